@@ -1,0 +1,1 @@
+//! Models of the protocols; each file under `tests` is one protocol.

@@ -1,0 +1,208 @@
+//! The pool of free blocks: a bitmap and a count.
+//!
+//! Taking is all-or-nothing: first `n` is taken off the count, in one step or not at all, then `n` set bits are
+//! claimed, up to 64 in one read-modify-write. Giving back sets the bits first and then raises the count, so whoever
+//! got `n` off the count finds `n` bits sooner or later. Neighbouring bits make contiguous ids, and a bitmap has no ABA.
+//!
+//! # Invariants
+//!
+//! - **B1** A set bit is a free block. The count never exceeds the set bits that nobody has counted on yet.
+//! - **B2** A block is given back once for each time it was taken; a second time panics before it does harm.
+//!
+//! # Orderings
+//!
+//! | edge | release | acquire | so that |
+//! |---|---|---|---|
+//! | E9 | `give_back` sets bits | `claim` clears them | the last holder's use of a block comes before the next one's |
+//! | E10 | `give_back` raises the count | `try_take` lowers it | who is promised blocks finds their bits set |
+
+use crossbeam_utils::CachePadded;
+
+use super::BlockId;
+use crate::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+/// Free blocks of one tier.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    free: CachePadded<AtomicUsize>,
+    /// Word in which blocks were freed last: where a search best begins.
+    recent: CachePadded<AtomicUsize>,
+    words: Box<[AtomicU64]>,
+    capacity: usize,
+}
+
+const BITS: usize = u64::BITS as usize;
+
+impl Pool {
+    /// All of `capacity` blocks are free.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let word = |i: usize| match capacity - i * BITS {
+            bits if bits >= BITS => u64::MAX,
+            bits => (1 << bits) - 1,
+        };
+        Self {
+            free: CachePadded::new(AtomicUsize::new(capacity)),
+            recent: CachePadded::new(AtomicUsize::new(0)),
+            words: (0..capacity.div_ceil(BITS)).map(|i| AtomicU64::new(word(i))).collect(),
+            capacity,
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(crate) fn free(&self) -> usize {
+        // Relaxed: a count that may be old as soon as it is read.
+        self.free.load(Relaxed)
+    }
+
+    /// Appends `n` free blocks to `blocks`, or takes nothing and returns false. Lock-free.
+    #[must_use]
+    pub(crate) fn try_take(&self, n: usize, blocks: &mut Vec<BlockId>) -> bool {
+        let mut free = self.free.load(Relaxed);
+        loop {
+            let Some(left) = free.checked_sub(n) else {
+                return false;
+            };
+            // Acquire: E10.
+            match self.free.compare_exchange_weak(free, left, Acquire, Relaxed) {
+                Ok(_) => break,
+                Err(seen) => free = seen,
+            }
+        }
+        blocks.reserve(n);
+        self.claim(n, blocks);
+        true
+    }
+
+    /// Finds `n` set bits that the count has promised, and clears them.
+    fn claim(&self, mut n: usize, blocks: &mut Vec<BlockId>) {
+        // Relaxed: a hint.
+        let mut at = self.recent.load(Relaxed);
+        while n > 0 {
+            // Relaxed: a look before the read-modify-write that decides.
+            let word = self.words[at].load(Relaxed);
+            if word != 0 {
+                let wanted = lowest(word, n);
+                // Acquire: E9.
+                let got = self.words[at].fetch_and(!wanted, Acquire) & wanted;
+                n -= got.count_ones() as usize;
+                push_ids(at, got, blocks);
+                if got == wanted {
+                    continue;
+                }
+            }
+            at = if at + 1 == self.words.len() { 0 } else { at + 1 };
+        }
+        // Relaxed: a hint.
+        self.recent.store(at, Relaxed);
+    }
+
+    /// Makes `blocks` free again. Lock-free.
+    ///
+    /// # Panics
+    ///
+    /// If one of them is free already or no block of this pool (B2).
+    pub(crate) fn give_back(&self, blocks: &[BlockId]) {
+        let Some(first) = blocks.first() else { return };
+        let mut rest = blocks;
+        while let Some(&block) = rest.first() {
+            let word = block as usize / BITS;
+            let mut bits = 0;
+            while let Some((&block, tail)) = rest.split_first() {
+                if block as usize / BITS != word {
+                    break;
+                }
+                assert!(bits & bit(block) == 0, "block {block} was given back twice");
+                bits |= bit(block);
+                rest = tail;
+            }
+            assert!(bits.ilog2() as usize + word * BITS < self.capacity, "a block beyond the pool was given back");
+            // Release: E9. Acquire is not needed: nothing is read.
+            let before = self.words[word].fetch_or(bits, Release);
+            assert!(before & bits == 0, "a free block of {:?} was given back", word * BITS..(word + 1) * BITS);
+        }
+        // Relaxed: a hint.
+        self.recent.store(*first as usize / BITS, Relaxed);
+        // Release: E10. Acquire: later givers' counts stand on earlier ones' bits.
+        self.free.fetch_add(blocks.len(), AcqRel);
+    }
+
+    /// Whether a block is free: for `validate`, at rest.
+    pub(crate) fn is_free(&self, block: BlockId) -> bool {
+        self.words[block as usize / BITS].load(Relaxed) & bit(block) != 0
+    }
+
+    /// Set bits, counted one by one: for `validate`, at rest.
+    pub(crate) fn count_bits(&self) -> usize {
+        self.words.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
+    }
+}
+
+fn bit(block: BlockId) -> u64 {
+    1 << (block as usize % BITS)
+}
+
+/// The `n` lowest set bits of `word`, or all of them.
+fn lowest(word: u64, n: usize) -> u64 {
+    if n >= word.count_ones() as usize {
+        return word;
+    }
+    let mut rest = word;
+    for _ in 0..n {
+        rest &= rest - 1;
+    }
+    word & !rest
+}
+
+fn push_ids(word: usize, mut bits: u64, blocks: &mut Vec<BlockId>) {
+    let base = (word * BITS) as BlockId;
+    if bits == u64::MAX {
+        blocks.extend(base..base + BITS as BlockId);
+        return;
+    }
+    while bits != 0 {
+        blocks.push(base + bits.trailing_zeros());
+        bits &= bits - 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_all_or_nothing() {
+        let pool = Pool::new(130);
+        let mut blocks = Vec::new();
+        assert!(!pool.try_take(131, &mut blocks));
+        assert!(blocks.is_empty());
+        assert!(pool.try_take(130, &mut blocks));
+        blocks.sort_unstable();
+        assert!(blocks.iter().copied().eq(0..130));
+        assert!(!pool.try_take(1, &mut blocks));
+        pool.give_back(&blocks);
+        assert_eq!((pool.free(), pool.count_bits()), (130, 130));
+    }
+
+    #[test]
+    fn takes_the_lowest_bits() {
+        assert_eq!(lowest(0b1011_0100, 2), 0b0001_0100);
+        assert_eq!(lowest(0b1011_0100, 9), 0b1011_0100);
+        assert_eq!(lowest(u64::MAX, 64), u64::MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "was given back")]
+    fn a_block_given_back_twice_is_found() {
+        let pool = Pool::new(8);
+        let mut blocks = Vec::new();
+        assert!(pool.try_take(3, &mut blocks));
+        pool.give_back(&blocks);
+        pool.give_back(&blocks[..1]);
+    }
+}

@@ -1,0 +1,136 @@
+//! The accounts: which blocks could be evicted, and which are protected by leases.
+//!
+//! They belong to the evictor and are moved forward as entries leave the queue. No lookup touches them, and no ancestor
+//! is touched by a lease: what a lease protects upwards is worked out here.
+//!
+//! A point is *active* if its word had a lease when its entry was last taken out, or if a child run of it is active. A
+//! run is active if one of its points is; its blocks up to the deepest active point are protected, the rest evictable.
+
+use smallvec::SmallVec;
+
+use super::{Evictor, Works};
+use crate::reclaim::Ref;
+use crate::tree::{Point, PointAccount, Run};
+
+impl Evictor {
+    /// Takes `run` into the accounts, its ancestors first. Its blocks were reserved until now.
+    pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, works: Works<'g>) {
+        let mut fresh = SmallVec::<[Ref<'g, Run>; 8]>::new();
+        let mut at = run;
+        while !at.account.with(&self.owner, |account| account.registered) {
+            fresh.push(at);
+            let Some(parent) = at.parent() else { break };
+            at = parent.run();
+        }
+        for run in fresh.into_iter().rev() {
+            let blocks = run.blocks_to(run.word().len(), works.block_size);
+            run.account.with_mut(&mut self.owner, |account| account.registered = true);
+            run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
+            self.totals.runs += 1;
+            self.totals.evictable += blocks;
+            self.totals.inserted += blocks as u64;
+            if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
+                self.know(parent);
+            }
+        }
+    }
+
+    /// Takes `point` into its run's list.
+    pub(super) fn know(&mut self, point: Ref<'_, Point>) {
+        if point.account.with(&self.owner, |account| account.known) {
+            return;
+        }
+        point.account.with_mut(&mut self.owner, |account| account.known = true);
+        let run = point.run();
+        let at = run.account.with(&self.owner, |account| {
+            account.points.partition_point(|known| known.get(&*run).depth() < point.depth())
+        });
+        run.account.with_mut(&mut self.owner, |account| account.points.insert(at, point.link()));
+        self.totals.points += 1;
+    }
+
+    /// The next known point below `point` on its run.
+    pub(super) fn point_below<'g>(&self, point: Ref<'g, Point>) -> Option<Ref<'g, Point>> {
+        let run = point.run();
+        let below = run.account.with(&self.owner, |account| {
+            let at = account.points.partition_point(|known| known.get(&*run).depth() < point.depth());
+            at.checked_sub(1).map(|at| account.points[at])
+        });
+        // The evictor alone ends points: what it knows is alive.
+        below.map(|below| below.get(run.as_ref()))
+    }
+
+    /// Notes whether `point` had leases.
+    pub(super) fn account(&mut self, point: Ref<'_, Point>, leased: bool, works: Works<'_>) {
+        self.change_activity(point, |account| account.leased = leased, works);
+    }
+
+    /// Strikes a point that was just killed out of accounts, list and ranking.
+    pub(super) fn strike(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
+        self.unfile(point);
+        self.account(point, false, works);
+        if !point.account.with(&self.owner, |account| account.known) {
+            return;
+        }
+        point.account.with_mut(&mut self.owner, |account| account.known = false);
+        let run = point.run();
+        run.account.with_mut(&mut self.owner, |account| {
+            let at = account.points.partition_point(|known| known.get(&*run).depth() < point.depth());
+            account.points.remove(at);
+        });
+        self.totals.points -= 1;
+    }
+
+    /// Applies `change` to a point's account and carries what follows from it up the path.
+    fn change_activity<'g>(
+        &mut self,
+        mut point: Ref<'g, Point>,
+        change: impl FnOnce(&mut PointAccount),
+        works: Works<'_>,
+    ) {
+        let was = point.account.get(&self.owner).is_active();
+        point.account.with_mut(&mut self.owner, change);
+        let mut is = point.account.get(&self.owner).is_active();
+        let mut changed = was != is;
+        while changed && !point.run().is_trunk() {
+            let run = point.run();
+            let Some(run_is_active) = self.protect(point, is, works) else {
+                return;
+            };
+            let Some(parent) = run.parent() else { return };
+            let was = parent.account.get(&self.owner).is_active();
+            parent.account.with_mut(&mut self.owner, |account| {
+                account.active_children =
+                    if run_is_active { account.active_children + 1 } else { account.active_children - 1 };
+            });
+            is = parent.account.get(&self.owner).is_active();
+            changed = was != is;
+            point = parent;
+        }
+    }
+
+    /// Moves the protected part of `point`'s run; whether the run is active now, if that changed.
+    fn protect(&mut self, point: Ref<'_, Point>, active: bool, works: Works<'_>) -> Option<bool> {
+        let run = point.run();
+        let old = run.account.with(&self.owner, |account| account.protected);
+        let new = match (active, point.depth()) {
+            (true, depth) => old.max(depth),
+            (false, depth) if depth == old => self.deepest_active(run),
+            (false, _) => old,
+        };
+        run.account.with_mut(&mut self.owner, |account| account.protected = new);
+        let (before, after) = (run.blocks_to(old, works.block_size), run.blocks_to(new, works.block_size));
+        self.totals.protected = self.totals.protected + after - before;
+        self.totals.evictable = self.totals.evictable + before - after;
+        ((old > 0) != (new > 0)).then_some(new > 0)
+    }
+
+    /// Depth of the deepest active point that is known on `run`, or zero.
+    pub(super) fn deepest_active(&self, run: Ref<'_, Run>) -> u32 {
+        run.account.with(&self.owner, |account| {
+            let known = account.points.iter().rev().map(|known| known.get(&*run));
+            let mut active = known.filter(|known| known.account.get(&self.owner).is_active());
+            active.next().map_or(0, |point| point.depth())
+        })
+    }
+}

@@ -1,0 +1,197 @@
+//! The evictor: the single-threaded mind of the cache.
+//!
+//! It learns of changes from one queue, keeps the accounts and the ranking up to date, chooses victims and trims them.
+//! Whoever holds its lock is the evictor: a session whose allocation found too little, a caller of `settle`, or a
+//! thread around [`run_once`](crate::PrefixCache::run_once). No lookup ever waits for it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `accounts` | which blocks are evictable and which protected |
+//! | `ranking` | candidates filed with the policy |
+//! | `trim` | shortening a run, the death of a run, statistics flowing down |
+//! | `sweep` | taking a detached space apart |
+
+mod accounts;
+mod ranking;
+mod sweep;
+mod trim;
+
+pub(super) use sweep::runs_below;
+
+use ranking::Ranking;
+
+use crate::block::{BlockId, Pool};
+use crate::policy::PolicyKind;
+use crate::reclaim::{Domain, Guard, Link, Local, Ref};
+use crate::sync::Owner;
+use crate::sync::atomic::Ordering::Acquire;
+use crate::tree::{Chain, Point, Queue, Seen};
+
+/// What the evictor works on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Works<'g> {
+    pub(super) queue: &'g Queue,
+    pub(super) pool: &'g Pool,
+    pub(super) block_size: usize,
+    pub(super) guard: &'g Guard<'g>,
+}
+
+/// Blocks and nodes in the evictor's accounts.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Totals {
+    pub(super) evictable: usize,
+    pub(super) protected: usize,
+    pub(super) inserted: u64,
+    pub(super) evicted: u64,
+    pub(super) runs: usize,
+    pub(super) points: usize,
+}
+
+/// The evictor's state with the participant that it pins through.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) local: Local,
+    pub(super) evictor: Evictor,
+}
+
+impl Seat {
+    pub(super) fn new(domain: &Domain, policy: PolicyKind) -> Self {
+        Self { local: domain.register(), evictor: Evictor::new(policy) }
+    }
+}
+
+/// The evictor's state.
+#[derive(Debug)]
+pub(super) struct Evictor {
+    pub(super) owner: Owner,
+    pub(super) totals: Totals,
+    pub(super) ranking: Ranking,
+    /// What is left of a chain that a bounded drain began.
+    chain: Chain,
+    /// Points whose standing changed because of what the evictor itself did; it keeps them alive.
+    revisit: Vec<Link<Point>>,
+    /// Blocks of trimmed runs on their way to the pool.
+    freed: Vec<BlockId>,
+}
+
+impl Evictor {
+    fn new(policy: PolicyKind) -> Self {
+        Self {
+            owner: Owner::new(),
+            totals: Totals::default(),
+            ranking: Ranking::new(policy.build()),
+            chain: Chain::empty(),
+            revisit: Vec::new(),
+            freed: Vec::new(),
+        }
+    }
+
+    /// Takes up to `limit` entries out of the queue; true if the queue was then empty.
+    pub(super) fn drain(&mut self, mut limit: usize, works: Works<'_>) -> bool {
+        loop {
+            if self.chain.is_empty() {
+                self.chain = works.queue.drain();
+            }
+            while limit > 0 {
+                let Some(point) = self.chain.next(works.guard) else {
+                    break;
+                };
+                self.take_out(point, works);
+                limit -= 1;
+            }
+            if limit == 0 || works.queue.is_empty() {
+                self.return_freed(works);
+                return self.chain.is_empty() && works.queue.is_empty();
+            }
+        }
+    }
+
+    /// Takes every entry out of the queue.
+    pub(super) fn settle(&mut self, works: Works<'_>) {
+        self.drain(usize::MAX, works);
+    }
+
+    /// Frees up to `want` blocks, in the policy's order; how many it freed.
+    pub(super) fn evict(&mut self, want: usize, works: Works<'_>) -> usize {
+        let mut freed = 0;
+        while freed < want {
+            self.settle(works);
+            let Some(victim) = self.ranking.choose() else {
+                break;
+            };
+            let victim = victim.get(works.guard);
+            self.unfile(victim);
+            freed += self.trim(victim, want - freed, works);
+            self.visit_again(works);
+        }
+        self.totals.evicted += freed as u64;
+        self.return_freed(works);
+        freed
+    }
+
+    /// One entry: acts on the word as it is now, and on nothing that was known before.
+    fn take_out<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) {
+        let word = point.word.take_out();
+        if word.is_dead() {
+            // Killed while it was queued; its run may be gone. The entry owned the last reference.
+            works.guard.retire(point);
+            return;
+        }
+        if point.run().is_trunk() {
+            self.visit_root(point, word, works);
+            return;
+        }
+        self.register(point.run(), works);
+        self.know(point);
+        self.account(point, word.leases() > 0, works);
+        self.rank(point, word, works);
+        self.visit_again(works);
+    }
+
+    /// Files, unfiles or ends a point, by its word.
+    fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Seen, works: Works<'g>) {
+        if !word.is_idle() {
+            self.unfile(point);
+            return;
+        }
+        let run = point.run();
+        let is_last = run.word().len() == point.depth();
+        let below = self.point_below(point).map_or(0, |below| below.depth());
+        let blocks = run.blocks_to(point.depth(), works.block_size) - run.blocks_to(below, works.block_size);
+        match (is_last, blocks) {
+            (true, 0) => {
+                self.unfile(point);
+                self.trim(point, 0, works);
+            }
+            (true, _) if run.space().is_detached() => {
+                self.unfile(point);
+                self.trim(point, usize::MAX, works);
+            }
+            (true, _) => self.file(point),
+            // A branch point without a branch, and nothing to rank it by.
+            (false, 0) => self.end_branch(point, works),
+            // A mark: it keeps its statistics until what lies beyond it has gone.
+            (false, _) => self.unfile(point),
+        }
+    }
+
+    /// Ranks the points that the evictor's own work has changed.
+    fn visit_again(&mut self, works: Works<'_>) {
+        while let Some(point) = self.revisit.pop() {
+            let point = point.get(works.guard);
+            // Acquire: as a drain's, for a word that is idle without an entry in the queue.
+            let word = point.word.load(Acquire);
+            // A point that is held makes a step when it is let go, and is taken out of the queue then.
+            if word.is_idle() && !word.is_dead() {
+                self.know(point);
+                self.rank(point, word, works);
+            }
+        }
+    }
+
+    /// Hands the blocks of trimmed runs to the pool.
+    fn return_freed(&mut self, works: Works<'_>) {
+        works.pool.give_back(&self.freed);
+        self.freed.clear();
+    }
+}

@@ -1,0 +1,165 @@
+//! Trimming: blocks leave the tree from the end of a run.
+//!
+//! 1. Load the run word.
+//! 2. Publish a point at the target, if none lives there: at rest a run ends in a point (tree, T3).
+//! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
+//! 4. Swap the length against the word of step 1. A bump in between: somebody created a point; back to 3.
+//! 5. The blocks beyond are ours; statistics of the dead flow to the point that is now the last.
+//! 6. That point is ranked if it is idle; a run of length zero is unlinked.
+
+use smallvec::SmallVec;
+
+use super::{Evictor, Works};
+use crate::reclaim::Ref;
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::tree::{Point, Run, Statistics, Tally, Word};
+
+impl Evictor {
+    /// Frees up to `want` blocks from `last`, the end of its run; none if somebody has leased it meanwhile. With
+    /// `want` zero, ends a last point that holds no block of its own.
+    pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, works: Works<'g>) -> usize {
+        let run = last.run();
+        let target = self.target(last, want, works);
+        let mut word = run.word();
+        let len = word.len();
+        if target > 0 {
+            publish_idle(run, target, works);
+        }
+        let mut flowing = Tally::NONE;
+        let end = loop {
+            let end = self.kill_beyond(run, target, &mut flowing, works);
+            // Held to the end: nothing to cut.
+            if end == len {
+                break end;
+            }
+            match run.shorten(word, end) {
+                Ok(()) => break end,
+                Err(found) => word = found,
+            }
+        };
+        let freed = self.free_beyond(run, end, len, works);
+        if end == 0 {
+            self.bury(run, flowing, works);
+            return freed;
+        }
+        if let Some(now_last) = run.as_ref().points.get(end, works.guard) {
+            now_last.statistics.take_in(flowing);
+            self.revisit.push(now_last.link());
+        }
+        if end > target && target > 0 {
+            self.withdraw(run, target, works);
+        }
+        run.as_ref().shrink(end, works.block_size, works.guard);
+        freed
+    }
+
+    /// Where the run should end: at the boundary that frees `want` blocks, but no lower than the next known point,
+    /// whose own standing decides about the blocks below it. Zero if no block would remain.
+    fn target(&self, last: Ref<'_, Point>, want: usize, works: Works<'_>) -> u32 {
+        let run = last.run();
+        let below = self.point_below(last).map_or(0, |below| below.depth());
+        let blocks = run.blocks_to(last.depth(), works.block_size);
+        if want == 0 || want >= blocks - run.blocks_to(below, works.block_size) {
+            return below;
+        }
+        let start = run.start();
+        let boundary = (start / works.block_size + blocks - want) * works.block_size;
+        ((boundary - start) as u32).max(below)
+    }
+
+    /// Kills the idle points beyond `target`, deepest first; the depth of the first held one, or `target`.
+    fn kill_beyond<'g>(&mut self, run: Ref<'g, Run>, target: u32, flowing: &mut Tally, works: Works<'g>) -> u32 {
+        let mut beyond = SmallVec::<[Ref<'g, Point>; 8]>::new();
+        run.as_ref().points.for_each(works.guard, &mut |point| {
+            if point.depth() > target {
+                beyond.push(point);
+            }
+        });
+        beyond.sort_unstable_by_key(|point| std::cmp::Reverse(point.depth()));
+        for point in beyond {
+            // Relaxed: a dead point stays dead, and was counted by whoever killed it.
+            if point.word.load(Relaxed).is_dead() {
+                continue;
+            }
+            match self.kill(point, works) {
+                Some(tally) => *flowing = flowing.joined(tally),
+                None if point.word.load(Relaxed).is_dead() => {}
+                None => return point.depth(),
+            }
+        }
+        target
+    }
+
+    /// Kills, unlinks, strikes and retires a point; its statistics, or nothing if it is held.
+    fn kill<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) -> Option<Tally> {
+        let before = point.word.kill()?;
+        let tally = point.statistics.read();
+        // If this fails somebody has put a live point in its place.
+        point.run().as_ref().points.remove(point, works.guard);
+        self.strike(point, works);
+        if !before.is_queued() {
+            works.guard.retire(point);
+        }
+        Some(tally)
+    }
+
+    /// Takes the blocks from `end` to `len` out of the accounts and on their way to the pool.
+    fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, works: Works<'g>) -> usize {
+        let keep = run.blocks_to(end, works.block_size);
+        let held = run.blocks_to(len, works.block_size);
+        self.freed.extend_from_slice(&run.block_ids(works.guard)[keep..held]);
+        self.totals.evictable -= held - keep;
+        held - keep
+    }
+
+    /// Takes a run of length zero out of the tree. Nothing of it touches its parent afterwards.
+    fn bury<'g>(&mut self, run: Ref<'g, Run>, flowing: Tally, works: Works<'g>) {
+        self.totals.runs -= 1;
+        run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
+        if let Some(parent) = run.parent() {
+            parent.statistics.take_in(flowing);
+            // If this fails an inserter has put a live run in its place.
+            parent.as_ref().children.remove(run, works.guard);
+            if parent.word.remove_child() {
+                works.queue.push(parent);
+            }
+        }
+        run.retire_arrays(works.guard);
+        works.guard.retire(run);
+    }
+
+    /// Takes back the point of step 2 where the run ends beyond it after all.
+    fn withdraw<'g>(&mut self, run: Ref<'g, Run>, target: u32, works: Works<'g>) {
+        let Some(point) = run.as_ref().points.get(target, works.guard) else {
+            return;
+        };
+        let unused = point.statistics.read() == Tally::NONE && !point.account.get(&self.owner).known;
+        if unused {
+            let _ = self.kill(point, works);
+        }
+    }
+
+    /// Ends an idle branch point that no run hangs on any more; what it knows flows down.
+    pub(super) fn end_branch<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) {
+        let below = self.point_below(point).or_else(|| point.run().parent());
+        if let Some(tally) = self.kill(point, works) {
+            if let Some(below) = below {
+                below.statistics.take_in(tally);
+            }
+        }
+    }
+}
+
+/// Makes sure that a live point stands at `depth`, which the run keeps.
+fn publish_idle<'g>(run: Ref<'g, Run>, depth: u32, works: Works<'g>) {
+    let points = &run.as_ref().points;
+    let mut found = points.get(depth, works.guard);
+    // Relaxed: dead is final, and only the evictor kills what is proven.
+    while found.is_none_or(|point| point.word.load(Relaxed).is_dead()) {
+        let point = Point::new(run.link(), depth, Word::idle(), Statistics::stamped(0), works.guard);
+        match points.insert(found, point, works.guard) {
+            Ok(_) => return,
+            Err((_, instead)) => found = instead,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! A session: the verbs of one scheduler thread.
+
+use std::cell::Cell;
+use std::fmt;
+
+use super::builder::MAX_TOKENS;
+use super::{Inner, Lease, Namespace, PrefixMatch, Reservation, ReserveError, Shard};
+use crate::block::BlockId;
+use crate::key::Token;
+use crate::reclaim::{Guard, Local, Ref};
+use crate::sync::{Arc, model_size};
+use crate::tree::insert::{Sequence, insert};
+use crate::tree::lease::{lease_deepest, release};
+use crate::tree::path::append_blocks;
+use crate::tree::{Point, walk};
+
+/// Verbs of a session between two looks at the evictor's queue, and entries it then takes out if nobody else does: so
+/// no eviction ever meets a backlog that lookups left.
+const HELP_EVERY: u32 = model_size(256, u32::MAX as usize) as u32;
+const HELP_ENTRIES: usize = 1024;
+
+/// One thread's way into a cache.
+///
+/// Not `Send`: each thread makes its own. What it returns ([`Lease`], [`Reservation`]) may go anywhere and outlive it.
+pub struct Session {
+    // Dropped before the shard, which keeps the domain alive.
+    local: Local,
+    shard: Arc<Shard>,
+    verbs: Cell<u32>,
+    /// A session is used where it was made.
+    not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+/// What an insert made of a sequence.
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "dropping it releases the lease on what was inserted"]
+pub struct Inserted {
+    /// A lease on the whole sequence that is cached now.
+    pub lease: Lease,
+    /// The canonical blocks beyond the lease that the insert started from: others' where they came first.
+    pub blocks: Vec<BlockId>,
+    /// Those of the caller's blocks that were not needed; dropping them gives them back.
+    pub duplicates: Reservation,
+    /// Tokens of the unaligned tail, which were not stored.
+    pub dropped_tokens: usize,
+}
+
+/// Why nothing was inserted, with the reservation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct InsertError {
+    /// What was to be inserted with.
+    pub reservation: Reservation,
+    /// The reason.
+    pub kind: InsertErrorKind,
+}
+
+/// Why nothing was inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InsertErrorKind {
+    /// The reservation does not hold as many blocks as the sequence has whole blocks beyond the lease.
+    #[non_exhaustive]
+    BlockCount {
+        /// Whole blocks beyond the lease.
+        needed: usize,
+        /// Blocks of the reservation.
+        given: usize,
+    },
+    /// The sequence is shorter than the prefix that the lease is on: pass the whole sequence.
+    #[non_exhaustive]
+    TokensTooShort {
+        /// Tokens of the lease.
+        leased: usize,
+        /// Tokens of the sequence.
+        given: usize,
+    },
+    /// The sequence is longer than depths can name.
+    #[non_exhaustive]
+    TooLong {
+        /// Tokens of the sequence.
+        tokens: usize,
+    },
+    /// The lease is on another cache.
+    ForeignLease,
+    /// The reservation is of another cache.
+    ForeignReservation,
+    /// The lease's namespace was dropped or cleared: match again, in a namespace that stands.
+    NamespaceDropped,
+    /// Too many sequences part at one place, or too many leases are held there.
+    TooManyBranches,
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            InsertErrorKind::BlockCount { needed, given } => {
+                write!(f, "{given} blocks given for {needed} whole blocks of tokens")
+            }
+            InsertErrorKind::TokensTooShort { leased, given } => {
+                write!(f, "a sequence of {given} tokens given for a lease on {leased}")
+            }
+            InsertErrorKind::TooLong { tokens } => {
+                write!(f, "a sequence of {tokens} tokens is longer than {MAX_TOKENS}")
+            }
+            InsertErrorKind::ForeignLease => f.write_str("the lease is of another cache"),
+            InsertErrorKind::ForeignReservation => f.write_str("the reservation is of another cache"),
+            InsertErrorKind::NamespaceDropped => f.write_str("the lease's namespace was dropped or cleared"),
+            InsertErrorKind::TooManyBranches => f.write_str("too many sequences part at one place"),
+        }
+    }
+}
+
+impl std::error::Error for InsertError {}
+
+/// Whether a lookup counts as a use of what it finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Counted,
+    Unseen,
+}
+
+impl Session {
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        Self {
+            local: inner.domain.register(),
+            shard: Arc::new(Shard { inner: Arc::clone(inner) }),
+            verbs: Cell::new(0),
+            not_send: std::marker::PhantomData,
+        }
+    }
+
+    /// Leases the longest cached prefix of `tokens` and counts as a use of it.
+    ///
+    /// Only whole blocks match; a miss is an empty match. Lock-free: retries only if a writer changed what it was about
+    /// to lease. Allocates the result, and a point for a match that ends inside a run.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache, or its root holds 2^28 leases.
+    pub fn match_prefix(&self, namespace: &Namespace, tokens: &[Token]) -> PrefixMatch {
+        let mut blocks = Vec::new();
+        let lease = self.look_up(namespace, tokens, Use::Counted, &mut blocks);
+        PrefixMatch { lease, blocks }
+    }
+
+    /// [`match_prefix`](Self::match_prefix) with the blocks in a buffer of the caller's, which is cleared first.
+    pub fn match_prefix_into(&self, namespace: &Namespace, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
+        blocks.clear();
+        self.look_up(namespace, tokens, Use::Counted, blocks)
+    }
+
+    /// [`match_prefix`](Self::match_prefix) that no policy takes for a use: for prefetching and admission.
+    pub fn lease_prefix(&self, namespace: &Namespace, tokens: &[Token]) -> PrefixMatch {
+        let mut blocks = Vec::new();
+        let lease = self.look_up(namespace, tokens, Use::Unseen, &mut blocks);
+        PrefixMatch { lease, blocks }
+    }
+
+    fn look_up(&self, namespace: &Namespace, tokens: &[Token], use_: Use, blocks: &mut Vec<BlockId>) -> Lease {
+        let inner = &*self.shard.inner;
+        let guard = self.local.pin();
+        let Some(point) = self.lease_longest(namespace, tokens, &guard) else {
+            return Lease::of_nothing(&self.shard);
+        };
+        let counted = use_ == Use::Counted && point.depth() > 0;
+        if counted {
+            point.statistics.touch(inner.time.now());
+        }
+        append_blocks(point, 0, inner.block_size, blocks, &guard);
+        let lease = Lease::new(point, counted, &self.shard);
+        drop(guard);
+        self.help();
+        lease
+    }
+
+    /// Leases the deepest boundary that `tokens` reach; nothing in a namespace that was dropped.
+    fn lease_longest<'g>(
+        &self,
+        namespace: &Namespace,
+        tokens: &[Token],
+        guard: &'g Guard<'g>,
+    ) -> Option<Ref<'g, Point>> {
+        let inner = &*self.shard.inner;
+        loop {
+            let root = namespace.0.space(guard)?.root(guard)?;
+            let reached = walk(root, tokens, guard);
+            // A root that has gone belongs to a space that was detached after we loaded it.
+            if let Ok(point) = lease_deepest(reached.boundary(inner.block_size), inner.block_size, &inner.queue, guard)
+            {
+                return Some(point);
+            }
+        }
+    }
+
+    /// Continues from a held lease, at a cost that does not depend on how much it covers.
+    ///
+    /// `tokens` is the whole sequence; what the lease covers is not compared again. The request's use moves along: it
+    /// counts once, at the deepest prefix it reached. A lease that was not counted yet (of
+    /// [`lease_prefix`](Self::lease_prefix), or a clone) is counted now.
+    ///
+    /// # Panics
+    ///
+    /// If `tokens` is shorter than the lease, or the lease is of another cache.
+    pub fn resume(&self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
+        assert!(self.is_ours(lease.shard()), "the lease is of another cache");
+        assert!(tokens.len() >= lease.len_tokens(), "{} tokens given for a longer lease", tokens.len());
+        let inner = &*self.shard.inner;
+        let guard = self.local.pin();
+        let Some(from) = lease.point() else {
+            return PrefixMatch { lease, blocks: Vec::new() };
+        };
+        let reached = walk(from, tokens, &guard).boundary(inner.block_size);
+        // The lease keeps its own point, so what is found is at least as deep, and its root has not gone.
+        let found = lease_deepest(reached, inner.block_size, &inner.queue, &guard).ok();
+        let deeper = found.filter(|found| found.end() > lease.len_tokens());
+        if let (Some(found), None) = (found, deeper) {
+            release(found, &inner.queue);
+        }
+        let now = inner.time.now();
+        let tip = deeper.unwrap_or(from);
+        match (lease.counted, deeper.is_some()) {
+            (true, true) => {
+                from.statistics.move_on();
+                tip.statistics.touch(now);
+            }
+            (true, false) => tip.statistics.stamp(now),
+            (false, _) if tip.end() > 0 => tip.statistics.touch(now),
+            (false, _) => {}
+        }
+        let mut blocks = Vec::new();
+        append_blocks(tip, 0, inner.block_size, &mut blocks, &guard);
+        let counted = tip.end() > 0;
+        let mut resumed = deeper.map(|deeper| Lease::new(deeper, counted, &self.shard));
+        drop(guard);
+        let mut lease = resumed.take().unwrap_or(lease);
+        lease.counted = counted;
+        self.help();
+        PrefixMatch { lease, blocks }
+    }
+
+    /// Tokens of the longest cached prefix of `tokens`. Changes nothing and holds nothing: it may be gone at once.
+    ///
+    /// Lock-free; allocates nothing.
+    pub fn peek(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
+        let guard = self.local.pin();
+        let root = namespace.0.space(&guard).and_then(|space| space.root(&guard));
+        root.map_or(0, |root| walk(root, tokens, &guard).boundary(self.shard.inner.block_size).end())
+    }
+
+    /// Takes `blocks` blocks, or nothing.
+    ///
+    /// If fewer are free it evicts exactly what is missing, in the policy's order. Lock-free while enough are free.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError::Exhausted`] if leases and reservations hold too much, [`ReserveError::TooLarge`] if the cache is
+    /// smaller than that.
+    pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
+        let inner = &*self.shard.inner;
+        let capacity = inner.pool.capacity();
+        if blocks > capacity {
+            return Err(ReserveError::TooLarge { requested: blocks, capacity });
+        }
+        let mut taken = Vec::new();
+        if !inner.pool.try_take(blocks, &mut taken) {
+            inner.take_evicting(blocks, &mut taken)?;
+        }
+        Ok(Reservation { blocks: taken, shard: Arc::clone(&self.shard) })
+    }
+
+    /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
+    ///
+    /// `tokens` is the whole sequence; its first `lease.len_tokens()` are taken for the lease's. Where others have
+    /// published the same tokens meanwhile, their blocks are the canonical ones and the caller's come back as
+    /// duplicates: repoint your block table to [`Inserted::blocks`]. Lock-free: one compare-and-swap publishes.
+    ///
+    /// # Errors
+    ///
+    /// [`InsertError`] with the reservation; nothing has changed.
+    pub fn insert(
+        &self,
+        lease: &Lease,
+        tokens: &[Token],
+        mut reservation: Reservation,
+    ) -> Result<Inserted, InsertError> {
+        let inner = &*self.shard.inner;
+        let refused = |kind, reservation| Err(InsertError { reservation, kind });
+        let from = match self.check_insert(lease, tokens, &reservation) {
+            Ok(from) => from,
+            Err(kind) => return refused(kind, reservation),
+        };
+        let guard = self.local.pin();
+        let aligned = (tokens.len() / inner.block_size * inner.block_size).max(lease.len_tokens());
+        let sequence = Sequence {
+            tokens: &tokens[..aligned],
+            blocks: &reservation.blocks,
+            block_size: inner.block_size,
+            now: inner.time.now(),
+        };
+        let Ok(published) = insert(from, sequence, &inner.queue, &guard) else {
+            return refused(InsertErrorKind::TooManyBranches, reservation);
+        };
+        // What lies beyond the duplicates belongs to the tree now.
+        reservation.blocks.truncate(published.duplicates);
+        let mut blocks = Vec::new();
+        append_blocks(published.tip, lease.len_tokens() / inner.block_size, inner.block_size, &mut blocks, &guard);
+        let lease = Lease::new(published.tip, published.fresh, &self.shard);
+        drop(guard);
+        self.help();
+        Ok(Inserted { lease, blocks, duplicates: reservation, dropped_tokens: tokens.len() - aligned })
+    }
+
+    fn check_insert<'l>(
+        &self,
+        lease: &'l Lease,
+        tokens: &[Token],
+        reservation: &Reservation,
+    ) -> Result<Ref<'l, Point>, InsertErrorKind> {
+        if !self.is_ours(lease.shard()) {
+            return Err(InsertErrorKind::ForeignLease);
+        }
+        if !self.is_ours(&reservation.shard) {
+            return Err(InsertErrorKind::ForeignReservation);
+        }
+        if tokens.len() > MAX_TOKENS {
+            return Err(InsertErrorKind::TooLong { tokens: tokens.len() });
+        }
+        let leased = lease.len_tokens();
+        let Some(beyond) = tokens.len().checked_sub(leased) else {
+            return Err(InsertErrorKind::TokensTooShort { leased, given: tokens.len() });
+        };
+        let (needed, given) = (beyond / self.shard.inner.block_size, reservation.blocks.len());
+        if needed != given {
+            return Err(InsertErrorKind::BlockCount { needed, given });
+        }
+        match lease.point() {
+            Some(point) if !point.run().space().is_detached() => Ok(point),
+            _ => Err(InsertErrorKind::NamespaceDropped),
+        }
+    }
+
+    fn is_ours(&self, shard: &Arc<Shard>) -> bool {
+        Arc::ptr_eq(&shard.inner, &self.shard.inner)
+    }
+
+    /// Now and then takes entries out of the evictor's queue.
+    #[inline]
+    fn help(&self) {
+        let verbs = self.verbs.get() + 1;
+        if verbs < HELP_EVERY {
+            self.verbs.set(verbs);
+        } else {
+            self.verbs.set(0);
+            self.shard.inner.help(HELP_ENTRIES);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Numbers of a cache.
+
+use super::Inner;
+use super::evictor::Totals;
+use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
+
+/// Numbers of a cache at one moment.
+///
+/// `free + reserved + evictable + protected` is the capacity. `evictable` is exactly what evicting everything would
+/// free, as of the last [`settle`](crate::PrefixCache::settle); between two it may lag by what was leased, released and
+/// inserted since. Blocks that were inserted since the last settling count as reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Blocks that the cache manages.
+    pub capacity_blocks: usize,
+    /// Blocks that hold nothing.
+    pub free_blocks: usize,
+    /// Blocks that are being filled: held by reservations, or inserted since the last settling.
+    pub reserved_blocks: usize,
+    /// Cached blocks that no lease protects.
+    pub evictable_blocks: usize,
+    /// Cached blocks that a lease protects, on themselves or on what continues them.
+    pub protected_blocks: usize,
+    /// Blocks cached since the cache was built.
+    pub inserted_blocks: u64,
+    /// Blocks evicted since the cache was built.
+    pub evicted_blocks: u64,
+    /// Bytes of index memory: tokens, block ids and nodes, with what is unlinked and not reclaimed yet.
+    pub index_bytes: usize,
+    /// Pieces of sequences that the index holds.
+    pub runs: usize,
+    /// Places on them that leases, branches and statistics hold on to.
+    pub points: usize,
+}
+
+/// The evictor's totals as it last published them.
+#[derive(Debug, Default)]
+pub(super) struct Gauges {
+    evictable: AtomicUsize,
+    protected: AtomicUsize,
+    inserted: AtomicU64,
+    evicted: AtomicU64,
+    runs: AtomicUsize,
+    points: AtomicUsize,
+}
+
+impl Gauges {
+    pub(super) fn publish(&self, totals: &Totals) {
+        // Relaxed: numbers to look at.
+        self.evictable.store(totals.evictable, Relaxed);
+        self.protected.store(totals.protected, Relaxed);
+        self.inserted.store(totals.inserted, Relaxed);
+        self.evicted.store(totals.evicted, Relaxed);
+        self.runs.store(totals.runs, Relaxed);
+        self.points.store(totals.points, Relaxed);
+    }
+
+    pub(super) fn read(&self, inner: &Inner) -> Stats {
+        let capacity = inner.pool.capacity();
+        // Relaxed: numbers to look at.
+        let evictable = self.evictable.load(Relaxed);
+        let protected = self.protected.load(Relaxed);
+        let free = inner.pool.free();
+        Stats {
+            capacity_blocks: capacity,
+            free_blocks: free,
+            // While others are at work the numbers may be of different moments.
+            reserved_blocks: capacity.saturating_sub(free + evictable + protected),
+            evictable_blocks: evictable,
+            protected_blocks: protected,
+            inserted_blocks: self.inserted.load(Relaxed),
+            evicted_blocks: self.evicted.load(Relaxed),
+            index_bytes: inner.domain.bytes().total(),
+            runs: self.runs.load(Relaxed),
+            points: self.points.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! radixkv: an embeddable, lock-free, concurrent prefix cache for LLM inference engines.
+
+mod block;
+mod cache;
+pub mod key;
+pub mod policy;
+mod reclaim;
+mod sync;
+mod tree;
+
+pub use block::BlockId;
+pub use cache::{
+    BuildError, Builder, Clock, InsertError, InsertErrorKind, Inserted, Lease, Namespace, PrefixCache, PrefixMatch,
+    Reservation, ReserveError, Session, Stats, Violation,
+};
+pub use key::Token;
+pub use policy::PolicyKind;

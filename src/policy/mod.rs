@@ -1,0 +1,147 @@
+//! Policies: which idle prefix goes first.
+//!
+//! A policy chooses, it does not do: the evictor files candidates with their standing, takes them out again when they
+//! are leased, asks for the best victim and trims it. So a policy is an ordinary single-threaded structure.
+
+mod ranked;
+
+use std::fmt;
+use std::str::FromStr;
+
+use ranked::Ranked;
+
+/// Names a candidate between the evictor and its policy; dense, reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub(crate) u32);
+
+impl Slot {
+    /// The slot as an index into a table of candidates.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What is known of a candidate when it is filed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// When it was last touched, in units of the cache's clock.
+    pub last: u64,
+    /// Requests that inserted or matched it.
+    pub hits: u64,
+    /// When its run was inserted.
+    pub born: u64,
+}
+
+impl Standing {
+    pub(crate) fn new(last: u64, hits: u64, born: u64) -> Self {
+        Self { last, hits, born }
+    }
+}
+
+/// The order in which idle prefixes are evicted.
+///
+/// A candidate is an idle end of a run: nothing hangs on it and nobody leases it. The evictor files a candidate once,
+/// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
+pub trait Policy: fmt::Debug + Send {
+    /// Files `slot`, or files it anew under its present standing.
+    fn file(&mut self, slot: Slot, standing: Standing);
+
+    /// Takes `slot` out; it may not be filed.
+    fn remove(&mut self, slot: Slot);
+
+    /// The candidate to evict from next; it stays filed.
+    fn choose(&mut self) -> Option<Slot>;
+
+    /// Candidates that are filed.
+    fn len(&self) -> usize;
+
+    /// Whether nothing is filed.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether `slot` is filed under `standing`; for `PrefixCache::validate`.
+    fn is_filed(&self, slot: Slot, standing: Standing) -> bool;
+
+    /// Whether the structure's own invariants hold; for `PrefixCache::validate`.
+    fn is_sound(&self) -> bool;
+}
+
+/// The built-in policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum PolicyKind {
+    /// Least recently used first.
+    #[default]
+    Lru,
+    /// Least often used first, the least recent of equals.
+    Lfu,
+    /// First inserted first.
+    Fifo,
+    /// Most recently used first.
+    Mru,
+    /// Last inserted first.
+    Filo,
+    /// What was used once before what was used again, the least recent first.
+    Slru,
+}
+
+impl PolicyKind {
+    /// Every built-in policy.
+    pub const ALL: [Self; 6] = [Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru];
+
+    /// The name that `FromStr` reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::Lfu => "lfu",
+            Self::Fifo => "fifo",
+            Self::Mru => "mru",
+            Self::Filo => "filo",
+            Self::Slru => "slru",
+        }
+    }
+
+    /// A fresh structure for this policy.
+    pub(crate) fn build(self) -> Box<dyn Policy> {
+        match self {
+            Self::Lru => Box::new(Ranked::by(|s| (s.last, 0))),
+            Self::Lfu => Box::new(Ranked::by(|s| (s.hits, s.last))),
+            Self::Fifo => Box::new(Ranked::by(|s| (s.born, 0))),
+            Self::Mru => Box::new(Ranked::by(|s| (!s.last, 0))),
+            Self::Filo => Box::new(Ranked::by(|s| (!s.born, 0))),
+            Self::Slru => Box::new(Ranked::by(|s| (u64::from(s.hits >= 2), s.last))),
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A policy's name that is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownPolicy {
+    name: Box<str>,
+}
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown policy '{}', known are", self.name)?;
+        PolicyKind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+    }
+}
+
+impl std::error::Error for UnknownPolicy {}
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownPolicy { name: name.into() })
+    }
+}

@@ -1,0 +1,275 @@
+//! The model reclaimer: the most eager one that is still legal.
+//!
+//! Garbage is freed as soon as every participant that was pinned when it was retired has unpinned; participants that
+//! pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees too, and sooner: a protocol that
+//! survives here survives there. What is freed is poisoned and kept until the model ends, so that a late access is
+//! found wherever it happens.
+//!
+//! Visible to the checker: one pin word for each participant (odd means pinned), changed by read-modify-writes only.
+//! Everything else sits in `Cell`s: the checker runs all threads of a model on one thread of the system, so that state
+//! is exact and adds neither schedule points nor happens-before edges.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use super::{Bytes, Node, Ref, free_now};
+use crate::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Release, SeqCst},
+};
+#[cfg(radixkv_loom)]
+use loom::sync::atomic::fence;
+#[cfg(not(radixkv_loom))]
+use shuttle::sync::atomic::fence;
+
+const ALIVE: u32 = 0xA11E_A11E;
+const FREED: u32 = 0xDEAD_DEAD;
+
+/// Participants of one model: loom runs five threads at most, and the evictor registers one of its own.
+const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
+
+/// Says whether the node around it is alive; loom also checks that freeing is ordered after every access.
+#[derive(Debug)]
+pub(crate) struct Canary {
+    #[cfg(radixkv_loom)]
+    word: loom::cell::UnsafeCell<u32>,
+    #[cfg(not(radixkv_loom))]
+    word: Cell<u32>,
+}
+
+// SAFETY: the models' threads share one thread of the system; loom tracks the accesses of its cell.
+unsafe impl Sync for Canary {}
+
+impl Canary {
+    pub(super) fn new() -> Self {
+        Self {
+            #[cfg(radixkv_loom)]
+            word: loom::cell::UnsafeCell::new(FREED),
+            #[cfg(not(radixkv_loom))]
+            word: Cell::new(FREED),
+        }
+    }
+
+    fn write(&self, value: u32) -> u32 {
+        #[cfg(radixkv_loom)]
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
+        return self.word.with_mut(|word| std::mem::replace(unsafe { &mut *word }, value));
+        #[cfg(not(radixkv_loom))]
+        self.word.replace(value)
+    }
+
+    /// An explicit tracked write: loom does not order `UnsafeCell::new` before an unsynchronised publication.
+    pub(super) fn arm(&self) {
+        self.write(ALIVE);
+        track::LIVE.with(|live| live.set(live.get() + 1));
+    }
+
+    fn poison(&self) {
+        assert_eq!(self.write(FREED), ALIVE, "freed twice");
+        track::LIVE.with(|live| live.set(live.get() - 1));
+    }
+
+    #[track_caller]
+    pub(super) fn check(&self) {
+        #[cfg(radixkv_loom)]
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
+        let word = self.word.with(|word| unsafe { *word });
+        #[cfg(not(radixkv_loom))]
+        let word = self.word.get();
+        assert_eq!(word, ALIVE, "used after it was freed");
+    }
+}
+
+/// Poisons the node and keeps its memory until [`track::end`].
+///
+/// # Safety
+///
+/// Nobody else uses `node`, now or later.
+pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
+    // SAFETY: the caller owns the node, and its memory is still there.
+    unsafe { node.as_ref() }.canary().model().poison();
+    // SAFETY: as the caller promised.
+    let free = Box::new(move || unsafe { T::free(node) });
+    track::QUARANTINE.with(|quarantine| quarantine.borrow_mut().push(free));
+}
+
+/// What a model checks beside its own assertions.
+pub mod track {
+    use std::cell::{Cell, RefCell};
+
+    thread_local! {
+        pub(super) static LIVE: Cell<isize> = const { Cell::new(0) };
+        pub(super) static QUARANTINE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Called first in every execution of a model; what a failed one left is leaked.
+    pub fn begin() {
+        LIVE.with(|live| live.set(0));
+        QUARANTINE.with(|quarantine| std::mem::forget(std::mem::take(&mut *quarantine.borrow_mut())));
+    }
+
+    /// Called last: frees what was quarantined and checks that nothing leaked.
+    ///
+    /// # Panics
+    ///
+    /// If a node was neither freed nor is in the index any more.
+    pub fn end() {
+        let freed = QUARANTINE.with(|quarantine| std::mem::take(&mut *quarantine.borrow_mut()));
+        freed.into_iter().for_each(|free| free());
+        LIVE.with(|live| assert_eq!(live.get(), 0, "nodes leaked"));
+    }
+}
+
+struct Garbage {
+    free: Box<dyn FnOnce()>,
+    /// Pin words when it was retired.
+    pinned: [usize; PARTICIPANTS],
+}
+
+struct Shared {
+    pins: [AtomicUsize; PARTICIPANTS],
+    next: Cell<usize>,
+    garbage: RefCell<Vec<Garbage>>,
+    bytes: Bytes,
+}
+
+impl Shared {
+    /// Reads by read-modify-write: always the newest value (a stale one could only delay), and with the edge from the
+    /// end of a critical section to the free.
+    fn words(&self) -> [usize; PARTICIPANTS] {
+        std::array::from_fn(|i| if i < self.next.get() { self.pins[i].fetch_add(0, Acquire) } else { 0 })
+    }
+
+    fn collect(&self) {
+        // The batch is taken before the pin words are read: what is retired in between waits.
+        let batch = std::mem::take(&mut *self.garbage.borrow_mut());
+        if batch.is_empty() {
+            return;
+        }
+        let now = self.words();
+        let held = |g: &Garbage| (0..PARTICIPANTS).any(|i| g.pinned[i] & 1 == 1 && now[i] == g.pinned[i]);
+        let (keep, ready): (Vec<_>, Vec<_>) = batch.into_iter().partition(held);
+        self.garbage.borrow_mut().extend(keep);
+        ready.into_iter().for_each(|garbage| (garbage.free)());
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A failed model unwinds: freeing would turn its message into an abort.
+        if !std::thread::panicking() {
+            self.garbage.take().into_iter().for_each(|garbage| (garbage.free)());
+        }
+    }
+}
+
+/// All that one cache reclaims.
+pub(crate) struct Domain(Rc<Shared>);
+
+// SAFETY: all threads of a model share one thread of the system.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+impl std::fmt::Debug for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Domain")
+    }
+}
+
+impl Domain {
+    pub(crate) fn new() -> Self {
+        Self(Rc::new(Shared {
+            pins: std::array::from_fn(|_| AtomicUsize::new(0)),
+            next: Cell::new(0),
+            garbage: RefCell::new(Vec::new()),
+            bytes: Bytes::new(),
+        }))
+    }
+
+    pub(crate) fn register(&self) -> Local {
+        let id = self.0.next.get();
+        assert!(id < PARTICIPANTS, "too many participants in one model");
+        self.0.next.set(id + 1);
+        Local { shared: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0) }
+    }
+
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.0.bytes
+    }
+}
+
+/// One participant.
+pub(crate) struct Local {
+    shared: Rc<Shared>,
+    id: usize,
+    depth: Cell<usize>,
+    sequence: Cell<usize>,
+}
+
+// SAFETY: all threads of a model share one thread of the system.
+unsafe impl Send for Local {}
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Local({})", self.id)
+    }
+}
+
+impl Local {
+    pub(crate) fn pin(&self) -> Guard<'_> {
+        self.depth.set(self.depth.get() + 1);
+        if self.depth.get() == 1 {
+            self.sequence.set(self.sequence.get() + 1);
+            // Release: whoever reads this word also sees the end of the critical section before.
+            self.shared.pins[self.id].swap(self.sequence.get(), Release);
+            fence(SeqCst);
+        }
+        Guard { local: self }
+    }
+}
+
+/// While it lives, nothing that was reachable when it was made is freed.
+#[derive(Debug)]
+pub(crate) struct Guard<'l> {
+    local: &'l Local,
+}
+
+impl Guard<'_> {
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.local.shared.bytes
+    }
+
+    pub(super) fn allocated(&self, bytes: usize) {
+        self.bytes().add(self.local.id, bytes);
+    }
+
+    pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
+        let shared = &self.local.shared;
+        // The unlink comes before the snapshot, as crossbeam's fence in `push_bag` has it.
+        fence(SeqCst);
+        let pinned = shared.words();
+        let pointer = NonNull::new(node.as_ptr()).expect("a reference is not null");
+        let bytes = NonNull::from(&shared.bytes);
+        let free = Box::new(move || {
+            // SAFETY: the domain's shared state holds both the garbage and the counters.
+            let bytes = unsafe { bytes.as_ref() };
+            // SAFETY: unlinked, and every participant that was pinned then has unpinned.
+            unsafe { free_now(pointer, bytes) };
+        });
+        shared.garbage.borrow_mut().push(Garbage { free, pinned });
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        let local = self.local;
+        local.depth.set(local.depth.get() - 1);
+        if local.depth.get() == 0 && !std::thread::panicking() {
+            local.sequence.set(local.sequence.get() + 1);
+            local.shared.pins[local.id].swap(local.sequence.get(), Release);
+            local.shared.collect();
+        }
+    }
+}

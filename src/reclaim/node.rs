@@ -1,0 +1,255 @@
+//! Nodes, and the pointers to them: owned, protected, stored.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use super::Guard;
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+use super::model;
+
+/// What the reclaimer can free.
+///
+/// # Safety
+///
+/// `free` undoes the allocation that made the node and runs no code that looks into the index.
+pub(crate) unsafe trait Node: Sized {
+    /// Bytes that freeing this node gives back.
+    fn bytes(&self) -> usize;
+
+    /// Poisoned by the model reclaimer.
+    fn canary(&self) -> &Canary;
+
+    /// Frees the node.
+    ///
+    /// # Safety
+    ///
+    /// `node` comes from this type's allocation, and nobody else uses it any more.
+    unsafe fn free(node: NonNull<Self>) {
+        // SAFETY: the caller hands over the only pointer to a `Box` (I1).
+        drop(unsafe { Box::from_raw(node.as_ptr()) });
+    }
+}
+
+/// Nothing in real builds; in model builds a word that freeing poisons and every access checks.
+#[derive(Debug)]
+pub(crate) struct Canary(#[cfg(any(radixkv_loom, radixkv_shuttle))] model::Canary);
+
+impl Canary {
+    pub(crate) fn new() -> Self {
+        Self(
+            #[cfg(any(radixkv_loom, radixkv_shuttle))]
+            model::Canary::new(),
+        )
+    }
+
+    #[cfg(any(radixkv_loom, radixkv_shuttle))]
+    pub(super) fn model(&self) -> &model::Canary {
+        &self.0
+    }
+
+    #[inline(always)]
+    #[cfg_attr(any(radixkv_loom, radixkv_shuttle), track_caller)]
+    fn check(&self) {
+        #[cfg(any(radixkv_loom, radixkv_shuttle))]
+        self.0.check();
+    }
+}
+
+/// A node that nobody else can reach yet; freed on drop.
+pub(crate) struct Own<'g, T: Node> {
+    node: NonNull<T>,
+    guard: &'g Guard<'g>,
+}
+
+impl<'g, T: Node> Own<'g, T> {
+    /// Takes over a boxed node.
+    pub(crate) fn new(node: T, guard: &'g Guard<'g>) -> Self {
+        Self::from_raw(NonNull::from(Box::leak(Box::new(node))), guard)
+    }
+
+    /// Takes over a node that its type allocated itself.
+    pub(crate) fn from_raw(node: NonNull<T>, guard: &'g Guard<'g>) -> Self {
+        let own = Self { node, guard };
+        guard.allocated(own.bytes());
+        #[cfg(any(radixkv_loom, radixkv_shuttle))]
+        own.canary().0.arm();
+        own
+    }
+
+    /// Gives the node to the index: from now on it is retired, not dropped (I1).
+    pub(crate) fn publish(self) -> Ref<'g, T> {
+        let node = self.node;
+        mem::forget(self);
+        Ref::new(node)
+    }
+
+    /// The pointer that a compare-and-swap stores if it succeeds; `publish` then.
+    pub(crate) fn as_ptr(&self) -> *mut T {
+        self.node.as_ptr()
+    }
+
+    pub(crate) fn as_ref(&self) -> Ref<'g, T> {
+        Ref::new(self.node)
+    }
+}
+
+impl<T: Node> Deref for Own<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the node is ours alone.
+        unsafe { self.node.as_ref() }
+    }
+}
+
+impl<T: Node> Drop for Own<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: never published, so nobody else has the pointer.
+        unsafe { free_now(self.node, self.guard.bytes()) };
+    }
+}
+
+/// A pointer to a node that something protects for `'g` (I2).
+pub(crate) struct Ref<'g, T> {
+    node: NonNull<T>,
+    protection: PhantomData<&'g T>,
+}
+
+impl<T> Clone for Ref<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Ref<'_, T> {}
+
+impl<T> PartialEq for Ref<'_, T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.node == other.node
+    }
+}
+
+impl<T> fmt::Debug for Ref<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.node.fmt(f)
+    }
+}
+
+impl<'g, T> Ref<'g, T> {
+    fn new(node: NonNull<T>) -> Self {
+        Self { node, protection: PhantomData }
+    }
+
+    /// What a load from the index returned under `_guard`.
+    pub(crate) fn from_ptr(node: *mut T, _guard: &'g Guard<'_>) -> Option<Self> {
+        NonNull::new(node).map(Self::new)
+    }
+
+    pub(crate) fn as_ptr(self) -> *mut T {
+        self.node.as_ptr()
+    }
+
+    /// A pointer to keep; whoever stores it names the count that keeps the node (I3).
+    pub(crate) fn link(self) -> Link<T> {
+        Link(self.node)
+    }
+}
+
+impl<'g, T: Node> Ref<'g, T> {
+    /// The node for as long as the protection lasts.
+    #[cfg_attr(any(radixkv_loom, radixkv_shuttle), track_caller)]
+    pub(crate) fn as_ref(self) -> &'g T {
+        // SAFETY: I2: the node is protected for `'g`.
+        let node = unsafe { self.node.as_ref() };
+        node.canary().check();
+        node
+    }
+}
+
+impl<T: Node> Deref for Ref<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    #[cfg_attr(any(radixkv_loom, radixkv_shuttle), track_caller)]
+    fn deref(&self) -> &T {
+        self.as_ref()
+    }
+}
+
+/// A pointer in a node or a handle; a count keeps what it points to (I3).
+pub(crate) struct Link<T>(NonNull<T>);
+
+// SAFETY: a link is only an address; following it needs the protection of I3, and nodes are shared between threads.
+unsafe impl<T: Sync> Send for Link<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Link<T> {}
+
+impl<T> Clone for Link<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Link<T> {}
+
+impl<T> PartialEq for Link<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> Eq for Link<T> {}
+
+impl<T> std::hash::Hash for Link<T> {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl<T> fmt::Debug for Link<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T> Link<T> {
+    /// Follows the pointer while `_protection` (a guard, a lease, the node that holds the link) keeps the node (I3).
+    #[inline(always)]
+    pub(crate) fn get<P: ?Sized>(self, _protection: &P) -> Ref<'_, T> {
+        Ref::new(self.0)
+    }
+}
+
+/// Frees a node whose bytes its owner has counted.
+///
+/// # Safety
+///
+/// Nobody else uses `node`, now or later.
+pub(crate) unsafe fn free_owned<T: Node>(node: NonNull<T>) {
+    #[cfg(any(radixkv_loom, radixkv_shuttle))]
+    // SAFETY: as the caller promised; the model keeps the memory, poisoned, until the model ends.
+    unsafe {
+        model::quarantine(node)
+    };
+    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+    // SAFETY: as the caller promised.
+    unsafe {
+        T::free(node)
+    };
+}
+
+/// Frees a node at once.
+///
+/// # Safety
+///
+/// Nobody else uses `node`, now or later.
+pub(crate) unsafe fn free_now<T: Node>(node: NonNull<T>, bytes: &super::Bytes) {
+    // SAFETY: the caller owns the node.
+    let freed = unsafe { node.as_ref() }.bytes();
+    bytes.subtract(freed);
+    // SAFETY: as the caller promised.
+    unsafe { free_owned(node) };
+}

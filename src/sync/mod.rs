@@ -1,0 +1,45 @@
+//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `parking_lot`, `loom` or `shuttle`.
+//!
+//! | cfg | what stands behind the door |
+//! |---|---|
+//! | none | `std` atomics, `parking_lot` locks |
+//! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return |
+//! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
+//! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
+//!
+//! `SeqCst` is used by `fence` alone: loom treats sequentially consistent accesses as `AcqRel`.
+
+mod cell;
+mod lock;
+
+#[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
+mod chaos;
+
+pub(crate) use cell::{Owner, OwnerCell};
+pub(crate) use lock::{Mutex, MutexGuard};
+
+pub(crate) use std::sync::Arc;
+
+/// Atomics of the build at hand.
+pub(crate) mod atomic {
+    #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
+    pub(crate) use super::chaos::{AtomicPtr, AtomicU64, AtomicUsize};
+    #[cfg(radixkv_loom)]
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+    #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
+    pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+    #[cfg(not(any(radixkv_chaos, radixkv_loom, radixkv_shuttle)))]
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+
+    pub(crate) use std::sync::atomic::Ordering;
+}
+
+/// Gauges and totals: numbers that somebody reads and nothing is decided on, so that no model has to explore them.
+pub(crate) mod gauge {
+    pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+}
+
+/// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.
+pub(crate) const fn model_size(production: usize, model: usize) -> usize {
+    if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) { model } else { production }
+}

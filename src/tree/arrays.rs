@@ -1,0 +1,115 @@
+//! A run's tokens and block ids in one allocation.
+//!
+//! Layout: header, block ids, padding, tokens. Tokens start on a cache line where there are enough of them for it to
+//! matter, so that comparing them reads no line twice.
+//!
+//! # Invariants
+//!
+//! - **A1** An `Arrays` is made by [`Arrays::allocate`] alone, which initialises every token and block id; nothing
+//!   writes them afterwards. A pointer to one keeps the provenance of its whole allocation.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use crate::block::BlockId;
+use crate::key::Token;
+use crate::reclaim::{Canary, Guard, Node, Own, Ref};
+
+/// Tokens from which on the cache line is worth the padding.
+const ALIGN_FROM: usize = 256;
+const CACHE_LINE: usize = 64;
+
+/// The header; what follows it is reached through [`Arrays::tokens`] and [`Arrays::blocks`].
+#[derive(Debug)]
+pub(crate) struct Arrays {
+    canary: Canary,
+    tokens: u32,
+    blocks: u32,
+}
+
+/// Where the parts lie.
+struct Parts {
+    layout: Layout,
+    blocks: usize,
+    tokens: usize,
+}
+
+impl Parts {
+    fn of(tokens: usize, blocks: usize) -> Self {
+        let align = if tokens >= ALIGN_FROM { CACHE_LINE } else { align_of::<Arrays>() };
+        let blocks_at = size_of::<Arrays>();
+        let tokens_at = (blocks_at + blocks * size_of::<BlockId>()).next_multiple_of(align);
+        let size = tokens_at + tokens * size_of::<Token>();
+        let layout = Layout::from_size_align(size, align).expect("a run is shorter than the address space");
+        Self { layout, blocks: blocks_at, tokens: tokens_at }
+    }
+}
+
+impl Arrays {
+    /// Copies `tokens` and `blocks` into an allocation of their own.
+    pub(crate) fn allocate<'g>(tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) -> Own<'g, Self> {
+        let parts = Parts::of(tokens.len(), blocks.len());
+        let header = Self { canary: Canary::new(), tokens: tokens.len() as u32, blocks: blocks.len() as u32 };
+        // SAFETY: the layout is never empty: the header is part of it.
+        let memory = unsafe { alloc(parts.layout) };
+        let Some(start) = NonNull::new(memory) else { handle_alloc_error(parts.layout) };
+        let node = start.cast::<Self>();
+        // SAFETY: the allocation starts with room for the header, aligned for it.
+        unsafe { node.write(header) };
+        copy_to(start, parts.blocks, blocks);
+        copy_to(start, parts.tokens, tokens);
+        Own::from_raw(node, guard)
+    }
+}
+
+/// Copies `items` to `offset` bytes after `start`, inside the allocation that `Parts` laid out for them.
+fn copy_to(start: NonNull<u8>, offset: usize, items: &[u32]) {
+    // SAFETY: the offset lies inside the allocation.
+    let target = unsafe { start.add(offset) }.cast::<u32>();
+    // SAFETY: source and target hold `items.len()` words each, aligned, and do not overlap.
+    unsafe { target.copy_from_nonoverlapping(NonNull::from(items).cast(), items.len()) };
+}
+
+/// `len` words at `offset` bytes after the header.
+fn words<'g>(arrays: Ref<'g, Arrays>, offset: usize, len: usize) -> &'g [u32] {
+    let first = arrays.as_ptr().cast::<u8>().wrapping_add(offset).cast::<u32>().cast_const();
+    // SAFETY: A1: initialised by `allocate` and never written since; the reference protects the allocation for `'g`.
+    unsafe { std::slice::from_raw_parts(first, len) }
+}
+
+impl<'g> Ref<'g, Arrays> {
+    #[inline]
+    pub(crate) fn tokens(self) -> &'g [Token] {
+        let (tokens, blocks) = (self.tokens as usize, self.blocks as usize);
+        words(self, Parts::of(tokens, blocks).tokens, tokens)
+    }
+
+    #[inline]
+    pub(crate) fn blocks(self) -> &'g [BlockId] {
+        words(self, size_of::<Arrays>(), self.blocks as usize)
+    }
+
+    pub(crate) fn len_tokens(self) -> usize {
+        self.tokens as usize
+    }
+}
+
+// SAFETY: `free` gives back what `allocate` took, by the lengths in the header.
+unsafe impl Node for Arrays {
+    fn bytes(&self) -> usize {
+        Parts::of(self.tokens as usize, self.blocks as usize).layout.size()
+    }
+
+    fn canary(&self) -> &Canary {
+        &self.canary
+    }
+
+    unsafe fn free(node: NonNull<Self>) {
+        // SAFETY: the caller owns the node; its header is still there.
+        let header = unsafe { node.as_ref() };
+        let layout = Parts::of(header.tokens as usize, header.blocks as usize).layout;
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(node.as_ptr().cast(), layout) };
+    }
+}

@@ -1,0 +1,162 @@
+//! Inserting: one run published under one point, with one compare-and-swap.
+//!
+//! An insert starts at a leased boundary, compares what lies beyond it, takes over what others have published there in
+//! the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the branch.
+//! It never hangs anything under a point whose tokens it has not compared.
+
+use crate::block::BlockId;
+use crate::key::Token;
+use crate::reclaim::{Guard, Ref};
+use crate::sync::atomic::Ordering::Relaxed;
+
+use super::lease::{Refused, lease_again, lease_at, lease_deepest, release};
+use super::point::Point;
+use super::queue::Queue;
+use super::run::{Beginning, Run};
+use super::walk::{Place, Reached, walk};
+
+/// Child runs from which on a point takes no further one; far below what its word counts.
+const MAX_CHILDREN: u64 = 1 << 25;
+
+/// What is to be inserted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sequence<'a> {
+    /// The whole sequence, cut to whole blocks.
+    pub(crate) tokens: &'a [Token],
+    /// Blocks for what lies beyond the lease.
+    pub(crate) blocks: &'a [BlockId],
+    pub(crate) block_size: usize,
+    pub(crate) now: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Published<'g> {
+    /// The point at the sequence's end; the caller holds one lease on it.
+    pub(crate) tip: Ref<'g, Point>,
+    /// Leading blocks of the caller's that others had published first.
+    pub(crate) duplicates: usize,
+    /// The tip is the end of a run that this insert published.
+    pub(crate) fresh: bool,
+}
+
+/// Why nothing was inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyBranches;
+
+/// A point that the insert has come to: leased by the caller, or by the insert itself on the way.
+struct Tip<'g> {
+    point: Ref<'g, Point>,
+    ours: bool,
+}
+
+impl<'g> Tip<'g> {
+    fn advance(&mut self, point: Ref<'g, Point>, queue: &Queue) {
+        self.let_go(queue);
+        *self = Self { point, ours: true };
+    }
+
+    fn let_go(&self, queue: &Queue) {
+        if self.ours {
+            release(self.point, queue);
+        }
+    }
+}
+
+/// Inserts what lies beyond `from`, on which the caller holds a lease.
+pub(crate) fn insert<'g>(
+    from: Ref<'g, Point>,
+    sequence: Sequence<'_>,
+    queue: &Queue,
+    guard: &'g Guard<'g>,
+) -> Result<Published<'g>, TooManyBranches> {
+    let mut at = Tip { point: from, ours: false };
+    let used = |at: &Tip<'_>| (at.point.end() - from.end()) / sequence.block_size;
+    loop {
+        let reached = walk(at.point, sequence.tokens, guard);
+        let boundary = reached.boundary(sequence.block_size);
+        if boundary.end() > at.point.end() {
+            // A space whose root has gone holds no leased point, and we hold one.
+            if let Ok(point) = lease_deepest(boundary, sequence.block_size, queue, guard) {
+                at.advance(point, queue);
+            }
+            continue;
+        }
+        if at.point.end() == sequence.tokens.len() {
+            if !at.ours && !lease_again(at.point, queue) {
+                return Err(TooManyBranches);
+            }
+            return Ok(Published { tip: at.point, duplicates: used(&at), fresh: false });
+        }
+        let beyond = Sequence { blocks: &sequence.blocks[used(&at)..], ..sequence };
+        match publish(&at, reached, beyond, queue, guard) {
+            Ok(Some(tip)) => {
+                let duplicates = used(&at);
+                at.let_go(queue);
+                return Ok(Published { tip, duplicates, fresh: true });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                at.let_go(queue);
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Hangs the rest of the sequence where the walk stopped; nothing if somebody changed that place meanwhile.
+fn publish<'g>(
+    at: &Tip<'g>,
+    reached: Reached<'g>,
+    sequence: Sequence<'_>,
+    queue: &Queue,
+    guard: &'g Guard<'g>,
+) -> Result<Option<Ref<'g, Point>>, TooManyBranches> {
+    if reached.end == at.point.end() {
+        return hang(at.point, sequence, queue, guard);
+    }
+    // Tokens part inside a block: the branch needs a point of its own there.
+    let place = Place { run: reached.run, depth: reached.depth };
+    match lease_at(place, queue, guard) {
+        Ok(branch) => {
+            let hung = hang(branch, sequence, queue, guard);
+            release(branch, queue);
+            hung
+        }
+        Err(Refused::Shorter(_)) => Ok(None),
+        Err(Refused::Full | Refused::Gone) => Err(TooManyBranches),
+    }
+}
+
+/// Publishes the tokens beyond `branch`, on which the caller holds a lease, as its child.
+fn hang<'g>(
+    branch: Ref<'g, Point>,
+    sequence: Sequence<'_>,
+    queue: &Queue,
+    guard: &'g Guard<'g>,
+) -> Result<Option<Ref<'g, Point>>, TooManyBranches> {
+    if branch.word.load(Relaxed).children() >= MAX_CHILDREN {
+        return Err(TooManyBranches);
+    }
+    let tokens = &sequence.tokens[branch.end()..];
+    let there = branch.as_ref().children.get(tokens[0], guard);
+    if there.is_some_and(|run| run.word().len() > 0) {
+        return Ok(None);
+    }
+    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now };
+    let run = Run::new(beginning, tokens, sequence.blocks, guard);
+    match branch.as_ref().children.insert(there, run, guard) {
+        Ok(run) => {
+            // Counted while the lease on the branch stands, and before the end's lease can be given up.
+            let counted = branch.word.add_child();
+            debug_assert!(counted, "child runs overflow their count");
+            let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");
+            queue.push(tip);
+            Ok(Some(tip))
+        }
+        Err((run, _)) => {
+            Run::discard(run, guard);
+            Ok(None)
+        }
+    }
+}

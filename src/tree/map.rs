@@ -1,0 +1,367 @@
+//! A lock-free map from a `u32` to a node: the points of a run by depth, the child runs of a point by first token.
+//!
+//! A trie over the mixed bits of the key. The root is one slot inside the owner: empty, the only entry inline, or a
+//! branch of `FAN` slots, each of them the same again. So a map of nothing costs a word, a map of one entry costs no
+//! allocation, and a map of 10^5 entries is reached in four or five steps. A change is one compare-and-swap of a slot
+//! (two when an entry must first give way to a branch), at a cost that does not grow: nothing is ever resized.
+//!
+//! The mixing is a bijection, so two keys differ in some digit and the trie is never deeper than the key has digits.
+//!
+//! # Shrinking
+//!
+//! A branch that is left with at most one entry is taken out: every slot of it is *frozen* (a tag that no change
+//! survives), then the slot that led to it is swapped for what remains. Whoever meets a frozen slot on the way to a
+//! change finishes this first, so nobody waits. Readers look through the tag.
+//!
+//! # Invariants
+//!
+//! - **M1** A slot holds null, an entry, or a branch (`BRANCH`), each perhaps `FROZEN`. A frozen slot never changes.
+//! - **M2** An entry stands at the first empty slot on its key's path, so a key stands in the map at most once.
+//! - **M3** A branch is unlinked only when all its slots are frozen, and what replaces it holds the same entries.
+//! - **M4** An entry's key never changes.
+//!
+//! # Orderings
+//!
+//! | edge | release | acquire | so that |
+//! |---|---|---|---|
+//! | E1 | `Map::change`: compare-and-swap of a slot | `Map::get`, every walk | an entry or branch that is found is initialised |
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crate::reclaim::{Canary, Guard, Node, Own, Ref, free_owned};
+use crate::sync::atomic::{
+    AtomicPtr,
+    Ordering::{AcqRel, Acquire, Release},
+};
+
+/// Bits of the key that one branch resolves; one under a model checker, where two entries then need several branches.
+const DIGIT: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 1 } else { 4 };
+const FAN: usize = 1 << DIGIT;
+
+const BRANCH: usize = 1;
+const FROZEN: usize = 2;
+
+/// A node that knows the key it stands under.
+pub(crate) trait Keyed: Node {
+    fn key(&self) -> u32;
+}
+
+/// The map; entries belong to the index, branches to the map.
+#[derive(Debug)]
+pub(crate) struct Map<T: Keyed> {
+    root: Slot,
+    entries: PhantomData<AtomicPtr<T>>,
+}
+
+type Slot = AtomicPtr<()>;
+
+struct Branch<T> {
+    slots: [Slot; FAN],
+    canary: Canary,
+    entries: PhantomData<AtomicPtr<T>>,
+}
+
+const _: () = assert!(align_of::<Branch<()>>() > FROZEN | BRANCH, "tags need the low bits");
+
+// SAFETY: a branch is a `Box` of slots; freeing it follows none of them.
+unsafe impl<T> Node for Branch<T> {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    fn canary(&self) -> &Canary {
+        &self.canary
+    }
+}
+
+/// What a slot holds.
+enum Held<'g, T> {
+    Nothing,
+    Entry(Ref<'g, T>),
+    Branch(Ref<'g, Branch<T>>),
+}
+
+impl<'g, T> Held<'g, T> {
+    /// The slot's content without its tags. A word that is not null was stored by this map (M1).
+    fn of(word: *mut (), guard: &'g Guard<'_>) -> Self {
+        let node = word.map_addr(|address| address & !(BRANCH | FROZEN));
+        if word.addr() & BRANCH != 0 {
+            Ref::from_ptr(node.cast(), guard).map_or(Self::Nothing, Self::Branch)
+        } else {
+            Ref::from_ptr(node.cast(), guard).map_or(Self::Nothing, Self::Entry)
+        }
+    }
+}
+
+fn is_frozen(word: *mut ()) -> bool {
+    word.addr() & FROZEN != 0
+}
+
+fn branch_word<T>(branch: *mut Branch<T>) -> *mut () {
+    branch.cast::<()>().map_addr(|address| address | BRANCH)
+}
+
+/// Spreads the key over all bits and loses none (an odd multiplier and shifts are bijections).
+fn mix(key: u32) -> u32 {
+    if cfg!(any(radixkv_loom, radixkv_shuttle)) {
+        return key; // small keys differ in their low bits
+    }
+    let x = (key ^ (key >> 16)).wrapping_mul(0x7feb_352d);
+    (x ^ (x >> 15)).wrapping_mul(0x846c_a68b)
+}
+
+fn digit(mixed: u32, level: u32) -> usize {
+    (mixed >> (DIGIT * level)) as usize & (FAN - 1)
+}
+
+impl<T: Keyed> Map<T> {
+    pub(crate) fn new() -> Self {
+        Self { root: AtomicPtr::new(ptr::null_mut()), entries: PhantomData }
+    }
+
+    /// The entry under `key`. Lock-free; writes nothing.
+    #[inline]
+    pub(crate) fn get<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> Option<Ref<'g, T>> {
+        let mut slot = &self.root;
+        let mut level = 0;
+        loop {
+            // Acquire: E1.
+            match Held::<T>::of(slot.load(Acquire), guard) {
+                Held::Nothing => return None,
+                Held::Entry(entry) => return (entry.key() == key).then_some(entry),
+                Held::Branch(branch) => {
+                    slot = &branch.as_ref().slots[digit(mix(key), level)];
+                    level += 1;
+                }
+            }
+        }
+    }
+
+    /// Puts `new` under its key in place of `current` (nothing, or the entry that was seen there).
+    ///
+    /// # Errors
+    ///
+    /// Gives `new` back with what stands there instead.
+    pub(crate) fn insert<'g>(
+        &'g self,
+        current: Option<Ref<'g, T>>,
+        new: Own<'g, T>,
+        guard: &'g Guard<'g>,
+    ) -> Result<Ref<'g, T>, (Own<'g, T>, Option<Ref<'g, T>>)> {
+        let word = new.as_ptr().cast();
+        match self.change(new.key(), current, word, guard) {
+            Ok(()) => Ok(new.publish()),
+            Err(found) => Err((new, found)),
+        }
+    }
+
+    /// Takes `entry` out; false if something else stands under its key by now.
+    pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
+        let key = entry.key();
+        let removed = self.change(key, Some(entry), ptr::null_mut(), guard).is_ok();
+        if removed {
+            self.tidy(key, guard);
+        }
+        removed
+    }
+
+    /// One compare-and-swap of the slot of `key` from `current` to `new`.
+    fn change<'g>(
+        &'g self,
+        key: u32,
+        current: Option<Ref<'g, T>>,
+        new: *mut (),
+        guard: &'g Guard<'g>,
+    ) -> Result<(), Option<Ref<'g, T>>> {
+        let (mut slot, mut level) = (&self.root, 0);
+        loop {
+            // Acquire: E1.
+            let word = slot.load(Acquire);
+            if is_frozen(word) {
+                self.thaw(key, guard);
+                (slot, level) = (&self.root, 0);
+                continue;
+            }
+            let replacement = match Held::<T>::of(word, guard) {
+                Held::Branch(branch) => {
+                    slot = &branch.as_ref().slots[digit(mix(key), level)];
+                    level += 1;
+                    continue;
+                }
+                Held::Nothing if current.is_none() => new,
+                Held::Nothing => return Err(None),
+                Held::Entry(entry) if entry.key() == key => {
+                    if current != Some(entry) {
+                        return Err(Some(entry));
+                    }
+                    new
+                }
+                Held::Entry(_) if current.is_some() => return Err(None),
+                Held::Entry(other) => {
+                    self.grow(slot, other, level, guard);
+                    continue;
+                }
+            };
+            // Release: E1. A failure is read again with its edge.
+            if slot.compare_exchange(word, replacement, AcqRel, Acquire).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts a branch that holds `entry` where `entry` stands alone; if that fails the caller looks again.
+    fn grow<'g>(&self, slot: &Slot, entry: Ref<'g, T>, level: u32, guard: &'g Guard<'g>) {
+        let at = digit(mix(entry.key()), level);
+        let held: *mut () = entry.as_ptr().cast();
+        let branch = Own::new(Branch::<T>::with(|i| if i == at { held } else { ptr::null_mut() }), guard);
+        let word = branch_word(branch.as_ptr());
+        // Release: E1.
+        if slot.compare_exchange(held, word, Release, Acquire).is_ok() {
+            branch.publish();
+        }
+    }
+
+    /// Takes out branches on the path of `key` that hold at most one entry, deepest first.
+    fn tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
+        let mut path = smallvec::SmallVec::<[(&Slot, Ref<'g, Branch<T>>); 8]>::new();
+        let (mut slot, mut level) = (&self.root, 0);
+        // Acquire: E1.
+        while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
+            path.push((slot, branch));
+            slot = &branch.as_ref().slots[digit(mix(key), level)];
+            level += 1;
+        }
+        while let Some((slot, branch)) = path.pop() {
+            if branch.entries(guard).is_none_or(|entries| entries > 1) {
+                return;
+            }
+            self.replace(slot, branch, guard);
+        }
+    }
+
+    /// Finishes the first taking-out that the path of `key` meets.
+    fn thaw<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
+        let (mut slot, mut level) = (&self.root, 0);
+        // Acquire: E1.
+        while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
+            let next = &branch.as_ref().slots[digit(mix(key), level)];
+            if is_frozen(next.load(Acquire)) {
+                self.replace(slot, branch, guard);
+                return;
+            }
+            slot = next;
+            level += 1;
+        }
+    }
+
+    /// Freezes `branch` and swaps it, where `slot` still leads to it, for what it holds (M3).
+    fn replace<'g>(&self, slot: &Slot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) {
+        let content = branch.freeze();
+        let mut held = content.iter().copied().filter(|word| !word.is_null());
+        let (first, more) = (held.next(), held.next().is_some());
+        let lone = first.is_none_or(|word| word.addr() & BRANCH == 0) && !more;
+        let copy = (!lone).then(|| Own::new(Branch::<T>::with(|i| content[i]), guard));
+        let word = match &copy {
+            Some(copy) => branch_word(copy.as_ptr()),
+            None => first.unwrap_or(ptr::null_mut()),
+        };
+        // Release: E1, for a fresh copy. Acquire: whoever retires the branch comes after all who froze it.
+        if slot.compare_exchange(branch_word(branch.as_ptr()), word, AcqRel, Acquire).is_ok() {
+            if let Some(copy) = copy {
+                copy.publish();
+            }
+            guard.retire(branch);
+        }
+    }
+
+    /// Calls `visit` with every entry that was in the map throughout, and perhaps with others.
+    pub(crate) fn for_each<'g>(&'g self, guard: &'g Guard<'_>, visit: &mut dyn FnMut(Ref<'g, T>)) {
+        each(&self.root, guard, visit);
+    }
+
+    /// Entries in the map, counted one by one.
+    pub(crate) fn count(&self, guard: &Guard<'_>) -> usize {
+        let mut entries = 0;
+        self.for_each(guard, &mut |_| entries += 1);
+        entries
+    }
+
+    /// Bytes of the branches that dropping the map frees.
+    pub(crate) fn branch_bytes(&self) -> usize {
+        let mut bytes = 0;
+        each_branch::<T>(&self.root, &mut |_| bytes += size_of::<Branch<T>>());
+        bytes
+    }
+}
+
+impl<T: Keyed> Drop for Map<T> {
+    /// Frees the branches; entries belong to the index.
+    fn drop(&mut self) {
+        each_branch::<T>(&self.root, &mut |branch| {
+            // SAFETY: dropping excludes every other user, and each branch hangs in one slot (M1).
+            unsafe { free_owned(branch) };
+        });
+    }
+}
+
+impl<T> Branch<T> {
+    fn with(content: impl Fn(usize) -> *mut ()) -> Self {
+        Self { slots: std::array::from_fn(|i| AtomicPtr::new(content(i))), canary: Canary::new(), entries: PhantomData }
+    }
+
+    /// Entries it holds; nothing if it holds branches too.
+    fn entries(&self, guard: &Guard<'_>) -> Option<usize> {
+        let mut entries = 0;
+        for slot in &self.slots {
+            match Held::<T>::of(slot.load(Acquire), guard) {
+                Held::Nothing => {}
+                Held::Entry(_) => entries += 1,
+                Held::Branch(_) => return None,
+            }
+        }
+        Some(entries)
+    }
+
+    /// Makes every slot final (M1) and returns what they hold.
+    fn freeze(&self) -> [*mut (); FAN] {
+        std::array::from_fn(|i| {
+            let slot = &self.slots[i];
+            loop {
+                let word = slot.load(Acquire);
+                let frozen = word.map_addr(|address| address | FROZEN);
+                // Acquire: E1, for the copy. Release: a frozen entry is published anew.
+                if is_frozen(word) || slot.compare_exchange(word, frozen, AcqRel, Acquire).is_ok() {
+                    return word.map_addr(|address| address & !FROZEN);
+                }
+            }
+        })
+    }
+}
+
+fn each<'g, T: Keyed>(slot: &'g Slot, guard: &'g Guard<'_>, visit: &mut dyn FnMut(Ref<'g, T>)) {
+    // Acquire: E1.
+    match Held::of(slot.load(Acquire), guard) {
+        Held::Nothing => {}
+        Held::Entry(entry) => visit(entry),
+        Held::Branch(branch) => {
+            branch.as_ref().slots.iter().for_each(|slot| each(slot, guard, visit));
+        }
+    }
+}
+
+/// Calls `visit` with every branch below `slot`, children first. Nobody changes the map meanwhile.
+fn each_branch<T>(slot: &Slot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
+    let word = slot.load(Acquire);
+    if word.addr() & BRANCH == 0 {
+        return;
+    }
+    let branch = word.map_addr(|address| address & !(BRANCH | FROZEN)).cast::<Branch<T>>();
+    if let Some(branch) = NonNull::new(branch) {
+        // SAFETY: the word was stored by this map and the branch is still linked (M3).
+        let slots = unsafe { &branch.as_ref().slots };
+        slots.iter().for_each(|slot| each_branch(slot, visit));
+        visit(branch);
+    }
+}

@@ -1,0 +1,48 @@
+//! The tree: runs, points, and the protocols between those who lease, insert and trim.
+//!
+//! ```text
+//! space --> trunk --> root --token--> run --depth--> point --token--> run ...
+//! ```
+//!
+//! A [`Run`] is an edge, a [`Point`] a place on it. Nothing is ever split: a sequence that parts from a run inside it
+//! hangs under a point made there. Two words guard everything, the point's (word.rs) and the run's (run.rs); a third
+//! structure, the queue (queue.rs), tells the evictor what has changed.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `word` | the point word and its transitions |
+//! | `point`, `run`, `arrays`, `space` | the nodes |
+//! | `map` | children by token, points by depth |
+//! | `walk` | comparing tokens along runs |
+//! | `lease` | creating, proving, leasing and releasing points |
+//! | `insert` | publishing a run |
+//! | `queue` | steps on their way to the evictor |
+//!
+//! Trimming is the evictor's (`cache::evictor`), because what it kills it must also account for.
+//!
+//! # Invariants
+//!
+//! - **T1** The depth of a point, and parent, start and tokens of a run are fixed for life.
+//! - **T2** Only the owner of the evictor's state shortens runs and kills proven points.
+//! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of length 0 is dead for good.
+//! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is never shorter than `j`.
+//! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
+
+mod arrays;
+pub(crate) mod insert;
+pub(crate) mod lease;
+mod map;
+pub(crate) mod path;
+mod point;
+mod queue;
+mod run;
+mod space;
+mod walk;
+mod word;
+
+pub(crate) use point::{Point, PointAccount, Statistics, Tally};
+pub(crate) use queue::{Chain, Queue};
+pub(crate) use run::Run;
+pub(crate) use space::Space;
+pub(crate) use walk::walk;
+pub(crate) use word::{Seen, Word};

@@ -1,0 +1,176 @@
+//! A point: a place on a run where a lease, a branch or a statistic holds on.
+
+use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
+use crate::sync::OwnerCell;
+use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+use super::map::{Keyed, Map};
+use super::run::Run;
+use super::word::Word;
+
+/// A point; its run and depth are fixed for life.
+#[derive(Debug)]
+pub(crate) struct Point {
+    pub(crate) word: Word,
+    /// The next entry of the queue's chain; belongs to whoever set `QUEUED` (word.rs, E4).
+    pub(crate) link: AtomicPtr<Point>,
+    pub(crate) statistics: Statistics,
+    /// Runs that branch off here, by their first token.
+    pub(crate) children: Map<Run>,
+    /// The run keeps its points; a point that left it is not asked for its run any more.
+    run: Link<Run>,
+    depth: u32,
+    /// What the evictor knows of the point.
+    pub(crate) account: OwnerCell<PointAccount>,
+    canary: Canary,
+}
+
+/// What the evictor knows of a point.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PointAccount {
+    /// It stands in its run's list.
+    pub(crate) known: bool,
+    /// Its word had a lease when its entry was last taken out.
+    pub(crate) leased: bool,
+    /// Child runs that are accounted active.
+    pub(crate) active_children: u32,
+    /// Where it stands in the ranking.
+    pub(crate) slot: Option<crate::policy::Slot>,
+}
+
+impl PointAccount {
+    pub(crate) fn is_active(&self) -> bool {
+        self.leased || self.active_children > 0
+    }
+}
+
+impl Point {
+    pub(crate) fn new<'g>(
+        run: Link<Run>,
+        depth: u32,
+        word: Word,
+        statistics: Statistics,
+        guard: &'g Guard<'g>,
+    ) -> Own<'g, Self> {
+        Own::new(
+            Self {
+                word,
+                link: AtomicPtr::new(std::ptr::null_mut()),
+                statistics,
+                children: Map::new(),
+                run,
+                depth,
+                account: OwnerCell::new(PointAccount::default()),
+                canary: Canary::new(),
+            },
+            guard,
+        )
+    }
+
+    /// Depth on its own run, in tokens.
+    #[inline]
+    pub(crate) fn depth(&self) -> u32 {
+        self.depth
+    }
+}
+
+impl<'g> Ref<'g, Point> {
+    /// The run, protected by what protects the point.
+    #[inline]
+    pub(crate) fn run(self) -> Ref<'g, Run> {
+        let point = self.as_ref();
+        point.run.get(point)
+    }
+
+    /// Depth from the namespace's root, in tokens.
+    #[inline]
+    pub(crate) fn end(self) -> usize {
+        self.run().start() + self.depth() as usize
+    }
+}
+
+#[allow(unsafe_code)]
+// SAFETY: a point is a `Box`; dropping it frees its map's branches and follows no other pointer.
+unsafe impl Node for Point {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.children.branch_bytes()
+    }
+
+    fn canary(&self) -> &Canary {
+        &self.canary
+    }
+}
+
+impl Keyed for Point {
+    fn key(&self) -> u32 {
+        self.depth
+    }
+}
+
+/// What policies rank by. Everything starts at one hit: the insert's.
+#[derive(Debug)]
+pub(crate) struct Statistics {
+    last: AtomicU64,
+    hits: AtomicU64,
+}
+
+/// Statistics at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) last: u64,
+    pub(crate) hits: u64,
+}
+
+impl Tally {
+    /// What a point without a history adds to another: nothing.
+    pub(crate) const NONE: Self = Self { last: 0, hits: 1 };
+
+    /// What both say together once one has flowed into the other.
+    pub(crate) fn joined(self, other: Self) -> Self {
+        Self { last: self.last.max(other.last), hits: self.hits.wrapping_add(other.hits).wrapping_sub(1) }
+    }
+}
+
+impl Statistics {
+    pub(crate) fn stamped(now: u64) -> Self {
+        Self { last: AtomicU64::new(now), hits: AtomicU64::new(1) }
+    }
+
+    /// One request more passed here.
+    #[inline]
+    pub(crate) fn touch(&self, now: u64) {
+        self.stamp(now);
+        // Relaxed: a count; the release of the lease publishes it to the evictor (word.rs, E3).
+        self.hits.fetch_add(1, Relaxed);
+    }
+
+    /// The time alone; written only if it changes.
+    #[inline]
+    pub(crate) fn stamp(&self, now: u64) {
+        // Relaxed: as the count. Two stamps at once differ by no more than the clock between two instructions.
+        if self.last.load(Relaxed) < now {
+            self.last.store(now, Relaxed);
+        }
+    }
+
+    /// The request that was counted here has gone on to a deeper point.
+    pub(crate) fn move_on(&self) {
+        // Relaxed: as the count.
+        self.hits.fetch_sub(1, Relaxed);
+    }
+
+    /// Takes in what flows down from a point that has gone.
+    pub(crate) fn take_in(&self, tally: Tally) {
+        // Relaxed: the evictor alone lets statistics flow and ranks by them; touches race with it as with each other.
+        if tally.last > self.last.load(Relaxed) {
+            self.last.fetch_max(tally.last, Relaxed);
+        }
+        if tally.hits != 1 {
+            self.hits.fetch_add(tally.hits.wrapping_sub(1), Relaxed);
+        }
+    }
+
+    pub(crate) fn read(&self) -> Tally {
+        Tally { last: self.last.load(Relaxed), hits: self.hits.load(Relaxed) }
+    }
+}

@@ -1,0 +1,293 @@
+//! A run: an edge of the tree, a piece of one inserted sequence with its tokens and blocks.
+//!
+//! Parent point, start and tokens are fixed for life. The length falls when eviction trims the run, and nothing else
+//! changes it; at length zero the run is dead for good.
+//!
+//! # The run word
+//!
+//! `version:32 | length:32`. Whoever creates a point, or leases one that is still `NEW`, proves it himself: he bumps
+//! the version and looks at the length that the bump returned. The trimmer (one at a time) loads the word, kills idle
+//! points from the end, and swaps the length against the word it had loaded; a bump in between makes it look again.
+//! So either the trimmer's scan sees the point, or the creator sees the shorter length.
+//!
+//! # Orderings
+//!
+//! | edge | release | acquire | so that |
+//! |---|---|---|---|
+//! | E6 | `bump` after publishing the point | the trimmer's `word` load and failed `shorten` | the scan sees the point |
+//! | E7 | `shorten` | `bump`, `len` | who sees the shorter length sees the points dead |
+#![allow(unsafe_code)]
+
+use smallvec::SmallVec;
+
+use crate::block::BlockId;
+use crate::key::Token;
+use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
+use crate::sync::OwnerCell;
+use crate::sync::atomic::{
+    AtomicPtr, AtomicU64,
+    Ordering::{AcqRel, Acquire},
+};
+
+use super::arrays::Arrays;
+use super::map::{Keyed, Map};
+use super::point::{Point, Statistics};
+use super::space::Space;
+use super::word::Word;
+
+const BUMP: u64 = 1 << 32;
+const LENGTH: u64 = BUMP - 1;
+
+/// Share of its arrays that a trimmed run may leave unused before they are copied into smaller ones: a quarter.
+const SLACK: usize = 4;
+
+/// An edge of the tree, or a namespace's *trunk*: the run of no tokens whose only point is the root.
+#[derive(Debug)]
+pub(crate) struct Run {
+    word: AtomicU64,
+    arrays: AtomicPtr<Arrays>,
+    /// Points on the run by depth; the end is one of them.
+    pub(crate) points: Map<Point>,
+    /// Kept by this run's place among its children; nothing for a trunk.
+    parent: Option<Link<Point>>,
+    /// Kept until the last run in it has gone.
+    space: Link<Space>,
+    born: u64,
+    start: u32,
+    first: Token,
+    /// What the evictor knows of the run.
+    pub(crate) account: OwnerCell<RunAccount>,
+    canary: Canary,
+}
+
+/// What the evictor knows of a run.
+#[derive(Debug, Default)]
+pub(crate) struct RunAccount {
+    /// Its blocks are in the accounts.
+    pub(crate) registered: bool,
+    /// Depth of its deepest active point; zero when it has none.
+    pub(crate) protected: u32,
+    /// The points the evictor knows, by depth.
+    pub(crate) points: SmallVec<[Link<Point>; 2]>,
+}
+
+/// The run word at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunWord(u64);
+
+impl RunWord {
+    #[inline]
+    pub(crate) fn len(self) -> u32 {
+        (self.0 & LENGTH) as u32
+    }
+
+    /// The same version with another length.
+    fn with_len(self, len: u32) -> Self {
+        Self((self.0 & !LENGTH) | u64::from(len))
+    }
+}
+
+/// Where a new run begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning<'g> {
+    pub(crate) parent: Ref<'g, Point>,
+    /// Depth from the namespace's root, in tokens.
+    pub(crate) start: usize,
+    /// When it was inserted.
+    pub(crate) born: u64,
+}
+
+impl Run {
+    /// A run with its end point, which holds one lease and is marked as queued.
+    pub(crate) fn new<'g>(
+        at: Beginning<'g>,
+        tokens: &[Token],
+        blocks: &[BlockId],
+        guard: &'g Guard<'g>,
+    ) -> Own<'g, Self> {
+        let run = Self {
+            word: AtomicU64::new(tokens.len() as u64),
+            arrays: AtomicPtr::new(Arrays::allocate(tokens, blocks, guard).publish().as_ptr()),
+            points: Map::new(),
+            parent: Some(at.parent.link()),
+            space: at.parent.run().space,
+            born: at.born,
+            start: at.start as u32,
+            first: tokens[0],
+            account: OwnerCell::new(RunAccount::default()),
+            canary: Canary::new(),
+        };
+        let statistics = Statistics::stamped(at.born);
+        Self::with_point(run, tokens.len() as u32, Word::end_of_new_run(), statistics, guard)
+    }
+
+    /// The trunk of `space`, with the root.
+    pub(crate) fn trunk<'g>(space: Link<Space>, guard: &'g Guard<'g>) -> Own<'g, Self> {
+        let run = Self {
+            word: AtomicU64::new(0),
+            arrays: AtomicPtr::new(Arrays::allocate(&[], &[], guard).publish().as_ptr()),
+            points: Map::new(),
+            parent: None,
+            space,
+            born: 0,
+            start: 0,
+            first: 0,
+            account: OwnerCell::new(RunAccount { registered: true, ..RunAccount::default() }),
+            canary: Canary::new(),
+        };
+        Self::with_point(run, 0, Word::root(), Statistics::stamped(0), guard)
+    }
+
+    fn with_point<'g>(
+        run: Self,
+        depth: u32,
+        word: Word,
+        statistics: Statistics,
+        guard: &'g Guard<'g>,
+    ) -> Own<'g, Self> {
+        let run = Own::new(run, guard);
+        let point = Point::new(run.as_ref().link(), depth, word, statistics, guard);
+        let inserted = run.as_ref().as_ref().points.insert(None, point, guard);
+        debug_assert!(inserted.is_ok(), "a new run has no points");
+        run
+    }
+
+    /// Frees a run that was not published, with its end point.
+    pub(crate) fn discard<'g>(run: Own<'g, Self>, guard: &'g Guard<'g>) {
+        let unpublished = run.as_ref();
+        let mut end = None;
+        unpublished.as_ref().points.for_each(guard, &mut |point| end = Some(point));
+        if let Some(end) = end {
+            unpublished.as_ref().points.remove(end, guard);
+            guard.retire(end);
+        }
+        unpublished.retire_arrays(guard);
+    }
+
+    /// Depth of its first token from the namespace's root.
+    #[inline]
+    pub(crate) fn start(&self) -> usize {
+        self.start as usize
+    }
+
+    pub(crate) fn first(&self) -> Token {
+        self.first
+    }
+
+    pub(crate) fn born(&self) -> u64 {
+        self.born
+    }
+
+    pub(crate) fn is_trunk(&self) -> bool {
+        self.parent.is_none()
+    }
+
+    /// The run word. Acquire: E6 for the trimmer, E7 for everybody.
+    #[inline]
+    pub(crate) fn word(&self) -> RunWord {
+        RunWord(self.word.load(Acquire))
+    }
+
+    /// Says that a point was published and needs its proof; the word before.
+    pub(crate) fn bump(&self) -> RunWord {
+        // Release: E6. Acquire: E7.
+        RunWord(self.word.fetch_add(BUMP, AcqRel))
+    }
+
+    /// Makes the run end at `len`, unless somebody bumped it since `seen`.
+    ///
+    /// # Errors
+    ///
+    /// The word that stood there; the trimmer looks at the points again.
+    pub(crate) fn shorten(&self, seen: RunWord, len: u32) -> Result<(), RunWord> {
+        // Release: E7. Acquire: E6, also when it fails.
+        match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {
+            Ok(_) => Ok(()),
+            Err(found) => Err(RunWord(found)),
+        }
+    }
+
+    /// Blocks of the run that end at or before `depth`: a block belongs to the run in which its last token lies.
+    #[inline]
+    pub(crate) fn blocks_to(&self, depth: u32, block_size: usize) -> usize {
+        let start = self.start();
+        (start + depth as usize) / block_size - start / block_size
+    }
+
+    /// Copies the arrays into smaller ones where a trim to `len` left too much of them unused. The trimmer's.
+    pub(crate) fn shrink<'g>(&'g self, len: u32, block_size: usize, guard: &'g Guard<'g>) {
+        let Some(old) = Ref::from_ptr(self.arrays.load(Acquire), guard) else {
+            return;
+        };
+        let keep = len as usize;
+        if len == 0 || old.len_tokens() - keep < old.len_tokens().div_ceil(SLACK) {
+            return;
+        }
+        let blocks = &old.blocks()[..self.blocks_to(len, block_size)];
+        let new = Arrays::allocate(&old.tokens()[..keep], blocks, guard).publish();
+        // Release: a reader finds the copy initialised. Readers take the shorter of array and length.
+        self.arrays.swap(new.as_ptr(), AcqRel);
+        guard.retire(old);
+    }
+}
+
+impl<'g> Ref<'g, Run> {
+    /// The point that the run hangs on; the child's count keeps it.
+    #[inline]
+    pub(crate) fn parent(self) -> Option<Ref<'g, Point>> {
+        let run = self.as_ref();
+        run.parent.map(|parent| parent.get(run))
+    }
+
+    #[inline]
+    pub(crate) fn space(self) -> Ref<'g, Space> {
+        let run = self.as_ref();
+        run.space.get(run)
+    }
+
+    /// The arrays as they are now: at least as long as the run will be from now on.
+    #[inline]
+    pub(crate) fn arrays(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Arrays>> {
+        // Acquire: pairs with `shrink`'s swap, and with the map's E1 for the first ones.
+        Ref::from_ptr(self.arrays.load(Acquire), guard)
+    }
+
+    /// The tokens that are there now: a candidate to compare, no proof (a lease is).
+    #[inline]
+    pub(crate) fn tokens(self, guard: &'g Guard<'_>) -> &'g [Token] {
+        let len = self.word().len() as usize;
+        let tokens = self.arrays(guard).map_or(&[][..], |arrays| arrays.tokens());
+        &tokens[..len.min(tokens.len())]
+    }
+
+    /// Retires the arrays of a run that is being retired.
+    pub(crate) fn retire_arrays(self, guard: &Guard<'_>) {
+        if let Some(arrays) = self.arrays(guard) {
+            guard.retire(arrays);
+        }
+    }
+
+    /// The block ids that the arrays hold; those below a leased depth are final.
+    #[inline]
+    pub(crate) fn block_ids(self, guard: &'g Guard<'_>) -> &'g [BlockId] {
+        self.arrays(guard).map_or(&[][..], |arrays| arrays.blocks())
+    }
+}
+
+// SAFETY: a run is a `Box`; dropping it frees its map's branches and follows no other pointer. Its arrays are nodes of
+// their own, freed beside it.
+unsafe impl Node for Run {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.points.branch_bytes()
+    }
+
+    fn canary(&self) -> &Canary {
+        &self.canary
+    }
+}
+
+impl Keyed for Run {
+    fn key(&self) -> u32 {
+        self.first
+    }
+}

@@ -1,0 +1,82 @@
+//! A space: one generation of a namespace's tree. Clearing or dropping a namespace detaches its space whole.
+
+use crate::reclaim::{Canary, Guard, Node, Own, Ref};
+use crate::sync::OwnerCell;
+use crate::sync::atomic::{
+    AtomicPtr, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Release},
+};
+
+use super::point::Point;
+use super::run::Run;
+
+const ATTACHED: usize = 0;
+const DETACHED: usize = 1;
+
+/// One tree: its trunk, its root, and whether lookups still start in it.
+#[derive(Debug)]
+pub(crate) struct Space {
+    trunk: AtomicPtr<Run>,
+    root: AtomicPtr<Point>,
+    state: AtomicUsize,
+    /// Runs in the evictor's accounts.
+    pub(crate) runs: OwnerCell<usize>,
+    canary: Canary,
+}
+
+impl Space {
+    /// An empty tree.
+    pub(crate) fn plant<'g>(guard: &'g Guard<'g>) -> Ref<'g, Self> {
+        let space = Own::new(
+            Self {
+                trunk: AtomicPtr::new(std::ptr::null_mut()),
+                root: AtomicPtr::new(std::ptr::null_mut()),
+                state: AtomicUsize::new(ATTACHED),
+                runs: OwnerCell::new(0),
+                canary: Canary::new(),
+            },
+            guard,
+        )
+        .publish();
+        let trunk = Run::trunk(space.link(), guard).publish();
+        let root = trunk.as_ref().points.get(0, guard);
+        // Release: published with the space itself, by whoever stores it in a namespace.
+        space.trunk.store(trunk.as_ptr(), Release);
+        space.root.store(root.map_or(std::ptr::null_mut(), Ref::as_ptr), Release);
+        space
+    }
+
+    /// Lookups start elsewhere from now on; true for whoever did it.
+    pub(crate) fn detach(&self) -> bool {
+        // Release, Acquire: what an insert saw before, the sweep after it finds or leaves to the queue.
+        self.state.swap(DETACHED, AcqRel) == ATTACHED
+    }
+
+    /// Whether its namespace was cleared or dropped.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.state.load(Acquire) == DETACHED
+    }
+}
+
+impl<'g> Ref<'g, Space> {
+    /// Depth zero of every sequence. A lease or the guard keeps the space, and the space its root.
+    pub(crate) fn root(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
+        Ref::from_ptr(self.root.load(Acquire), guard)
+    }
+
+    pub(crate) fn trunk(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Run>> {
+        Ref::from_ptr(self.trunk.load(Acquire), guard)
+    }
+}
+
+#[allow(unsafe_code)]
+// SAFETY: a space is a `Box`; dropping it follows no pointer.
+unsafe impl Node for Space {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    fn canary(&self) -> &Canary {
+        &self.canary
+    }
+}

@@ -1,0 +1,80 @@
+//! The one walk: compares tokens along runs from a point on and says where they stop agreeing.
+//!
+//! Match, peek and insert all start from what it returns. It holds nothing and proves nothing: a lease does (lease.rs).
+
+use crate::key::{Token, common_prefix};
+use crate::reclaim::{Guard, Ref};
+
+use super::point::Point;
+use super::run::Run;
+
+/// Where a walk stopped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reached<'g> {
+    /// The run that the last agreeing token lies on (or the one that the walk started on).
+    pub(crate) run: Ref<'g, Run>,
+    /// Depth on that run.
+    pub(crate) depth: u32,
+    /// Tokens that agree, from the root of the namespace on.
+    pub(crate) end: usize,
+}
+
+/// Walks from `from`, whose tokens are the first `from.end()` of `tokens`, as far as `tokens` agree.
+pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<'_>) -> Reached<'g> {
+    let mut run = from.run();
+    let mut depth = from.depth();
+    let mut end = from.end();
+    let mut point = Some(from);
+    loop {
+        // A run that was trimmed below its own lease cannot be: but one met without a lease may be shorter than `depth`.
+        let rest = run.tokens(guard).get(depth as usize..).unwrap_or(&[]);
+        let agreed = common_prefix(rest, &tokens[end..]);
+        if agreed > 0 {
+            depth += agreed as u32;
+            end += agreed;
+            point = None;
+        }
+        let Some(&next) = tokens.get(end) else { break };
+        let Some(at) = point.or_else(|| run.as_ref().points.get(depth, guard)) else {
+            break;
+        };
+        let Some(child) = at.as_ref().children.get(next, guard) else {
+            break;
+        };
+        // A dead run is absent.
+        if child.word().len() == 0 {
+            break;
+        }
+        (run, depth, point) = (child, 0, None);
+    }
+    Reached { run, depth, end }
+}
+
+impl<'g> Reached<'g> {
+    /// The deepest block boundary at or before the end, on the run that it lies on.
+    pub(crate) fn boundary(self, block_size: usize) -> Place<'g> {
+        place(self.run, self.end / block_size * block_size)
+    }
+}
+
+/// A depth on a run where a point may stand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'g> {
+    pub(crate) run: Ref<'g, Run>,
+    pub(crate) depth: u32,
+}
+
+/// `end` tokens from the root, on `run` or the ancestor that holds it.
+pub(crate) fn place(mut run: Ref<'_, Run>, end: usize) -> Place<'_> {
+    while end <= run.start() {
+        let Some(parent) = run.parent() else { break };
+        run = parent.run();
+    }
+    Place { run, depth: (end - run.start()) as u32 }
+}
+
+impl<'g> Place<'g> {
+    pub(crate) fn end(self) -> usize {
+        self.run.start() + self.depth as usize
+    }
+}

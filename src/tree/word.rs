@@ -1,0 +1,252 @@
+//! The point word: who holds a point, and who may end it.
+//!
+//! | bits | field | meaning |
+//! |---|---|---|
+//! | 63 | `DEAD` | the point is absent for every operation; the word is final but for `QUEUED` |
+//! | 62 | `NEW` | nobody has proved yet that the point lies on its run |
+//! | 61 | `QUEUED` | one entry for the point is in the evictor's queue, or about to be pushed |
+//! | 26..54 | leases | leases held on the point |
+//! | 0..26 | children | child runs that hang on the point |
+//!
+//! A *step* is what the evictor must hear of: leases going from none to some or back, the clearing of `NEW`, the last
+//! child of a point without leases going. Whoever makes a step sets `QUEUED` in the same compare-and-swap and, if it
+//! was clear, pushes the point. On a `NEW` word nothing is a step but the clearing of `NEW`.
+//!
+//! # Invariants
+//!
+//! - **W1** `DEAD` is set only while there is neither lease nor child, and is never cleared.
+//! - **W2** `NEW` and `QUEUED` are never set together.
+//! - **W3** A dead word is written by nobody but whoever takes its entry out of the queue.
+//!
+//! # Orderings
+//!
+//! | edge | release | acquire | so that |
+//! |---|---|---|---|
+//! | E2 | `release`, `remove_child` | `kill` | a holder's use of the blocks comes before their reuse |
+//! | E3 | whatever sets or leaves `QUEUED` set | `take_out` | the evictor sees what the step saw |
+//! | E4 | `take_out` | whatever sets `QUEUED` next | the link is read before it is written again |
+//! | E5 | `prove` | `lease` | who leases a proven point sees the proof |
+
+use crate::sync::atomic::{
+    AtomicU64,
+    Ordering::{self, AcqRel, Acquire, Relaxed, Release},
+};
+
+const DEAD: u64 = 1 << 63;
+const NEW: u64 = 1 << 62;
+const QUEUED: u64 = 1 << 61;
+const LEASE: u64 = 1 << 26;
+const LEASES: u64 = ((1 << 28) - 1) * LEASE;
+const CHILDREN: u64 = LEASE - 1;
+
+/// Leases that one point can hold at once.
+pub(crate) const MAX_LEASES: u64 = LEASES / LEASE;
+
+/// A point's word.
+#[derive(Debug)]
+pub(crate) struct Word(AtomicU64);
+
+/// The word at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen(u64);
+
+/// What became of an attempt to lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Leased {
+    /// The lease is held on a proven point; `push` it if told so.
+    Proven { push: bool },
+    /// The lease is held, and the holder must prove the point or take the lease back.
+    Unproven,
+    /// The point is absent.
+    Dead,
+    /// `MAX_LEASES` are held.
+    Full,
+}
+
+/// What became of a lease on a point that could not be proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Abandoned {
+    /// It was the last lease: the point is dead, and the caller unlinks and retires it.
+    Dead,
+    /// Others hold it and will find out themselves.
+    Left,
+}
+
+impl Seen {
+    pub(crate) fn is_dead(self) -> bool {
+        self.0 & DEAD != 0
+    }
+
+    pub(crate) fn is_new(self) -> bool {
+        self.0 & NEW != 0
+    }
+
+    pub(crate) fn is_queued(self) -> bool {
+        self.0 & QUEUED != 0
+    }
+
+    pub(crate) fn leases(self) -> u64 {
+        (self.0 & LEASES) / LEASE
+    }
+
+    pub(crate) fn children(self) -> u64 {
+        self.0 & CHILDREN
+    }
+
+    /// Neither lease nor child: what killing and ranking ask for.
+    pub(crate) fn is_idle(self) -> bool {
+        self.0 & (LEASES | CHILDREN) == 0
+    }
+
+    /// The same with `QUEUED` set, if that makes a step; and whether the caller must push then.
+    fn stepped(self, next: u64, step: bool) -> (u64, bool) {
+        if step && next & NEW == 0 { (next | QUEUED, self.0 & QUEUED == 0) } else { (next, false) }
+    }
+}
+
+impl Word {
+    /// Idle and proven: what a trimmer publishes at its target.
+    pub(crate) fn idle() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Leased once and still to be proved.
+    pub(crate) fn unproven() -> Self {
+        Self(AtomicU64::new(NEW | LEASE))
+    }
+
+    /// Leased once, on a run that nobody else can reach yet; its maker pushes it after publishing the run.
+    pub(crate) fn end_of_new_run() -> Self {
+        Self(AtomicU64::new(QUEUED | LEASE))
+    }
+
+    /// A root's: one permanent child.
+    pub(crate) fn root() -> Self {
+        Self(AtomicU64::new(1))
+    }
+
+    pub(crate) fn load(&self, order: Ordering) -> Seen {
+        Seen(self.0.load(order))
+    }
+
+    /// Takes a lease unless the point is dead.
+    #[inline]
+    pub(crate) fn lease(&self) -> Leased {
+        let mut word = self.0.load(Relaxed);
+        loop {
+            if word & DEAD != 0 {
+                return Leased::Dead;
+            }
+            if word & LEASES == LEASES {
+                return Leased::Full;
+            }
+            let (next, push) = Seen(word).stepped(word + LEASE, word & LEASES == 0);
+            // Acquire: E4, E5.
+            match self.0.compare_exchange_weak(word, next, Acquire, Relaxed) {
+                Ok(_) if word & NEW != 0 => return Leased::Unproven,
+                Ok(_) => return Leased::Proven { push },
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Gives a lease back; true if the caller must push the point, and may touch it for nothing else.
+    #[inline]
+    #[must_use]
+    pub(crate) fn release(&self) -> bool {
+        let mut word = self.0.load(Relaxed);
+        loop {
+            debug_assert!(word & LEASES != 0, "lease released twice");
+            let last = word & LEASES == LEASE;
+            let (next, push) = Seen(word).stepped(word - LEASE, last);
+            // Release: E2, E3. Acquire: E4, where it may set the flag.
+            let order = if last { AcqRel } else { Release };
+            match self.0.compare_exchange_weak(word, next, order, Relaxed) {
+                Ok(_) => return push,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Marks the point as lying on its run; true if the caller cleared `NEW` and must push. A lease is held.
+    #[must_use]
+    pub(crate) fn prove(&self) -> bool {
+        let mut word = self.0.load(Relaxed);
+        while word & NEW != 0 {
+            let next = (word & !NEW) | QUEUED;
+            // Release: E3, E5. Acquire: E4.
+            match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => word = seen,
+            }
+        }
+        false
+    }
+
+    /// Gives back a lease on a point that lies beyond its run's end.
+    pub(crate) fn abandon(&self) -> Abandoned {
+        let mut word = self.0.load(Relaxed);
+        loop {
+            debug_assert!(word & NEW != 0, "an abandoned point was proved");
+            let last = word & (LEASES | CHILDREN) == LEASE;
+            let next = if last { (word - LEASE) | DEAD } else { word - LEASE };
+            // Acquire: who retires the point comes after all who let it go. Release: so that he does.
+            match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
+                Ok(_) if last => return Abandoned::Dead,
+                Ok(_) => return Abandoned::Left,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Ends an idle point; the word before, or nothing if it is held or dead.
+    pub(crate) fn kill(&self) -> Option<Seen> {
+        let mut word = self.0.load(Relaxed);
+        while Seen(word).is_idle() && word & DEAD == 0 {
+            // Acquire: E2.
+            match self.0.compare_exchange_weak(word, word | DEAD, Acquire, Relaxed) {
+                Ok(_) => return Some(Seen(word)),
+                Err(seen) => word = seen,
+            }
+        }
+        None
+    }
+
+    /// Counts a child run; the caller holds a lease. False if no more can be counted.
+    #[must_use]
+    pub(crate) fn add_child(&self) -> bool {
+        let mut word = self.0.load(Relaxed);
+        while word & CHILDREN != CHILDREN {
+            // Relaxed: the run was published by the map's edge E1; the lease keeps the point.
+            match self.0.compare_exchange_weak(word, word + 1, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => word = seen,
+            }
+        }
+        false
+    }
+
+    /// Takes a child run off; true if the caller must push the point.
+    #[must_use]
+    pub(crate) fn remove_child(&self) -> bool {
+        let mut word = self.0.load(Relaxed);
+        loop {
+            debug_assert!(word & CHILDREN != 0, "child removed twice");
+            let last = word & (LEASES | CHILDREN) == 1;
+            let (next, push) = Seen(word).stepped(word - 1, last);
+            // Release: E2, E3. Acquire: E4.
+            match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
+                Ok(_) => return push,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Clears `QUEUED` for an entry that leaves the queue; the word that its account goes by.
+    pub(crate) fn take_out(&self) -> Seen {
+        // Acquire: E3. Release: E4.
+        Seen(self.0.fetch_and(!QUEUED, AcqRel))
+    }
+}
