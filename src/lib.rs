@@ -5,6 +5,7 @@ mod cache;
 pub mod key;
 pub mod policy;
 mod reclaim;
+pub mod reference;
 mod sync;
 mod tree;
 

@@ -32,13 +32,11 @@ pub enum BuildError {
     /// A cache needs at least one block.
     ZeroCapacity,
     /// Block ids are `u32`; build several caches.
-    #[non_exhaustive]
     CapacityTooLarge {
         /// Blocks asked for.
         capacity: usize,
     },
     /// No sequence could fill such a block.
-    #[non_exhaustive]
     BlockSizeTooLarge {
         /// Tokens asked for.
         block_size: usize,

@@ -144,14 +144,14 @@ impl PrefixCache {
     /// A leased block is never touched. The last run concerned is trimmed from its tail, so exactly as many go as were
     /// asked for, or all that can go. Waits its turn if another thread is evicting.
     pub fn evict(&self, blocks: usize) -> usize {
-        self.inner.evicting(|evictor, works| evictor.evict(blocks, works))
+        self.inner.evicting_all(|evictor, works| evictor.evict(blocks, works))
     }
 
     /// Brings the accounts up to date with every change made before the call; see [`Stats`].
     ///
     /// Also forgets namespaces that nobody holds and nothing is cached in. Waits its turn if another thread is evicting.
     pub fn settle(&self) {
-        self.inner.evicting(|evictor, works| {
+        self.inner.evicting_all(|evictor, works| {
             evictor.settle(works);
             self.inner.namespaces.forget_empty(evictor, works);
         });
@@ -202,6 +202,14 @@ impl Inner {
     fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
         let mut seat = self.seat.lock();
         self.with_seat(&mut seat, work)
+    }
+
+    /// The same for work that may leave much garbage: what can be reclaimed is, before the next one's turn.
+    fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
+        let mut seat = self.seat.lock();
+        let result = self.with_seat(&mut seat, work);
+        seat.local.reclaim();
+        result
     }
 
     fn with_seat<R>(&self, seat: &mut MutexGuard<'_, Seat>, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {

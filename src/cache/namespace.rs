@@ -172,7 +172,7 @@ impl PrefixCache {
 
 impl Inner {
     fn replace_space(&self, state: &State, renew: bool) {
-        self.evicting(|evictor, works| {
+        self.evicting_all(|evictor, works| {
             // A namespace that was dropped stays so; dropping and clearing exclude each other here.
             if state.space(works.guard).is_none() {
                 return;

@@ -18,7 +18,6 @@ pub struct Reservation {
 #[non_exhaustive]
 pub enum ReserveError {
     /// Too many blocks are leased or reserved right now; retry once some are let go.
-    #[non_exhaustive]
     Exhausted {
         /// Blocks asked for.
         requested: usize,
@@ -26,7 +25,6 @@ pub enum ReserveError {
         available: usize,
     },
     /// The request can never fit, however much is evicted: split it, or build a larger cache.
-    #[non_exhaustive]
     TooLarge {
         /// Blocks asked for.
         requested: usize,

@@ -67,7 +67,6 @@ pub struct InsertError {
 #[non_exhaustive]
 pub enum InsertErrorKind {
     /// The reservation does not hold as many blocks as the sequence has whole blocks beyond the lease.
-    #[non_exhaustive]
     BlockCount {
         /// Whole blocks beyond the lease.
         needed: usize,
@@ -75,7 +74,6 @@ pub enum InsertErrorKind {
         given: usize,
     },
     /// The sequence is shorter than the prefix that the lease is on: pass the whole sequence.
-    #[non_exhaustive]
     TokensTooShort {
         /// Tokens of the lease.
         leased: usize,
@@ -83,7 +81,6 @@ pub enum InsertErrorKind {
         given: usize,
     },
     /// The sequence is longer than depths can name.
-    #[non_exhaustive]
     TooLong {
         /// Tokens of the sequence.
         tokens: usize,
@@ -299,12 +296,9 @@ impl Session {
         };
         let guard = self.local.pin();
         let aligned = (tokens.len() / inner.block_size * inner.block_size).max(lease.len_tokens());
-        let sequence = Sequence {
-            tokens: &tokens[..aligned],
-            blocks: &reservation.blocks,
-            block_size: inner.block_size,
-            now: inner.time.now(),
-        };
+        let now = inner.time.now();
+        let sequence =
+            Sequence { tokens: &tokens[..aligned], blocks: &reservation.blocks, block_size: inner.block_size, now };
         let Ok(published) = insert(from, sequence, &inner.queue, &guard) else {
             return refused(InsertErrorKind::TooManyBranches, reservation);
         };
@@ -312,7 +306,11 @@ impl Session {
         reservation.blocks.truncate(published.duplicates);
         let mut blocks = Vec::new();
         append_blocks(published.tip, lease.len_tokens() / inner.block_size, inner.block_size, &mut blocks, &guard);
-        let lease = Lease::new(published.tip, published.fresh, &self.shard);
+        if !published.fresh && aligned > 0 {
+            published.tip.statistics.stamp(now);
+        }
+        // Resuming from here counts a use of what lies beyond, and not once more of this.
+        let lease = Lease::new(published.tip, aligned > 0, &self.shard);
         drop(guard);
         self.help();
         Ok(Inserted { lease, blocks, duplicates: reservation, dropped_tokens: tokens.len() - aligned })

@@ -14,6 +14,9 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 /// Garbage that a thread may keep to itself before it hands it over and tries to reclaim.
 const FLUSH_BYTES: usize = 128 << 10;
 
+/// Passes after which garbage of this moment is freed if nobody is pinned: one to hand it over, two epochs, one to free.
+const EPOCHS: usize = 4;
+
 /// All that one cache reclaims.
 #[derive(Debug)]
 pub(crate) struct Domain {
@@ -58,6 +61,13 @@ pub(crate) struct Local {
 unsafe impl Send for Local {}
 
 impl Local {
+    /// Reclaims what nobody can see any more. Without a guard: each pass may move the epoch once.
+    pub(crate) fn reclaim(&self) {
+        for _ in 0..EPOCHS {
+            self.handle.pin().flush();
+        }
+    }
+
     #[inline]
     pub(crate) fn pin(&self) -> Guard<'_> {
         Guard { pinned: self.handle.pin(), local: self }

@@ -218,6 +218,10 @@ impl std::fmt::Debug for Local {
 }
 
 impl Local {
+    pub(crate) fn reclaim(&self) {
+        self.shared.collect();
+    }
+
     pub(crate) fn pin(&self) -> Guard<'_> {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() == 1 {

@@ -1,0 +1,293 @@
+//! Blocks, trees and leases of the reference: where every block is, and which one goes next.
+//!
+//! # Invariants
+//!
+//! - **I1** Every block is in exactly one of `free`, `reserved` and `cached`.
+//! - **I2** A cached block's parent knows it as the child for its tokens, and the other way round.
+//! - **I3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
+//! - **I4** What is left of a dropped tree is protected.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::policy::{Policy, Rank, Statistics};
+use super::{BlockId, Violation};
+use crate::key::Token;
+
+/// Number of a tree; never used twice.
+pub(super) type TreeId = u64;
+/// The vertices below a place, by all the tokens of their block.
+type Children = BTreeMap<Vec<Token>, BlockId>;
+
+/// A place in a tree where a lease can stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// Before the first block.
+    Root(TreeId),
+    /// After this block.
+    After(BlockId),
+}
+
+#[derive(Debug)]
+struct Tree {
+    children: Children,
+    dropped: bool,
+}
+
+/// A cached block; its number names it.
+#[derive(Debug)]
+struct Vertex {
+    parent: Place,
+    tokens: Vec<Token>,
+    children: Children,
+    statistics: Statistics,
+    /// The rank under which `candidates` has it.
+    filed: Option<Rank>,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    policy: Policy,
+    pub(super) free: BTreeSet<BlockId>,
+    pub(super) reserved: BTreeSet<BlockId>,
+    cached: Vec<Option<Vertex>>,
+    trees: BTreeMap<TreeId, Tree>,
+    next_tree: TreeId,
+    /// Leases held at each place, where there are any.
+    leased: BTreeMap<Place, usize>,
+    candidates: BTreeSet<(Rank, BlockId)>,
+}
+
+impl Store {
+    pub(super) fn new(policy: Policy, capacity: usize) -> Self {
+        let last = BlockId::try_from(capacity).expect("a block id has 32 bits");
+        Self {
+            policy,
+            free: (0..last).collect(),
+            reserved: BTreeSet::new(),
+            cached: (0..capacity).map(|_| None).collect(),
+            trees: BTreeMap::new(),
+            next_tree: 0,
+            leased: BTreeMap::new(),
+            candidates: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.cached.len()
+    }
+
+    pub(super) fn plant(&mut self) -> TreeId {
+        let id = self.next_tree;
+        self.next_tree += 1;
+        let children = Children::new();
+        let dropped = false;
+        self.trees.insert(id, Tree { children, dropped });
+        id
+    }
+
+    pub(super) fn is_dropped(&self, tree: TreeId) -> bool {
+        self.trees.get(&tree).is_none_or(|tree| tree.dropped)
+    }
+
+    /// Nothing new is found in `tree` or hung into it from now on.
+    pub(super) fn fell(&mut self, tree: TreeId) {
+        self.trees.get_mut(&tree).expect("dropped once").dropped = true;
+        self.clear_up();
+    }
+
+    fn vertex(&self, block: BlockId) -> &Vertex {
+        self.cached[block as usize].as_ref().expect("a cached block")
+    }
+
+    fn vertex_mut(&mut self, block: BlockId) -> &mut Vertex {
+        self.cached[block as usize].as_mut().expect("a cached block")
+    }
+
+    fn children(&self, at: Place) -> Option<&Children> {
+        match at {
+            Place::Root(tree) => self.trees.get(&tree).map(|tree| &tree.children),
+            Place::After(block) => Some(&self.vertex(block).children),
+        }
+    }
+
+    fn children_mut(&mut self, at: Place) -> &mut Children {
+        match at {
+            Place::Root(tree) => &mut self.trees.get_mut(&tree).expect("a live tree").children,
+            Place::After(block) => &mut self.vertex_mut(block).children,
+        }
+    }
+
+    /// The block that follows `at` and holds `tokens`.
+    pub(super) fn child(&self, at: Place, tokens: &[Token]) -> Option<BlockId> {
+        self.children(at)?.get(tokens).copied()
+    }
+
+    /// The blocks from the root to `at`.
+    pub(super) fn path(&self, mut at: Place) -> Vec<BlockId> {
+        let mut path = Vec::new();
+        while let Place::After(block) = at {
+            path.push(block);
+            at = self.vertex(block).parent;
+        }
+        path.reverse();
+        path
+    }
+
+    /// Stamps a block, and counts a hit on it if the request has not had one there.
+    pub(super) fn touch(&mut self, block: BlockId, now: u64, hit: bool) {
+        let statistics = &mut self.vertex_mut(block).statistics;
+        statistics.last = statistics.last.max(now);
+        statistics.hits += u64::from(hit);
+        self.file(block);
+    }
+
+    /// Caches a reserved block after `parent`.
+    pub(super) fn add(&mut self, parent: Place, tokens: &[Token], block: BlockId, now: u64) {
+        assert!(self.reserved.remove(&block), "only reserved blocks are inserted");
+        let before = self.children_mut(parent).insert(tokens.to_vec(), block);
+        assert_eq!(before, None, "a block is cached once");
+        self.cached[block as usize] = Some(Vertex {
+            parent,
+            tokens: tokens.to_vec(),
+            children: Children::new(),
+            statistics: Statistics::born_at(now),
+            filed: None,
+        });
+        self.file_place(parent);
+        self.file(block);
+    }
+
+    /// Frees a block without child and lease.
+    fn remove(&mut self, block: BlockId) {
+        let vertex = self.cached[block as usize].take().expect("a cached block");
+        assert!(vertex.children.is_empty() && !self.leased.contains_key(&Place::After(block)));
+        if let Some(rank) = vertex.filed {
+            self.candidates.remove(&(rank, block));
+        }
+        self.children_mut(vertex.parent).remove(&vertex.tokens);
+        self.file_place(vertex.parent);
+        self.free.insert(block);
+    }
+
+    pub(super) fn lease(&mut self, at: Place) {
+        *self.leased.entry(at).or_default() += 1;
+        self.file_place(at);
+    }
+
+    pub(super) fn release(&mut self, at: Place) {
+        let leases = self.leased.get_mut(&at).expect("a held lease");
+        *leases -= 1;
+        if *leases == 0 {
+            self.leased.remove(&at);
+        }
+        self.file_place(at);
+        self.clear_up();
+    }
+
+    fn file_place(&mut self, at: Place) {
+        if let Place::After(block) = at {
+            self.file(block);
+        }
+    }
+
+    /// Brings `candidates` up to date with one block (I3).
+    fn file(&mut self, block: BlockId) {
+        let vertex = self.vertex(block);
+        let before = vertex.filed;
+        let now = self.candidate_rank(block, vertex);
+        if before == now {
+            return;
+        }
+        if let Some(rank) = before {
+            self.candidates.remove(&(rank, block));
+        }
+        if let Some(rank) = now {
+            self.candidates.insert((rank, block));
+        }
+        self.vertex_mut(block).filed = now;
+    }
+
+    fn candidate_rank(&self, block: BlockId, vertex: &Vertex) -> Option<Rank> {
+        let idle = vertex.children.is_empty() && !self.leased.contains_key(&Place::After(block));
+        idle.then(|| self.policy.rank(&vertex.statistics))
+    }
+
+    /// Frees up to `blocks` blocks, the smallest rank first; returns how many it found.
+    pub(super) fn evict(&mut self, blocks: usize) -> usize {
+        for freed in 0..blocks {
+            let Some(&(_, victim)) = self.candidates.first() else {
+                return freed;
+            };
+            self.remove(victim);
+        }
+        blocks
+    }
+
+    /// Blocks with a lease on them or on one of their descendants.
+    pub(super) fn protected(&self) -> BTreeSet<BlockId> {
+        self.leased.keys().flat_map(|&at| self.path(at)).collect()
+    }
+
+    /// Frees what no lease protects in dropped trees (I4).
+    fn clear_up(&mut self) {
+        let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
+        let dropped: Vec<TreeId> = dropped.map(|(&id, _)| id).collect();
+        if dropped.is_empty() {
+            return;
+        }
+        let protected = self.protected();
+        for tree in dropped {
+            for block in self.blocks_of(tree).into_iter().rev() {
+                if !protected.contains(&block) {
+                    self.remove(block);
+                }
+            }
+            if self.trees[&tree].children.is_empty() {
+                self.trees.remove(&tree);
+            }
+        }
+    }
+
+    /// Every block of a tree, parents before their children.
+    fn blocks_of(&self, tree: TreeId) -> Vec<BlockId> {
+        let mut blocks: Vec<BlockId> = self.trees[&tree].children.values().copied().collect();
+        let mut at = 0;
+        while at < blocks.len() {
+            blocks.extend(self.vertex(blocks[at]).children.values());
+            at += 1;
+        }
+        blocks
+    }
+
+    /// Checks I1 to I4, in O(everything).
+    pub(super) fn validate(&self) -> Result<(), Violation> {
+        let hung: Vec<BlockId> = self.trees.keys().flat_map(|&tree| self.blocks_of(tree)).collect();
+        let cached: BTreeSet<BlockId> = hung.iter().copied().collect();
+        let found = |id: &BlockId| self.cached[*id as usize].is_some();
+        let held = (0..self.capacity() as BlockId).filter(found).collect();
+        check(cached.len() == hung.len() && cached == held, "I2: a cached block hangs once")?;
+        for block in 0..self.capacity() as BlockId {
+            let homes = [&self.free, &self.reserved, &cached];
+            let homes = homes.iter().filter(|home| home.contains(&block)).count();
+            check(homes == 1, "I1: a block is free, reserved or cached")?;
+        }
+        let mut candidates = BTreeSet::new();
+        for &block in &cached {
+            let vertex = self.vertex(block);
+            let known = self.child(vertex.parent, &vertex.tokens);
+            check(known == Some(block), "I2: a parent knows its child")?;
+            let rank = self.candidate_rank(block, vertex);
+            check(rank == vertex.filed, "I3: a candidate is filed under its rank")?;
+            candidates.extend(rank.map(|rank| (rank, block)));
+        }
+        check(candidates == self.candidates, "I3: candidates are the idle leaves")?;
+        let protected = self.protected();
+        let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
+        let mut leftover = dropped.flat_map(|(&tree, _)| self.blocks_of(tree));
+        check(leftover.all(|block| protected.contains(&block)), "I4: dropped blocks are protected")
+    }
+}
+
+fn check(holds: bool, invariant: &'static str) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(Violation(invariant)) }
+}

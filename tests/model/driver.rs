@@ -1,0 +1,284 @@
+//! Drives a subject and the reference through the same steps and compares all they say after each.
+
+mod insert;
+
+use std::collections::HashMap;
+
+use radixkv::Token;
+use radixkv::reference::{self, Reference};
+
+use crate::step::{Sequence, Step};
+use crate::subject::{Found, Setting, Subject};
+
+/// Leases, and reservations, held at once; with more of them the oldest goes.
+const MOST_HELD: usize = 8;
+
+struct HeldLease<L> {
+    expected: reference::Lease,
+    actual: L,
+    space: usize,
+    tokens: Vec<Token>,
+    /// Whether its tree was cleared or dropped.
+    detached: bool,
+}
+
+struct HeldReservation<R> {
+    expected: reference::Reservation,
+    actual: R,
+}
+
+/// A subject, the reference, and what is held of both.
+pub struct Driver<S: Subject> {
+    setting: Setting,
+    /// Whether every step is settled; else only what must be exact without it is compared in between.
+    eager: bool,
+    reference: Reference,
+    subject: S,
+    now: u64,
+    leases: Vec<HeldLease<S::Lease>>,
+    reservations: Vec<HeldReservation<S::Reservation>>,
+    /// The subject's block for each of the reference's that is not free.
+    blocks: HashMap<u32, u32>,
+}
+
+/// What differed, in words.
+pub type Difference = String;
+
+/// Fails with both values unless they are equal.
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, actual: T, expected: T) -> Result<(), Difference> {
+    if actual == expected {
+        return Ok(());
+    }
+    Err(format!("{what}: {actual:?}, the reference says {expected:?}"))
+}
+
+impl<S: Subject> Driver<S> {
+    pub fn new(setting: Setting, eager: bool, subject: S) -> Self {
+        Self {
+            setting,
+            eager,
+            reference: <Reference as Subject>::new(setting),
+            subject,
+            now: 0,
+            leases: Vec::new(),
+            reservations: Vec::new(),
+            blocks: HashMap::new(),
+        }
+    }
+
+    /// Runs all steps, then lets go of everything and empties both caches.
+    pub fn run(&mut self, steps: &[Step]) -> Result<(), Difference> {
+        for (i, step) in steps.iter().enumerate() {
+            self.step(step).map_err(|difference| format!("step {i}, {step:?}: {difference}"))?;
+        }
+        self.finish().map_err(|difference| format!("at the end: {difference}"))
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), Difference> {
+        self.tick();
+        let size = self.setting.block_size;
+        match step {
+            Step::Match(space, sequence) => self.match_prefix(*space, sequence.tokens(size))?,
+            Step::Lease(space, sequence) => self.lease_prefix(*space, sequence.tokens(size))?,
+            Step::Peek(space, sequence) => self.peek(*space, &sequence.tokens(size))?,
+            Step::Resume(at, sequence) => self.resume(*at, sequence)?,
+            Step::Clone(at) => self.clone_lease(*at),
+            Step::Release(at) => self.release(*at),
+            Step::Reserve(blocks) => self.reserve(*blocks).map(drop)?,
+            Step::Abort(at) => self.abort(*at),
+            Step::Insert(at, sequence) => self.insert(*at, sequence)?,
+            Step::InsertFrom(at, sequence, from) => self.insert_from(*at, sequence, *from)?,
+            Step::InsertWrong(at, sequence, fault) => self.insert_wrong(*at, sequence, *fault)?,
+            Step::Serve(space, sequence) => self.serve(*space, sequence)?,
+            Step::Evict(blocks) => self.evict(*blocks)?,
+            Step::Settle => {}
+            Step::Clear => self.clear(),
+            Step::DropNamespace(space) => self.drop_namespace(*space),
+        }
+        self.bound_held();
+        if self.eager || matches!(step, Step::Settle) { self.compare_settled() } else { Ok(()) }
+    }
+
+    /// Gives the next verb that stamps a time of its own.
+    fn tick(&mut self) {
+        self.now += 1;
+        self.reference.set_time(self.now);
+        self.subject.set_time(self.now);
+    }
+
+    fn compare_settled(&mut self) -> Result<(), Difference> {
+        self.subject.settle();
+        let expected = self.reference.accounts();
+        equal("free, reserved, evictable, protected", self.subject.accounts(), expected)?;
+        equal("capacity", expected.iter().sum(), self.setting.capacity)?;
+        equal("validate", self.subject.validate(), Ok(()))?;
+        equal("the reference's own validate", Subject::validate(&mut self.reference), Ok(()))
+    }
+
+    fn finish(&mut self) -> Result<(), Difference> {
+        while !self.leases.is_empty() {
+            self.release(0);
+        }
+        while !self.reservations.is_empty() {
+            self.abort(0);
+        }
+        self.compare_settled()?;
+        self.evict(self.setting.capacity)?;
+        self.compare_settled()?;
+        equal("all free", self.subject.accounts()[0], self.setting.capacity)
+    }
+
+    fn bound_held(&mut self) {
+        if self.leases.len() > MOST_HELD {
+            self.release(0);
+        }
+        if self.reservations.len() > MOST_HELD {
+            self.abort(0);
+        }
+    }
+
+    fn match_prefix(&mut self, space: usize, tokens: Vec<Token>) -> Result<(), Difference> {
+        let expected = Subject::match_prefix(&mut self.reference, space, &tokens);
+        let actual = self.subject.match_prefix(space, &tokens);
+        self.hold_found(expected, actual, space, tokens)
+    }
+
+    fn lease_prefix(&mut self, space: usize, tokens: Vec<Token>) -> Result<(), Difference> {
+        let expected = Subject::lease_prefix(&mut self.reference, space, &tokens);
+        let actual = self.subject.lease_prefix(space, &tokens);
+        self.hold_found(expected, actual, space, tokens)
+    }
+
+    fn peek(&mut self, space: usize, tokens: &[Token]) -> Result<(), Difference> {
+        let expected = Subject::peek(&mut self.reference, space, tokens);
+        equal("peek", self.subject.peek(space, tokens), expected)
+    }
+
+    fn resume(&mut self, at: usize, sequence: &Sequence) -> Result<(), Difference> {
+        let Some(held) = self.take_lease(at) else {
+            return Ok(());
+        };
+        let tokens = self.continued(&held.tokens, sequence);
+        let expected = Subject::resume(&mut self.reference, held.expected, &tokens);
+        let actual = self.subject.resume(held.actual, &tokens);
+        self.hold_found(expected, actual, held.space, tokens)?;
+        self.leases.last_mut().expect("just pushed").detached = held.detached;
+        Ok(())
+    }
+
+    fn hold_found(
+        &mut self,
+        expected: Found<reference::Lease>,
+        actual: Found<S::Lease>,
+        space: usize,
+        mut tokens: Vec<Token>,
+    ) -> Result<(), Difference> {
+        equal("matched tokens", actual.len_tokens, expected.len_tokens)?;
+        equal("matched blocks", actual.blocks, self.named(&expected.blocks))?;
+        tokens.truncate(expected.len_tokens);
+        let (expected, actual) = (expected.lease, actual.lease);
+        self.leases.push(HeldLease { expected, actual, space, tokens, detached: false });
+        Ok(())
+    }
+
+    /// The subject's names of the reference's blocks.
+    fn named(&self, blocks: &[u32]) -> Vec<u32> {
+        blocks.iter().map(|block| self.blocks[block]).collect()
+    }
+
+    /// Tokens that begin with a leased prefix and go on as `sequence` does.
+    fn continued(&self, leased: &[Token], sequence: &Sequence) -> Vec<Token> {
+        let tokens = sequence.tokens(self.setting.block_size);
+        let rest = tokens.into_iter().skip(leased.len());
+        leased.iter().copied().chain(rest).collect()
+    }
+
+    fn take_lease(&mut self, at: usize) -> Option<HeldLease<S::Lease>> {
+        let held = self.leases.len();
+        (held > 0).then(|| self.leases.remove(at % held))
+    }
+
+    fn clone_lease(&mut self, at: usize) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let held = &self.leases[at % self.leases.len()];
+        let (space, tokens, detached) = (held.space, held.tokens.clone(), held.detached);
+        let expected = Subject::clone_lease(&mut self.reference, &held.expected);
+        let actual = self.subject.clone_lease(&held.actual);
+        self.leases.push(HeldLease { expected, actual, space, tokens, detached });
+    }
+
+    fn release(&mut self, at: usize) {
+        if let Some(held) = self.take_lease(at) {
+            Subject::release(&mut self.reference, held.expected);
+            self.subject.release(held.actual);
+            if held.detached {
+                self.subject.settle();
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        Subject::clear(&mut self.reference);
+        self.subject.clear();
+        self.leases.iter_mut().for_each(|held| held.detached = true);
+        // Detached blocks are free at once for the reference, for the subject once it is settled.
+        self.subject.settle();
+    }
+
+    fn drop_namespace(&mut self, space: usize) {
+        Subject::drop_namespace(&mut self.reference, space);
+        self.subject.drop_namespace(space);
+        let of_it = self.leases.iter_mut().filter(|held| held.space == space);
+        of_it.for_each(|held| held.detached = true);
+        self.subject.settle();
+    }
+
+    /// Reserves on both sides; whether they got it.
+    fn reserve(&mut self, blocks: usize) -> Result<bool, Difference> {
+        let expected = Subject::reserve(&mut self.reference, blocks);
+        let actual = self.subject.reserve(blocks);
+        match (expected, actual) {
+            (Ok(expected), Ok(actual)) => {
+                let (ours, theirs) = (expected.blocks(), self.subject.blocks(&actual));
+                equal("reserved blocks", theirs.len(), ours.len())?;
+                self.blocks.extend(ours.iter().copied().zip(theirs));
+                self.reservations.push(HeldReservation { expected, actual });
+                self.no_block_twice().map(|()| true)
+            }
+            (Err(expected), Err(actual)) => equal("refusal", actual, expected).map(|()| false),
+            (expected, actual) => {
+                let (expected, actual) = (expected.map(drop), actual.map(drop));
+                equal("reservation", actual, expected).map(|()| false)
+            }
+        }
+    }
+
+    /// No block was given out that the reference has in use: so the same ones were evicted.
+    fn no_block_twice(&mut self) -> Result<(), Difference> {
+        let in_use = self.reference.blocks_in_use();
+        self.blocks.retain(|block, _| in_use.contains(block));
+        let mut theirs: Vec<u32> = self.blocks.values().copied().collect();
+        theirs.sort_unstable();
+        theirs.dedup();
+        equal("distinct blocks in use (was another one evicted?)", theirs.len(), in_use.len())
+    }
+
+    fn take_reservation(&mut self, at: usize) -> Option<HeldReservation<S::Reservation>> {
+        let held = self.reservations.len();
+        (held > 0).then(|| self.reservations.remove(at % held))
+    }
+
+    fn abort(&mut self, at: usize) {
+        if let Some(held) = self.take_reservation(at) {
+            Subject::abort(&mut self.reference, held.expected);
+            self.subject.abort(held.actual);
+        }
+    }
+
+    fn evict(&mut self, blocks: usize) -> Result<(), Difference> {
+        let expected = Subject::evict(&mut self.reference, blocks);
+        equal("evicted blocks", self.subject.evict(blocks), expected)
+    }
+}

@@ -1,0 +1,110 @@
+//! Random steps on the cache and on the literal reference, compared after every one.
+//!
+//! A case is a block size, a capacity small enough to evict all the time, a policy and a list of steps (`step`).
+//! After each step the two must agree on what matched, which blocks, what an insert did and why something was
+//! refused; once settled also on where every block is (`driver`). Settled cases compare the accounts after every
+//! step; the others leave the cache's queue alone between `Settle` steps, and must still evict in the same order.
+//!
+//! The driver itself is tried on a second reference, and on references that rank wrongly, which it must notice.
+
+mod driver;
+mod step;
+mod subject;
+
+use std::time::{Duration, Instant};
+
+use driver::Driver;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use radixkv::reference::{Policy, Reference};
+use step::{Step, step};
+use subject::{Real, Setting, Subject};
+
+/// Long runs stop here, so that a slow machine or build does not hold up the rest.
+const LONG_RUN: Duration = Duration::from_secs(30);
+const LONG_RUN_STEPS: usize = 20_000;
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let block_size = prop::sample::select(vec![1, 3, 16]);
+    let policy = prop::sample::select(Policy::ALL.to_vec());
+    (block_size, 1..48_usize, policy).prop_map(|(block_size, capacity, policy)| Setting {
+        block_size,
+        capacity,
+        policy,
+    })
+}
+
+/// Runs random cases; the subject gets the setting that `alter` makes of the reference's.
+fn cases<S: Subject>(cases: u32, alter: impl Fn(Setting) -> Setting) -> Result<(), String> {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let strategy = (setting(), any::<bool>(), prop::collection::vec(step(), 1..120));
+    let mut runner = TestRunner::new(config);
+    let outcome = runner.run(&strategy, |(setting, eager, steps)| {
+        let subject = S::new(alter(setting));
+        let outcome = Driver::new(setting, eager, subject).run(&steps);
+        outcome.map_err(TestCaseError::fail)
+    });
+    outcome.map_err(|error| error.to_string())
+}
+
+/// `count` steps, the same for the same seed.
+fn steps(seed: u8, count: usize) -> Vec<Step> {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let mut draw = || step().new_tree(&mut runner).expect("a step").current();
+    (0..count).map(|_| draw()).collect()
+}
+
+/// One seeded run for each policy and block size, each as long as the time allows.
+fn long_runs<S: Subject>(count: usize) {
+    let started = Instant::now();
+    let (mut seed, mut done) = (0, 0);
+    for policy in Policy::ALL {
+        for block_size in [1, 3, 16] {
+            seed += 1;
+            let setting = Setting { block_size, capacity: 24 + usize::from(seed) * 3, policy };
+            for (i, steps) in steps(seed, count).chunks(count.div_ceil(10)).enumerate() {
+                if started.elapsed() > LONG_RUN {
+                    println!("stopped after {done} steps");
+                    return;
+                }
+                let outcome = Driver::new(setting, i % 2 == 0, S::new(setting)).run(steps);
+                outcome.unwrap_or_else(|difference| panic!("{setting:?} {seed}.{i}: {difference}"));
+                done += steps.len();
+            }
+        }
+    }
+    println!("{done} steps");
+}
+
+#[test]
+fn the_cache_agrees_with_the_reference() {
+    cases::<Real>(1_000, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn the_cache_agrees_with_the_reference_for_long() {
+    long_runs::<Real>(LONG_RUN_STEPS / 18);
+}
+
+#[test]
+#[ignore = "20,000 steps for every policy and block size; run by ci/nightly.sh"]
+fn the_cache_agrees_with_the_reference_for_very_long() {
+    long_runs::<Real>(LONG_RUN_STEPS);
+}
+
+#[test]
+fn the_driver_finds_nothing_between_two_references() {
+    cases::<Reference>(128, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));
+    long_runs::<Reference>(LONG_RUN_STEPS / 36);
+}
+
+#[test]
+fn the_driver_notices_a_wrong_order_of_eviction() {
+    for wrong in Policy::ALL {
+        let alter = |setting: Setting| Setting { policy: wrong, ..setting };
+        let failure = cases::<Reference>(256, alter).expect_err("two policies, one order");
+        println!("{}: {}", wrong.name(), failure.lines().next().unwrap_or_default());
+    }
+}

@@ -1,0 +1,98 @@
+//! Bad input: typed refusals that change nothing and hand back what was given.
+
+use radixkv::{BuildError, InsertErrorKind, PrefixCache, ReserveError};
+
+use crate::{Bench, sequence};
+
+#[test]
+fn a_cache_of_nothing_is_not_built() {
+    let empty = PrefixCache::builder(16, 0).build().expect_err("no capacity");
+    assert!(matches!(empty, BuildError::ZeroCapacity));
+    let flat = PrefixCache::builder(0, 16).build().expect_err("no block size");
+    assert!(matches!(flat, BuildError::ZeroBlockSize));
+}
+
+#[test]
+fn a_reservation_that_can_never_fit_is_too_large() {
+    let bench = Bench::new(4, 8);
+    drop(bench.insert(&sequence(1, 16)));
+    let error = bench.session.reserve(9).expect_err("nine of eight");
+    assert_eq!(error, ReserveError::TooLarge { requested: 9, capacity: 8 });
+    assert_eq!(bench.accounts(), [4, 0, 4, 0]);
+}
+
+#[test]
+fn a_refused_reservation_evicts_nothing() {
+    let bench = Bench::new(4, 8);
+    let lease = bench.insert(&sequence(1, 12));
+    drop(bench.insert(&sequence(2, 12)));
+    let error = bench.session.reserve(6).expect_err("three are leased");
+    assert_eq!(error, ReserveError::Exhausted { requested: 6, available: 5 });
+    assert_eq!(bench.accounts(), [2, 0, 3, 3]);
+    let all = bench.session.reserve(5).expect("all that is left");
+    assert_eq!(bench.accounts(), [0, 5, 0, 3]);
+    drop((all, lease));
+    assert_eq!(bench.accounts(), [5, 0, 3, 0]);
+}
+
+#[test]
+fn an_empty_reservation_is_granted_even_when_nothing_is_left() {
+    let bench = Bench::new(4, 2);
+    let _all = bench.session.reserve(2).expect("empty");
+    assert_eq!(bench.session.reserve(0).expect("nothing asked").blocks().len(), 0);
+}
+
+#[test]
+fn a_reservation_splits_from_its_front() {
+    let bench = Bench::new(4, 8);
+    let mut rest = bench.session.reserve(5).expect("empty");
+    let before = rest.blocks().to_vec();
+    let first = rest.split(2);
+    assert_eq!((first.blocks(), rest.blocks()), before.split_at(2));
+    drop(first);
+    assert_eq!(bench.accounts(), [5, 3, 0, 0]);
+    drop(rest);
+    assert_eq!(bench.accounts(), [8, 0, 0, 0]);
+}
+
+#[test]
+fn a_reservation_of_the_wrong_size_comes_back() {
+    let bench = Bench::new(4, 16);
+    let lease = bench.insert(&sequence(1, 8));
+    let tokens = sequence(1, 18);
+    for given in [0, 1, 3, 5] {
+        let before = bench.accounts();
+        let reservation = bench.session.reserve(given).expect("free blocks");
+        let blocks = reservation.blocks().to_vec();
+        let error = bench.session.insert(&lease, &tokens, reservation).expect_err("two needed");
+        assert_eq!(error.kind, InsertErrorKind::BlockCount { needed: 2, given });
+        assert_eq!(error.reservation.blocks(), blocks);
+        drop(error);
+        assert_eq!(bench.accounts(), before);
+    }
+    assert_eq!((bench.peek(&tokens), bench.stats().inserted_blocks), (8, 2));
+}
+
+#[test]
+fn a_sequence_shorter_than_its_lease_is_refused() {
+    let bench = Bench::new(4, 16);
+    let tokens = sequence(1, 8);
+    let lease = bench.insert(&tokens);
+    let reservation = bench.session.reserve(0).expect("nothing asked");
+    let error = bench.session.insert(&lease, &tokens[..7], reservation).expect_err("too short");
+    assert_eq!(error.kind, InsertErrorKind::TokensTooShort { leased: 8, given: 7 });
+}
+
+#[test]
+fn a_lease_of_another_cache_is_foreign() {
+    let (bench, other) = (Bench::new(4, 16), Bench::new(4, 16));
+    let tokens = sequence(1, 8);
+    let foreign = other.insert(&tokens[..4]);
+    let reservation = bench.session.reserve(1).expect("free blocks");
+    let blocks = reservation.blocks().to_vec();
+    let error = bench.session.insert(&foreign, &tokens, reservation).expect_err("foreign");
+    assert_eq!(error.kind, InsertErrorKind::ForeignLease);
+    assert_eq!(error.reservation.blocks(), blocks);
+    drop(error);
+    assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [15, 0, 0, 1]));
+}

@@ -1,0 +1,76 @@
+//! What the index weighs, and that it gives back what it took.
+
+use radixkv::Token;
+
+use crate::{Bench, sequence};
+
+/// Bytes of a token, and of the id of a block.
+const TOKEN: usize = size_of::<Token>();
+
+#[test]
+fn many_sequences_on_one_shared_prefix_stay_within_twice_their_payload() {
+    let (sequences, shared, tail): (usize, usize, usize) =
+        if cfg!(debug_assertions) { (300, 1_000, 64) } else { (10_000, 10_000, 64) };
+    let size = 16;
+    let blocks = shared.div_ceil(size) + sequences * (tail / size + 1);
+    let bench = Bench::new(size, blocks);
+    let prefix = sequence(0, shared);
+    for key in 1..=sequences as u32 {
+        let tail = (0..tail as u32).map(|i| 1 << 31 | key << 8 | i);
+        let tokens: Vec<Token> = prefix.iter().copied().chain(tail).collect();
+        drop(bench.insert(&tokens));
+    }
+    let stats = bench.stats();
+    let payload = (shared + sequences * tail) * TOKEN + stats.evictable_blocks * TOKEN;
+    let bytes = stats.index_bytes;
+    assert!(bytes <= 2 * payload, "{bytes} bytes for {payload} of tokens and block ids");
+}
+
+#[test]
+fn a_shared_prompt_with_three_branches_takes_few_runs_and_points() {
+    for block_size in [1, 16] {
+        let bench = Bench::new(block_size, 4_000);
+        let prompt = sequence(1, 2_500);
+        for (key, len) in [(2, 85), (3, 22), (4, 19)] {
+            drop(bench.insert(&[prompt.clone(), sequence(key, len)].concat()));
+        }
+        let stats = bench.stats();
+        let objects = stats.runs + stats.points;
+        assert!(objects <= 12, "{objects} runs and points at block size {block_size}");
+    }
+}
+
+#[test]
+fn branches_that_come_and_go_leave_nothing() {
+    for block_size in [1, 16] {
+        let bench = Bench::new(block_size, 8_000);
+        let empty = bench.stats();
+        let trunk = sequence(1, 2_000);
+        let held = bench.insert(&trunk);
+        let before = bench.stats();
+        let rounds = [(); 4].map(|()| {
+            thousand_branches(&bench, &trunk);
+            assert!(bench.cache.evict(usize::MAX) > 0);
+            bench.stats()
+        });
+        // A held run may keep a point for each of its blocks, and garbage waits for its epoch; neither adds up.
+        let (first, last) = (rounds[0], rounds[3]);
+        assert_eq!((first.runs, last.runs), (before.runs, before.runs));
+        assert_eq!(first.points, last.points);
+        assert!(last.points <= before.points + trunk.len() / block_size);
+        assert!(last.index_bytes <= first.index_bytes + before.index_bytes, "{first:?} {last:?}");
+        drop(held);
+        assert_eq!(bench.cache.evict(usize::MAX), trunk.len() / block_size);
+        let after = bench.stats();
+        assert_eq!((after.runs, after.points), (empty.runs, empty.points));
+        assert!(after.index_bytes <= empty.index_bytes + first.index_bytes / 2, "{first:?} {after:?}");
+    }
+}
+
+/// A branch of two blocks at every second token of the trunk.
+fn thousand_branches(bench: &Bench, trunk: &[Token]) {
+    let tail = 2 * bench.cache.block_size();
+    for (at, key) in (1..trunk.len()).step_by(2).zip(2..) {
+        drop(bench.insert(&[&trunk[..at], &sequence(key, tail)].concat()));
+    }
+}

@@ -1,0 +1,101 @@
+//! Namespaces never share, and what is cleared or dropped goes when its leases go.
+
+use radixkv::{InsertErrorKind, Session};
+
+use crate::{Bench, sequence};
+
+#[test]
+fn parts_of_a_namespace_are_not_joined() {
+    let bench = Bench::new(4, 64);
+    let names: [&[&str]; 6] = [&["bc", "a"], &["c", "ab"], &["abc"], &["bca"], &["", "bca"], &[]];
+    let spaces = names.map(|parts| bench.cache.namespace(parts));
+    let tokens = sequence(1, 8);
+    for (i, space) in spaces.iter().enumerate() {
+        assert_eq!(bench.session.peek(space, &tokens), 0, "{:?}", names[i]);
+        let lease = bench.session.match_prefix(space, &tokens).into_lease();
+        drop(bench.insert_from(&lease, &tokens));
+        drop(lease);
+        assert_eq!(bench.session.peek(space, &tokens), 8);
+    }
+    assert_eq!(bench.accounts(), [52, 0, 12, 0]);
+}
+
+#[test]
+fn a_namespace_resolved_twice_is_one() {
+    let bench = Bench::new(4, 8);
+    let tokens = sequence(1, 8);
+    let space = bench.cache.namespace(&["tenant", "adapter"]);
+    let lease = bench.session.match_prefix(&space, &tokens).into_lease();
+    drop(bench.insert_from(&lease, &tokens));
+    let again = bench.cache.namespace(&["tenant", "adapter"]);
+    assert_eq!(bench.session.match_prefix(&again, &tokens).len_tokens(), 8);
+}
+
+#[test]
+fn dropping_a_namespace_frees_its_own_blocks_only() {
+    let bench = Bench::new(4, 16);
+    let tokens = sequence(1, 8);
+    let other = bench.cache.namespace(&["other"]);
+    drop(bench.insert(&tokens));
+    let lease = bench.session.match_prefix(&other, &tokens).into_lease();
+    drop(bench.insert_from(&lease, &tokens));
+    drop(lease);
+    bench.cache.drop_namespace(&other);
+    assert_eq!(bench.accounts(), [14, 0, 2, 0]);
+    assert_eq!(bench.peek(&tokens), 8);
+    let fresh = bench.cache.namespace(&["other"]);
+    assert_eq!(bench.session.peek(&fresh, &tokens), 0);
+}
+
+#[test]
+fn a_cleared_path_is_free_when_its_last_lease_is() {
+    let bench = Bench::new(4, 16);
+    let tokens = sequence(1, 16);
+    let whole = bench.insert(&tokens);
+    let half = bench.matched(&tokens[..8]);
+    drop(bench.insert(&sequence(2, 8)));
+    assert_eq!(bench.accounts(), [10, 0, 2, 4]);
+    bench.cache.clear();
+    assert_eq!(bench.accounts(), [12, 0, 0, 4]);
+    assert_eq!(bench.peek(&tokens), 0);
+    drop(whole);
+    assert_eq!(bench.accounts(), [14, 0, 0, 2]);
+    drop(half);
+    assert_eq!(bench.accounts(), [16, 0, 0, 0]);
+}
+
+#[test]
+fn a_cleared_sequence_is_cached_anew_beside_its_leased_past() {
+    let bench = Bench::new(4, 16);
+    let tokens = sequence(1, 8);
+    let old = bench.insert(&tokens);
+    bench.cache.clear();
+    let new = bench.insert(&tokens);
+    assert_eq!(bench.accounts(), [12, 0, 0, 4]);
+    drop(old);
+    assert_eq!(bench.accounts(), [14, 0, 0, 2]);
+    assert_eq!((new.len_tokens(), bench.peek(&tokens)), (8, 8));
+}
+
+#[test]
+fn an_insert_from_before_a_clear_or_a_drop_is_refused() {
+    let bench = Bench::new(4, 16);
+    let space = bench.cache.namespace(&["tenant"]);
+    let (short, tokens) = (sequence(1, 4), sequence(1, 12));
+    let refused = |session: &Session, lease| {
+        let reservation = session.reserve(2).expect("free blocks");
+        let given = reservation.blocks().to_vec();
+        let error = session.insert(&lease, &tokens, reservation).expect_err("no tree");
+        assert_eq!(error.kind, InsertErrorKind::NamespaceDropped);
+        assert_eq!(error.reservation.blocks(), given);
+    };
+    let cleared = bench.insert(&short);
+    bench.cache.clear();
+    refused(&bench.session, cleared);
+    let root = bench.session.match_prefix(&space, &short).into_lease();
+    let dropped = bench.insert_from(&root, &short).lease;
+    drop(root);
+    bench.cache.drop_namespace(&space);
+    refused(&bench.session, dropped);
+    assert_eq!(bench.accounts(), [16, 0, 0, 0]);
+}
