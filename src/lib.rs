@@ -7,6 +7,8 @@ pub mod policy;
 mod reclaim;
 pub mod reference;
 mod sync;
+#[cfg(feature = "trace")]
+pub mod trace;
 mod tree;
 
 pub use block::BlockId;

@@ -1,0 +1,279 @@
+//! `radixkv replay`: a trace through a cache, and what came of it.
+
+use std::{
+    error::Error,
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::{Args, ValueEnum};
+use radixkv::{
+    PolicyKind,
+    trace::{
+        Replay, ReplayConfig, ReplayError, Report, Trace, replay,
+        replay::{CacheKind, Capacity, EvictionMode, TimeToFirstToken},
+        workload::{Band, CLASSES},
+    },
+};
+use serde::Serialize;
+
+use crate::{progress, table};
+
+/// The cache broke a promise.
+const BROKEN: u8 = 1;
+/// The input is at fault.
+const BAD_INPUT: u8 = 2;
+const SEED: u64 = 0;
+
+/// Replay a request trace, or a built-in workload, and report hits, evictions, latencies and memory.
+///
+/// A trace is JSON lines, plain, gzip or zstd: timestamp, input_length, output_length and hash_ids, or input_tok_ids
+/// (and output_tok_ids) in their place. Without one, a seeded workload is replayed class by class and every hit rate
+/// is shown beside the band that the class's parameters predict for a cache that never evicts.
+///
+/// `seconds` in the report covers the whole replay: reading and parsing the file, counting the working set, making
+/// tokens, and all work of the cache.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// The trace; a built-in workload without it
+    trace: Option<PathBuf>,
+    /// Tokens per hash id; inferred from the rows if not given (Mooncake's is 512)
+    #[arg(long, value_name = "TOKENS", value_parser = unit)]
+    unit: Option<u32>,
+    /// Tokens per block
+    #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = count)]
+    block_size: usize,
+    /// Size of the cache, in blocks or in percent of the distinct full prompt blocks [default: 10% for a trace, 100%
+    /// for the built-in workload]
+    #[arg(long, value_name = "BLOCKS|N%")]
+    capacity: Option<Capacity>,
+    /// Which blocks are evicted first: lru, lfu, fifo, mru, filo or slru
+    #[arg(long, default_value = "lru")]
+    policy: PolicyKind,
+    /// The prefix cache, or the baseline that shares nothing
+    #[arg(long, value_enum, default_value_t)]
+    cache: Cache,
+    /// Scheduler threads that share the cache
+    #[arg(long, default_value = "1", value_name = "N", value_parser = count)]
+    threads: usize,
+    /// Who evicts: the thread that reserves, or one of its own
+    #[arg(long, value_enum, default_value_t)]
+    eviction: Eviction,
+    /// Cache generated tokens too
+    #[arg(long)]
+    outputs: bool,
+    /// Bypass requests of more than this many blocks [default: as many as the cache holds]
+    #[arg(long, value_name = "BLOCKS")]
+    longest: Option<usize>,
+    /// Check the blocks of every hit against the tokens they were filled with; exit with 1 on a mismatch
+    #[arg(long)]
+    verify: bool,
+    /// Stop so many times with no lease held, and check that the cache is valid and no block is lost
+    #[arg(long, default_value = "0", value_name = "N")]
+    checks: usize,
+    /// Write a CSV row for every request, in replay order
+    #[arg(long, value_name = "FILE.csv", requires = "trace")]
+    requests: Option<PathBuf>,
+    /// Model the time to first token at this prefill rate, with the cache and without
+    #[arg(long, value_name = "TOKENS/S", value_parser = rate)]
+    prefill_rate: Option<f64>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Cache {
+    #[default]
+    Radix,
+    Naive,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Eviction {
+    #[default]
+    Inline,
+    Background,
+}
+
+fn count(text: &str) -> Result<usize, &'static str> {
+    match text.parse() {
+        Ok(0) => Err("must be more than zero"),
+        Ok(count) => Ok(count),
+        Err(_) => Err("not a number"),
+    }
+}
+
+fn unit(text: &str) -> Result<u32, &'static str> {
+    count(text).and_then(|unit| u32::try_from(unit).map_err(|_| "too large"))
+}
+
+fn rate(text: &str) -> Result<f64, &'static str> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err("not a number above zero"),
+    }
+}
+
+/// A report with the file that it is about.
+#[derive(Serialize)]
+struct TraceReport<'a> {
+    trace: String,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// A report with the class that it is about.
+#[derive(Serialize)]
+pub(crate) struct ClassReport {
+    pub(crate) class: &'static str,
+    pub(crate) strains: &'static str,
+    #[serde(serialize_with = "ends")]
+    pub(crate) band: Band,
+    #[serde(flatten)]
+    pub(crate) report: Report,
+}
+
+#[derive(Serialize)]
+struct WorkloadReport<'a> {
+    trace: Option<&'static str>,
+    seed: u64,
+    seconds: f64,
+    classes: &'a [ClassReport],
+}
+
+fn ends<S: serde::Serializer>(band: &Band, serializer: S) -> Result<S::Ok, S::Error> {
+    [band.low, band.high].serialize(serializer)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let result = match &arguments.trace {
+        Some(path) => trace(arguments, path),
+        None => workload(arguments),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("radixkv: {error}");
+        let broken = matches!(
+            error.downcast_ref(),
+            Some(ReplayError::Check { .. } | ReplayError::Refused { .. } | ReplayError::NotInserted { .. })
+        );
+        ExitCode::from(if broken { BROKEN } else { BAD_INPUT })
+    })
+}
+
+fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let csv = arguments.requests.as_deref().map(|csv| create(csv).map(|file| (csv, file))).transpose()?;
+    let trace = Trace::open(path, arguments.unit)?;
+    if let (None, Some(unit)) = (arguments.unit, trace.unit()) {
+        eprintln!("radixkv: {unit} tokens per hash id, inferred from the rows (--unit)");
+    }
+    let replayed = arguments.replay(&trace, "10%", "replay")?;
+    if let Some((csv, file)) = csv {
+        write_requests(file, &replayed, arguments.block_size).map_err(|error| unwritable(csv, &error))?;
+    }
+    let shown = path.display().to_string();
+    if arguments.json {
+        print(&json(&TraceReport { trace: shown, report: &replayed.report })?)?;
+    } else {
+        print(&table::report(&shown, &replayed.report).to_string())?;
+    }
+    Ok(verdict(&replayed))
+}
+
+fn workload(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let (mut reports, mut status) = (Vec::new(), ExitCode::SUCCESS);
+    for class in CLASSES {
+        let replayed = arguments.replay(&class.trace(SEED), "100%", class.name)?;
+        if replayed.report.verify_errors.is_some_and(|errors| errors > 0) {
+            status = verdict(&replayed);
+        }
+        let (class, strains, band) = (class.name, class.strains, class.band());
+        reports.push(ClassReport { class, strains, band, report: replayed.report });
+    }
+    if arguments.json {
+        let seconds = reports.iter().map(|class| class.report.seconds).sum();
+        print(&json(&WorkloadReport { trace: None, seed: SEED, seconds, classes: &reports })?)?;
+    } else {
+        print(&table::classes(&reports).to_string())?;
+    }
+    Ok(status)
+}
+
+impl Arguments {
+    fn replay(&self, trace: &Trace, default_capacity: &str, what: &str) -> Result<Replay, ReplayError> {
+        let bar = progress::requests(trace.requests().len(), what);
+        let replayed = replay(trace, &self.config(default_capacity), &|| bar.inc(1));
+        bar.finish_and_clear();
+        let mut replayed = replayed?;
+        let block_size = self.block_size;
+        replayed.report.ttft =
+            self.prefill_rate.map(|rate| TimeToFirstToken::new(&replayed.outcomes, block_size, rate));
+        Ok(replayed)
+    }
+
+    fn config(&self, default_capacity: &str) -> ReplayConfig {
+        let default_capacity = || default_capacity.parse().unwrap_or(Capacity::Percent(100.0));
+        ReplayConfig {
+            block_size: self.block_size,
+            capacity: self.capacity.unwrap_or_else(default_capacity),
+            policy: self.policy,
+            cache: match self.cache {
+                Cache::Radix => CacheKind::Radix,
+                Cache::Naive => CacheKind::Naive,
+            },
+            threads: self.threads,
+            eviction: match self.eviction {
+                Eviction::Inline => EvictionMode::Inline,
+                Eviction::Background => EvictionMode::Background,
+            },
+            outputs: self.outputs,
+            longest: self.longest,
+            verify: self.verify,
+            checks: self.checks,
+        }
+    }
+}
+
+/// Reports mismatches, if hits were checked and some were wrong.
+fn verdict(replayed: &Replay) -> ExitCode {
+    let errors = replayed.report.verify_errors.unwrap_or(0);
+    if errors == 0 {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("radixkv: {errors} blocks did not hold what they were matched for, among them");
+    for mismatch in &replayed.mismatches {
+        eprintln!("  row {}: block {} of the request, block id {}", mismatch.row, mismatch.at, mismatch.block);
+    }
+    ExitCode::from(BROKEN)
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, String> {
+    File::create(path).map(BufWriter::new).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> String {
+    format!("{}: cannot be written: {error}", path.display())
+}
+
+fn write_requests(mut file: impl Write, replayed: &Replay, block_size: usize) -> io::Result<()> {
+    writeln!(file, "request,prompt_tokens,prefix_hit_len,computed_tokens")?;
+    for outcome in &replayed.outcomes {
+        let (hit, computed) = (outcome.hit_tokens(block_size), outcome.computed_tokens(block_size));
+        writeln!(file, "{},{},{hit},{computed}", outcome.row, outcome.prompt_tokens)?;
+    }
+    file.flush()
+}
+
+fn json(report: &impl Serialize) -> Result<String, serde_json::Error> {
+    serde_json::to_string(report)
+}
+
+/// Prints, unless whoever reads has heard enough.
+fn print(text: &str) -> io::Result<()> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

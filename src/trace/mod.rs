@@ -1,0 +1,31 @@
+//! Request traces: reading, generating and replaying them.
+//!
+//! A [`Trace`] is a list of requests in the order of their arrival, read from a file ([`Trace::open`]) or made from a
+//! seed ([`workload`]). [`replay`](replay()) runs one through a cache and reports what came of it: hits, evictions,
+//! latencies, memory, and a digest of all hits that two replays share only if every request hit the same.
+//!
+//! | word     | means                                                                                    |
+//! |----------|------------------------------------------------------------------------------------------|
+//! | row      | a line of the file; requests keep its number                                             |
+//! | hash id  | a name for `unit` tokens that the trace does not publish; [`token_id`] makes them up      |
+//! | segment  | consecutive tokens of a request that come from one hash id, or that the row spells out    |
+//! | key      | the tokens to be cached: whole blocks of the prompt, and of the output if asked for       |
+//! | bypass   | a request that is larger than the cache and goes past it                                  |
+//!
+//! Built on the public interface of the cache alone: what is replayed here is what an engine would see.
+
+mod read;
+pub mod replay;
+mod request;
+mod row;
+mod source;
+mod tokens;
+mod unit;
+pub mod workload;
+mod working_set;
+
+pub use read::TraceError;
+pub use replay::{Replay, ReplayConfig, ReplayError, Report, replay};
+pub use request::{Request, Trace};
+pub use row::{Field, RowFault};
+pub use tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, token_id};

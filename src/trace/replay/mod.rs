@@ -1,0 +1,262 @@
+//! Replaying a trace through a cache.
+//!
+//! Requests are served in the order of the trace. Serving one means: match its key, reserve the blocks that are
+//! missing, insert, and hold the lease while the request runs. A request that needs more blocks than the cache has
+//! (or than `longest` says) is bypassed: no lookup, no insert; its prompt still counts.
+//!
+//! With one thread and inline eviction time is logical and a lease is dropped before the next request comes, so that
+//! the result is a pure function of the trace: same hits, same evictions, same digest on every machine. With more
+//! threads the requests are handed out in trace order by one cursor, and every thread keeps the leases of the last
+//! few requests it served: those are the ones that "run".
+
+mod latency;
+mod outcome;
+mod report;
+mod schedule;
+mod stamps;
+mod ttft;
+mod worker;
+
+use std::{str::FromStr, time::Instant};
+
+pub use latency::Percentiles;
+pub use outcome::Outcome;
+pub use report::Report;
+pub use schedule::CheckFault;
+pub use stamps::Mismatch;
+pub use ttft::{TimeToFirstToken, TtftPercentiles};
+
+use super::Trace;
+use crate::{BuildError, Clock, InsertErrorKind, PolicyKind, PrefixCache, ReserveError};
+
+/// How much the cache holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Capacity {
+    /// So many blocks.
+    Blocks(usize),
+    /// Percent of the trace's [working set](Trace::working_set), rounded to the nearest block, at least one.
+    Percent(f64),
+}
+
+impl Capacity {
+    /// The number of blocks for a trace.
+    #[must_use]
+    pub fn blocks(self, trace: &Trace, block_size: usize) -> usize {
+        match self {
+            Self::Blocks(blocks) => blocks,
+            Self::Percent(percent) => {
+                ((trace.working_set(block_size) as f64 * percent / 100.0).round_ties_even() as usize).max(1)
+            }
+        }
+    }
+}
+
+/// What is wrong with a capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CapacityError {
+    /// Neither `BLOCKS` nor `N%`.
+    #[error("not a number of blocks, nor a percentage such as 10%")]
+    Malformed,
+    /// A cache needs at least a block.
+    #[error("capacity must be more than zero")]
+    Zero,
+}
+
+impl FromStr for Capacity {
+    type Err = CapacityError;
+
+    fn from_str(text: &str) -> Result<Self, CapacityError> {
+        let capacity = match text.strip_suffix('%') {
+            Some(percent) => Self::Percent(percent.trim().parse().map_err(|_| CapacityError::Malformed)?),
+            None => Self::Blocks(text.parse().map_err(|_| CapacityError::Malformed)?),
+        };
+        match capacity {
+            Self::Blocks(0) | Self::Percent(0.0) => Err(CapacityError::Zero),
+            Self::Percent(percent) if !(percent.is_finite() && percent > 0.0) => Err(CapacityError::Malformed),
+            capacity => Ok(capacity),
+        }
+    }
+}
+
+/// What the requests are served from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CacheKind {
+    /// The prefix cache.
+    #[default]
+    Radix,
+    /// No reuse: every request takes all its blocks from the pool and gives them back. The baseline.
+    Naive,
+}
+
+/// Who evicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EvictionMode {
+    /// The thread that reserves.
+    #[default]
+    Inline,
+    /// A thread of its own, which keeps some blocks free.
+    Background,
+}
+
+/// How to replay.
+#[derive(Debug, Clone)]
+pub struct ReplayConfig {
+    /// Tokens per block. Default: 16.
+    pub block_size: usize,
+    /// Default: 10 percent of the working set.
+    pub capacity: Capacity,
+    /// Which blocks go first. Default: lru.
+    pub policy: PolicyKind,
+    /// Default: the prefix cache.
+    pub cache: CacheKind,
+    /// Threads that share the cache. Default: 1.
+    pub threads: usize,
+    /// Default: inline.
+    pub eviction: EvictionMode,
+    /// Whether generated tokens are cached too. Default: no.
+    pub outputs: bool,
+    /// Bypass requests of more than this many blocks. Default: as many as the cache holds.
+    pub longest: Option<usize>,
+    /// Whether every hit is checked against the tokens its blocks were filled with. Default: no.
+    pub verify: bool,
+    /// How often everything is brought to a halt and the cache checked: no lease held, settled, valid, and no block
+    /// lost. Default: never.
+    pub checks: usize,
+}
+
+impl Default for ReplayConfig {
+    fn default() -> Self {
+        Self {
+            block_size: 16,
+            capacity: Capacity::Percent(10.0),
+            policy: PolicyKind::default(),
+            cache: CacheKind::default(),
+            threads: 1,
+            eviction: EvictionMode::default(),
+            outputs: false,
+            longest: None,
+            verify: false,
+            checks: 0,
+        }
+    }
+}
+
+impl ReplayConfig {
+    /// Whether the result is a pure function of the trace.
+    fn is_deterministic(&self) -> bool {
+        self.threads == 1 && self.eviction == EvictionMode::Inline
+    }
+
+    fn build(&self, capacity: usize) -> Result<PrefixCache, ReplayError> {
+        if self.eviction == EvictionMode::Background {
+            return Err(ReplayError::NoBackgroundEviction);
+        }
+        let clock = if self.is_deterministic() { Clock::Logical } else { Clock::Monotonic };
+        Ok(PrefixCache::builder(self.block_size, capacity).policy(self.policy).clock(clock).build()?)
+    }
+}
+
+/// Why a replay could not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// Blocks must hold something.
+    #[error("block size must be more than zero")]
+    ZeroBlockSize,
+    /// Someone must do the work.
+    #[error("threads must be more than zero")]
+    ZeroThreads,
+    /// The cache has no evictor of its own yet; replay with inline eviction.
+    #[error("background eviction is not available")]
+    NoBackgroundEviction,
+    /// There is no such cache.
+    #[error("the cache cannot be built: {0}")]
+    Build(#[from] BuildError),
+    /// The cache refused blocks although nothing but this request could hold any.
+    #[error("row {row}: refused with no other lease held: {source}")]
+    Refused {
+        /// The request.
+        row: usize,
+        /// What the cache said.
+        source: ReserveError,
+    },
+    /// The cache did not take what was reserved for.
+    #[error("row {row}: not inserted: {kind:?}")]
+    NotInserted {
+        /// The request.
+        row: usize,
+        /// What the cache said.
+        kind: InsertErrorKind,
+    },
+    /// The cache is broken.
+    #[error("after {served} requests: {fault}")]
+    Check {
+        /// Requests of the trace that had been served.
+        served: usize,
+        /// What is wrong.
+        fault: CheckFault,
+    },
+}
+
+/// What a replay found.
+#[derive(Debug, Clone)]
+pub struct Replay {
+    /// The totals.
+    pub report: Report,
+    /// One for each request, in replay order.
+    pub outcomes: Vec<Outcome>,
+    /// The first few hits whose blocks held something else; the report counts all of them.
+    pub mismatches: Vec<Mismatch>,
+}
+
+/// Replays a trace; `served` is called after every request, from the thread that served it.
+///
+/// # Errors
+///
+/// Fails if there can be no such cache, and if the cache breaks a promise.
+///
+/// # Examples
+///
+/// ```no_run
+/// use radixkv::trace::{ReplayConfig, Trace, replay};
+///
+/// let trace = Trace::open("conversation.jsonl.zst", None)?;
+/// let replayed = replay(&trace, &ReplayConfig::default(), &|| {})?;
+/// println!("{:.1} % hit", 100.0 * replayed.report.hit_rate);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) -> Result<Replay, ReplayError> {
+    let began = Instant::now();
+    if config.block_size == 0 {
+        return Err(ReplayError::ZeroBlockSize);
+    }
+    if config.threads == 0 {
+        return Err(ReplayError::ZeroThreads);
+    }
+    let capacity = config.capacity.blocks(trace, config.block_size);
+    let cache = config.build(capacity)?;
+    let tally = schedule::run(trace, config, capacity, &cache, served)?;
+    cache.settle();
+    let totals = cache.stats();
+    let seconds = (trace.read_time() + began.elapsed()).as_secs_f64();
+    let report = Report::new(trace, config, &totals, &tally, seconds);
+    Ok(Replay { report, outcomes: tally.outcomes, mismatches: tally.mismatches })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacities_are_blocks_or_percent() {
+        assert_eq!("100".parse(), Ok(Capacity::Blocks(100)));
+        assert_eq!("12.5%".parse(), Ok(Capacity::Percent(12.5)));
+        for zero in ["0", "0%", "0.0%"] {
+            assert_eq!(zero.parse::<Capacity>(), Err(CapacityError::Zero));
+        }
+        for bad in ["", "%", "-1", "-1%", "ten", "NaN%", "inf%", "1.5"] {
+            assert_eq!(bad.parse::<Capacity>(), Err(CapacityError::Malformed), "{bad:?}");
+        }
+    }
+}

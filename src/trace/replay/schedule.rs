@@ -1,0 +1,106 @@
+//! Who serves which request, and the halts in between.
+//!
+//! A trace is cut into as many stretches as there are checks. Within a stretch threads take requests in trace order
+//! from one cursor; at its end they are joined, which is what makes the halt quiet: no thread runs and no lease is
+//! held. A thread that panics ends the replay at its stretch instead of leaving others at a barrier.
+
+use std::{
+    fmt, panic,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    thread,
+};
+
+use super::{
+    ReplayConfig, ReplayError,
+    worker::{Shared, Tally, Worker},
+};
+use crate::{
+    PrefixCache, Stats, Violation,
+    trace::Trace,
+};
+
+/// What a check found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CheckFault {
+    /// An invariant of the cache does not hold.
+    Invalid(Violation),
+    /// Blocks were lost or counted twice: free, reserved, evictable and protected do not add up to the capacity.
+    NotConserved(Stats),
+    /// Blocks are reserved or protected, though no reservation and no lease exists.
+    StillHeld(Stats),
+}
+
+impl fmt::Display for CheckFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, stats) = match self {
+            Self::Invalid(violation) => return violation.fmt(f),
+            Self::NotConserved(stats) => ("blocks are not conserved", stats),
+            Self::StillHeld(stats) => ("blocks are held by no one", stats),
+        };
+        let Stats { free_blocks, reserved_blocks, evictable_blocks, protected_blocks, capacity_blocks, .. } = stats;
+        write!(
+            f,
+            "{what}: {free_blocks} free, {reserved_blocks} reserved, {evictable_blocks} evictable and \
+             {protected_blocks} protected of {capacity_blocks}"
+        )
+    }
+}
+
+/// Serves every request of the trace, checking the cache `config.checks` times, the last time at the end.
+pub(super) fn run(
+    trace: &Trace,
+    config: &ReplayConfig,
+    capacity: usize,
+    cache: &PrefixCache,
+    served: &(dyn Fn() + Sync),
+) -> Result<Tally, ReplayError> {
+    let requests = trace.requests().len();
+    let stretches = config.checks.clamp(1, requests.max(1));
+    let shared = Shared::new(trace, config, capacity, cache, served);
+    let mut total = Tally::new();
+    let mut start = 0;
+    for stretch in 1..=stretches {
+        let end = requests * stretch / stretches;
+        for tally in serve(&shared, start, end)? {
+            total.merge(tally);
+        }
+        if config.checks > 0 {
+            check(cache).map_err(|fault| ReplayError::Check { served: end, fault })?;
+        }
+        start = end;
+    }
+    total.outcomes = total.in_order();
+    Ok(total)
+}
+
+/// Serves the requests from `start` to `end`; no lease is held afterwards.
+fn serve(shared: &Shared<'_>, start: usize, end: usize) -> Result<Vec<Tally>, ReplayError> {
+    let cursor = AtomicUsize::new(start);
+    // Relaxed: the cursor hands out numbers and nothing else.
+    let next = || Some(cursor.fetch_add(1, Relaxed)).filter(|&at| at < end);
+    if shared.threads() == 1 {
+        return Ok(vec![Worker::new(shared).run(next)?]);
+    }
+    thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..shared.threads()).map(|_| scope.spawn(|| Worker::new(shared).run(next))).collect();
+        let joined = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        joined.collect()
+    })
+}
+
+/// Checks a cache that nothing is held of.
+fn check(cache: &PrefixCache) -> Result<(), CheckFault> {
+    cache.settle();
+    cache.validate().map_err(CheckFault::Invalid)?;
+    let stats = cache.stats();
+    let blocks = stats.free_blocks + stats.reserved_blocks + stats.evictable_blocks + stats.protected_blocks;
+    if blocks != stats.capacity_blocks {
+        return Err(CheckFault::NotConserved(stats));
+    }
+    if stats.reserved_blocks + stats.protected_blocks > 0 {
+        return Err(CheckFault::StillHeld(stats));
+    }
+    Ok(())
+}

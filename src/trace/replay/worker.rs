@@ -1,0 +1,323 @@
+//! Serving requests on one thread.
+//!
+//! # Refusals
+//!
+//! With several threads a reservation may be refused because the others' leases protect too much. The replay still
+//! ends: a refused thread first gives up the leases of its older requests, one by one, then everything it holds, and
+//! enters the *narrow lane*, which admits one thread at a time. Threads outside the lane either go on, and one day run
+//! out of requests, or are refused and come to wait for the lane with empty hands; whoever is inside then finds
+//! everything evictable, and no request is larger than the cache.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crossbeam_utils::Backoff;
+
+use super::{
+    CacheKind, Mismatch, Outcome, ReplayConfig, ReplayError,
+    latency::Latency,
+    stamps::{Stamps, stamp},
+};
+use crate::{
+    BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Stats, Token,
+    trace::{Request, Trace},
+};
+
+/// Requests that run on a thread at once, if it is not alone.
+const RUNNING: usize = 4;
+/// With several threads, memory and use are looked at after every so many requests of a thread.
+const SAMPLE_EVERY: usize = 16;
+/// Mismatches that are kept for the user to see; the others are only counted.
+const MISMATCHES_KEPT: usize = 10;
+/// How long the lane's thread is refused before that counts as a fault: others finish a request in far less.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What an index may take beside its entries before it counts as overhead.
+const INDEX_BASE: f64 = 1e6;
+
+/// What the threads of a replay have in common.
+pub(super) struct Shared<'a> {
+    trace: &'a Trace,
+    config: &'a ReplayConfig,
+    cache: &'a PrefixCache,
+    served: &'a (dyn Fn() + Sync),
+    /// Larger requests are bypassed.
+    most_blocks: usize,
+    stamps: Option<Stamps>,
+    lane: Mutex<()>,
+}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(
+        trace: &'a Trace,
+        config: &'a ReplayConfig,
+        capacity: usize,
+        cache: &'a PrefixCache,
+        served: &'a (dyn Fn() + Sync),
+    ) -> Self {
+        let most_blocks = config.longest.map_or(capacity, |longest| longest.min(capacity));
+        let stamps = config.verify.then(|| Stamps::new(capacity));
+        Self { trace, config, cache, served, most_blocks, stamps, lane: Mutex::new(()) }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.config.threads
+    }
+}
+
+/// What a thread has seen, or all of them together.
+pub(super) struct Tally {
+    /// In the order in which they were served, `numbers` saying which they are.
+    pub(super) outcomes: Vec<Outcome>,
+    numbers: Vec<usize>,
+    pub(super) inserted_blocks: u64,
+    pub(super) peak_blocks: usize,
+    pub(super) index_bytes_peak: usize,
+    pub(super) index_ratio_peak: f64,
+    pub(super) matches: Latency,
+    pub(super) inserts: Latency,
+    pub(super) evictions: Latency,
+    pub(super) verify_errors: u64,
+    pub(super) mismatches: Vec<Mismatch>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            outcomes: Vec::new(),
+            numbers: Vec::new(),
+            inserted_blocks: 0,
+            peak_blocks: 0,
+            index_bytes_peak: 0,
+            index_ratio_peak: 0.0,
+            matches: Latency::new(),
+            inserts: Latency::new(),
+            evictions: Latency::new(),
+            verify_errors: 0,
+            mismatches: Vec::new(),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.outcomes.extend(other.outcomes);
+        self.numbers.extend(other.numbers);
+        self.inserted_blocks += other.inserted_blocks;
+        self.peak_blocks = self.peak_blocks.max(other.peak_blocks);
+        self.index_bytes_peak = self.index_bytes_peak.max(other.index_bytes_peak);
+        self.index_ratio_peak = self.index_ratio_peak.max(other.index_ratio_peak);
+        self.matches.merge(&other.matches);
+        self.inserts.merge(&other.inserts);
+        self.evictions.merge(&other.evictions);
+        self.verify_errors += other.verify_errors;
+        self.mismatches.extend(other.mismatches);
+        self.mismatches.truncate(MISMATCHES_KEPT);
+    }
+
+    /// The outcomes in the order of the trace.
+    pub(super) fn in_order(&self) -> Vec<Outcome> {
+        let mut order: Vec<usize> = (0..self.numbers.len()).collect();
+        order.sort_unstable_by_key(|&at| self.numbers[at]);
+        order.into_iter().map(|at| self.outcomes[at]).collect()
+    }
+
+    fn sample(&mut self, stats: &Stats, block_size: usize) {
+        let used = stats.capacity_blocks - stats.free_blocks - stats.reserved_blocks;
+        self.peak_blocks = self.peak_blocks.max(used);
+        self.index_bytes_peak = self.index_bytes_peak.max(stats.index_bytes);
+        if used > 0 {
+            let bare = size_of::<Token>() * used * block_size + size_of::<BlockId>() * used;
+            self.index_ratio_peak = self.index_ratio_peak.max((stats.index_bytes as f64 - INDEX_BASE) / bare as f64);
+        }
+    }
+}
+
+/// What came of trying once to serve a request.
+enum Attempt {
+    /// It is served; so many blocks were cached.
+    Served(usize),
+    /// The blocks it needs are not to be had; nothing is held.
+    Refused(ReserveError),
+}
+
+/// One thread of a replay.
+pub(super) struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    session: Session,
+    namespace: Namespace,
+    tally: Tally,
+    /// The request's tokens, then those of an earlier, longer one.
+    tokens: Vec<Token>,
+    /// The blocks a match found.
+    blocks: Vec<BlockId>,
+    stamps: Vec<u64>,
+    running: VecDeque<Lease>,
+    /// Free blocks when last looked at: tells a reservation that evicts from one that does not.
+    free_blocks: usize,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(shared: &'a Shared<'a>) -> Self {
+        Self {
+            shared,
+            session: shared.cache.session(),
+            namespace: shared.cache.default_namespace(),
+            tally: Tally::new(),
+            tokens: Vec::new(),
+            blocks: Vec::new(),
+            stamps: Vec::new(),
+            running: VecDeque::with_capacity(RUNNING + 1),
+            free_blocks: shared.cache.stats().free_blocks,
+        }
+    }
+
+    /// Serves requests until there is no `next` one.
+    pub(super) fn run(mut self, next: impl Fn() -> Option<usize>) -> Result<Tally, ReplayError> {
+        while let Some(number) = next() {
+            let request = &self.shared.trace.requests()[number];
+            let hit_blocks = self.serve(number, request)?;
+            self.tally.outcomes.push(Outcome {
+                row: request.row(),
+                prompt_tokens: request.prompt_tokens(),
+                hit_blocks: hit_blocks.map(|blocks| blocks as u32),
+            });
+            self.tally.numbers.push(number);
+            if self.shared.threads() == 1 || self.tally.numbers.len() % SAMPLE_EVERY == 0 {
+                let stats = self.shared.cache.stats();
+                self.tally.sample(&stats, self.shared.config.block_size);
+                self.free_blocks = stats.free_blocks;
+            }
+            (self.shared.served)();
+        }
+        Ok(self.tally)
+    }
+
+    /// Serves one request and tells how many of its blocks were cached; `None` if it was bypassed.
+    fn serve(&mut self, number: usize, request: &Request) -> Result<Option<usize>, ReplayError> {
+        let Shared { config, cache, trace, .. } = *self.shared;
+        let blocks = request.key_tokens(config.outputs) / config.block_size;
+        if blocks > self.shared.most_blocks {
+            return Ok(None);
+        }
+        let length = blocks * config.block_size;
+        if self.tokens.len() < length {
+            self.tokens.resize(length, 0);
+        }
+        trace.fill(request, &mut self.tokens[..length]);
+        if config.verify {
+            stamp(&self.tokens[..length], config.block_size, &mut self.stamps);
+        }
+        if config.is_deterministic() {
+            cache.set_time(2 * number as u64 + 1);
+        }
+        match self.attempt(request, length)? {
+            Attempt::Served(hit) => Ok(Some(hit)),
+            Attempt::Refused(_) => self.serve_in_lane(request, length).map(Some),
+        }
+    }
+
+    /// Tries again and again with nothing held in between, while no other thread does the same.
+    fn serve_in_lane(&mut self, request: &Request, length: usize) -> Result<usize, ReplayError> {
+        // The lane guards no data that a panic could have left half done.
+        let _lane = self.shared.lane.lock().unwrap_or_else(PoisonError::into_inner);
+        let (entered, backoff) = (Instant::now(), Backoff::new());
+        loop {
+            match self.attempt(request, length)? {
+                Attempt::Served(hit) => return Ok(hit),
+                Attempt::Refused(source) if self.shared.threads() == 1 || entered.elapsed() > PATIENCE => {
+                    return Err(ReplayError::Refused { row: request.row(), source });
+                }
+                Attempt::Refused(_) => backoff.snooze(),
+            }
+        }
+    }
+
+    fn attempt(&mut self, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
+        match self.shared.config.cache {
+            CacheKind::Radix => self.attempt_radix(request, length),
+            CacheKind::Naive => Ok(self.attempt_naive(length)),
+        }
+    }
+
+    /// Match, reserve what is missing, insert, and keep the lease while the request runs.
+    fn attempt_radix(&mut self, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
+        let block_size = self.shared.config.block_size;
+        let began = Instant::now();
+        let lease = self.session.match_prefix_into(&self.namespace, &self.tokens[..length], &mut self.blocks);
+        self.tally.matches.record(began.elapsed());
+        let hit = lease.len_tokens() / block_size;
+        self.verify(request, 0, hit);
+        let missing = length / block_size - hit;
+        if missing == 0 {
+            self.keep(lease);
+            return Ok(Attempt::Served(hit));
+        }
+        let reservation = match self.reserve(missing) {
+            Ok(reservation) => reservation,
+            Err(refusal) => return Ok(Attempt::Refused(refusal)),
+        };
+        if let Some(stamps) = &self.shared.stamps {
+            stamps.write(reservation.blocks(), &self.stamps[hit..]);
+        }
+        let began = Instant::now();
+        let inserted = self.session.insert(&lease, &self.tokens[..length], reservation);
+        self.tally.inserts.record(began.elapsed());
+        let inserted = inserted.map_err(|error| ReplayError::NotInserted { row: request.row(), kind: error.kind })?;
+        self.tally.inserted_blocks += (missing - inserted.duplicates.blocks().len()) as u64;
+        self.blocks = inserted.blocks;
+        self.verify(request, hit, length / block_size);
+        self.keep(inserted.lease);
+        Ok(Attempt::Served(hit))
+    }
+
+    /// Takes blocks for the whole request and gives them back.
+    fn attempt_naive(&mut self, length: usize) -> Attempt {
+        match self.reserve(length / self.shared.config.block_size) {
+            Ok(reservation) => {
+                self.tally.peak_blocks = self.tally.peak_blocks.max(reservation.blocks().len());
+                Attempt::Served(0)
+            }
+            Err(refusal) => Attempt::Refused(refusal),
+        }
+    }
+
+    /// Reserves, giving up the leases of older requests as far as that is needed.
+    fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
+        loop {
+            let began = Instant::now();
+            let reserved = self.session.reserve(blocks);
+            if blocks > self.free_blocks {
+                self.tally.evictions.record(began.elapsed());
+            }
+            match reserved {
+                Err(ReserveError::Exhausted { .. }) if !self.running.is_empty() => drop(self.running.pop_front()),
+                result => return result,
+            }
+        }
+    }
+
+    /// Holds a lease while its request runs: not at all on a thread that is alone.
+    fn keep(&mut self, lease: Lease) {
+        if self.shared.threads() > 1 {
+            self.running.push_back(lease);
+            if self.running.len() > RUNNING {
+                self.running.pop_front();
+            }
+        }
+    }
+
+    /// Checks that `self.blocks` hold blocks `from..to` of the request.
+    fn verify(&mut self, request: &Request, from: usize, to: usize) {
+        let Some(stamps) = &self.shared.stamps else {
+            return;
+        };
+        for at in stamps.check(&self.blocks, &self.stamps[from..to]) {
+            self.tally.verify_errors += 1;
+            if self.tally.mismatches.len() < MISMATCHES_KEPT {
+                let block = self.blocks.get(at).copied().unwrap_or(BlockId::MAX);
+                self.tally.mismatches.push(Mismatch { row: request.row(), at: from + at, block });
+            }
+        }
+    }
+}

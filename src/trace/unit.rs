@@ -1,0 +1,86 @@
+//! How many tokens a hash id stands for, inferred from the rows.
+//!
+//! A row of `n` ids whose last one covers at least a token needs `(n - 1) * unit < input_length`: that bounds the unit
+//! from above. A row that its ids cover needs `n * unit >= input_length`: that bounds it from below, unless the trace
+//! leaves tails uncovered, as one does that hashes whole units only. Units in use are powers of two (Mooncake's 512,
+//! 64 and 16 elsewhere), so the largest one within the bounds is taken; one that is not a power of two is believed
+//! only when it covers every row, which a power of two does not.
+
+/// Mooncake's: taken where the rows say nothing.
+const USUAL: u64 = 512;
+
+/// What the rows say about the unit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnitBounds {
+    /// Smallest unit that covers every row so far.
+    covering: u64,
+    /// Largest unit that leaves no id without a token; `None` while no row has two ids.
+    largest: Option<u64>,
+}
+
+impl Default for UnitBounds {
+    fn default() -> Self {
+        Self { covering: 1, largest: None }
+    }
+}
+
+impl UnitBounds {
+    /// Takes a row into account that has no more ids than tokens.
+    pub(super) fn add(&mut self, tokens: u64, ids: u64) {
+        if tokens > 0 {
+            self.covering = self.covering.max(if ids == 0 { u64::MAX } else { tokens.div_ceil(ids) });
+        }
+        if ids > 1 {
+            let bound = (tokens - 1) / (ids - 1);
+            self.largest = Some(self.largest.map_or(bound, |known| known.min(bound)));
+        }
+    }
+
+    /// The unit that fits best.
+    pub(super) fn infer(self) -> u64 {
+        let Some(largest) = self.largest else {
+            return USUAL;
+        };
+        let power = 1 << largest.max(1).ilog2();
+        let covered_by_largest_only = power < self.covering && self.covering <= largest;
+        if covered_by_largest_only { largest } else { power }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inferred(rows: &[(u64, u64)]) -> u64 {
+        let mut bounds = UnitBounds::default();
+        for &(tokens, ids) in rows {
+            bounds.add(tokens, ids);
+        }
+        bounds.infer()
+    }
+
+    #[test]
+    fn covered_rows_name_their_unit() {
+        assert_eq!(inferred(&[(6758, 14), (7322, 15), (2290, 5)]), 512);
+        assert_eq!(inferred(&[(6758, 14)]), 512);
+        assert_eq!(inferred(&[(1919, 120), (525, 33), (1908, 120)]), 16);
+        assert_eq!(inferred(&[(300, 3), (299, 3), (201, 3), (1000, 10)]), 100);
+    }
+
+    #[test]
+    fn rows_with_uncovered_tails_name_it_too() {
+        assert_eq!(inferred(&[(1593, 99), (1641, 102), (130, 8)]), 16);
+        assert_eq!(inferred(&[(1593, 99), (15, 0)]), 16);
+    }
+
+    #[test]
+    fn too_little_to_go_by_is_the_usual_unit() {
+        assert_eq!(inferred(&[]), 512);
+        assert_eq!(inferred(&[(40, 1), (0, 0), (7, 0)]), 512);
+    }
+
+    #[test]
+    fn as_many_ids_as_tokens_is_one_each() {
+        assert_eq!(inferred(&[(5, 5), (9, 9)]), 1);
+    }
+}

@@ -1,0 +1,59 @@
+//! Retrieval: prompts begin with passages, and share as many as they have in the same order.
+
+use super::{
+    Band, Maker, Segment, Trace,
+    dice::{Dice, Zipf},
+};
+
+const PASSAGES: usize = 1000;
+const EXPONENT: f64 = 1.1;
+const REQUESTS: usize = 2000;
+const FEWEST: u32 = 4;
+const MOST: u32 = 6;
+const SHORTEST: u32 = 300;
+const LONGEST: u32 = 512;
+const QUESTION: u32 = 60;
+
+/// 4 to 6 different passages out of 1,000, drawn by Zipf's law with exponent 1.1, and a question of 60 tokens.
+pub(super) fn rag(seed: u64) -> Trace {
+    let (mut dice, mut maker, zipf) = (Dice::new(seed, 10), Maker::default(), Zipf::new(PASSAGES, EXPONENT));
+    let passages: Vec<Segment> = (0..PASSAGES).map(|_| maker.fresh(dice.between(SHORTEST, LONGEST))).collect();
+    for at in 0..REQUESTS {
+        let mut prompt: Vec<Segment> = Vec::with_capacity(MOST as usize + 1);
+        let retrieved = dice.between(FEWEST, MOST) as usize;
+        while prompt.len() < retrieved {
+            let passage = passages[zipf.draw(&mut dice)];
+            if !prompt.contains(&passage) {
+                prompt.push(passage);
+            }
+        }
+        prompt.push(maker.fresh(QUESTION));
+        maker.request(at as f64, &prompt, 200);
+    }
+    maker.trace
+}
+
+/// A request hits its first passages as far as an earlier one had the same. For one and for two passages that is a
+/// sum over all choices; three are seen again less often than two.
+pub(super) fn rag_band() -> Band {
+    let zipf = Zipf::new(PASSAGES, EXPONENT);
+    let shares = zipf.shares();
+    let one: f64 = shares.iter().map(|&first| first * seen_before(first)).sum();
+    let pair = |first: f64| move |second: f64| (first * second / (1.0 - first), first, second);
+    let two: f64 = shares
+        .iter()
+        .flat_map(|&first| shares.iter().map(move |&second| pair(first)(second)))
+        .map(|(both, ..)| both * seen_before(both))
+        .sum();
+    let passage = f64::from(SHORTEST + LONGEST) / 2.0;
+    let prompt = f64::from(FEWEST + MOST) / 2.0 * passage + f64::from(QUESTION);
+    let rare = Band::of_tokens((one + two) * passage, prompt, one);
+    let common = Band::of_tokens((one + 2.0 * two) * passage, prompt, one);
+    Band { low: rare.low, high: common.high }
+}
+
+/// How likely something of probability `share` is to have been drawn before, on average over all requests.
+fn seen_before(share: f64) -> f64 {
+    let draws = REQUESTS as f64;
+    1.0 - (1.0 - (1.0 - share).powf(draws)) / (draws * share)
+}
