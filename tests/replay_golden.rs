@@ -13,7 +13,7 @@ use std::{
 use radixkv::trace::{ReplayConfig, Trace, replay, replay::Capacity};
 use serde_json::Value;
 
-/// The largest golden capacity at which Mooncake's traces are replayed outside of the ignored test, and there is one.
+/// Policies and capacities at which Mooncake's synthetic trace is replayed in a debug build too.
 const MOONCAKE_QUICK: &[(&str, u64)] = &[("lru", 13_321), ("slru", 133_211)];
 
 fn shared() -> Option<PathBuf> {

@@ -144,7 +144,13 @@ impl PrefixCache {
     /// A leased block is never touched. The last run concerned is trimmed from its tail, so exactly as many go as were
     /// asked for, or all that can go. Waits its turn if another thread is evicting.
     pub fn evict(&self, blocks: usize) -> usize {
-        self.inner.evicting_all(|evictor, works| evictor.evict(blocks, works))
+        let mut seat = self.inner.seat.lock();
+        let evicted = self.inner.with_seat(&mut seat, |evictor, works| evictor.evict(blocks, works));
+        // Small garbage waits for company; the last of it does not.
+        if evicted > 0 && seat.evictor.totals.runs == 0 {
+            seat.local.reclaim();
+        }
+        evicted
     }
 
     /// Brings the accounts up to date with every change made before the call; see [`Stats`].
@@ -204,7 +210,7 @@ impl Inner {
         self.with_seat(&mut seat, work)
     }
 
-    /// The same for work that may leave much garbage: what can be reclaimed is, before the next one's turn.
+    /// The same, and reclaims what it can of the index before the next one's turn.
     fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
         let mut seat = self.seat.lock();
         let result = self.with_seat(&mut seat, work);

@@ -12,7 +12,7 @@ use crate::sync::{Arc, model_size};
 use crate::tree::insert::{Sequence, insert};
 use crate::tree::lease::{lease_deepest, release};
 use crate::tree::path::append_blocks;
-use crate::tree::{Point, walk};
+use crate::tree::{Place, Point, walk};
 
 /// Verbs of a session between two looks at the evictor's queue, and entries it then takes out if nobody else does: so
 /// no eviction ever meets a backlog that lookups left.
@@ -207,20 +207,33 @@ impl Session {
     ///
     /// If `tokens` is shorter than the lease, or the lease is of another cache.
     pub fn resume(&self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
+        let mut blocks = Vec::new();
+        let lease = self.go_on(lease, tokens, 0, &mut blocks);
+        PrefixMatch { lease, blocks }
+    }
+
+    /// [`resume`](Self::resume) with the blocks beyond the lease, and only those, in a buffer of the caller's, which is
+    /// cleared first.
+    ///
+    /// # Panics
+    ///
+    /// As `resume`.
+    pub fn resume_into(&self, lease: Lease, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
+        blocks.clear();
+        let known = lease.len_tokens() / self.shard.inner.block_size;
+        self.go_on(lease, tokens, known, blocks)
+    }
+
+    fn go_on(&self, lease: Lease, tokens: &[Token], first: usize, blocks: &mut Vec<BlockId>) -> Lease {
         assert!(self.is_ours(lease.shard()), "the lease is of another cache");
         assert!(tokens.len() >= lease.len_tokens(), "{} tokens given for a longer lease", tokens.len());
         let inner = &*self.shard.inner;
         let guard = self.local.pin();
         let Some(from) = lease.point() else {
-            return PrefixMatch { lease, blocks: Vec::new() };
+            return lease;
         };
         let reached = walk(from, tokens, &guard).boundary(inner.block_size);
-        // The lease keeps its own point, so what is found is at least as deep, and its root has not gone.
-        let found = lease_deepest(reached, inner.block_size, &inner.queue, &guard).ok();
-        let deeper = found.filter(|found| found.end() > lease.len_tokens());
-        if let (Some(found), None) = (found, deeper) {
-            release(found, &inner.queue);
-        }
+        let deeper = if reached.end() > lease.len_tokens() { self.lease_beyond(from, reached, &guard) } else { None };
         let now = inner.time.now();
         let tip = deeper.unwrap_or(from);
         match (lease.counted, deeper.is_some()) {
@@ -232,15 +245,31 @@ impl Session {
             (false, _) if tip.end() > 0 => tip.statistics.touch(now),
             (false, _) => {}
         }
-        let mut blocks = Vec::new();
-        append_blocks(tip, 0, inner.block_size, &mut blocks, &guard);
+        append_blocks(tip, first, inner.block_size, blocks, &guard);
         let counted = tip.end() > 0;
         let mut resumed = deeper.map(|deeper| Lease::new(deeper, counted, &self.shard));
         drop(guard);
         let mut lease = resumed.take().unwrap_or(lease);
         lease.counted = counted;
         self.help();
-        PrefixMatch { lease, blocks }
+        lease
+    }
+
+    /// Leases the deepest boundary up to `reached`, if it lies beyond `from`, which the caller holds.
+    fn lease_beyond<'g>(
+        &self,
+        from: Ref<'g, Point>,
+        reached: Place<'g>,
+        guard: &'g Guard<'g>,
+    ) -> Option<Ref<'g, Point>> {
+        let inner = &*self.shard.inner;
+        // A held point's root has not gone.
+        let found = lease_deepest(reached, inner.block_size, &inner.queue, guard).ok()?;
+        if found.end() > from.end() {
+            return Some(found);
+        }
+        release(found, &inner.queue);
+        None
     }
 
     /// Tokens of the longest cached prefix of `tokens`. Changes nothing and holds nothing: it may be gone at once.

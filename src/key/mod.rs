@@ -1,7 +1,7 @@
 //! Tokens and how many of them agree: the only identity a prefix has.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod avx2;
+mod x86;
 
 /// A token id, as the tokenizer gave it.
 pub type Token = u32;
@@ -20,7 +20,7 @@ pub fn common_prefix(a: &[Token], b: &[Token]) -> usize {
     let len = a.len().min(b.len());
     let (a, b) = (&a[..len], &b[..len]);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if let Some(agreed) = avx2::common_prefix(a, b) {
+    if let Some(agreed) = x86::common_prefix(a, b) {
         return agreed;
     }
     common_prefix_portable(a, b)

@@ -21,8 +21,8 @@ mod row;
 mod source;
 mod tokens;
 mod unit;
-pub mod workload;
 mod working_set;
+pub mod workload;
 
 pub use read::TraceError;
 pub use replay::{Replay, ReplayConfig, ReplayError, Report, replay};

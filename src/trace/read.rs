@@ -77,10 +77,7 @@ impl Trace {
     /// Panics if `unit` is zero.
     pub fn open(path: impl AsRef<Path>, unit: Option<u32>) -> Result<Self, TraceError> {
         let (path, began) = (path.as_ref(), Instant::now());
-        let lines = source::open(path).map_err(|source| TraceError::Open { path: path.into(), source })?;
-        let mut trace = Rows::read(lines, path, unit)?.into_trace(unit);
-        trace.read_time = began.elapsed();
-        Ok(trace)
+        Self::from_lines(source::open(path), path, unit, began)
     }
 
     /// The same from anything that can be read; `name` stands for the file in errors.
@@ -93,8 +90,17 @@ impl Trace {
     ///
     /// As [`open`](Self::open).
     pub fn from_reader(reader: impl Read + 'static, name: &str, unit: Option<u32>) -> Result<Self, TraceError> {
-        let (path, began) = (Path::new(name), Instant::now());
-        let lines = source::decompress(reader).map_err(|source| TraceError::Open { path: path.into(), source })?;
+        let began = Instant::now();
+        Self::from_lines(source::decompress(reader), Path::new(name), unit, began)
+    }
+
+    fn from_lines(
+        lines: io::Result<Box<dyn BufRead>>,
+        path: &Path,
+        unit: Option<u32>,
+        began: Instant,
+    ) -> Result<Self, TraceError> {
+        let lines = lines.map_err(|source| TraceError::Open { path: path.into(), source })?;
         let mut trace = Rows::read(lines, path, unit)?.into_trace(unit);
         trace.read_time = began.elapsed();
         Ok(trace)
@@ -137,10 +143,11 @@ impl Rows {
                 break;
             }
             line += 1;
-            if text.trim_ascii().is_empty() {
+            let text = text.trim_ascii();
+            if text.is_empty() {
                 continue;
             }
-            let row = Row::parse(&text).and_then(|row| row.check_ids(unit).map(|()| row));
+            let row = Row::parse(text).and_then(|row| row.check_ids(unit).map(|()| row));
             rows.add(row.map_err(|fault| TraceError::Row { path: path.into(), line, fault })?);
         }
         if rows.rows.is_empty() {
@@ -228,14 +235,16 @@ mod tests {
         assert_eq!(key(&trace, 0), [9, token_id(9, 1), 7]);
         let own = |base, at| token_id(base, at);
         let (prompt, output) = (UNIQUE_PROMPT, UNIQUE_OUTPUT);
-        let expected = [9, token_id(9, 1), 8, token_id(8, 1), own(prompt, 0), own(prompt, 1), own(output, 0), own(output, 1)];
+        let expected =
+            [9, token_id(9, 1), 8, token_id(8, 1), own(prompt, 0), own(prompt, 1), own(output, 0), own(output, 1)];
         assert_eq!(key(&trace, 1), expected);
         assert_eq!(key(&trace, 2), [5, 6, 4]);
     }
 
     #[test]
     fn errors_name_file_line_and_field() {
-        let error = read("{\"timestamp\": 0, \"input_tok_ids\": [], \"output_length\": 0}\n\n{\"timestamp\": 0}\n", None);
+        let error =
+            read("{\"timestamp\": 0, \"input_tok_ids\": [], \"output_length\": 0}\n\n{\"timestamp\": 0}\n", None);
         assert_eq!(error.expect_err("a fault").to_string(), "t.jsonl:3: hash_ids is missing");
         let line = "{\"timestamp\": 0, \"input_length\": 900, \"output_length\": 0, \"hash_ids\": [1, 2]}";
         assert_eq!(read(line, None).expect("a trace").unit(), Some(512));

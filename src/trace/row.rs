@@ -26,14 +26,8 @@ pub enum Field {
 }
 
 impl Field {
-    const ALL: [Self; 6] = [
-        Self::Timestamp,
-        Self::InputLength,
-        Self::OutputLength,
-        Self::HashIds,
-        Self::InputTokIds,
-        Self::OutputTokIds,
-    ];
+    const ALL: [Self; 6] =
+        [Self::Timestamp, Self::InputLength, Self::OutputLength, Self::HashIds, Self::InputTokIds, Self::OutputTokIds];
 
     fn name(self) -> &'static str {
         match self {
@@ -52,7 +46,9 @@ impl Field {
         let list_of = |each: &dyn Fn(&Value) -> bool| value.as_array().is_some_and(|list| list.iter().all(each));
         match self {
             Self::Timestamp => (!value.is_number()).then_some(RowFault::NotANumber { field: self }),
-            Self::InputLength | Self::OutputLength => (!is_token(value)).then_some(RowFault::NotALength { field: self }),
+            Self::InputLength | Self::OutputLength => {
+                (!is_token(value)).then_some(RowFault::NotALength { field: self })
+            }
             Self::HashIds => (!list_of(&Value::is_u64)).then_some(RowFault::NotHashIds { field: self }),
             Self::InputTokIds | Self::OutputTokIds => {
                 (!list_of(&is_token)).then_some(RowFault::NotTokens { field: self })
@@ -251,7 +247,10 @@ mod tests {
         assert_eq!(row(r#""input_length": -1, "hash_ids": []"#), "input_length is not an integer from 0 to 2^32 - 1");
         assert_eq!(row(r#""input_length": 1.5, "hash_ids": [1]"#), "input_length is not an integer from 0 to 2^32 - 1");
         assert_eq!(row(r#""input_length": 9, "hash_ids": 7"#), "hash_ids is not a list of integers from 0 to 2^64 - 1");
-        assert_eq!(row(r#""input_length": 9, "hash_ids": [-7]"#), "hash_ids is not a list of integers from 0 to 2^64 - 1");
+        assert_eq!(
+            row(r#""input_length": 9, "hash_ids": [-7]"#),
+            "hash_ids is not a list of integers from 0 to 2^64 - 1"
+        );
         assert_eq!(row(r#""input_length": 9"#), "hash_ids is missing");
         assert_eq!(row(r#""hash_ids": [1]"#), "input_length is missing");
         assert_eq!(row(r#""input_length": 3, "input_tok_ids": [1]"#), "input_length is 3 but 1 tokens are listed");

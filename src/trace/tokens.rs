@@ -4,6 +4,8 @@
 //! endless sequence of pseudo-random tokens whose first token is the id itself, so that pieces with different ids
 //! part at their first token and equal ids give equal tokens, wherever and whenever they are made.
 
+use std::hint::black_box;
+
 use crate::key::Token;
 
 /// Hash ids from here on belong to prompt tokens that no hash id of the trace covers: one id per row of the file.
@@ -28,10 +30,18 @@ pub fn token_id(id: u64, at: u64) -> Token {
 
 /// Writes the first `out.len()` tokens of `id`.
 pub(crate) fn fill(id: u64, out: &mut [Token]) {
-    let base = id << 20;
-    // The first token is mixed along with the others and then replaced: a loop without a branch.
-    for (at, token) in out.iter_mut().enumerate() {
-        *token = mix(base | at as u64);
+    let (base, mut at) = (id << 20, 0);
+    // The first token is mixed along with the others and then replaced: a loop without a branch. Left to itself it is
+    // vectorized for SSE2, which has no 64-bit multiplication: 1.5 ns a token. Hiding every other seed keeps it
+    // scalar: 1.0 ns. AVX2 would do no better.
+    let mut pairs = out.chunks_exact_mut(2);
+    for pair in &mut pairs {
+        pair[0] = mix(base | at);
+        pair[1] = mix(black_box(base | (at + 1)));
+        at += 2;
+    }
+    if let [odd] = pairs.into_remainder() {
+        *odd = mix(base | at);
     }
     if let Some(first) = out.first_mut() {
         *first = id as Token;
@@ -78,7 +88,7 @@ mod tests {
     #[test]
     fn filling_equals_asking_one_by_one() {
         for id in [0, 1, 46, UNIQUE_PROMPT + 5, u64::MAX] {
-            let mut tokens = [0; 600];
+            let mut tokens = [0; 601];
             fill(id, &mut tokens);
             for (at, token) in tokens.iter().enumerate() {
                 assert_eq!(*token, token_id(id, at as u64));

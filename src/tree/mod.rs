@@ -44,5 +44,5 @@ pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Chain, Queue};
 pub(crate) use run::Run;
 pub(crate) use space::Space;
-pub(crate) use walk::walk;
+pub(crate) use walk::{Place, walk};
 pub(crate) use word::{Seen, Word};

@@ -28,7 +28,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
     loop {
         // A run that was trimmed below its own lease cannot be: but one met without a lease may be shorter than `depth`.
         let rest = run.tokens(guard).get(depth as usize..).unwrap_or(&[]);
-        let agreed = common_prefix(rest, &tokens[end..]);
+        let agreed = if rest.is_empty() { 0 } else { common_prefix(rest, &tokens[end..]) };
         if agreed > 0 {
             depth += agreed as u32;
             end += agreed;

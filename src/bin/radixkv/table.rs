@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use radixkv::trace::{
     Report,
     replay::{Percentiles, TtftPercentiles},
+    workload::{BAND_BLOCK_SIZE, Band},
 };
 
 use crate::replay::ClassReport;
@@ -52,7 +53,16 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
 pub(crate) fn classes(reports: &[ClassReport]) -> Table {
     let mut table = empty();
     table.set_header([
-        "class", "strains", "requests", "prompt tokens", "blocks", "hit rate", "predicted", "", "Mtok/s", "evicted",
+        "class",
+        "strains",
+        "requests",
+        "prompt tokens",
+        "blocks",
+        "hit rate",
+        "infinite cache",
+        "",
+        "Mtok/s",
+        "evicted",
     ]);
     for ClassReport { class, strains, band, report } in reports {
         table.add_row([
@@ -63,7 +73,7 @@ pub(crate) fn classes(reports: &[ClassReport]) -> Table {
             grouped(report.capacity as u64),
             percent(report.hit_rate),
             format!("{} - {}", percent(band.low), percent(band.high)),
-            if band.contains(report.hit_rate) { "ok" } else { "off" }.to_owned(),
+            verdict(*band, report).to_owned(),
             format!("{:.1}", report.tokens_per_second / 1e6),
             grouped(report.evicted_blocks),
         ]);
@@ -73,6 +83,19 @@ pub(crate) fn classes(reports: &[ClassReport]) -> Table {
         column.set_cell_alignment(CellAlignment::Left);
     }
     table
+}
+
+/// Whether the prediction came true, where it applies: nothing was evicted, nothing was too large.
+fn verdict(band: Band, report: &Report) -> &'static str {
+    let applies = report.cache == "radix"
+        && report.block_size == BAND_BLOCK_SIZE
+        && report.evicted_blocks == 0
+        && report.bypassed_requests == 0;
+    match (applies, band.contains(report.hit_rate)) {
+        (false, _) => "",
+        (true, true) => "ok",
+        (true, false) => "off",
+    }
 }
 
 fn empty() -> Table {

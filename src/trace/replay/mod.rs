@@ -14,6 +14,7 @@ mod outcome;
 mod report;
 mod schedule;
 mod stamps;
+mod tally;
 mod ttft;
 mod worker;
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::{CacheKind, EvictionMode, Outcome, Percentiles, ReplayConfig, TimeToFirstToken, worker::Tally};
+use super::{CacheKind, EvictionMode, Outcome, Percentiles, ReplayConfig, TimeToFirstToken, tally::Tally};
 use crate::{Stats, trace::Trace};
 
 /// The digest's entry for a bypassed request.

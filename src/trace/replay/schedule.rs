@@ -12,12 +12,10 @@ use std::{
 
 use super::{
     ReplayConfig, ReplayError,
-    worker::{Shared, Tally, Worker},
+    tally::Tally,
+    worker::{Shared, Worker},
 };
-use crate::{
-    PrefixCache, Stats, Violation,
-    trace::Trace,
-};
+use crate::{PrefixCache, Stats, Violation, trace::Trace};
 
 /// What a check found.
 #[derive(Debug)]
@@ -83,9 +81,9 @@ fn serve(shared: &Shared<'_>, start: usize, end: usize) -> Result<Vec<Tally>, Re
         return Ok(vec![Worker::new(shared).run(next)?]);
     }
     thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..shared.threads()).map(|_| scope.spawn(|| Worker::new(shared).run(next))).collect();
-        let joined = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+        let workers: Vec<_> = (0..shared.threads()).map(|_| scope.spawn(|| Worker::new(shared).run(next))).collect();
+        let joined =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
         joined.collect()
     })
 }

@@ -18,11 +18,11 @@ use crossbeam_utils::Backoff;
 
 use super::{
     CacheKind, Mismatch, Outcome, ReplayConfig, ReplayError,
-    latency::Latency,
     stamps::{Stamps, stamp},
+    tally::Tally,
 };
 use crate::{
-    BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Stats, Token,
+    BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Token,
     trace::{Request, Trace},
 };
 
@@ -30,12 +30,8 @@ use crate::{
 const RUNNING: usize = 4;
 /// With several threads, memory and use are looked at after every so many requests of a thread.
 const SAMPLE_EVERY: usize = 16;
-/// Mismatches that are kept for the user to see; the others are only counted.
-const MISMATCHES_KEPT: usize = 10;
 /// How long the lane's thread is refused before that counts as a fault: others finish a request in far less.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What an index may take beside its entries before it counts as overhead.
-const INDEX_BASE: f64 = 1e6;
 
 /// What the threads of a replay have in common.
 pub(super) struct Shared<'a> {
@@ -64,72 +60,6 @@ impl<'a> Shared<'a> {
 
     pub(super) fn threads(&self) -> usize {
         self.config.threads
-    }
-}
-
-/// What a thread has seen, or all of them together.
-pub(super) struct Tally {
-    /// In the order in which they were served, `numbers` saying which they are.
-    pub(super) outcomes: Vec<Outcome>,
-    numbers: Vec<usize>,
-    pub(super) inserted_blocks: u64,
-    pub(super) peak_blocks: usize,
-    pub(super) index_bytes_peak: usize,
-    pub(super) index_ratio_peak: f64,
-    pub(super) matches: Latency,
-    pub(super) inserts: Latency,
-    pub(super) evictions: Latency,
-    pub(super) verify_errors: u64,
-    pub(super) mismatches: Vec<Mismatch>,
-}
-
-impl Tally {
-    pub(super) fn new() -> Self {
-        Self {
-            outcomes: Vec::new(),
-            numbers: Vec::new(),
-            inserted_blocks: 0,
-            peak_blocks: 0,
-            index_bytes_peak: 0,
-            index_ratio_peak: 0.0,
-            matches: Latency::new(),
-            inserts: Latency::new(),
-            evictions: Latency::new(),
-            verify_errors: 0,
-            mismatches: Vec::new(),
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: Self) {
-        self.outcomes.extend(other.outcomes);
-        self.numbers.extend(other.numbers);
-        self.inserted_blocks += other.inserted_blocks;
-        self.peak_blocks = self.peak_blocks.max(other.peak_blocks);
-        self.index_bytes_peak = self.index_bytes_peak.max(other.index_bytes_peak);
-        self.index_ratio_peak = self.index_ratio_peak.max(other.index_ratio_peak);
-        self.matches.merge(&other.matches);
-        self.inserts.merge(&other.inserts);
-        self.evictions.merge(&other.evictions);
-        self.verify_errors += other.verify_errors;
-        self.mismatches.extend(other.mismatches);
-        self.mismatches.truncate(MISMATCHES_KEPT);
-    }
-
-    /// The outcomes in the order of the trace.
-    pub(super) fn in_order(&self) -> Vec<Outcome> {
-        let mut order: Vec<usize> = (0..self.numbers.len()).collect();
-        order.sort_unstable_by_key(|&at| self.numbers[at]);
-        order.into_iter().map(|at| self.outcomes[at]).collect()
-    }
-
-    fn sample(&mut self, stats: &Stats, block_size: usize) {
-        let used = stats.capacity_blocks - stats.free_blocks - stats.reserved_blocks;
-        self.peak_blocks = self.peak_blocks.max(used);
-        self.index_bytes_peak = self.index_bytes_peak.max(stats.index_bytes);
-        if used > 0 {
-            let bare = size_of::<Token>() * used * block_size + size_of::<BlockId>() * used;
-            self.index_ratio_peak = self.index_ratio_peak.max((stats.index_bytes as f64 - INDEX_BASE) / bare as f64);
-        }
     }
 }
 
@@ -177,13 +107,10 @@ impl<'a> Worker<'a> {
         while let Some(number) = next() {
             let request = &self.shared.trace.requests()[number];
             let hit_blocks = self.serve(number, request)?;
-            self.tally.outcomes.push(Outcome {
-                row: request.row(),
-                prompt_tokens: request.prompt_tokens(),
-                hit_blocks: hit_blocks.map(|blocks| blocks as u32),
-            });
-            self.tally.numbers.push(number);
-            if self.shared.threads() == 1 || self.tally.numbers.len() % SAMPLE_EVERY == 0 {
+            let (row, prompt_tokens) = (request.row(), request.prompt_tokens());
+            let hit_blocks = hit_blocks.map(|blocks| blocks as u32);
+            self.tally.served(number, Outcome { row, prompt_tokens, hit_blocks });
+            if self.shared.threads() == 1 || self.tally.outcomes.len() % SAMPLE_EVERY == 0 {
                 let stats = self.shared.cache.stats();
                 self.tally.sample(&stats, self.shared.config.block_size);
                 self.free_blocks = stats.free_blocks;
@@ -313,11 +240,8 @@ impl<'a> Worker<'a> {
             return;
         };
         for at in stamps.check(&self.blocks, &self.stamps[from..to]) {
-            self.tally.verify_errors += 1;
-            if self.tally.mismatches.len() < MISMATCHES_KEPT {
-                let block = self.blocks.get(at).copied().unwrap_or(BlockId::MAX);
-                self.tally.mismatches.push(Mismatch { row: request.row(), at: from + at, block });
-            }
+            let block = self.blocks.get(at).copied().unwrap_or(BlockId::MAX);
+            self.tally.mismatched(Mismatch { row: request.row(), at: from + at, block });
         }
     }
 }

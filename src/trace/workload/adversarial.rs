@@ -1,6 +1,6 @@
 //! Load that aims at the cache's weak points.
 
-use super::{Band, Maker, Trace, dice::Dice};
+use super::{Band, Maker, Segment, Trace, dice::Dice};
 
 const COLD_PREFIXES: usize = 8;
 const COLD_COPIES: usize = 16;
@@ -46,13 +46,12 @@ pub(super) fn adversarial(seed: u64) -> Trace {
 
 /// Every prefix of a whole number of blocks, in random order.
 fn nested(maker: &mut Maker, dice: &mut Dice, now: &mut f64) {
-    let whole = maker.fresh(NESTED_STEPS * BLOCK);
+    let id = maker.fresh_id();
     let mut lengths: Vec<u32> = (1..=NESTED_STEPS).map(|step| step * BLOCK).collect();
     dice.shuffle(&mut lengths);
     for length in lengths {
         *now += 1.0;
-        let super::Segment::Hashed { id, .. } = whole else { continue };
-        maker.request(*now, &[super::Segment::Hashed { id, len: length }], 16);
+        maker.request(*now, &[Segment::Hashed { id, len: length }], 16);
     }
 }
 
@@ -65,9 +64,7 @@ pub(super) fn adversarial_band() -> Band {
         + variants * f64::from(LAST_TOKEN_BASE + BLOCK)
         + nested
         + HOLDERS as f64 * f64::from(HOLDER);
-    let hits = (cold - COLD_PREFIXES as f64) * f64::from(COLD)
-        + (variants - 1.0) * f64::from(LAST_TOKEN_BASE)
-        + nested
+    let hits = (cold - COLD_PREFIXES as f64) * f64::from(COLD) + (variants - 1.0) * f64::from(LAST_TOKEN_BASE) + nested
         - f64::from(NESTED_STEPS * BLOCK);
     Band::of_tokens(hits, prompts, 0.0).widened(1e-9)
 }

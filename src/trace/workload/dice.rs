@@ -55,7 +55,13 @@ impl Zipf {
         let total: f64 = weights.clone().sum();
         let shares: Vec<f64> = weights.map(|weight| weight / total).collect();
         let mut sum = 0.0;
-        let upto = shares.iter().map(|share| { sum += share; sum }).collect();
+        let upto = shares
+            .iter()
+            .map(|share| {
+                sum += share;
+                sum
+            })
+            .collect();
         Self { shares, upto }
     }
 

@@ -134,12 +134,7 @@ pub const CLASSES: [Class; 11] = [
         band: reasoning::tree_of_thought_band,
     },
     Class { name: "rag", strains: "medium fan-out", make: documents::rag, band: documents::rag_band },
-    Class {
-        name: "diverse",
-        strains: "pool and evictor alone",
-        make: prefixes::diverse,
-        band: prefixes::diverse_band,
-    },
+    Class { name: "diverse", strains: "pool and evictor alone", make: prefixes::diverse, band: prefixes::diverse_band },
     Class {
         name: "adversarial",
         strains: "duplicates, races, starvation",
@@ -156,10 +151,14 @@ struct Maker {
 }
 
 impl Maker {
+    fn fresh_id(&mut self) -> u64 {
+        self.used_ids += 1;
+        self.used_ids
+    }
+
     /// `len` tokens that nothing else shares, unless the segment is used again.
     fn fresh(&mut self, len: u32) -> Segment {
-        self.used_ids += 1;
-        Segment::Hashed { id: self.used_ids, len }
+        Segment::Hashed { id: self.fresh_id(), len }
     }
 
     /// Adds a request that generates tokens of its own.

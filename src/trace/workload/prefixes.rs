@@ -83,7 +83,8 @@ fn questions_band(requests: usize, groups_met: f64, prefix: u32, question: u32) 
 
 const AGENT_REQUESTS: usize = 1000;
 /// Share of the requests, tokens shared, least and most private tokens.
-const AGENTS: [(f64, u32, u32, u32); 3] = [(0.486, 512, 1000, 16_000), (0.361, 6144, 400, 800), (0.153, 2560, 500, 1000)];
+const AGENTS: [(f64, u32, u32, u32); 3] =
+    [(0.486, 512, 1000, 16_000), (0.361, 6144, 400, 800), (0.153, 2560, 500, 1000)];
 
 /// Chat with long private prompts under one short system prompt, and two tools with long ones.
 pub(super) fn agents(seed: u64) -> Trace {
@@ -100,7 +101,8 @@ pub(super) fn agents(seed: u64) -> Trace {
 }
 
 pub(super) fn agents_band() -> Band {
-    let mean = |tokens: fn(&(f64, u32, u32, u32)) -> f64| AGENTS.iter().map(|agent| agent.0 * tokens(agent)).sum::<f64>();
+    let mean =
+        |tokens: fn(&(f64, u32, u32, u32)) -> f64| AGENTS.iter().map(|agent| agent.0 * tokens(agent)).sum::<f64>();
     let shared = mean(|&(_, shared, ..)| f64::from(shared));
     let private = mean(|&(_, _, least, most)| f64::from(least + most) / 2.0);
     Band::of_tokens(shared, shared + private, 1.0).widened(0.1)

@@ -1,0 +1,222 @@
+//! Every figure of the budget as a ratio to memcmp of the same tokens, measured in turn in one process.
+//!
+//! `cargo bench --bench ratios [-- NAME...]` prints one row per figure: nanoseconds, the limit's, and the median of the
+//! round-by-round ratios with its quartiles. Answers are checked before anything is timed.
+
+mod common;
+
+use std::hint::black_box;
+
+use common::{Aligned, Spread, insert, memcmp, paired, sequence, time};
+use radixkv::{Clock, PolicyKind, PrefixCache, Token};
+
+const BLOCK: usize = 16;
+const ROUNDS: usize = 31;
+
+fn cache(blocks: usize) -> PrefixCache {
+    PrefixCache::builder(BLOCK, blocks).build().expect("a sound configuration")
+}
+
+fn row(name: &str, [ours, limit, ratio]: [Spread; 3]) {
+    println!(
+        "{name:<44} {:>10.1} {:>10.1} {:>7.2} [{:.2} {:.2}]",
+        ours.median, limit.median, ratio.median, ratio.low, ratio.high
+    );
+}
+
+/// A prompt of 2,496 tokens in one run, its end held by another lease or idle.
+fn one_run(len: usize, held: bool) -> [Spread; 3] {
+    let cache = cache(len / BLOCK);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let prompt = Aligned::new(&sequence(1, len));
+    let copy = Aligned::new(prompt.tokens());
+    let keep = insert(&session, &space, &cache, prompt.tokens());
+    let keep = held.then_some(keep);
+    let mut blocks = Vec::new();
+    assert_eq!(session.match_prefix(&space, prompt.tokens()).blocks().len(), len / BLOCK);
+    let measured = paired(
+        ROUNDS,
+        20_000 * 2_496 / len,
+        || {
+            let lease = session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks);
+            black_box((&blocks, lease.len_tokens()));
+        },
+        || memcmp(prompt.tokens(), copy.tokens()),
+    );
+    drop(keep);
+    measured
+}
+
+/// The same with live branches every `step` tokens.
+fn past_branches(len: usize, branches: usize) -> [Spread; 3] {
+    let cache = cache(2 * len / BLOCK + 64 * branches);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let prompt = Aligned::new(&sequence(1, len));
+    let copy = Aligned::new(prompt.tokens());
+    let mut keep = vec![insert(&session, &space, &cache, prompt.tokens())];
+    for i in 0..branches {
+        let at = (i + 1) * len / (branches + 1) + i % 3;
+        let other: Vec<Token> = [&prompt.tokens()[..at], &sequence(100 + i as u32, 256)].concat();
+        keep.push(insert(&session, &space, &cache, &other));
+    }
+    let mut blocks = Vec::new();
+    paired(
+        ROUNDS,
+        20_000 * 2_496 / len,
+        || {
+            let lease = session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks);
+            black_box((&blocks, lease.len_tokens()));
+        },
+        || memcmp(prompt.tokens(), copy.tokens()),
+    )
+}
+
+/// A conversation of `turns` turns, each appended to the one before.
+fn turns(len: usize, turns: usize) -> [Spread; 3] {
+    let cache = cache(len / BLOCK);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let prompt = Aligned::new(&sequence(1, len));
+    let copy = Aligned::new(prompt.tokens());
+    for turn in 1..=turns {
+        drop(insert(&session, &space, &cache, &prompt.tokens()[..len * turn / turns]));
+    }
+    let mut blocks = Vec::new();
+    paired(
+        ROUNDS,
+        20_000 * 2_496 / len,
+        || {
+            let lease = session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks);
+            black_box((&blocks, lease.len_tokens()));
+        },
+        || memcmp(prompt.tokens(), copy.tokens()),
+    )
+}
+
+/// Over `prompts` prompts in turn, so that tokens come from the outer caches.
+fn rotating(prompts: usize) -> [Spread; 3] {
+    let len = 2_496;
+    let cache = cache(prompts * len / BLOCK);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let all: Vec<Aligned> = (0..prompts).map(|i| Aligned::new(&sequence(i as u32, len))).collect();
+    let copies: Vec<Aligned> = all.iter().map(|prompt| Aligned::new(prompt.tokens())).collect();
+    for prompt in &all {
+        drop(insert(&session, &space, &cache, prompt.tokens()));
+    }
+    let mut blocks = Vec::new();
+    let (mut at, mut limit_at) = (0, 0);
+    paired(
+        ROUNDS,
+        2 * prompts,
+        || {
+            at = (at + 1) % prompts;
+            let lease = session.match_prefix_into(&space, black_box(all[at].tokens()), &mut blocks);
+            black_box((&blocks, lease.len_tokens()));
+        },
+        || {
+            limit_at = (limit_at + 1) % prompts;
+            memcmp(all[limit_at].tokens(), copies[limit_at].tokens());
+        },
+    )
+}
+
+/// Continuing a match from a held lease where nothing is new.
+fn resume() -> f64 {
+    let cache = cache(2_496 / BLOCK);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let prompt = sequence(1, 2_496);
+    let mut held = Some(insert(&session, &space, &cache, &prompt));
+    let mut blocks = Vec::new();
+    let times = (0..ROUNDS).map(|_| {
+        time(100_000, || {
+            let lease = held.take().expect("held");
+            held = Some(session.resume_into(lease, black_box(&prompt), &mut blocks));
+        })
+    });
+    Spread::of(times.collect()).median
+}
+
+fn reserve() -> f64 {
+    let cache = cache(4096);
+    let session = cache.session();
+    let times = (0..ROUNDS).map(|_| {
+        time(100_000, || {
+            black_box(session.reserve(16).expect("free").blocks());
+        })
+    });
+    Spread::of(times.collect()).median
+}
+
+/// Inserts 256-token tails from a held lease, each into blocks of its own.
+fn tails() -> f64 {
+    let tails = 2_000;
+    let cache = cache(tails * 16 + 2_496 / BLOCK);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let prompt = sequence(1, 2_496);
+    let held = insert(&session, &space, &cache, &prompt);
+    let all: Vec<Vec<Token>> = (0..tails).map(|i| [&prompt[..], &sequence(7 + i as u32, 256)].concat()).collect();
+    let times = (0..ROUNDS).map(|_| {
+        let mut reserved: Vec<_> = all.iter().map(|_| session.reserve(16).ok()).collect();
+        let mut samples: Vec<f64> = Vec::with_capacity(tails);
+        for (tail, blocks) in all.iter().zip(&mut reserved) {
+            let blocks = blocks.take().expect("reserved");
+            let start = std::time::Instant::now();
+            let inserted = session.insert(&held, tail, blocks).expect("sound");
+            samples.push(start.elapsed().as_nanos() as f64);
+            drop(inserted);
+        }
+        cache.evict(tails * 16);
+        Spread::of(samples).median
+    });
+    Spread::of(times.collect()).median
+}
+
+/// Evicts every leaf of a cache of `leaves`, one at a time.
+fn evict(leaves: usize) -> f64 {
+    let cache =
+        PrefixCache::builder(BLOCK, leaves).clock(Clock::Logical).policy(PolicyKind::Lru).build().expect("sound");
+    let session = cache.session();
+    let space = cache.default_namespace();
+    for i in 0..leaves as u32 {
+        cache.set_time(u64::from(i.wrapping_mul(0x9e37_79b9)));
+        drop(insert(&session, &space, &cache, &sequence(i, BLOCK)));
+    }
+    cache.settle();
+    time(leaves, || assert_eq!(black_box(cache.evict(1)), 1))
+}
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let on = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
+    println!("{:<44} {:>10} {:>10} {:>7} [quartiles]", "match, lease, block ids, release", "ns", "memcmp", "ratio");
+    let mut table: Vec<(&str, Box<dyn Fn() -> [Spread; 3]>)> = Vec::new();
+    table.push(("2,496 tokens in one run, held", Box::new(|| one_run(2_496, true))));
+    table.push(("2,496 tokens in one run, idle", Box::new(|| one_run(2_496, false))));
+    table.push(("2,496 tokens past 8 branches", Box::new(|| past_branches(2_496, 8))));
+    table.push(("32,768 tokens past 64 branches", Box::new(|| past_branches(32_768, 64))));
+    table.push(("32,768 tokens in one run", Box::new(|| one_run(32_768, false))));
+    table.push(("32,768 tokens in 64 turns", Box::new(|| turns(32_768, 64))));
+    table.push(("2,496 tokens, rotating over 1,000 prompts", Box::new(|| rotating(1_000))));
+    for (name, measure) in table {
+        if on(name) {
+            row(name, measure());
+        }
+    }
+    let mut plain: Vec<(&str, Box<dyn Fn() -> f64>)> = Vec::new();
+    plain.push(("resume, nothing new", Box::new(resume)));
+    plain.push(("reserve and return 16 blocks", Box::new(reserve)));
+    plain.push(("insert of a 256-token tail, p50", Box::new(tails)));
+    plain.push(("evict, per leaf of 1,000", Box::new(|| evict(1_000))));
+    plain.push(("evict, per leaf of 100,000", Box::new(|| evict(100_000))));
+    plain.push(("evict, per leaf of 1,000,000", Box::new(|| evict(1_000_000))));
+    for (name, measure) in plain {
+        if on(name) {
+            println!("{name:<44} {:>10.1}", measure());
+        }
+    }
+}

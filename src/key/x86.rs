@@ -1,0 +1,119 @@
+//! The comparison with vectors: as fast as the best `memcmp`, and it says where the difference is.
+//!
+//! With AVX-512 the bulk is compared 256 bytes at a time, in inline assembly: the intrinsics are younger than the
+//! oldest compiler we build with. AVX2 compares the rest, or all of it.
+//!
+//! # Invariants
+//!
+//! - **V1** A function is entered only where the processor has what it needs.
+//! - **V2** Both slices have the same length, and whatever is loaded lies inside it.
+#![allow(unsafe_code)]
+// Since Rust 1.87 the intrinsics are safe inside such functions; before, each call needs its block.
+#![allow(unused_unsafe)]
+
+use core::arch::asm;
+use core::arch::x86_64::{
+    __m256i, _mm256_cmpeq_epi32, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_or_si256, _mm256_setzero_si256,
+    _mm256_testz_si256, _mm256_xor_si256,
+};
+
+use super::Token;
+
+/// Tokens of a 32-byte vector.
+const LANES: usize = 8;
+/// Tokens compared between two branches of the AVX2 loop.
+const STRIDE: usize = 8 * LANES;
+/// Tokens compared between two branches of the AVX-512 loop.
+const WIDE: usize = 64;
+
+/// Tokens in which `a` and `b`, of one length, agree; nothing where the processor has no AVX2.
+#[inline]
+pub(super) fn common_prefix(a: &[Token], b: &[Token]) -> Option<usize> {
+    debug_assert_eq!(a.len(), b.len());
+    if !std::arch::is_x86_feature_detected!("avx2") {
+        return None;
+    }
+    let bulk = if a.len() >= WIDE && std::arch::is_x86_feature_detected!("avx512f") { wide(a, b) } else { 0 };
+    // SAFETY: V1, just tested.
+    Some(bulk + unsafe { vectors(&a[bulk..], &b[bulk..]) })
+}
+
+/// Agreeing tokens in whole strides of `WIDE`; the processor has AVX-512 (V1), and there is one stride at least.
+#[inline]
+fn wide(a: &[Token], b: &[Token]) -> usize {
+    let end = a.len().min(b.len()) / WIDE * WIDE * size_of::<Token>();
+    let mut at = 0_usize;
+    // SAFETY: V1. Loads lie below `end`, which both slices reach (V2); registers and flags are declared.
+    unsafe {
+        asm!(
+            "2:",
+            "vmovdqu64 zmm0, [{a} + {at}]",
+            "vmovdqu64 zmm1, [{a} + {at} + 64]",
+            "vmovdqu64 zmm2, [{a} + {at} + 128]",
+            "vmovdqu64 zmm3, [{a} + {at} + 192]",
+            "vpxorq zmm0, zmm0, [{b} + {at}]",
+            "vpxorq zmm1, zmm1, [{b} + {at} + 64]",
+            "vpxorq zmm2, zmm2, [{b} + {at} + 128]",
+            "vpxorq zmm3, zmm3, [{b} + {at} + 192]",
+            "vpternlogq zmm0, zmm1, zmm2, 0xfe",
+            "vporq zmm0, zmm0, zmm3",
+            "vptestmq k1, zmm0, zmm0",
+            "kortestw k1, k1",
+            "jnz 3f",
+            "add {at}, 256",
+            "cmp {at}, {end}",
+            "jb 2b",
+            "3:",
+            "vzeroupper",
+            a = in(reg) a.as_ptr(),
+            b = in(reg) b.as_ptr(),
+            end = in(reg) end,
+            at = inout(reg) at,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("k1") _,
+            options(nostack, readonly),
+        );
+    }
+    at / size_of::<Token>()
+}
+
+#[target_feature(enable = "avx2")]
+unsafe fn vectors(a: &[Token], b: &[Token]) -> usize {
+    let len = a.len().min(b.len());
+    let mut at = 0;
+    while at + STRIDE <= len {
+        // SAFETY: the processor has AVX2 (V1).
+        let mut different = unsafe { _mm256_setzero_si256() };
+        for lane in 0..STRIDE / LANES {
+            let (x, y) = (load(a, at + lane * LANES), load(b, at + lane * LANES));
+            // SAFETY: V1.
+            let pair = unsafe { _mm256_xor_si256(x, y) };
+            // SAFETY: V1.
+            different = unsafe { _mm256_or_si256(different, pair) };
+        }
+        // SAFETY: V1.
+        if unsafe { _mm256_testz_si256(different, different) } == 0 {
+            break;
+        }
+        at += STRIDE;
+    }
+    while at + LANES <= len {
+        // SAFETY: V1.
+        let equal = unsafe { _mm256_cmpeq_epi32(load(a, at), load(b, at)) };
+        // SAFETY: V1.
+        let mask = unsafe { _mm256_movemask_epi8(equal) };
+        if mask != -1 {
+            return at + (!mask).trailing_zeros() as usize / size_of::<Token>();
+        }
+        at += LANES;
+    }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
+}
+
+/// The vector of the tokens from `at` on; a caller with AVX2 (V1) keeps `at + LANES` inside the slice (V2).
+#[inline(always)]
+fn load(tokens: &[Token], at: usize) -> __m256i {
+    debug_assert!(at + LANES <= tokens.len());
+    let first = tokens.as_ptr().wrapping_add(at).cast::<__m256i>();
+    // SAFETY: V1, V2; the load needs no alignment.
+    unsafe { _mm256_loadu_si256(first) }
+}

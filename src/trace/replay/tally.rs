@@ -1,0 +1,90 @@
+//! What is counted while a replay runs: by each thread for itself, then added up.
+
+use super::{Mismatch, Outcome, latency::Latency};
+use crate::{BlockId, Stats, key::Token};
+
+/// Mismatches that are kept for the user to see; the others are only counted.
+const MISMATCHES_KEPT: usize = 10;
+/// What an index may take beside its entries before it counts as overhead.
+const INDEX_BASE: f64 = 1e6;
+
+/// What a thread has seen, or all of them together.
+pub(super) struct Tally {
+    /// In the order in which they were served, `numbers` saying which they are.
+    pub(super) outcomes: Vec<Outcome>,
+    numbers: Vec<usize>,
+    pub(super) inserted_blocks: u64,
+    pub(super) peak_blocks: usize,
+    pub(super) index_bytes_peak: usize,
+    pub(super) index_ratio_peak: f64,
+    pub(super) matches: Latency,
+    pub(super) inserts: Latency,
+    pub(super) evictions: Latency,
+    pub(super) verify_errors: u64,
+    pub(super) mismatches: Vec<Mismatch>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            outcomes: Vec::new(),
+            numbers: Vec::new(),
+            inserted_blocks: 0,
+            peak_blocks: 0,
+            index_bytes_peak: 0,
+            index_ratio_peak: 0.0,
+            matches: Latency::new(),
+            inserts: Latency::new(),
+            evictions: Latency::new(),
+            verify_errors: 0,
+            mismatches: Vec::new(),
+        }
+    }
+
+    /// Adds the outcome of the request with this number in the trace.
+    pub(super) fn served(&mut self, number: usize, outcome: Outcome) {
+        self.numbers.push(number);
+        self.outcomes.push(outcome);
+    }
+
+    /// Counts a mismatch, and keeps it if it is among the first.
+    pub(super) fn mismatched(&mut self, mismatch: Mismatch) {
+        self.verify_errors += 1;
+        if self.mismatches.len() < MISMATCHES_KEPT {
+            self.mismatches.push(mismatch);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        self.outcomes.extend(other.outcomes);
+        self.numbers.extend(other.numbers);
+        self.inserted_blocks += other.inserted_blocks;
+        self.peak_blocks = self.peak_blocks.max(other.peak_blocks);
+        self.index_bytes_peak = self.index_bytes_peak.max(other.index_bytes_peak);
+        self.index_ratio_peak = self.index_ratio_peak.max(other.index_ratio_peak);
+        self.matches.merge(&other.matches);
+        self.inserts.merge(&other.inserts);
+        self.evictions.merge(&other.evictions);
+        self.verify_errors += other.verify_errors;
+        self.mismatches.extend(other.mismatches);
+        self.mismatches.truncate(MISMATCHES_KEPT);
+    }
+
+    /// The outcomes in the order of the trace.
+    pub(super) fn in_order(&self) -> Vec<Outcome> {
+        let mut order: Vec<usize> = (0..self.numbers.len()).collect();
+        order.sort_unstable_by_key(|&at| self.numbers[at]);
+        order.into_iter().map(|at| self.outcomes[at]).collect()
+    }
+
+    /// Takes the cache's state after a request into account.
+    pub(super) fn sample(&mut self, stats: &Stats, block_size: usize) {
+        let used = stats.capacity_blocks - stats.free_blocks - stats.reserved_blocks;
+        self.peak_blocks = self.peak_blocks.max(used);
+        self.index_bytes_peak = self.index_bytes_peak.max(stats.index_bytes);
+        if used > 0 {
+            let bare = size_of::<Token>() * used * block_size + size_of::<BlockId>() * used;
+            self.index_ratio_peak = self.index_ratio_peak.max((stats.index_bytes as f64 - INDEX_BASE) / bare as f64);
+        }
+    }
+}

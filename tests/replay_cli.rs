@@ -1,0 +1,265 @@
+//! The command `radixkv replay`: what it accepts, what it refuses and how, and what it prints.
+#![cfg(feature = "cli")]
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+const ROWS: &str = r#"{"timestamp": 0, "input_length": 70, "output_length": 5, "hash_ids": [1, 2, 3, 4, 5]}
+{"timestamp": 3, "input_length": 40, "output_length": 5, "hash_ids": [1, 2, 9]}
+{"timestamp": 2, "input_length": 64, "output_length": 5, "hash_ids": [1, 2, 3, 4]}
+"#;
+
+/// A folder that goes when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, bytes).expect("a file");
+        path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn run(trace: Option<&Path>, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
+    command.arg("replay").args(trace).args(options).output().expect("the command runs")
+}
+
+fn json(trace: Option<&Path>, options: &[&str]) -> Value {
+    let output = run(trace, &[options, &["--json"]].concat());
+    assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// What the command complains of, having exited with 2 and printed nothing else.
+fn complaint(trace: Option<&Path>, options: &[&str]) -> String {
+    let output = run(trace, options);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+    assert!(output.stdout.is_empty());
+    assert!(!said.contains("panicked"), "{said}");
+    said
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(text.as_bytes()).expect("compresses");
+    encoder.finish().expect("compresses")
+}
+
+fn zstd(text: &str) -> Vec<u8> {
+    zstd::encode_all(text.as_bytes(), 3).expect("compresses")
+}
+
+#[test]
+fn compression_is_known_by_content_not_by_name() {
+    let scratch = Scratch::new("compression");
+    let digests: BTreeSet<String> = [
+        scratch.file("plain.zst", ROWS),
+        scratch.file("gzip.jsonl", gzip(ROWS)),
+        scratch.file("zstd.gz", zstd(ROWS)),
+        scratch.file("two-frames", [zstd(&ROWS[..100]), zstd(&ROWS[100..])].concat()),
+        scratch.file("two-members", [gzip(&ROWS[..100]), gzip(&ROWS[100..])].concat()),
+    ]
+    .iter()
+    .map(|path| json(Some(path), &["--capacity", "100"])["match_digest"].to_string())
+    .collect();
+    assert_eq!(digests.len(), 1);
+}
+
+#[test]
+fn the_report_has_the_oracles_keys_and_more() {
+    let scratch = Scratch::new("keys");
+    let path = scratch.file("trace.jsonl", ROWS);
+    let report = json(Some(&path), &["--capacity", "100", "--verify", "--prefill-rate", "1000"]);
+    let keys = "policy granularity flavor capacity block_size outputs requests prompt_tokens hit_tokens hit_rate \
+                hit_tokens_capped hit_rate_capped inserted_blocks evicted_blocks peak_blocks final_blocks \
+                bypassed_requests bypassed_tokens match_digest seconds tokens_per_second match_ns insert_ns evict_ns \
+                index_bytes index_bytes_peak index_ratio_peak threads unit trace verify_errors ttft";
+    for key in keys.split_whitespace() {
+        assert!(report.get(key).is_some(), "{key} is missing in {report}");
+    }
+    for operation in ["match_ns", "insert_ns", "evict_ns"] {
+        let keys: Vec<&String> = report[operation].as_object().expect("percentiles").keys().collect();
+        assert_eq!(keys, ["p50", "p99", "p999"]);
+    }
+    // Served in the order of time: 4 blocks, then 4 of the same, then 2 of them.
+    assert_eq!(report["hit_tokens"], 96);
+    assert_eq!(report["hit_tokens_capped"], 80);
+    assert_eq!((&report["inserted_blocks"], &report["final_blocks"]), (&4.into(), &4.into()));
+    assert_eq!((&report["unit"], &report["verify_errors"]), (&16.into(), &0.into()));
+    assert_eq!(report["trace"], path.display().to_string());
+}
+
+#[test]
+fn a_given_unit_is_taken_and_an_inferred_one_is_said() {
+    let scratch = Scratch::new("unit");
+    let path = scratch.file("trace.jsonl", ROWS);
+    let said = |options: &[&str]| String::from_utf8_lossy(&run(Some(&path), options).stderr).into_owned();
+    assert!(said(&[]).contains("16 tokens per hash id, inferred"));
+    assert_eq!(said(&["--unit", "14"]), "");
+    assert_eq!(json(Some(&path), &["--unit", "14", "--capacity", "100"])["unit"], 14);
+}
+
+#[test]
+fn the_table_has_the_same_figures() {
+    let scratch = Scratch::new("table");
+    let path = scratch.file("trace.jsonl", ROWS);
+    let output = run(Some(&path), &["--capacity", "100"]);
+    let table = String::from_utf8(output.stdout).expect("text");
+    assert!(table.contains("96 (55.17 %)"), "{table}");
+    let widths: BTreeSet<usize> = table.lines().map(|line| line.chars().count()).collect();
+    assert_eq!(widths.len(), 1, "lines are equally wide:\n{table}");
+}
+
+#[test]
+fn requests_are_written_in_replay_order() {
+    let scratch = Scratch::new("requests");
+    let (path, csv) = (scratch.file("trace.jsonl", ROWS), scratch.path("requests.csv"));
+    json(Some(&path), &["--capacity", "4", "--longest", "4", "--requests", csv.to_str().expect("a name")]);
+    let written = fs::read_to_string(&csv).expect("the file");
+    let expected = "request,prompt_tokens,prefix_hit_len,computed_tokens\n0,70,0,70\n2,64,64,0\n1,40,32,8\n";
+    assert_eq!(written, expected);
+}
+
+#[test]
+fn large_requests_are_bypassed() {
+    let scratch = Scratch::new("bypass");
+    let path = scratch.file("trace.jsonl", ROWS);
+    let report = json(Some(&path), &["--capacity", "100", "--longest", "3"]);
+    assert_eq!((&report["bypassed_requests"], &report["bypassed_tokens"]), (&2.into(), &134.into()));
+    assert_eq!(json(Some(&path), &["--capacity", "3"])["match_digest"], report["match_digest"]);
+}
+
+#[test]
+fn the_naive_cache_hits_nothing() {
+    let scratch = Scratch::new("naive");
+    let path = scratch.file("trace.jsonl", ROWS);
+    let report = json(Some(&path), &["--cache", "naive", "--capacity", "100"]);
+    for key in ["hit_tokens", "inserted_blocks", "evicted_blocks", "final_blocks", "bypassed_requests"] {
+        assert_eq!(report[key], 0, "{key}");
+    }
+}
+
+#[test]
+fn malformed_rows_are_named_by_file_line_and_field() {
+    let scratch = Scratch::new("rows");
+    let bad_rows = [
+        (r#"{"timestamp": 0, "input_length": -5, "output_length": 1, "hash_ids": [1]}"#, "input_length"),
+        (r#"{"timestamp": 0, "input_length": 2.5, "output_length": 1, "hash_ids": [1]}"#, "input_length"),
+        (r#"{"timestamp": 0, "input_length": 5000000000, "output_length": 1, "hash_ids": [1]}"#, "input_length"),
+        (r#"{"timestamp": 0, "input_length": 5, "output_length": "1", "hash_ids": [1]}"#, "output_length"),
+        (r#"{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": 1}"#, "hash_ids"),
+        (r#"{"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": [1, "2"]}"#, "hash_ids"),
+        (r#"{"timestamp": 0, "input_length": 5, "output_length": 1}"#, "hash_ids"),
+        (r#"{"timestamp": 0, "input_length": 2, "output_length": 1, "hash_ids": [1, 2, 3]}"#, "hash_ids"),
+        (r#"{"timestamp": null, "input_length": 5, "output_length": 1, "hash_ids": [1]}"#, "timestamp"),
+        (r#"{"timestamp": 0, "input_length": 5, "output_length": 1, "input_tok_ids": [1, 2]}"#, "input_length"),
+        (r#"{"timestamp": 0, "output_length": 1, "input_tok_ids": [1, 4294967296]}"#, "input_tok_ids"),
+        (r#"{"timestamp": 0, "input_length": 5, "output_le"#, "the row ends early"),
+        ("timestamp,input_length", "not a JSON object"),
+    ];
+    for (row, named) in bad_rows {
+        let path = scratch.file("bad.jsonl", format!("{ROWS}{row}\n"));
+        let said = complaint(Some(&path), &[]);
+        assert!(said.contains("bad.jsonl:4: ") && said.contains(named), "{row}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn unreadable_traces_are_named() {
+    let scratch = Scratch::new("unreadable");
+    let rows = ROWS.repeat(1000);
+    let (gzip, zstd) = (gzip(&rows), zstd(&rows));
+    let cases = [
+        (scratch.path("missing.jsonl"), "missing.jsonl: cannot be opened"),
+        (scratch.file("cut.zst", &zstd[..zstd.len() - 9]), "the archive is truncated"),
+        (scratch.file("cut.gz", &gzip[..gzip.len() - 9]), "the archive is truncated"),
+        (scratch.file("empty.jsonl", ""), "empty.jsonl: the trace is empty"),
+        (scratch.file("blank.jsonl", "\n  \n"), "blank.jsonl: the trace is empty"),
+        (scratch.0.clone(), "unreadable: cannot be"),
+    ];
+    for (path, expected) in cases {
+        let said = complaint(Some(&path), &[]);
+        assert!(said.contains(expected), "{said}");
+        assert!(said.contains(path.to_str().expect("a name")), "{said}");
+    }
+    let csv = scratch.path("no/such/folder.csv");
+    let said = complaint(Some(&scratch.file("t.jsonl", ROWS)), &["--requests", csv.to_str().expect("a name")]);
+    assert!(said.contains("folder.csv: cannot be written"), "{said}");
+}
+
+#[test]
+fn impossible_options_are_refused() {
+    let scratch = Scratch::new("options");
+    let path = scratch.file("trace.jsonl", ROWS);
+    let cases: [(&[&str], &str); 11] = [
+        (&["--policy", "best"], "best"),
+        (&["--capacity", "0"], "more than zero"),
+        (&["--capacity", "0%"], "more than zero"),
+        (&["--capacity", "lots"], "percentage"),
+        (&["--block-size", "0"], "more than zero"),
+        (&["--threads", "0"], "more than zero"),
+        (&["--unit", "0"], "more than zero"),
+        (&["--cache", "flat"], "radix"),
+        (&["--eviction", "never"], "inline"),
+        (&["--prefill-rate", "0"], "above zero"),
+        (&["--unit", "30"], "trace.jsonl:1: hash_ids has 5 ids"),
+    ];
+    for (options, expected) in cases {
+        let said = complaint(Some(&path), options);
+        assert!(said.contains(expected), "{options:?}: {said}");
+    }
+}
+
+#[test]
+fn the_built_in_workload_is_the_same_every_time_and_as_predicted() {
+    let fingerprint = |report: &Value| -> Vec<(String, String)> {
+        let classes = report["classes"].as_array().expect("classes");
+        classes.iter().map(|class| (class["class"].to_string(), class["match_digest"].to_string())).collect()
+    };
+    let report = json(None, &[]);
+    assert_eq!(fingerprint(&report), fingerprint(&json(None, &[])));
+    for class in report["classes"].as_array().expect("classes") {
+        let rate = class["hit_rate"].as_f64().expect("a rate");
+        let [low, high] = [0, 1].map(|end| class["band"][end].as_f64().expect("a band"));
+        assert!((low - 1e-6..=high + 1e-6).contains(&rate), "{}: {rate} is not in {low}..{high}", class["class"]);
+        assert_eq!(class["evicted_blocks"], 0);
+    }
+}
+
+#[test]
+fn output_may_go_nowhere() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
+    let scratch = Scratch::new("nowhere");
+    let path = scratch.file("trace.jsonl", ROWS);
+    if let Ok(full) = File::options().write(true).open("/dev/full") {
+        let output = command.arg("replay").arg(&path).stdout(full).output().expect("the command runs");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
+    }
+}
