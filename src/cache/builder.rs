@@ -7,7 +7,7 @@ use super::evictor::Seat;
 use super::namespace::Registry;
 use super::stats::Gauges;
 use super::{Inner, PrefixCache};
-use crate::block::{BlockId, Pool};
+use crate::block::{BlockId, BlockSize, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::Domain;
 use crate::sync::{Arc, Mutex};
@@ -101,7 +101,7 @@ impl Builder {
         let seat = Seat::new(&domain, self.policy);
         let namespaces = Registry::new(&seat.local);
         let inner = Inner {
-            block_size: self.block_size,
+            block_size: BlockSize::new(self.block_size as u32),
             queue: Queue::new(),
             pool: Pool::new(self.capacity),
             time: Time::new(self.clock),

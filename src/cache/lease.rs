@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use super::Shard;
+use super::hold::Hold;
 use crate::block::BlockId;
 use crate::reclaim::{Link, Ref};
-use crate::sync::Arc;
 use crate::tree::{Point, lease};
 
 /// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
@@ -18,19 +17,19 @@ pub struct Lease {
     len_tokens: usize,
     /// The request was counted in the point's statistics.
     pub(super) counted: bool,
-    shard: Arc<Shard>,
+    hold: Hold,
 }
 
 impl Lease {
     /// Takes over a lease that the caller holds on `point`.
     #[inline]
-    pub(super) fn new(point: Ref<'_, Point>, counted: bool, shard: &Arc<Shard>) -> Self {
-        Self { point: Some(point.link()), len_tokens: point.end(), counted, shard: Arc::clone(shard) }
+    pub(super) fn new(point: Ref<'_, Point>, counted: bool, hold: Hold) -> Self {
+        Self { point: Some(point.link()), len_tokens: point.end(), counted, hold }
     }
 
     /// The empty lease of a namespace that was dropped.
-    pub(super) fn of_nothing(shard: &Arc<Shard>) -> Self {
-        Self { point: None, len_tokens: 0, counted: false, shard: Arc::clone(shard) }
+    pub(super) fn of_nothing(hold: Hold) -> Self {
+        Self { point: None, len_tokens: 0, counted: false, hold }
     }
 
     /// Tokens that it protects: whole blocks.
@@ -42,8 +41,8 @@ impl Lease {
         self.point.map(|point| point.get(self))
     }
 
-    pub(super) fn shard(&self) -> &Arc<Shard> {
-        &self.shard
+    pub(super) fn hold(&self) -> &Hold {
+        &self.hold
     }
 }
 
@@ -53,9 +52,9 @@ impl Clone for Lease {
     /// If the prefix holds 2^28 leases already.
     fn clone(&self) -> Self {
         if let Some(point) = self.point() {
-            assert!(lease::lease_again(point, &self.shard.inner.queue), "a prefix holds too many leases");
+            assert!(lease::lease_again(point, &self.hold.queue), "a prefix holds too many leases");
         }
-        Self { point: self.point, len_tokens: self.len_tokens, counted: false, shard: Arc::clone(&self.shard) }
+        Self { point: self.point, len_tokens: self.len_tokens, counted: false, hold: self.hold.clone() }
     }
 }
 
@@ -63,7 +62,7 @@ impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
         if let Some(point) = self.point() {
-            lease::release(point, &self.shard.inner.queue);
+            lease::release(point, &self.hold.queue);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `builder` | configuration and its checks |
 //! | `session` | the verbs of a scheduler thread |
-//! | `lease`, `reservation` | RAII handles |
+//! | `lease`, `reservation`, `hold` | RAII handles, and what keeps the cache alive for them |
 //! | `namespace` | trees that never share |
 //! | `evictor` | accounts, ranking, trimming |
 //! | `clock`, `stats`, `validate` | time, numbers, invariants |
@@ -12,6 +12,7 @@
 mod builder;
 mod clock;
 mod evictor;
+mod hold;
 mod lease;
 mod namespace;
 mod reservation;
@@ -35,7 +36,7 @@ use evictor::{Evictor, Seat, Works};
 use namespace::Registry;
 use stats::Gauges;
 
-use crate::block::{BlockId, Pool};
+use crate::block::{BlockId, BlockSize, Pool};
 use crate::reclaim::{Domain, Guard};
 use crate::sync::{Arc, Mutex, MutexGuard};
 use crate::tree::Queue;
@@ -86,7 +87,7 @@ pub struct PrefixCache {
 
 /// What the handles of one cache share.
 pub(crate) struct Inner {
-    block_size: usize,
+    block_size: BlockSize,
     queue: Queue,
     pool: Pool,
     time: Time,
@@ -97,24 +98,12 @@ pub(crate) struct Inner {
     domain: Domain,
 }
 
-/// A session's part of the cache: leases and reservations keep the cache alive through it, so that threads do not
-/// meet on one counter.
-pub(crate) struct Shard {
-    inner: Arc<Inner>,
-}
-
 impl fmt::Debug for PrefixCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrefixCache")
-            .field("block_size", &self.inner.block_size)
+            .field("block_size", &self.inner.block_size.tokens())
             .field("capacity_blocks", &self.inner.pool.capacity())
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Shard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shard").finish_non_exhaustive()
     }
 }
 
@@ -126,7 +115,7 @@ impl PrefixCache {
 
     /// Tokens in a block.
     pub fn block_size(&self) -> usize {
-        self.inner.block_size
+        self.inner.block_size.tokens()
     }
 
     /// Blocks that the cache manages.

@@ -11,7 +11,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire},
 };
 use crate::sync::{Arc, Mutex};
-use crate::tree::Space;
+use crate::tree::{Point, Space};
 
 /// A namespace, resolved once: the verbs of a session take it and hash no string.
 #[derive(Clone)]
@@ -20,8 +20,8 @@ pub struct Namespace(pub(super) Arc<State>);
 /// A namespace's present tree.
 pub(super) struct State {
     name: Name,
-    /// Null once the namespace was dropped.
-    space: AtomicPtr<Space>,
+    /// The root of the tree that lookups start in; null once the namespace was dropped.
+    root: AtomicPtr<Point>,
 }
 
 /// The parts of a namespace's name, each with its length: `("bc", "a")` is not `("c", "ab")`.
@@ -35,22 +35,23 @@ impl fmt::Debug for Namespace {
 
 impl State {
     fn new(name: Name, guard: &Guard<'_>) -> Self {
-        Self { name, space: AtomicPtr::new(Space::plant(guard).as_ptr()) }
+        Self { name, root: AtomicPtr::new(Space::plant(guard).as_ptr()) }
     }
 
-    /// The tree that lookups start in; nothing once the namespace was dropped.
+    /// Where lookups start; nothing once the namespace was dropped.
     #[inline]
-    pub(super) fn space<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Space>> {
+    pub(super) fn root<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         // Acquire: pairs with the swap that put it here.
-        Ref::from_ptr(self.space.load(Acquire), guard)
+        Ref::from_ptr(self.root.load(Acquire), guard)
     }
 
-    /// Lookups start in `next` from now on; the tree that they started in before, detached.
-    fn detach<'g>(&self, next: *mut Space, guard: &'g Guard<'_>) -> Option<Ref<'g, Space>> {
+    /// Lookups start at `next` from now on; the tree that they started in before, detached.
+    fn detach<'g>(&self, next: *mut Point, guard: &'g Guard<'_>) -> Option<Ref<'g, Space>> {
         // Release: publishes `next`. Acquire: for the old one.
-        let old = Ref::from_ptr(self.space.swap(next, AcqRel), guard)?;
-        old.detach();
-        Some(old)
+        let old = Ref::from_ptr(self.root.swap(next, AcqRel), guard)?;
+        let space = old.run().space();
+        space.detach();
+        Some(space)
     }
 }
 
@@ -74,14 +75,14 @@ impl Registry {
 
     /// The trees that lookups start in.
     pub(super) fn spaces<'g>(&self, guard: &'g Guard<'_>) -> Vec<Ref<'g, Space>> {
-        self.all().iter().filter_map(|state| state.space(guard)).collect()
+        self.all().iter().filter_map(|state| state.root(guard)).map(|root| root.run().space()).collect()
     }
 
     /// Forgets the namespaces that nobody holds a handle on and nothing is cached in.
     pub(super) fn forget_empty(&self, evictor: &mut Evictor, works: Works<'_>) {
         let mut gone = Vec::new();
         self.names.lock().retain(|_, state| {
-            let empty = state.space(works.guard).is_none_or(|space| space.runs.get(&evictor.owner) == 0);
+            let empty = state.root(works.guard).is_none_or(|root| root.run().space().runs.get(&evictor.owner) == 0);
             // Handles are cloned from this one under the lock.
             let unused = Arc::strong_count(state) == 1 && empty;
             if unused {
@@ -174,7 +175,7 @@ impl Inner {
     fn replace_space(&self, state: &State, renew: bool) {
         self.evicting_all(|evictor, works| {
             // A namespace that was dropped stays so; dropping and clearing exclude each other here.
-            if state.space(works.guard).is_none() {
+            if state.root(works.guard).is_none() {
                 return;
             }
             let next = if renew { Space::plant(works.guard).as_ptr() } else { std::ptr::null_mut() };

@@ -2,15 +2,14 @@
 
 use std::fmt;
 
-use super::Shard;
+use super::hold::Hold;
 use crate::block::BlockId;
-use crate::sync::Arc;
 
 /// Blocks that the holder fills and then inserts; dropping it gives them back.
 #[derive(Debug)]
 pub struct Reservation {
     pub(super) blocks: Vec<BlockId>,
-    pub(super) shard: Arc<Shard>,
+    pub(super) hold: Hold,
 }
 
 /// Why a reservation was refused. Nothing was taken.
@@ -72,12 +71,12 @@ impl Reservation {
     #[must_use = "dropping the part gives its blocks back"]
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
-        Self { blocks: std::mem::replace(&mut self.blocks, rest), shard: Arc::clone(&self.shard) }
+        Self { blocks: std::mem::replace(&mut self.blocks, rest), hold: self.hold.clone() }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.shard.inner.pool.give_back(&self.blocks);
+        self.hold.pool.give_back(&self.blocks);
     }
 }

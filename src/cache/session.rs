@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 
 use super::builder::MAX_TOKENS;
-use super::{Inner, Lease, Namespace, PrefixMatch, Reservation, ReserveError, Shard};
+use super::hold::{Hold, Lot};
+use super::{Inner, Lease, Namespace, PrefixMatch, Reservation, ReserveError};
 use crate::block::BlockId;
 use crate::key::Token;
 use crate::reclaim::{Guard, Local, Ref};
@@ -23,9 +24,9 @@ const HELP_ENTRIES: usize = 1024;
 ///
 /// Not `Send`: each thread makes its own. What it returns ([`Lease`], [`Reservation`]) may go anywhere and outlive it.
 pub struct Session {
-    // Dropped before the shard, which keeps the domain alive.
+    // Dropped before the lot, which keeps the domain alive.
     local: Local,
-    shard: Arc<Shard>,
+    lot: Lot,
     verbs: Cell<u32>,
     /// A session is used where it was made.
     not_send: std::marker::PhantomData<*const ()>,
@@ -128,7 +129,7 @@ impl Session {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         Self {
             local: inner.domain.register(),
-            shard: Arc::new(Shard { inner: Arc::clone(inner) }),
+            lot: Lot::new(inner),
             verbs: Cell::new(0),
             not_send: std::marker::PhantomData,
         }
@@ -162,17 +163,19 @@ impl Session {
     }
 
     fn look_up(&self, namespace: &Namespace, tokens: &[Token], use_: Use, blocks: &mut Vec<BlockId>) -> Lease {
-        let inner = &*self.shard.inner;
+        let inner = &**self.lot.inner();
+        // Read first: the counter's latency then hides behind the comparing.
+        let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
         let guard = self.local.pin();
         let Some(point) = self.lease_longest(namespace, tokens, &guard) else {
-            return Lease::of_nothing(&self.shard);
+            return Lease::of_nothing(self.lot.hold());
         };
         let counted = use_ == Use::Counted && point.depth() > 0;
         if counted {
-            point.statistics.touch(inner.time.now());
+            point.statistics.touch(now);
         }
         append_blocks(point, 0, inner.block_size, blocks, &guard);
-        let lease = Lease::new(point, counted, &self.shard);
+        let lease = Lease::new(point, counted, self.lot.hold());
         drop(guard);
         self.help();
         lease
@@ -185,9 +188,9 @@ impl Session {
         tokens: &[Token],
         guard: &'g Guard<'g>,
     ) -> Option<Ref<'g, Point>> {
-        let inner = &*self.shard.inner;
+        let inner = &**self.lot.inner();
         loop {
-            let root = namespace.0.space(guard)?.root(guard)?;
+            let root = namespace.0.root(guard)?;
             let reached = walk(root, tokens, guard);
             // A root that has gone belongs to a space that was detached after we loaded it.
             if let Ok(point) = lease_deepest(reached.boundary(inner.block_size), inner.block_size, &inner.queue, guard)
@@ -220,14 +223,14 @@ impl Session {
     /// As `resume`.
     pub fn resume_into(&self, lease: Lease, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
         blocks.clear();
-        let known = lease.len_tokens() / self.shard.inner.block_size;
+        let known = lease.len_tokens() / self.lot.inner().block_size;
         self.go_on(lease, tokens, known, blocks)
     }
 
     fn go_on(&self, lease: Lease, tokens: &[Token], first: usize, blocks: &mut Vec<BlockId>) -> Lease {
-        assert!(self.is_ours(lease.shard()), "the lease is of another cache");
+        assert!(self.is_ours(lease.hold()), "the lease is of another cache");
         assert!(tokens.len() >= lease.len_tokens(), "{} tokens given for a longer lease", tokens.len());
-        let inner = &*self.shard.inner;
+        let inner = &**self.lot.inner();
         let guard = self.local.pin();
         let Some(from) = lease.point() else {
             return lease;
@@ -247,7 +250,7 @@ impl Session {
         }
         append_blocks(tip, first, inner.block_size, blocks, &guard);
         let counted = tip.end() > 0;
-        let mut resumed = deeper.map(|deeper| Lease::new(deeper, counted, &self.shard));
+        let mut resumed = deeper.map(|deeper| Lease::new(deeper, counted, self.lot.hold()));
         drop(guard);
         let mut lease = resumed.take().unwrap_or(lease);
         lease.counted = counted;
@@ -262,7 +265,7 @@ impl Session {
         reached: Place<'g>,
         guard: &'g Guard<'g>,
     ) -> Option<Ref<'g, Point>> {
-        let inner = &*self.shard.inner;
+        let inner = &**self.lot.inner();
         // A held point's root has not gone.
         let found = lease_deepest(reached, inner.block_size, &inner.queue, guard).ok()?;
         if found.end() > from.end() {
@@ -277,8 +280,10 @@ impl Session {
     /// Lock-free; allocates nothing.
     pub fn peek(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
         let guard = self.local.pin();
-        let root = namespace.0.space(&guard).and_then(|space| space.root(&guard));
-        root.map_or(0, |root| walk(root, tokens, &guard).boundary(self.shard.inner.block_size).end())
+        namespace
+            .0
+            .root(&guard)
+            .map_or(0, |root| walk(root, tokens, &guard).boundary(self.lot.inner().block_size).end())
     }
 
     /// Takes `blocks` blocks, or nothing.
@@ -290,7 +295,7 @@ impl Session {
     /// [`ReserveError::Exhausted`] if leases and reservations hold too much, [`ReserveError::TooLarge`] if the cache is
     /// smaller than that.
     pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
-        let inner = &*self.shard.inner;
+        let inner = &**self.lot.inner();
         let capacity = inner.pool.capacity();
         if blocks > capacity {
             return Err(ReserveError::TooLarge { requested: blocks, capacity });
@@ -299,7 +304,7 @@ impl Session {
         if !inner.pool.try_take(blocks, &mut taken) {
             inner.take_evicting(blocks, &mut taken)?;
         }
-        Ok(Reservation { blocks: taken, shard: Arc::clone(&self.shard) })
+        Ok(Reservation { blocks: taken, hold: self.lot.hold() })
     }
 
     /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
@@ -317,7 +322,7 @@ impl Session {
         tokens: &[Token],
         mut reservation: Reservation,
     ) -> Result<Inserted, InsertError> {
-        let inner = &*self.shard.inner;
+        let inner = &**self.lot.inner();
         let refused = |kind, reservation| Err(InsertError { reservation, kind });
         let from = match self.check_insert(lease, tokens, &reservation) {
             Ok(from) => from,
@@ -339,7 +344,7 @@ impl Session {
             published.tip.statistics.stamp(now);
         }
         // Resuming from here counts a use of what lies beyond, and not once more of this.
-        let lease = Lease::new(published.tip, aligned > 0, &self.shard);
+        let lease = Lease::new(published.tip, aligned > 0, self.lot.hold());
         drop(guard);
         self.help();
         Ok(Inserted { lease, blocks, duplicates: reservation, dropped_tokens: tokens.len() - aligned })
@@ -351,10 +356,10 @@ impl Session {
         tokens: &[Token],
         reservation: &Reservation,
     ) -> Result<Ref<'l, Point>, InsertErrorKind> {
-        if !self.is_ours(lease.shard()) {
+        if !self.is_ours(lease.hold()) {
             return Err(InsertErrorKind::ForeignLease);
         }
-        if !self.is_ours(&reservation.shard) {
+        if !self.is_ours(&reservation.hold) {
             return Err(InsertErrorKind::ForeignReservation);
         }
         if tokens.len() > MAX_TOKENS {
@@ -364,7 +369,7 @@ impl Session {
         let Some(beyond) = tokens.len().checked_sub(leased) else {
             return Err(InsertErrorKind::TokensTooShort { leased, given: tokens.len() });
         };
-        let (needed, given) = (beyond / self.shard.inner.block_size, reservation.blocks.len());
+        let (needed, given) = (beyond / self.lot.inner().block_size, reservation.blocks.len());
         if needed != given {
             return Err(InsertErrorKind::BlockCount { needed, given });
         }
@@ -374,8 +379,8 @@ impl Session {
         }
     }
 
-    fn is_ours(&self, shard: &Arc<Shard>) -> bool {
-        Arc::ptr_eq(&shard.inner, &self.shard.inner)
+    fn is_ours(&self, hold: &Hold) -> bool {
+        hold.is_of(self.lot.inner())
     }
 
     /// Now and then takes entries out of the evictor's queue.
@@ -386,7 +391,7 @@ impl Session {
             self.verbs.set(verbs);
         } else {
             self.verbs.set(0);
-            self.shard.inner.help(HELP_ENTRIES);
+            self.lot.inner().help(HELP_ENTRIES);
         }
     }
 }

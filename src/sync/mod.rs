@@ -34,9 +34,13 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 }
 
-/// Gauges and totals: numbers that somebody reads and nothing is decided on, so that no model has to explore them.
+/// Gauges and totals, that somebody reads and nothing is decided on, and counts of handles like `Arc`'s: no model has to
+/// explore them.
 pub(crate) mod gauge {
-    pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+    pub(crate) use std::sync::atomic::{
+        AtomicI64, AtomicU64, AtomicUsize,
+        Ordering::{AcqRel, Relaxed},
+    };
 }
 
 /// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.

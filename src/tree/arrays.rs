@@ -26,6 +26,8 @@ pub(crate) struct Arrays {
     canary: Canary,
     tokens: u32,
     blocks: u32,
+    /// Where the tokens lie, in bytes from the start.
+    tokens_at: u32,
 }
 
 /// Where the parts lie.
@@ -50,7 +52,12 @@ impl Arrays {
     /// Copies `tokens` and `blocks` into an allocation of their own.
     pub(crate) fn allocate<'g>(tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) -> Own<'g, Self> {
         let parts = Parts::of(tokens.len(), blocks.len());
-        let header = Self { canary: Canary::new(), tokens: tokens.len() as u32, blocks: blocks.len() as u32 };
+        let header = Self {
+            canary: Canary::new(),
+            tokens: tokens.len() as u32,
+            blocks: blocks.len() as u32,
+            tokens_at: u32::try_from(parts.tokens).expect("a run has fewer blocks than ids can name"),
+        };
         // SAFETY: the layout is never empty: the header is part of it.
         let memory = unsafe { alloc(parts.layout) };
         let Some(start) = NonNull::new(memory) else { handle_alloc_error(parts.layout) };
@@ -81,8 +88,7 @@ fn words<'g>(arrays: Ref<'g, Arrays>, offset: usize, len: usize) -> &'g [u32] {
 impl<'g> Ref<'g, Arrays> {
     #[inline]
     pub(crate) fn tokens(self) -> &'g [Token] {
-        let (tokens, blocks) = (self.tokens as usize, self.blocks as usize);
-        words(self, Parts::of(tokens, blocks).tokens, tokens)
+        words(self, self.tokens_at as usize, self.tokens as usize)
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 //! the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the branch.
 //! It never hangs anything under a point whose tokens it has not compared.
 
-use crate::block::BlockId;
+use crate::block::{BlockId, BlockSize};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -25,7 +25,7 @@ pub(crate) struct Sequence<'a> {
     pub(crate) tokens: &'a [Token],
     /// Blocks for what lies beyond the lease.
     pub(crate) blocks: &'a [BlockId],
-    pub(crate) block_size: usize,
+    pub(crate) block_size: BlockSize,
     pub(crate) now: u64,
 }
 

@@ -7,6 +7,7 @@
 //! still long enough, `NEW` is cleared; if not, the lease is taken back and the run's length says where to look next.
 //! Whoever leases a point that is still `NEW` proves it as well: he must not believe what its creator has not shown.
 
+use crate::block::BlockSize;
 use crate::reclaim::{Guard, Ref};
 
 use super::point::{Point, Statistics};
@@ -87,7 +88,7 @@ fn prove<'g>(
 /// If even the root holds as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
     mut at: Place<'g>,
-    block_size: usize,
+    block_size: BlockSize,
     queue: &Queue,
     guard: &'g Guard<'g>,
 ) -> Result<Ref<'g, Point>, Refused> {

@@ -1,36 +1,38 @@
 //! Reading the blocks of a leased path, from its tip upwards through fixed parents.
 
-use crate::block::BlockId;
+use smallvec::SmallVec;
+
+use crate::block::{BlockId, BlockSize};
 use crate::reclaim::{Guard, Ref};
 
 use super::point::Point;
+use super::run::Run;
 
 /// Appends the ids of the path's blocks from `first` on, in order. The caller holds a lease on `tip`.
 pub(crate) fn append_blocks(
     tip: Ref<'_, Point>,
     first: usize,
-    block_size: usize,
+    block_size: BlockSize,
     blocks: &mut Vec<BlockId>,
     guard: &Guard<'_>,
 ) {
-    let base = blocks.len();
+    let total = (tip.end() / block_size).saturating_sub(first);
+    if total == 0 {
+        return;
+    }
+    blocks.reserve(total);
+    // Runs that hold blocks from `first` on, with the depths that the path takes of them, the last run first.
+    let mut pieces = SmallVec::<[(Ref<'_, Run>, u32); 16]>::new();
     let (mut run, mut depth) = (tip.run(), tip.depth());
-    blocks.resize(base + (tip.end() / block_size - first), 0);
-    let path = &mut blocks[base..];
-    loop {
-        // The run holds blocks `at..at + held` of the path.
-        let at = run.start() / block_size;
-        let held = run.blocks_to(depth, block_size);
-        if let Some(skip) = (at + held).checked_sub(first).map(|_| first.saturating_sub(at)) {
-            if skip < held {
-                let ids = &run.block_ids(guard)[skip..held];
-                path[at + skip - first..at + held - first].copy_from_slice(ids);
-            }
-        }
-        if at <= first {
-            return;
-        }
-        let Some(parent) = run.parent() else { return };
+    while run.start() / block_size > first {
+        pieces.push((run, depth));
+        let Some(parent) = run.parent() else { break };
         (run, depth) = (parent.run(), parent.depth());
+    }
+    let skip = first - run.start() / block_size;
+    let held = run.blocks_to(depth, block_size);
+    blocks.extend_from_slice(&run.block_ids(guard)[skip.min(held)..held]);
+    for (run, depth) in pieces.into_iter().rev() {
+        blocks.extend_from_slice(&run.block_ids(guard)[..run.blocks_to(depth, block_size)]);
     }
 }

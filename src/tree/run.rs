@@ -20,7 +20,7 @@
 
 use smallvec::SmallVec;
 
-use crate::block::BlockId;
+use crate::block::{BlockId, BlockSize};
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::OwnerCell;
@@ -209,13 +209,13 @@ impl Run {
 
     /// Blocks of the run that end at or before `depth`: a block belongs to the run in which its last token lies.
     #[inline]
-    pub(crate) fn blocks_to(&self, depth: u32, block_size: usize) -> usize {
+    pub(crate) fn blocks_to(&self, depth: u32, block_size: BlockSize) -> usize {
         let start = self.start();
         (start + depth as usize) / block_size - start / block_size
     }
 
     /// Copies the arrays into smaller ones where a trim to `len` left too much of them unused. The trimmer's.
-    pub(crate) fn shrink<'g>(&'g self, len: u32, block_size: usize, guard: &'g Guard<'g>) {
+    pub(crate) fn shrink<'g>(&'g self, len: u32, block_size: BlockSize, guard: &'g Guard<'g>) {
         let Some(old) = Ref::from_ptr(self.arrays.load(Acquire), guard) else {
             return;
         };

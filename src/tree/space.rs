@@ -25,8 +25,8 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// An empty tree.
-    pub(crate) fn plant<'g>(guard: &'g Guard<'g>) -> Ref<'g, Self> {
+    /// The root of an empty tree.
+    pub(crate) fn plant<'g>(guard: &'g Guard<'g>) -> Ref<'g, Point> {
         let space = Own::new(
             Self {
                 trunk: AtomicPtr::new(std::ptr::null_mut()),
@@ -39,11 +39,11 @@ impl Space {
         )
         .publish();
         let trunk = Run::trunk(space.link(), guard).publish();
-        let root = trunk.as_ref().points.get(0, guard);
-        // Release: published with the space itself, by whoever stores it in a namespace.
+        let root = trunk.as_ref().points.get(0, guard).expect("a trunk is made with its root");
+        // Release: published with the root, by whoever stores it in a namespace.
         space.trunk.store(trunk.as_ptr(), Release);
-        space.root.store(root.map_or(std::ptr::null_mut(), Ref::as_ptr), Release);
-        space
+        space.root.store(root.as_ptr(), Release);
+        root
     }
 
     /// Lookups start elsewhere from now on; true for whoever did it.

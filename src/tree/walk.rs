@@ -2,6 +2,7 @@
 //!
 //! Match, peek and insert all start from what it returns. It holds nothing and proves nothing: a lease does (lease.rs).
 
+use crate::block::BlockSize;
 use crate::key::{Token, common_prefix};
 use crate::reclaim::{Guard, Ref};
 
@@ -27,7 +28,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
     let mut point = Some(from);
     loop {
         // A run that was trimmed below its own lease cannot be: but one met without a lease may be shorter than `depth`.
-        let rest = run.tokens(guard).get(depth as usize..).unwrap_or(&[]);
+        let rest = if run.is_trunk() { &[] } else { run.tokens(guard).get(depth as usize..).unwrap_or(&[]) };
         let agreed = if rest.is_empty() { 0 } else { common_prefix(rest, &tokens[end..]) };
         if agreed > 0 {
             depth += agreed as u32;
@@ -52,7 +53,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
 
 impl<'g> Reached<'g> {
     /// The deepest block boundary at or before the end, on the run that it lies on.
-    pub(crate) fn boundary(self, block_size: usize) -> Place<'g> {
+    pub(crate) fn boundary(self, block_size: BlockSize) -> Place<'g> {
         place(self.run, self.end / block_size * block_size)
     }
 }

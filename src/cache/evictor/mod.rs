@@ -20,7 +20,7 @@ pub(super) use sweep::runs_below;
 
 use ranking::Ranking;
 
-use crate::block::{BlockId, Pool};
+use crate::block::{BlockId, BlockSize, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
@@ -32,7 +32,7 @@ use crate::tree::{Chain, Point, Queue, Seen};
 pub(super) struct Works<'g> {
     pub(super) queue: &'g Queue,
     pub(super) pool: &'g Pool,
-    pub(super) block_size: usize,
+    pub(super) block_size: BlockSize,
     pub(super) guard: &'g Guard<'g>,
 }
 

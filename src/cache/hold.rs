@@ -1,0 +1,131 @@
+//! Holding on to a cache without meeting other threads: leases and reservations count on their session's shard.
+//!
+//! One shared count costs every lease and release of every thread a line that all of them write. So each session has a
+//! *shard* with a count of its own, draws from it in large lots (a draw is one addition, a lease from the lot none),
+//! and gives the rest back when it goes. Whoever gives the last one back drops the shard, and with the last shard and
+//! the last handle goes the cache.
+//!
+//! # Invariants
+//!
+//! - **H1** A shard's count is the number of its [`Hold`]s and of what its [`Lot`] has left: it lives while either does.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use crossbeam_utils::CachePadded;
+
+use super::Inner;
+use crate::sync::Arc;
+use crate::sync::gauge::{AcqRel, AtomicUsize, Relaxed};
+
+/// Holds drawn at once.
+const DRAW: usize = 1 << 16;
+
+struct Shard {
+    inner: Arc<Inner>,
+    count: CachePadded<AtomicUsize>,
+}
+
+/// One count on a shard: keeps the cache alive, leads to it.
+pub(super) struct Hold(NonNull<Shard>);
+
+// SAFETY: a shard is a count and an `Arc` of something that threads share.
+unsafe impl Send for Hold {}
+// SAFETY: as above.
+unsafe impl Sync for Hold {}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").finish_non_exhaustive()
+    }
+}
+
+impl Hold {
+    fn shard(&self) -> &Shard {
+        // SAFETY: H1: this hold is counted.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Whether both are of one cache.
+    pub(super) fn is_of(&self, inner: &Arc<Inner>) -> bool {
+        Arc::ptr_eq(&self.shard().inner, inner)
+    }
+}
+
+impl Deref for Hold {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.shard().inner
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        // Relaxed: as `Arc`: a hold is made from a hold.
+        self.shard().count.fetch_add(1, Relaxed);
+        Self(self.0)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        give_back(self.0, 1);
+    }
+}
+
+/// A session's holds that are drawn and not given out yet.
+pub(super) struct Lot {
+    shard: NonNull<Shard>,
+    left: Cell<usize>,
+}
+
+impl Lot {
+    /// A shard of its own on `inner`.
+    pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(AtomicUsize::new(DRAW)) };
+        Self { shard: NonNull::from(Box::leak(Box::new(shard))), left: Cell::new(DRAW) }
+    }
+
+    fn shard(&self) -> &Shard {
+        // SAFETY: H1: `left` is never zero, so the lot is counted.
+        unsafe { self.shard.as_ref() }
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.shard().inner
+    }
+
+    /// One hold out of the lot.
+    #[inline]
+    pub(super) fn hold(&self) -> Hold {
+        let mut left = self.left.get();
+        if left == 1 {
+            // Relaxed: the lot itself is counted.
+            self.shard().count.fetch_add(DRAW, Relaxed);
+            left += DRAW;
+        }
+        self.left.set(left - 1);
+        Hold(self.shard)
+    }
+}
+
+impl Drop for Lot {
+    fn drop(&mut self) {
+        give_back(self.shard, self.left.get());
+    }
+}
+
+/// Gives `counts` back; the last one drops the shard.
+fn give_back(shard: NonNull<Shard>, counts: usize) {
+    // SAFETY: H1: the caller's counts are not given back yet.
+    let count = unsafe { &shard.as_ref().count };
+    // Release: what this holder did comes before the drop. Acquire: for whoever drops.
+    if count.fetch_sub(counts, AcqRel) == counts {
+        // SAFETY: H1: that was the last count.
+        drop(unsafe { Box::from_raw(shard.as_ptr()) });
+    }
+}
