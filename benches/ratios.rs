@@ -176,8 +176,8 @@ fn tails() -> f64 {
     Spread::of(times.collect()).median
 }
 
-/// Evicts every leaf of a cache of `leaves`, one at a time.
-fn evict(leaves: usize) -> f64 {
+/// Evicts every leaf of a cache of `leaves`, so many a call.
+fn evict(leaves: usize, each: usize) -> f64 {
     let cache =
         PrefixCache::builder(BLOCK, leaves).clock(Clock::Logical).policy(PolicyKind::Lru).build().expect("sound");
     let session = cache.session();
@@ -187,7 +187,7 @@ fn evict(leaves: usize) -> f64 {
         drop(insert(&session, &space, &cache, &sequence(i, BLOCK)));
     }
     cache.settle();
-    time(leaves, || assert_eq!(black_box(cache.evict(1)), 1))
+    time(leaves / each, || assert_eq!(black_box(cache.evict(each)), each)) / each as f64
 }
 
 fn main() {
@@ -211,9 +211,12 @@ fn main() {
     plain.push(("resume, nothing new", Box::new(resume)));
     plain.push(("reserve and return 16 blocks", Box::new(reserve)));
     plain.push(("insert of a 256-token tail, p50", Box::new(tails)));
-    plain.push(("evict, per leaf of 1,000", Box::new(|| evict(1_000))));
-    plain.push(("evict, per leaf of 100,000", Box::new(|| evict(100_000))));
-    plain.push(("evict, per leaf of 1,000,000", Box::new(|| evict(1_000_000))));
+    for each in [1, 100] {
+        for leaves in [1_000, 100_000, 1_000_000] {
+            let name: &'static str = format!("evict {each} of {leaves} leaves, per leaf").leak();
+            plain.push((name, Box::new(move || evict(leaves, each))));
+        }
+    }
     for (name, measure) in plain {
         if on(name) {
             println!("{name:<44} {:>10.1}", measure());

@@ -6,18 +6,25 @@
 mod ranked;
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use ranked::Ranked;
 
 /// Names a candidate between the evictor and its policy; dense, reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(pub(crate) u32);
+pub struct Slot(NonZeroU32);
 
 impl Slot {
+    /// The slot of this index, below `u32::MAX`.
+    pub(crate) fn at(index: usize) -> Self {
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        Self(number.expect("there are fewer candidates than block ids"))
+    }
+
     /// The slot as an index into a table of candidates.
     pub fn index(self) -> usize {
-        self.0 as usize
+        self.0.get() as usize - 1
     }
 }
 

@@ -152,7 +152,7 @@ impl<T: Keyed> Map<T> {
     ) -> Result<Ref<'g, T>, (Own<'g, T>, Option<Ref<'g, T>>)> {
         let word = new.as_ptr().cast();
         match self.change(new.key(), current, word, guard) {
-            Ok(()) => Ok(new.publish()),
+            Ok(_) => Ok(new.publish()),
             Err(found) => Err((new, found)),
         }
     }
@@ -160,34 +160,40 @@ impl<T: Keyed> Map<T> {
     /// Takes `entry` out; false if something else stands under its key by now.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
         let key = entry.key();
-        let removed = self.change(key, Some(entry), ptr::null_mut(), guard).is_ok();
-        if removed {
-            self.tidy(key, guard);
+        match self.change(key, Some(entry), ptr::null_mut(), guard) {
+            Ok(branch) => {
+                if branch.is_some_and(|branch| branch.has_few_entries(guard)) {
+                    self.tidy(key, guard);
+                }
+                true
+            }
+            Err(_) => false,
         }
-        removed
     }
 
-    /// One compare-and-swap of the slot of `key` from `current` to `new`.
+    /// One compare-and-swap of the slot of `key` from `current` to `new`; the branch that the slot is in.
     fn change<'g>(
         &'g self,
         key: u32,
         current: Option<Ref<'g, T>>,
         new: *mut (),
         guard: &'g Guard<'g>,
-    ) -> Result<(), Option<Ref<'g, T>>> {
+    ) -> Result<Option<Ref<'g, Branch<T>>>, Option<Ref<'g, T>>> {
         let (mut slot, mut level) = (&self.root, 0);
+        let mut within = None;
         loop {
             // Acquire: E1.
             let word = slot.load(Acquire);
             if is_frozen(word) {
                 self.thaw(key, guard);
-                (slot, level) = (&self.root, 0);
+                (slot, level, within) = (&self.root, 0, None);
                 continue;
             }
             let replacement = match Held::<T>::of(word, guard) {
                 Held::Branch(branch) => {
                     slot = &branch.as_ref().slots[digit(mix(key), level)];
                     level += 1;
+                    within = Some(branch);
                     continue;
                 }
                 Held::Nothing if current.is_none() => new,
@@ -206,7 +212,7 @@ impl<T: Keyed> Map<T> {
             };
             // Release: E1. A failure is read again with its edge.
             if slot.compare_exchange(word, replacement, AcqRel, Acquire).is_ok() {
-                return Ok(());
+                return Ok(within);
             }
         }
     }
@@ -234,7 +240,7 @@ impl<T: Keyed> Map<T> {
             level += 1;
         }
         while let Some((slot, branch)) = path.pop() {
-            if branch.entries(guard).is_none_or(|entries| entries > 1) {
+            if !branch.has_few_entries(guard) {
                 return;
             }
             self.replace(slot, branch, guard);
@@ -311,17 +317,17 @@ impl<T> Branch<T> {
         Self { slots: std::array::from_fn(|i| AtomicPtr::new(content(i))), canary: Canary::new(), entries: PhantomData }
     }
 
-    /// Entries it holds; nothing if it holds branches too.
-    fn entries(&self, guard: &Guard<'_>) -> Option<usize> {
+    /// Whether it holds at most one entry and no branch.
+    fn has_few_entries(&self, guard: &Guard<'_>) -> bool {
         let mut entries = 0;
         for slot in &self.slots {
             match Held::<T>::of(slot.load(Acquire), guard) {
                 Held::Nothing => {}
-                Held::Entry(_) => entries += 1,
-                Held::Branch(_) => return None,
+                Held::Entry(_) if entries == 0 => entries = 1,
+                Held::Entry(_) | Held::Branch(_) => return false,
             }
         }
-        Some(entries)
+        true
     }
 
     /// Makes every slot final (M1) and returns what they hold.

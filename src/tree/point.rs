@@ -1,5 +1,6 @@
 //! A point: a place on a run where a lease, a branch or a statistic holds on.
 
+use crate::policy::Slot;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::OwnerCell;
 use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
@@ -28,15 +29,19 @@ pub(crate) struct Point {
 /// What the evictor knows of a point.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PointAccount {
+    /// Child runs that are accounted active.
+    pub(crate) active_children: u32,
+    /// Where it stands in the ranking.
+    pub(crate) slot: Option<Slot>,
     /// It stands in its run's list.
     pub(crate) known: bool,
     /// Its word had a lease when its entry was last taken out.
     pub(crate) leased: bool,
-    /// Child runs that are accounted active.
-    pub(crate) active_children: u32,
-    /// Where it stands in the ranking.
-    pub(crate) slot: Option<crate::policy::Slot>,
 }
+
+// A leaf costs one cache line for its end.
+#[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
+const _: () = assert!(size_of::<Point>() <= 64);
 
 impl PointAccount {
     pub(crate) fn is_active(&self) -> bool {

@@ -32,7 +32,7 @@ impl Ranking {
     fn occupy(&mut self, point: Link<Point>) -> Slot {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.candidates.push(None);
-            Slot(self.candidates.len() as u32 - 1)
+            Slot::at(self.candidates.len() - 1)
         });
         self.candidates[slot.index()] = Some(point);
         slot
