@@ -151,6 +151,16 @@ fn reserve() -> f64 {
     Spread::of(times.collect()).median
 }
 
+fn sessions() -> f64 {
+    let cache = cache(64);
+    let times = (0..ROUNDS).map(|_| {
+        time(100_000, || {
+            black_box(cache.session());
+        })
+    });
+    Spread::of(times.collect()).median
+}
+
 /// Inserts 256-token tails from a held lease, each into blocks of its own.
 fn tails() -> f64 {
     let tails = 2_000;
@@ -209,6 +219,7 @@ fn main() {
     }
     let mut plain: Vec<(&str, Box<dyn Fn() -> f64>)> = Vec::new();
     plain.push(("resume, nothing new", Box::new(resume)));
+    plain.push(("session made and dropped", Box::new(sessions)));
     plain.push(("reserve and return 16 blocks", Box::new(reserve)));
     plain.push(("insert of a 256-token tail, p50", Box::new(tails)));
     for each in [1, 100] {

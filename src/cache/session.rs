@@ -22,10 +22,10 @@ const HELP_ENTRIES: usize = 1024;
 
 /// One thread's way into a cache.
 ///
-/// Not `Send`: each thread makes its own. What it returns ([`Lease`], [`Reservation`]) may go anywhere and outlive it.
+/// Not `Send`: each thread makes its own, once or where it needs it. What it returns ([`Lease`], [`Reservation`]) may go anywhere and outlive it.
 pub struct Session {
-    // Dropped before the lot, which keeps the domain alive.
-    local: Local,
+    /// There until the session is dropped.
+    local: Option<Local>,
     lot: Lot,
     verbs: Cell<u32>,
     /// A session is used where it was made.
@@ -128,11 +128,16 @@ enum Use {
 impl Session {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         Self {
-            local: inner.domain.register(),
+            local: Some(inner.idle.pop().unwrap_or_else(|| inner.domain.register())),
             lot: Lot::new(inner),
             verbs: Cell::new(0),
             not_send: std::marker::PhantomData,
         }
+    }
+
+    #[inline]
+    fn pin(&self) -> Guard<'_> {
+        self.local.as_ref().expect("a session has its participant until it is dropped").pin()
     }
 
     /// Leases the longest cached prefix of `tokens` and counts as a use of it.
@@ -166,7 +171,7 @@ impl Session {
         let inner = &**self.lot.inner();
         // Read first: the counter's latency then hides behind the comparing.
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
-        let guard = self.local.pin();
+        let guard = self.pin();
         let Some(point) = self.lease_longest(namespace, tokens, &guard) else {
             return Lease::of_nothing(self.lot.hold());
         };
@@ -231,7 +236,7 @@ impl Session {
         assert!(self.is_ours(lease.hold()), "the lease is of another cache");
         assert!(tokens.len() >= lease.len_tokens(), "{} tokens given for a longer lease", tokens.len());
         let inner = &**self.lot.inner();
-        let guard = self.local.pin();
+        let guard = self.pin();
         let Some(from) = lease.point() else {
             return lease;
         };
@@ -279,7 +284,7 @@ impl Session {
     ///
     /// Lock-free; allocates nothing.
     pub fn peek(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
-        let guard = self.local.pin();
+        let guard = self.pin();
         namespace
             .0
             .root(&guard)
@@ -303,6 +308,9 @@ impl Session {
         let mut taken = Vec::new();
         if !inner.pool.try_take(blocks, &mut taken) {
             inner.take_evicting(blocks, &mut taken)?;
+        }
+        if let Some(background) = inner.background.get() {
+            background.blocks_left(inner.pool.free());
         }
         Ok(Reservation { blocks: taken, hold: self.lot.hold() })
     }
@@ -328,7 +336,7 @@ impl Session {
             Ok(from) => from,
             Err(kind) => return refused(kind, reservation),
         };
-        let guard = self.local.pin();
+        let guard = self.pin();
         let aligned = (tokens.len() / inner.block_size * inner.block_size).max(lease.len_tokens());
         let now = inner.time.now();
         let sequence =
@@ -392,6 +400,16 @@ impl Session {
         } else {
             self.verbs.set(0);
             self.lot.inner().help(HELP_ENTRIES);
+        }
+    }
+}
+
+impl Drop for Session {
+    /// Leaves its participant to the next session: registering one takes longer than all else.
+    fn drop(&mut self) {
+        if let Some(local) = self.local.take() {
+            // Where enough are idle it is dropped, before the lot, which keeps the domain alive.
+            drop(self.lot.inner().idle.push(local));
         }
     }
 }

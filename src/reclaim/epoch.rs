@@ -14,7 +14,7 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 /// Garbage that a thread may keep to itself before it hands it over and tries to reclaim.
 const FLUSH_BYTES: usize = 128 << 10;
 
-/// Passes after which garbage of this moment is freed if nobody is pinned: one to hand it over, two epochs, one to free.
+/// Passes without effect after which nothing more can be freed: one hands garbage over, two move the epoch, one frees.
 const EPOCHS: usize = 4;
 
 /// All that one cache reclaims.
@@ -61,11 +61,22 @@ pub(crate) struct Local {
 unsafe impl Send for Local {}
 
 impl Local {
-    /// Reclaims what nobody can see any more. Without a guard: each pass may move the epoch once.
+    /// Reclaims what nobody can see any more. Without a guard: each pass may move the epoch once, and frees some.
     pub(crate) fn reclaim(&self) {
-        for _ in 0..EPOCHS {
+        self.retired.set(0);
+        // SAFETY: the domain owns the counters and outlives its participants.
+        let bytes = unsafe { self.bytes.as_ref() };
+        let mut idle_passes = 0;
+        while idle_passes < EPOCHS {
+            let before = bytes.total();
             self.handle.pin().flush();
+            idle_passes = if bytes.total() < before { 0 } else { idle_passes + 1 };
         }
+    }
+
+    /// Bytes retired and not handed over yet.
+    pub(crate) fn retired_bytes(&self) -> usize {
+        self.retired.get()
     }
 
     #[inline]

@@ -222,6 +222,10 @@ impl Local {
         self.shared.collect();
     }
 
+    pub(crate) fn retired_bytes(&self) -> usize {
+        0
+    }
+
     pub(crate) fn pin(&self) -> Guard<'_> {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() == 1 {

@@ -9,16 +9,19 @@
 //!
 //! `SeqCst` is used by `fence` alone: loom treats sequentially consistent accesses as `AcqRel`.
 
+mod bell;
 mod cell;
 mod lock;
 
 #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
 mod chaos;
 
+pub(crate) use bell::Bell;
 pub(crate) use cell::{Owner, OwnerCell};
 pub(crate) use lock::{Mutex, MutexGuard};
 
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{Arc, OnceLock, Weak};
+pub(crate) use std::thread;
 
 /// Atomics of the build at hand.
 pub(crate) mod atomic {

@@ -55,8 +55,8 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(domain: &Domain, policy: PolicyKind) -> Self {
-        Self { local: domain.register(), evictor: Evictor::new(policy) }
+    pub(super) fn new(domain: &Domain, policy: PolicyKind, patience: usize) -> Self {
+        Self { local: domain.register(), evictor: Evictor::new(policy, patience) }
     }
 }
 
@@ -72,10 +72,12 @@ pub(super) struct Evictor {
     revisit: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool.
     freed: Vec<BlockId>,
+    /// Entries that it takes out before a choice: all, unless a thread sees to it that few pile up.
+    patience: usize,
 }
 
 impl Evictor {
-    fn new(policy: PolicyKind) -> Self {
+    fn new(policy: PolicyKind, patience: usize) -> Self {
         Self {
             owner: Owner::new(),
             totals: Totals::default(),
@@ -83,6 +85,7 @@ impl Evictor {
             chain: Chain::empty(),
             revisit: Vec::new(),
             freed: Vec::new(),
+            patience,
         }
     }
 
@@ -109,6 +112,11 @@ impl Evictor {
     /// Takes every entry out of the queue.
     pub(super) fn settle(&mut self, works: Works<'_>) {
         self.drain(usize::MAX, works);
+    }
+
+    /// Takes in what a choice must know; true if the queue was then empty.
+    pub(super) fn catch_up(&mut self, works: Works<'_>) -> bool {
+        self.drain(self.patience, works)
     }
 
     /// Frees up to `want` blocks, in the policy's order; how many it freed.

@@ -28,7 +28,7 @@ pub use stamps::Mismatch;
 pub use ttft::{TimeToFirstToken, TtftPercentiles};
 
 use super::Trace;
-use crate::{BuildError, Clock, InsertErrorKind, PolicyKind, PrefixCache, ReserveError};
+use crate::{BuildError, Clock, Eviction, InsertErrorKind, PolicyKind, PrefixCache, ReserveError, Watermarks};
 
 /// How much the cache holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -150,11 +150,13 @@ impl ReplayConfig {
     }
 
     fn build(&self, capacity: usize) -> Result<PrefixCache, ReplayError> {
-        if self.eviction == EvictionMode::Background {
-            return Err(ReplayError::NoBackgroundEviction);
-        }
         let clock = if self.is_deterministic() { Clock::Logical } else { Clock::Monotonic };
-        Ok(PrefixCache::builder(self.block_size, capacity).policy(self.policy).clock(clock).build()?)
+        let eviction = match self.eviction {
+            EvictionMode::Inline => Eviction::Inline,
+            EvictionMode::Background => Eviction::Background(Watermarks::for_capacity(capacity)),
+        };
+        let builder = PrefixCache::builder(self.block_size, capacity).policy(self.policy).clock(clock);
+        Ok(builder.eviction(eviction).build()?)
     }
 }
 
@@ -168,9 +170,6 @@ pub enum ReplayError {
     /// Someone must do the work.
     #[error("threads must be more than zero")]
     ZeroThreads,
-    /// The cache has no evictor of its own yet; replay with inline eviction.
-    #[error("background eviction is not available")]
-    NoBackgroundEviction,
     /// There is no such cache.
     #[error("the cache cannot be built: {0}")]
     Build(#[from] BuildError),

@@ -1,0 +1,112 @@
+//! The background evictor: a thread around the evictor's steps.
+//!
+//! It sleeps until somebody says that free blocks are short or changes have piled up, then works in bounded steps, each
+//! under the evictor's lock for itself, so that a session that must evict at once waits for one step at most. It holds
+//! the cache weakly: the last handle ends it.
+
+use std::io;
+
+use super::{Inner, STEP};
+use crate::sync::thread::{self, JoinHandle};
+use crate::sync::{Arc, Bell, Weak};
+
+/// Blocks that one step frees at most.
+const SLICE: usize = 256;
+
+/// When the background evictor begins and stops, in free blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watermarks {
+    /// It begins when fewer blocks than this are free.
+    pub low: usize,
+    /// It stops when this many are.
+    pub high: usize,
+}
+
+impl Watermarks {
+    /// One block in 256, up to one in 128: enough to take evictions off the allocating threads, and little cached is lost.
+    pub fn for_capacity(blocks: usize) -> Self {
+        Self { low: blocks.div_ceil(256), high: blocks.div_ceil(128) }
+    }
+}
+
+/// Who evicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Eviction {
+    /// Whoever needs blocks: no thread is started, and every victim is the policy's exact choice.
+    #[default]
+    Inline,
+    /// A thread of the cache's own, between these watermarks; whoever finds too little evicts beside it.
+    ///
+    /// A choice goes by the changes that the evictor has taken in, which may lag by what its queue holds.
+    Background(Watermarks),
+}
+
+/// The thread, and how to call it.
+#[derive(Debug)]
+pub(super) struct Background {
+    watermarks: Watermarks,
+    bell: Arc<Bell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(super) fn start(inner: Weak<Inner>, watermarks: Watermarks) -> io::Result<Self> {
+        let bell = Arc::new(Bell::default());
+        let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
+            let bell = Arc::clone(&bell);
+            move || {
+                while bell.wait() {
+                    let Some(inner) = inner.upgrade() else { return };
+                    inner.work_off(watermarks);
+                }
+            }
+        })?;
+        Ok(Self { watermarks, bell, thread: Some(thread) })
+    }
+
+    /// Called with the number of free blocks after an allocation.
+    #[inline]
+    pub(super) fn blocks_left(&self, free: usize) {
+        if free < self.watermarks.low {
+            self.bell.ring();
+        }
+    }
+
+    /// Called when changes may have piled up.
+    pub(super) fn changes_pending(&self) {
+        self.bell.ring();
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.bell.end();
+        if let Some(thread) = self.thread.take() {
+            // The thread itself may hold the cache last; it ends after this.
+            if thread.thread().id() != thread::current().id() {
+                // A panic in there was reported when it happened.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Takes in what is queued and evicts up to the high watermark if free blocks were below the low one.
+    fn work_off(&self, watermarks: Watermarks) {
+        let mut short = false;
+        loop {
+            short |= self.pool.free() < watermarks.low;
+            let more = self.evicting(|evictor, works| {
+                let drained = evictor.drain(STEP, works);
+                let missing = if short { watermarks.high.saturating_sub(self.pool.free()) } else { 0 };
+                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), works) };
+                !drained || (evicted > 0 && evicted < missing)
+            });
+            if !more {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a worker thread sleeps on.
+
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+const QUIET: usize = 0;
+const RUNG: usize = 1;
+const ENDED: usize = 2;
+
+/// Wakes one thread. Ringing while it is awake, or rung already, is one read-modify-write; no ring is lost.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    state: AtomicUsize,
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Wakes the thread, or keeps it from falling asleep.
+    pub(crate) fn ring(&self) {
+        self.raise(RUNG);
+    }
+
+    /// Wakes the thread for the last time.
+    pub(crate) fn end(&self) {
+        self.raise(ENDED);
+    }
+
+    fn raise(&self, state: usize) {
+        // AcqRel: what the caller did comes before the thread's look at it.
+        if self.state.fetch_max(state, AcqRel) < state {
+            // Between the thread's look at the state and its sleep this waits.
+            drop(self.lock.lock());
+            self.rung.notify_one();
+        }
+    }
+
+    /// Sleeps until it is rung; false when it has been ended.
+    pub(crate) fn wait(&self) -> bool {
+        let mut lock = self.lock.lock();
+        // AcqRel: pairs with `raise`.
+        while self.state.compare_exchange(RUNG, QUIET, AcqRel, Relaxed).is_err() {
+            // Relaxed: the end is final.
+            if self.state.load(Relaxed) == ENDED {
+                return false;
+            }
+            self.rung.wait(&mut lock);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn no_ring_is_lost_and_the_end_ends() {
+        let bell = Arc::new(Bell::default());
+        let work = Arc::new(AtomicUsize::new(0));
+        let worker = std::thread::spawn({
+            let (bell, work) = (Arc::clone(&bell), Arc::clone(&work));
+            move || {
+                let mut done = 0;
+                while bell.wait() {
+                    done += work.swap(0, AcqRel);
+                }
+                done
+            }
+        });
+        for _ in 0..10_000 {
+            work.fetch_add(1, AcqRel);
+            bell.ring();
+        }
+        while work.load(Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        bell.end();
+        assert_eq!(worker.join().expect("the worker ends"), 10_000);
+    }
+}
