@@ -3,7 +3,7 @@
 mod block;
 mod cache;
 pub mod key;
-pub mod policy;
+mod policy;
 mod reclaim;
 pub mod reference;
 mod sync;
@@ -17,4 +17,4 @@ pub use cache::{
     PrefixMatch, Reservation, ReserveError, Session, Stats, Violation, Watermarks,
 };
 pub use key::Token;
-pub use policy::PolicyKind;
+pub use policy::{PolicyKind, UnknownPolicy};

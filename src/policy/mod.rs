@@ -13,7 +13,7 @@ use ranked::Ranked;
 
 /// Names a candidate between the evictor and its policy; dense, reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(NonZeroU32);
+pub(crate) struct Slot(NonZeroU32);
 
 impl Slot {
     /// The slot of this index, below `u32::MAX`.
@@ -23,34 +23,27 @@ impl Slot {
     }
 
     /// The slot as an index into a table of candidates.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 }
 
 /// What is known of a candidate when it is filed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Standing {
+pub(crate) struct Standing {
     /// When it was last touched, in units of the cache's clock.
-    pub last: u64,
+    pub(crate) last: u64,
     /// Requests that inserted or matched it.
-    pub hits: u64,
+    pub(crate) hits: u64,
     /// When its run was inserted.
-    pub born: u64,
-}
-
-impl Standing {
-    pub(crate) fn new(last: u64, hits: u64, born: u64) -> Self {
-        Self { last, hits, born }
-    }
+    pub(crate) born: u64,
 }
 
 /// The order in which idle prefixes are evicted.
 ///
 /// A candidate is an idle end of a run: nothing hangs on it and nobody leases it. The evictor files a candidate once,
 /// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
-pub trait Policy: fmt::Debug + Send {
+pub(crate) trait Policy: fmt::Debug + Send {
     /// Files `slot`, or files it anew under its present standing.
     fn file(&mut self, slot: Slot, standing: Standing);
 
@@ -63,15 +56,10 @@ pub trait Policy: fmt::Debug + Send {
     /// Candidates that are filed.
     fn len(&self) -> usize;
 
-    /// Whether nothing is filed.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether `slot` is filed under `standing`; for `PrefixCache::validate`.
+    /// Whether `slot` is filed under `standing`; for `validate`.
     fn is_filed(&self, slot: Slot, standing: Standing) -> bool;
 
-    /// Whether the structure's own invariants hold; for `PrefixCache::validate`.
+    /// Whether the structure's own invariants hold; for `validate`.
     fn is_sound(&self) -> bool;
 }
 

@@ -102,7 +102,7 @@ mod tests {
                 ranked.remove(slot);
                 model.remove(&slot);
             } else {
-                ranked.file(slot, Standing::new(last, 1, 0));
+                ranked.file(slot, Standing { last, hits: 1, born: 0 });
                 model.insert(slot, last);
             }
             let least = model.iter().min_by_key(|(_, last)| **last).map(|(slot, _)| *slot);
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn equal_keys_leave_in_the_order_they_came() {
         let mut ranked = Ranked::by(|_| (0, 0));
-        (0..50).for_each(|i| ranked.file(Slot::at(i * 7 % 50), Standing::new(0, 1, 0)));
+        (0..50).for_each(|i| ranked.file(Slot::at(i * 7 % 50), Standing { last: 0, hits: 1, born: 0 }));
         for i in 0..50 {
             let slot = ranked.choose().expect("not empty");
             assert_eq!(slot, Slot::at(i * 7 % 50));

@@ -71,5 +71,5 @@ impl Evictor {
 /// What the policy is told of a point.
 pub(in crate::cache) fn standing(point: Ref<'_, Point>) -> Standing {
     let tally = point.statistics.read();
-    Standing::new(tally.last, tally.hits, point.run().born())
+    Standing { last: tally.last, hits: tally.hits, born: point.run().born() }
 }

@@ -1,0 +1,184 @@
+//! Match, insert, evict and a hot prefix, beside memcmp of the same tokens and the literal model behind a lock.
+//!
+//! `cargo bench --bench cache`. Every group's baselines run in the same process; `ratios` pairs them round by round.
+
+// `ratios` uses the rest.
+#[allow(dead_code)]
+mod common;
+
+use std::hint::black_box;
+use std::sync::{Barrier, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Aligned, insert, memcmp, sequence};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use radixkv::reference::{Policy, Reference};
+use radixkv::{Clock, PrefixCache, Token};
+
+const BLOCK: usize = 16;
+const PROMPT: usize = 2_496;
+
+fn cache(blocks: usize) -> PrefixCache {
+    PrefixCache::builder(BLOCK, blocks).build().expect("a sound configuration")
+}
+
+/// The literal model with `prompt` cached, behind the lock that it needs.
+fn locked(prompt: &[Token]) -> RwLock<Reference> {
+    let mut reference = Reference::new(BLOCK, 4 * prompt.len() / BLOCK, Policy::Lru);
+    let hit = reference.match_prefix(&[], prompt);
+    let blocks = reference.reserve(prompt.len() / BLOCK).expect("free");
+    let inserted = reference.insert(&hit.lease, prompt, blocks).expect("sound");
+    reference.release(hit.lease);
+    reference.release(inserted.lease);
+    RwLock::new(reference)
+}
+
+/// One prompt in one run: match, lease, block ids, release.
+fn match_prefix(criterion: &mut Criterion) {
+    let prompt = Aligned::new(&sequence(1, PROMPT));
+    let copy = Aligned::new(prompt.tokens());
+    let cache = cache(PROMPT / BLOCK);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    drop(insert(&session, &space, &cache, prompt.tokens()));
+    let baseline = locked(prompt.tokens());
+    let mut blocks = Vec::new();
+    assert_eq!(session.match_prefix(&space, prompt.tokens()).len_tokens(), PROMPT);
+
+    let mut group = criterion.benchmark_group("match 2,496 tokens");
+    group.throughput(Throughput::Elements(PROMPT as u64));
+    group.bench_function("memcmp", |b| b.iter(|| memcmp(prompt.tokens(), copy.tokens())));
+    group.bench_function("radixkv", |b| {
+        b.iter(|| black_box(session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks)));
+    });
+    group.bench_function("radixkv, not leased", |b| {
+        b.iter(|| black_box(session.peek(&space, black_box(prompt.tokens()))));
+    });
+    group.bench_function("model behind a lock", |b| {
+        b.iter(|| {
+            let hit = baseline.write().expect("sound").match_prefix(&[], black_box(prompt.tokens()));
+            baseline.write().expect("sound").release(hit.lease);
+        });
+    });
+    group.finish();
+}
+
+/// A tail of 256 tokens under a leased prompt.
+fn insert_tail(criterion: &mut Criterion) {
+    let prompt = sequence(1, PROMPT);
+    let cache = cache(PROMPT / BLOCK + 64 * 1024);
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let held = insert(&session, &space, &cache, &prompt);
+    let mut seed = 1;
+    let mut tail = || {
+        seed += 1;
+        [&prompt[..], &sequence(seed, 256)].concat()
+    };
+    let mut copied = vec![0; 256];
+
+    let mut group = criterion.benchmark_group("insert 256 tokens");
+    group.throughput(Throughput::Elements(256));
+    group.bench_function("copy alone", |b| {
+        b.iter(|| copied.copy_from_slice(black_box(&prompt[..256])));
+    });
+    group.bench_function("radixkv", |b| {
+        b.iter_batched(
+            || (tail(), session.reserve(16).expect("evictable")),
+            |(tokens, blocks)| session.insert(&held, &tokens, blocks).expect("sound"),
+            BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+/// One idle leaf among many.
+fn evict(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("evict one leaf");
+    for leaves in [1_000, 100_000] {
+        group.bench_function(format!("of {leaves}"), |b| {
+            b.iter_custom(|wanted| {
+                let mut spent = Duration::ZERO;
+                let mut left = wanted;
+                while left > 0 {
+                    let cache = full_of_leaves(leaves);
+                    let now = left.min(leaves as u64 / 2);
+                    let start = Instant::now();
+                    for _ in 0..now {
+                        assert_eq!(black_box(cache.evict(1)), 1);
+                    }
+                    spent += start.elapsed();
+                    left -= now;
+                }
+                spent
+            });
+        });
+    }
+    group.finish();
+}
+
+fn full_of_leaves(leaves: usize) -> PrefixCache {
+    let builder = PrefixCache::builder(BLOCK, leaves).clock(Clock::Logical);
+    let cache = builder.build().expect("a sound configuration");
+    let session = cache.session();
+    let space = cache.default_namespace();
+    for i in 0..leaves as u32 {
+        cache.set_time(u64::from(i.wrapping_mul(0x9e37_79b9)));
+        drop(insert(&session, &space, &cache, &sequence(i, BLOCK)));
+    }
+    cache.settle();
+    cache
+}
+
+/// One prompt that every thread matches: time per match of one thread, which should not depend on how many there are.
+fn hot_prefix(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("hot prefix");
+    let cores = thread::available_parallelism().map_or(2, usize::from);
+    for threads in [1, 2, 4, 8, 16].into_iter().filter(|threads| *threads <= cores) {
+        let prompt = Aligned::new(&sequence(1, PROMPT));
+        let copy = Aligned::new(prompt.tokens());
+        group.bench_function(format!("memcmp, {threads} threads"), |b| {
+            b.iter_custom(|times| together(threads, times, || || memcmp(prompt.tokens(), copy.tokens())));
+        });
+        let cache = cache(PROMPT / BLOCK);
+        let space = cache.default_namespace();
+        let held = insert(&cache.session(), &space, &cache, prompt.tokens());
+        group.bench_function(format!("radixkv, {threads} threads"), |b| {
+            b.iter_custom(|times| {
+                together(threads, times, || {
+                    let (session, mut blocks) = (cache.session(), Vec::new());
+                    let (space, prompt) = (&space, &prompt);
+                    move || {
+                        black_box(session.match_prefix_into(space, black_box(prompt.tokens()), &mut blocks));
+                    }
+                })
+            });
+        });
+        drop(held);
+    }
+    group.finish();
+}
+
+/// Runs `times` calls on each of `threads` threads that start together; the time of the slowest.
+fn together<W: FnMut()>(threads: usize, times: u64, make: impl Fn() -> W + Sync) -> Duration {
+    let start = Barrier::new(threads);
+    thread::scope(|scope| {
+        let run = || {
+            let mut work = make();
+            start.wait();
+            let begun = Instant::now();
+            (0..times).for_each(|_| work());
+            begun.elapsed()
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).max().unwrap_or_default()
+    })
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(2));
+    targets = match_prefix, insert_tail, evict, hot_prefix
+}
+criterion_main!(benches);
