@@ -168,8 +168,9 @@ impl Evictor {
                 self.trim(point, usize::MAX, works);
             }
             (true, _) => self.file(point),
-            // A branch point without a branch, and nothing to rank it by.
-            (false, 0) => self.end_branch(point, works),
+            // A branch point without a branch. The boundary below it may still be on its way through the queue (a detached
+            // space is trimmed while it is drained), so its blocks say nothing.
+            (false, _) if point.end() % works.block_size != 0 => self.end_branch(point, works),
             // A mark: it keeps its statistics until what lies beyond it has gone.
             (false, _) => self.unfile(point),
         }
