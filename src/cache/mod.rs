@@ -28,7 +28,7 @@ pub use namespace::Namespace;
 pub use reservation::{Reservation, ReserveError};
 pub use session::{InsertError, InsertErrorKind, Inserted, Session};
 pub use stats::Stats;
-pub use validate::Violation;
+pub use validate::{Mismatch, PointAt, RunAt, Violation};
 
 use clock::Time;
 use evictor::{Evictor, Seat, Works};

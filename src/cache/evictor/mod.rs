@@ -16,16 +16,17 @@ mod ranking;
 mod sweep;
 mod trim;
 
+pub(super) use ranking::{Ranking, standing};
 pub(super) use sweep::runs_below;
 
-use ranking::Ranking;
+use std::collections::HashSet;
 
 use crate::block::{BlockId, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Chain, Point, Queue, Seen};
+use crate::tree::{Chain, Point, Queue, Seen, Space};
 
 /// What the evictor works on.
 #[derive(Debug, Clone, Copy)]
@@ -67,11 +68,13 @@ pub(super) struct Evictor {
     pub(super) totals: Totals,
     pub(super) ranking: Ranking,
     /// What is left of a chain that a bounded drain began.
-    chain: Chain,
+    pub(super) chain: Chain,
     /// Points whose standing changed because of what the evictor itself did; it keeps them alive.
-    revisit: Vec<Link<Point>>,
+    pub(super) revisit: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool.
-    freed: Vec<BlockId>,
+    pub(super) freed: Vec<BlockId>,
+    /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
+    pub(super) detached: HashSet<Link<Space>>,
 }
 
 impl Evictor {
@@ -83,6 +86,7 @@ impl Evictor {
             chain: Chain::empty(),
             revisit: Vec::new(),
             freed: Vec::new(),
+            detached: HashSet::new(),
         }
     }
 
