@@ -47,4 +47,6 @@ pub(crate) use run::Beginning;
 pub(crate) use run::Run;
 pub(crate) use space::Space;
 pub(crate) use walk::walk;
+#[cfg(test)]
+pub(crate) use word::Abandoned;
 pub(crate) use word::{Seen, Word};

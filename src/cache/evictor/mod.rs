@@ -16,6 +16,9 @@ mod ranking;
 mod sweep;
 mod trim;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use ranking::{Ranking, standing};
 pub(super) use sweep::runs_below;
 

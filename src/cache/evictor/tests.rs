@@ -1,0 +1,33 @@
+//! Steps of a reader put between those of the trimmer.
+
+use crate::PrefixCache;
+use crate::tree::{Point, Statistics, Word};
+
+/// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
+/// length again the point is held; a second trim must not take it for the end of the run.
+#[test]
+fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
+    let cache = PrefixCache::builder(4, 2).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let tokens = [1, 2, 3, 4, 5, 6, 7, 8];
+    let miss = session.match_prefix(&space, &tokens);
+    drop(session.insert(miss.lease(), &tokens, session.reserve(2).expect("room")).expect("inserted"));
+    drop(miss);
+    assert_eq!(cache.evict(1), 1);
+
+    let reader = cache.inner.domain.register();
+    let guard = reader.pin();
+    let root = space.0.space(&guard).and_then(|space| space.root(&guard)).expect("planted");
+    let run = root.as_ref().children.get(1, &guard).expect("hung");
+    let point = Point::new(run.link(), 8, Word::unproven(), Statistics::stamped(0), &guard);
+    let Ok(point) = run.as_ref().points.insert(None, point, &guard) else {
+        panic!("nothing stands there");
+    };
+
+    assert_eq!(cache.evict(1), 1);
+    assert_eq!(run.bump().len(), 0, "the reader sees that its point lies beyond the end");
+    assert_eq!(point.word.abandon(), crate::tree::Abandoned::Dead);
+    assert!(run.as_ref().points.remove(point, &guard));
+    guard.retire(point);
+    assert_eq!(cache.validate(), Ok(()));
+}
