@@ -1,7 +1,8 @@
 //! Steps of a reader put between those of the trimmer.
 
 use crate::PrefixCache;
-use crate::tree::{Point, Statistics, Word};
+use crate::tree::lease::{Refused, lease_deepest};
+use crate::tree::{Point, Statistics, Word, walk};
 
 /// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
 /// length again the point is held; a second trim must not take it for the end of the run.
@@ -30,4 +31,19 @@ fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
     assert!(run.as_ref().points.remove(point, &guard));
     guard.retire(point);
     assert_eq!(cache.validate(), Ok(()));
+}
+
+/// A lookup loaded a space before it was cleared, and leases its root after the root has gone: it must start anew, not
+/// make another root on a trunk that was retired.
+#[test]
+fn a_root_that_has_gone_is_not_made_again() {
+    let cache = PrefixCache::builder(4, 2).build().expect("valid");
+    let space = cache.default_namespace();
+    let reader = cache.inner.domain.register();
+    let guard = reader.pin();
+    let root = space.0.space(&guard).and_then(|space| space.root(&guard)).expect("planted");
+    let reached = walk(root, &[1, 2, 3], &guard);
+    cache.clear_namespace(&space);
+    let leased = lease_deepest(reached.boundary(4), 4, &cache.inner.queue, &guard);
+    assert!(matches!(leased, Err(Refused::Gone)), "{leased:?}");
 }
