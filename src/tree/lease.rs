@@ -66,7 +66,8 @@ fn prove<'g>(
     guard: &'g Guard<'g>,
 ) -> Result<Ref<'g, Point>, Refused> {
     let len = run.bump().len();
-    if point.depth() <= len {
+    // Depth zero lies on no run: an insert asks for it where a run died while it walked there, and walks again.
+    if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
             queue.push(point);
         }

@@ -46,6 +46,8 @@ pub(crate) use queue::{Chain, Queue};
 pub(crate) use run::Beginning;
 pub(crate) use run::Run;
 pub(crate) use space::Space;
+#[cfg(test)]
+pub(crate) use walk::Place;
 pub(crate) use walk::walk;
 #[cfg(test)]
 pub(crate) use word::Abandoned;
