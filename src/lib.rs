@@ -13,8 +13,8 @@ mod tree;
 
 pub use block::BlockId;
 pub use cache::{
-    BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Lease, Namespace, PrefixCache,
-    PrefixMatch, Reservation, ReserveError, Session, Stats, Violation, Watermarks,
+    BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Lease, Mismatch, Namespace, PointAt,
+    PrefixCache, PrefixMatch, Reservation, ReserveError, RunAt, Session, Stats, Violation, Watermarks,
 };
 pub use key::Token;
 pub use policy::{PolicyKind, UnknownPolicy};

@@ -137,9 +137,23 @@ impl Pool {
         self.words[block as usize / BITS].load(Relaxed) & bit(block) != 0
     }
 
+    /// Set bits that stand for no block: for `validate`, at rest.
+    pub(crate) fn bits_beyond(&self) -> usize {
+        // Only the last word has such bits, and it has at least one that stands for a block.
+        let used = (self.capacity - 1) % BITS + 1;
+        let beyond = |word: u64| (u128::from(word) >> used).count_ones() as usize;
+        self.words.last().map_or(0, |word| beyond(word.load(Relaxed)))
+    }
+
     /// Set bits, counted one by one: for `validate`, at rest.
     pub(crate) fn count_bits(&self) -> usize {
         self.words.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
+    }
+    /// Turns a bit over and leaves the count.
+    #[cfg(test)]
+    pub(crate) fn flip_bit(&self, block: BlockId) {
+        let word = &self.words[block as usize / BITS];
+        word.store(word.load(Relaxed) ^ bit(block), Relaxed);
     }
 }
 

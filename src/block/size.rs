@@ -1,7 +1,7 @@
 //! The block size, and dividing by it without a division: lookups divide several times, and a divide instruction takes
 //! as long as comparing a hundred tokens.
 
-use std::ops::{Div, Mul};
+use std::ops::{Div, Mul, Rem};
 
 /// Tokens in a block, at least one; divides token counts below 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,16 @@ impl Div<BlockSize> for usize {
     }
 }
 
+impl Rem<BlockSize> for usize {
+    type Output = usize;
+
+    /// Tokens beyond the last whole block.
+    #[inline]
+    fn rem(self, size: BlockSize) -> usize {
+        self - self / size * size
+    }
+}
+
 impl Mul<BlockSize> for usize {
     type Output = usize;
 
@@ -60,7 +70,7 @@ mod tests {
             let size = size as usize;
             let edges = (0..200).flat_map(|i| [i * size, (i * size).saturating_sub(1), i * size + 1]);
             for n in edges.chain([largest, largest - 1, largest / 2, 1 << 31]).filter(|n| *n <= largest) {
-                assert_eq!(n / by, n / size, "{n} / {size}");
+                assert_eq!((n / by, n % by), (n / size, n % size), "{n} / {size}");
             }
         }
     }

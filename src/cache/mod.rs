@@ -31,7 +31,7 @@ pub use namespace::Namespace;
 pub use reservation::{Reservation, ReserveError};
 pub use session::{InsertError, InsertErrorKind, Inserted, Session};
 pub use stats::Stats;
-pub use validate::Violation;
+pub use validate::{Mismatch, PointAt, RunAt, Violation};
 
 use background::Background;
 use clock::Time;

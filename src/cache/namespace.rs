@@ -82,7 +82,10 @@ impl Registry {
     pub(super) fn forget_empty(&self, evictor: &mut Evictor, works: Works<'_>) {
         let mut gone = Vec::new();
         self.names.lock().retain(|_, state| {
-            let empty = state.root(works.guard).is_none_or(|root| root.run().space().runs.get(&evictor.owner) == 0);
+            // A lease on the root is of a match that found nothing, and may be about to insert.
+            let empty = state.root(works.guard).is_none_or(|root| {
+                root.word.load(Acquire).leases() == 0 && root.run().space().runs.get(&evictor.owner) == 0
+            });
             // Handles are cloned from this one under the lock.
             let unused = Arc::strong_count(state) == 1 && empty;
             if unused {

@@ -43,9 +43,12 @@ pub(crate) fn lease_at<'g>(at: Place<'g>, queue: &Queue, guard: &'g Guard<'g>) -
                 }
                 Leased::Unproven => return prove(at.run, point, queue, guard),
                 Leased::Full => return Err(Refused::Full),
-                Leased::Dead if at.run.is_trunk() => return Err(Refused::Gone),
                 Leased::Dead => {}
             }
+        }
+        // A trunk has one root for life: a dead one may still be linked or not.
+        if at.run.is_trunk() {
+            return Err(Refused::Gone);
         }
         let new = Point::new(at.run.link(), at.depth, Word::unproven(), Statistics::stamped(0), guard);
         match points.insert(found, new, guard) {
@@ -64,7 +67,8 @@ fn prove<'g>(
     guard: &'g Guard<'g>,
 ) -> Result<Ref<'g, Point>, Refused> {
     let len = run.bump().len();
-    if point.depth() <= len {
+    // Depth zero lies on no run: an insert asks for it where a run died while it walked there, and walks again.
+    if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
             queue.push(point);
         }

@@ -287,11 +287,15 @@ impl<T: Keyed> Map<T> {
         each(&self.root, guard, visit);
     }
 
-    /// Entries in the map, counted one by one.
-    pub(crate) fn count(&self, guard: &Guard<'_>) -> usize {
-        let mut entries = 0;
-        self.for_each(guard, &mut |_| entries += 1);
-        entries
+    /// Moves every slot of the first branch one place on, where no key leads to it.
+    #[cfg(test)]
+    pub(crate) fn misplace(&self, guard: &Guard<'_>) {
+        let Held::Branch(branch) = Held::<T>::of(self.root.load(Acquire), guard) else {
+            return;
+        };
+        let words: Vec<_> = branch.as_ref().slots.iter().map(|slot| slot.load(Acquire)).collect();
+        let moved = words.iter().cycle().skip(1);
+        branch.as_ref().slots.iter().zip(moved).for_each(|(slot, word)| slot.store(*word, Release));
     }
 
     /// Bytes of the branches that dropping the map frees.

@@ -42,7 +42,11 @@ mod word;
 
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Chain, Queue};
+#[cfg(test)]
+pub(crate) use run::Beginning;
 pub(crate) use run::Run;
 pub(crate) use space::Space;
 pub(crate) use walk::{Place, walk};
+#[cfg(test)]
+pub(crate) use word::Abandoned;
 pub(crate) use word::{Seen, Word};

@@ -214,6 +214,13 @@ impl Run {
         (start + depth as usize) / block_size - start / block_size
     }
 
+    /// Puts other arrays in place of the run's.
+    #[cfg(test)]
+    pub(crate) fn replace_arrays<'g>(&'g self, tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) {
+        let new = Arrays::allocate(tokens, blocks, guard).publish();
+        self.arrays.swap(new.as_ptr(), AcqRel);
+    }
+
     /// Copies the arrays into smaller ones where a trim to `len` left too much of them unused. The trimmer's.
     pub(crate) fn shrink<'g>(&'g self, len: u32, block_size: BlockSize, guard: &'g Guard<'g>) {
         let Some(old) = Ref::from_ptr(self.arrays.load(Acquire), guard) else {

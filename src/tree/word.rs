@@ -250,3 +250,18 @@ impl Word {
         Seen(self.0.fetch_and(!QUEUED, AcqRel))
     }
 }
+
+/// For tests of `PrefixCache::validate`: the fields, and a step that no transition makes.
+#[cfg(test)]
+impl Word {
+    pub(crate) const DEAD: u64 = DEAD;
+    pub(crate) const NEW: u64 = NEW;
+    pub(crate) const QUEUED: u64 = QUEUED;
+    pub(crate) const LEASE: u64 = LEASE;
+    pub(crate) const CHILD: u64 = 1;
+
+    pub(crate) fn flip(&self, bits: u64) {
+        // Relaxed: a test's cache is at rest.
+        self.0.store(self.0.load(Relaxed) ^ bits, Relaxed);
+    }
+}

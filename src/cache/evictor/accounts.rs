@@ -50,7 +50,7 @@ impl Evictor {
     }
 
     /// The next known point below `point` on its run.
-    pub(super) fn point_below<'g>(&self, point: Ref<'g, Point>) -> Option<Ref<'g, Point>> {
+    pub(in crate::cache) fn point_below<'g>(&self, point: Ref<'g, Point>) -> Option<Ref<'g, Point>> {
         let run = point.run();
         let below = run.account.with(&self.owner, |account| {
             let at = account.points.partition_point(|known| known.get(&*run).depth() < point.depth());

@@ -16,16 +16,20 @@ mod ranking;
 mod sweep;
 mod trim;
 
+#[cfg(test)]
+mod tests;
+
+pub(super) use ranking::{Ranking, standing};
 pub(super) use sweep::runs_below;
 
-use ranking::Ranking;
+use std::collections::HashSet;
 
 use crate::block::{BlockId, BlockSize, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Chain, Point, Queue, Seen};
+use crate::tree::{Chain, Point, Queue, Seen, Space};
 
 /// What the evictor works on.
 #[derive(Debug, Clone, Copy)]
@@ -67,11 +71,13 @@ pub(super) struct Evictor {
     pub(super) totals: Totals,
     pub(super) ranking: Ranking,
     /// What is left of a chain that a bounded drain began.
-    chain: Chain,
+    pub(super) chain: Chain,
     /// Points whose standing changed because of what the evictor itself did; it keeps them alive.
-    revisit: Vec<Link<Point>>,
+    pub(super) revisit: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool.
-    freed: Vec<BlockId>,
+    pub(super) freed: Vec<BlockId>,
+    /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
+    pub(super) detached: HashSet<Link<Space>>,
     /// Entries that it takes out before a choice: all, unless a thread sees to it that few pile up.
     patience: usize,
 }
@@ -86,6 +92,7 @@ impl Evictor {
             revisit: Vec::new(),
             freed: Vec::new(),
             patience,
+            detached: HashSet::new(),
         }
     }
 
@@ -176,8 +183,9 @@ impl Evictor {
                 self.trim(point, usize::MAX, works);
             }
             (true, _) => self.file(point),
-            // A branch point without a branch, and nothing to rank it by.
-            (false, 0) => self.end_branch(point, works),
+            // A branch point without a branch. The boundary below it may still be on its way through the queue (a detached
+            // space is trimmed while it is drained), so its blocks say nothing.
+            (false, _) if point.end() % works.block_size != 0 => self.end_branch(point, works),
             // A mark: it keeps its statistics until what lies beyond it has gone.
             (false, _) => self.unfile(point),
         }

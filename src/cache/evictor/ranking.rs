@@ -29,6 +29,22 @@ impl Ranking {
         self.candidates.get(slot.index()).copied().flatten()
     }
 
+    /// Which point stands in which slot.
+    pub(in crate::cache) fn slots(&self) -> &[Option<Link<Point>>] {
+        &self.candidates
+    }
+
+    /// Slots without a point.
+    pub(in crate::cache) fn vacant(&self) -> &[Slot] {
+        &self.vacant
+    }
+
+    /// Both tables, to be written over.
+    #[cfg(test)]
+    pub(in crate::cache) fn tables(&mut self) -> (&mut Vec<Option<Link<Point>>>, &mut Vec<Slot>) {
+        (&mut self.candidates, &mut self.vacant)
+    }
+
     fn occupy(&mut self, point: Link<Point>) -> Slot {
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.candidates.push(None);

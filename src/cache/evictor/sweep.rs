@@ -8,6 +8,7 @@ use crate::tree::{Point, Run, Seen, Space};
 impl Evictor {
     /// Frees all that nobody leases in `space`, which was just detached.
     pub(in crate::cache) fn sweep<'g>(&mut self, space: Ref<'g, Space>, works: Works<'g>) {
+        self.detached.insert(space.link());
         self.settle(works);
         let Some(root) = space.root(works.guard) else {
             return;
@@ -43,6 +44,7 @@ impl Evictor {
         let Some(before) = root.word.kill() else {
             return;
         };
+        self.detached.remove(&space.link());
         trunk.as_ref().points.remove(root, works.guard);
         if !before.is_queued() {
             works.guard.retire(root);

@@ -7,6 +7,8 @@
 //! 5. The blocks beyond are ours; statistics of the dead flow to the point that is now the last.
 //! 6. That point is ranked if it is idle; a run of length zero is unlinked.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::{Evictor, Works};
@@ -27,7 +29,7 @@ impl Evictor {
         }
         let mut flowing = Tally::NONE;
         let end = loop {
-            let end = self.kill_beyond(run, target, &mut flowing, works);
+            let end = self.kill_beyond(run, target..len, &mut flowing, works);
             // Held to the end: nothing to cut.
             if end == len {
                 break end;
@@ -67,11 +69,14 @@ impl Evictor {
         ((boundary - start) as u32).max(below)
     }
 
-    /// Kills the idle points beyond `target`, deepest first; the depth of the first held one, or `target`.
-    fn kill_beyond<'g>(&mut self, run: Ref<'g, Run>, target: u32, flowing: &mut Tally, works: Works<'g>) -> u32 {
+    /// Kills the idle points beyond `cut.start`, deepest first; the depth of the first held one, or `cut.start`.
+    ///
+    /// What stands beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run: it lies on
+    /// no run, and whoever holds it will find that out (lease.rs). To stop there would make the run longer.
+    fn kill_beyond<'g>(&mut self, run: Ref<'g, Run>, cut: Range<u32>, flowing: &mut Tally, works: Works<'g>) -> u32 {
         let mut beyond = SmallVec::<[Ref<'g, Point>; 8]>::new();
         run.as_ref().points.for_each(works.guard, &mut |point| {
-            if point.depth() > target {
+            if point.depth() > cut.start && point.depth() <= cut.end {
                 beyond.push(point);
             }
         });
@@ -87,7 +92,7 @@ impl Evictor {
                 None => return point.depth(),
             }
         }
-        target
+        cut.start
     }
 
     /// Kills, unlinks, strikes and retires a point; its statistics, or nothing if it is held.

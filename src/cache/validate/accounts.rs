@@ -1,0 +1,95 @@
+//! The accounts: what the evictor knows of runs and points, against their words; and its totals, counted anew.
+//!
+//! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against its
+//! points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
+
+use super::{Mismatch, PointAt, RunAt, Violation, children_of, ensure, points_of};
+use crate::cache::evictor::{Evictor, Totals, Works};
+use crate::reclaim::Ref;
+use crate::sync::atomic::Ordering::Acquire;
+use crate::tree::{Point, Run};
+
+/// Checks the accounts of `runs`, which come space by space with the trunk first.
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
+    let mut found = Totals::default();
+    for space in runs.chunk_by(|_, next| !next.is_trunk()) {
+        let Some((trunk, runs)) = space.split_first() else {
+            continue;
+        };
+        check_trunk(*trunk, evictor, works)?;
+        for &run in runs {
+            check_run(run, &mut found, evictor, works)?;
+        }
+        found.runs += runs.len();
+        let space_runs = Mismatch { recorded: trunk.space().runs.get(&evictor.owner), found: runs.len() };
+        space_runs.settle(Violation::SpaceRuns)?;
+    }
+    check_totals(&evictor.totals, &found)
+}
+
+fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
+    let total = |recorded, found| Mismatch { recorded, found };
+    total(recorded.evictable, found.evictable).settle(Violation::EvictableTotal)?;
+    total(recorded.protected, found.protected).settle(Violation::ProtectedTotal)?;
+    total(recorded.runs, found.runs).settle(Violation::RunTotal)?;
+    total(recorded.points, found.points).settle(Violation::PointTotal)?;
+    let cached = found.evictable + found.protected;
+    let (inserted, evicted) = (recorded.inserted, recorded.evicted);
+    let flows = inserted.checked_sub(evicted).is_some_and(|left| left >= cached as u64);
+    ensure(flows, || Violation::Flow { inserted, evicted, cached })
+}
+
+/// A root is nobody's mark: the evictor keeps no list for a trunk and files no root.
+fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+    let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
+    ensure(listed == 0, || Violation::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
+    points_of(trunk, works).into_iter().try_for_each(|root| check_active_children(root, evictor, works))
+}
+
+/// Checks a run's account and adds it to `found`.
+fn check_run<'g>(run: Ref<'g, Run>, found: &mut Totals, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+    let at = RunAt::of(run);
+    let registered = run.account.with(&evictor.owner, |account| account.registered);
+    ensure(registered, || Violation::RunUnregistered(at))?;
+    let points = points_of(run, works);
+    for &point in &points {
+        check_point(point, evictor, works)?;
+    }
+    check_list(run, &points, evictor)?;
+    let active = points.iter().rev().find(|point| point.account.get(&evictor.owner).is_active());
+    let deepest = active.map_or(0, |point| point.depth());
+    let recorded = run.account.with(&evictor.owner, |account| account.protected);
+    ensure(recorded == deepest, || Violation::ProtectedDepth { run: at, recorded, deepest })?;
+    let protected = run.blocks_to(deepest, works.block_size);
+    found.protected += protected;
+    found.evictable += run.blocks_to(run.word().len(), works.block_size) - protected;
+    found.points += points.len();
+    Ok(())
+}
+
+fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+    let at = PointAt::on(point.run(), point.depth());
+    let account = point.account.get(&evictor.owner);
+    ensure(account.known, || Violation::PointUnknown(at))?;
+    // Acquire: as the evictor reads it.
+    let leases = point.word.load(Acquire).leases();
+    ensure(account.leased == (leases > 0), || Violation::LeaseAccount { point: at, leases })?;
+    check_active_children(point, evictor, works)
+}
+
+fn check_active_children<'g>(point: Ref<'g, Point>, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+    let recorded = point.account.get(&evictor.owner).active_children as usize;
+    let is_active = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.protected > 0);
+    let found = children_of(point, works).iter().filter(|&run| is_active(run)).count();
+    let at = PointAt::on(point.run(), point.depth());
+    Mismatch { recorded, found }.settle(|counts| Violation::ActiveChildren(at, counts))
+}
+
+/// Checks the evictor's list by address: what it names wrongly may be gone.
+fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor) -> Result<(), Violation> {
+    run.account.with(&evictor.owner, |account| {
+        let same = account.points.iter().copied().eq(points.iter().map(|point| point.link()));
+        let (listed, live) = (account.points.len(), points.len());
+        ensure(same, || Violation::PointList { run: RunAt::of(run), listed, live })
+    })
+}

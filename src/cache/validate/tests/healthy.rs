@@ -1,0 +1,140 @@
+//! What is sound passes, whatever is held.
+
+use super::bed::{put, sequence};
+use crate::policy::PolicyKind;
+use crate::{Clock, Lease, Namespace, PrefixCache, Session};
+
+/// Numbers without a pattern.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+}
+
+/// A cache under random verbs, which is checked after each of them.
+struct Churn {
+    cache: PrefixCache,
+    session: Session,
+    spaces: [Namespace; 2],
+    leases: Vec<Lease>,
+    dice: Dice,
+}
+
+impl Churn {
+    fn new(block_size: usize, policy: PolicyKind) -> Self {
+        let builder = PrefixCache::builder(block_size, 40).policy(policy).clock(Clock::Logical);
+        let cache = builder.build().expect("valid");
+        let spaces = [cache.default_namespace(), cache.namespace(&["adapter"])];
+        Self { session: cache.session(), spaces, leases: Vec::new(), dice: Dice(block_size as u64), cache }
+    }
+
+    fn step(&mut self) {
+        let block_size = self.cache.block_size();
+        let len = self.dice.roll(8 * block_size);
+        let keep = self.dice.roll(len + 1);
+        let tokens = sequence(len, keep, 100 * self.dice.roll(4) as u32);
+        let at = self.dice.roll(2);
+        match self.dice.roll(24) {
+            0..8 => self.leases.extend(put(&self.session, &self.spaces[at], &tokens, block_size)),
+            8..12 => self.leases.push(self.session.match_prefix(&self.spaces[at], &tokens).into_lease()),
+            12..20 if !self.leases.is_empty() => {
+                let lease = self.dice.roll(self.leases.len());
+                drop(self.leases.swap_remove(lease));
+            }
+            20 => drop(self.cache.evict(self.dice.roll(6))),
+            21 => self.cache.clear_namespace(&self.spaces[at]),
+            22 => {
+                self.cache.drop_namespace(&self.spaces[1]);
+                self.spaces[1] = self.cache.namespace(&["adapter"]);
+            }
+            _ => self.cache.settle(),
+        }
+    }
+
+    /// Runs `steps` steps; a check now and then, so that changes meet in the queue.
+    fn run(mut self, steps: u64) {
+        for step in 0..steps {
+            self.cache.set_time(step / 2);
+            self.step();
+            if self.dice.roll(3) == 0 {
+                assert_eq!(self.cache.validate(), Ok(()), "after step {step}");
+            }
+        }
+        self.leases.clear();
+        assert_eq!(self.cache.validate(), Ok(()));
+        self.cache.evict(usize::MAX);
+        assert_eq!(self.cache.validate(), Ok(()));
+        assert_eq!(self.cache.stats().free_blocks, self.cache.capacity_blocks());
+    }
+}
+
+#[test]
+fn every_policy_and_block_size_stays_sound() {
+    let steps = crate::sync::model_size(3_000, 60) as u64;
+    for policy in PolicyKind::ALL {
+        for block_size in [1, 3, 16] {
+            Churn::new(block_size, policy).run(steps);
+        }
+    }
+}
+
+#[test]
+fn what_is_held_at_rest_is_sound() {
+    let cache = PrefixCache::builder(4, 64).build().expect("valid");
+    assert_eq!(cache.validate(), Ok(()), "empty");
+    let (session, space) = (cache.session(), cache.namespace(&["a"]));
+    let missed = session.match_prefix(&space, &[7]);
+    let whole = put(&session, &space, &sequence(12, 12, 0), 4);
+    let inside = session.match_prefix(&space, &sequence(8, 8, 0));
+    let reserved = session.reserve(5);
+    assert_eq!(cache.validate(), Ok(()), "leases and a reservation");
+    cache.drop_namespace(&space);
+    assert_eq!(cache.validate(), Ok(()), "a dropped namespace that is leased");
+    drop(whole);
+    assert_eq!(cache.validate(), Ok(()), "leased in part");
+    drop((inside, reserved));
+    assert_eq!(cache.validate(), Ok(()), "a leased root");
+    drop(missed);
+    assert_eq!(cache.validate(), Ok(()), "gone");
+    cache.inner.evicting(|evictor, _| assert!(evictor.detached.is_empty(), "a space that has ended is off the list"));
+}
+
+/// A detached space is trimmed while the queue is drained, newest entry first: the branch goes before the evictor has
+/// heard of the boundary below it.
+#[test]
+fn a_branch_that_is_swept_before_its_boundary_is_known_leaves_no_point() {
+    let cache = PrefixCache::builder(4, 64).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let whole = put(&session, &space, &sequence(12, 12, 0), 4);
+    drop(put(&session, &space, &sequence(8, 6, 100), 4));
+    cache.clear_namespace(&space);
+    assert_eq!(cache.validate(), Ok(()));
+    drop(whole);
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+/// Appends `runs` runs of one block, one to the end of the other, and checks them.
+fn chain(runs: usize) {
+    let cache = PrefixCache::builder(1, runs).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let tokens = sequence(runs, runs, 0);
+    let mut tip = session.match_prefix(&space, &[]).into_lease();
+    for end in 1..=runs {
+        let block = session.reserve(1).expect("room");
+        tip = session.insert(&tip, &tokens[..end], block).expect("inserted").lease;
+    }
+    assert_eq!(cache.validate(), Ok(()));
+    assert_eq!(cache.stats().runs, runs);
+    drop(tip);
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+#[test]
+fn a_long_chain_needs_no_stack() {
+    let runs = crate::sync::model_size(100_000, 100);
+    let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || chain(runs));
+    thread.expect("a thread").join().expect("a chain that is sound");
+}

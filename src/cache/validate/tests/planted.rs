@@ -1,0 +1,301 @@
+//! What is planted is named.
+
+use super::super::{Mismatch, PointAt, RunAt, Violation};
+use super::bed::{CAPACITY, Scene, found, sequence};
+use crate::block::BlockId;
+use crate::key::Token;
+use crate::policy::{Policy, Slot, Standing};
+use crate::reclaim::Ref;
+use crate::tree::{Beginning, Point, Run, Space, Statistics, Word};
+
+const TRUNK: RunAt = RunAt { start: 0, first: 0 };
+const RUN: RunAt = RunAt { start: 0, first: 1 };
+const BRANCH: RunAt = RunAt { start: 6, first: 107 };
+const OTHER: RunAt = RunAt { start: 0, first: 1001 };
+
+fn on(run: RunAt, depth: u32) -> PointAt {
+    PointAt { run, depth }
+}
+
+fn counts(recorded: usize, found: usize) -> Mismatch {
+    Mismatch { recorded, found }
+}
+
+/// Hangs a run of `tokens` on `under`, with the beginning that it is given.
+fn hang<'g>(scene: Scene<'g>, under: Ref<'g, Point>, at: Beginning<'g>, tokens: &[Token]) -> Ref<'g, Run> {
+    let guard = scene.works.guard;
+    let run = Run::new(at, tokens, &[], guard);
+    assert!(under.word.add_child());
+    let Ok(run) = under.as_ref().children.insert(None, run, guard) else {
+        panic!("nothing hung there");
+    };
+    run
+}
+
+/// Puts a point on `scene.run` at `depth` that says it lies on `run`.
+fn stand<'g>(scene: Scene<'g>, run: Ref<'g, Run>, depth: u32) {
+    let guard = scene.works.guard;
+    let point = Point::new(run.link(), depth, Word::idle(), Statistics::stamped(0), guard);
+    assert!(scene.run.as_ref().points.insert(None, point, guard).is_ok());
+}
+
+/// Gives `scene.run` other arrays.
+fn rewrite(scene: Scene<'_>, tokens: &[Token], blocks: impl FnOnce(&mut Vec<BlockId>)) {
+    let mut ids = scene.run.block_ids(scene.works.guard).to_vec();
+    blocks(&mut ids);
+    scene.run.as_ref().replace_arrays(tokens, &ids, scene.works.guard);
+}
+
+#[test]
+fn work_left_behind() {
+    let queued = found(|_, scene| scene.works.queue.push(scene.end));
+    assert_eq!(queued, Violation::QueueNotEmpty);
+    let revisit = found(|evictor, scene| evictor.revisit.push(scene.end.link()));
+    assert_eq!(revisit, Violation::Unfinished { points: 1, blocks: 0 });
+    let freed = found(|evictor, _| evictor.freed.push(3));
+    assert_eq!(freed, Violation::Unfinished { points: 0, blocks: 1 });
+}
+
+#[test]
+fn spaces() {
+    assert_eq!(found(|_, scene| assert!(scene.space.detach())), Violation::NamespaceDetached);
+    let listed = found(|evictor, scene| assert!(evictor.detached.insert(scene.space.link())));
+    assert_eq!(listed, Violation::SpaceNotDetached);
+    let uprooted = found(|_, scene| {
+        assert!(scene.root.run().as_ref().points.remove(scene.root, scene.works.guard));
+    });
+    assert_eq!(uprooted, Violation::NoRoot);
+    let kept = found(|evictor, scene| {
+        let space = Space::plant(scene.works.guard).run().space();
+        space.detach();
+        space.root(scene.works.guard).expect("planted").word.flip(Word::CHILD);
+        evictor.detached.insert(space.link());
+    });
+    assert_eq!(kept, Violation::IdleInDetached(on(TRUNK, 0)));
+}
+
+#[test]
+fn point_words() {
+    assert_eq!(found(|_, scene| scene.end.word.flip(Word::DEAD)), Violation::DeadPoint(on(RUN, 12)));
+    assert_eq!(found(|_, scene| scene.mark.word.flip(Word::NEW)), Violation::NewPoint(on(RUN, 4)));
+    assert_eq!(found(|_, scene| scene.leased.word.flip(Word::QUEUED)), Violation::QueuedPoint(on(RUN, 8)));
+    let leased = found(|_, scene| scene.fork.word.flip(Word::LEASE));
+    assert_eq!(leased, Violation::LeasedInBlock { point: on(RUN, 6), leases: 1 });
+    assert_eq!(found(|_, scene| scene.fork.word.flip(Word::CHILD)), Violation::StrayBranch(on(RUN, 6)));
+    let counted = found(|_, scene| scene.end.word.flip(Word::CHILD));
+    assert_eq!(counted, Violation::ChildCount { point: on(RUN, 12), counted: 1, hanging: 0 });
+    let root = found(|_, scene| assert!(scene.root.word.add_child()));
+    assert_eq!(root, Violation::ChildCount { point: on(TRUNK, 0), counted: 4, hanging: 3 });
+}
+
+#[test]
+fn places_of_points() {
+    assert_eq!(found(|_, scene| stand(scene, scene.branch, 5)), Violation::PointOnOtherRun(on(RUN, 5)));
+    let beyond = found(|_, scene| stand(scene, scene.run, 16));
+    assert_eq!(beyond, Violation::PointOutside { point: on(RUN, 16), len: 12 });
+    let before = found(|_, scene| stand(scene, scene.run, 0));
+    assert_eq!(before, Violation::PointOutside { point: on(RUN, 0), len: 12 });
+    let misplaced = found(|_, scene| scene.run.points.misplace(scene.works.guard));
+    assert!(matches!(misplaced, Violation::PointMisplaced(PointAt { run: RUN, .. })), "{misplaced}");
+    let endless = found(|_, scene| assert!(scene.run.as_ref().points.remove(scene.end, scene.works.guard)));
+    assert_eq!(endless, Violation::NoEnd { run: RUN, len: 12 });
+}
+
+#[test]
+fn beginnings_of_runs() {
+    let first = RunAt { start: 8, first: 500 };
+    let parent = found(|_, scene| {
+        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0 }, &[500]);
+    });
+    assert_eq!(parent, Violation::WrongParent(first));
+    let start = found(|_, scene| {
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 9, born: 0 }, &[500]);
+    });
+    assert_eq!(start, Violation::WrongStart { run: RunAt { start: 9, ..first }, end: 8 });
+    let empty = found(|_, scene| {
+        let run = hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0 }, &[500]);
+        run.shorten(run.word(), 0).expect("nobody else is here");
+    });
+    assert_eq!(empty, Violation::EmptyRun(first));
+    let same = found(|_, scene| {
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0 }, &[9]);
+    });
+    assert_eq!(same, Violation::SameToken(on(RUN, 8), 9));
+    let misplaced = found(|_, scene| scene.root.children.misplace(scene.works.guard));
+    assert!(matches!(misplaced, Violation::RunMisplaced(RUN | OTHER)), "{misplaced}");
+}
+
+#[test]
+fn arrays_of_runs() {
+    let short = found(|_, scene| rewrite(scene, &sequence(8, 8, 0), |blocks| blocks.truncate(2)));
+    assert_eq!(short, Violation::TokensMissing { run: RUN, len: 12, tokens: 8 });
+    let longer = found(|_, scene| scene.run.shorten(scene.run.word(), 16).expect("nobody else is here"));
+    assert_eq!(longer, Violation::TokensMissing { run: RUN, len: 16, tokens: 12 });
+    let few = found(|_, scene| rewrite(scene, &sequence(12, 12, 0), |blocks| blocks.truncate(2)));
+    assert_eq!(few, Violation::BlockCount { run: RUN, blocks: 2, expected: 3 });
+    let first = found(|_, scene| rewrite(scene, &sequence(12, 0, 70), |_| {}));
+    assert_eq!(first, Violation::FirstToken { run: RUN, token: 71 });
+}
+
+#[test]
+fn blocks() {
+    let tokens = sequence(12, 12, 0);
+    let outside = found(|_, scene| rewrite(scene, &tokens, |blocks| blocks[1] = CAPACITY as BlockId));
+    assert_eq!(outside, Violation::BlockOutside { run: RUN, block: 60, capacity: 60 });
+    let mut block = 0;
+    let twice = found(|_, scene| {
+        rewrite(scene, &tokens, |blocks| {
+            block = blocks[0];
+            blocks[2] = block;
+        });
+    });
+    assert_eq!(twice, Violation::BlockTwice { run: RUN, block });
+    let free = found(|_, scene| {
+        block = scene.branch.block_ids(scene.works.guard)[1];
+        scene.works.pool.give_back(&[block]);
+    });
+    assert_eq!(free, Violation::BlockFree { run: BRANCH, block });
+}
+
+#[test]
+fn pool() {
+    let beyond = found(|_, scene| scene.works.pool.flip_bit(CAPACITY as BlockId + 1));
+    assert_eq!(beyond, Violation::BitsBeyond { bits: 1, capacity: 60 });
+    let count = found(|_, scene| scene.works.pool.flip_bit(CAPACITY as BlockId - 1));
+    assert_eq!(count, Violation::FreeCount { counted: 51, set: 50 });
+    let conserved = found(|evictor, _| evictor.totals.evictable += 10);
+    assert_eq!(conserved, Violation::Conservation { free: 51, evictable: 14, protected: 2, capacity: 60 });
+}
+
+#[test]
+fn accounts_of_points() {
+    let unknown = found(|evictor, scene| {
+        scene.mark.account.with_mut(&mut evictor.owner, |account| account.known = false);
+    });
+    assert_eq!(unknown, Violation::PointUnknown(on(RUN, 4)));
+    let leased = found(|evictor, scene| {
+        scene.leased.account.with_mut(&mut evictor.owner, |account| account.leased = false);
+    });
+    assert_eq!(leased, Violation::LeaseAccount { point: on(RUN, 8), leases: 1 });
+    let active = found(|evictor, scene| {
+        scene.fork.account.with_mut(&mut evictor.owner, |account| account.active_children = 1);
+    });
+    assert_eq!(active, Violation::ActiveChildren(on(RUN, 6), counts(1, 0)));
+    let root = found(|evictor, scene| {
+        scene.root.account.with_mut(&mut evictor.owner, |account| account.active_children = 0);
+    });
+    assert_eq!(root, Violation::ActiveChildren(on(TRUNK, 0), counts(0, 1)));
+}
+
+#[test]
+fn accounts_of_runs() {
+    let unregistered = found(|evictor, scene| {
+        scene.other.account.with_mut(&mut evictor.owner, |account| account.registered = false);
+    });
+    assert_eq!(unregistered, Violation::RunUnregistered(OTHER));
+    let unsorted = found(|evictor, scene| {
+        scene.run.account.with_mut(&mut evictor.owner, |account| account.points.swap(0, 1));
+    });
+    assert_eq!(unsorted, Violation::PointList { run: RUN, listed: 4, live: 4 });
+    let doubled = found(|evictor, scene| {
+        scene.branch.account.with_mut(&mut evictor.owner, |account| account.points.push(scene.end.link()));
+    });
+    assert_eq!(doubled, Violation::PointList { run: BRANCH, listed: 2, live: 1 });
+    let protected = found(|evictor, scene| {
+        scene.run.account.with_mut(&mut evictor.owner, |account| account.protected = 12);
+    });
+    assert_eq!(protected, Violation::ProtectedDepth { run: RUN, recorded: 12, deepest: 8 });
+}
+
+#[test]
+fn totals() {
+    let runs = found(|evictor, scene| scene.space.runs.with_mut(&mut evictor.owner, |runs| *runs += 1));
+    assert_eq!(runs, Violation::SpaceRuns(counts(4, 3)));
+    assert_eq!(found(|evictor, _| evictor.totals.evictable -= 1), Violation::EvictableTotal(counts(3, 4)));
+    assert_eq!(found(|evictor, _| evictor.totals.protected += 1), Violation::ProtectedTotal(counts(3, 2)));
+    assert_eq!(found(|evictor, _| evictor.totals.runs += 1), Violation::RunTotal(counts(4, 3)));
+    assert_eq!(found(|evictor, _| evictor.totals.points -= 1), Violation::PointTotal(counts(5, 6)));
+    let flow = found(|evictor, _| evictor.totals.evicted += 1);
+    assert_eq!(flow, Violation::Flow { inserted: 6, evicted: 1, cached: 6 });
+}
+
+#[test]
+fn filing_of_points() {
+    let lost = found(|evictor, scene| {
+        scene.end.account.with_mut(&mut evictor.owner, |account| account.slot = None);
+    });
+    assert_eq!(lost, Violation::NotFiled(on(RUN, 12)));
+    let wrongly = found(|evictor, scene| {
+        let slot = scene.end.account.get(&evictor.owner).slot;
+        scene.leased.account.with_mut(&mut evictor.owner, |account| account.slot = slot);
+    });
+    assert_eq!(wrongly, Violation::WronglyFiled(on(RUN, 8)));
+    let mut slot = 0;
+    let crossed = found(|evictor, scene| {
+        let other = scene.end_of(scene.other).account.get(&evictor.owner).slot;
+        slot = other.expect("filed").index();
+        scene.end.account.with_mut(&mut evictor.owner, |account| account.slot = other);
+    });
+    assert_eq!(crossed, Violation::WrongSlot { point: on(RUN, 12), slot });
+    let stale = found(|_, scene| scene.end_of(scene.branch).statistics.touch(99));
+    assert_eq!(stale, Violation::StaleStanding(on(BRANCH, 6)));
+    let unfiled = found(|evictor, scene| {
+        let slot = scene.end.account.get(&evictor.owner).slot.expect("filed");
+        evictor.ranking.policy.remove(slot);
+    });
+    assert_eq!(unfiled, Violation::StaleStanding(on(RUN, 12)));
+}
+
+#[test]
+fn slots() {
+    let filed = found(|evictor, _| evictor.ranking.policy.file(Slot::at(50), Standing { last: 1, hits: 1, born: 1 }));
+    assert_eq!(filed, Violation::FiledCount(counts(4, 3)));
+    let occupied = found(|evictor, scene| evictor.ranking.tables().0.push(Some(scene.mark.link())));
+    assert_eq!(occupied, Violation::SlotCount(counts(4, 3)));
+    let taken = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(0)));
+    assert_eq!(taken, Violation::VacantSlot { slot: 0 });
+    let outside = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(99)));
+    assert_eq!(outside, Violation::VacantSlot { slot: 99 });
+    let lost = found(|evictor, _| {
+        let vacant = evictor.ranking.vacant().len();
+        evictor.ranking.tables().0.push(None);
+        assert_eq!(vacant, 0);
+    });
+    assert_eq!(lost, Violation::VacantCount(counts(0, 1)));
+    let unsound = found(|evictor, _| {
+        let policy = crate::PolicyKind::Lru.build();
+        let sound = std::mem::replace(&mut evictor.ranking.policy, policy);
+        evictor.ranking.policy = Box::new(Unsound(sound));
+    });
+    assert_eq!(unsound, Violation::UnsoundPolicy);
+}
+
+/// Answers as the policy in it does, and says that it is broken.
+#[derive(Debug)]
+struct Unsound(Box<dyn Policy>);
+
+impl Policy for Unsound {
+    fn file(&mut self, slot: Slot, standing: Standing) {
+        self.0.file(slot, standing);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.0.remove(slot);
+    }
+
+    fn choose(&mut self) -> Option<Slot> {
+        self.0.choose()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn is_filed(&self, slot: Slot, standing: Standing) -> bool {
+        self.0.is_filed(slot, standing)
+    }
+
+    fn is_sound(&self) -> bool {
+        false
+    }
+}
