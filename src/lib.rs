@@ -1,7 +1,9 @@
-//! radixkv: an embeddable, lock-free, concurrent prefix cache for LLM inference engines.
+#![doc = include_str!("../README.md")]
 
 mod block;
 mod cache;
+#[doc = include_str!("../docs/matching.md")]
+pub mod guide {}
 pub mod key;
 mod policy;
 mod reclaim;

@@ -5,7 +5,7 @@
 //! when every thread that was pinned at that moment has unpinned. Blocks never wait for this: only runs, points and
 //! maps go through it.
 //!
-//! Real builds use `crossbeam-epoch` with a collector of the cache's own; model builds use [`model`], which frees as
+//! Real builds use `crossbeam-epoch` with a collector of the cache's own; model builds use `model`, which frees as
 //! early as is legal, poisons what it frees and re-checks every access.
 //!
 //! # Invariants

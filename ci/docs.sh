@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The documentation, private and then public; a warning is an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
+
+cargo doc --locked --no-deps --lib --document-private-items
+# Last, so that what target/doc shows is what a user sees.
+cargo doc --locked --no-deps --lib
