@@ -2,16 +2,18 @@
 //!
 //! `cargo bench --bench cache`. Every group's baselines run in the same process; `ratios` pairs them round by round.
 
+#![allow(missing_docs)] // `criterion_group!` makes a public function
+
 // `ratios` uses the rest.
 #[allow(dead_code)]
 mod common;
 
 use std::hint::black_box;
-use std::sync::{Barrier, RwLock};
+use std::sync::RwLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Aligned, insert, memcmp, sequence};
+use common::{Aligned, insert, memcmp, sequence, together};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use radixkv::reference::{Policy, Reference};
 use radixkv::{Clock, PrefixCache, Token};
@@ -139,20 +141,23 @@ fn hot_prefix(criterion: &mut Criterion) {
         let prompt = Aligned::new(&sequence(1, PROMPT));
         let copy = Aligned::new(prompt.tokens());
         group.bench_function(format!("memcmp, {threads} threads"), |b| {
-            b.iter_custom(|times| together(threads, times, || || memcmp(prompt.tokens(), copy.tokens())));
+            b.iter_custom(|times| {
+                nanoseconds(together(threads, times, || || memcmp(prompt.tokens(), copy.tokens())), times)
+            });
         });
         let cache = cache(PROMPT / BLOCK);
         let space = cache.default_namespace();
         let held = insert(&cache.session(), &space, &cache, prompt.tokens());
         group.bench_function(format!("radixkv, {threads} threads"), |b| {
             b.iter_custom(|times| {
-                together(threads, times, || {
+                let each = together(threads, times, || {
                     let (session, mut blocks) = (cache.session(), Vec::new());
                     let (space, prompt) = (&space, &prompt);
                     move || {
                         black_box(session.match_prefix_into(space, black_box(prompt.tokens()), &mut blocks));
                     }
-                })
+                });
+                nanoseconds(each, times)
             });
         });
         drop(held);
@@ -160,20 +165,8 @@ fn hot_prefix(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Runs `times` calls on each of `threads` threads that start together; the time of the slowest.
-fn together<W: FnMut()>(threads: usize, times: u64, make: impl Fn() -> W + Sync) -> Duration {
-    let start = Barrier::new(threads);
-    thread::scope(|scope| {
-        let run = || {
-            let mut work = make();
-            start.wait();
-            let begun = Instant::now();
-            (0..times).for_each(|_| work());
-            begun.elapsed()
-        };
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-        running.into_iter().map(|thread| thread.join().expect("no panic")).max().unwrap_or_default()
-    })
+fn nanoseconds(each: f64, times: u64) -> Duration {
+    Duration::from_nanos((each * times as f64) as u64)
 }
 
 criterion_group! {

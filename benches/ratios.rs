@@ -7,8 +7,8 @@ mod common;
 
 use std::hint::black_box;
 
-use common::{Aligned, Spread, insert, memcmp, paired, sequence, time};
-use radixkv::{Clock, PolicyKind, PrefixCache, Token};
+use common::{Aligned, Spread, insert, memcmp, paired, sequence, time, together};
+use radixkv::{Clock, Eviction, PolicyKind, PrefixCache, Token, Watermarks};
 
 const BLOCK: usize = 16;
 const ROUNDS: usize = 31;
@@ -200,34 +200,90 @@ fn evict(leaves: usize, each: usize) -> f64 {
     time(leaves / each, || assert_eq!(black_box(cache.evict(each)), each)) / each as f64
 }
 
+/// The slowest of many single evictions from a million leaves while the evictor's thread runs: after they were
+/// inserted, or after all were matched again.
+fn worst_evict(matched_again: bool) -> f64 {
+    let leaves = 1_000_000;
+    let watermarks = Watermarks { low: 1, high: 2 };
+    let builder = PrefixCache::builder(BLOCK, leaves + 64).eviction(Eviction::Background(watermarks));
+    let cache = builder.build().expect("sound");
+    let session = cache.session();
+    let space = cache.default_namespace();
+    for i in 0..leaves as u32 {
+        drop(insert(&session, &space, &cache, &sequence(i, BLOCK)));
+    }
+    if matched_again {
+        let mut blocks = Vec::new();
+        (0..leaves as u32).for_each(|i| drop(session.match_prefix_into(&space, &sequence(i, BLOCK), &mut blocks)));
+    }
+    let evict_one = |_| time(1, || assert_eq!(black_box(cache.evict(1)), 1));
+    (0..1_000).map(evict_one).fold(0.0, f64::max)
+}
+
+/// How much more two threads match than one on one hot prompt, over how much more memcmp does.
+fn hot_prefix() -> Spread {
+    let prompt = Aligned::new(&sequence(1, 2_496));
+    let copy = Aligned::new(prompt.tokens());
+    let cache = cache(2_496 / BLOCK);
+    let space = cache.default_namespace();
+    let _held = insert(&cache.session(), &space, &cache, prompt.tokens());
+    let calls = 100_000;
+    let compare = |threads| together(threads, calls, || || memcmp(prompt.tokens(), copy.tokens()));
+    let look_up = |threads| {
+        together(threads, calls, || {
+            let (session, mut blocks) = (cache.session(), Vec::new());
+            let (space, prompt) = (&space, &prompt);
+            move || {
+                black_box(session.match_prefix_into(space, black_box(prompt.tokens()), &mut blocks));
+            }
+        })
+    };
+    // The same work on each of two threads: twice as much in so much more time.
+    let scaling = |run: &dyn Fn(usize) -> f64| 2.0 * run(1) / run(2);
+    Spread::of((0..9).map(|_| scaling(&look_up) / scaling(&compare)).collect())
+}
+
+type Paired = Box<dyn Fn() -> [Spread; 3]>;
+type Plain = Box<dyn Fn() -> f64>;
+
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let on = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
     println!("{:<44} {:>10} {:>10} {:>7} [quartiles]", "match, lease, block ids, release", "ns", "memcmp", "ratio");
-    let mut table: Vec<(&str, Box<dyn Fn() -> [Spread; 3]>)> = Vec::new();
-    table.push(("2,496 tokens in one run, held", Box::new(|| one_run(2_496, true))));
-    table.push(("2,496 tokens in one run, idle", Box::new(|| one_run(2_496, false))));
-    table.push(("2,496 tokens past 8 branches", Box::new(|| past_branches(2_496, 8))));
-    table.push(("32,768 tokens past 64 branches", Box::new(|| past_branches(32_768, 64))));
-    table.push(("32,768 tokens in one run", Box::new(|| one_run(32_768, false))));
-    table.push(("32,768 tokens in 64 turns", Box::new(|| turns(32_768, 64))));
-    table.push(("2,496 tokens, rotating over 1,000 prompts", Box::new(|| rotating(1_000))));
+    let table: [(&str, Paired); 7] = [
+        ("2,496 tokens in one run, held", Box::new(|| one_run(2_496, true))),
+        ("2,496 tokens in one run, idle", Box::new(|| one_run(2_496, false))),
+        ("2,496 tokens past 8 branches", Box::new(|| past_branches(2_496, 8))),
+        ("32,768 tokens past 64 branches", Box::new(|| past_branches(32_768, 64))),
+        ("32,768 tokens in one run", Box::new(|| one_run(32_768, false))),
+        ("32,768 tokens in 64 turns", Box::new(|| turns(32_768, 64))),
+        ("2,496 tokens, rotating over 1,000 prompts", Box::new(|| rotating(1_000))),
+    ];
     for (name, measure) in table {
         if on(name) {
             row(name, measure());
         }
     }
-    let mut plain: Vec<(&str, Box<dyn Fn() -> f64>)> = Vec::new();
-    plain.push(("resume, nothing new", Box::new(resume)));
-    plain.push(("session made and dropped", Box::new(sessions)));
-    plain.push(("reserve and return 16 blocks", Box::new(reserve)));
-    plain.push(("insert of a 256-token tail, p50", Box::new(tails)));
-    for each in [1, 100] {
-        for leaves in [1_000, 100_000, 1_000_000] {
-            let name: &'static str = format!("evict {each} of {leaves} leaves, per leaf").leak();
-            plain.push((name, Box::new(move || evict(leaves, each))));
-        }
+    let hot = "hot prefix, 2 threads over 1, of memcmp's";
+    if on(hot) {
+        let Spread { low, median, high } = hot_prefix();
+        println!("{hot:<44} {:>10} {:>10} {median:>7.2} [{low:.2} {high:.2}]", "", "");
     }
+    println!("{:<44} {:>10}", "", "ns");
+    let plain: [(&str, Plain); 12] = [
+        ("resume, nothing new", Box::new(resume)),
+        ("session made and dropped", Box::new(sessions)),
+        ("reserve and return 16 blocks", Box::new(reserve)),
+        ("insert of a 256-token tail, p50", Box::new(tails)),
+        ("evict 1 of 1,000 leaves, per leaf", Box::new(|| evict(1_000, 1))),
+        ("evict 1 of 100,000 leaves, per leaf", Box::new(|| evict(100_000, 1))),
+        ("evict 1 of 1,000,000 leaves, per leaf", Box::new(|| evict(1_000_000, 1))),
+        ("evict 100 of 1,000 leaves, per leaf", Box::new(|| evict(1_000, 100))),
+        ("evict 100 of 100,000 leaves, per leaf", Box::new(|| evict(100_000, 100))),
+        ("evict 100 of 1,000,000 leaves, per leaf", Box::new(|| evict(1_000_000, 100))),
+        ("worst evict of 1 after 1 M inserts", Box::new(|| worst_evict(false))),
+        ("worst evict of 1 after 1 M matches", Box::new(|| worst_evict(true))),
+    ];
     for (name, measure) in plain {
         if on(name) {
             println!("{name:<44} {:>10.1}", measure());

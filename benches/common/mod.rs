@@ -1,6 +1,8 @@
 //! What the benches share: aligned tokens, a warm cache, paired measurements.
 
 use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
 use std::time::Instant;
 
 use radixkv::{Lease, Namespace, PrefixCache, Session, Token};
@@ -83,4 +85,21 @@ pub fn paired(rounds: usize, calls: usize, mut work: impl FnMut(), mut limit: im
 /// memcmp of two equal arrays, which the compiler may not look into.
 pub fn memcmp(a: &[Token], b: &[Token]) {
     assert!(black_box(black_box(a) == black_box(b)));
+}
+
+/// Nanoseconds of one call when `threads` threads make `calls` calls each, started together; the slowest thread's.
+pub fn together<W: FnMut()>(threads: usize, calls: u64, make: impl Fn() -> W + Sync) -> f64 {
+    let start = Barrier::new(threads);
+    let slowest = thread::scope(|scope| {
+        let run = || {
+            let mut work = make();
+            start.wait();
+            let begun = Instant::now();
+            (0..calls).for_each(|_| work());
+            begun.elapsed()
+        };
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        running.into_iter().map(|thread| thread.join().expect("no panic")).max().unwrap_or_default()
+    });
+    slowest.as_nanos() as f64 / calls as f64
 }

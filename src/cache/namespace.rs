@@ -20,9 +20,13 @@ pub struct Namespace(pub(super) Arc<State>);
 /// A namespace's present tree.
 pub(super) struct State {
     name: Name,
+    family: Family,
     /// The root of the tree that lookups start in; null once the namespace was dropped.
     root: AtomicPtr<Point>,
 }
+
+/// Tells the namespaces of one cache from another's, whose trees they must never lead into.
+type Family = Arc<()>;
 
 /// The parts of a namespace's name, each with its length: `("bc", "a")` is not `("c", "ab")`.
 type Name = Box<[Box<str>]>;
@@ -34,8 +38,8 @@ impl fmt::Debug for Namespace {
 }
 
 impl State {
-    fn new(name: Name, guard: &Guard<'_>) -> Self {
-        Self { name, root: AtomicPtr::new(Space::plant(guard).as_ptr()) }
+    fn new(name: Name, family: &Family, guard: &Guard<'_>) -> Self {
+        Self { name, family: Arc::clone(family), root: AtomicPtr::new(Space::plant(guard).as_ptr()) }
     }
 
     /// Where lookups start; nothing once the namespace was dropped.
@@ -59,12 +63,22 @@ impl State {
 pub(super) struct Registry {
     names: Mutex<HashMap<Name, Arc<State>>>,
     default: Arc<State>,
+    family: Family,
 }
 
 impl Registry {
     pub(super) fn new(local: &Local) -> Self {
-        let default = State::new(Box::default(), &local.pin());
-        Self { names: Mutex::new(HashMap::new()), default: Arc::new(default) }
+        let family = Family::default();
+        let default = State::new(Box::default(), &family, &local.pin());
+        Self { names: Mutex::new(HashMap::new()), default: Arc::new(default), family }
+    }
+
+    /// # Panics
+    ///
+    /// If `namespace` is of another cache.
+    #[inline]
+    pub(super) fn check(&self, namespace: &Namespace) {
+        assert!(Arc::ptr_eq(&self.family, &namespace.0.family), "{namespace:?} is of another cache");
     }
 
     fn all(&self) -> Vec<Arc<State>> {
@@ -138,7 +152,7 @@ impl PrefixCache {
             return Namespace(Arc::clone(state));
         }
         let local = self.inner.domain.register();
-        let state = Arc::new(State::new(name.clone(), &local.pin()));
+        let state = Arc::new(State::new(name.clone(), &self.inner.namespaces.family, &local.pin()));
         names.insert(name, Arc::clone(&state));
         Namespace(state)
     }
@@ -147,7 +161,12 @@ impl PrefixCache {
     ///
     /// Matches through handles that are still held are empty and inserts are refused; asking for the name again makes a
     /// new, empty namespace. The default namespace is cleared instead. Waits its turn if another thread is evicting.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
     pub fn drop_namespace(&self, namespace: &Namespace) {
+        self.inner.namespaces.check(namespace);
         if Arc::ptr_eq(&namespace.0, &self.inner.namespaces.default) {
             self.clear_namespace(namespace);
             return;
@@ -164,7 +183,12 @@ impl PrefixCache {
     ///
     /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused.
     /// Waits its turn if another thread is evicting.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
     pub fn clear_namespace(&self, namespace: &Namespace) {
+        self.inner.namespaces.check(namespace);
         self.inner.replace_space(&namespace.0, true);
     }
 

@@ -169,6 +169,7 @@ impl Session {
 
     fn look_up(&self, namespace: &Namespace, tokens: &[Token], use_: Use, blocks: &mut Vec<BlockId>) -> Lease {
         let inner = &**self.lot.inner();
+        inner.namespaces.check(namespace);
         // Read first: the counter's latency then hides behind the comparing.
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
         let guard = self.pin();
@@ -283,7 +284,12 @@ impl Session {
     /// Tokens of the longest cached prefix of `tokens`. Changes nothing and holds nothing: it may be gone at once.
     ///
     /// Lock-free; allocates nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
     pub fn peek(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
+        self.lot.inner().namespaces.check(namespace);
         let guard = self.pin();
         namespace
             .0

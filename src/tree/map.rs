@@ -43,6 +43,9 @@ const FAN: usize = 1 << DIGIT;
 const BRANCH: usize = 1;
 const FROZEN: usize = 2;
 
+/// What was not inserted, and what stands in its place.
+pub(crate) type Occupied<'g, T> = (Own<'g, T>, Option<Ref<'g, T>>);
+
 /// A node that knows the key it stands under.
 pub(crate) trait Keyed: Node {
     fn key(&self) -> u32;
@@ -149,7 +152,7 @@ impl<T: Keyed> Map<T> {
         current: Option<Ref<'g, T>>,
         new: Own<'g, T>,
         guard: &'g Guard<'g>,
-    ) -> Result<Ref<'g, T>, (Own<'g, T>, Option<Ref<'g, T>>)> {
+    ) -> Result<Ref<'g, T>, Occupied<'g, T>> {
         let word = new.as_ptr().cast();
         match self.change(new.key(), current, word, guard) {
             Ok(_) => Ok(new.publish()),

@@ -99,3 +99,17 @@ fn an_insert_from_before_a_clear_or_a_drop_is_refused() {
     refused(&bench.session, dropped);
     assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
+
+#[test]
+fn a_namespace_of_another_cache_is_refused() {
+    let (ours, theirs) = (Bench::new(4, 8), Bench::new(4, 8));
+    let foreign = theirs.cache.namespace(&["x"]);
+    let session = ours.cache.session();
+    let refused = |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
+    assert!(refused(&|| drop(session.match_prefix(&foreign, &[1, 2, 3, 4]))));
+    assert!(refused(&|| drop(session.lease_prefix(&foreign, &[1, 2, 3, 4]))));
+    assert!(refused(&|| assert_eq!(session.peek(&foreign, &[1, 2, 3, 4]), 0)));
+    assert!(refused(&|| ours.cache.clear_namespace(&foreign)));
+    assert!(refused(&|| ours.cache.drop_namespace(&theirs.cache.default_namespace())));
+    assert_eq!(ours.cache.validate(), Ok(()));
+}
