@@ -125,15 +125,13 @@ pub enum RowFault {
         /// Tokens in the list.
         listed: usize,
     },
-    /// There are ids left over when the prompt ends; give the right unit, or repair the row.
-    #[error("hash_ids has {ids} ids, more than {tokens} tokens fill at {unit} tokens an id")]
+    /// There are more ids than tokens.
+    #[error("hash_ids has {ids} ids for {tokens} tokens")]
     TooManyIds {
         /// Ids in the row.
         ids: usize,
         /// Its `input_length`.
         tokens: usize,
-        /// Tokens per id.
-        unit: usize,
     },
 }
 
@@ -180,20 +178,27 @@ impl Row {
         };
         let prompt_tokens = agreed_length(Field::InputLength, fields.input_length, listed)?;
         let output = fields.output_tok_ids;
-        let output_tokens = agreed_length(Field::OutputLength, fields.output_length, output.as_ref().map(Vec::len))?;
+        // A row that spells out its prompt may leave the answer out altogether.
+        let answer = output.as_ref().map(Vec::len).or(listed.filter(|_| fields.output_length.is_none()).map(|_| 0));
+        let output_tokens = agreed_length(Field::OutputLength, fields.output_length, answer)?;
         let row = Self { timestamp, prompt, prompt_tokens, output, output_tokens };
-        row.check_ids(1)?;
+        row.check_ids()?;
         Ok(row)
     }
 
-    /// Whether every hash id covers at least one token at `unit` tokens an id.
-    pub(super) fn check_ids(&self, unit: usize) -> Result<(), RowFault> {
+    /// Whether there is a token for every hash id.
+    fn check_ids(&self) -> Result<(), RowFault> {
         let tokens = self.prompt_tokens as usize;
         match &self.prompt {
-            Prompt::HashIds(ids) if ids.len() > tokens.div_ceil(unit) => {
-                Err(RowFault::TooManyIds { ids: ids.len(), tokens, unit })
-            }
+            Prompt::HashIds(ids) if ids.len() > tokens => Err(RowFault::TooManyIds { ids: ids.len(), tokens }),
             _ => Ok(()),
+        }
+    }
+
+    /// Passes over the hash ids that stand beyond the prompt's end at `unit` tokens an id.
+    pub(super) fn cut_ids(&mut self, unit: usize) {
+        if let Prompt::HashIds(ids) = &mut self.prompt {
+            ids.truncate((self.prompt_tokens as usize).div_ceil(unit));
         }
     }
 }
@@ -255,13 +260,12 @@ mod tests {
         assert_eq!(row(r#""hash_ids": [1]"#), "input_length is missing");
         assert_eq!(row(r#""input_length": 3, "input_tok_ids": [1]"#), "input_length is 3 but 1 tokens are listed");
         assert_eq!(row(r#""input_tok_ids": ["a"]"#), "input_tok_ids is not a list of integers from 0 to 2^32 - 1");
-        assert_eq!(
-            row(r#""input_length": 1, "hash_ids": [1, 2]"#),
-            "hash_ids has 2 ids, more than 1 tokens fill at 1 tokens an id"
-        );
+        assert_eq!(row(r#""input_length": 1, "hash_ids": [1, 2]"#), "hash_ids has 2 ids for 1 tokens");
         assert_eq!(fault(r#"{"timestamp": "noon", "input_tok_ids": []}"#), "timestamp is not a number");
         assert_eq!(fault(r#"{"input_tok_ids": []}"#), "timestamp is missing");
-        assert_eq!(fault(r#"{"timestamp": 0, "input_tok_ids": []}"#), "output_length is missing");
+        assert_eq!(fault(r#"{"timestamp": 0, "input_length": 1, "hash_ids": [1]}"#), "output_length is missing");
+        let alone = Row::parse(br#"{"timestamp": 0, "input_tok_ids": [7]}"#).expect("a row");
+        assert_eq!((alone.prompt_tokens, alone.output_tokens), (1, 0));
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
     row("insert p50 / p99 / p99.9", latency(report.insert_ns));
     row("evict p50 / p99 / p99.9", latency(report.evict_ns));
     row("index bytes, peak / end", both(report.index_bytes_peak, report.index_bytes));
-    row("index, times bare tokens", format!("{:.3}", report.index_ratio_peak));
+    let cached_tokens = report.final_blocks * report.block_size;
+    if cached_tokens > 0 {
+        row("index bytes / cached token", format!("{:.2}", report.index_bytes as f64 / cached_tokens as f64));
+    }
     if let Some(errors) = report.verify_errors {
         row("verify errors", grouped(errors));
     }
