@@ -104,9 +104,8 @@ fn round(seed: u64, threads: usize) -> (Tally, u64) {
         spawn(move || roles::evict_forever(world, Dice::new(seed, 0))),
         spawn(move || roles::hold_forever(world, Dice::new(seed, 1))),
     ];
-    let mut workers: Vec<_> = (2..threads as u64)
-        .map(|user| spawn(move || Worker::new(world, Dice::new(seed, user)).run()))
-        .collect();
+    let mut workers: Vec<_> =
+        (2..threads as u64).map(|user| spawn(move || Worker::new(world, Dice::new(seed, user)).run())).collect();
     let end = Instant::now() + ROUND;
     while Instant::now() < end && !workers.iter().any(JoinHandle::is_finished) {
         sleep(Duration::from_millis(5));
