@@ -1,0 +1,151 @@
+//! Threads that do everything to one cache at once, with what is true under any interleaving checked as they go.
+//!
+//! Rounds of half a second, each with a cache and a setting of its own: more threads than cores, far fewer blocks than
+//! they want, so that eviction never rests. In each a background evictor, a reader that lets nothing go, and workers
+//! that mix all verbs: namespaces that are cleared and dropped underfoot, leases that change threads, holders that
+//! panic, arguments that are wrong. What is checked:
+//!
+//! - a lease names the blocks of its very prefix, and they are not rewritten until it goes (`slots`, `held`);
+//! - what is leased or was inserted is found, unless its namespace was cleared or dropped since (`held`);
+//! - reservations are all-or-nothing and never share a block (`held`);
+//! - an insert says exactly which blocks are canonical; a refused one gives its reservation back (`worker`);
+//! - at the end no block is lost, all can be evicted, and the index is as small as at first (`rest`).
+//!
+//! A failure prints what to repeat it with; `SEED`, `SECONDS` and `THREADS` are read from the environment.
+
+#[path = "stress/dice.rs"]
+mod dice;
+#[path = "stress/held.rs"]
+mod held;
+#[path = "stress/rest.rs"]
+mod rest;
+#[path = "stress/roles.rs"]
+mod roles;
+#[path = "stress/slots.rs"]
+mod slots;
+#[path = "stress/worker.rs"]
+mod worker;
+#[path = "stress/world.rs"]
+mod world;
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use radixkv::PolicyKind;
+
+use dice::Dice;
+use worker::{Tally, Worker};
+use world::{Setting, World};
+
+const ROUND: Duration = Duration::from_millis(400);
+
+/// After the end of a round its threads come home within this, or one of them waits for ever.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const SETTINGS: [Setting; 4] = [
+    Setting { block_size: 1, capacity: 96, policy: PolicyKind::Lru, longest: 24, alphabet: 2 },
+    Setting { block_size: 3, capacity: 72, policy: PolicyKind::Lfu, longest: 50, alphabet: 2 },
+    Setting { block_size: 16, capacity: 48, policy: PolicyKind::Slru, longest: 180, alphabet: 3 },
+    Setting { block_size: 3, capacity: 130, policy: PolicyKind::Fifo, longest: 40, alphabet: 1000 },
+];
+
+fn from_environment(name: &str, default: f64) -> f64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// Prints how to repeat a round that fails.
+struct Repeat {
+    seed: u64,
+    threads: usize,
+}
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.print();
+        }
+    }
+}
+
+impl Repeat {
+    fn print(&self) {
+        eprintln!("repeat with: SEED={} THREADS={} SECONDS=1", self.seed, self.threads);
+    }
+}
+
+#[test]
+fn whatever_the_interleaving_leases_hold_and_no_block_is_lost() {
+    let seconds = from_environment("SECONDS", 1.6);
+    let threads = from_environment("THREADS", 8.0).max(3.0) as usize;
+    let first = from_environment("SEED", 1.0) as u64;
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let mut tally = Tally::default();
+    let mut evicted = 0;
+    for seed in first.. {
+        let (done, gone) = round(seed, threads);
+        tally.add(done);
+        evicted += gone;
+        if Instant::now() >= end {
+            println!("seeds {first}..={seed}: {tally:?}, {evicted} blocks evicted");
+            break;
+        }
+    }
+    assert!(tally.hit_blocks > 0 && tally.inserts > 0 && evicted > 0, "the threads did nothing: {tally:?}");
+}
+
+/// One cache's life; blocks evicted in it.
+fn round(seed: u64, threads: usize) -> (Tally, u64) {
+    let repeat = Repeat { seed, threads };
+    let setting = SETTINGS[(seed % SETTINGS.len() as u64) as usize];
+    let world: &'static World = Box::leak(Box::new(World::new(setting)));
+    let empty = world.cache.stats();
+    let mut helpers = vec![
+        spawn(move || roles::evict_forever(world, Dice::new(seed, 0))),
+        spawn(move || roles::hold_forever(world, Dice::new(seed, 1))),
+    ];
+    let mut workers: Vec<_> =
+        (2..threads as u64).map(|user| spawn(move || Worker::new(world, Dice::new(seed, user)).run())).collect();
+    let end = Instant::now() + ROUND;
+    while Instant::now() < end && !workers.iter().any(JoinHandle::is_finished) {
+        sleep(Duration::from_millis(5));
+    }
+    world.over.store(true, Relaxed);
+    let mut tally = Tally::default();
+    workers.drain(..).for_each(|worker| tally.add(come_home(worker, &repeat)));
+    helpers.drain(..).for_each(|helper| come_home(helper, &repeat));
+    let evicted = leave(world, seed, empty);
+    (tally, evicted)
+}
+
+/// The end of a round; every other one drops a cache that is full, with a lease that outlives it.
+fn leave(world: &'static World, seed: u64, empty: radixkv::Stats) -> u64 {
+    world.exchange.lock().clear();
+    let evicted = world.cache.stats().evicted_blocks;
+    let mut last = None;
+    if seed % 8 < 4 {
+        rest::check(&world.cache, empty);
+    } else {
+        let session = world.cache.session();
+        last = Some(session.lease_prefix(&world.namespace(0), &world.sequence(&mut Dice::new(seed, 2))));
+    }
+    #[allow(unsafe_code)]
+    // SAFETY: made by `Box::leak`; every thread that had it has been joined.
+    drop(unsafe { Box::from_raw(std::ptr::from_ref(world).cast_mut()) });
+    drop(last);
+    evicted
+}
+
+/// What a thread returns, or its panic.
+fn come_home<T>(thread: JoinHandle<T>, repeat: &Repeat) -> T {
+    let end = Instant::now() + PATIENCE;
+    while !thread.is_finished() {
+        if Instant::now() > end {
+            repeat.print();
+            eprintln!("a thread does not come home");
+            std::process::abort();
+        }
+        sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,0 +1,85 @@
+//! The memory that block ids name: what a lease must never see rewritten.
+//!
+//! A slot is filled between its reservation and its insert, with a stamp that says which prefix it belongs to and how
+//! often it has been filled. A lease reads the stamps of its blocks when it begins and just before it ends: a block that
+//! was recycled in between, even for the same prefix, shows. The payload beside the stamp is plain memory, so that
+//! ThreadSanitizer reports a reader and a filler that nothing orders; the atomics are relaxed so as to order nothing.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use radixkv::{BlockId, Token};
+
+use crate::dice::mix;
+
+const GENERATION: u64 = u32::MAX as u64;
+
+/// One block's memory.
+#[derive(Default)]
+struct Slot {
+    /// Hash of the prefix above, fillings below.
+    stamp: AtomicU64,
+    payload: UnsafeCell<u64>,
+    /// A reservation of the test's holds it.
+    reserved: AtomicBool,
+}
+
+/// The memory of a cache's blocks.
+pub struct Slots(Box<[Slot]>);
+
+// SAFETY: a payload is written by the holder of the block's reservation and read under leases on the block; that these
+// exclude each other is what is being tested.
+unsafe impl Sync for Slots {}
+
+impl Slots {
+    pub fn new(capacity: usize) -> Self {
+        Self((0..capacity).map(|_| Slot::default()).collect())
+    }
+
+    /// Notes that a reservation holds `block`; nobody else may.
+    pub fn reserve(&self, block: BlockId) {
+        let twice = self.0[block as usize].reserved.swap(true, Relaxed);
+        assert!(!twice, "block {block} is in two reservations");
+    }
+
+    /// Notes that the reservation is about to go.
+    pub fn unreserve(&self, block: BlockId) {
+        self.0[block as usize].reserved.store(false, Relaxed);
+    }
+
+    /// Fills a reserved block for the prefix of this hash.
+    pub fn fill(&self, block: BlockId, prefix: u64) {
+        let slot = &self.0[block as usize];
+        let generation = (slot.stamp.load(Relaxed) + 1) & GENERATION;
+        let stamp = (prefix & !GENERATION) | generation;
+        slot.stamp.store(stamp, Relaxed);
+        // SAFETY: the caller's reservation holds the block, so nobody reads or writes it.
+        unsafe { slot.payload.get().write(stamp) };
+    }
+
+    /// The stamp of a leased block.
+    pub fn read(&self, block: BlockId) -> u64 {
+        let slot = &self.0[block as usize];
+        let stamp = slot.stamp.load(Relaxed);
+        // SAFETY: the caller's lease protects the block, so nobody writes it.
+        let payload = unsafe { slot.payload.get().read() };
+        assert!(stamp == payload, "block {block} was being filled while leased");
+        stamp
+    }
+
+    /// Whether `stamp` was made for the prefix of this hash.
+    pub fn is_of(stamp: u64, prefix: u64) -> bool {
+        stamp & !GENERATION == prefix & !GENERATION
+    }
+}
+
+/// Hashes of the prefixes that end with each whole block of `tokens`, told apart by namespace.
+pub fn prefixes(name: usize, tokens: &[Token], block_size: usize) -> Vec<u64> {
+    let mut hash = mix(name as u64 + 1);
+    let blocks = tokens.chunks_exact(block_size).map(|block| {
+        hash = block.iter().fold(hash, |hash, &token| mix(hash ^ u64::from(token) ^ 0x5bd1_e995 << 32));
+        hash
+    });
+    blocks.collect()
+}

@@ -1,0 +1,412 @@
+//! A scheduler thread of the stress test: every verb of the cache, in random order.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use radixkv::{InsertErrorKind, Inserted, Namespace, ReserveError, Session, Token};
+
+use crate::dice::Dice;
+use crate::held::{Filling, Held};
+use crate::world::{DROPPED, NAMES, Watch, World};
+
+/// Leases that a thread keeps beyond one step.
+const KEPT: usize = 4;
+
+/// What a thread has done, so that a test that does nothing shows.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    pub steps: u64,
+    pub hit_blocks: u64,
+    pub inserts: u64,
+    pub duplicates: u64,
+    pub exhausted: u64,
+    pub disturbed: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.hit_blocks += other.hit_blocks;
+        self.inserts += other.inserts;
+        self.duplicates += other.duplicates;
+        self.exhausted += other.exhausted;
+        self.disturbed += other.disturbed;
+    }
+}
+
+/// A namespace as a thread holds it.
+struct Handle {
+    namespace: Namespace,
+    watch: Watch,
+}
+
+/// A scheduler thread's own state.
+pub struct Worker {
+    pub world: &'static World,
+    pub dice: Dice,
+    pub tally: Tally,
+    session: Session,
+    handles: [Option<Handle>; NAMES.len()],
+    kept: Vec<Held>,
+}
+
+impl Worker {
+    pub fn new(world: &'static World, dice: Dice) -> Self {
+        let session = world.cache.session();
+        Self { world, dice, tally: Tally::default(), session, handles: Default::default(), kept: Vec::new() }
+    }
+
+    /// Works until the round is over.
+    pub fn run(mut self) -> Tally {
+        while !self.world.is_over() {
+            self.step();
+        }
+        self.tally
+    }
+
+    fn step(&mut self) {
+        self.tally.steps += 1;
+        match self.dice.below(1000) {
+            0..300 => self.serve(),
+            300..360 => self.serve_in_chunks(),
+            360..520 => self.look_up_only(),
+            520..600 => self.resume(),
+            600..640 => self.duplicate(),
+            640..700 => self.hand_over(),
+            700..760 => self.take_over(),
+            760..900 => self.let_go(),
+            900..920 => self.insert_wrongly(),
+            920..935 => self.panic_while_holding(),
+            935..945 => self.session = self.world.cache.session(),
+            945..960 => self.forget_handle(),
+            960..990 => self.look_after(),
+            _ => self.disturb(),
+        }
+        if self.kept.len() > KEPT {
+            let oldest = self.kept.remove(0);
+            self.release(oldest);
+        }
+    }
+
+    // --- lookups and inserts
+
+    fn pick_name(&mut self) -> usize {
+        self.dice.below(NAMES.len())
+    }
+
+    fn handle(&mut self, name: usize) -> &Handle {
+        let world = self.world;
+        self.handles[name].get_or_insert_with(|| {
+            let watch = world.watch(name);
+            Handle { namespace: world.namespace(name), watch }
+        })
+    }
+
+    fn look_up(&mut self, name: usize, tokens: Vec<Token>) -> Held {
+        let watch = self.world.watch(name);
+        let namespace = self.handle(name).namespace.clone();
+        let (lease, blocks) = match self.dice.below(3) {
+            0 => {
+                let mut blocks = vec![7; 3];
+                let lease = self.session.match_prefix_into(&namespace, &tokens, &mut blocks);
+                (lease, blocks)
+            }
+            1 => split(self.session.match_prefix(&namespace, &tokens)),
+            _ => split(self.session.lease_prefix(&namespace, &tokens)),
+        };
+        let mut held = Held::new(self.world, (name, watch), tokens, lease, blocks);
+        held.handled = true;
+        self.tally.hit_blocks += held.blocks.len() as u64;
+        held
+    }
+
+    fn look_up_only(&mut self) {
+        let name = self.pick_name();
+        let tokens = self.world.sequence(&mut self.dice);
+        let held = self.look_up(name, tokens);
+        self.keep_or_release(held);
+    }
+
+    fn serve(&mut self) {
+        let name = self.pick_name();
+        let tokens = self.world.sequence(&mut self.dice);
+        let held = self.look_up(name, tokens);
+        self.extend(held);
+    }
+
+    /// Inserts what lies beyond the lease.
+    fn extend(&mut self, held: Held) {
+        let size = self.world.setting.block_size;
+        let needed = held.tokens.len() / size - held.blocks.len();
+        let Some(filling) = self.reserve(needed) else {
+            return;
+        };
+        self.world.fill(held.name, &held.tokens, held.blocks.len(), filling.blocks());
+        let filled = filling.blocks().to_vec();
+        match self.session.insert(held.lease(), &held.tokens, filling.take()) {
+            Ok(inserted) => {
+                let longer = self.inserted(&held, held.tokens.clone(), &filled, inserted);
+                self.release(held);
+                self.keep_or_release(longer);
+            }
+            Err(error) => {
+                assert_eq!(error.reservation.blocks(), filled, "a refused insert gives its reservation back");
+                self.refused(&held, error.kind);
+            }
+        }
+    }
+
+    /// Checks what an insert says it did.
+    fn inserted(&mut self, held: &Held, tokens: Vec<Token>, filled: &[u32], inserted: Inserted) -> Held {
+        let size = self.world.setting.block_size;
+        let aligned = tokens.len() / size * size;
+        assert_eq!(inserted.lease.len_tokens(), aligned);
+        assert_eq!(inserted.dropped_tokens, tokens.len() - aligned);
+        let duplicates = inserted.duplicates.len();
+        assert_eq!(inserted.duplicates.blocks(), &filled[..duplicates], "duplicates are the first of the caller's");
+        assert_eq!(inserted.blocks[duplicates..], filled[duplicates..], "the rest is canonical");
+        assert!(inserted.blocks[..duplicates].iter().all(|block| !filled.contains(block)));
+        self.tally.inserts += 1;
+        self.tally.duplicates += duplicates as u64;
+        let blocks = [&held.blocks[..], &inserted.blocks].concat();
+        Held::new(self.world, (held.name, held.watch), tokens, inserted.lease, blocks)
+    }
+
+    fn refused(&mut self, held: &Held, kind: InsertErrorKind) {
+        assert_eq!(kind, InsertErrorKind::NamespaceDropped, "a sound insert was refused");
+        let handle = self.handles[held.name].take();
+        let is_current = handle.is_some_and(|handle| self.world.is_undisturbed(held.name, handle.watch));
+        // A namespace is forgotten when nobody has a handle on it and nothing is cached in it.
+        let is_kept = held.name == 0 || !held.blocks.is_empty() || (held.handled && is_current);
+        let is_undisturbed = is_kept && self.world.is_undisturbed(held.name, held.watch);
+        assert!(!is_undisturbed, "refused in {:?}, which nobody dropped", NAMES[held.name]);
+        self.tally.disturbed += 1;
+    }
+
+    /// A long prompt: one reservation, inserted piece by piece, each from the last one's lease.
+    fn serve_in_chunks(&mut self) {
+        let size = self.world.setting.block_size;
+        let name = self.pick_name();
+        let tokens = self.world.sequence(&mut self.dice);
+        let mut held = self.look_up(name, tokens.clone());
+        let Some(mut filling) = self.reserve(tokens.len() / size - held.blocks.len()) else {
+            return;
+        };
+        while !filling.blocks().is_empty() {
+            let blocks = 1 + self.dice.below(filling.blocks().len());
+            let chunk = filling.split(blocks);
+            let filled = chunk.blocks().to_vec();
+            let end = (held.blocks.len() + blocks) * size;
+            self.world.fill(name, &tokens[..end], held.blocks.len(), &filled);
+            match self.session.insert(held.lease(), &tokens[..end], chunk) {
+                Ok(inserted) => held = self.inserted(&held, tokens[..end].to_vec(), &filled, inserted),
+                Err(error) => return self.refused(&held, error.kind),
+            }
+        }
+        self.keep_or_release(held);
+    }
+
+    fn reserve(&mut self, blocks: usize) -> Option<Filling> {
+        match self.session.reserve(blocks) {
+            Ok(reservation) => {
+                assert_eq!(reservation.len(), blocks, "all or nothing");
+                Some(Filling::new(self.world, reservation))
+            }
+            Err(ReserveError::TooLarge { .. }) => {
+                assert!(blocks > self.world.setting.capacity);
+                None
+            }
+            Err(_) => {
+                self.tally.exhausted += 1;
+                self.kept.clear();
+                None
+            }
+        }
+    }
+
+    fn resume(&mut self) {
+        let Some(mut held) = self.take_kept() else { return };
+        let mut tokens = held.tokens.clone();
+        if self.dice.one_in(2) {
+            tokens.extend(self.world.sequence(&mut self.dice));
+            tokens.truncate(self.world.setting.longest);
+        }
+        if tokens.len() < held.blocks.len() * self.world.setting.block_size {
+            return;
+        }
+        let lease = held.lease.take().expect("kept with its lease");
+        let (lease, blocks) = if self.dice.one_in(2) {
+            split(self.session.resume(lease, &tokens))
+        } else {
+            let mut beyond = vec![7; 3];
+            let lease = self.session.resume_into(lease, &tokens, &mut beyond);
+            (lease, [&held.blocks[..], &beyond].concat())
+        };
+        assert_eq!(blocks[..held.blocks.len()], held.blocks, "resuming keeps what was leased");
+        let longer = Held::new(self.world, (held.name, held.watch), tokens, lease, blocks);
+        drop(held);
+        if self.dice.one_in(2) { self.extend(longer) } else { self.keep_or_release(longer) }
+    }
+
+    // --- leases on their way
+
+    fn take_kept(&mut self) -> Option<Held> {
+        let kept = self.kept.len();
+        (kept > 0).then(|| self.kept.swap_remove(self.dice.below(kept)))
+    }
+
+    fn keep_or_release(&mut self, held: Held) {
+        if self.dice.one_in(3) { self.keep(held) } else { self.release(held) }
+    }
+
+    fn keep(&mut self, mut held: Held) {
+        held.handled = false;
+        self.kept.push(held);
+    }
+
+    fn release(&mut self, held: Held) {
+        // Through a fresh handle now and then: what is leased is there for everybody.
+        if self.dice.one_in(8) {
+            self.handles[held.name] = None;
+        }
+        if self.dice.one_in(4) {
+            let watched = self.handle(held.name).watch;
+            let name = held.name;
+            if name == 0 || self.world.is_undisturbed(name, watched) {
+                let namespace = self.handle(name).namespace.clone();
+                held.check_found(&self.session, &namespace);
+            }
+        }
+        drop(held);
+    }
+
+    fn let_go(&mut self) {
+        if let Some(held) = self.take_kept() {
+            self.release(held);
+        }
+    }
+
+    fn duplicate(&mut self) {
+        if let Some(held) = self.take_kept() {
+            let copy = held.duplicate();
+            if self.dice.one_in(2) {
+                self.release(held);
+            } else {
+                self.keep(held);
+            }
+            self.keep(copy);
+        }
+    }
+
+    fn hand_over(&mut self) {
+        if let Some(held) = self.take_kept() {
+            self.world.exchange.lock().push(held);
+        }
+    }
+
+    fn take_over(&mut self) {
+        let taken = self.world.exchange.lock().pop();
+        if let Some(held) = taken {
+            held.check();
+            if self.dice.one_in(3) { self.keep(held) } else { drop(held) }
+        }
+    }
+
+    /// A panic releases what its holder had.
+    fn panic_while_holding(&mut self) {
+        let held = self.take_kept();
+        let filling = self.reserve(2);
+        let holder = || {
+            let _holding = (held, filling);
+            // Past the hook: this panic is no news.
+            resume_unwind(Box::new("expected"));
+        };
+        let result: std::thread::Result<()> = catch_unwind(AssertUnwindSafe(holder));
+        assert!(result.is_err());
+    }
+
+    // --- wrong arguments
+
+    fn insert_wrongly(&mut self) {
+        let name = self.pick_name();
+        let tokens = self.world.sequence(&mut self.dice);
+        let held = self.look_up(name, tokens);
+        let size = self.world.setting.block_size;
+        let (leased, given) = (held.lease().len_tokens(), held.tokens.len());
+        let needed = given / size - held.blocks.len();
+        let other = self.world.foreign.session();
+        let (tokens, reservation, expected) = match self.dice.below(3) {
+            0 if leased > 0 => {
+                let short = leased - 1 - self.dice.below(leased);
+                let kind = InsertErrorKind::TokensTooShort { leased, given: short };
+                (&held.tokens[..short], self.reserve(1).map(Filling::take), kind)
+            }
+            1 => (&held.tokens[..], other.reserve(needed.min(8)).ok(), InsertErrorKind::ForeignReservation),
+            _ => {
+                let wrong = if needed > 0 && self.dice.one_in(2) { needed - 1 } else { needed + 1 };
+                let kind = InsertErrorKind::BlockCount { needed, given: wrong };
+                (&held.tokens[..], self.reserve(wrong).map(Filling::take), kind)
+            }
+        };
+        let Some(reservation) = reservation else { return };
+        let count = reservation.len();
+        let error = self.session.insert(held.lease(), tokens, reservation).expect_err("refused");
+        assert_eq!((error.kind, error.reservation.len()), (expected, count));
+        let foreign = other.insert(held.lease(), tokens, error.reservation).expect_err("refused");
+        assert_eq!(foreign.kind, InsertErrorKind::ForeignLease);
+    }
+
+    // --- the cache as a whole
+
+    fn forget_handle(&mut self) {
+        let name = self.pick_name();
+        self.handles[name] = None;
+    }
+
+    /// What a maintenance thread might call.
+    fn look_after(&mut self) {
+        let capacity = self.world.setting.capacity;
+        let cache = &self.world.cache;
+        match self.dice.below(8) {
+            0..3 => {
+                let want = self.dice.below(capacity / 4);
+                assert!(cache.evict(want) <= want);
+            }
+            3 => cache.settle(),
+            4 => _ = cache.run_once(),
+            5 => {
+                let tokens = self.world.sequence(&mut self.dice);
+                let name = self.pick_name();
+                let namespace = self.handle(name).namespace.clone();
+                let peeked = self.session.peek(&namespace, &tokens);
+                assert!(peeked <= tokens.len() && peeked % self.world.setting.block_size == 0);
+            }
+            _ => {
+                let stats = cache.stats();
+                assert!(stats.free_blocks <= capacity);
+                assert!(stats.evictable_blocks <= capacity && stats.protected_blocks <= capacity);
+            }
+        }
+    }
+
+    /// Clears or drops namespaces under everybody's feet.
+    fn disturb(&mut self) {
+        let name = self.pick_name();
+        let namespace = self.handle(name).namespace.clone();
+        let world = self.world;
+        match self.dice.below(4) {
+            0 => world.turn_over(0..NAMES.len(), || world.cache.clear()),
+            1 => world.turn_over(name..name + 1, || world.cache.clear_namespace(&namespace)),
+            _ => {
+                let name = DROPPED + self.dice.below(NAMES.len() - DROPPED);
+                let namespace = self.handle(name).namespace.clone();
+                world.turn_over(name..name + 1, || world.cache.drop_namespace(&namespace));
+            }
+        }
+    }
+}
+
+/// A match's two halves.
+fn split(found: radixkv::PrefixMatch) -> (radixkv::Lease, Vec<u32>) {
+    let blocks = found.blocks().to_vec();
+    (found.into_lease(), blocks)
+}

@@ -1,0 +1,115 @@
+//! What the threads of one round share.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+use radixkv::{BlockId, Namespace, PolicyKind, PrefixCache, Token};
+
+use crate::dice::{Dice, mix};
+use crate::held::Held;
+use crate::slots::{Slots, prefixes};
+
+/// Namespaces of a round. The first is the default one; those from [`DROPPED`] on come and go.
+pub const NAMES: [&str; 4] = ["", "adapter", "tenant", "model"];
+pub const DROPPED: usize = 2;
+
+/// The shape of a round.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    pub block_size: usize,
+    pub capacity: usize,
+    pub policy: PolicyKind,
+    /// Longest sequence, in tokens.
+    pub longest: usize,
+    /// Different tokens at one place: few make sequences part and meet everywhere.
+    pub alphabet: u64,
+}
+
+/// Clears and drops of one namespace: what was found may be gone only if one has begun since.
+#[derive(Default)]
+struct Turnover {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+/// How often a namespace had been cleared or dropped, if nobody was at it.
+#[derive(Debug, Clone, Copy)]
+pub struct Watch(Option<u64>);
+
+/// What the threads of one round share.
+pub struct World {
+    pub setting: Setting,
+    pub cache: PrefixCache,
+    /// Another cache, whose leases and reservations are refused.
+    pub foreign: PrefixCache,
+    pub slots: Slots,
+    /// Leases on their way to another thread.
+    pub exchange: Mutex<Vec<Held>>,
+    pub over: AtomicBool,
+    turnovers: [Turnover; NAMES.len()],
+}
+
+impl World {
+    pub fn new(setting: Setting) -> Self {
+        let builder = PrefixCache::builder(setting.block_size, setting.capacity).policy(setting.policy);
+        let foreign = PrefixCache::builder(setting.block_size, 64).build().expect("a sound setting");
+        Self {
+            setting,
+            cache: builder.build().expect("a sound setting"),
+            foreign,
+            slots: Slots::new(setting.capacity),
+            exchange: Mutex::new(Vec::new()),
+            over: AtomicBool::new(false),
+            turnovers: Default::default(),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
+    }
+
+    pub fn namespace(&self, name: usize) -> Namespace {
+        if name == 0 { self.cache.default_namespace() } else { self.cache.namespace(&[NAMES[name]]) }
+    }
+
+    /// A sequence that shares a beginning with many others.
+    pub fn sequence(&self, dice: &mut Dice) -> Vec<Token> {
+        let len = 1 + dice.below(self.setting.longest);
+        let family = dice.roll() % 3;
+        let part = dice.below(len + 1);
+        let variant = 1 + dice.roll() % 4;
+        let token = |i: usize| {
+            let line = if i < part { 0 } else { variant };
+            (mix(family << 48 ^ line << 40 ^ i as u64) % self.setting.alphabet) as Token
+        };
+        (0..len).map(token).collect()
+    }
+
+    /// Fills the blocks that hold `tokens` from the `first`-th block on.
+    pub fn fill(&self, name: usize, tokens: &[Token], first: usize, blocks: &[BlockId]) {
+        let prefixes = prefixes(name, tokens, self.setting.block_size);
+        for (&block, &prefix) in blocks.iter().zip(&prefixes[first..]) {
+            self.slots.fill(block, prefix);
+        }
+    }
+
+    // Relaxed below: whoever finds the effect of a clear has met the cache's own edge to it, and so finds the count.
+
+    pub fn watch(&self, name: usize) -> Watch {
+        let turnover = &self.turnovers[name];
+        let done = turnover.done.load(Relaxed);
+        Watch((turnover.begun.load(Relaxed) == done).then_some(done))
+    }
+
+    /// Whether nobody has begun to clear or drop the namespace since.
+    pub fn is_undisturbed(&self, name: usize, watch: Watch) -> bool {
+        watch.0.is_some_and(|done| self.turnovers[name].begun.load(Relaxed) == done)
+    }
+
+    /// Runs `work`, which clears or drops these namespaces.
+    pub fn turn_over(&self, names: std::ops::Range<usize>, work: impl FnOnce()) {
+        self.turnovers[names.clone()].iter().for_each(|turnover| _ = turnover.begun.fetch_add(1, Relaxed));
+        work();
+        self.turnovers[names].iter().for_each(|turnover| _ = turnover.done.fetch_add(1, Relaxed));
+    }
+}
