@@ -170,6 +170,7 @@ impl Session {
         let Some(point) = self.lease_longest(namespace, tokens, &guard) else {
             return Lease::of_nothing(self.lot.hold());
         };
+        crate::sync::point!("session::leased");
         let counted = use_ == Use::Counted && point.depth() > 0;
         if counted {
             point.statistics.touch(now);

@@ -20,6 +20,15 @@ pub(crate) use lock::{Mutex, MutexGuard};
 
 pub(crate) use std::sync::Arc;
 
+/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing without `failpoints`.
+macro_rules! point {
+    ($name:literal) => {
+        #[cfg(all(feature = "failpoints", not(any(radixkv_loom, radixkv_shuttle))))]
+        fail::fail_point!($name);
+    };
+}
+pub(crate) use point;
+
 /// Atomics of the build at hand.
 pub(crate) mod atomic {
     #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]

@@ -147,10 +147,12 @@ fn hang<'g>(
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {
+            crate::sync::point!("insert::linked");
             // Counted while the lease on the branch stands, and before the end's lease can be given up.
             let counted = branch.word.add_child();
             debug_assert!(counted, "child runs overflow their count");
             let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");
+            crate::sync::point!("insert::counted");
             queue.push(tip);
             Ok(Some(tip))
         }

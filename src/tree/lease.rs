@@ -63,7 +63,9 @@ fn prove<'g>(
     queue: &Queue,
     guard: &'g Guard<'g>,
 ) -> Result<Ref<'g, Point>, Refused> {
+    crate::sync::point!("lease::published");
     let len = run.bump().len();
+    crate::sync::point!("lease::bumped");
     if point.depth() <= len {
         if point.word.prove() {
             queue.push(point);
