@@ -7,6 +7,9 @@
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
 //!
+//! `radixkv_tiny` leaves the door alone and shrinks what counts and wraps (leases, child runs, run versions), so that
+//! tests/limits.rs gets there.
+//!
 //! `SeqCst` is used by `fence` alone: loom treats sequentially consistent accesses as `AcqRel`.
 
 mod cell;

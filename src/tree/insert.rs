@@ -16,7 +16,7 @@ use super::run::{Beginning, Run};
 use super::walk::{Place, Reached, walk};
 
 /// Child runs from which on a point takes no further one; far below what its word counts.
-const MAX_CHILDREN: u64 = 1 << 25;
+const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 25 };
 
 /// What is to be inserted.
 #[derive(Debug, Clone, Copy)]
