@@ -9,7 +9,7 @@ use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 
-use super::lease::{Refused, lease_again, lease_at, lease_deepest, release};
+use super::lease::{Refused, lease_again, lease_at, release};
 use super::point::Point;
 use super::queue::Queue;
 use super::run::{Beginning, Run};
@@ -76,9 +76,15 @@ pub(crate) fn insert<'g>(
         let reached = walk(at.point, sequence.tokens, guard);
         let boundary = reached.boundary(sequence.block_size);
         if boundary.end() > at.point.end() {
-            // A space whose root has gone holds no leased point, and we hold one.
-            if let Ok(point) = lease_deepest(boundary, sequence.block_size, queue, guard) {
-                at.advance(point, queue);
+            match lease_at(boundary, queue, guard) {
+                Ok(point) => at.advance(point, queue),
+                // Trimmed meanwhile; the next walk stops earlier.
+                Err(Refused::Shorter(_)) => {}
+                // `Gone` cannot be: a space whose root has gone holds no leased point, and we hold one.
+                Err(Refused::Full | Refused::Gone) => {
+                    at.let_go(queue);
+                    return Err(TooManyBranches);
+                }
             }
             continue;
         }
