@@ -263,3 +263,6 @@ impl Drop for Inner {
         self.namespaces.tear_down(works);
     }
 }
+
+#[cfg(test)]
+mod stalled_reader;
