@@ -74,6 +74,7 @@ impl Pool {
                 Err(seen) => free = seen,
             }
         }
+        crate::sync::point!("pool::counted");
         blocks.reserve(n);
         self.claim(n, blocks);
         true
@@ -128,6 +129,7 @@ impl Pool {
         }
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
+        crate::sync::point!("pool::set");
         // Release: E10. Acquire: later givers' counts stand on earlier ones' bits.
         self.free.fetch_add(blocks.len(), AcqRel);
     }

@@ -286,3 +286,6 @@ impl Drop for Inner {
         self.namespaces.tear_down(works);
     }
 }
+
+#[cfg(test)]
+mod stalled_reader;

@@ -177,11 +177,12 @@ impl Session {
             return Lease::of_nothing(self.lot.hold());
         };
         let counted = use_ == Use::Counted && point.depth() > 0;
+        let lease = Lease::new(point, counted, self.lot.hold());
+        crate::sync::point!("session::leased");
         if counted {
             point.statistics.touch(now);
         }
         append_blocks(point, 0, inner.block_size, blocks, &guard);
-        let lease = Lease::new(point, counted, self.lot.hold());
         drop(guard);
         self.help();
         lease
@@ -245,6 +246,8 @@ impl Session {
         let deeper = if reached.end() > lease.len_tokens() { self.lease_beyond(from, reached, &guard) } else { None };
         let now = inner.time.now();
         let tip = deeper.unwrap_or(from);
+        let counted = tip.end() > 0;
+        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, self.lot.hold()));
         match (lease.counted, deeper.is_some()) {
             (true, true) => {
                 from.statistics.move_on();
@@ -255,10 +258,8 @@ impl Session {
             (false, _) => {}
         }
         append_blocks(tip, first, inner.block_size, blocks, &guard);
-        let counted = tip.end() > 0;
-        let mut resumed = deeper.map(|deeper| Lease::new(deeper, counted, self.lot.hold()));
         drop(guard);
-        let mut lease = resumed.take().unwrap_or(lease);
+        let mut lease = resumed.unwrap_or(lease);
         lease.counted = counted;
         self.help();
         lease
@@ -345,23 +346,26 @@ impl Session {
         let guard = self.pin();
         let aligned = (tokens.len() / inner.block_size * inner.block_size).max(lease.len_tokens());
         let now = inner.time.now();
-        let sequence =
-            Sequence { tokens: &tokens[..aligned], blocks: &reservation.blocks, block_size: inner.block_size, now };
-        let Ok(published) = insert(from, sequence, &inner.queue, &guard) else {
+        // Out of the reservation's hands: a panic halfway would lose blocks, and never give away what the tree holds.
+        let given = std::mem::take(&mut reservation.blocks);
+        let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, block_size: inner.block_size, now };
+        let published = insert(from, sequence, &inner.queue, &guard);
+        reservation.blocks = given;
+        let Ok(published) = published else {
             return refused(InsertErrorKind::TooManyBranches, reservation);
         };
         // What lies beyond the duplicates belongs to the tree now.
         reservation.blocks.truncate(published.duplicates);
+        // Resuming from here counts a use of what lies beyond, and not once more of this.
+        let new_lease = Lease::new(published.tip, aligned > 0, self.lot.hold());
         let mut blocks = Vec::new();
         append_blocks(published.tip, lease.len_tokens() / inner.block_size, inner.block_size, &mut blocks, &guard);
         if !published.fresh && aligned > 0 {
             published.tip.statistics.stamp(now);
         }
-        // Resuming from here counts a use of what lies beyond, and not once more of this.
-        let lease = Lease::new(published.tip, aligned > 0, self.lot.hold());
         drop(guard);
         self.help();
-        Ok(Inserted { lease, blocks, duplicates: reservation, dropped_tokens: tokens.len() - aligned })
+        Ok(Inserted { lease: new_lease, blocks, duplicates: reservation, dropped_tokens: tokens.len() - aligned })
     }
 
     fn check_insert<'l>(
@@ -414,6 +418,7 @@ impl Drop for Session {
     /// Leaves its participant to the next session: registering one takes longer than all else.
     fn drop(&mut self) {
         if let Some(local) = self.local.take() {
+            local.hand_over();
             // Where enough are idle it is dropped, before the lot, which keeps the domain alive.
             drop(self.lot.inner().idle.push(local));
         }

@@ -74,6 +74,13 @@ impl Local {
         }
     }
 
+    /// Hands over what this participant has retired, so that others can free it.
+    pub(crate) fn hand_over(&self) {
+        if self.retired.take() > 0 {
+            self.handle.pin().flush();
+        }
+    }
+
     /// Bytes retired and not handed over yet.
     pub(crate) fn retired_bytes(&self) -> usize {
         self.retired.get()

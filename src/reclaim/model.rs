@@ -222,6 +222,8 @@ impl Local {
         self.shared.collect();
     }
 
+    pub(crate) fn hand_over(&self) {}
+
     pub(crate) fn retired_bytes(&self) -> usize {
         0
     }

@@ -7,6 +7,9 @@
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
 //!
+//! `radixkv_tiny` leaves the door alone and shrinks what counts and wraps (leases, child runs, run versions), so that
+//! tests/limits.rs gets there.
+//!
 //! `SeqCst` is used by `fence` alone: loom treats sequentially consistent accesses as `AcqRel`.
 
 mod bell;
@@ -22,6 +25,15 @@ pub(crate) use lock::{Mutex, MutexGuard};
 
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
 pub(crate) use std::thread;
+
+/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing without `failpoints`.
+macro_rules! point {
+    ($name:literal) => {
+        #[cfg(all(feature = "failpoints", not(any(radixkv_loom, radixkv_shuttle))))]
+        fail::fail_point!($name);
+    };
+}
+pub(crate) use point;
 
 /// Atomics of the build at hand.
 pub(crate) mod atomic {

@@ -9,14 +9,14 @@ use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 
-use super::lease::{Refused, lease_again, lease_at, lease_deepest, release};
+use super::lease::{Refused, lease_again, lease_at, release};
 use super::point::Point;
 use super::queue::Queue;
 use super::run::{Beginning, Run};
 use super::walk::{Place, Reached, walk};
 
 /// Child runs from which on a point takes no further one; far below what its word counts.
-const MAX_CHILDREN: u64 = 1 << 25;
+const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 25 };
 
 /// What is to be inserted.
 #[derive(Debug, Clone, Copy)]
@@ -76,9 +76,15 @@ pub(crate) fn insert<'g>(
         let reached = walk(at.point, sequence.tokens, guard);
         let boundary = reached.boundary(sequence.block_size);
         if boundary.end() > at.point.end() {
-            // A space whose root has gone holds no leased point, and we hold one.
-            if let Ok(point) = lease_deepest(boundary, sequence.block_size, queue, guard) {
-                at.advance(point, queue);
+            match lease_at(boundary, queue, guard) {
+                Ok(point) => at.advance(point, queue),
+                // Trimmed meanwhile; the next walk stops earlier.
+                Err(Refused::Shorter(_)) => {}
+                // `Gone` cannot be: a space whose root has gone holds no leased point, and we hold one.
+                Err(Refused::Full | Refused::Gone) => {
+                    at.let_go(queue);
+                    return Err(TooManyBranches);
+                }
             }
             continue;
         }
@@ -147,10 +153,12 @@ fn hang<'g>(
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {
+            crate::sync::point!("insert::linked");
             // Counted while the lease on the branch stands, and before the end's lease can be given up.
             let counted = branch.word.add_child();
             debug_assert!(counted, "child runs overflow their count");
             let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");
+            crate::sync::point!("insert::counted");
             queue.push(tip);
             Ok(Some(tip))
         }

@@ -66,7 +66,9 @@ fn prove<'g>(
     queue: &Queue,
     guard: &'g Guard<'g>,
 ) -> Result<Ref<'g, Point>, Refused> {
+    crate::sync::point!("lease::published");
     let len = run.bump().len();
+    crate::sync::point!("lease::bumped");
     // Depth zero lies on no run: an insert asks for it where a run died while it walked there, and walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {

@@ -35,8 +35,8 @@ use super::point::{Point, Statistics};
 use super::space::Space;
 use super::word::Word;
 
-const BUMP: u64 = 1 << 32;
-const LENGTH: u64 = BUMP - 1;
+const BUMP: u64 = 1 << if cfg!(radixkv_tiny) { 62 } else { 32 };
+const LENGTH: u64 = (1 << 32) - 1;
 
 /// Share of its arrays that a trimmed run may leave unused before they are copied into smaller ones: a quarter.
 const SLACK: usize = 4;

@@ -36,7 +36,7 @@ const DEAD: u64 = 1 << 63;
 const NEW: u64 = 1 << 62;
 const QUEUED: u64 = 1 << 61;
 const LEASE: u64 = 1 << 26;
-const LEASES: u64 = ((1 << 28) - 1) * LEASE;
+const LEASES: u64 = (if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 }) * LEASE;
 const CHILDREN: u64 = LEASE - 1;
 
 /// Leases that one point can hold at once.

@@ -1,5 +1,6 @@
 //! Drives a subject and the reference through the same steps and compares all they say after each.
 
+#[path = "driver/insert.rs"]
 mod insert;
 
 use std::collections::HashMap;

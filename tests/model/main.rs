@@ -7,18 +7,20 @@
 //!
 //! The driver itself is tried on a second reference, and on references that rank wrongly, which it must notice.
 
+mod draw;
 mod driver;
 mod step;
 mod subject;
 
 use std::time::{Duration, Instant};
 
+use draw::step;
 use driver::Driver;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use radixkv::reference::{Policy, Reference};
-use step::{Step, step};
+use step::Step;
 use subject::{Real, Setting, Subject};
 
 /// Long runs stop here, so that a slow machine or build does not hold up the rest.

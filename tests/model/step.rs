@@ -1,12 +1,9 @@
-//! Random steps: what they are, and how they are drawn and shrunk.
+//! Steps: what can be done to a cache.
 //!
 //! A step names leases and reservations by an index that is taken modulo what is held, so that any sequence of
 //! steps means something and dropping steps from a failing case leaves a case.
 
-use proptest::prelude::*;
 use radixkv::Token;
-
-use crate::subject::SPACES;
 
 /// A sequence of tokens: a piece of a stem, then a tail of its own.
 ///
@@ -65,35 +62,4 @@ pub enum Step {
     Settle,
     Clear,
     DropNamespace(usize),
-}
-
-fn sequence() -> impl Strategy<Value = Sequence> {
-    let tail = prop_oneof![3 => Just(0..1), 2 => Just(0..4), 1 => Just(0..40)];
-    let tail = tail.prop_flat_map(|len| prop::collection::vec(0..3_u8, len));
-    (0..5_u8, 0..44_u8, tail).prop_map(|(stem, quarters, tail)| Sequence { stem, quarters, tail })
-}
-
-/// One step of any kind.
-pub fn step() -> impl Strategy<Value = Step> {
-    let space = || prop_oneof![4 => Just(0), 1 => 1..SPACES.len()];
-    let at = || 0..8_usize;
-    let fault = prop_oneof![Just(Fault::OneTooMany), Just(Fault::OneTooFew), Just(Fault::TooShort)];
-    prop_oneof![
-        8 => (space(), sequence()).prop_map(|(space, seq)| Step::Serve(space, seq)),
-        5 => (space(), sequence()).prop_map(|(space, seq)| Step::Match(space, seq)),
-        3 => (space(), sequence()).prop_map(|(space, seq)| Step::Lease(space, seq)),
-        2 => (space(), sequence()).prop_map(|(space, seq)| Step::Peek(space, seq)),
-        5 => (at(), sequence()).prop_map(|(at, seq)| Step::Resume(at, seq)),
-        6 => (at(), sequence()).prop_map(|(at, seq)| Step::Insert(at, seq)),
-        2 => (at(), sequence(), at()).prop_map(|(at, seq, from)| Step::InsertFrom(at, seq, from)),
-        1 => (at(), sequence(), fault).prop_map(|(at, seq, f)| Step::InsertWrong(at, seq, f)),
-        2 => at().prop_map(Step::Clone),
-        8 => at().prop_map(Step::Release),
-        2 => (0..50_usize).prop_map(Step::Reserve),
-        3 => at().prop_map(Step::Abort),
-        4 => (0..12_usize).prop_map(Step::Evict),
-        2 => Just(Step::Settle),
-        1 => (0..2_usize).prop_map(|_| Step::Clear),
-        1 => space().prop_map(Step::DropNamespace),
-    ]
 }

@@ -207,7 +207,10 @@ impl Evictor {
 
     /// Hands the blocks of trimmed runs to the pool.
     fn return_freed(&mut self, works: Works<'_>) {
-        works.pool.give_back(&self.freed);
-        self.freed.clear();
+        // Taken first: a panic in the pool must not leave them here to be given back again.
+        let mut freed = std::mem::take(&mut self.freed);
+        works.pool.give_back(&freed);
+        freed.clear();
+        self.freed = freed;
     }
 }

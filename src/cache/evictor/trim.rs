@@ -39,6 +39,7 @@ impl Evictor {
                 Err(found) => word = found,
             }
         };
+        crate::sync::point!("trim::shortened");
         let freed = self.free_beyond(run, end, len, works);
         if end == 0 {
             self.bury(run, flowing, works);
@@ -98,6 +99,7 @@ impl Evictor {
     /// Kills, unlinks, strikes and retires a point; its statistics, or nothing if it is held.
     fn kill<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) -> Option<Tally> {
         let before = point.word.kill()?;
+        crate::sync::point!("trim::killed");
         let tally = point.statistics.read();
         // If this fails somebody has put a live point in its place.
         point.run().as_ref().points.remove(point, works.guard);
@@ -123,6 +125,7 @@ impl Evictor {
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             parent.statistics.take_in(flowing);
+            crate::sync::point!("trim::unlink");
             // If this fails an inserter has put a live run in its place.
             parent.as_ref().children.remove(run, works.guard);
             if parent.word.remove_child() {

@@ -1,0 +1,13 @@
+//! What each fuzz target does with its bytes.
+//!
+//! tests/corpus.rs takes in the same files, and replays fuzz/corpus through them without a fuzzer.
+
+#[path = "../../tests/model/driver.rs"]
+mod driver;
+pub mod key;
+#[path = "../../tests/model/step.rs"]
+mod step;
+#[path = "../../tests/model/subject.rs"]
+mod subject;
+pub mod trace;
+pub mod verbs;

@@ -1,0 +1,81 @@
+//! All verbs on the cache and on the literal reference, compared after every step (tests/model/driver.rs).
+
+use arbitrary::{Result, Unstructured};
+use radixkv::reference::Policy;
+
+use crate::driver::Driver;
+use crate::step::{Fault, Sequence, Step};
+use crate::subject::{Real, SPACES, Setting, Subject};
+
+const BLOCK_SIZES: [usize; 5] = [1, 2, 3, 4, 16];
+const MAX_CAPACITY: usize = 64;
+/// Steps of one case: what more of them would find, more cases find sooner.
+const MAX_STEPS: usize = 300;
+
+/// Panics with the first difference.
+pub fn run(data: &[u8]) {
+    let mut bytes = Unstructured::new(data);
+    let Ok((setting, eager)) = setting(&mut bytes) else {
+        return;
+    };
+    let mut steps = Vec::new();
+    while steps.len() < MAX_STEPS && !bytes.is_empty() {
+        let Ok(step) = step(&mut bytes) else { break };
+        steps.push(step);
+    }
+    let outcome = Driver::new(setting, eager, Real::new(setting)).run(&steps);
+    outcome.unwrap_or_else(|difference| panic!("{setting:?}, eager: {eager}: {difference}\n{steps:#?}"));
+}
+
+fn setting(bytes: &mut Unstructured<'_>) -> Result<(Setting, bool)> {
+    let block_size = *bytes.choose(&BLOCK_SIZES)?;
+    let capacity = bytes.int_in_range(1..=MAX_CAPACITY)?;
+    let policy = *bytes.choose(&Policy::ALL)?;
+    Ok((Setting { block_size, capacity, policy }, bytes.arbitrary()?))
+}
+
+fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
+    Ok(match bytes.int_in_range(0..=19_u8)? {
+        0..=2 => Step::Serve(space(bytes)?, sequence(bytes)?),
+        3 => Step::Match(space(bytes)?, sequence(bytes)?),
+        4 => Step::Lease(space(bytes)?, sequence(bytes)?),
+        5 => Step::Peek(space(bytes)?, sequence(bytes)?),
+        6 | 7 => Step::Resume(held(bytes)?, sequence(bytes)?),
+        8 => Step::Clone(held(bytes)?),
+        9 | 10 => Step::Release(held(bytes)?),
+        11 => Step::Reserve(bytes.int_in_range(0..=MAX_CAPACITY + 1)?),
+        12 => Step::Abort(held(bytes)?),
+        13 | 14 => Step::Insert(held(bytes)?, sequence(bytes)?),
+        15 => Step::InsertFrom(held(bytes)?, sequence(bytes)?, held(bytes)?),
+        16 => {
+            let fault = [Fault::OneTooMany, Fault::OneTooFew, Fault::TooShort];
+            Step::InsertWrong(held(bytes)?, sequence(bytes)?, *bytes.choose(&fault)?)
+        }
+        17 => Step::Evict(bytes.int_in_range(0..=12)?),
+        18 => Step::Settle,
+        _ if bytes.ratio(1, 4)? => Step::Clear,
+        _ => Step::DropNamespace(space(bytes)?),
+    })
+}
+
+fn space(bytes: &mut Unstructured<'_>) -> Result<usize> {
+    let space: usize = bytes.int_in_range(0..=4 + SPACES.len() - 1)?;
+    Ok(space.saturating_sub(4))
+}
+
+/// An index into the leases or reservations that are held.
+fn held(bytes: &mut Unstructured<'_>) -> Result<usize> {
+    bytes.int_in_range(0..=7)
+}
+
+fn sequence(bytes: &mut Unstructured<'_>) -> Result<Sequence> {
+    let (stem, quarters) = (bytes.int_in_range(0..=4)?, bytes.int_in_range(0..=43)?);
+    // The upper bits choose how long a tail there is, most often none.
+    let tail = match bytes.arbitrary::<u8>()? {
+        short @ 0..=7 => usize::from(short),
+        long @ 8..=40 => usize::from(long),
+        _ => 0,
+    };
+    let tail = (0..tail).map(|_| bytes.int_in_range(0..=2)).collect::<Result<_>>()?;
+    Ok(Sequence { stem, quarters, tail })
+}

@@ -1,0 +1,80 @@
+//! A reader that never unpins: it holds back memory of the index, never a block (reclaim, I2).
+
+use super::{Clock, PrefixCache};
+use crate::key::Token;
+
+const BLOCK_SIZE: usize = 4;
+const CAPACITY: usize = 1_024;
+/// Runs that are retired under the reader.
+const RUNS: u32 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+/// More than a run of one block weighs: run, end point, arrays.
+const RUN_BYTES: usize = 512;
+
+/// One block that shares nothing with another `key`'s.
+fn sequence(key: u32) -> [Token; BLOCK_SIZE] {
+    [key, 1, 2, 3]
+}
+
+/// Inserts a sequence and lets go of it; blocks come from evicting, once the free list is used up.
+fn serve(cache: &PrefixCache, keys: std::ops::Range<u32>) {
+    let (session, space) = (cache.session(), cache.default_namespace());
+    for key in keys {
+        let found = session.match_prefix(&space, &sequence(key));
+        let reservation = session.reserve(1).expect("blocks are reused whatever a reader does");
+        drop(session.insert(found.lease(), &sequence(key), reservation).expect("it fits"));
+    }
+}
+
+/// Settles until the index weighs no more than `bytes`; the settlings it took.
+fn settle_down_to(cache: &PrefixCache, bytes: usize) -> usize {
+    let most = RUNS as usize;
+    (1..most)
+        .find(|_| {
+            cache.settle();
+            cache.stats().index_bytes <= bytes
+        })
+        .unwrap_or_else(|| panic!("{} bytes after {most} settlings", cache.stats().index_bytes))
+}
+
+#[test]
+fn a_stalled_reader_holds_back_index_memory_and_no_block() {
+    let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).build().expect("a sound setting");
+    cache.settle();
+    let empty = cache.stats().index_bytes;
+    serve(&cache, 0..4 * CAPACITY as u32);
+    let full = cache.stats().index_bytes;
+
+    let stalled = cache.inner.domain.register();
+    let reader = stalled.pin();
+    serve(&cache, 0..RUNS / 2);
+    let half = cache.stats().index_bytes;
+    serve(&cache, RUNS / 2..RUNS);
+    let most = cache.stats().index_bytes;
+    assert!(half > full && most > half, "what was retired is reported: {full} {half} {most}");
+    assert!(most <= full + RUNS as usize * RUN_BYTES, "{most} bytes for {RUNS} retired runs");
+    assert_eq!(cache.stats().free_blocks + cache.stats().evictable_blocks, CAPACITY);
+
+    drop(reader);
+    cache.evict(usize::MAX);
+    let settlings = settle_down_to(&cache, empty);
+    println!("{empty} bytes empty, {full} full, {most} stalled; {settlings} settlings to give it back");
+    assert_eq!(cache.stats().index_bytes, empty);
+    drop(stalled);
+}
+
+#[test]
+fn a_reader_that_unpins_now_and_then_bounds_what_is_held_back() {
+    let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).build().expect("a sound setting");
+    serve(&cache, 0..4 * CAPACITY as u32);
+    let full = cache.stats().index_bytes;
+    let reader = cache.inner.domain.register();
+    let rounds = 20;
+    for round in 0..rounds {
+        let guard = reader.pin();
+        serve(&cache, round * RUNS / rounds..(round + 1) * RUNS / rounds);
+        drop(guard);
+        let bytes = cache.stats().index_bytes;
+        let bound = full + 3 * (RUNS / rounds) as usize * RUN_BYTES;
+        assert!(bytes <= bound, "{bytes} bytes in round {round}, more than {bound}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Threads that stop or break between two steps of a protocol (`crate::sync::point!`).
+//!
+//! `stalls`: one thread stops at a point for as long as it takes, and the others must go on: that is what lock-free
+//! means. Only what needs the evictor's lock may wait, and only for a thread that stopped inside it.
+//!
+//! `panics`: one thread breaks. In the *caller's* code nothing may be lost, whatever is held. Inside a protocol step no
+//! code of a user runs and nothing allocates that could unwind, so a panic there is a bug of ours; the table says what
+//! such a bug would cost, and the tests hold it to that: never a block handed out twice, never a crash, and a loss
+//! bounded by the one call that broke.
+//!
+//! | point | what a panic there leaves behind |
+//! |---|---|
+//! | `session::leased` | nothing: the lease has its handle |
+//! | `lease::published`, `lease::bumped` | a lease for good on the prefix that was being leased |
+//! | `insert::linked`, `insert::counted` | the blocks of the insert, and leases for good on its path |
+//! | `queue::push` | one point that the evictor never hears of again, and the lease that was changing hands |
+//! | `trim::killed` | the run is evictable again only after a match has come to its end |
+//! | `trim::shortened` | the blocks that were being trimmed |
+//! | `trim::unlink` | a dead run and the point it hangs on, no block |
+//! | `pool::counted`, `pool::set` | the blocks that were being taken or given back |
+//!
+//! Running out of memory is no panic: every allocation of the core aborts the process, as `Vec` and `Box` do.
+
+#[path = "faults/gate.rs"]
+mod gate;
+#[path = "faults/panics.rs"]
+mod panics;
+#[path = "faults/stalls.rs"]
+mod stalls;
+
+use radixkv::{Lease, Namespace, PrefixCache, Session, Token};
+
+const BLOCK_SIZE: usize = 4;
+const CAPACITY: usize = 4096;
+/// Sequences that are cached before anything goes wrong, and their blocks.
+const KEYS: u32 = 64;
+const BLOCKS: usize = 4;
+
+/// `blocks` blocks of tokens that share none with those of another `key`, but for the first token of every fourth.
+fn sequence(key: u32, blocks: usize) -> Vec<Token> {
+    (0..(blocks * BLOCK_SIZE) as u32).map(|i| if i < 2 { i } else { key << 8 | i }).collect()
+}
+
+/// One thread's view of the cache under test.
+struct User {
+    session: Session,
+    space: Namespace,
+}
+
+impl User {
+    fn of(cache: &PrefixCache) -> Self {
+        Self { session: cache.session(), space: cache.default_namespace() }
+    }
+
+    fn matched(&self, tokens: &[Token]) -> Lease {
+        self.session.match_prefix(&self.space, tokens).into_lease()
+    }
+
+    /// Matches, inserts what is missing from free blocks, and keeps the lease on the whole.
+    fn insert(&self, tokens: &[Token]) -> Lease {
+        let lease = self.matched(tokens);
+        let missing = (tokens.len() - lease.len_tokens()) / BLOCK_SIZE;
+        let reservation = self.session.reserve(missing).expect("enough blocks are free");
+        self.session.insert(&lease, tokens, reservation).expect("it fits").lease
+    }
+}
+
+/// A cache with `KEYS` idle sequences, and what its index weighed when it was empty.
+fn cache() -> (PrefixCache, usize) {
+    let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).build().expect("a sound setting");
+    cache.settle();
+    let empty = cache.stats().index_bytes;
+    let user = User::of(&cache);
+    for key in 0..KEYS {
+        drop(user.insert(&sequence(key, BLOCKS)));
+    }
+    cache.settle();
+    (cache, empty)
+}
+
+/// Free, reserved, evictable, protected; sound, and adding up.
+fn accounts(cache: &PrefixCache) -> [usize; 4] {
+    cache.settle();
+    cache.validate().expect("sound");
+    let stats = cache.stats();
+    let accounts = [stats.free_blocks, stats.reserved_blocks, stats.evictable_blocks, stats.protected_blocks];
+    assert_eq!(accounts.iter().sum::<usize>(), CAPACITY, "{stats:?}");
+    accounts
+}
+
+/// Nothing is held any more: everything can be evicted, and nothing stays.
+fn check_nothing_lost(cache: &PrefixCache, empty_bytes: usize) {
+    let [_, reserved, _, protected] = accounts(cache);
+    assert_eq!((reserved, protected), (0, 0), "blocks are held by nobody");
+    cache.evict(usize::MAX);
+    assert_eq!(accounts(cache), [CAPACITY, 0, 0, 0]);
+    // Each settling reclaims a bounded piece.
+    for _ in 0..1_000 {
+        if cache.stats().index_bytes <= empty_bytes {
+            break;
+        }
+        cache.settle();
+    }
+    let stats = cache.stats();
+    assert_eq!((stats.runs, stats.points, stats.index_bytes), (0, 0, empty_bytes));
+}

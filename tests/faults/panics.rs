@@ -1,0 +1,172 @@
+//! One thread breaks: in its own code while it holds something, or at a point.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+use radixkv::{BlockId, Lease, PrefixCache};
+
+use crate::gate::{arm, as_victim};
+use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
+
+/// A call that comes to the point it is to break at, after what it needs is there.
+type Victim = fn(&PrefixCache, &User);
+
+/// Blocks that `reserve` and `abort` deal with.
+const RESERVED: usize = 8;
+
+fn match_inside(_: &PrefixCache, user: &User) {
+    as_victim(|| drop(user.matched(&sequence(0, 2))));
+}
+
+fn match_idle_end(_: &PrefixCache, user: &User) {
+    as_victim(|| drop(user.matched(&sequence(0, BLOCKS))));
+}
+
+fn insert(cache: &PrefixCache, user: &User) {
+    let tokens = sequence(1_000, BLOCKS);
+    let lease = user.matched(&tokens);
+    let reservation = user.session.reserve(BLOCKS).expect("enough blocks are free");
+    cache.settle();
+    as_victim(|| drop(user.session.insert(&lease, &tokens, reservation)));
+}
+
+fn release(cache: &PrefixCache, user: &User) {
+    let lease = user.matched(&sequence(0, BLOCKS));
+    cache.settle();
+    as_victim(|| drop(lease));
+}
+
+fn reserve(_: &PrefixCache, user: &User) {
+    as_victim(|| drop(user.session.reserve(RESERVED)));
+}
+
+fn abort(_: &PrefixCache, user: &User) {
+    let reservation = user.session.reserve(RESERVED).expect("enough blocks are free");
+    as_victim(|| drop(reservation));
+}
+
+fn evict_a_part(cache: &PrefixCache, _: &User) {
+    as_victim(|| assert_eq!(cache.evict(1), 1));
+}
+
+fn evict_all(cache: &PrefixCache, _: &User) {
+    as_victim(|| assert!(cache.evict(usize::MAX) > 0));
+}
+
+/// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends that
+/// were killed.
+const INSIDE: [(&str, Victim, usize); 17] = [
+    ("session::leased", match_inside, 0),
+    ("lease::published", match_inside, 2),
+    ("lease::bumped", match_inside, 2),
+    ("queue::push", match_idle_end, BLOCKS),
+    ("queue::push", release, BLOCKS),
+    ("insert::linked", insert, BLOCKS),
+    ("insert::counted", insert, BLOCKS),
+    ("queue::push", insert, BLOCKS),
+    ("pool::counted", reserve, RESERVED),
+    ("pool::set", abort, RESERVED),
+    ("trim::killed", evict_a_part, 0),
+    ("trim::shortened", evict_a_part, 1),
+    ("trim::killed", evict_all, 0),
+    ("trim::shortened", evict_all, BLOCKS),
+    ("trim::unlink", evict_all, 0),
+    ("queue::push", evict_all, 0),
+    ("pool::set", evict_all, BLOCKS),
+];
+
+#[test]
+fn a_panic_inside_a_step_costs_no_more_than_its_call() {
+    for (point, victim, lost) in INSIDE {
+        let (cache, _) = cache();
+        let armed = arm(point, || panic!("broken at a point"));
+        let outcome = catch_unwind(AssertUnwindSafe(|| victim(&cache, &User::of(&cache))));
+        assert!(outcome.is_err(), "{point}: the panic reached the caller");
+        drop(armed);
+
+        check_no_block_twice(&cache);
+        cache.evict(usize::MAX);
+        cache.settle();
+        assert_eq!(CAPACITY - cache.stats().free_blocks, lost, "blocks lost at {point}");
+
+        // The cache goes on with what it has.
+        let user = User::of(&cache);
+        for key in 0..KEYS {
+            assert_eq!(user.insert(&sequence(key, BLOCKS)).len_tokens(), BLOCKS * BLOCK_SIZE);
+        }
+        check_no_block_twice(&cache);
+        cache.evict(usize::MAX);
+        cache.settle();
+        assert!(CAPACITY - cache.stats().free_blocks <= lost, "more was lost after {point}");
+    }
+}
+
+/// No two sequences, and no sequence and a reservation, share a block: nobody reads KV that is not his.
+fn check_no_block_twice(cache: &PrefixCache) {
+    let user = User::of(cache);
+    let free = user.session.reserve(cache.stats().free_blocks).expect("what is free can be reserved");
+    let mut seen: HashSet<BlockId> = free.blocks().iter().copied().collect();
+    assert_eq!(seen.len(), free.len());
+    for key in (0..KEYS).chain([1_000]) {
+        let found = user.session.lease_prefix(&user.space, &sequence(key, BLOCKS));
+        assert!(found.blocks().iter().all(|&block| seen.insert(block)), "a block of sequence {key} is another's too");
+    }
+}
+
+#[test]
+fn a_panic_in_the_callers_code_loses_nothing() {
+    let (cache, empty) = cache();
+    let tokens = sequence(2_000, BLOCKS);
+    let hold_much = |user: &User, held: &mut Vec<Lease>| {
+        held.push(user.matched(&sequence(3, 2)));
+        held.push(held[0].clone());
+        held.push(user.insert(&tokens));
+        let found = user.session.match_prefix(&user.space, &sequence(4, BLOCKS));
+        let mut reservation = user.session.reserve(RESERVED).expect("enough blocks are free");
+        let part = reservation.split(3);
+        let root = user.session.match_prefix(&user.space, &[]).into_lease();
+        let given = user.session.reserve(BLOCKS).expect("enough blocks are free");
+        let inserted = user.session.insert(&root, &tokens, given).expect("it fits");
+        assert_eq!(inserted.duplicates.len(), BLOCKS);
+        let resumed = user.session.resume(root, &sequence(5, 3));
+        let refused = user.session.insert(resumed.lease(), &[], part).expect_err("too short");
+        // Everything above is held here.
+        panic!("broken while holding {:?} {:?} {:?}", found.blocks(), refused.reservation, inserted.blocks);
+    };
+
+    let outcome = catch_unwind(AssertUnwindSafe(|| hold_much(&User::of(&cache), &mut Vec::new())));
+    assert!(outcome.is_err());
+    // A thread that dies takes its session along; its leases may die elsewhere.
+    let outcome = thread::scope(|scope| scope.spawn(|| hold_much(&User::of(&cache), &mut Vec::new())).join());
+    assert!(outcome.is_err());
+    let mut elsewhere = Vec::new();
+    let outcome = catch_unwind(AssertUnwindSafe(|| hold_much(&User::of(&cache), &mut elsewhere)));
+    assert!(outcome.is_err() && elsewhere.len() == 3);
+    assert!(accounts(&cache)[3] > 0, "what outlived the panic is still protected");
+    thread::spawn(move || drop(elsewhere)).join().expect("a lease is released anywhere");
+
+    assert_eq!(accounts(&cache)[1..], [0, (KEYS as usize + 1) * BLOCKS, 0]);
+    check_nothing_lost(&cache, empty);
+}
+
+#[test]
+fn a_callers_mistake_panics_and_loses_nothing() {
+    let (cache, empty) = cache();
+    let (other, _) = crate::cache();
+    let user = User::of(&cache);
+    let foreign = User::of(&other).matched(&sequence(0, 1));
+    let ours = || user.matched(&sequence(0, 2));
+    let mistakes: [&dyn Fn(); 3] = [
+        &|| drop(user.session.resume(ours(), &[])),
+        &|| drop(user.session.resume(foreign.clone(), &sequence(0, 2))),
+        &|| drop(user.session.reserve(1).expect("free").split(2)),
+    ];
+    for mistake in mistakes {
+        assert!(catch_unwind(AssertUnwindSafe(mistake)).is_err());
+    }
+    drop(user);
+    check_nothing_lost(&cache, empty);
+    drop(foreign);
+    assert_eq!(accounts(&other)[3], 0);
+}

@@ -1,0 +1,257 @@
+//! One thread stops at a point; the others go on.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use radixkv::PrefixCache;
+
+use crate::gate::{Gate, arm, as_victim};
+use crate::{BLOCK_SIZE, BLOCKS, KEYS, User, accounts, cache, check_nothing_lost, sequence};
+
+/// Operations that each worker does beside a stopped thread.
+const OPERATIONS: usize = if cfg!(debug_assertions) { 4_000 } else { 40_000 };
+const WORKERS: u64 = 2;
+/// A worker that takes longer than this is stuck.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// Opens its gate whatever happens, so that a failed test ends.
+struct Opening<'a>(&'a Gate);
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Whether the stopped thread is the evictor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Nothing,
+    EvictorsLock,
+}
+
+/// What needs the evictor's lock.
+const EVICTORS_VERBS: [fn(&PrefixCache); 7] = [
+    |cache| assert!(cache.evict(64) <= 64),
+    PrefixCache::settle,
+    |cache| while cache.run_once() {},
+    |cache| cache.validate().unwrap_or_else(|violation| println!("while a change is under way: {violation}")),
+    |cache| cache.clear_namespace(&cache.namespace(&["another"])),
+    |cache| cache.drop_namespace(&cache.namespace(&["one more"])),
+    |cache| {
+        let session = cache.session();
+        // More than is free: it has to evict.
+        let wanted = cache.stats().free_blocks + 16;
+        drop(session.reserve(wanted).expect("enough is idle"));
+    },
+];
+
+/// Stops `victim` at `point` and sees who gets on.
+fn stall(point: &'static str, holds: Holds, victim: fn(&PrefixCache)) {
+    let (cache, empty) = cache();
+    let gate = Gate::default();
+    let armed = arm(point, {
+        let gate = gate.clone();
+        move || gate.stop()
+    });
+    let finished = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let _opening = Opening(&gate);
+        scope.spawn(|| victim(&cache));
+        gate.wait_for_arrival();
+
+        let (done, report) = channel();
+        let start_workers = || {
+            for seed in 1..=WORKERS {
+                let (cache, done) = (&cache, done.clone());
+                scope.spawn(move || work(cache, seed, &done));
+            }
+        };
+        start_workers();
+        expect_all(&report, WORKERS as usize, "lookups, inserts and releases");
+        cache.stats();
+
+        // Those that have to wait are on their way before the workers start again; that they do not finish is what
+        // a lock that is held guarantees.
+        let (evicted, evictions) = channel();
+        for verb in EVICTORS_VERBS {
+            let (cache, finished, evicted) = (&cache, &finished, evicted.clone());
+            scope.spawn(move || {
+                verb(cache);
+                finished.fetch_add(1, SeqCst);
+                // Nobody listens any more once the gate is open.
+                let _ = evicted.send(());
+            });
+        }
+        match holds {
+            Holds::Nothing => expect_all(&evictions, EVICTORS_VERBS.len(), "the evictor's verbs"),
+            Holds::EvictorsLock => {
+                start_workers();
+                expect_all(&report, WORKERS as usize, "lookups, inserts and releases beside waiting evictors");
+                assert_eq!(finished.load(SeqCst), 0, "the evictor's lock was not held");
+            }
+        }
+    });
+    assert_eq!(finished.load(SeqCst), EVICTORS_VERBS.len());
+    drop(armed);
+    check_nothing_lost(&cache, empty);
+}
+
+fn expect_all(report: &Receiver<()>, count: usize, who: &str) {
+    for i in 0..count {
+        report.recv_timeout(STUCK).unwrap_or_else(|_| panic!("{who}: {i} of {count} got on"));
+    }
+}
+
+/// Matches, inserts, releases, reserves and gives back; never more than is free.
+fn work(cache: &PrefixCache, seed: u64, done: &Sender<()>) {
+    let user = User::of(cache);
+    let mut held = VecDeque::new();
+    let mut state = seed;
+    for _ in 0..OPERATIONS {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (verb, key) = (state >> 62, (state >> 40) as u32 % KEYS);
+        let tokens = sequence(key, 1 + (state >> 33) as usize % (2 * BLOCKS));
+        match verb {
+            0 => held.push_back(user.matched(&tokens)),
+            1 => held.push_back(user.insert(&tokens)),
+            2 => drop(user.session.reserve(tokens.len() / BLOCK_SIZE).expect("enough blocks are free")),
+            _ => {
+                let at = tokens.len() - 2;
+                user.session.peek(&user.space, &tokens[..at]);
+                held.pop_front();
+            }
+        }
+        if held.len() > 4 {
+            held.pop_front();
+        }
+    }
+    drop(held);
+    done.send(()).expect("the test listens");
+}
+
+/// A match that ends inside a run where nobody has been: it makes a point.
+fn match_inside(cache: &PrefixCache) {
+    let user = User::of(cache);
+    let lease = as_victim(|| user.matched(&sequence(0, 2)));
+    assert_eq!(lease.len_tokens() % BLOCK_SIZE, 0);
+}
+
+fn insert_fresh(cache: &PrefixCache) {
+    let user = User::of(cache);
+    let tokens = sequence(1_000, BLOCKS);
+    let lease = user.matched(&tokens);
+    let reservation = user.session.reserve(BLOCKS).expect("enough blocks are free");
+    let inserted = as_victim(|| user.session.insert(&lease, &tokens, reservation));
+    assert_eq!(inserted.expect("it fits").lease.len_tokens(), tokens.len());
+}
+
+fn match_idle_end(cache: &PrefixCache) {
+    let user = User::of(cache);
+    drop(as_victim(|| user.matched(&sequence(0, BLOCKS))));
+}
+
+fn release(cache: &PrefixCache) {
+    let lease = User::of(cache).matched(&sequence(0, BLOCKS));
+    // The match's own step has left the queue: the release makes a new one.
+    cache.settle();
+    as_victim(|| drop(lease));
+}
+
+fn reserve(cache: &PrefixCache) {
+    let session = cache.session();
+    drop(as_victim(|| session.reserve(8)));
+}
+
+fn abort(cache: &PrefixCache) {
+    let reservation = cache.session().reserve(8).expect("enough blocks are free");
+    as_victim(|| drop(reservation));
+}
+
+fn evict_a_part(cache: &PrefixCache) {
+    as_victim(|| assert_eq!(cache.evict(1), 1));
+}
+
+fn evict_all(cache: &PrefixCache) {
+    as_victim(|| assert!(cache.evict(usize::MAX) > 0));
+}
+
+fn clear(cache: &PrefixCache) {
+    as_victim(|| cache.clear());
+}
+
+fn reserve_evicting(cache: &PrefixCache) {
+    let session = cache.session();
+    let wanted = cache.stats().free_blocks + 8;
+    // The first count that it takes off is the one after evicting.
+    drop(as_victim(|| session.reserve(wanted)).expect("enough is idle"));
+}
+
+#[test]
+fn a_match_that_stops_holds_up_nobody() {
+    stall("lease::published", Holds::Nothing, match_inside);
+    stall("lease::bumped", Holds::Nothing, match_inside);
+    stall("session::leased", Holds::Nothing, match_inside);
+    stall("queue::push", Holds::Nothing, match_idle_end);
+}
+
+#[test]
+fn an_insert_that_stops_holds_up_nobody() {
+    stall("insert::linked", Holds::Nothing, insert_fresh);
+    stall("insert::counted", Holds::Nothing, insert_fresh);
+    stall("queue::push", Holds::Nothing, insert_fresh);
+}
+
+#[test]
+fn a_release_that_stops_holds_up_nobody() {
+    stall("queue::push", Holds::Nothing, release);
+}
+
+#[test]
+fn a_reservation_that_stops_holds_up_nobody() {
+    stall("pool::counted", Holds::Nothing, reserve);
+    stall("pool::set", Holds::Nothing, abort);
+}
+
+#[test]
+fn an_evictor_that_stops_holds_up_only_those_who_need_it() {
+    for point in ["trim::killed", "trim::shortened"] {
+        stall(point, Holds::EvictorsLock, evict_a_part);
+    }
+    for point in ["trim::killed", "trim::shortened", "trim::unlink", "queue::push", "pool::set"] {
+        stall(point, Holds::EvictorsLock, evict_all);
+    }
+    stall("trim::killed", Holds::EvictorsLock, clear);
+    stall("pool::set", Holds::EvictorsLock, reserve_evicting);
+}
+
+#[test]
+fn a_run_that_a_stopped_match_has_a_point_on_is_trimmed_no_further() {
+    for point in ["lease::published", "lease::bumped"] {
+        let (cache, empty) = cache();
+        let gate = Gate::default();
+        let armed = arm(point, {
+            let gate = gate.clone();
+            move || gate.stop()
+        });
+        thread::scope(|scope| {
+            let _opening = Opening(&gate);
+            let stopped = scope.spawn(|| {
+                let user = User::of(&cache);
+                as_victim(|| user.session.match_prefix(&user.space, &sequence(0, 2)))
+            });
+            gate.wait_for_arrival();
+            cache.evict(usize::MAX);
+            gate.open();
+            let found = stopped.join().expect("it goes on");
+            let free = accounts(&cache)[0];
+            assert_eq!(cache.capacity_blocks() - free, found.blocks().len(), "exactly what it leased stayed");
+            assert_eq!(found.blocks().len(), 2);
+        });
+        drop(armed);
+        check_nothing_lost(&cache, empty);
+    }
+}
