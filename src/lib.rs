@@ -2,6 +2,9 @@
 
 mod block;
 mod cache;
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+#[doc(hidden)]
+pub mod internals;
 pub mod key;
 pub mod policy;
 mod reclaim;

@@ -46,3 +46,9 @@ pub(crate) use run::Run;
 pub(crate) use space::Space;
 pub(crate) use walk::walk;
 pub(crate) use word::{Seen, Word};
+
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use {
+    map::{Keyed, Map},
+    word::Leased,
+};
