@@ -13,25 +13,91 @@
 mod common;
 
 use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::Token;
 
-/// A new point in the middle of the run that is being trimmed below it, or at the target.
+/// One reader of `tokens` beside `evictions` of a run of `cached`; whatever comes of it must fit together.
+fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions: &'static [usize]) {
+    let world = World::with(1, 4, &[cached]);
+    let reader = spawn({
+        let world = world.clone();
+        move || Actor::new(&world).find(tokens)
+    });
+    let freed: usize = evictions.iter().map(|&want| world.cache.evict(want)).sum();
+    let found = reader.join().unwrap();
+    let shared = cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+    let wanted = evictions.iter().sum::<usize>();
+    let left = cached.len() - freed;
+    // What was held when the trim came stays, and nothing else stopped it.
+    assert!(found.len_tokens() <= left);
+    assert!(freed == wanted || left == found.len_tokens(), "{freed} freed beside a lease on {}", found.len_tokens());
+    assert!(found.len_tokens() >= shared.min(cached.len() - wanted), "a prefix that was never evicted is missed");
+    let stats = world.rest(found.len_tokens(), 0);
+    assert_eq!(stats.evictable_blocks, left - found.len_tokens());
+    world.check(tokens, 0, found.blocks());
+    drop(found);
+    assert_eq!(world.close(), left);
+}
+
+/// A new point in the middle of the run that is being trimmed below it.
 #[test]
 fn a_new_point_against_a_trim() {
-    explore("create at 2 of 3 vs evict 2", || {
-        let world = World::with(1, 4, &[&[1, 2, 3]]);
-        let reader = spawn({
-            let world = world.clone();
-            move || Actor::new(&world).find(&[1, 2, 9])
-        });
-        let freed = world.cache.evict(2);
-        let found = reader.join().unwrap();
-        match found.len_tokens() {
-            2 => assert!(freed <= 1, "freed {freed} beside a lease on 2 of 3"),
-            len => assert_eq!((len, freed), (1, 2)),
-        }
-        let stats = world.rest(found.len_tokens(), 0);
-        assert_eq!(stats.free_blocks, 1 + freed);
-        drop(found);
-        assert_eq!(world.close(), 3 - freed);
+    explore("create at 2 of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 9], &[2]));
+}
+
+/// The creator meets the trimmer's own point at the target.
+#[test]
+fn a_new_point_at_the_target() {
+    explore("create at 1 of 2 vs evict 1", || reader_against(&[1, 2], &[1, 9], &[1]));
+}
+
+/// A second trim begins where the first one ended.
+#[test]
+fn a_new_point_against_two_trims() {
+    explore_less(1, "create at 2 of 3 vs evict 1, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[1, 1]));
+}
+
+/// The run dies while somebody creates a point on it.
+#[test]
+fn a_new_point_against_the_end_of_all() {
+    explore("create at 1 of 2 vs evict 2", || reader_against(&[1, 2], &[1, 9], &[2]));
+}
+
+/// A lease at the end of a run against a partial trim (R6): the dead end may be made anew by its reader.
+#[test]
+fn the_end_against_a_partial_trim() {
+    explore("lease the end of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 3], &[2]));
+}
+
+/// Two readers, of one depth or of two.
+fn two_readers_against_a_trim(tokens: [&'static [Token]; 2], want: usize) {
+    let world = World::with(1, 4, &[&[1, 2, 3]]);
+    let readers = tokens.map(|tokens| {
+        let world = world.clone();
+        spawn(move || Actor::new(&world).find(tokens))
+    });
+    let freed = world.cache.evict(want);
+    let found = readers.map(|reader| reader.join().unwrap());
+    let deepest = found.iter().map(|found| found.len_tokens()).max().unwrap();
+    assert!(deepest <= 3 - freed && deepest >= 1.min(3 - want));
+    assert!(freed == want || deepest == 3 - freed);
+    let stats = world.rest(deepest, 0);
+    assert_eq!(stats.evictable_blocks, 3 - freed - deepest);
+    found.iter().zip(tokens).for_each(|(found, tokens)| world.check(tokens, 0, found.blocks()));
+    drop(found);
+    assert_eq!(world.close(), 3 - freed);
+}
+
+/// The second one leases what the first one has not proved.
+#[test]
+fn two_creators_of_one_point_against_a_trim() {
+    explore_less(1, "two create at 2 of 3 vs evict 2", || {
+        two_readers_against_a_trim([&[1, 2, 8], &[1, 2, 9]], 2);
+    });
+}
+
+#[test]
+fn two_creators_at_two_depths_against_a_trim() {
+    explore_less(1, "create at 2 and at 1 of 3 vs evict 3", || {
+        two_readers_against_a_trim([&[1, 2, 8], &[1, 9]], 3);
     });
 }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use radixkv::internals::track;
 use radixkv::{BlockId, Clock, Inserted, Lease, Namespace, PrefixCache, PrefixMatch, Reservation, Session, Stats, Token};
 
 #[cfg(radixkv_loom)]
+#[allow(unused_imports)]
 pub use explore::{explore, explore_less, spawn};
 
 #[cfg(radixkv_loom)]
