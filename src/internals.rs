@@ -9,6 +9,8 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Keyed, Leased, Map, Word};
 
 pub use crate::reclaim::track;
+#[cfg(radixkv_loom)]
+pub use crate::sync::exact_loads;
 
 /// All that one model reclaims.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions:
         let world = world.clone();
         move || Actor::new(&world).find(tokens)
     });
-    let freed: usize = evictions.iter().map(|&want| world.cache.evict(want)).sum();
+    let freed: usize = world.beside(|world| evictions.iter().map(|&want| world.cache.evict(want)).sum());
     let found = reader.join().unwrap();
     let shared = cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
     let wanted = evictions.iter().sum::<usize>();
@@ -75,7 +75,7 @@ fn two_readers_against_a_trim(tokens: [&'static [Token]; 2], want: usize) {
         let world = world.clone();
         spawn(move || Actor::new(&world).find(tokens))
     });
-    let freed = world.cache.evict(want);
+    let freed = world.beside(move |world| world.cache.evict(want));
     let found = readers.map(|reader| reader.join().unwrap());
     let deepest = found.iter().map(|found| found.len_tokens()).max().unwrap();
     assert!(deepest <= 3 - freed && deepest >= 1.min(3 - want));

@@ -20,7 +20,7 @@ fn an_insert_of_the_same_first_token() {
             let world = world.clone();
             move || Actor::new(&world).insert(&[1, 3])
         });
-        let freed = world.cache.evict(2);
+        let freed = world.beside(move |world| world.cache.evict(2));
         let held = writer.join().unwrap();
         // The new run hangs on the old one's point, or stands in its place.
         assert!(freed == 2 || freed == 1);
@@ -42,7 +42,7 @@ fn a_reader_falls_back_to_the_parent() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 2, 3])
         });
-        let freed = world.cache.evict(2);
+        let freed = world.beside(move |world| world.cache.evict(2));
         let found = reader.join().unwrap();
         match freed {
             2 => assert_eq!(found.len_tokens(), 1),
@@ -62,7 +62,7 @@ fn a_reader_falls_back_to_the_root() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 2])
         });
-        let freed = world.cache.evict(2);
+        let freed = world.beside(move |world| world.cache.evict(2));
         let found = reader.join().unwrap();
         assert_eq!(found.len_tokens(), 2 - freed);
         world.rest(2 - freed, 0);
@@ -84,7 +84,7 @@ fn a_reader_beside_the_replacement() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 2])
         });
-        world.cache.evict(1);
+        world.beside(move |world| world.cache.evict(1));
         let (held, found) = (writer.join().unwrap(), reader.join().unwrap());
         world.check(&[1, 2], 0, found.blocks());
         world.rest(2, 0);

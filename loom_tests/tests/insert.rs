@@ -30,7 +30,7 @@ fn inserts_against_an_eviction(
             spawn(move || Actor::new(&world).insert(tokens))
         })
         .collect();
-    world.cache.evict(want);
+    world.beside(move |world| world.cache.evict(want));
     let held: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
     let actor = Actor::new(&world);
     for (&tokens, held) in inserted.iter().zip(&held) {
@@ -65,7 +65,7 @@ fn a_run_and_its_lease_against_kills() {
                 drop(inserted);
             }
         });
-        let freed = world.cache.evict(2);
+        let freed = world.beside(move |world| world.cache.evict(2));
         writer.join().unwrap();
         assert!(freed <= 2);
         world.rest(0, 0);

@@ -58,7 +58,7 @@ fn two_inserts_grow_a_branch() {
     explore("insert 0 vs insert 2", || {
         let shared = Shared::with(&[]);
         let other = beside(&shared, |entries, local| entries.insert(0, 10, local));
-        assert_eq!(shared.entries.insert(2, 12, &shared.domain.register()), Ok(()));
+        assert_eq!(beside(&shared, |entries, local| entries.insert(2, 12, local)).join().unwrap(), Ok(()));
         assert_eq!(other.join().unwrap(), Ok(()));
         shared.close(&[(0, 10), (2, 12)]);
     });
@@ -69,7 +69,7 @@ fn two_inserts_of_one_key() {
     explore("insert 1 vs insert 1", || {
         let shared = Shared::with(&[(3, 13)]);
         let other = beside(&shared, |entries, local| entries.insert(1, 10, local));
-        let mine = shared.entries.insert(1, 11, &shared.domain.register());
+        let mine = beside(&shared, |entries, local| entries.insert(1, 11, local)).join().unwrap();
         let value = match (mine, other.join().unwrap()) {
             (Ok(()), Err(Some(11))) => 11,
             (Err(Some(10)), Ok(())) => 10,
@@ -85,7 +85,7 @@ fn an_insert_against_a_tidying_removal() {
     explore("insert 3 vs remove 1, beside 0", || {
         let shared = Shared::with(&[(0, 10), (1, 11)]);
         let other = beside(&shared, |entries, local| entries.insert(3, 13, local));
-        assert_eq!(shared.entries.remove(1, &shared.domain.register()), Some(11));
+        assert_eq!(beside(&shared, |entries, local| entries.remove(1, local)).join().unwrap(), Some(11));
         assert_eq!(other.join().unwrap(), Ok(()));
         shared.close(&[(0, 10), (3, 13)]);
     });
@@ -96,7 +96,7 @@ fn two_removals_of_two_keys() {
     explore("remove 0 vs remove 2", || {
         let shared = Shared::with(&[(0, 10), (2, 12)]);
         let other = beside(&shared, |entries, local| entries.remove(0, local));
-        assert_eq!(shared.entries.remove(2, &shared.domain.register()), Some(12));
+        assert_eq!(beside(&shared, |entries, local| entries.remove(2, local)).join().unwrap(), Some(12));
         assert_eq!(other.join().unwrap(), Some(10));
         shared.close(&[]);
     });
@@ -107,7 +107,7 @@ fn two_removals_of_one_key() {
     explore("remove 0 vs remove 0", || {
         let shared = Shared::with(&[(0, 10), (1, 11)]);
         let other = beside(&shared, |entries, local| entries.remove(0, local));
-        let mine = shared.entries.remove(0, &shared.domain.register());
+        let mine = beside(&shared, |entries, local| entries.remove(0, local)).join().unwrap();
         let both = (mine, other.join().unwrap());
         assert!(both == (Some(10), None) || both == (None, Some(10)), "{both:?}");
         shared.close(&[(1, 11)]);
@@ -120,9 +120,8 @@ fn a_reader_against_shrinking_and_growing() {
     explore("get 0 vs remove 2, insert 2", || {
         let shared = Shared::with(&[(0, 10), (2, 12)]);
         let reader = beside(&shared, |entries, local| (entries.get(0, local), entries.get(2, local)));
-        let local = shared.domain.register();
-        assert_eq!(shared.entries.remove(2, &local), Some(12));
-        assert_eq!(shared.entries.insert(2, 22, &local), Ok(()));
+        let changer = beside(&shared, |entries, local| (entries.remove(2, local), entries.insert(2, 22, local)));
+        assert_eq!(changer.join().unwrap(), (Some(12), Ok(())));
         let (zero, two) = reader.join().unwrap();
         assert_eq!(zero, Some(10));
         assert!([Some(12), Some(22), None].contains(&two));
@@ -136,7 +135,7 @@ fn a_replacement_against_a_removal() {
     explore("replace 0 vs remove 0", || {
         let shared = Shared::with(&[(0, 10), (1, 11)]);
         let other = beside(&shared, |entries, local| entries.remove(0, local));
-        let replaced = shared.entries.replace(0, 20, &shared.domain.register());
+        let replaced = beside(&shared, |entries, local| entries.replace(0, 20, local)).join().unwrap();
         let removed = other.join().unwrap();
         let mut left = vec![(1, 11)];
         match (replaced, removed) {
@@ -154,7 +153,8 @@ fn a_replacement_against_a_reader_and_a_removal_beside() {
         let shared = Shared::with(&[(0, 10), (1, 11)]);
         let reader = beside(&shared, |entries, local| entries.get(0, local));
         let remover = beside(&shared, |entries, local| entries.remove(1, local));
-        assert_eq!(shared.entries.replace(0, 20, &shared.domain.register()), Some(10));
+        let replaced = beside(&shared, |entries, local| entries.replace(0, 20, local)).join().unwrap();
+        assert_eq!(replaced, Some(10));
         assert!([Some(10), Some(20)].contains(&reader.join().unwrap()));
         assert_eq!(remover.join().unwrap(), Some(11));
         shared.close(&[(0, 20)]);
@@ -167,7 +167,7 @@ fn an_insert_against_two_removals() {
     explore_less(1, "insert 2 vs remove 0 vs remove 1", || {
         let shared = Shared::with(&[(0, 10), (1, 11)]);
         let removers = [0, 1].map(|key| beside(&shared, move |entries, local| entries.remove(key, local)));
-        assert_eq!(shared.entries.insert(2, 12, &shared.domain.register()), Ok(()));
+        assert_eq!(beside(&shared, |entries, local| entries.insert(2, 12, local)).join().unwrap(), Ok(()));
         assert_eq!(removers.map(|remover| remover.join().unwrap()), [Some(10), Some(11)]);
         shared.close(&[(2, 12)]);
     });

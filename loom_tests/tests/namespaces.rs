@@ -22,7 +22,7 @@ fn a_match_against_a_clear() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 9])
         });
-        world.cache.clear_namespace(&world.space);
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
         let found = reader.join().unwrap();
         assert!(found.len_tokens() <= 1);
         let stats = world.rest(found.len_tokens(), 0);
@@ -49,7 +49,7 @@ fn an_insert_against_a_clear() {
                 actor.session.insert(&root, &[1, 2], blocks)
             }
         });
-        world.cache.clear_namespace(&world.space);
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
         let inserted = writer.join().unwrap();
         match inserted {
             Ok(inserted) => {
@@ -73,7 +73,7 @@ fn a_release_against_a_clear() {
         let world = World::with(1, 2, &[&[1, 2]]);
         let found = Actor::new(&world).find(&[1, 2]);
         let holder = spawn(move || drop(found));
-        world.cache.clear_namespace(&world.space);
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
         holder.join().unwrap();
         assert_eq!(world.rest(0, 0).free_blocks, 2);
         assert_eq!(world.close(), 0);
@@ -89,7 +89,7 @@ fn an_empty_lease_against_a_clear() {
             let world = world.clone();
             move || drop(Actor::new(&world).find(&[1]))
         });
-        world.cache.clear_namespace(&world.space);
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
         reader.join().unwrap();
         assert_eq!(world.close(), 0);
     });
@@ -111,7 +111,8 @@ fn a_match_against_a_drop() {
             let (world, space) = (world.clone(), space.clone());
             move || Actor::new(&world).find_in(&space, &[1])
         });
-        world.cache.drop_namespace(&space);
+        let dropped = space.clone();
+        world.beside(move |world| world.cache.drop_namespace(&dropped));
         let found = reader.join().unwrap();
         world.rest(found.len_tokens(), 0);
         assert_eq!(Actor::new(&world).find_in(&space, &[1]).len_tokens(), 0);

@@ -34,6 +34,11 @@ impl Held {
         Arc::new(held)
     }
 
+    fn beside<T: Send + 'static>(self: &Arc<Self>, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
+        let held = Arc::clone(self);
+        spawn(move || body(&held)).join().unwrap()
+    }
+
     fn read(&self) {
         assert_eq!(self.block.with(|block| unsafe { *block }), 7);
     }
@@ -61,7 +66,7 @@ fn a_lease_against_a_kill() {
             let held = held.clone();
             move || held.lease_and_release()
         });
-        let killed = held.kill();
+        let killed = held.beside(Held::kill);
         let leased = reader.join().unwrap();
         let seen = held.word.take_out();
         assert_eq!((seen.leases, seen.children, seen.dead), (0, 0, killed.is_some()));
@@ -83,7 +88,7 @@ fn two_leases_against_a_kill() {
             let held = held.clone();
             spawn(move || held.lease_and_release())
         });
-        let killed = held.kill();
+        let killed = held.beside(Held::kill);
         let pushes: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
         let leased = pushes.iter().flatten().count();
         // Nobody took the entry out: it was pushed once, by the first step.
@@ -110,7 +115,7 @@ fn a_child_against_a_kill() {
                 pushed | held.word.remove_child()
             }
         });
-        let killed = held.kill();
+        let killed = held.beside(Held::kill);
         assert!(!parent.join().unwrap(), "the first lease's entry is still there");
         let seen = held.word.look();
         assert_eq!((seen.leases, seen.children, seen.dead), (0, 0, killed.is_some()));
@@ -128,7 +133,7 @@ fn steps_against_taking_out() {
             let held = held.clone();
             move || held.word.release()
         });
-        let seen = held.word.take_out();
+        let seen = held.beside(|held| held.word.take_out());
         let pushed = holder.join().unwrap();
         // The step is in what was taken out, or it was pushed anew.
         assert_eq!(pushed, seen.leases == 1);

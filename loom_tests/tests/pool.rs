@@ -12,7 +12,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Actor, World, explore, explore_less, spawn};
+use common::{Actor, World, explore, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::Blocks;
 
@@ -31,6 +31,11 @@ impl Memory {
     fn new(capacity: usize) -> Arc<Self> {
         let cells = (0..capacity).map(|_| UnsafeCell::new(0)).collect();
         Arc::new(Self { blocks: Blocks::new(capacity), cells })
+    }
+
+    fn beside<T: Send + 'static>(self: &Arc<Self>, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
+        let memory = Arc::clone(self);
+        spawn(move || body(&memory)).join().unwrap()
     }
 
     fn take(&self, n: usize) -> Option<Vec<u32>> {
@@ -55,7 +60,7 @@ fn two_takers_and_one_block() {
             let memory = memory.clone();
             move || memory.take(1)
         });
-        let mine = memory.take(1);
+        let mine = memory.beside(|memory| memory.take(1));
         let other = taker.join().unwrap();
         assert!(mine.is_some() != other.is_some());
         assert_eq!(memory.blocks.free(), (0, 0));
@@ -70,7 +75,7 @@ fn all_or_nothing() {
             let memory = memory.clone();
             move || memory.take(2)
         });
-        let mine = memory.take(2);
+        let mine = memory.beside(|memory| memory.take(2));
         let other = taker.join().unwrap();
         assert!(mine.is_some() || other.is_some());
         let taken: Vec<_> = [mine, other].into_iter().flatten().flatten().collect();
@@ -91,7 +96,7 @@ fn a_returner_against_a_taker() {
                 memory.blocks.give_back(&held[1..]);
             }
         });
-        let taken = memory.take(1);
+        let taken = memory.beside(|memory| memory.take(1));
         returner.join().unwrap();
         let free = 2 - taken.map_or(0, |taken| taken.len());
         assert_eq!(memory.blocks.free(), (free, free));
@@ -110,7 +115,7 @@ fn two_returners_against_a_taker_of_both() {
                 memory.blocks.give_back(&[block]);
             })
         });
-        let taken = memory.take(2);
+        let taken = memory.beside(|memory| memory.take(2));
         returners.into_iter().for_each(|returner| returner.join().unwrap());
         let free = 2 - taken.map_or(0, |taken| taken.len());
         assert_eq!(memory.blocks.free(), (free, free));
@@ -126,7 +131,7 @@ fn two_reservations_and_one_evictable_block() {
             let world = world.clone();
             move || Actor::new(&world).session.reserve(1).ok()
         });
-        let mine = world.cache.session().reserve(1).ok();
+        let mine = world.beside(|world| world.cache.session().reserve(1).ok());
         let other = other.join().unwrap();
         assert!(mine.is_some() != other.is_some());
         world.rest(0, 1);
@@ -138,7 +143,7 @@ fn two_reservations_and_one_evictable_block() {
 /// A reservation that goes while another one is being refused.
 #[test]
 fn a_dropped_reservation_against_a_reservation() {
-    explore_less(0, "drop of 1 vs reserve 1", || {
+    explore("drop of 1 vs reserve 1", || {
         let world = World::new(1, 1);
         let held = world.cache.session().reserve(1).unwrap();
         let holder = spawn({
@@ -148,12 +153,19 @@ fn a_dropped_reservation_against_a_reservation() {
                 drop(held);
             }
         });
-        let actor = Actor::new(&world);
-        let mine = actor.session.reserve(1).ok();
-        mine.iter().for_each(|mine| actor.fill(&[2], 0, mine));
+        let taker = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let mine = actor.session.reserve(1).ok();
+                mine.iter().for_each(|mine| actor.fill(&[2], 0, mine));
+                mine
+            }
+        });
         holder.join().unwrap();
+        let mine = taker.join().unwrap();
         world.rest(0, usize::from(mine.is_some()));
-        drop((mine, actor));
+        drop(mine);
         assert_eq!(world.close(), 0);
     });
 }

@@ -19,7 +19,7 @@ fn the_last_release_against_the_kill() {
         let world = World::with(1, 2, &[&[1]]);
         let found = Actor::new(&world).find(&[1]);
         let holder = spawn(move || drop(found));
-        let freed = world.cache.evict(1);
+        let freed = world.beside(move |world| world.cache.evict(1));
         holder.join().unwrap();
         assert_eq!(world.rest(0, 0).evictable_blocks, 1 - freed);
         assert_eq!(world.close(), 1 - freed);
@@ -34,8 +34,7 @@ fn steps_against_drains() {
             let world = world.clone();
             move || drop(Actor::new(&world).find(&[1]))
         });
-        world.cache.run_once();
-        world.cache.run_once();
+        world.beside(|world| [world.cache.run_once(), world.cache.run_once()]);
         reader.join().unwrap();
         assert_eq!(world.rest(0, 0).evictable_blocks, 1);
         assert_eq!(world.close(), 1);
@@ -51,7 +50,7 @@ fn two_points_against_a_drain() {
             let world = world.clone();
             spawn(move || drop(Actor::new(&world).find(&[token])))
         });
-        world.cache.run_once();
+        world.beside(|world| world.cache.run_once());
         readers.into_iter().for_each(|reader| reader.join().unwrap());
         assert_eq!(world.rest(0, 0).evictable_blocks, 2);
         assert_eq!(world.close(), 2);
@@ -64,8 +63,7 @@ fn two_releases_of_one_point_against_drains() {
     explore("two releases vs two drains", || {
         let world = World::with(1, 2, &[&[1]]);
         let holders = [0; 2].map(|_| Actor::new(&world).find(&[1])).map(|found| spawn(move || drop(found)));
-        world.cache.run_once();
-        world.cache.run_once();
+        world.beside(|world| [world.cache.run_once(), world.cache.run_once()]);
         holders.into_iter().for_each(|holder| holder.join().unwrap());
         assert_eq!(world.rest(0, 0).evictable_blocks, 1);
         assert_eq!(world.close(), 1);
@@ -85,7 +83,7 @@ fn a_lease_against_a_drain_and_an_eviction() {
                 actor.find(&[1])
             }
         });
-        let freed = world.cache.evict(1);
+        let freed = world.beside(move |world| world.cache.evict(1));
         let found = reader.join().unwrap();
         assert_eq!(found.len_tokens() + freed, 1);
         world.rest(1 - freed, 0);
@@ -105,7 +103,7 @@ fn a_clone_against_a_drain_and_a_kill() {
             drop(lease);
             drop(clone);
         });
-        let freed = world.cache.evict(1);
+        let freed = world.beside(move |world| world.cache.evict(1));
         holder.join().unwrap();
         assert_eq!(world.rest(0, 0).evictable_blocks, 1 - freed);
         assert_eq!(world.close(), 1 - freed);

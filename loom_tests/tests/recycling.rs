@@ -26,15 +26,20 @@ fn one_block_two_sequences() {
                 found.len_tokens()
             }
         });
-        let actor = Actor::new(&world);
-        let root = actor.find(&[]);
-        if let Ok(block) = actor.session.reserve(1) {
-            actor.fill(&[2], 0, &block);
-            let inserted = actor.session.insert(root.lease(), &[2], block).unwrap();
-            world.check(&[2], 0, &inserted.blocks);
-        }
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let root = actor.find(&[]);
+                if let Ok(block) = actor.session.reserve(1) {
+                    actor.fill(&[2], 0, &block);
+                    let inserted = actor.session.insert(root.lease(), &[2], block).unwrap();
+                    world.check(&[2], 0, &inserted.blocks);
+                }
+            }
+        });
+        writer.join().unwrap();
         reader.join().unwrap();
-        drop((root, actor));
         assert_eq!(world.close(), 1);
     });
 }
@@ -48,18 +53,25 @@ fn a_block_recycled_on_the_same_path() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 2])
         });
-        let actor = Actor::new(&world);
-        let parent = actor.find(&[1]);
-        assert_eq!(parent.len_tokens(), 1);
-        let inserted = actor.session.reserve(1).ok().map(|block| {
-            actor.fill(&[1, 3], 1, &block);
-            actor.session.insert(parent.lease(), &[1, 3], block).unwrap()
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let parent = actor.find(&[1]);
+                assert_eq!(parent.len_tokens(), 1);
+                let inserted = actor.session.reserve(1).ok().map(|block| {
+                    actor.fill(&[1, 3], 1, &block);
+                    actor.session.insert(parent.lease(), &[1, 3], block).unwrap()
+                });
+                (parent, inserted)
+            }
         });
+        let (parent, inserted) = writer.join().unwrap();
         let found = reader.join().unwrap();
         world.check(&[1, 2], 0, found.blocks());
         assert_eq!(found.len_tokens() == 2, inserted.is_none());
         world.rest(2, 0);
-        drop((parent, inserted, found, actor));
+        drop((parent, inserted, found));
         assert_eq!(world.close(), 2);
     });
 }

@@ -29,7 +29,7 @@ fn creation_continuation_and_trim() {
             let world = world.clone();
             move || Actor::new(&world).insert(&[1, 2, 3])
         });
-        let freed = world.cache.evict(1);
+        let freed = world.beside(move |world| world.cache.evict(1));
         let (found, held) = (reader.join().unwrap(), writer.join().unwrap());
         assert!(freed <= 1);
         assert_eq!(found.len_tokens(), 1);
@@ -51,8 +51,11 @@ fn a_short_lease_against_drain_and_trim() {
             let world = world.clone();
             move || drop(Actor::new(&world).find(&[1, 9]))
         });
-        world.cache.run_once();
-        assert_eq!(world.cache.evict(1), 1);
+        let freed = world.beside(|world| {
+            world.cache.run_once();
+            world.cache.evict(1)
+        });
+        assert_eq!(freed, 1);
         reader.join().unwrap();
         assert_eq!(world.rest(0, 0).evictable_blocks, 1);
         assert_eq!(world.close(), 1);
@@ -72,8 +75,7 @@ fn a_new_run_and_a_point_on_it_against_drains() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 9])
         });
-        world.cache.run_once();
-        world.cache.run_once();
+        world.beside(|world| [world.cache.run_once(), world.cache.run_once()]);
         let (held, found) = (writer.join().unwrap(), reader.join().unwrap());
         world.rest(2, 0);
         drop(held);
@@ -92,7 +94,7 @@ fn two_evictors() {
             let world = world.clone();
             move || world.cache.evict(1)
         });
-        assert_eq!((world.cache.evict(2), other.join().unwrap()), (2, 1));
+        assert_eq!((world.beside(|world| world.cache.evict(2)), other.join().unwrap()), (2, 1));
         assert_eq!(world.rest(0, 0).evicted_blocks, 3);
         assert_eq!(world.close(), 0);
     });
@@ -108,7 +110,7 @@ fn shrinking_arrays_against_a_reader() {
             let world = world.clone();
             move || Actor::new(&world).find(&[1, 2, 9])
         });
-        assert_eq!(world.cache.evict(2), 2);
+        assert_eq!(world.beside(|world| world.cache.evict(2)), 2);
         let found = reader.join().unwrap();
         assert_eq!(found.len_tokens(), 2);
         world.check(&[1, 2], 0, found.blocks());
@@ -136,10 +138,10 @@ fn a_hit_against_the_death_of_its_point() {
             }
         });
         // The first of two equals, unless the hit has come; then the other one.
-        assert_eq!(world.cache.evict(1), 1);
+        assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
         assert!(reader.join().unwrap() >= 1);
         let kept = actor.session.peek(&world.space, &[7]);
-        assert_eq!(world.cache.evict(1), 1);
+        assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
         // 1,2 was hit once more than 7, whole or what is left of it.
         if kept == 1 {
             assert_eq!(actor.session.peek(&world.space, &[7]), 0);
