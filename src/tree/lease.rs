@@ -8,6 +8,7 @@
 //! Whoever leases a point that is still `NEW` proves it as well: he must not believe what its creator has not shown.
 
 use crate::reclaim::{Guard, Ref};
+use crate::sync::atomic::Ordering::Acquire;
 
 use super::point::{Point, Statistics};
 use super::queue::Queue;
@@ -42,7 +43,11 @@ pub(crate) fn lease_at<'g>(at: Place<'g>, queue: &Queue, guard: &'g Guard<'g>) -
                 }
                 Leased::Unproven => return prove(at.run, point, queue, guard),
                 Leased::Full => return Err(Refused::Full),
-                Leased::Dead if at.run.is_trunk() => return Err(Refused::Gone),
+                Leased::Dead if at.run.is_trunk() => {
+                    // Acquire: E11 (word.rs); else nothing would keep the lookup from starting here again.
+                    let _ = point.word.load(Acquire);
+                    return Err(Refused::Gone);
+                }
                 Leased::Dead => {}
             }
         }
