@@ -34,7 +34,9 @@ fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions:
     let stats = world.rest(found.len_tokens(), 0);
     assert_eq!(stats.evictable_blocks, left - found.len_tokens());
     world.check(tokens, 0, found.blocks());
-    drop(found);
+    let again = Actor::new(&world).find(cached);
+    assert_eq!(again.len_tokens(), left, "what is left is found");
+    drop((found, again));
     assert_eq!(world.close(), left);
 }
 

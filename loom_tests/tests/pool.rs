@@ -122,6 +122,26 @@ fn two_returners_against_a_taker_of_both() {
     });
 }
 
+/// The count comes from one returner, the block perhaps from the other.
+#[test]
+fn two_returners_against_a_taker_of_one() {
+    explore("give back 1 vs give back 1 vs take 1", || {
+        let memory = Memory::new(2);
+        let held = memory.take(2).unwrap();
+        let returners = [0, 1].map(|i| {
+            let (memory, block) = (memory.clone(), held[i]);
+            spawn(move || {
+                memory.write(&[block]);
+                memory.blocks.give_back(&[block]);
+            })
+        });
+        let taken = memory.beside(|memory| memory.take(1));
+        returners.into_iter().for_each(|returner| returner.join().unwrap());
+        let free = 2 - taken.map_or(0, |taken| taken.len());
+        assert_eq!(memory.blocks.free(), (free, free));
+    });
+}
+
 /// Nothing is free and one block can be evicted: one of two gets it.
 #[test]
 fn two_reservations_and_one_evictable_block() {

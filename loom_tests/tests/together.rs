@@ -85,6 +85,22 @@ fn a_new_run_and_a_point_on_it_against_drains() {
     });
 }
 
+/// A lease on a point that also has a child: its end is a step, though the point does not become idle.
+#[test]
+fn a_lease_above_a_child() {
+    explore("find 1, release vs drain, beside 1,2", || {
+        let world = World::with(1, 2, &[&[1], &[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        world.beside(|world| world.cache.run_once());
+        reader.join().unwrap();
+        assert_eq!(world.rest(0, 0).evictable_blocks, 2);
+        assert_eq!(world.close(), 2);
+    });
+}
+
 /// Two evictors take turns; each frees what it says.
 #[test]
 fn two_evictors() {

@@ -33,6 +33,7 @@ macro_rules! wrapped {
             }
         }
 
+        #[allow(dead_code)]
         impl$(<$t>)? $name$(<$t>)? {
             #[track_caller]
             pub(crate) fn new(value: $value) -> Self {
@@ -72,6 +73,7 @@ macro_rules! wrapped {
 
 macro_rules! arithmetic {
     ($name:ident, $value:ty, $($operation:ident),+) => {
+        #[allow(dead_code)]
         impl $name {
             #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $value {
