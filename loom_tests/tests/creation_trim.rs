@@ -55,7 +55,7 @@ fn a_new_point_at_the_target() {
 /// A second trim begins where the first one ended.
 #[test]
 fn a_new_point_against_two_trims() {
-    explore_less(1, "create at 2 of 3 vs evict 1, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[1, 1]));
+    explore_less("create at 2 of 3 vs evict 1, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[1, 1]));
 }
 
 /// The run dies while somebody creates a point on it.
@@ -92,14 +92,14 @@ fn two_readers_against_a_trim(tokens: [&'static [Token]; 2], want: usize) {
 /// The second one leases what the first one has not proved.
 #[test]
 fn two_creators_of_one_point_against_a_trim() {
-    explore_less(1, "two create at 2 of 3 vs evict 2", || {
+    explore_less("two create at 2 of 3 vs evict 2", || {
         two_readers_against_a_trim([&[1, 2, 8], &[1, 2, 9]], 2);
     });
 }
 
 #[test]
 fn two_creators_at_two_depths_against_a_trim() {
-    explore_less(1, "create at 2 and at 1 of 3 vs evict 3", || {
+    explore_less("create at 2 and at 1 of 3 vs evict 3", || {
         two_readers_against_a_trim([&[1, 2, 8], &[1, 9]], 3);
     });
 }

@@ -74,7 +74,7 @@ fn a_reader_falls_back_to_the_root() {
 /// The dying run, its replacement, and a reader of either.
 #[test]
 fn a_reader_beside_the_replacement() {
-    explore_less(1, "insert 1,2 vs find 1,2 vs evict 1", || {
+    explore_less("insert 1,2 vs find 1,2 vs evict 1", || {
         let world = World::with(1, 4, &[&[1]]);
         let writer = spawn({
             let world = world.clone();

@@ -95,14 +95,14 @@ fn the_same_sequence_twice() {
 
 #[test]
 fn runs_that_part_at_different_depths() {
-    explore_less(1, "insert 1,5 vs insert 1,2,6", || {
+    explore_less("insert 1,5 vs insert 1,2,6", || {
         inserts_against_an_eviction(1, 6, &[&[1, 2, 3]], &[&[1, 5], &[1, 2, 6]], 0);
     });
 }
 
 #[test]
 fn two_points_created_at_one_depth() {
-    explore_less(1, "insert 1,5 vs insert 1,6", || {
+    explore_less("insert 1,5 vs insert 1,6", || {
         inserts_against_an_eviction(1, 5, &[&[1, 2]], &[&[1, 5], &[1, 6]], 0);
     });
 }
@@ -110,7 +110,7 @@ fn two_points_created_at_one_depth() {
 /// Both branches need the same point inside a block.
 #[test]
 fn two_branches_inside_a_block() {
-    explore_less(1, "insert 1,5 vs insert 1,6 in blocks of 2", || {
+    explore_less("insert 1,5 vs insert 1,6 in blocks of 2", || {
         inserts_against_an_eviction(2, 4, &[&[1, 2]], &[&[1, 5], &[1, 6]], 0);
     });
 }

@@ -149,7 +149,7 @@ fn a_replacement_against_a_removal() {
 
 #[test]
 fn a_replacement_against_a_reader_and_a_removal_beside() {
-    explore_less(1, "replace 0 vs get 0 vs remove 1", || {
+    explore_less("replace 0 vs get 0 vs remove 1", || {
         let shared = Shared::with(&[(0, 10), (1, 11)]);
         let reader = beside(&shared, |entries, local| entries.get(0, local));
         let remover = beside(&shared, |entries, local| entries.remove(1, local));
@@ -164,7 +164,7 @@ fn a_replacement_against_a_reader_and_a_removal_beside() {
 /// The branch is left with one entry by two removals, while an insert wants to go into it.
 #[test]
 fn an_insert_against_two_removals() {
-    explore_less(1, "insert 2 vs remove 0 vs remove 1", || {
+    explore_less("insert 2 vs remove 0 vs remove 1", || {
         let shared = Shared::with(&[(0, 10), (1, 11)]);
         let removers = [0, 1].map(|key| beside(&shared, move |entries, local| entries.remove(key, local)));
         assert_eq!(beside(&shared, |entries, local| entries.insert(2, 12, local)).join().unwrap(), Ok(()));

@@ -16,7 +16,7 @@ use radixkv::InsertErrorKind;
 
 #[test]
 fn a_match_against_a_clear() {
-    explore_less(1, "find 1,9 vs clear", || {
+    explore_less("find 1,9 vs clear", || {
         let world = World::with(1, 2, &[&[1, 2]]);
         let reader = spawn({
             let world = world.clone();
@@ -37,7 +37,7 @@ fn a_match_against_a_clear() {
 
 #[test]
 fn an_insert_against_a_clear() {
-    explore_less(1, "insert 1,2 from the root vs clear", || {
+    explore_less("insert 1,2 from the root vs clear", || {
         let world = World::with(1, 3, &[&[1]]);
         let root = Actor::new(&world).find(&[]).into_lease();
         let writer = spawn({

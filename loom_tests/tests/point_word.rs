@@ -12,7 +12,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{explore, spawn};
+use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::PointWord;
 
@@ -60,7 +60,7 @@ impl Held {
 
 #[test]
 fn a_lease_against_a_kill() {
-    explore("lease and release vs kill", || {
+    explore_more("lease and release vs kill", || {
         let held = Held::new();
         let reader = spawn({
             let held = held.clone();
@@ -82,7 +82,7 @@ fn a_lease_against_a_kill() {
 
 #[test]
 fn two_leases_against_a_kill() {
-    explore("two times lease and release vs kill", || {
+    explore_more("two times lease and release vs kill", || {
         let held = Held::new();
         let readers = [0; 2].map(|_| {
             let held = held.clone();
@@ -103,7 +103,7 @@ fn two_leases_against_a_kill() {
 /// A child is counted under a lease; the lease is given up; somebody else takes the child off.
 #[test]
 fn a_child_against_a_kill() {
-    explore("child added and removed vs kill", || {
+    explore_more("child added and removed vs kill", || {
         let held = Held::new();
         assert_eq!(held.word.lease(), Some(true));
         let parent = spawn({
@@ -126,7 +126,7 @@ fn a_child_against_a_kill() {
 /// Entries taken out while steps are made: each push is one entry, and the last word is idle.
 #[test]
 fn steps_against_taking_out() {
-    explore("lease and release vs take out", || {
+    explore_more("lease and release vs take out", || {
         let held = Held::new();
         assert_eq!(held.word.lease(), Some(true));
         let holder = spawn({

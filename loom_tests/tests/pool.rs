@@ -12,7 +12,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Actor, World, explore, spawn};
+use common::{Actor, World, explore_more, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::Blocks;
 
@@ -54,7 +54,7 @@ impl Memory {
 
 #[test]
 fn two_takers_and_one_block() {
-    explore("take 1 vs take 1 of 1", || {
+    explore_more("take 1 vs take 1 of 1", || {
         let memory = Memory::new(1);
         let taker = spawn({
             let memory = memory.clone();
@@ -69,7 +69,7 @@ fn two_takers_and_one_block() {
 
 #[test]
 fn all_or_nothing() {
-    explore("take 2 vs take 2 of 3", || {
+    explore_more("take 2 vs take 2 of 3", || {
         let memory = Memory::new(3);
         let taker = spawn({
             let memory = memory.clone();
@@ -85,7 +85,7 @@ fn all_or_nothing() {
 
 #[test]
 fn a_returner_against_a_taker() {
-    explore("give back 1 vs take 1", || {
+    explore_more("give back 1 vs take 1", || {
         let memory = Memory::new(2);
         let held = memory.take(2).unwrap();
         let returner = spawn({
@@ -105,7 +105,7 @@ fn a_returner_against_a_taker() {
 
 #[test]
 fn two_returners_against_a_taker_of_both() {
-    explore("give back 1 vs give back 1 vs take 2", || {
+    explore_more("give back 1 vs give back 1 vs take 2", || {
         let memory = Memory::new(2);
         let held = memory.take(2).unwrap();
         let returners = [0, 1].map(|i| {
@@ -125,7 +125,7 @@ fn two_returners_against_a_taker_of_both() {
 /// The count comes from one returner, the block perhaps from the other.
 #[test]
 fn two_returners_against_a_taker_of_one() {
-    explore("give back 1 vs give back 1 vs take 1", || {
+    explore_more("give back 1 vs give back 1 vs take 1", || {
         let memory = Memory::new(2);
         let held = memory.take(2).unwrap();
         let returners = [0, 1].map(|i| {
@@ -145,7 +145,7 @@ fn two_returners_against_a_taker_of_one() {
 /// Nothing is free and one block can be evicted: one of two gets it.
 #[test]
 fn two_reservations_and_one_evictable_block() {
-    explore("reserve 1 vs reserve 1, one block cached", || {
+    explore_more("reserve 1 vs reserve 1, one block cached", || {
         let world = World::with(1, 1, &[&[1]]);
         let other = spawn({
             let world = world.clone();
@@ -163,7 +163,7 @@ fn two_reservations_and_one_evictable_block() {
 /// A reservation that goes while another one is being refused.
 #[test]
 fn a_dropped_reservation_against_a_reservation() {
-    explore("drop of 1 vs reserve 1", || {
+    explore_more("drop of 1 vs reserve 1", || {
         let world = World::new(1, 1);
         let held = world.cache.session().reserve(1).unwrap();
         let holder = spawn({

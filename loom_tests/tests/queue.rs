@@ -44,7 +44,7 @@ fn steps_against_drains() {
 /// Entries are pushed while the chain that was taken is still walked.
 #[test]
 fn two_points_against_a_drain() {
-    explore_less(1, "find and release 1 vs the same of 2 vs drain", || {
+    explore_less("find and release 1 vs the same of 2 vs drain", || {
         let world = World::with(1, 4, &[&[1], &[2]]);
         let readers = [1, 2].map(|token| {
             let world = world.clone();

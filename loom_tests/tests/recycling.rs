@@ -47,7 +47,7 @@ fn one_block_two_sequences() {
 /// The recycled block continues the same path: the reader may find the old or the new one, never a mixture.
 #[test]
 fn a_block_recycled_on_the_same_path() {
-    explore_less(1, "find 1,2 vs evict 1, insert 1,3", || {
+    explore_less("find 1,2 vs evict 1, insert 1,3", || {
         let world = World::with(1, 2, &[&[1, 2]]);
         let reader = spawn({
             let world = world.clone();

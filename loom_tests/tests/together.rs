@@ -19,7 +19,7 @@ use radixkv::{PolicyKind, PrefixCache};
 /// A creator of a point, a run that continues the end, and a trim.
 #[test]
 fn creation_continuation_and_trim() {
-    explore_less(1, "find 1,9 vs insert 1,2,3 vs evict 1", || {
+    explore_less("find 1,9 vs insert 1,2,3 vs evict 1", || {
         let world = World::with(1, 4, &[&[1, 2]]);
         let reader = spawn({
             let world = world.clone();
@@ -65,7 +65,7 @@ fn a_short_lease_against_drain_and_trim() {
 /// A point of a run that the evictor has not heard of is drained before the run's end.
 #[test]
 fn a_new_run_and_a_point_on_it_against_drains() {
-    explore_less(1, "insert 1,2 vs find 1,9 vs drain, drain", || {
+    explore_less("insert 1,2 vs find 1,9 vs drain, drain", || {
         let world = World::new(1, 3);
         let writer = spawn({
             let world = world.clone();
@@ -119,7 +119,7 @@ fn two_evictors() {
 /// The arrays are copied into smaller ones under the reader's eyes.
 #[test]
 fn shrinking_arrays_against_a_reader() {
-    explore_less(1, "find 1,2,9 vs evict 2 of 4", || {
+    explore_less("find 1,2,9 vs evict 2 of 4", || {
         let world = World::with(1, 4, &[&[1, 2, 3, 4]]);
         let before = world.cache.stats().index_bytes;
         let reader = spawn({

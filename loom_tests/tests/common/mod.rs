@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
-use radixkv::{BlockId, Clock, Inserted, Lease, Namespace, PrefixCache, PrefixMatch, Reservation, Session, Stats, Token};
+use radixkv::{
+    BlockId, Clock, Inserted, Lease, Namespace, PrefixCache, PrefixMatch, Reservation, Session, Stats, Token,
+};
 
 #[cfg(radixkv_loom)]
 #[allow(unused_imports)]
-pub use explore::{explore, explore_less, spawn};
+pub use explore::{explore, explore_less, explore_more, spawn};
 
 #[cfg(radixkv_loom)]
 mod explore {
@@ -25,24 +27,35 @@ mod explore {
     /// The evictor's frames do not fit the checker's own stacks.
     const STACK: usize = 1 << 18;
 
-    /// Explores `model` with every schedule of up to three preemptions.
+    /// Explores `model`: every order of events with up to three preemptions, and every value that a weak memory may
+    /// return with up to two.
     pub fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
-        explore_less(0, name, model);
+        explore_with([0, 1], name, model);
     }
 
-    /// The same with `fewer` preemptions less than everybody: for models of three threads that would take too long.
-    pub fn explore_less(fewer: usize, name: &str, model: impl Fn() + Send + Sync + 'static) {
+    /// The same with one preemption less: for models of three threads that would take too long.
+    pub fn explore_less(name: &str, model: impl Fn() + Send + Sync + 'static) {
+        explore_with([1, 2], name, model);
+    }
+
+    /// For small models: three preemptions both ways.
+    pub fn explore_more(name: &str, model: impl Fn() + Send + Sync + 'static) {
+        explore_with([0, 0], name, model);
+    }
+
+    fn explore_with(fewer: [usize; 2], name: &str, model: impl Fn() + Send + Sync + 'static) {
         let mut builder = loom::model::Builder::new();
-        let bound = builder.preemption_bound.unwrap_or(PREEMPTIONS).saturating_sub(fewer).max(1);
-        builder.preemption_bound = Some(bound);
+        let most = builder.preemption_bound.unwrap_or(PREEMPTIONS);
         builder.max_branches = BRANCHES;
         let model = Arc::new(model);
         let only = std::env::var("RADIXKV_LOADS").unwrap_or_default();
-        for (exact, loads) in [(true, "exact"), (false, "weak")] {
+        for (exact, loads, fewer) in [(true, "exact", fewer[0]), (false, "weak", fewer[1])] {
             if !only.is_empty() && only != loads {
                 continue;
             }
             exact_loads(exact);
+            let bound = most.saturating_sub(fewer).max(1);
+            builder.preemption_bound = Some(bound);
             let executions = Arc::new(AtomicU64::new(0));
             let began = Instant::now();
             let (counted, model) = (Arc::clone(&executions), Arc::clone(&model));
