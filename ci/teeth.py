@@ -54,7 +54,7 @@ BUGS = [
        "match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {\n                Ok(_) => return false,\n"
        "                Err(seen) => word = seen,\n            }\n        }\n        false\n    }\n\n"
        "    /// Gives back a lease on a point that lies")]),
-    ("take_out without Acquire", "queue::two_releases_of_one_point_against_drains", WEAK,
+    ("take_out without Acquire", "together::a_hit_against_a_drain", WEAK,
      [(WORD, "fetch_and(!QUEUED, AcqRel)", "fetch_and(!QUEUED, Release)")]),
     ("take_out without Release", "queue::steps_against_drains", WEAK,
      [(WORD, "fetch_and(!QUEUED, AcqRel)", "fetch_and(!QUEUED, Acquire)")]),

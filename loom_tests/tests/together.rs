@@ -13,7 +13,7 @@
 
 mod common;
 
-use common::{Actor, World, explore, explore_less, spawn};
+use common::{Actor, World, explore, explore_less, explore_more, spawn};
 use radixkv::{PolicyKind, PrefixCache};
 
 /// A creator of a point, a run that continues the end, and a trim.
@@ -163,6 +163,28 @@ fn a_hit_against_the_death_of_its_point() {
             assert_eq!(actor.session.peek(&world.space, &[7]), 0);
         }
         assert!(actor.session.peek(&world.space, &[1, 2]) >= 1);
+        drop(actor);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// A drain that sees a lease gone also sees the hit that was counted under it.
+#[test]
+fn a_hit_against_a_drain() {
+    explore_more("find 1, release vs drain, lfu", || {
+        let world = World::build(PrefixCache::builder(1, 2).policy(PolicyKind::Lfu), 2);
+        let actor = Actor::new(&world);
+        drop(actor.insert(&[1]));
+        drop(actor.insert(&[7]));
+        world.cache.settle();
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        world.beside(|world| world.cache.run_once());
+        reader.join().unwrap();
+        assert_eq!(world.cache.evict(1), 1);
+        assert_eq!((actor.session.peek(&world.space, &[1]), actor.session.peek(&world.space, &[7])), (1, 0));
         drop(actor);
         assert_eq!(world.close(), 1);
     });
