@@ -7,20 +7,21 @@
 //! *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both orders.
 //! Each model runs both ways.
 
+use std::cell::Cell;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use loom::sync::atomic::{self, Ordering};
 
-static EXACT: AtomicBool = AtomicBool::new(false);
+// All threads of a model share one thread of the system; models may run beside each other.
+thread_local!(static EXACT: Cell<bool> = const { Cell::new(false) });
 
 /// Loads are read-modify-writes from now on, or loads.
 pub fn exact_loads(exact: bool) {
-    EXACT.store(exact, Relaxed);
+    EXACT.set(exact);
 }
 
 fn exact() -> bool {
-    EXACT.load(Relaxed)
+    EXACT.get()
 }
 
 macro_rules! wrapped {
