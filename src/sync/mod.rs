@@ -17,7 +17,7 @@ mod chaos;
 #[cfg(radixkv_loom)]
 mod model;
 
-pub(crate) use cell::{Owner, OwnerCell};
+pub(crate) use cell::{Owner, OwnerCell, Passed};
 pub(crate) use lock::{Mutex, MutexGuard};
 
 pub(crate) use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A point: a place on a run where a lease, a branch or a statistic holds on.
 
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
-use crate::sync::OwnerCell;
-use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{OwnerCell, Passed};
 
 use super::map::{Keyed, Map};
 use super::run::Run;
@@ -13,7 +13,7 @@ use super::word::Word;
 pub(crate) struct Point {
     pub(crate) word: Word,
     /// The next entry of the queue's chain; belongs to whoever set `QUEUED` (word.rs, E4).
-    pub(crate) link: AtomicPtr<Point>,
+    pub(crate) link: Passed<Point>,
     pub(crate) statistics: Statistics,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
@@ -55,7 +55,7 @@ impl Point {
         Own::new(
             Self {
                 word,
-                link: AtomicPtr::new(std::ptr::null_mut()),
+                link: Passed::null(),
                 statistics,
                 children: Map::new(),
                 run,
