@@ -68,6 +68,21 @@ fn two_takers_and_one_block() {
 }
 
 #[test]
+fn two_takers_in_one_word() {
+    explore_more("take 1 vs take 1 of 2", || {
+        let memory = Memory::new(2);
+        let taker = spawn({
+            let memory = memory.clone();
+            move || memory.take(1)
+        });
+        let mine = memory.beside(|memory| memory.take(1));
+        let other = taker.join().unwrap();
+        assert_ne!(mine.unwrap(), other.unwrap());
+        assert_eq!(memory.blocks.free(), (0, 0));
+    });
+}
+
+#[test]
 fn all_or_nothing() {
     explore_more("take 2 vs take 2 of 3", || {
         let memory = Memory::new(3);
