@@ -4,6 +4,9 @@ mod block;
 mod cache;
 #[doc = include_str!("../docs/matching.md")]
 pub mod guide {}
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+#[doc(hidden)]
+pub mod internals;
 pub mod key;
 mod policy;
 mod reclaim;

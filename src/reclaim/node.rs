@@ -15,7 +15,7 @@ use super::model;
 /// # Safety
 ///
 /// `free` undoes the allocation that made the node and runs no code that looks into the index.
-pub(crate) unsafe trait Node: Sized {
+pub(crate) unsafe trait Node: Sized + 'static {
     /// Bytes that freeing this node gives back.
     fn bytes(&self) -> usize;
 

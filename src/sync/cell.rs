@@ -19,6 +19,9 @@ impl Owner {
 }
 
 #[cfg(not(radixkv_loom))]
+use super::atomic::{AtomicPtr, Ordering::Relaxed};
+
+#[cfg(not(radixkv_loom))]
 type Inner<T> = std::cell::UnsafeCell<T>;
 #[cfg(radixkv_loom)]
 type Inner<T> = loom::cell::UnsafeCell<T>;
@@ -51,6 +54,48 @@ impl<T> OwnerCell<T> {
         return self.0.with_mut(write);
         #[cfg(not(radixkv_loom))]
         write(self.0.get())
+    }
+}
+
+/// A pointer that is passed on with a flag in another word: only whoever holds the flag touches it.
+///
+/// Not atomic by right (the flag's edges order every access), and not atomic under loom, which so checks those edges.
+#[derive(Debug)]
+pub(crate) struct Passed<T>(#[cfg(not(radixkv_loom))] AtomicPtr<T>, #[cfg(radixkv_loom)] Inner<*mut T>);
+
+#[cfg(radixkv_loom)]
+// SAFETY: as the flag's protocol has it; loom reports an access that is not ordered.
+unsafe impl<T> Sync for Passed<T> {}
+#[cfg(radixkv_loom)]
+// SAFETY: the cell holds an address.
+unsafe impl<T> Send for Passed<T> {}
+
+impl<T> Passed<T> {
+    pub(crate) fn null() -> Self {
+        #[cfg(radixkv_loom)]
+        return Self(Inner::new(std::ptr::null_mut()));
+        #[cfg(not(radixkv_loom))]
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> *mut T {
+        #[cfg(radixkv_loom)]
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
+        return self.0.with(|pointer| unsafe { *pointer });
+        // Relaxed: the flag orders it.
+        #[cfg(not(radixkv_loom))]
+        self.0.load(Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, pointer: *mut T) {
+        #[cfg(radixkv_loom)]
+        // SAFETY: as above.
+        self.0.with_mut(|cell| unsafe { *cell = pointer });
+        // Relaxed: the flag orders it.
+        #[cfg(not(radixkv_loom))]
+        self.0.store(pointer, Relaxed);
     }
 }
 

@@ -18,9 +18,11 @@ mod lock;
 
 #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
 mod chaos;
+#[cfg(radixkv_loom)]
+mod model;
 
 pub(crate) use bell::Bell;
-pub(crate) use cell::{Owner, OwnerCell};
+pub(crate) use cell::{Owner, OwnerCell, Passed};
 pub(crate) use lock::{Mutex, MutexGuard};
 
 pub(crate) use std::sync::{Arc, OnceLock, Weak};
@@ -35,12 +37,15 @@ macro_rules! point {
 }
 pub(crate) use point;
 
+#[cfg(radixkv_loom)]
+pub use model::exact_loads;
+
 /// Atomics of the build at hand.
 pub(crate) mod atomic {
     #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
     pub(crate) use super::chaos::{AtomicPtr, AtomicU64, AtomicUsize};
     #[cfg(radixkv_loom)]
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+    pub(crate) use super::model::{AtomicPtr, AtomicU64, AtomicUsize};
     #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
     pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
     #[cfg(not(any(radixkv_chaos, radixkv_loom, radixkv_shuttle)))]

@@ -9,6 +9,7 @@
 
 use crate::block::BlockSize;
 use crate::reclaim::{Guard, Ref};
+use crate::sync::atomic::Ordering::Acquire;
 
 use super::point::{Point, Statistics};
 use super::queue::Queue;
@@ -43,12 +44,13 @@ pub(crate) fn lease_at<'g>(at: Place<'g>, queue: &Queue, guard: &'g Guard<'g>) -
                 }
                 Leased::Unproven => return prove(at.run, point, queue, guard),
                 Leased::Full => return Err(Refused::Full),
+                Leased::Dead if at.run.is_trunk() => {
+                    // Acquire: E11 (word.rs); else nothing would keep the lookup from starting here again.
+                    let _ = point.word.load(Acquire);
+                    return Err(Refused::Gone);
+                }
                 Leased::Dead => {}
             }
-        }
-        // A trunk has one root for life: a dead one may still be linked or not.
-        if at.run.is_trunk() {
-            return Err(Refused::Gone);
         }
         let new = Point::new(at.run.link(), at.depth, Word::unproven(), Statistics::stamped(0), guard);
         match points.insert(found, new, guard) {

@@ -69,7 +69,7 @@ struct Branch<T> {
 const _: () = assert!(align_of::<Branch<()>>() > FROZEN | BRANCH, "tags need the low bits");
 
 // SAFETY: a branch is a `Box` of slots; freeing it follows none of them.
-unsafe impl<T> Node for Branch<T> {
+unsafe impl<T: 'static> Node for Branch<T> {
     fn bytes(&self) -> usize {
         size_of::<Self>()
     }
@@ -365,7 +365,7 @@ fn each<'g, T: Keyed>(slot: &'g Slot, guard: &'g Guard<'_>, visit: &mut dyn FnMu
 }
 
 /// Calls `visit` with every branch below `slot`, children first. Nobody changes the map meanwhile.
-fn each_branch<T>(slot: &Slot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
+fn each_branch<T: 'static>(slot: &Slot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
     let word = slot.load(Acquire);
     if word.addr() & BRANCH == 0 {
         return;

@@ -50,3 +50,9 @@ pub(crate) use walk::{Place, walk};
 #[cfg(test)]
 pub(crate) use word::Abandoned;
 pub(crate) use word::{Seen, Word};
+
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use {
+    map::{Keyed, Map},
+    word::Leased,
+};

@@ -2,8 +2,8 @@
 
 use crate::policy::Slot;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
-use crate::sync::OwnerCell;
-use crate::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{OwnerCell, Passed};
 
 use super::map::{Keyed, Map};
 use super::run::Run;
@@ -14,7 +14,7 @@ use super::word::Word;
 pub(crate) struct Point {
     pub(crate) word: Word,
     /// The next entry of the queue's chain; belongs to whoever set `QUEUED` (word.rs, E4).
-    pub(crate) link: AtomicPtr<Point>,
+    pub(crate) link: Passed<Point>,
     pub(crate) statistics: Statistics,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
@@ -60,7 +60,7 @@ impl Point {
         Own::new(
             Self {
                 word,
-                link: AtomicPtr::new(std::ptr::null_mut()),
+                link: Passed::null(),
                 statistics,
                 children: Map::new(),
                 run,

@@ -45,8 +45,7 @@ impl Queue {
         // Relaxed: the compare-and-swap checks it.
         let mut head = self.head.load(Relaxed);
         loop {
-            // Relaxed: E8 publishes it.
-            point.link.store(head, Relaxed);
+            point.link.set(head);
             // Release: E8.
             match self.head.compare_exchange_weak(head, point.as_ptr(), Release, Relaxed) {
                 Ok(_) => return,
@@ -83,8 +82,8 @@ impl Chain {
     /// The next entry, with its link read: from the moment `QUEUED` is cleared the link belongs to somebody else.
     pub(crate) fn next<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         let point = Ref::from_ptr(self.0, guard)?;
-        // Relaxed: E8.
-        self.0 = point.link.load(Relaxed);
+        // Written before the push (E8), and not again before `QUEUED` was cleared (word.rs, E4).
+        self.0 = point.link.get();
         Some(point)
     }
 }

@@ -26,6 +26,7 @@
 //! | E3 | whatever sets or leaves `QUEUED` set | `take_out` | the evictor sees what the step saw |
 //! | E4 | `take_out` | whatever sets `QUEUED` next | the link is read before it is written again |
 //! | E5 | `prove` | `lease` | who leases a proven point sees the proof |
+//! | E11 | `kill` of a detached space's root | `lease_at`, which found it dead | the lookup that starts again sees the space that came after |
 
 use crate::sync::atomic::{
     AtomicU64,
@@ -205,8 +206,8 @@ impl Word {
     pub(crate) fn kill(&self) -> Option<Seen> {
         let mut word = self.0.load(Relaxed);
         while Seen(word).is_idle() && word & DEAD == 0 {
-            // Acquire: E2.
-            match self.0.compare_exchange_weak(word, word | DEAD, Acquire, Relaxed) {
+            // Acquire: E2. Release: E11.
+            match self.0.compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {
                 Ok(_) => return Some(Seen(word)),
                 Err(seen) => word = seen,
             }

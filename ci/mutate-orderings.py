@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Weakens one memory ordering at a time and lists what no model minds.
+
+    ci/mutate-orderings.py [FILE...]      e.g. src/tree/word.rs; all protocol files if none is named
+
+A survivor is either too strong, or needs a comment that says why it stays: loom has no load buffering, so a Release that
+only keeps a load above it is out of its reach.
+"""
+
+import re
+import sys
+import time
+
+from scratch import Tree
+
+# The models that go through each file; cheap ones first.
+TREE = ["point_word", "queue", "recycling", "creation_trim", "death", "together", "insert", "namespaces"]
+FILES = {
+    "src/tree/word.rs": TREE,
+    "src/tree/run.rs": ["creation_trim", "recycling", "together", "death"],
+    "src/tree/queue.rs": ["queue", "together"],
+    "src/tree/map.rs": ["map", "creation_trim", "death", "insert"],
+    "src/tree/lease.rs": ["namespaces"],
+    "src/tree/space.rs": ["namespaces"],
+    "src/cache/namespace.rs": ["namespaces"],
+    "src/block/pool.rs": ["pool", "recycling"],
+    "src/cache/evictor/mod.rs": ["queue", "together", "creation_trim"],
+}
+WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}
+CAP = 120
+
+
+def mutants(text):
+    """(line, ordering, weaker, text with it) for each ordering in code, not in comments, imports and tests."""
+    code = text.split("#[cfg(test)]")[0]
+    for match in re.finditer(r"(?<![\w:])(Acquire|Release|AcqRel)\b", code):
+        start = code.rfind("\n", 0, match.start()) + 1
+        line = code[start:code.find("\n", match.start())]
+        before = code[:match.start()]
+        imported = before.rfind("use crate") > before.rfind(";")
+        if "//" in code[start:match.start()] or imported:
+            continue
+        for weaker in WEAKER[match.group(1)]:
+            # A failed exchange may not be stronger in name than what is imported; the full path always is.
+            path = "std::sync::atomic::Ordering::" + weaker
+            yield before.count("\n") + 1, match.group(1), weaker, line.strip(), before + path + text[match.end():]
+
+
+def main():
+    tree, survivors, began = Tree("mutants"), [], time.time()
+    for path in sys.argv[1:] or FILES:
+        tests = FILES[path]
+        for number, ordering, weaker, line, text in mutants(tree.read(path)):
+            tree.write(path, text)
+            outcome, killer = "SURVIVED", ""
+            if tree.build(tests):
+                outcome = "not compiled"
+            else:
+                for test in tests:
+                    result, _, _ = tree.run(test, None, CAP, RADIXKV_LOADS="weak", LOOM_MAX_DURATION="8")
+                    if result != "passed":
+                        outcome, killer = result, test
+                        break
+            tree.restore(path)
+            print(f"{outcome:<12} {path}:{number} {ordering}->{weaker} {killer:<14} {line[:90]}", flush=True)
+            if outcome == "SURVIVED":
+                survivors.append(f"{path}:{number} {ordering}->{weaker}")
+    print(f"{len(survivors)} survivors in {time.time() - began:.0f} s", *survivors, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A scratch copy of the sources that bugs can be put into: `target/teeth`, with its own target directory."""
+
+import glob
+import os
+import shutil
+import subprocess
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class Tree:
+    def __init__(self, name):
+        self.home = os.path.join(ROOT, "target", name)
+        self.tree = os.path.join(self.home, "tree")
+        self.env = dict(os.environ, CARGO_PROFILE_LOOM_DEBUG="0", CARGO_PROFILE_LOOM_OPT_LEVEL="1",
+                        CARGO_INCREMENTAL="1", CARGO_BUILD_JOBS="1", RUST_BACKTRACE="0",
+                        CARGO_TARGET_DIR=os.path.join(self.home, "build"))
+        for name in ("RUSTFLAGS", "LOOM_CHECKPOINT_FILE"):
+            self.env.pop(name, None)
+        shutil.rmtree(self.tree, ignore_errors=True)
+        os.makedirs(self.tree)
+        for part in ("src", "loom_tests", ".cargo"):
+            shutil.copytree(os.path.join(ROOT, part), os.path.join(self.tree, part))
+        for part in ("Cargo.toml", "Cargo.lock"):
+            shutil.copy2(os.path.join(ROOT, part), self.tree)
+
+    def read(self, path):
+        with open(os.path.join(self.tree, path), encoding="utf-8") as file:
+            return file.read()
+
+    def write(self, path, text):
+        with open(os.path.join(self.tree, path), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def restore(self, path):
+        self.write(path, open(os.path.join(ROOT, path), encoding="utf-8").read())
+
+    def build(self, tests):
+        """Builds the named test files; what the compiler said if it refused."""
+        command = ["cargo", "--config", "loom_tests/.cargo/config.toml", "test", "-q", "-p", "loom_tests",
+                   "--profile", "loom", "--no-run"]
+        for test in tests:
+            command += ["--test", test]
+        built = subprocess.run(command, cwd=self.tree, env=self.env, capture_output=True, text=True)
+        return built.stderr if built.returncode else None
+
+    def run(self, test, name, seconds, **env):
+        """Runs one model (or a file of them): 'passed', 'failed' or 'endless', its output, and the seconds."""
+        pattern = os.path.join(self.home, "build", "loom", "deps", test + "-*")
+        binary = max((path for path in glob.glob(pattern) if os.access(path, os.X_OK) and "." not in os.path.basename(path)),
+                     key=os.path.getmtime)
+        began = time.time()
+        arguments = [binary, "--test-threads=1"] + (["--exact", name] if name else [])
+        try:
+            run = subprocess.run(arguments, env=dict(self.env, **env), capture_output=True, text=True, timeout=seconds)
+            outcome = "failed" if run.returncode else "passed"
+            if name and "1 passed" not in run.stdout and outcome == "passed":
+                raise SystemExit(f"there is no model {test}::{name}")
+            return outcome, run.stdout + run.stderr, time.time() - began
+        except subprocess.TimeoutExpired:
+            return "endless", "", time.time() - began

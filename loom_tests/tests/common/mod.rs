@@ -1,0 +1,238 @@
+//! What the models share: exploring, a small cache whose blocks are stamped by their owners, and its end.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+
+use radixkv::{
+    BlockId, Clock, Inserted, Lease, Namespace, PrefixCache, PrefixMatch, Reservation, Session, Stats, Token,
+};
+
+#[cfg(radixkv_loom)]
+#[allow(unused_imports)]
+pub use explore::{explore, explore_less, explore_more, spawn};
+
+#[cfg(radixkv_loom)]
+mod explore {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Instant;
+
+    use loom::thread::{Builder, JoinHandle};
+    use radixkv::internals::{exact_loads, track};
+
+    /// Preemptions that a model explores if `LOOM_MAX_PREEMPTIONS` says nothing.
+    const PREEMPTIONS: usize = 3;
+    /// Steps of one execution, beyond which a model is taken for endless.
+    const BRANCHES: usize = 50_000;
+    /// The evictor's frames do not fit the checker's own stacks.
+    const STACK: usize = 1 << 18;
+
+    /// Explores `model`: every order of events with up to three preemptions, and every value that a weak memory may
+    /// return with up to two.
+    pub fn explore(name: &str, model: impl Fn() + Send + Sync + 'static) {
+        explore_with([0, 1], name, model);
+    }
+
+    /// The same with one preemption less: for models of three threads that would take too long.
+    pub fn explore_less(name: &str, model: impl Fn() + Send + Sync + 'static) {
+        explore_with([1, 2], name, model);
+    }
+
+    /// For small models: three preemptions both ways.
+    pub fn explore_more(name: &str, model: impl Fn() + Send + Sync + 'static) {
+        explore_with([0, 0], name, model);
+    }
+
+    fn explore_with(fewer: [usize; 2], name: &str, model: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        let most = builder.preemption_bound.unwrap_or(PREEMPTIONS);
+        builder.max_branches = BRANCHES;
+        let model = Arc::new(model);
+        let only = std::env::var("RADIXKV_LOADS").unwrap_or_default();
+        for (exact, loads, fewer) in [(true, "exact", fewer[0]), (false, "weak", fewer[1])] {
+            if !only.is_empty() && only != loads {
+                continue;
+            }
+            exact_loads(exact);
+            let bound = most.saturating_sub(fewer).max(1);
+            builder.preemption_bound = Some(bound);
+            let executions = Arc::new(AtomicU64::new(0));
+            let began = Instant::now();
+            let (counted, model) = (Arc::clone(&executions), Arc::clone(&model));
+            builder.check(move || {
+                counted.fetch_add(1, Relaxed);
+                track::begin();
+                let model = Arc::clone(&model);
+                spawn(move || model()).join().unwrap();
+                track::end();
+            });
+            let (executions, seconds) = (executions.load(Relaxed), began.elapsed().as_secs_f64());
+            println!("MODEL {name:<58} {loads:<5} {bound} preemptions {executions:>8} executions {seconds:>6.2} s");
+        }
+    }
+
+    /// A thread of the model; three beside the one that the model starts in.
+    pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        Builder::new().stack_size(STACK).spawn(body).unwrap()
+    }
+}
+
+#[cfg(radixkv_loom)]
+type Cell = loom::cell::UnsafeCell<u64>;
+#[cfg(not(radixkv_loom))]
+type Cell = std::cell::Cell<u64>;
+
+/// What each block's memory holds: written by whoever reserved it, read by whoever leases it.
+pub struct Stamps(Box<[Cell]>);
+
+// SAFETY: the threads of a model share one thread of the system; loom tracks the accesses of its cells.
+unsafe impl Sync for Stamps {}
+// SAFETY: as above.
+unsafe impl Send for Stamps {}
+
+impl Stamps {
+    fn new(blocks: usize) -> Self {
+        Self((0..blocks).map(|_| Cell::new(0)).collect())
+    }
+
+    fn write(&self, block: BlockId, stamp: u64) {
+        #[cfg(radixkv_loom)]
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
+        self.0[block as usize].with_mut(|cell| unsafe { *cell = stamp });
+        #[cfg(not(radixkv_loom))]
+        self.0[block as usize].set(stamp);
+    }
+
+    fn read(&self, block: BlockId) -> u64 {
+        #[cfg(radixkv_loom)]
+        // SAFETY: as above.
+        return self.0[block as usize].with(|cell| unsafe { *cell });
+        #[cfg(not(radixkv_loom))]
+        self.0[block as usize].get()
+    }
+}
+
+/// Names a prefix: what the keys and values of its last block depend on.
+fn stamp(prefix: &[Token]) -> u64 {
+    prefix.iter().fold(1, |hash: u64, &token| (hash ^ u64::from(token) ^ 0x55).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A cache, its blocks' memory, and the namespace that most models use.
+pub struct World {
+    pub cache: PrefixCache,
+    pub space: Namespace,
+    stamps: Stamps,
+}
+
+/// One thread's way into the world: every block it is given is read, every block it inserts is written.
+pub struct Actor {
+    pub world: Arc<World>,
+    pub session: Session,
+}
+
+impl World {
+    pub fn new(block_size: usize, capacity: usize) -> Arc<Self> {
+        Self::build(PrefixCache::builder(block_size, capacity), capacity)
+    }
+
+    pub fn build(builder: radixkv::Builder, capacity: usize) -> Arc<Self> {
+        let cache = builder.clock(Clock::Logical).build().unwrap();
+        let space = cache.default_namespace();
+        Arc::new(Self { cache, space, stamps: Stamps::new(capacity) })
+    }
+
+    /// A world in which `sequences` are cached, idle and settled.
+    pub fn with(block_size: usize, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
+        let world = Self::new(block_size, capacity);
+        let actor = Actor::new(&world);
+        sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
+        world.cache.settle();
+        drop(actor);
+        world
+    }
+
+    /// Runs `body` in a thread beside those that were spawned before, and waits for it.
+    #[cfg(radixkv_loom)]
+    pub fn beside<T: Send + 'static>(self: &Arc<Self>, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
+        let world = Arc::clone(self);
+        spawn(move || body(&world)).join().unwrap()
+    }
+
+    /// Every block of the prefix holds what was computed for it.
+    pub fn check(&self, tokens: &[Token], first: usize, blocks: &[BlockId]) {
+        let size = self.cache.block_size();
+        for (i, &block) in blocks.iter().enumerate() {
+            let prefix = &tokens[..(first + i + 1) * size];
+            assert_eq!(self.stamps.read(block), stamp(prefix), "block {block} is not the one of {prefix:?}");
+        }
+    }
+
+    /// At rest, with `protected` blocks leased and `reserved` in reservations: conservation and every invariant.
+    pub fn rest(&self, protected: usize, reserved: usize) -> Stats {
+        self.cache.settle();
+        self.cache.validate().unwrap();
+        let stats = self.cache.stats();
+        let cached = stats.evictable_blocks + stats.protected_blocks;
+        assert_eq!(stats.protected_blocks, protected, "protected: {stats:?}");
+        assert_eq!(stats.free_blocks + cached + reserved, stats.capacity_blocks, "conservation: {stats:?}");
+        // What a clear frees is not counted as evicted.
+        assert!(stats.inserted_blocks - stats.evicted_blocks >= cached as u64, "flow: {stats:?}");
+        stats
+    }
+
+    /// No lease is left: everything cached can be evicted, and nothing remains. Returns what was cached.
+    pub fn close(self: Arc<Self>) -> usize {
+        let stats = self.rest(0, 0);
+        let evicted = self.cache.evict(stats.capacity_blocks);
+        assert_eq!(evicted, stats.evictable_blocks, "evictable is what evicting everything frees");
+        let stats = self.rest(0, 0);
+        assert_eq!((stats.free_blocks, stats.runs, stats.points), (stats.capacity_blocks, 0, 0));
+        assert_eq!(Arc::strong_count(&self), 1);
+        evicted
+    }
+}
+
+impl Actor {
+    pub fn new(world: &Arc<World>) -> Self {
+        Self { world: Arc::clone(world), session: world.cache.session() }
+    }
+
+    /// Leases what is cached of `tokens` and reads its blocks.
+    pub fn find(&self, tokens: &[Token]) -> PrefixMatch {
+        self.find_in(&self.world.space, tokens)
+    }
+
+    pub fn find_in(&self, space: &Namespace, tokens: &[Token]) -> PrefixMatch {
+        let found = self.session.match_prefix(space, tokens);
+        assert_eq!(found.blocks().len() * self.world.cache.block_size(), found.len_tokens());
+        self.world.check(tokens, 0, found.blocks());
+        found
+    }
+
+    /// `n` blocks, written as the ones of `tokens` after `from`.
+    pub fn fill(&self, tokens: &[Token], from: usize, reservation: &Reservation) {
+        let size = self.world.cache.block_size();
+        for (i, &block) in reservation.blocks().iter().enumerate() {
+            self.world.stamps.write(block, stamp(&tokens[..(from / size + i + 1) * size]));
+        }
+    }
+
+    /// Caches `tokens`; their lease.
+    pub fn insert(&self, tokens: &[Token]) -> Inserted {
+        let found = self.find(tokens);
+        self.insert_from(found.lease(), tokens)
+    }
+
+    /// Caches what lies beyond `lease`.
+    pub fn insert_from(&self, lease: &Lease, tokens: &[Token]) -> Inserted {
+        let size = self.world.cache.block_size();
+        let (from, needed) = (lease.len_tokens(), tokens.len() / size - lease.len_tokens() / size);
+        let reservation = self.session.reserve(needed).expect("models leave room for what they insert");
+        self.fill(tokens, from, &reservation);
+        let inserted = self.session.insert(lease, tokens, reservation).expect("the namespace stands");
+        assert_eq!(inserted.lease.len_tokens(), tokens.len() / size * size);
+        assert_eq!(inserted.blocks.len(), needed);
+        self.world.check(tokens, from / size, &inserted.blocks);
+        inserted
+    }
+}

@@ -1,0 +1,119 @@
+//! Creating a leased point against a trim of its run (R5, R6).
+//!
+//! Property: a lease that was granted at depth `j` stands on a run that is at least `j` long, however a trim ran
+//! beside it, and whoever lost finds the deepest prefix that is left; no block is both leased and free.
+//!
+//! Edges: E6 (bump after publishing, before the trimmer's scan), E7 (shorter length), E1 (the slot), E2 (release
+//! before kill).
+//!
+//! Teeth: no bump; the version ignored; no second scan after a bump; a `NEW` point believed; bump without Release; the
+//! trimmer's load or failed swap without Acquire; no point published at the target.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::Token;
+
+/// One reader of `tokens` beside `evictions` of a run of `cached`; whatever comes of it must fit together.
+fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions: &'static [usize]) {
+    let world = World::with(1, 4, &[cached]);
+    let reader = spawn({
+        let world = world.clone();
+        move || Actor::new(&world).find(tokens)
+    });
+    let freed: usize = world.beside(|world| evictions.iter().map(|&want| world.cache.evict(want)).sum());
+    let found = reader.join().unwrap();
+    let shared = cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+    let wanted = evictions.iter().sum::<usize>();
+    let left = cached.len() - freed;
+    // What was held when the trim came stays, and nothing else stopped it.
+    assert!(found.len_tokens() <= left);
+    assert!(freed == wanted || left == found.len_tokens(), "{freed} freed beside a lease on {}", found.len_tokens());
+    assert!(found.len_tokens() >= shared.min(cached.len() - wanted), "a prefix that was never evicted is missed");
+    let stats = world.rest(found.len_tokens(), 0);
+    assert_eq!(stats.evictable_blocks, left - found.len_tokens());
+    world.check(tokens, 0, found.blocks());
+    let again = Actor::new(&world).find(cached);
+    assert_eq!(again.len_tokens(), left, "what is left is found");
+    drop((found, again));
+    assert_eq!(world.close(), left);
+}
+
+/// A new point in the middle of the run that is being trimmed below it.
+#[test]
+fn a_new_point_against_a_trim() {
+    explore("create at 2 of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 9], &[2]));
+}
+
+/// The creator meets the trimmer's own point at the target.
+#[test]
+fn a_new_point_at_the_target() {
+    explore("create at 1 of 2 vs evict 1", || reader_against(&[1, 2], &[1, 9], &[1]));
+}
+
+/// A second trim begins where the first one ended.
+#[test]
+fn a_new_point_against_two_trims() {
+    explore_less("create at 2 of 3 vs evict 1, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[1, 1]));
+}
+
+/// The run dies while somebody creates a point on it.
+#[test]
+fn a_new_point_against_the_end_of_all() {
+    explore("create at 1 of 2 vs evict 2", || reader_against(&[1, 2], &[1, 9], &[2]));
+}
+
+/// A lease at the end of a run against a partial trim (R6): the dead end may be made anew by its reader.
+#[test]
+fn the_end_against_a_partial_trim() {
+    explore("lease the end of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 3], &[2]));
+}
+
+/// Two readers, of one depth or of two, beside the eviction of `want` blocks of a run of `cached`.
+fn two_readers_against_a_trim(cached: &'static [Token], tokens: [&'static [Token]; 2], want: usize) {
+    let all = cached.len();
+    let world = World::with(1, 4, &[cached]);
+    // First: so it is also the first to go on when a reader ends, which costs no preemption.
+    let evictor = spawn({
+        let world = world.clone();
+        move || world.cache.evict(want)
+    });
+    let readers = tokens.map(|tokens| {
+        let world = world.clone();
+        spawn(move || Actor::new(&world).find(tokens))
+    });
+    let freed = evictor.join().unwrap();
+    let found = readers.map(|reader| reader.join().unwrap());
+    let deepest = found.iter().map(|found| found.len_tokens()).max().unwrap();
+    assert!(deepest <= all - freed && deepest >= 1.min(all - want));
+    assert!(freed == want || deepest == all - freed);
+    let stats = world.rest(deepest, 0);
+    assert_eq!(stats.evictable_blocks, all - freed - deepest);
+    found.iter().zip(tokens).for_each(|(found, tokens)| world.check(tokens, 0, found.blocks()));
+    drop(found);
+    assert_eq!(world.close(), all - freed);
+}
+
+/// The second one leases what the first one has not proved.
+#[test]
+fn two_creators_of_one_point_against_a_trim() {
+    explore_less("two create at 2 of 3 vs evict 2", || {
+        two_readers_against_a_trim(&[1, 2, 3], [&[1, 2, 8], &[1, 2, 9]], 2);
+    });
+}
+
+#[test]
+fn two_creators_at_two_depths_against_a_trim() {
+    explore_less("create at 2 and at 1 of 3 vs evict 3", || {
+        two_readers_against_a_trim(&[1, 2, 3], [&[1, 2, 8], &[1, 9]], 3);
+    });
+}
+
+/// The same on a run that dies whole: the smallest model of a point that is believed before it is proved.
+#[test]
+fn two_creators_of_one_point_against_the_end_of_all() {
+    explore_less("two create at 1 of 2 vs evict 2", || {
+        two_readers_against_a_trim(&[1, 2], [&[1, 8], &[1, 9]], 2);
+    });
+}

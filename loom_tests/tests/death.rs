@@ -1,0 +1,95 @@
+//! The death of a run (R7): against an insert of its first token, and a reader that falls back to the parent.
+//!
+//! Property: a dead run is absent for everybody, whether it is unlinked yet or not; an inserter replaces it and
+//! the unlink leaves the replacement alone; a reader that lost its run leases the parent's point, made anew if need be.
+//!
+//! Edges: E7 (length zero), E1 (the parent's slot), E2.
+//!
+//! Teeth: a dead run taken for live; the unlink by store; the unlink before the length; the child taken off twice.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use common::{Actor, World, explore, explore_less, spawn};
+
+#[test]
+fn an_insert_of_the_same_first_token() {
+    explore("insert 1,3 vs evict all of 1,2", || {
+        let world = World::with(1, 5, &[&[1, 2]]);
+        let writer = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).insert(&[1, 3])
+        });
+        let freed = world.beside(move |world| world.cache.evict(2));
+        let held = writer.join().unwrap();
+        // The new run hangs on the old one's point, or stands in its place.
+        assert!(freed == 2 || freed == 1);
+        let stats = world.rest(2, 0);
+        assert_eq!(stats.evictable_blocks, 0);
+        let actor = Actor::new(&world);
+        assert_eq!(actor.find(&[1, 3]).len_tokens(), 2);
+        assert_eq!(actor.find(&[1, 2]).len_tokens(), 1);
+        drop((held, actor));
+        world.close();
+    });
+}
+
+#[test]
+fn a_reader_falls_back_to_the_parent() {
+    explore("find 1,2,3 vs evict the run of 2,3", || {
+        let world = World::with(1, 4, &[&[1], &[1, 2, 3]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 2, 3])
+        });
+        let freed = world.beside(move |world| world.cache.evict(2));
+        let found = reader.join().unwrap();
+        match freed {
+            2 => assert_eq!(found.len_tokens(), 1),
+            _ => assert_eq!((freed, found.len_tokens()), (0, 3)),
+        }
+        world.rest(found.len_tokens(), 0);
+        drop(found);
+        assert_eq!(world.close(), 3 - freed);
+    });
+}
+
+#[test]
+fn a_reader_falls_back_to_the_root() {
+    explore("find 1,2 vs evict everything", || {
+        let world = World::with(1, 4, &[&[1], &[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 2])
+        });
+        let freed = world.beside(move |world| world.cache.evict(2));
+        let found = reader.join().unwrap();
+        assert_eq!(found.len_tokens(), 2 - freed);
+        world.rest(2 - freed, 0);
+        drop(found);
+        assert_eq!(world.close(), 2 - freed);
+    });
+}
+
+/// The dying run, its replacement, and a reader of either.
+#[test]
+fn a_reader_beside_the_replacement() {
+    explore_less("insert 1,2 vs find 1,2 vs evict 1", || {
+        let world = World::with(1, 4, &[&[1]]);
+        let writer = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).insert(&[1, 2])
+        });
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 2])
+        });
+        world.beside(move |world| world.cache.evict(1));
+        let (held, found) = (writer.join().unwrap(), reader.join().unwrap());
+        world.check(&[1, 2], 0, found.blocks());
+        world.rest(2, 0);
+        assert_eq!(Actor::new(&world).find(&[1, 2]).len_tokens(), 2);
+        drop((held, found));
+        assert_eq!(world.close(), 2);
+    });
+}

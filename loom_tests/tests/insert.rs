@@ -1,0 +1,124 @@
+//! Inserting: against the kill of its parent point (R2), against the same sequence (R3), beside each other (R4).
+//!
+//! Property: a run is never lost under a dead point; one of two equal sequences is published and the loser's blocks
+//! come back, once; runs that part at different or equal depths are all found afterwards.
+//!
+//! Edges: E1 (a run's publication), E2 (a child keeps its point), E6 (the branch point's proof).
+//!
+//! Teeth: the child counted after the lease on its parent is given up; a branch hung under an unproven point; the
+//! loser's blocks given back twice or not at all.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::Token;
+
+/// Inserts beside `evict(want)`; the inserted stay leased, then everything goes.
+fn inserts_against_an_eviction(
+    size: usize,
+    capacity: usize,
+    cached: &[&[Token]],
+    inserted: &'static [&'static [Token]],
+    want: usize,
+) {
+    let world = World::with(size, capacity, cached);
+    let writers: Vec<_> = inserted
+        .iter()
+        .map(|&tokens| {
+            let world = world.clone();
+            spawn(move || Actor::new(&world).insert(tokens))
+        })
+        .collect();
+    world.beside(move |world| world.cache.evict(want));
+    let held: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+    let actor = Actor::new(&world);
+    for (&tokens, held) in inserted.iter().zip(&held) {
+        let found = actor.find(tokens);
+        assert_eq!(found.len_tokens(), tokens.len());
+        assert!(found.blocks().ends_with(&held.blocks));
+    }
+    let returned: usize = held.iter().map(|held| held.duplicates.len()).sum();
+    let distinct: std::collections::BTreeSet<_> =
+        inserted.iter().flat_map(|tokens| (1..=tokens.len() / size).map(|n| &tokens[..n * size])).collect();
+    world.rest(distinct.len(), returned);
+    drop((held, actor));
+    world.close();
+}
+
+#[test]
+fn a_run_against_the_kill_of_its_point() {
+    explore("insert 1,2 vs evict 1", || inserts_against_an_eviction(1, 4, &[&[1]], &[&[1, 2]], 1));
+}
+
+/// The lease on the parent is given up at once; only the child keeps it.
+#[test]
+fn a_run_and_its_lease_against_kills() {
+    explore("insert 1,2 from a lease, release both vs evict 2", || {
+        let world = World::with(1, 4, &[&[1]]);
+        let lease = Actor::new(&world).find(&[1]).into_lease();
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let inserted = Actor::new(&world).insert_from(&lease, &[1, 2]);
+                drop(lease);
+                drop(inserted);
+            }
+        });
+        let freed = world.beside(move |world| world.cache.evict(2));
+        writer.join().unwrap();
+        assert!(freed <= 2);
+        world.rest(0, 0);
+        assert_eq!(world.close(), 2 - freed);
+    });
+}
+
+#[test]
+fn the_same_sequence_twice() {
+    explore("insert 1,2 vs insert 1,2", || {
+        let world = World::new(1, 4);
+        let writers = [0; 2].map(|_| {
+            let world = world.clone();
+            spawn(move || Actor::new(&world).insert(&[1, 2]))
+        });
+        let [a, b] = writers.map(|writer| writer.join().unwrap());
+        // One may have come after the other and found it all.
+        let (winner, loser) = if a.duplicates.is_empty() && a.blocks.len() == 2 { (&a, &b) } else { (&b, &a) };
+        assert!(winner.duplicates.is_empty());
+        assert!(loser.duplicates.len() == loser.blocks.len());
+        assert!(winner.blocks.ends_with(&loser.blocks));
+        world.rest(2, loser.duplicates.len());
+        drop((a, b));
+        assert_eq!(world.close(), 2);
+    });
+}
+
+#[test]
+fn runs_that_part_at_different_depths() {
+    explore_less("insert 1,5 vs insert 1,2,6", || {
+        inserts_against_an_eviction(1, 6, &[&[1, 2, 3]], &[&[1, 5], &[1, 2, 6]], 0);
+    });
+}
+
+#[test]
+fn two_points_created_at_one_depth() {
+    explore_less("insert 1,5 vs insert 1,6", || {
+        inserts_against_an_eviction(1, 5, &[&[1, 2]], &[&[1, 5], &[1, 6]], 0);
+    });
+}
+
+/// Both branches need the same point inside a block.
+#[test]
+fn two_branches_inside_a_block() {
+    explore_less("insert 1,5 vs insert 1,6 in blocks of 2", || {
+        inserts_against_an_eviction(2, 4, &[&[1, 2]], &[&[1, 5], &[1, 6]], 0);
+    });
+}
+
+/// The point inside a block is made on a run that is being trimmed.
+#[test]
+fn a_branch_inside_a_block_against_a_trim() {
+    explore("insert 1,2,3,5 in blocks of 2 vs evict 1", || {
+        inserts_against_an_eviction(2, 5, &[&[1, 2, 3, 4]], &[&[1, 2, 3, 5]], 1);
+    });
+}

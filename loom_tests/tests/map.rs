@@ -1,0 +1,174 @@
+//! The map of points by depth and of runs by token.
+//!
+//! Property: a key stands in the map at most once; what was inserted and not removed is found; a branch that is being
+//! taken out loses no insert; branches with nothing in them go; every branch is freed once.
+//!
+//! Edges: E1 (a slot's publication). Keys differ in their lowest bits, one bit for each level: 0 and 2 need two branches.
+//!
+//! Teeth: `get` without Acquire; a branch replaced although a slot was not frozen; a frozen slot taken for an open one;
+//! the old branch retired although the swap failed.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{explore, explore_less, spawn};
+use radixkv::internals::{Domain, Entries, Local};
+
+struct Shared {
+    // Dropped before the domain.
+    entries: Entries,
+    domain: Domain,
+}
+
+impl Shared {
+    fn with(pairs: &[(u32, u32)]) -> Arc<Self> {
+        let shared = Self { entries: Entries::default(), domain: Domain::default() };
+        let local = shared.domain.register();
+        for &(key, value) in pairs {
+            shared.entries.insert(key, value, &local).unwrap();
+        }
+        Arc::new(shared)
+    }
+
+    /// Exactly `pairs` are there; then nothing is, and nothing leaks.
+    fn close(self: Arc<Self>, pairs: &[(u32, u32)]) {
+        let local = self.domain.register();
+        assert_eq!(self.entries.all(&local), pairs);
+        for &(key, value) in pairs {
+            assert_eq!(self.entries.get(key, &local), Some(value));
+            assert_eq!(self.entries.remove(key, &local), Some(value));
+        }
+        assert_eq!(self.entries.all(&local), []);
+        assert_eq!(self.entries.branch_bytes(), 0);
+    }
+}
+
+fn beside<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    body: impl FnOnce(&Entries, &Local) -> T + Send + 'static,
+) -> loom::thread::JoinHandle<T> {
+    let shared = shared.clone();
+    spawn(move || body(&shared.entries, &shared.domain.register()))
+}
+
+#[test]
+fn two_inserts_grow_a_branch() {
+    explore("insert 0 vs insert 2", || {
+        let shared = Shared::with(&[]);
+        let other = beside(&shared, |entries, local| entries.insert(0, 10, local));
+        assert_eq!(beside(&shared, |entries, local| entries.insert(2, 12, local)).join().unwrap(), Ok(()));
+        assert_eq!(other.join().unwrap(), Ok(()));
+        shared.close(&[(0, 10), (2, 12)]);
+    });
+}
+
+#[test]
+fn two_inserts_of_one_key() {
+    explore("insert 1 vs insert 1", || {
+        let shared = Shared::with(&[(3, 13)]);
+        let other = beside(&shared, |entries, local| entries.insert(1, 10, local));
+        let mine = beside(&shared, |entries, local| entries.insert(1, 11, local)).join().unwrap();
+        let value = match (mine, other.join().unwrap()) {
+            (Ok(()), Err(Some(11))) => 11,
+            (Err(Some(10)), Ok(())) => 10,
+            both => panic!("{both:?}"),
+        };
+        shared.close(&[(1, value), (3, 13)]);
+    });
+}
+
+/// The branch is taken out while somebody puts an entry into it.
+#[test]
+fn an_insert_against_a_tidying_removal() {
+    explore("insert 3 vs remove 1, beside 0", || {
+        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let other = beside(&shared, |entries, local| entries.insert(3, 13, local));
+        assert_eq!(beside(&shared, |entries, local| entries.remove(1, local)).join().unwrap(), Some(11));
+        assert_eq!(other.join().unwrap(), Ok(()));
+        shared.close(&[(0, 10), (3, 13)]);
+    });
+}
+
+#[test]
+fn two_removals_of_two_keys() {
+    explore("remove 0 vs remove 2", || {
+        let shared = Shared::with(&[(0, 10), (2, 12)]);
+        let other = beside(&shared, |entries, local| entries.remove(0, local));
+        assert_eq!(beside(&shared, |entries, local| entries.remove(2, local)).join().unwrap(), Some(12));
+        assert_eq!(other.join().unwrap(), Some(10));
+        shared.close(&[]);
+    });
+}
+
+#[test]
+fn two_removals_of_one_key() {
+    explore("remove 0 vs remove 0", || {
+        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let other = beside(&shared, |entries, local| entries.remove(0, local));
+        let mine = beside(&shared, |entries, local| entries.remove(0, local)).join().unwrap();
+        let both = (mine, other.join().unwrap());
+        assert!(both == (Some(10), None) || both == (None, Some(10)), "{both:?}");
+        shared.close(&[(1, 11)]);
+    });
+}
+
+/// A reader finds what stands throughout, though the branches above it come and go.
+#[test]
+fn a_reader_against_shrinking_and_growing() {
+    explore("get 0 vs remove 2, insert 2", || {
+        let shared = Shared::with(&[(0, 10), (2, 12)]);
+        let reader = beside(&shared, |entries, local| (entries.get(0, local), entries.get(2, local)));
+        let changer = beside(&shared, |entries, local| (entries.remove(2, local), entries.insert(2, 22, local)));
+        assert_eq!(changer.join().unwrap(), (Some(12), Ok(())));
+        let (zero, two) = reader.join().unwrap();
+        assert_eq!(zero, Some(10));
+        assert!([Some(12), Some(22), None].contains(&two));
+        shared.close(&[(0, 10), (2, 22)]);
+    });
+}
+
+/// A dead entry is replaced by one thread and unlinked by another: the replacement stays.
+#[test]
+fn a_replacement_against_a_removal() {
+    explore("replace 0 vs remove 0", || {
+        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let other = beside(&shared, |entries, local| entries.remove(0, local));
+        let replaced = beside(&shared, |entries, local| entries.replace(0, 20, local)).join().unwrap();
+        let removed = other.join().unwrap();
+        let mut left = vec![(1, 11)];
+        match (replaced, removed) {
+            (Some(10), None) => left.insert(0, (0, 20)),
+            (Some(10), Some(20)) | (None, Some(10)) => {}
+            both => panic!("{both:?}"),
+        }
+        shared.close(&left);
+    });
+}
+
+#[test]
+fn a_replacement_against_a_reader_and_a_removal_beside() {
+    explore_less("replace 0 vs get 0 vs remove 1", || {
+        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let reader = beside(&shared, |entries, local| entries.get(0, local));
+        let remover = beside(&shared, |entries, local| entries.remove(1, local));
+        let replaced = beside(&shared, |entries, local| entries.replace(0, 20, local)).join().unwrap();
+        assert_eq!(replaced, Some(10));
+        assert!([Some(10), Some(20)].contains(&reader.join().unwrap()));
+        assert_eq!(remover.join().unwrap(), Some(11));
+        shared.close(&[(0, 20)]);
+    });
+}
+
+/// The branch is left with one entry by two removals, while an insert wants to go into it.
+#[test]
+fn an_insert_against_two_removals() {
+    explore_less("insert 2 vs remove 0 vs remove 1", || {
+        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let removers = [0, 1].map(|key| beside(&shared, move |entries, local| entries.remove(key, local)));
+        assert_eq!(beside(&shared, |entries, local| entries.insert(2, 12, local)).join().unwrap(), Ok(()));
+        assert_eq!(removers.map(|remover| remover.join().unwrap()), [Some(10), Some(11)]);
+        shared.close(&[(2, 12)]);
+    });
+}

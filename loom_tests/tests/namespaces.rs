@@ -1,0 +1,124 @@
+//! Clearing and dropping namespaces (R12).
+//!
+//! Property: a lookup sees the tree before or the tree after, whole; what was leased stays until its lease goes and is
+//! free then; nothing that is inserted beside a clear is lost from the accounts; the old tree goes, once.
+//!
+//! Edges: the space's swap and `detach`, E3 (the root's last child), E2.
+//!
+//! Teeth: the root's permanent child not taken off; a detached space's idle ends ranked instead of trimmed; the root
+//! killed although it is held.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::InsertErrorKind;
+
+#[test]
+fn a_match_against_a_clear() {
+    explore_less("find 1,9 vs clear", || {
+        let world = World::with(1, 2, &[&[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 9])
+        });
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        let found = reader.join().unwrap();
+        assert!(found.len_tokens() <= 1);
+        let stats = world.rest(found.len_tokens(), 0);
+        assert_eq!(stats.evictable_blocks, 0);
+        assert_eq!(Actor::new(&world).find(&[1]).len_tokens(), 0);
+        drop(found);
+        // What was leased goes with its lease, without an eviction.
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+#[test]
+fn an_insert_against_a_clear() {
+    explore_less("insert 1,2 from the root vs clear", || {
+        let world = World::with(1, 3, &[&[1]]);
+        let root = Actor::new(&world).find(&[]).into_lease();
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let blocks = actor.session.reserve(2).unwrap();
+                actor.fill(&[1, 2], 0, &blocks);
+                actor.session.insert(&root, &[1, 2], blocks)
+            }
+        });
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        let inserted = writer.join().unwrap();
+        match inserted {
+            Ok(inserted) => {
+                world.check(&[1, 2], 0, &inserted.blocks);
+                world.rest(2, inserted.duplicates.len());
+                assert_eq!(Actor::new(&world).find(&[1, 2]).len_tokens(), 0);
+            }
+            Err(refused) => {
+                assert_eq!(refused.kind, InsertErrorKind::NamespaceDropped);
+                world.rest(0, 2);
+            }
+        }
+        assert_eq!(world.rest(0, 0).free_blocks, 3);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+#[test]
+fn a_release_against_a_clear() {
+    explore("release of 1,2 vs clear", || {
+        let world = World::with(1, 2, &[&[1, 2]]);
+        let found = Actor::new(&world).find(&[1, 2]);
+        let holder = spawn(move || drop(found));
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        holder.join().unwrap();
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// A lease on the root of what is cleared is the last thing that holds it.
+#[test]
+fn an_empty_lease_against_a_clear() {
+    explore("find nothing, release vs clear", || {
+        let world = World::new(1, 1);
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        reader.join().unwrap();
+        assert_eq!(world.close(), 0);
+    });
+}
+
+#[test]
+fn a_match_against_a_drop() {
+    explore("find 1 vs drop of its namespace", || {
+        let world = World::new(1, 2);
+        let space = world.cache.namespace(&["adapter"]);
+        let actor = Actor::new(&world);
+        let block = actor.session.reserve(1).unwrap();
+        actor.fill(&[1], 0, &block);
+        let root = actor.find_in(&space, &[1]);
+        drop(actor.session.insert(root.lease(), &[1], block).unwrap());
+        drop((root, actor));
+        world.cache.settle();
+        let reader = spawn({
+            let (world, space) = (world.clone(), space.clone());
+            move || Actor::new(&world).find_in(&space, &[1])
+        });
+        let dropped = space.clone();
+        world.beside(move |world| world.cache.drop_namespace(&dropped));
+        let found = reader.join().unwrap();
+        world.rest(found.len_tokens(), 0);
+        assert_eq!(Actor::new(&world).find_in(&space, &[1]).len_tokens(), 0);
+        drop(found);
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
+        drop(space);
+        assert_eq!(world.close(), 0);
+    });
+}

@@ -1,0 +1,144 @@
+//! The point word alone (R1): leases and children against the kill.
+//!
+//! Property: of a lease and a kill exactly one wins; what holders do with the blocks comes before their reuse; a step
+//! is told to the evictor exactly once for each entry.
+//!
+//! Edges: E2 (release before kill), E3 and E4 (`QUEUED` set and taken out).
+//!
+//! Teeth: `release` Relaxed; `kill` Relaxed; a lease on a dead word; a kill by load and store.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{explore_more, spawn};
+use loom::cell::UnsafeCell;
+use radixkv::internals::PointWord;
+
+/// A point and the block that its holders may read and its killer reuses.
+struct Held {
+    word: PointWord,
+    block: UnsafeCell<u32>,
+}
+
+// SAFETY: loom tracks the accesses of the cell.
+unsafe impl Sync for Held {}
+// SAFETY: as above.
+unsafe impl Send for Held {}
+
+impl Held {
+    fn new() -> Arc<Self> {
+        let held = Self { word: PointWord::idle(), block: UnsafeCell::new(0) };
+        held.block.with_mut(|block| unsafe { *block = 7 });
+        Arc::new(held)
+    }
+
+    fn beside<T: Send + 'static>(self: &Arc<Self>, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
+        let held = Arc::clone(self);
+        spawn(move || body(&held)).join().unwrap()
+    }
+
+    fn read(&self) {
+        assert_eq!(self.block.with(|block| unsafe { *block }), 7);
+    }
+
+    fn lease_and_release(&self) -> Option<usize> {
+        let pushed = self.word.lease()?;
+        self.read();
+        Some(usize::from(pushed) + usize::from(self.word.release()))
+    }
+
+    fn kill(&self) -> Option<bool> {
+        let killed = self.word.kill();
+        if killed.is_some() {
+            self.block.with_mut(|block| unsafe { *block = 8 });
+        }
+        killed
+    }
+}
+
+#[test]
+fn a_lease_against_a_kill() {
+    explore_more("lease and release vs kill", || {
+        let held = Held::new();
+        let reader = spawn({
+            let held = held.clone();
+            move || held.lease_and_release()
+        });
+        let killed = held.beside(Held::kill);
+        let leased = reader.join().unwrap();
+        let seen = held.word.take_out();
+        assert_eq!((seen.leases, seen.children, seen.dead), (0, 0, killed.is_some()));
+        match (killed, leased) {
+            // The lease came first, and its entry stays for the killer's sake.
+            (Some(queued), Some(pushes)) => assert!(queued && pushes == 1),
+            (Some(queued), None) => assert!(!queued),
+            (None, Some(pushes)) => assert_eq!(pushes, 1),
+            (None, None) => panic!("neither won"),
+        }
+    });
+}
+
+#[test]
+fn two_leases_against_a_kill() {
+    explore_more("two times lease and release vs kill", || {
+        let held = Held::new();
+        let readers = [0; 2].map(|_| {
+            let held = held.clone();
+            spawn(move || held.lease_and_release())
+        });
+        let killed = held.beside(Held::kill);
+        let pushes: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        let leased = pushes.iter().flatten().count();
+        // Nobody took the entry out: it was pushed once, by the first step.
+        assert_eq!(pushes.into_iter().flatten().sum::<usize>(), usize::from(leased > 0));
+        assert!(killed.is_some() || leased > 0);
+        assert_eq!(killed.is_none_or(|queued| !queued) || leased > 0, true);
+        let seen = held.word.look();
+        assert_eq!((seen.leases, seen.dead), (0, killed.is_some()));
+    });
+}
+
+/// A child is counted under a lease; the lease is given up; somebody else takes the child off.
+#[test]
+fn a_child_against_a_kill() {
+    explore_more("child added and removed vs kill", || {
+        let held = Held::new();
+        assert_eq!(held.word.lease(), Some(true));
+        let parent = spawn({
+            let held = held.clone();
+            move || {
+                held.word.add_child();
+                let pushed = held.word.release();
+                held.read();
+                pushed | held.word.remove_child()
+            }
+        });
+        let killed = held.beside(Held::kill);
+        assert!(!parent.join().unwrap(), "the first lease's entry is still there");
+        let seen = held.word.look();
+        assert_eq!((seen.leases, seen.children, seen.dead), (0, 0, killed.is_some()));
+        assert!(killed.is_none_or(|queued| queued));
+    });
+}
+
+/// Entries taken out while steps are made: each push is one entry, and the last word is idle.
+#[test]
+fn steps_against_taking_out() {
+    explore_more("lease and release vs take out", || {
+        let held = Held::new();
+        assert_eq!(held.word.lease(), Some(true));
+        let holder = spawn({
+            let held = held.clone();
+            move || held.word.release()
+        });
+        let seen = held.beside(|held| held.word.take_out());
+        let pushed = holder.join().unwrap();
+        // The step is in what was taken out, or it was pushed anew.
+        assert_eq!(pushed, seen.leases == 1);
+        if !pushed {
+            assert!(held.word.kill().is_some_and(|queued| !queued));
+        }
+    });
+}

@@ -1,0 +1,206 @@
+//! The pool of blocks, and reserving (R11, as far as there is code: nobody waits).
+//!
+//! Property: a block has one owner; a request gets all it asked for or nothing; who is promised blocks finds them; what
+//! the last owner wrote comes before what the next one writes.
+//!
+//! Edges: E9 (bits), E10 (count).
+//!
+//! Teeth: `claim` Relaxed; `give_back` Relaxed; the count raised before the bits; a count by load and store.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Actor, World, explore_more, spawn};
+use loom::cell::UnsafeCell;
+use radixkv::internals::Blocks;
+
+/// Blocks, and memory that only a block's owner touches.
+struct Memory {
+    blocks: Blocks,
+    cells: Vec<UnsafeCell<u32>>,
+}
+
+// SAFETY: loom tracks the accesses of the cells.
+unsafe impl Sync for Memory {}
+// SAFETY: as above.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new(capacity: usize) -> Arc<Self> {
+        let cells = (0..capacity).map(|_| UnsafeCell::new(0)).collect();
+        Arc::new(Self { blocks: Blocks::new(capacity), cells })
+    }
+
+    fn beside<T: Send + 'static>(self: &Arc<Self>, body: impl FnOnce(&Self) -> T + Send + 'static) -> T {
+        let memory = Arc::clone(self);
+        spawn(move || body(&memory)).join().unwrap()
+    }
+
+    fn take(&self, n: usize) -> Option<Vec<u32>> {
+        let taken = self.blocks.take(n)?;
+        assert_eq!(taken.len(), n);
+        self.write(&taken);
+        Some(taken)
+    }
+
+    fn write(&self, blocks: &[u32]) {
+        for &block in blocks {
+            self.cells[block as usize].with_mut(|cell| unsafe { *cell += 1 });
+        }
+    }
+}
+
+#[test]
+fn two_takers_and_one_block() {
+    explore_more("take 1 vs take 1 of 1", || {
+        let memory = Memory::new(1);
+        let taker = spawn({
+            let memory = memory.clone();
+            move || memory.take(1)
+        });
+        let mine = memory.beside(|memory| memory.take(1));
+        let other = taker.join().unwrap();
+        assert!(mine.is_some() != other.is_some());
+        assert_eq!(memory.blocks.free(), (0, 0));
+    });
+}
+
+#[test]
+fn two_takers_in_one_word() {
+    explore_more("take 1 vs take 1 of 2", || {
+        let memory = Memory::new(2);
+        let taker = spawn({
+            let memory = memory.clone();
+            move || memory.take(1)
+        });
+        let mine = memory.beside(|memory| memory.take(1));
+        let other = taker.join().unwrap();
+        assert_ne!(mine.unwrap(), other.unwrap());
+        assert_eq!(memory.blocks.free(), (0, 0));
+    });
+}
+
+#[test]
+fn all_or_nothing() {
+    explore_more("take 2 vs take 2 of 3", || {
+        let memory = Memory::new(3);
+        let taker = spawn({
+            let memory = memory.clone();
+            move || memory.take(2)
+        });
+        let mine = memory.beside(|memory| memory.take(2));
+        let other = taker.join().unwrap();
+        assert!(mine.is_some() || other.is_some());
+        let taken: Vec<_> = [mine, other].into_iter().flatten().flatten().collect();
+        assert_eq!(memory.blocks.free(), (3 - taken.len(), 3 - taken.len()));
+    });
+}
+
+#[test]
+fn a_returner_against_a_taker() {
+    explore_more("give back 1 vs take 1", || {
+        let memory = Memory::new(2);
+        let held = memory.take(2).unwrap();
+        let returner = spawn({
+            let memory = memory.clone();
+            move || {
+                memory.write(&held);
+                memory.blocks.give_back(&held[..1]);
+                memory.blocks.give_back(&held[1..]);
+            }
+        });
+        let taken = memory.beside(|memory| memory.take(1));
+        returner.join().unwrap();
+        let free = 2 - taken.map_or(0, |taken| taken.len());
+        assert_eq!(memory.blocks.free(), (free, free));
+    });
+}
+
+#[test]
+fn two_returners_against_a_taker_of_both() {
+    explore_more("give back 1 vs give back 1 vs take 2", || {
+        let memory = Memory::new(2);
+        let held = memory.take(2).unwrap();
+        let returners = [0, 1].map(|i| {
+            let (memory, block) = (memory.clone(), held[i]);
+            spawn(move || {
+                memory.write(&[block]);
+                memory.blocks.give_back(&[block]);
+            })
+        });
+        let taken = memory.beside(|memory| memory.take(2));
+        returners.into_iter().for_each(|returner| returner.join().unwrap());
+        let free = 2 - taken.map_or(0, |taken| taken.len());
+        assert_eq!(memory.blocks.free(), (free, free));
+    });
+}
+
+/// The count comes from one returner, the block perhaps from the other.
+#[test]
+fn two_returners_against_a_taker_of_one() {
+    explore_more("give back 1 vs give back 1 vs take 1", || {
+        let memory = Memory::new(2);
+        let held = memory.take(2).unwrap();
+        let returners = [0, 1].map(|i| {
+            let (memory, block) = (memory.clone(), held[i]);
+            spawn(move || {
+                memory.write(&[block]);
+                memory.blocks.give_back(&[block]);
+            })
+        });
+        let taken = memory.beside(|memory| memory.take(1));
+        returners.into_iter().for_each(|returner| returner.join().unwrap());
+        let free = 2 - taken.map_or(0, |taken| taken.len());
+        assert_eq!(memory.blocks.free(), (free, free));
+    });
+}
+
+/// Nothing is free and one block can be evicted: one of two gets it.
+#[test]
+fn two_reservations_and_one_evictable_block() {
+    explore_more("reserve 1 vs reserve 1, one block cached", || {
+        let world = World::with(1, 1, &[&[1]]);
+        let other = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).session.reserve(1).ok()
+        });
+        let mine = world.beside(|world| world.cache.session().reserve(1).ok());
+        let other = other.join().unwrap();
+        assert!(mine.is_some() != other.is_some());
+        world.rest(0, 1);
+        drop((mine, other));
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// A reservation that goes while another one is being refused.
+#[test]
+fn a_dropped_reservation_against_a_reservation() {
+    explore_more("drop of 1 vs reserve 1", || {
+        let world = World::new(1, 1);
+        let held = world.cache.session().reserve(1).unwrap();
+        let holder = spawn({
+            let world = world.clone();
+            move || {
+                Actor::new(&world).fill(&[1], 0, &held);
+                drop(held);
+            }
+        });
+        let taker = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let mine = actor.session.reserve(1).ok();
+                mine.iter().for_each(|mine| actor.fill(&[2], 0, mine));
+                mine
+            }
+        });
+        holder.join().unwrap();
+        let mine = taker.join().unwrap();
+        world.rest(0, usize::from(mine.is_some()));
+        drop(mine);
+        assert_eq!(world.close(), 0);
+    });
+}

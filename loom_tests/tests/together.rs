@@ -1,0 +1,209 @@
+//! The parts together: creation, trim, queue and accounts; shrinking arrays; statistics on their way down.
+//!
+//! Property: after settling, free + reserved + evictable + protected is the capacity and `evictable` is exactly what
+//! evicting everything frees, whatever ran beside each other; a reader of arrays that are being copied reads tokens and
+//! blocks of its own prefix; no hit is lost when its point dies.
+//!
+//! Edges: all of them.
+//!
+//! Teeth: registration on the end's entry only; a kill that leaves the accounts for later; the new last point not
+//! ranked after a trim; old arrays retired before the swap; the swap of arrays without Release; statistics of the dead
+//! dropped.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use common::{Actor, World, explore, explore_less, explore_more, spawn};
+use radixkv::{PolicyKind, PrefixCache};
+
+/// A creator of a point, a run that continues the end, and a trim.
+#[test]
+fn creation_continuation_and_trim() {
+    explore_less("find 1,9 vs insert 1,2,3 vs evict 1", || {
+        let world = World::with(1, 4, &[&[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 9])
+        });
+        let writer = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).insert(&[1, 2, 3])
+        });
+        let freed = world.beside(move |world| world.cache.evict(1));
+        let (found, held) = (reader.join().unwrap(), writer.join().unwrap());
+        assert!(freed <= 1);
+        assert_eq!(found.len_tokens(), 1);
+        assert_eq!(held.lease.len_tokens(), 3);
+        world.rest(3, held.duplicates.len());
+        drop(held);
+        assert_eq!(world.rest(1, 0).evictable_blocks, 2);
+        drop(found);
+        assert_eq!(world.close(), 3);
+    });
+}
+
+/// Created, proved, released and drained while it is trimmed: the accounts hear of all of it.
+#[test]
+fn a_short_lease_against_drain_and_trim() {
+    explore("find 1,9, release vs drain, evict 1", || {
+        let world = World::with(1, 3, &[&[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1, 9]))
+        });
+        let freed = world.beside(|world| {
+            world.cache.run_once();
+            world.cache.evict(1)
+        });
+        assert_eq!(freed, 1);
+        reader.join().unwrap();
+        assert_eq!(world.rest(0, 0).evictable_blocks, 1);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// A point of a run that the evictor has not heard of is drained before the run's end.
+#[test]
+fn a_new_run_and_a_point_on_it_against_drains() {
+    explore_less("insert 1,2 vs find 1,9 vs drain, drain", || {
+        let world = World::new(1, 3);
+        let writer = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).insert(&[1, 2])
+        });
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 9])
+        });
+        world.beside(|world| [world.cache.run_once(), world.cache.run_once()]);
+        let (held, found) = (writer.join().unwrap(), reader.join().unwrap());
+        world.rest(2, 0);
+        drop(held);
+        world.rest(found.len_tokens(), 0);
+        drop(found);
+        assert_eq!(world.close(), 2);
+    });
+}
+
+/// A lease on a point that also has a child: its end is a step, though the point does not become idle.
+#[test]
+fn a_lease_above_a_child() {
+    explore("find 1, release vs drain, beside 1,2", || {
+        let world = World::with(1, 2, &[&[1], &[1, 2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        world.beside(|world| world.cache.run_once());
+        reader.join().unwrap();
+        assert_eq!(world.rest(0, 0).evictable_blocks, 2);
+        assert_eq!(world.close(), 2);
+    });
+}
+
+/// Two evictors take turns; each frees what it says.
+#[test]
+fn two_evictors() {
+    explore("evict 1 vs evict 2", || {
+        let world = World::with(1, 3, &[&[1, 2, 3]]);
+        let other = spawn({
+            let world = world.clone();
+            move || world.cache.evict(1)
+        });
+        assert_eq!((world.beside(|world| world.cache.evict(2)), other.join().unwrap()), (2, 1));
+        assert_eq!(world.rest(0, 0).evicted_blocks, 3);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// The arrays are copied into smaller ones under the reader's eyes.
+#[test]
+fn shrinking_arrays_against_a_reader() {
+    explore_less("find 1,2,9 vs evict 2 of 4", || {
+        let world = World::with(1, 4, &[&[1, 2, 3, 4]]);
+        let before = world.cache.stats().index_bytes;
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 2, 9])
+        });
+        assert_eq!(world.beside(|world| world.cache.evict(2)), 2);
+        let found = reader.join().unwrap();
+        assert_eq!(found.len_tokens(), 2);
+        world.check(&[1, 2], 0, found.blocks());
+        world.rest(2, 0);
+        assert_ne!(world.cache.stats().index_bytes, before);
+        drop(found);
+        assert_eq!(world.close(), 2);
+    });
+}
+
+/// The hit of a point that dies flows to the point that remains, and decides who goes next.
+#[test]
+fn a_hit_against_the_death_of_its_point() {
+    explore("find 1,2, release vs evict 1 of it, lfu", || {
+        let world = World::build(PrefixCache::builder(1, 3).policy(PolicyKind::Lfu), 3);
+        let actor = Actor::new(&world);
+        drop(actor.insert(&[1, 2]));
+        world.cache.settle();
+        drop(actor.insert(&[7]));
+        drop(actor.find(&[7]));
+        world.cache.settle();
+        let reader = spawn({
+            let world = world.clone();
+            move || {
+                let found = Actor::new(&world).find(&[1, 2]);
+                found.len_tokens()
+            }
+        });
+        // The tail of 1,2 was hit less, unless the hit has come.
+        assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
+        assert!(reader.join().unwrap() >= 1);
+        let kept = actor.session.peek(&world.space, &[7]);
+        assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
+        // What is left of 1,2 was hit as often as 7, and filed later.
+        if kept == 1 {
+            assert_eq!(actor.session.peek(&world.space, &[7]), 0);
+        }
+        assert!(actor.session.peek(&world.space, &[1, 2]) >= 1);
+        drop(actor);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// A drain that sees a lease gone also sees the hit that was counted under it.
+#[test]
+fn a_hit_against_a_drain() {
+    explore_more("find 1, release vs drain, lfu", || {
+        let world = World::build(PrefixCache::builder(1, 2).policy(PolicyKind::Lfu), 2);
+        let actor = Actor::new(&world);
+        // Of equals the first one goes.
+        drop(actor.insert(&[1]));
+        world.cache.settle();
+        drop(actor.insert(&[7]));
+        world.cache.settle();
+        let reader = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        world.beside(|world| world.cache.run_once());
+        reader.join().unwrap();
+        assert_eq!(world.cache.evict(1), 1);
+        assert_eq!((actor.session.peek(&world.space, &[1]), actor.session.peek(&world.space, &[7])), (1, 0));
+        drop(actor);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// A cache that goes while it is full frees everything.
+#[test]
+fn a_full_cache_is_dropped() {
+    explore("insert 1,2 vs insert 1,3, then drop", || {
+        let world = World::with(1, 6, &[&[5]]);
+        let writers = [2, 3].map(|token| {
+            let world = world.clone();
+            spawn(move || drop(Actor::new(&world).insert(&[1, token])))
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(world.rest(0, 0).evictable_blocks, 4);
+    });
+}

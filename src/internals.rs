@@ -1,0 +1,202 @@
+//! What the models in `loom_tests` reach of the inside: the small parts, each to be modelled alone.
+//!
+//! Compiled for model checkers only. Thin wrappers, so that nothing else in the crate has to be public.
+#![allow(unsafe_code, missing_docs)]
+
+use crate::block::{BlockId, Pool};
+use crate::reclaim::{self, Canary, Node, Own, Ref};
+use crate::sync::atomic::Ordering::Acquire;
+use crate::tree::{Keyed, Leased, Map, Word};
+
+pub use crate::reclaim::track;
+#[cfg(radixkv_loom)]
+pub use crate::sync::exact_loads;
+
+/// All that one model reclaims.
+#[derive(Debug)]
+pub struct Domain(reclaim::Domain);
+
+/// One participant.
+#[derive(Debug)]
+pub struct Local(reclaim::Local);
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self(reclaim::Domain::new())
+    }
+}
+
+impl Domain {
+    pub fn register(&self) -> Local {
+        Local(self.0.register())
+    }
+}
+
+/// A point word.
+#[derive(Debug)]
+pub struct PointWord(Word);
+
+/// What a drain sees of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakenOut {
+    pub dead: bool,
+    pub leases: u64,
+    pub children: u64,
+}
+
+impl PointWord {
+    /// Proven, and held by nobody.
+    pub fn idle() -> Self {
+        Self(Word::idle())
+    }
+
+    /// Whether the caller must push; nothing if the point is dead.
+    pub fn lease(&self) -> Option<bool> {
+        match self.0.lease() {
+            Leased::Proven { push } => Some(push),
+            Leased::Dead => None,
+            Leased::Unproven | Leased::Full => unreachable!("a proven word with few leases"),
+        }
+    }
+
+    pub fn release(&self) -> bool {
+        self.0.release()
+    }
+
+    /// Whether the word had an entry in the queue; nothing if it was held or dead.
+    pub fn kill(&self) -> Option<bool> {
+        self.0.kill().map(|before| before.is_queued())
+    }
+
+    pub fn add_child(&self) {
+        assert!(self.0.add_child());
+    }
+
+    pub fn remove_child(&self) -> bool {
+        self.0.remove_child()
+    }
+
+    pub fn take_out(&self) -> TakenOut {
+        TakenOut::of(self.0.take_out())
+    }
+
+    pub fn look(&self) -> TakenOut {
+        TakenOut::of(self.0.load(Acquire))
+    }
+}
+
+impl TakenOut {
+    fn of(word: crate::tree::Seen) -> Self {
+        Self { dead: word.is_dead(), leases: word.leases(), children: word.children() }
+    }
+}
+
+/// The pool of blocks.
+#[derive(Debug)]
+pub struct Blocks(Pool);
+
+impl Blocks {
+    pub fn new(capacity: usize) -> Self {
+        Self(Pool::new(capacity))
+    }
+
+    pub fn take(&self, n: usize) -> Option<Vec<BlockId>> {
+        let mut blocks = Vec::new();
+        self.0.try_take(n, &mut blocks).then_some(blocks)
+    }
+
+    pub fn give_back(&self, blocks: &[BlockId]) {
+        self.0.give_back(blocks);
+    }
+
+    /// The count, and the bits counted one by one.
+    pub fn free(&self) -> (usize, usize) {
+        (self.0.free(), self.0.count_bits())
+    }
+}
+
+/// The map, with entries of its own.
+#[derive(Debug)]
+pub struct Entries(Map<Entry>);
+
+#[derive(Debug)]
+struct Entry {
+    key: u32,
+    value: u32,
+    canary: Canary,
+}
+
+// SAFETY: an entry is a `Box`; dropping it follows no pointer.
+unsafe impl Node for Entry {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+    }
+
+    fn canary(&self) -> &Canary {
+        &self.canary
+    }
+}
+
+impl Keyed for Entry {
+    fn key(&self) -> u32 {
+        self.key
+    }
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Self(Map::new())
+    }
+}
+
+impl Entries {
+    pub fn get(&self, key: u32, local: &Local) -> Option<u32> {
+        self.0.get(key, &local.0.pin()).map(|entry| entry.value)
+    }
+
+    /// Puts `value` where nothing stands; otherwise the value that does.
+    pub fn insert(&self, key: u32, value: u32, local: &Local) -> Result<(), Option<u32>> {
+        let guard = local.0.pin();
+        let new = Own::new(Entry { key, value, canary: Canary::new() }, &guard);
+        match self.0.insert(None, new, &guard) {
+            Ok(_) => Ok(()),
+            Err((_, there)) => Err(there.map(|entry| entry.value)),
+        }
+    }
+
+    /// Puts `value` in place of what stands; the value that gave way.
+    pub fn replace(&self, key: u32, value: u32, local: &Local) -> Option<u32> {
+        let guard = local.0.pin();
+        let there = self.0.get(key, &guard)?;
+        let new = Own::new(Entry { key, value, canary: Canary::new() }, &guard);
+        self.0.insert(Some(there), new, &guard).ok()?;
+        let old = there.value;
+        guard.retire(there);
+        Some(old)
+    }
+
+    /// Takes out what stands; its value if this call did it.
+    pub fn remove(&self, key: u32, local: &Local) -> Option<u32> {
+        let guard = local.0.pin();
+        let there = self.0.get(key, &guard)?;
+        let value = there.value;
+        self.0.remove(there, &guard).then(|| {
+            guard.retire(there);
+            value
+        })
+    }
+
+    /// All entries, by key.
+    pub fn all(&self, local: &Local) -> Vec<(u32, u32)> {
+        let guard = local.0.pin();
+        let mut all = Vec::new();
+        self.0.for_each(&guard, &mut |entry: Ref<'_, Entry>| all.push((entry.key, entry.value)));
+        all.sort_unstable();
+        all
+    }
+
+    /// Bytes of branches; none for a map of one entry or nothing.
+    pub fn branch_bytes(&self) -> usize {
+        self.0.branch_bytes()
+    }
+}

@@ -1,0 +1,107 @@
+//! Atomics for loom, whose loads can be explored in two ways.
+//!
+//! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers one last access for each
+//! location, so a thread's own load hides an earlier load by somebody else from the compare-and-swap that follows it:
+//! the schedules in which that somebody comes later are missed (a load and compare-and-swap loop is the usual case).
+//!
+//! *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both orders.
+//! Each model runs both ways.
+
+use std::cell::Cell;
+use std::fmt;
+
+use loom::sync::atomic::{self, Ordering};
+
+// All threads of a model share one thread of the system; models may run beside each other.
+thread_local!(static EXACT: Cell<bool> = const { Cell::new(false) });
+
+/// Loads are read-modify-writes from now on, or loads.
+pub fn exact_loads(exact: bool) {
+    EXACT.set(exact);
+}
+
+fn exact() -> bool {
+    EXACT.get()
+}
+
+macro_rules! wrapped {
+    ($name:ident $(<$t:ident>)?, $value:ty) => {
+        pub(crate) struct $name$(<$t>)?(atomic::$name$(<$t>)?);
+
+        impl$(<$t>)? fmt::Debug for $name$(<$t>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+
+        #[allow(dead_code)]
+        impl$(<$t>)? $name$(<$t>)? {
+            #[track_caller]
+            pub(crate) fn new(value: $value) -> Self {
+                Self(atomic::$name::new(value))
+            }
+            #[track_caller]
+            pub(crate) fn store(&self, value: $value, order: Ordering) {
+                self.0.store(value, order);
+            }
+            #[track_caller]
+            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.0.swap(value, order)
+            }
+            #[track_caller]
+            pub(crate) fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange(current, new, success, failure)
+            }
+            #[track_caller]
+            pub(crate) fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.0.compare_exchange_weak(current, new, success, failure)
+            }
+        }
+    };
+}
+
+macro_rules! arithmetic {
+    ($name:ident, $value:ty, $($operation:ident),+) => {
+        #[allow(dead_code)]
+        impl $name {
+            #[track_caller]
+            pub(crate) fn load(&self, order: Ordering) -> $value {
+                if exact() { self.0.fetch_add(0, order) } else { self.0.load(order) }
+            }
+            $(#[track_caller]
+            pub(crate) fn $operation(&self, value: $value, order: Ordering) -> $value {
+                self.0.$operation(value, order)
+            })+
+        }
+    };
+}
+
+wrapped!(AtomicU64, u64);
+wrapped!(AtomicUsize, usize);
+wrapped!(AtomicPtr<T>, *mut T);
+arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
+arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub);
+
+impl<T> AtomicPtr<T> {
+    #[track_caller]
+    pub(crate) fn load(&self, order: Ordering) -> *mut T {
+        if exact() {
+            let null = std::ptr::null_mut();
+            self.0.compare_exchange(null, null, order, order).unwrap_or_else(|pointer| pointer)
+        } else {
+            self.0.load(order)
+        }
+    }
+}
