@@ -6,9 +6,12 @@
 //! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
+//! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
 //! `SeqCst` is used by `fence` alone: loom treats sequentially consistent accesses as `AcqRel`.
 
+#[cfg(radixkv_tsan)]
+mod arc;
 mod cell;
 mod lock;
 
@@ -18,6 +21,9 @@ mod chaos;
 pub(crate) use cell::{Owner, OwnerCell};
 pub(crate) use lock::{Mutex, MutexGuard};
 
+#[cfg(radixkv_tsan)]
+pub(crate) use arc::Arc;
+#[cfg(not(radixkv_tsan))]
 pub(crate) use std::sync::Arc;
 
 /// Atomics of the build at hand.
