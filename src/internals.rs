@@ -1,7 +1,8 @@
 //! What the models in `loom_tests` reach of the inside: the small parts, each to be modelled alone.
 //!
 //! Compiled for model checkers only. Thin wrappers, so that nothing else in the crate has to be public.
-#![allow(unsafe_code, missing_docs)]
+#![allow(unsafe_code)]
+#![allow(missing_docs)]
 
 use crate::block::{BlockId, Pool};
 use crate::reclaim::{self, Canary, Node, Own, Ref};

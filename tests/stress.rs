@@ -100,6 +100,8 @@ fn round(seed: u64, threads: usize) -> (Tally, u64) {
     let setting = SETTINGS[(seed % SETTINGS.len() as u64) as usize];
     let world: &'static World = Box::leak(Box::new(World::new(setting)));
     let empty = world.cache.stats();
+    // A sanitizer ends the process before anything else could say which round it was.
+    println!("seed {seed}");
     let mut helpers = vec![
         spawn(move || roles::evict_forever(world, Dice::new(seed, 0))),
         spawn(move || roles::hold_forever(world, Dice::new(seed, 1))),

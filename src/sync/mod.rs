@@ -6,12 +6,15 @@
 //! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
+//! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
 //! `radixkv_tiny` leaves the door alone and shrinks what counts and wraps (leases, child runs, run versions), so that
 //! tests/limits.rs gets there.
 //!
 //! `SeqCst` is used by `fence` alone: loom treats sequentially consistent accesses as `AcqRel`.
 
+#[cfg(radixkv_tsan)]
+mod arc;
 mod bell;
 mod cell;
 mod lock;
@@ -25,7 +28,11 @@ pub(crate) use bell::Bell;
 pub(crate) use cell::{Owner, OwnerCell, Passed};
 pub(crate) use lock::{Mutex, MutexGuard};
 
-pub(crate) use std::sync::{Arc, OnceLock, Weak};
+#[cfg(radixkv_tsan)]
+pub(crate) use arc::{Arc, Weak};
+pub(crate) use std::sync::OnceLock;
+#[cfg(not(radixkv_tsan))]
+pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
 /// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing without `failpoints`.

@@ -1,5 +1,6 @@
 //! Recording: who called what, from when to when.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread::spawn;
 
@@ -57,14 +58,16 @@ impl<T> Recorder<'_, T> {
 }
 
 /// Runs `work` on several threads at once and returns all that they recorded.
-pub fn record<S, T>(threads: usize, shared: &'static S, work: fn(&S, usize, &mut Recorder<'_, T>)) -> Vec<Event<T>>
+pub fn record<S, T>(threads: usize, shared: S, work: fn(&S, usize, &mut Recorder<'_, T>)) -> Vec<Event<T>>
 where
-    S: Sync,
+    S: Send + Sync + 'static,
     T: Send + 'static,
 {
-    let clock: &'static Clock = Box::leak(Box::default());
+    let all = Arc::new((shared, Clock::default()));
     let start = |thread| {
+        let all = Arc::clone(&all);
         spawn(move || {
+            let (shared, clock) = &*all;
             let mut recorder = Recorder { clock, thread, events: Vec::new() };
             clock.start(threads);
             work(shared, thread, &mut recorder);

@@ -17,7 +17,7 @@ struct Shared {
 /// Records one history.
 pub fn history(seed: u64) -> Vec<Event<Step>> {
     let cache = PrefixCache::builder(1, CAPACITY).build().expect("a sound setting");
-    record(3, Box::leak(Box::new(Shared { cache, seed })), work)
+    record(3, Shared { cache, seed }, work)
 }
 
 fn work(shared: &Shared, thread: usize, recorder: &mut Recorder<'_, Step>) {

@@ -32,7 +32,7 @@ pub fn history(seed: u64) -> Vec<Event<Step>> {
     let cache = PrefixCache::builder(block_size(seed), CAPACITY).policy(policy).build().expect("a sound setting");
     let shared = Shared { space: cache.default_namespace(), cache, seed };
     let threads = 3 + (seed / 2 % 2) as usize;
-    let events = record(threads, Box::leak(Box::new(shared)), |shared, thread, recorder| {
+    let events = record(threads, shared, |shared, thread, recorder| {
         Worker::new(shared, thread).run(recorder);
     });
     in_terms_of_the_tree(&events)

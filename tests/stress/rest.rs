@@ -13,7 +13,8 @@ pub fn check(cache: &PrefixCache, empty: Stats) {
     let stats = cache.stats();
     assert_eq!((stats.protected_blocks, stats.reserved_blocks), (0, 0), "nothing is held: {stats:?}");
     assert_eq!(stats.free_blocks + stats.evictable_blocks, capacity, "a block was lost: {stats:?}");
-    assert_eq!(stats.inserted_blocks - stats.evicted_blocks, cached(stats) + cleared(stats), "{stats:?}");
+    // What went with its namespace is not counted as evicted.
+    assert!(stats.inserted_blocks >= stats.evicted_blocks + stats.evictable_blocks as u64, "{stats:?}");
     assert_eq!(cache.evict(capacity), stats.evictable_blocks, "evictable is what evicting everything frees");
     sound(cache);
     let stats = cache.stats();
@@ -23,15 +24,6 @@ pub fn check(cache: &PrefixCache, empty: Stats) {
         cache.stats().index_bytes <= empty.index_bytes
     });
     assert!(returned, "{} bytes of index stay, {} at first", cache.stats().index_bytes, empty.index_bytes);
-}
-
-fn cached(stats: Stats) -> u64 {
-    (stats.evictable_blocks + stats.protected_blocks) as u64
-}
-
-/// Blocks that went with their namespace; they are not counted as evicted.
-fn cleared(stats: Stats) -> u64 {
-    stats.inserted_blocks - stats.evicted_blocks - cached(stats)
 }
 
 fn sound(cache: &PrefixCache) {

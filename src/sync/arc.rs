@@ -1,0 +1,131 @@
+//! `Arc` and `Weak` for ThreadSanitizer: it does not see the fence in the standard library's last drop, and reports every
+//! one.
+//!
+//! # Invariants
+//!
+//! - **A1** `handles` is the number of handles; the value lives while there is one.
+//! - **A2** `holders` is the number of weak ones, and one for all handles together; the memory stays while there is one.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+struct Counted<T> {
+    handles: AtomicUsize,
+    holders: AtomicUsize,
+    value: UnsafeCell<ManuallyDrop<T>>,
+}
+
+/// A shared value, dropped with its last handle.
+pub(crate) struct Arc<T>(NonNull<Counted<T>>);
+
+/// Finds the value as long as it lives.
+pub(crate) struct Weak<T>(NonNull<Counted<T>>);
+
+// SAFETY: handles share the value between threads, and the last one drops it on any of them.
+unsafe impl<T: Send + Sync> Send for Arc<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Arc<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Send for Weak<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Weak<T> {}
+
+impl<T> Arc<T> {
+    pub(crate) fn new(value: T) -> Self {
+        let value = UnsafeCell::new(ManuallyDrop::new(value));
+        let counted = Counted { handles: AtomicUsize::new(1), holders: AtomicUsize::new(1), value };
+        Self(NonNull::from(Box::leak(Box::new(counted))))
+    }
+
+    pub(crate) fn ptr_eq(this: &Self, other: &Self) -> bool {
+        this.0 == other.0
+    }
+
+    pub(crate) fn strong_count(this: &Self) -> usize {
+        this.counted().handles.load(Acquire)
+    }
+
+    pub(crate) fn downgrade(this: &Self) -> Weak<T> {
+        // Relaxed: the handle keeps the memory.
+        this.counted().holders.fetch_add(1, Relaxed);
+        Weak(this.0)
+    }
+
+    fn counted(&self) -> &Counted<T> {
+        // SAFETY: A2: this is a handle.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Default> Default for Arc<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T> Deref for Arc<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: A1: this is a handle; nobody writes while there is one.
+        unsafe { &*self.counted().value.get() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Arc<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T> Clone for Arc<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: a handle is made from a handle.
+        self.counted().handles.fetch_add(1, Relaxed);
+        Self(self.0)
+    }
+}
+
+impl<T> Drop for Arc<T> {
+    fn drop(&mut self) {
+        // Release: what was done through this handle comes before the drop. Acquire: for whoever drops.
+        if self.counted().handles.fetch_sub(1, AcqRel) == 1 {
+            let value = self.counted().value.get();
+            // SAFETY: A1: that was the last handle, and `upgrade` makes no new one.
+            unsafe { ManuallyDrop::drop(&mut *value) };
+            drop(Weak(self.0));
+        }
+    }
+}
+
+impl<T> Weak<T> {
+    fn counted(&self) -> &Counted<T> {
+        // SAFETY: A2: this is a holder.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
+        let handles = &self.counted().handles;
+        let one_more = |handles: usize| (handles > 0).then(|| handles + 1);
+        // Acquire: what was done before the handle that this one is made beside.
+        handles.fetch_update(Acquire, Relaxed, one_more).is_ok().then(|| Arc(self.0))
+    }
+}
+
+impl<T> Drop for Weak<T> {
+    fn drop(&mut self) {
+        // AcqRel: as the last handle's.
+        if self.counted().holders.fetch_sub(1, AcqRel) == 1 {
+            // SAFETY: A2: that was the last holder.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
