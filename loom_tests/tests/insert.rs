@@ -11,7 +11,7 @@
 
 mod common;
 
-use common::{Actor, World, explore, explore_less, spawn};
+use common::{Actor, World, explore, explore_less, explore_order, spawn};
 use radixkv::Token;
 
 /// Inserts beside `evict(want)`; the inserted stay leased, then everything goes.
@@ -102,7 +102,7 @@ fn runs_that_part_at_different_depths() {
 
 #[test]
 fn two_points_created_at_one_depth() {
-    explore_less("insert 1,5 vs insert 1,6", || {
+    explore_order("insert 1,5 vs insert 1,6", || {
         inserts_against_an_eviction(1, 5, &[&[1, 2]], &[&[1, 5], &[1, 6]], 0);
     });
 }
@@ -110,7 +110,7 @@ fn two_points_created_at_one_depth() {
 /// Both branches need the same point inside a block.
 #[test]
 fn two_branches_inside_a_block() {
-    explore_less("insert 1,5 vs insert 1,6 in blocks of 2", || {
+    explore_order("insert 1,5 vs insert 1,6 in blocks of 2", || {
         inserts_against_an_eviction(2, 4, &[&[1, 2]], &[&[1, 5], &[1, 6]], 0);
     });
 }
@@ -118,7 +118,7 @@ fn two_branches_inside_a_block() {
 /// The point inside a block is made on a run that is being trimmed.
 #[test]
 fn a_branch_inside_a_block_against_a_trim() {
-    explore("insert 1,2,3,5 in blocks of 2 vs evict 1", || {
+    explore_less("insert 1,2,3,5 in blocks of 2 vs evict 1", || {
         inserts_against_an_eviction(2, 5, &[&[1, 2, 3, 4]], &[&[1, 2, 3, 5]], 1);
     });
 }

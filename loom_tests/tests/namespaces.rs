@@ -11,12 +11,12 @@
 
 mod common;
 
-use common::{Actor, World, explore, explore_less, spawn};
+use common::{Actor, World, explore, spawn};
 use radixkv::InsertErrorKind;
 
 #[test]
 fn a_match_against_a_clear() {
-    explore_less("find 1,9 vs clear", || {
+    explore("find 1,9 vs clear", || {
         let world = World::with(1, 2, &[&[1, 2]]);
         let reader = spawn({
             let world = world.clone();
@@ -37,7 +37,7 @@ fn a_match_against_a_clear() {
 
 #[test]
 fn an_insert_against_a_clear() {
-    explore_less("insert 1,2 from the root vs clear", || {
+    explore("insert 1,2 from the root vs clear", || {
         let world = World::with(1, 3, &[&[1]]);
         let root = Actor::new(&world).find(&[]).into_lease();
         let writer = spawn({

@@ -13,13 +13,13 @@
 
 mod common;
 
-use common::{Actor, World, explore, explore_less, explore_more, spawn};
+use common::{Actor, World, explore, explore_less, explore_more, explore_order, spawn};
 use radixkv::{PolicyKind, PrefixCache};
 
 /// A creator of a point, a run that continues the end, and a trim.
 #[test]
 fn creation_continuation_and_trim() {
-    explore_less("find 1,9 vs insert 1,2,3 vs evict 1", || {
+    explore_order("find 1,9 vs insert 1,2,3 vs evict 1", || {
         let world = World::with(1, 4, &[&[1, 2]]);
         let reader = spawn({
             let world = world.clone();
@@ -197,7 +197,7 @@ fn a_hit_against_a_drain() {
 /// A cache that goes while it is full frees everything.
 #[test]
 fn a_full_cache_is_dropped() {
-    explore("insert 1,2 vs insert 1,3, then drop", || {
+    explore_order("insert 1,2 vs insert 1,3, then drop", || {
         let world = World::with(1, 6, &[&[5]]);
         let writers = [2, 3].map(|token| {
             let world = world.clone();
