@@ -32,6 +32,6 @@ for target in "${targets[@]}"; do
   artifacts=fuzz/artifacts/$target
   mkdir -p "$found" "$artifacts"
   echo "== $target: $seconds s"
-  "$build/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 \
+  "$build/$triple/release/$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -len_control=20 -print_final_stats=1 \
     -verbosity="${VERBOSITY:-0}" -artifact_prefix="$artifacts/" "$found" "fuzz/corpus/$target"
 done
