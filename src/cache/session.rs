@@ -215,7 +215,8 @@ impl Session {
     ///
     /// # Panics
     ///
-    /// If `tokens` is shorter than the lease, or the lease is of another cache.
+    /// If `tokens` is shorter than the lease, the lease is of another cache, or every boundary down to the root holds 2^28
+    /// leases.
     pub fn resume(&self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
         let mut blocks = Vec::new();
         let lease = self.go_on(lease, tokens, 0, &mut blocks);
