@@ -217,7 +217,7 @@ fn unreadable_traces_are_named() {
 fn impossible_options_are_refused() {
     let scratch = Scratch::new("options");
     let path = scratch.file("trace.jsonl", ROWS);
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["--policy", "best"], "best"),
         (&["--capacity", "0"], "more than zero"),
         (&["--capacity", "0%"], "more than zero"),
