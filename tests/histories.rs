@@ -17,12 +17,13 @@
 //! | `clear` | | nothing is cached, and no lease is of this tree: inserting from them is refused |
 //!
 //! Which block `evict` takes is the policy's business: the checker follows every choice that the answers allow (a state
-//! is the set of all states that they leave open). Two calls may answer less exactly than this:
+//! is the set of all states that they leave open). Three answers may be less exact than this:
 //!
 //! - Clearing swaps the tree and then takes the old one apart. A lookup or insert that overlaps it may still walk the
 //!   old one and find less than was there, though never more; its insert may go down with the old tree.
 //! - An `evict` that overlaps other calls may stop early: a point that somebody is about to announce is not in its
 //!   ranking yet. Alone, it stops only when nothing can go.
+//! - After a clear, an `evict` that overlaps other calls may count a block of the old tree whose last lease has just gone.
 //!
 //! # The pool
 //!

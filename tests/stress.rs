@@ -23,6 +23,8 @@ mod rest;
 mod roles;
 #[path = "stress/slots.rs"]
 mod slots;
+#[path = "stress/upkeep.rs"]
+mod upkeep;
 #[path = "stress/worker.rs"]
 mod worker;
 #[path = "stress/world.rs"]

@@ -155,9 +155,10 @@ fn in_terms_of_the_tree(events: &[Event<Asked>]) -> Vec<Event<Step>> {
             steps.push(Event { thread, called, returned, what: Step { call, lenient } });
         };
         match event.what {
-            Asked::Call(call) => step(call, beside(|other| matches!(other, Asked::Call(Call::Clear)))),
+            Asked::Call(call) => step(call, beside(is_clear)),
             Asked::Evict { want, freed } => {
-                (0..freed).for_each(|_| step(Call::Trim, false));
+                let cleared = events.iter().any(|other| is_clear(&other.what) && other.called < event.returned);
+                (0..freed).for_each(|_| step(Call::Trim, cleared && beside(|_| true)));
                 if freed < want {
                     step(Call::Dry, beside(|_| true));
                 }
@@ -165,4 +166,8 @@ fn in_terms_of_the_tree(events: &[Event<Asked>]) -> Vec<Event<Step>> {
         }
     }
     steps
+}
+
+fn is_clear(asked: &Asked) -> bool {
+    matches!(asked, Asked::Call(Call::Clear))
 }

@@ -149,7 +149,10 @@ impl State {
             }
             Call::Clear => Some(Tree::init()),
             Call::Trim => {
-                let cached: BTreeSet<_> = self.cached.iter().flat_map(|&cached| self.trimmed(cached)).collect();
+                let mut cached: BTreeSet<_> = self.cached.iter().flat_map(|&cached| self.trimmed(cached)).collect();
+                if step.lenient {
+                    cached.extend(&self.cached);
+                }
                 (!cached.is_empty()).then_some(Self { cached, ..next })
             }
             Call::Dry if step.lenient => Some(next),

@@ -6,7 +6,7 @@ use radixkv::{InsertErrorKind, Inserted, Namespace, ReserveError, Session, Token
 
 use crate::dice::Dice;
 use crate::held::{Filling, Held};
-use crate::world::{DROPPED, NAMES, Watch, World};
+use crate::world::{NAMES, Watch, World};
 
 /// Leases that a thread keeps beyond one step.
 const KEPT: usize = 4;
@@ -34,8 +34,8 @@ impl Tally {
 }
 
 /// A namespace as a thread holds it.
-struct Handle {
-    namespace: Namespace,
+pub struct Handle {
+    pub namespace: Namespace,
     watch: Watch,
 }
 
@@ -44,9 +44,9 @@ pub struct Worker {
     pub world: &'static World,
     pub dice: Dice,
     pub tally: Tally,
-    session: Session,
-    handles: [Option<Handle>; NAMES.len()],
-    kept: Vec<Held>,
+    pub session: Session,
+    pub handles: [Option<Handle>; NAMES.len()],
+    pub kept: Vec<Held>,
 }
 
 impl Worker {
@@ -87,13 +87,11 @@ impl Worker {
         }
     }
 
-    // --- lookups and inserts
-
-    fn pick_name(&mut self) -> usize {
+    pub fn pick_name(&mut self) -> usize {
         self.dice.below(NAMES.len())
     }
 
-    fn handle(&mut self, name: usize) -> &Handle {
+    pub fn handle(&mut self, name: usize) -> &Handle {
         let world = self.world;
         self.handles[name].get_or_insert_with(|| {
             let watch = world.watch(name);
@@ -101,7 +99,7 @@ impl Worker {
         })
     }
 
-    fn look_up(&mut self, name: usize, tokens: Vec<Token>) -> Held {
+    pub fn look_up(&mut self, name: usize, tokens: Vec<Token>) -> Held {
         let watch = self.world.watch(name);
         let namespace = self.handle(name).namespace.clone();
         let (lease, blocks) = match self.dice.below(3) {
@@ -205,7 +203,7 @@ impl Worker {
         self.keep_or_release(held);
     }
 
-    fn reserve(&mut self, blocks: usize) -> Option<Filling> {
+    pub fn reserve(&mut self, blocks: usize) -> Option<Filling> {
         match self.session.reserve(blocks) {
             Ok(reservation) => {
                 assert_eq!(reservation.len(), blocks, "all or nothing");
@@ -246,8 +244,6 @@ impl Worker {
         drop(held);
         if self.dice.one_in(2) { self.extend(longer) } else { self.keep_or_release(longer) }
     }
-
-    // --- leases on their way
 
     fn take_kept(&mut self) -> Option<Held> {
         let kept = self.kept.len();
@@ -322,86 +318,6 @@ impl Worker {
         };
         let result: std::thread::Result<()> = catch_unwind(AssertUnwindSafe(holder));
         assert!(result.is_err());
-    }
-
-    // --- wrong arguments
-
-    fn insert_wrongly(&mut self) {
-        let name = self.pick_name();
-        let tokens = self.world.sequence(&mut self.dice);
-        let held = self.look_up(name, tokens);
-        let size = self.world.setting.block_size;
-        let (leased, given) = (held.lease().len_tokens(), held.tokens.len());
-        let needed = given / size - held.blocks.len();
-        let other = self.world.foreign.session();
-        let (tokens, reservation, expected) = match self.dice.below(3) {
-            0 if leased > 0 => {
-                let short = leased - 1 - self.dice.below(leased);
-                let kind = InsertErrorKind::TokensTooShort { leased, given: short };
-                (&held.tokens[..short], self.reserve(1).map(Filling::take), kind)
-            }
-            1 => (&held.tokens[..], other.reserve(needed.min(8)).ok(), InsertErrorKind::ForeignReservation),
-            _ => {
-                let wrong = if needed > 0 && self.dice.one_in(2) { needed - 1 } else { needed + 1 };
-                let kind = InsertErrorKind::BlockCount { needed, given: wrong };
-                (&held.tokens[..], self.reserve(wrong).map(Filling::take), kind)
-            }
-        };
-        let Some(reservation) = reservation else { return };
-        let count = reservation.len();
-        let error = self.session.insert(held.lease(), tokens, reservation).expect_err("refused");
-        assert_eq!((error.kind, error.reservation.len()), (expected, count));
-        let foreign = other.insert(held.lease(), tokens, error.reservation).expect_err("refused");
-        assert_eq!(foreign.kind, InsertErrorKind::ForeignLease);
-    }
-
-    // --- the cache as a whole
-
-    fn forget_handle(&mut self) {
-        let name = self.pick_name();
-        self.handles[name] = None;
-    }
-
-    /// What a maintenance thread might call.
-    fn look_after(&mut self) {
-        let capacity = self.world.setting.capacity;
-        let cache = &self.world.cache;
-        match self.dice.below(8) {
-            0..3 => {
-                let want = self.dice.below(capacity / 4);
-                assert!(cache.evict(want) <= want);
-            }
-            3 => cache.settle(),
-            4 => _ = cache.run_once(),
-            5 => {
-                let tokens = self.world.sequence(&mut self.dice);
-                let name = self.pick_name();
-                let namespace = self.handle(name).namespace.clone();
-                let peeked = self.session.peek(&namespace, &tokens);
-                assert!(peeked <= tokens.len() && peeked % self.world.setting.block_size == 0);
-            }
-            _ => {
-                let stats = cache.stats();
-                assert!(stats.free_blocks <= capacity);
-                assert!(stats.evictable_blocks <= capacity && stats.protected_blocks <= capacity);
-            }
-        }
-    }
-
-    /// Clears or drops namespaces under everybody's feet.
-    fn disturb(&mut self) {
-        let name = self.pick_name();
-        let namespace = self.handle(name).namespace.clone();
-        let world = self.world;
-        match self.dice.below(4) {
-            0 => world.turn_over(0..NAMES.len(), || world.cache.clear()),
-            1 => world.turn_over(name..name + 1, || world.cache.clear_namespace(&namespace)),
-            _ => {
-                let name = DROPPED + self.dice.below(NAMES.len() - DROPPED);
-                let namespace = self.handle(name).namespace.clone();
-                world.turn_over(name..name + 1, || world.cache.drop_namespace(&namespace));
-            }
-        }
     }
 }
 
