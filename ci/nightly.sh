@@ -17,7 +17,7 @@ step() {
 }
 
 step 'every test, optimised' env RUST_TEST_NOCAPTURE=1 cargo test --release -- --include-ignored
-step 'models, 3 preemptions' env LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}" bash ci/loom.sh
+step 'models, 4 preemptions' env LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-4}" bash ci/loom.sh
 step 'seeded bugs' bash ci/teeth.sh
 step 'random schedules' bash ci/shuttle.sh
 step 'faults and limits' bash ci/faults.sh
