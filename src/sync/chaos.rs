@@ -84,5 +84,5 @@ macro_rules! arithmetic {
 disturbed!(AtomicU64, u64);
 disturbed!(AtomicUsize, usize);
 disturbed!(AtomicPtr<T>, *mut T);
-arithmetic!(AtomicU64, u64, fetch_add, fetch_and, fetch_or, fetch_max);
+arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
 arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub);
