@@ -20,9 +20,9 @@ class Tree:
             self.env.pop(name, None)
         shutil.rmtree(self.tree, ignore_errors=True)
         os.makedirs(self.tree)
-        for part in ("src", "loom_tests", ".cargo"):
+        for part in ("src", "loom_tests", "tests", "benches", "docs", ".cargo"):
             shutil.copytree(os.path.join(ROOT, part), os.path.join(self.tree, part))
-        for part in ("Cargo.toml", "Cargo.lock"):
+        for part in ("Cargo.toml", "Cargo.lock", "README.md"):
             shutil.copy2(os.path.join(ROOT, part), self.tree)
 
     def read(self, path):

@@ -187,6 +187,11 @@ BUGS = [
     ("the space read Relaxed", "namespaces::an_empty_lease_against_a_clear", WEAK,
      [("src/cache/namespace.rs", "Ref::from_ptr(self.space.load(Acquire), guard)",
        "Ref::from_ptr(self.space.load(std::sync::atomic::Ordering::Relaxed), guard)")]),
+    # What checking found.
+    ("a point beyond the end taken for it", "creation_trim::a_new_point_beyond_the_end_against_a_trim", EXACT,
+     [(TRIM, "point.depth() > cut.start && point.depth() <= cut.end", "point.depth() > cut.start")]),
+    ("a point proved at depth zero", "insert::a_branch_inside_a_block_against_the_death_of_its_child", EXACT,
+     [(LEASE, "(1..=len).contains(&point.depth())", "point.depth() <= len")]),
 ]
 
 

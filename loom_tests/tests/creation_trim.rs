@@ -7,7 +7,7 @@
 //! before kill).
 //!
 //! Teeth: no bump; the version ignored; no second scan after a bump; a `NEW` point believed; bump without Release; the
-//! trimmer's load or failed swap without Acquire; no point published at the target.
+//! trimmer's load or failed swap without Acquire; no point published at the target; a point beyond the end taken for it.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -56,6 +56,12 @@ fn a_new_point_at_the_target() {
 #[test]
 fn a_new_point_against_two_trims() {
     explore_less("create at 2 of 3 vs evict 1, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[1, 1]));
+}
+
+/// The point is published where a first trim has cut already: a second one must not take it for the run's end.
+#[test]
+fn a_new_point_beyond_the_end_against_a_trim() {
+    explore_order("create at 2 of 3 vs evict 2, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[2, 1]));
 }
 
 /// The run dies while somebody creates a point on it.

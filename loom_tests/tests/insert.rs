@@ -122,3 +122,11 @@ fn a_branch_inside_a_block_against_a_trim() {
         inserts_against_an_eviction(2, 5, &[&[1, 2, 3, 4]], &[&[1, 2, 3, 5]], 1);
     });
 }
+
+/// A walk steps into a run that dies before its tokens are read: nothing may hang at its beginning.
+#[test]
+fn a_branch_inside_a_block_against_the_death_of_its_child() {
+    explore_order("insert 1,2,3,4,7,9 in blocks of 3 vs evict 2", || {
+        inserts_against_an_eviction(3, 4, &[&[1, 2, 3, 4, 5, 6], &[1, 2, 3, 4, 7, 8]], &[&[1, 2, 3, 4, 7, 9]], 2);
+    });
+}
