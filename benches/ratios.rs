@@ -8,7 +8,7 @@ mod common;
 use std::hint::black_box;
 
 use common::{Aligned, Spread, insert, memcmp, paired, sequence, time, together};
-use radixkv::{Clock, Eviction, PolicyKind, PrefixCache, Token, Watermarks};
+use radixkv::{Clock, Eviction, Namespace, PolicyKind, PrefixCache, Session, Token, Watermarks};
 
 const BLOCK: usize = 16;
 const ROUNDS: usize = 31;
@@ -24,53 +24,48 @@ fn row(name: &str, [ours, limit, ratio]: [Spread; 3]) {
     );
 }
 
+/// Matching all of a cached prompt, beside memcmp of its tokens and a copy of them.
+fn against_memcmp(session: &Session, space: &Namespace, prompt: &Aligned) -> [Spread; 3] {
+    let (len, copy) = (prompt.tokens().len(), Aligned::new(prompt.tokens()));
+    let mut blocks = Vec::new();
+    assert_eq!(session.match_prefix(space, prompt.tokens()).blocks().len(), len / BLOCK);
+    paired(
+        ROUNDS,
+        20_000 * 2_496 / len,
+        || {
+            let lease = session.match_prefix_into(space, black_box(prompt.tokens()), &mut blocks);
+            black_box((&blocks, lease.len_tokens()));
+        },
+        || memcmp(prompt.tokens(), copy.tokens()),
+    )
+}
+
 /// A prompt of 2,496 tokens in one run, its end held by another lease or idle.
 fn one_run(len: usize, held: bool) -> [Spread; 3] {
     let cache = cache(len / BLOCK);
     let session = cache.session();
     let space = cache.default_namespace();
     let prompt = Aligned::new(&sequence(1, len));
-    let copy = Aligned::new(prompt.tokens());
     let keep = insert(&session, &space, &cache, prompt.tokens());
     let keep = held.then_some(keep);
-    let mut blocks = Vec::new();
-    assert_eq!(session.match_prefix(&space, prompt.tokens()).blocks().len(), len / BLOCK);
-    let measured = paired(
-        ROUNDS,
-        20_000 * 2_496 / len,
-        || {
-            let lease = session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks);
-            black_box((&blocks, lease.len_tokens()));
-        },
-        || memcmp(prompt.tokens(), copy.tokens()),
-    );
+    let measured = against_memcmp(&session, &space, &prompt);
     drop(keep);
     measured
 }
 
-/// The same with live branches every `step` tokens.
+/// A prompt in one run that `branches` live branches hang on.
 fn past_branches(len: usize, branches: usize) -> [Spread; 3] {
     let cache = cache(2 * len / BLOCK + 64 * branches);
     let session = cache.session();
     let space = cache.default_namespace();
     let prompt = Aligned::new(&sequence(1, len));
-    let copy = Aligned::new(prompt.tokens());
     let mut keep = vec![insert(&session, &space, &cache, prompt.tokens())];
     for i in 0..branches {
         let at = (i + 1) * len / (branches + 1) + i % 3;
         let other: Vec<Token> = [&prompt.tokens()[..at], &sequence(100 + i as u32, 256)].concat();
         keep.push(insert(&session, &space, &cache, &other));
     }
-    let mut blocks = Vec::new();
-    paired(
-        ROUNDS,
-        20_000 * 2_496 / len,
-        || {
-            let lease = session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks);
-            black_box((&blocks, lease.len_tokens()));
-        },
-        || memcmp(prompt.tokens(), copy.tokens()),
-    )
+    against_memcmp(&session, &space, &prompt)
 }
 
 /// A conversation of `turns` turns, each appended to the one before.
@@ -79,20 +74,10 @@ fn turns(len: usize, turns: usize) -> [Spread; 3] {
     let session = cache.session();
     let space = cache.default_namespace();
     let prompt = Aligned::new(&sequence(1, len));
-    let copy = Aligned::new(prompt.tokens());
     for turn in 1..=turns {
         drop(insert(&session, &space, &cache, &prompt.tokens()[..len * turn / turns]));
     }
-    let mut blocks = Vec::new();
-    paired(
-        ROUNDS,
-        20_000 * 2_496 / len,
-        || {
-            let lease = session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks);
-            black_box((&blocks, lease.len_tokens()));
-        },
-        || memcmp(prompt.tokens(), copy.tokens()),
-    )
+    against_memcmp(&session, &space, &prompt)
 }
 
 /// Over `prompts` prompts in turn, so that tokens come from the outer caches.
