@@ -49,10 +49,10 @@ BUGS = [
      [(WORD, "stepped(word + LEASE, word & LEASES == 0)", "stepped(word + LEASE, false)")]),
     ("proving without a step", "creation_trim::a_new_point_at_the_target", EXACT,
      [(WORD, "            let next = (word & !NEW) | QUEUED;\n", "            let next = word & !NEW;\n"),
-      (WORD, "match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {\n                Ok(_) => return true,\n"
+      (WORD, "match self.0.compare_exchange_weak(word, next, Release, Relaxed) {\n                Ok(_) => return true,\n"
              "                Err(seen) => word = seen,\n            }\n        }\n        false\n    }\n\n"
              "    /// Gives back a lease on a point that lies",
-       "match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {\n                Ok(_) => return false,\n"
+       "match self.0.compare_exchange_weak(word, next, Release, Relaxed) {\n                Ok(_) => return false,\n"
        "                Err(seen) => word = seen,\n            }\n        }\n        false\n    }\n\n"
        "    /// Gives back a lease on a point that lies")]),
     ("take_out without Acquire", "together::a_hit_against_a_drain", WEAK,
@@ -152,8 +152,8 @@ BUGS = [
      [(MAP, "            match Held::<T>::of(slot.load(Acquire), guard) {\n                Held::Nothing => return None,",
        "            match Held::<T>::of(slot.load(std::sync::atomic::Ordering::Relaxed), guard) {\n                Held::Nothing => return None,")]),
     ("change without Release", "map::two_inserts_grow_a_branch", WEAK,
-     [(MAP, "if slot.compare_exchange(word, replacement, AcqRel, Acquire).is_ok() {",
-       "if slot.compare_exchange(word, replacement, Acquire, Acquire).is_ok() {")]),
+     [(MAP, "if slot.compare_exchange(word, replacement, Release, Relaxed).is_ok() {",
+       "if slot.compare_exchange(word, replacement, Acquire, Relaxed).is_ok() {")]),
     ("a frozen slot taken for an open one", "map::an_insert_against_a_tidying_removal", EXACT,
      [(MAP, "            if is_frozen(word) {\n                self.thaw", "            if is_frozen(word) && false {\n                self.thaw")]),
     ("a branch replaced unfrozen", "map::an_insert_against_a_tidying_removal", EXACT,

@@ -21,7 +21,7 @@ use crossbeam_utils::CachePadded;
 use super::BlockId;
 use crate::sync::atomic::{
     AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 /// Free blocks of one tier.
@@ -130,8 +130,8 @@ impl Pool {
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
         crate::sync::point!("pool::set");
-        // Release: E10. Acquire: later givers' counts stand on earlier ones' bits.
-        self.free.fetch_add(blocks.len(), AcqRel);
+        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees every giver's bits.
+        self.free.fetch_add(blocks.len(), Release);
     }
 
     /// Whether a block is free: for `validate`, at rest.

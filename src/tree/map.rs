@@ -33,7 +33,7 @@ use std::ptr::{self, NonNull};
 use crate::reclaim::{Canary, Guard, Node, Own, Ref, free_owned};
 use crate::sync::atomic::{
     AtomicPtr,
-    Ordering::{AcqRel, Acquire, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 /// Bits of the key that one branch resolves; one under a model checker, where two entries then need several branches.
@@ -213,8 +213,8 @@ impl<T: Keyed> Map<T> {
                     continue;
                 }
             };
-            // Release: E1. A failure is read again with its edge.
-            if slot.compare_exchange(word, replacement, AcqRel, Acquire).is_ok() {
+            // Release: E1. The word was loaded with its edge, and a failure is loaded again.
+            if slot.compare_exchange(word, replacement, Release, Relaxed).is_ok() {
                 return Ok(within);
             }
         }

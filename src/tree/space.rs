@@ -4,7 +4,7 @@ use crate::reclaim::{Canary, Guard, Node, Own, Ref};
 use crate::sync::OwnerCell;
 use crate::sync::atomic::{
     AtomicPtr, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Release},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 
 use super::point::Point;
@@ -40,15 +40,16 @@ impl Space {
         .publish();
         let trunk = Run::trunk(space.link(), guard).publish();
         let root = trunk.as_ref().points.get(0, guard).expect("a trunk is made with its root");
-        // Release: published with the root, by whoever stores it in a namespace.
-        space.trunk.store(trunk.as_ptr(), Release);
-        space.root.store(root.as_ptr(), Release);
+        // Relaxed: published with the root, by whoever stores it in a namespace.
+        space.trunk.store(trunk.as_ptr(), Relaxed);
+        space.root.store(root.as_ptr(), Relaxed);
         root
     }
 
     /// Lookups start elsewhere from now on; true for whoever did it.
     pub(crate) fn detach(&self) -> bool {
-        // Release, Acquire: what an insert saw before, the sweep after it finds or leaves to the queue.
+        // Release, Acquire: what an insert saw before, the sweep after it finds or leaves to the queue. The evictor's lock
+        // orders the evictors among themselves; the edge is for inserts, which take no lock.
         self.state.swap(DETACHED, AcqRel) == ATTACHED
     }
 
@@ -61,11 +62,13 @@ impl Space {
 impl<'g> Ref<'g, Space> {
     /// Depth zero of every sequence. A lease or the guard keeps the space, and the space its root.
     pub(crate) fn root(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
-        Ref::from_ptr(self.root.load(Acquire), guard)
+        // Relaxed: as old as the space.
+        Ref::from_ptr(self.root.load(Relaxed), guard)
     }
 
     pub(crate) fn trunk(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Run>> {
-        Ref::from_ptr(self.trunk.load(Acquire), guard)
+        // Relaxed: as old as the space.
+        Ref::from_ptr(self.trunk.load(Relaxed), guard)
     }
 }
 

@@ -177,8 +177,8 @@ impl Word {
         let mut word = self.0.load(Relaxed);
         while word & NEW != 0 {
             let next = (word & !NEW) | QUEUED;
-            // Release: E3, E5. Acquire: E4.
-            match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
+            // Release: E3, E5. E4 asks for nothing: a `NEW` point was never queued (W2).
+            match self.0.compare_exchange_weak(word, next, Release, Relaxed) {
                 Ok(_) => return true,
                 Err(seen) => word = seen,
             }
@@ -193,7 +193,8 @@ impl Word {
             debug_assert!(word & NEW != 0, "an abandoned point was proved");
             let last = word & (LEASES | CHILDREN) == LEASE;
             let next = if last { (word - LEASE) | DEAD } else { word - LEASE };
-            // Acquire: who retires the point comes after all who let it go. Release: so that he does.
+            // Acquire: who retires the point comes after all who let it go. Release: so that he does; no model has two
+            // holders of a doomed point with weak memory, so none fails without it.
             match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
                 Ok(_) if last => return Abandoned::Dead,
                 Ok(_) => return Abandoned::Left,
