@@ -113,14 +113,14 @@ fn mooncake_equals_the_oracle_where_that_is_quick() {
 }
 
 #[test]
-#[ignore = "replays 145 million tokens 42 times: for release builds"]
+#[ignore = "replays 145 million tokens 42 times: for release builds; run by ci/nightly.sh"]
 fn mooncake_conversation_equals_the_oracle() {
     let Some(shared) = shared() else { return };
     assert_eq!(check_golden(&shared, "mooncake_conversation", |_| true), 42);
 }
 
 #[test]
-#[ignore = "replays 61 million tokens 42 times: for release builds"]
+#[ignore = "replays 61 million tokens 42 times: for release builds; run by ci/nightly.sh"]
 fn mooncake_synthetic_equals_the_oracle() {
     let Some(shared) = shared() else { return };
     assert_eq!(check_golden(&shared, "mooncake_synthetic", |_| true), 42);

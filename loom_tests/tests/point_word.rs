@@ -30,6 +30,7 @@ unsafe impl Send for Held {}
 impl Held {
     fn new() -> Arc<Self> {
         let held = Self { word: PointWord::idle(), block: UnsafeCell::new(0) };
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
         held.block.with_mut(|block| unsafe { *block = 7 });
         Arc::new(held)
     }
@@ -40,6 +41,7 @@ impl Held {
     }
 
     fn read(&self) {
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
         assert_eq!(self.block.with(|block| unsafe { *block }), 7);
     }
 
@@ -52,6 +54,7 @@ impl Held {
     fn kill(&self) -> Option<bool> {
         let killed = self.word.kill();
         if killed.is_some() {
+            // SAFETY: loom reports an access that is not ordered; the value is plain.
             self.block.with_mut(|block| unsafe { *block = 8 });
         }
         killed
