@@ -136,7 +136,7 @@ impl PrefixCache {
 
     /// A way into the cache for one thread, until it is dropped.
     ///
-    /// Takes under 100 ns where another session has ended before, some hundred the first times: a thread that serves
+    /// Takes about 100 ns where another session has ended before, some hundred the first times: a thread that serves
     /// many requests keeps one; a task that may run on any thread makes its own. Lock-free.
     pub fn session(&self) -> Session {
         Session::new(&self.inner)
