@@ -6,6 +6,8 @@
 mod common;
 
 use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 
 use common::{Aligned, Spread, insert, memcmp, paired, sequence, time, together};
 use radixkv::{Clock, Eviction, Namespace, PolicyKind, PrefixCache, Session, Token, Watermarks};
@@ -205,6 +207,24 @@ fn worst_evict(matched_again: bool) -> f64 {
     (0..1_000).map(evict_one).fold(0.0, f64::max)
 }
 
+/// The slowest of the single evictions that are made while the evictor's thread exchanges the policy of a million
+/// leaves, the call that begins it included.
+fn worst_while_exchanged() -> f64 {
+    let leaves = 1_000_000;
+    let builder =
+        PrefixCache::builder(BLOCK, leaves + 64).eviction(Eviction::Background(Watermarks { low: 1, high: 2 }));
+    let cache = builder.build().expect("sound");
+    let session = cache.session();
+    let space = cache.default_namespace();
+    (0..leaves as u32).for_each(|i| drop(insert(&session, &space, &cache, &sequence(i, BLOCK))));
+    cache.settle();
+    let mut worst = time(1, || cache.set_policy(PolicyKind::Lfu));
+    while cache.policy() != PolicyKind::Lfu {
+        worst = worst.max(time(1, || assert_eq!(black_box(cache.evict(1)), 1)));
+    }
+    worst
+}
+
 /// How much more two threads match than one on one hot prompt, over how much more memcmp does.
 fn hot_prefix() -> Spread {
     let prompt = Aligned::new(&sequence(1, 2_496));
@@ -226,6 +246,52 @@ fn hot_prefix() -> Spread {
     // The same work on each of two threads: twice as much in so much more time.
     let scaling = |run: &dyn Fn(usize) -> f64| 2.0 * run(1) / run(2);
     Spread::of((0..9).map(|_| scaling(&look_up) / scaling(&compare)).collect())
+}
+
+/// The 99th percentile of a match while `beside` runs on another thread.
+fn p99_beside(cache: &PrefixCache, prompt: &Aligned, beside: impl Fn() + Sync) -> f64 {
+    let matches = 100_000;
+    let (session, space, mut blocks) = (cache.session(), cache.default_namespace(), Vec::new());
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) {
+                beside();
+            }
+        });
+        let mut one = || time(1, || drop(session.match_prefix_into(&space, black_box(prompt.tokens()), &mut blocks)));
+        (0..1_000).for_each(|_| _ = one());
+        let mut all: Vec<f64> = (0..matches).map(|_| one()).collect();
+        stop.store(true, Relaxed);
+        all.sort_by(f64::total_cmp);
+        all[matches * 99 / 100]
+    })
+}
+
+/// The 99th percentile of a match while another thread evicts without a pause (and inserts what it evicts), beside that
+/// while another thread compares memory.
+fn beside_evictions() -> [Spread; 3] {
+    let leaves = 4_096;
+    let cache = cache(2_496 / BLOCK + leaves);
+    let (space, prompt) = (cache.default_namespace(), Aligned::new(&sequence(1, 2_496)));
+    let _held = insert(&cache.session(), &space, &cache, prompt.tokens());
+    let others: Vec<Vec<Token>> = (0..leaves as u32).map(|i| sequence(7 + i, BLOCK)).collect();
+    let churn = || {
+        let session = cache.session();
+        others.iter().for_each(|tokens| drop(insert(&session, &space, &cache, tokens)));
+        (0..leaves).for_each(|_| assert_eq!(cache.evict(1), 1));
+    };
+    let copy = Aligned::new(prompt.tokens());
+    let compare = || (0..1_000).for_each(|_| memcmp(prompt.tokens(), copy.tokens()));
+    let mut measured = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..9 {
+        let without = p99_beside(&cache, &prompt, compare);
+        let with = p99_beside(&cache, &prompt, churn);
+        measured[0].push(with);
+        measured[1].push(without);
+        measured[2].push(with / without);
+    }
+    measured.map(Spread::of)
 }
 
 type Paired = Box<dyn Fn() -> [Spread; 3]>;
@@ -254,8 +320,12 @@ fn main() {
         let Spread { low, median, high } = hot_prefix();
         println!("{hot:<44} {:>10} {:>10} {median:>7.2} [{low:.2} {high:.2}]", "", "");
     }
+    let beside = "p99 of a match beside evictions, over without";
+    if on(beside) {
+        row(beside, beside_evictions());
+    }
     println!("{:<44} {:>10}", "", "ns");
-    let plain: [(&str, Plain); 12] = [
+    let plain: [(&str, Plain); 13] = [
         ("resume, nothing new", Box::new(resume)),
         ("session made and dropped", Box::new(sessions)),
         ("reserve and return 16 blocks", Box::new(reserve)),
@@ -268,6 +338,7 @@ fn main() {
         ("evict 100 of 1,000,000 leaves, per leaf", Box::new(|| evict(1_000_000, 100))),
         ("worst evict of 1 after 1 M inserts", Box::new(|| worst_evict(false))),
         ("worst evict of 1 after 1 M matches", Box::new(|| worst_evict(true))),
+        ("worst evict of 1 while 1 M are exchanged", Box::new(worst_while_exchanged)),
     ];
     for (name, measure) in plain {
         if on(name) {

@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
 
-cargo doc --locked --no-deps --lib --document-private-items
+cargo doc -p radixkv --locked --no-deps --lib --document-private-items
 # Last, so that what target/doc shows is what a user sees.
-cargo doc --locked --no-deps --lib
+cargo doc -p radixkv --locked --no-deps --lib

@@ -8,6 +8,6 @@ profile=()
 [ "${1:-}" != release ] || profile=(--release)
 export RUST_BACKTRACE=0
 
-cargo test "${profile[@]}" --no-default-features --features failpoints --test faults
-cargo test "${profile[@]}" --no-default-features --lib -- stalled_reader
-RUSTFLAGS="--cfg radixkv_tiny" cargo test "${profile[@]}" --no-default-features --test limits --target-dir target/tiny
+cargo test -p radixkv "${profile[@]}" --no-default-features --features failpoints --test faults
+cargo test -p radixkv "${profile[@]}" --no-default-features --lib -- stalled_reader
+RUSTFLAGS="--cfg radixkv_tiny" cargo test -p radixkv "${profile[@]}" --no-default-features --test limits --target-dir target/tiny

@@ -13,12 +13,18 @@ from scratch import Tree
 
 # Loads as loads (values that a weak memory returns), or as read-modify-writes (every order of events).
 WEAK, EXACT = "weak", "exact"
-CAP = 60
+CAP = 240
 
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
-SESSION = "src/cache/session.rs"
+SESSION, BELL, HOLD = "src/cache/session.rs", "src/sync/bell.rs", "src/cache/hold.rs"
+CLAIMS, DESK = "src/scheduler/claims.rs", "src/scheduler/desk.rs"
+SEQUENCE, STEP = "src/scheduler/sequence.rs", "src/scheduler/step.rs"
+NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
+RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
+HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
+LINE = "src/cache/line.rs"
 
 # (bug, model, loads, [(file, text, replacement)...])
 BUGS = [
@@ -76,7 +82,8 @@ BUGS = [
      [(TRIM, "        let end = loop {\n            let end = self.kill_beyond(run, target..len, &mut flowing, works);\n",
        "        let end = self.kill_beyond(run, target..len, &mut flowing, works);\n        let end = loop {\n")]),
     ("NEW trusted without proof", "creation_trim::two_creators_of_one_point_against_the_end_of_all", EXACT,
-     [(LEASE, "Leased::Unproven => return prove(at.run, point, queue, guard),", "Leased::Unproven => return Ok(point),")]),
+     [(LEASE, "Attempt::Unproven => return prove(at.run, point, ledger, guard),",
+       "Attempt::Unproven => return Ok(Held { point, share: Share::word(0) }),")]),
     ("proof that looks at nothing", "creation_trim::a_new_point_against_a_trim", EXACT,
      [(LEASE, "if (1..=len).contains(&point.depth()) {", "if (1..=len).contains(&point.depth()) || len < u32::MAX {")]),
     ("no point published at the target", "together::two_evictors", EXACT,
@@ -94,8 +101,8 @@ BUGS = [
     ("child never counted", "insert::a_run_and_its_lease_against_kills", EXACT,
      [(INSERT, "let counted = branch.word.add_child();", "let counted = true;")]),
     ("lease given up before the child is counted", "insert::a_branch_inside_a_block_against_a_trim", EXACT,
-     [(INSERT, "            let hung = hang(branch, sequence, queue, guard);\n            release(branch, queue);\n",
-       "            release(branch, queue);\n            let hung = hang(branch, sequence, queue, guard);\n")]),
+     [(INSERT, "            let hung = hang(branch.point, sequence, ledger, guard);\n            release(branch, ledger);\n",
+       "            release(branch, ledger);\n            let hung = hang(branch.point, sequence, ledger, guard);\n")]),
     ("dead run taken for live", "death::an_insert_of_the_same_first_token", EXACT,
      [(INSERT, "if there.is_some_and(|run| run.word().len() > 0) {", "if there.is_some() {")]),
     ("the unlink by store", "death::an_insert_of_the_same_first_token", EXACT,
@@ -115,8 +122,8 @@ BUGS = [
       (EVICTOR, "                self.take_out(point, works);\n",
        "                self.take_out(point, works);\n                self.chain.advance(point);\n")]),
     ("push Relaxed", "together::a_new_run_and_a_point_on_it_against_drains", WEAK,
-     [(QUEUE, "compare_exchange_weak(head, point.as_ptr(), Release, Relaxed)",
-       "compare_exchange_weak(head, point.as_ptr(), Relaxed, Relaxed)")]),
+     [(QUEUE, "compare_exchange_weak(head, point.as_ptr(), AcqRel, Relaxed)",
+       "compare_exchange_weak(head, point.as_ptr(), Acquire, Relaxed)")]),
     ("drain Relaxed", "together::a_new_run_and_a_point_on_it_against_drains", WEAK,
      [(QUEUE, "swap(std::ptr::null_mut(), Acquire)", "swap(std::ptr::null_mut(), Relaxed)")]),
     ("retired at once although QUEUED", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
@@ -136,7 +143,7 @@ BUGS = [
     ("a kill that leaves the accounts for later", "creation_trim::two_creators_at_two_depths_against_a_trim", EXACT,
      [(TRIM, "        self.strike(point, works);\n", "        self.unfile(point);\n")]),
     ("statistics of the dead dropped", "together::a_hit_against_the_death_of_its_point", EXACT,
-     [(TRIM, "            now_last.statistics.take_in(flowing);\n", "")]),
+     [(TRIM, "            flow(now_last, flowing, works);\n", "")]),
 
     # Arrays.
     ("arrays read beyond their end", "together::shrinking_arrays_against_a_reader", EXACT,
@@ -172,6 +179,10 @@ BUGS = [
      [(POOL, "            match self.free.compare_exchange_weak(free, left, Acquire, Relaxed) {\n"
              "                Ok(_) => break,\n                Err(seen) => free = seen,\n            }",
        "            self.free.store(left, Release);\n            free = left;\n            let _ = free;\n            break;")]),
+    ("take_these Relaxed", "pool::two_takers_of_one_very_block", WEAK,
+     [(POOL, "word.fetch_and(!bit(block), Acquire)", "word.fetch_and(!bit(block), Relaxed)")]),
+    ("take_these that keeps what it got", "pool::two_takers_of_one_very_block", EXACT,
+     [(POOL, "                    self.words[block as usize / BITS].fetch_or(bit(block), Relaxed);\n", "                    _ = block;\n")]),
     ("blocks claimed without a look at what was got", "pool::two_takers_in_one_word", EXACT,
      [(POOL, "fetch_and(!wanted, Acquire) & wanted;", "fetch_and(!wanted, Acquire) & wanted | wanted;")]),
 
@@ -179,26 +190,147 @@ BUGS = [
     ("the root's permanent child kept", "namespaces::a_release_against_a_clear", EXACT,
      [(SWEEP, "        if root.word.remove_child() {", "        if false {")]),
     ("ends of a detached space ranked", "namespaces::a_release_against_a_clear", EXACT,
-     [(EVICTOR, "(true, _) if run.space().is_detached() => {", "(true, usize::MAX) => {")]),
+     [(EVICTOR, "(true, 1..) if run.space().is_detached() => {", "(true, usize::MAX) => {")]),
     ("the dead root unlinked from its trunk", "namespaces::a_match_against_a_clear", EXACT,
      [(SWEEP, "        if !before.is_queued() {", "        trunk.as_ref().points.remove(root, works.guard);\n        if !before.is_queued() {")]),
     ("the dead root read Relaxed", "namespaces::an_empty_lease_against_a_clear", WEAK,
      [(LEASE, "                    let _ = point.word.load(Acquire);\n", "")]),
     ("the root read Relaxed", "namespaces::an_empty_lease_against_a_clear", WEAK,
-     [("src/cache/namespace.rs", "Ref::from_ptr(self.root.load(Acquire), guard)",
+     [(NAMESPACE, "Ref::from_ptr(self.root.load(Acquire), guard)",
        "Ref::from_ptr(self.root.load(std::sync::atomic::Ordering::Relaxed), guard)")]),
+    # Hot points.
+    ("no second look at a hot point's word", "hot_points::a_lease_against_deflation_and_the_kill", EXACT,
+     [(HOT, "        if word.still_open(slot, count) {", "        if word.still_open(slot, count) || count.load(Relaxed) > 0 {")]),
+    ("the flag without the slot", "hot_points::a_slot_changes_hands", EXACT,
+     [(SLOT, "Seen(word).is_open() && Seen(word).slot() == Some(slot)", "Seen(word).is_open() && slot.get() > 0")]),
+    ("a slot attached where one stands", "hot_points::two_inflate", EXACT,
+     [(SLOT, "        while word & (DEAD | NEW | OPEN | SLOTS) == 0 && word & LEASES != LEASES {\n"
+             "            let next = (word + LEASE) | OPEN | (u64::from(slot.get()) * SLOT);",
+       "        while word & (DEAD | NEW) == 0 && word & LEASES != LEASES {\n"
+       "            let next = ((word & !SLOTS) + LEASE) | OPEN | (u64::from(slot.get()) * SLOT);")]),
+    ("no bias", "hot_points::a_lease_against_deflation_and_the_kill", EXACT,
+     [(SLOT, "(word + LEASE) | OPEN", "word | OPEN"), (SLOT, "(word & !SLOTS) - LEASE", "word & !SLOTS")]),
+    ("a stripe given back Relaxed", "hot_points::a_block_of_a_hot_point_is_recycled", WEAK,
+     [(HOT, "stripe.leases.fetch_sub(1, AcqRel);", "stripe.leases.fetch_sub(1, Acquire);")]),
+    ("counting without the fence", "hot_points::a_lease_against_deflation_and_the_kill", WEAK,
+     [(DEKKER, "        count.fetch_add(1, Relaxed);\n        loom::sync::atomic::fence(super::atomic::Ordering::SeqCst);\n",
+       "        count.fetch_add(1, Relaxed);\n")]),
+    # Either of the two would do for this edge; the second one also for E17.
+    ("closing without fence and read-modify-write", "hot_points::a_lease_against_deflation_and_the_kill", WEAK,
+     [(DEKKER, "flag, super::atomic::Ordering::Relaxed);\n        loom::sync::atomic::fence(super::atomic::Ordering::SeqCst);\n    }\n    #[cfg(not(radixkv_loom))]\n    flags",
+       "flag, super::atomic::Ordering::Relaxed);\n    }\n    #[cfg(not(radixkv_loom))]\n    flags"),
+      (DEKKER, "return count.fetch_add(0, super::atomic::Ordering::AcqRel);", "return count.load(super::atomic::Ordering::Acquire);")]),
+    ("hits left on the stripes", "hot_points::hits_on_stripes_are_counted", EXACT,
+     [(HOT, "            point.statistics.take_in(stripe.statistics.take_out(), guard);\n", "            stripe.statistics.take_out();\n")]),
+    ("a clone that only counts", "hot_points::a_clone_against_deflation", EXACT,
+     [(LEASE, "    match attempt(point, ledger) {\n        Attempt::Held(held) => Some(held),",
+       "    if let Some(slot) = point.word.load(Acquire).slot() {\n        return Some(Held { point, share: ledger.hot.count(slot, ledger.stripe) });\n    }\n"
+       "    match attempt(point, ledger) {\n        Attempt::Held(held) => Some(held),"),
+      (HOT, "    /// Gives back a lease that counts on a stripe.",
+       "    pub(crate) fn count(&self, slot: SlotName, stripe: u8) -> Share {\n        let stripe = (usize::from(stripe) + 1) % self.stripes;\n"
+       "        self.stripes(slot)[stripe].leases.fetch_add(1, Relaxed);\n        Share::striped(slot, stripe as u8)\n    }\n\n"
+       "    /// Gives back a lease that counts on a stripe.")]),
+
+    ("a namespace forgotten while it is leased", "namespaces::resolving_against_forgetting", EXACT,
+     [(NAMESPACE, ".is_bare_root()", ".children() == 1")]),
+    ("a namespace forgotten before its run is drained", "namespaces::resolving_against_forgetting", EXACT,
+     [(NAMESPACE, ".is_bare_root()", ".leases() == 0")]),
+    ("a namespace forgotten while it is resolved", "namespaces::resolving_against_forgetting", EXACT,
+     [(NAMESPACE, "                && is_only(state)\n", "")]),
+
+    # The bell, and the count that keeps the cache.
+    ("a ring that does not wait for the lock", "bell::a_ring_against_a_wait", EXACT,
+     [(BELL, "            drop(self.lock.lock());\n", "")]),
+    ("an end that a ring takes back", "bell::a_ring_against_the_end", EXACT,
+     [(BELL, "self.state.fetch_max(state, AcqRel) < state", "self.state.swap(state, AcqRel) < state")]),
+    ("ringing Relaxed", "bell::a_ring_against_a_wait", WEAK,
+     [(BELL, "self.state.fetch_max(state, AcqRel)", "self.state.fetch_max(state, Relaxed)")]),
+    ("a hold given back Relaxed", "hold::two_holders_and_the_lot", WEAK,
+     [(HOLD, "count.fetch_sub(counts, AcqRel)", "count.fetch_sub(counts, Relaxed)")]),
+    ("a lot that keeps what it has left", "hold::two_holders_and_the_lot", EXACT,
+     [(HOLD, "give_back(self.shard, self.left.get());", "give_back(self.shard, 1);")]),
+    ("a draw that is counted twice", "hold::a_draw_against_holders_that_go", EXACT,
+     [(HOLD, "fetch_add(DRAW, Relaxed)", "fetch_add(2 * DRAW, Relaxed)")]),
+
+    # Claims.
+    ("the cache not looked at after the grant", "claims::the_owner_commits", EXACT,
+     [(STEP, "        let hit = look_up();\n", "        let hit = before;\n"),
+      (STEP, "        sequence.catch_up(&mut self.site);\n        self.copy_partial_hit", "        self.copy_partial_hit")]),
+    ("a claim committed before it is published", "claims::the_owner_commits", EXACT,
+     [(SEQUENCE, "        let filled = self.own.split(whole - known);\n",
+       "        self.claim.iter().for_each(|claim| claim.commit(whole * site.block_size));\n"
+       "        let filled = self.own.split(whole - known);\n")]),
+    ("a claim that goes without waking", "claims::the_owner_is_aborted", EXACT,
+     [(DESK, "        self.desk.wake(|board| board.give_up(self.name));",
+       "        self.desk.wake(|board| board.give_up(self.name).drain(..0).collect());")]),
+    ("a claim kept by a request that waits", "claims::the_owner_is_preempted", EXACT,
+     [(SEQUENCE, "        site.slots.give_back(self.slot);\n",
+       "        site.slots.give_back(self.slot);\n        std::mem::forget(self.claim);\n")]),
+    ("a scheduler that goes with its requests", "claims::the_owners_scheduler_goes", EXACT,
+     [("src/scheduler/lifecycle.rs", "if full { self.desk.end(id) } else { self.desk.put_back(Arc::new(waiting)) }",
+       "if full { self.desk.end(id) } else { drop(waiting) }")]),
+    ("waiters lost that a commit does not reach", "claims::waiters_of_two_depths", EXACT,
+     [(CLAIMS, "        pending.waiters = waiters;\n", "        drop::<Vec<_>>(waiters);\n")]),
+    ("a request that waits although it was aborted", "claims::an_abort_against_waiting", EXACT,
+     [(DESK, "            self.board.forget(waiting);\n", "")]),
+    ("a request put back although it was aborted", "claims::an_abort_against_putting_back", EXACT,
+     [(DESK, "        if state.leave(waiting.ticket.id) {\n            state.make_ready(waiting);\n        }",
+       "        state.leave(waiting.ticket.id);\n        state.make_ready(waiting);")]),
+    # Marks and retaining.
+    ("a record published in place of another's", "retention::two_mark_one_point", EXACT,
+     [(MARKS, "match self.0.compare_exchange(ptr::null_mut(), record.as_ptr(), AcqRel, Acquire) {",
+       "match self.0.compare_exchange(self.0.load(Acquire), record.as_ptr(), AcqRel, Acquire) {")]),
+    ("a record read Relaxed", "retention::two_mark_one_point", WEAK,
+     [(MARKS, "NonNull::new(self.0.load(Acquire))?", "NonNull::new(self.0.load(Relaxed))?"),
+      (MARKS, "record.as_ptr(), AcqRel, Acquire)", "record.as_ptr(), AcqRel, Relaxed)")]),
+    ("marks that do not flow", "retention::a_mark_against_the_trim_of_its_point", EXACT,
+     [(POINT, "        self.marks.join(tally.marked, guard);\n", "        let _ = guard;\n")]),
+    ("a note without a lease", "retention::a_retention_against_evicting_everything", EXACT,
+     [(RETENTION, "if !point.word.lease_more() {", "if false {"),
+      (RETAINED, "    if point.word.release() {", "    if point.word.load(Acquire).leases() > 99 && point.word.release() {"),
+      (RETAINED, "use super::{Evictor, Works};", "use super::{Evictor, Works};\nuse crate::sync::atomic::Ordering::Acquire;")]),
+    ("a second note's lease kept", "retention::two_retain_one_prefix", EXACT,
+     [(RETAINED, "is_detached() || self.retained.enter(&note) {", "is_detached() || { self.retained.enter(&note); false } {")]),
+
+    # Waiting.
+    ("no ring after a release", "waiting::a_lease_released_to_a_waiter", EXACT,
+     [("src/cache/lease.rs", "            self.hold.line.ring();\n", "")]),
+    ("no ring after a return", "waiting::a_reservation_returned_to_a_waiter", EXACT,
+     [("src/cache/reservation.rs", "        self.line.ring();\n", "")]),
+    ("the next one not woken", "waiting::one_return_for_two_waiters", EXACT,
+     [(LINE, "        if let Some(next) = next {\n            next.raise();\n        }\n", "        drop(next);\n")]),
+    ("push without Acquire", "waiting::a_lease_released_to_a_waiter", WEAK,
+     [(QUEUE, "compare_exchange_weak(head, point.as_ptr(), AcqRel, Relaxed)",
+       "compare_exchange_weak(head, point.as_ptr(), std::sync::atomic::Ordering::Release, Relaxed)")]),
+    ("an empty queue only looked at", "waiting::a_lease_released_to_a_waiter", WEAK,
+     [(EVICTOR, "self.chain = works.queue.drain_surely();", "self.chain = works.queue.drain();")]),
+    ("give_back without Acquire", "waiting::a_reservation_returned_to_a_waiter", WEAK,
+     [(POOL, "self.free.fetch_add(blocks.len(), AcqRel);", "self.free.fetch_add(blocks.len(), Release);")]),
+    ("free blocks only looked at", "waiting::a_reservation_returned_to_a_waiter", WEAK,
+     [(EVICTOR, "        works.pool.free_surely();\n", "")]),
+    ("leave without Acquire", "waiting::a_lease_on_a_stripe_released_to_a_waiter", WEAK,
+     [(HOT, "stripe.leases.fetch_sub(1, AcqRel);", "stripe.leases.fetch_sub(1, Release);")]),
+    ("inflated behind a waiter's back", "waiting::two_leases_released_to_a_waiter", WEAK,
+     [(HOT, "            self.taken.fetch_or(0, AcqRel);\n", "")]),
+    ("the place taken after the look", "waiting::a_reservation_returned_to_a_waiter", EXACT,
+     [("src/cache/allocate.rs", "            if !place.signal().wait_until(until) &&",
+       "            drop(place);\n            place = Place::take(&hold);\n            if !place.signal().wait_until(until) &&"),
+      ("src/cache/allocate.rs", "        let place = Place::take(&hold);", "        let mut place = Place::take(&hold);")]),
+
     # What checking found.
     ("a point beyond the end taken for it", "creation_trim::a_new_point_beyond_the_end_against_a_trim", EXACT,
      [(TRIM, "point.depth() > cut.start && point.depth() <= cut.end", "point.depth() > cut.start")]),
     ("a point proved at depth zero", "insert::a_branch_inside_a_block_against_the_death_of_its_child", EXACT,
      [(LEASE, "(1..=len).contains(&point.depth())", "point.depth() <= len")]),
+    ("a run left to end inside a block", "insert::a_branch_above_a_new_boundary_against_a_trim", EXACT,
+     [(EVICTOR, "(true, _) if in_block || blocks == 0 => {", "(true, _) if blocks == 0 => {")]),
 ]
 
 
 def main():
     words = " ".join(sys.argv[1:])
     chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]][int(os.environ.get("TEETH_FROM", "0")):]
-    tree, missed, began = Tree("teeth"), [], time.time()
+    tree, missed, began = Tree("teeth", level=0), [], time.time()
     files = sorted({bug[1].split("::")[0] for bug in chosen})
     refused = tree.build(files)
     if refused:

@@ -5,13 +5,16 @@
 #![allow(missing_docs)]
 
 use crate::block::{BlockId, Pool};
+use crate::cache::{Hold, Lot};
 use crate::reclaim::{self, Canary, Node, Own, Ref};
 use crate::sync::atomic::Ordering::Acquire;
+use crate::sync::{self, Arc};
 use crate::tree::{Keyed, Leased, Map, Word};
+use crate::{Builder, Lease};
 
 pub use crate::reclaim::track;
 #[cfg(radixkv_loom)]
-pub use crate::sync::exact_loads;
+pub use crate::sync::{exact_loads, model_handles};
 
 /// All that one model reclaims.
 #[derive(Debug)]
@@ -54,9 +57,9 @@ impl PointWord {
     /// Whether the caller must push; nothing if the point is dead.
     pub fn lease(&self) -> Option<bool> {
         match self.0.lease() {
-            Leased::Proven { push } => Some(push),
+            Leased::Proven { push, .. } => Some(push),
             Leased::Dead => None,
-            Leased::Unproven | Leased::Full => unreachable!("a proven word with few leases"),
+            Leased::Unproven | Leased::Full | Leased::Open(_) => unreachable!("a proven word with few leases"),
         }
     }
 
@@ -106,6 +109,10 @@ impl Blocks {
         self.0.try_take(n, &mut blocks).then_some(blocks)
     }
 
+    pub fn take_these(&self, blocks: &[BlockId]) -> bool {
+        self.0.take_these(blocks).is_ok()
+    }
+
     pub fn give_back(&self, blocks: &[BlockId]) {
         self.0.give_back(blocks);
     }
@@ -113,6 +120,58 @@ impl Blocks {
     /// The count, and the bits counted one by one.
     pub fn free(&self) -> (usize, usize) {
         (self.0.free(), self.0.count_bits())
+    }
+}
+
+/// What a worker sleeps on.
+#[derive(Debug)]
+pub struct Bell(sync::Bell);
+
+impl Default for Bell {
+    fn default() -> Self {
+        Self(sync::Bell::new())
+    }
+}
+
+impl Bell {
+    pub fn ring(&self) {
+        self.0.ring();
+    }
+
+    pub fn end(&self) {
+        self.0.end();
+    }
+
+    pub fn wait(&self) -> bool {
+        self.0.wait(None)
+    }
+}
+
+/// What keeps a value for handles that are drawn in lots.
+pub struct Holds<T>(Lot<T>);
+
+/// One of them.
+pub struct Held<T>(Hold<T>);
+
+impl<T> Holds<T> {
+    pub fn new(value: T) -> Self {
+        Self(Lot::new(&Arc::new(value)))
+    }
+
+    pub fn hold(&self) -> Held<T> {
+        Held(self.0.hold())
+    }
+}
+
+impl<T> Clone for Held<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Held<T> {
+    pub fn value(&self) -> &T {
+        &self.0
     }
 }
 
@@ -200,4 +259,21 @@ impl Entries {
     pub fn branch_bytes(&self) -> usize {
         self.0.branch_bytes()
     }
+}
+
+/// Lets `points` points be hot at once.
+pub fn hot_points(mut builder: Builder, points: usize) -> Builder {
+    builder.hot_points = points;
+    builder
+}
+
+/// Makes the lease's point hot, as contention would.
+pub fn inflate(lease: &Lease) {
+    lease.inflate();
+}
+
+/// Lets threads wait for blocks.
+pub fn waiting(mut builder: Builder) -> Builder {
+    builder.waiting = true;
+    builder
 }

@@ -1,9 +1,17 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(feature = "attention")]
+pub mod attention;
 mod block;
 mod cache;
+pub mod compare;
 #[doc = include_str!("../docs/matching.md")]
-pub mod guide {}
+pub mod guide {
+    #[doc = include_str!("../docs/retention.md")]
+    pub mod retention {}
+}
+#[cfg(all(feature = "cuda", not(any(radixkv_loom, radixkv_shuttle))))]
+pub mod gpu;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 #[doc(hidden)]
 pub mod internals;
@@ -11,15 +19,20 @@ pub mod key;
 mod policy;
 mod reclaim;
 pub mod reference;
+#[cfg(feature = "scheduler")]
+pub mod scheduler;
 mod sync;
 #[cfg(feature = "trace")]
 pub mod trace;
 mod tree;
 
 pub use block::BlockId;
+#[cfg(feature = "async")]
+pub use cache::Reserving;
 pub use cache::{
-    BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Lease, Mismatch, Namespace, PointAt,
-    PrefixCache, PrefixMatch, Reservation, ReserveError, RunAt, Session, Stats, Violation, Watermarks,
+    AdoptError, BlockCopy, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease,
+    Mismatch, Namespace, NamespaceStats, PartialHit, PointAt, PrefixCache, PrefixMatch, Priority, PriorityError, Quota,
+    Reservation, ReserveError, RetainError, RunAt, Session, Stats, Violation, Watermarks,
 };
 pub use key::Token;
 pub use policy::{PolicyKind, UnknownPolicy};

@@ -262,3 +262,87 @@ fn output_may_go_nowhere() {
         assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"));
     }
 }
+
+/// Four requests of two blocks of 16 tokens that generate two tokens each; the last is the first again.
+fn returning(priorities: [&str; 4]) -> String {
+    let ids = ["[1, 2]", "[3, 4]", "[5, 6]", "[1, 2]"];
+    let row = |(at, (ids, priority))| {
+        let lengths = "\"input_length\": 32, \"output_length\": 2";
+        format!("{{\"timestamp\": {at}, {lengths}, \"hash_ids\": {ids}, \"slo\": {priority}}}\n")
+    };
+    ids.into_iter().zip(priorities).enumerate().map(row).collect()
+}
+
+const SMALL: [&str; 4] = ["--unit", "16", "--capacity", "4"];
+
+#[test]
+fn priorities_come_from_the_field_that_is_named() {
+    let scratch = Scratch::new("priorities");
+    let trace = scratch.file("t.jsonl", returning(["90", "10", "50", "90"]));
+    let hits = |options: &[&str]| json(Some(&trace), &[&SMALL[..], options].concat())["hit_tokens"].clone();
+    // The third request takes the room of the first, or of the one that is worth least.
+    assert_eq!(hits(&["--policy", "lru", "--priority-from", "slo"]), 0);
+    assert_eq!(hits(&["--policy", "priority", "--priority-from", "slo"]), 32);
+    assert_eq!(hits(&["--policy", "priority"]), 0, "nobody gave a priority");
+    let report = json(Some(&trace), &["--priority-from", "slo"]);
+    assert_eq!(report["priority_from"], "slo");
+    assert!(json(Some(&trace), &[]).get("priority_from").is_none());
+    let table = run(Some(&trace), &["--priority-from", "slo"]);
+    assert!(String::from_utf8_lossy(&table.stdout).contains("priority from"), "{table:?}");
+}
+
+#[test]
+fn what_is_no_priority_is_named_with_its_line() {
+    let scratch = Scratch::new("no-priority");
+    let said = |second: &str| {
+        let trace = scratch.file("t.jsonl", returning(["100", second, "0", "1"]));
+        complaint(Some(&trace), &["--priority-from", "slo"])
+    };
+    for wrong in ["101", "-1", "0.5", "\"high\"", "null", "[1]"] {
+        assert!(said(wrong).contains("t.jsonl:2: slo is not an integer from 0 to 100"), "{wrong}: {}", said(wrong));
+    }
+    let trace = scratch.file("t.jsonl", returning(["1", "1", "1", "1"]));
+    assert!(complaint(Some(&trace), &["--priority-from", "sla"]).contains("t.jsonl:1: sla is missing"));
+    assert!(complaint(None, &["--priority-from", "slo"]).contains("<TRACE>"));
+}
+
+#[test]
+fn leases_are_held_for_as_many_steps_as_tokens_are_generated() {
+    let scratch = Scratch::new("hold");
+    let rows = returning(["1"; 4]);
+    let report = |rows: &str, capacity, options: &[&str]| {
+        let trace = scratch.file("t.jsonl", rows);
+        let report = json(Some(&trace), &[&["--unit", "16", "--capacity", capacity], options].concat());
+        ["hit_tokens", "given_up_leases"].map(|key| report[key].as_u64().expect("a number"))
+    };
+    let hold = ["--hold", "--verify", "--checks", "1"];
+    // The first runs while the second and the third are served, so its room is not theirs.
+    let only_the_first = rows.replace("th\": 2", "th\": 0").replacen("th\": 0", "th\": 2", 1);
+    assert_eq!(report(&only_the_first, "4", &hold), [32, 0]);
+    assert_eq!(report(&only_the_first, "4", &[]), [0, 0]);
+    // All run: the third has to take the room of the first, which would end first, and the fourth that of the second.
+    assert_eq!(report(&rows, "4", &hold), [0, 2]);
+    assert_eq!(report(&rows, "6", &hold), [32, 0]);
+    let table = run(Some(&scratch.path("t.jsonl")), &["--hold"]);
+    assert!(String::from_utf8_lossy(&table.stdout).contains("held for output_length steps"), "{table:?}");
+}
+
+#[test]
+fn held_leases_and_priorities_keep_their_blocks_on_many_threads() {
+    let scratch = Scratch::new("held-threads");
+    let row = |i: usize| {
+        let (a, b, c) = (i % 7, 10 + i % 31, 100 + i);
+        let (outputs, slo) = (i * 13 % 60, i * 7 % 101);
+        let lengths = format!("\"input_length\": 96, \"output_length\": {outputs}");
+        format!("{{\"timestamp\": {i}, {lengths}, \"hash_ids\": [{a}, {b}, {c}], \"slo\": {slo}}}\n")
+    };
+    let trace = scratch.file("t.jsonl", (0..600).map(row).collect::<String>());
+    let options = ["--unit", "32", "--capacity", "120", "--policy", "priority", "--priority-from", "slo", "--hold"];
+    for more in [&["--threads", "1"][..], &["--threads", "3"], &["--threads", "3", "--eviction", "background"]] {
+        let report = json(Some(&trace), &[&options[..], more, &["--verify", "--checks", "4"]].concat());
+        assert_eq!((&report["verify_errors"], &report["requests"]), (&0.into(), &600.into()), "{more:?}");
+        assert!(report["hit_tokens"].as_u64() > Some(0) && report["evicted_blocks"].as_u64() > Some(0), "{more:?}");
+    }
+    let digest = || json(Some(&trace), &options)["match_digest"].clone();
+    assert_eq!(digest(), digest(), "one thread is a function of the trace");
+}

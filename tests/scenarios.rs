@@ -1,15 +1,29 @@
 //! Small named scenarios with exact numbers, against the public API alone.
 
+#[path = "scenarios/aging.rs"]
+mod aging;
+#[path = "scenarios/bigrams.rs"]
+mod bigrams;
 #[path = "scenarios/errors.rs"]
 mod errors;
 #[path = "scenarios/eviction.rs"]
 mod eviction;
+#[path = "scenarios/external.rs"]
+mod external;
+#[path = "scenarios/forks.rs"]
+mod forks;
 #[path = "scenarios/matching.rs"]
 mod matching;
 #[path = "scenarios/memory.rs"]
 mod memory;
 #[path = "scenarios/namespaces.rs"]
 mod namespaces;
+#[path = "scenarios/partial.rs"]
+mod partial;
+#[path = "scenarios/quotas.rs"]
+mod quotas;
+#[path = "scenarios/retention.rs"]
+mod retention;
 
 use radixkv::{Clock, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Session, Stats, Token};
 

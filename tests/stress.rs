@@ -3,7 +3,7 @@
 //! Rounds of half a second, each with a cache and a setting of its own: more threads than cores, far fewer blocks than
 //! they want, so that eviction never rests. In each a background evictor, a reader that lets nothing go, and workers
 //! that mix all verbs: namespaces that are cleared and dropped underfoot, leases that change threads, holders that
-//! panic, arguments that are wrong. What is checked:
+//! panic, arguments that are wrong, policies and quotas that change, prefixes that go for their age. What is checked:
 //!
 //! - a lease names the blocks of its very prefix, and they are not rewritten until it goes (`slots`, `held`);
 //! - what is leased or was inserted is found, unless its namespace was cleared or dropped since (`held`);
@@ -45,11 +45,13 @@ const ROUND: Duration = Duration::from_millis(400);
 /// After the end of a round its threads come home within this, or one of them waits for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const SETTINGS: [Setting; 4] = [
+const SETTINGS: [Setting; 6] = [
     Setting { block_size: 1, capacity: 96, policy: PolicyKind::Lru, longest: 24, alphabet: 2 },
     Setting { block_size: 3, capacity: 72, policy: PolicyKind::Lfu, longest: 50, alphabet: 2 },
     Setting { block_size: 16, capacity: 48, policy: PolicyKind::Slru, longest: 180, alphabet: 3 },
     Setting { block_size: 3, capacity: 130, policy: PolicyKind::Fifo, longest: 40, alphabet: 1000 },
+    Setting { block_size: 1, capacity: 96, policy: PolicyKind::Priority, longest: 24, alphabet: 2 },
+    Setting { block_size: 3, capacity: 96, policy: PolicyKind::Level, longest: 40, alphabet: 2 },
 ];
 
 fn from_environment(name: &str, default: f64) -> f64 {
@@ -78,7 +80,7 @@ impl Repeat {
 
 #[test]
 fn whatever_the_interleaving_leases_hold_and_no_block_is_lost() {
-    let seconds = from_environment("SECONDS", 1.6);
+    let seconds = from_environment("SECONDS", 2.4);
     let threads = from_environment("THREADS", 8.0).max(3.0) as usize;
     let first = from_environment("SEED", 1.0) as u64;
     let end = Instant::now() + Duration::from_secs_f64(seconds);
@@ -125,9 +127,12 @@ fn round(seed: u64, threads: usize) -> (Tally, u64) {
 /// The end of a round; every other one drops a cache that is full, with a lease that outlives it.
 fn leave(world: &'static World, seed: u64, empty: radixkv::Stats) -> u64 {
     world.exchange.lock().clear();
+    world.lift_quotas();
     let evicted = world.cache.stats().evicted_blocks;
     let mut last = None;
     if seed % 8 < 4 {
+        // What is retained stays for so long.
+        sleep(upkeep::LONGEST_RETAINED);
         rest::check(&world.cache, empty);
     } else {
         let session = world.cache.session();

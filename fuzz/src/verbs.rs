@@ -5,7 +5,7 @@ use radixkv::reference::Policy;
 
 use crate::driver::Driver;
 use crate::step::{Fault, Sequence, Step};
-use crate::subject::{Real, SPACES, Setting, Subject};
+use crate::subject::{External, Real, SPACES, Setting, Subject};
 
 const BLOCK_SIZES: [usize; 5] = [1, 2, 3, 4, 16];
 const MAX_CAPACITY: usize = 64;
@@ -15,7 +15,7 @@ const MAX_STEPS: usize = 300;
 /// Panics with the first difference.
 pub fn run(data: &[u8]) {
     let mut bytes = Unstructured::new(data);
-    let Ok((setting, eager)) = setting(&mut bytes) else {
+    let Ok((setting, eager, external)) = setting(&mut bytes) else {
         return;
     };
     let mut steps = Vec::new();
@@ -23,19 +23,26 @@ pub fn run(data: &[u8]) {
         let Ok(step) = step(&mut bytes) else { break };
         steps.push(step);
     }
-    let outcome = Driver::new(setting, eager, Real::new(setting)).run(&steps);
-    outcome.unwrap_or_else(|difference| panic!("{setting:?}, eager: {eager}: {difference}\n{steps:#?}"));
+    let outcome = if external {
+        Driver::new(setting, eager, External::new(setting)).run(&steps)
+    } else {
+        Driver::new(setting, eager, Real::new(setting)).run(&steps)
+    };
+    outcome.unwrap_or_else(|difference| {
+        panic!("{setting:?}, eager: {eager}, external: {external}: {difference}\n{steps:#?}")
+    });
 }
 
-fn setting(bytes: &mut Unstructured<'_>) -> Result<(Setting, bool)> {
+fn setting(bytes: &mut Unstructured<'_>) -> Result<(Setting, bool, bool)> {
     let block_size = *bytes.choose(&BLOCK_SIZES)?;
     let capacity = bytes.int_in_range(1..=MAX_CAPACITY)?;
     let policy = *bytes.choose(&Policy::ALL)?;
-    Ok((Setting { block_size, capacity, policy }, bytes.arbitrary()?))
+    let setting = Setting { block_size, capacity, policy, idle_after: None };
+    Ok((setting, bytes.arbitrary()?, bytes.ratio(1, 4)?))
 }
 
 fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
-    Ok(match bytes.int_in_range(0..=19_u8)? {
+    Ok(match bytes.int_in_range(0..=27_u8)? {
         0..=2 => Step::Serve(space(bytes)?, sequence(bytes)?),
         3 => Step::Match(space(bytes)?, sequence(bytes)?),
         4 => Step::Lease(space(bytes)?, sequence(bytes)?),
@@ -53,6 +60,14 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
         }
         17 => Step::Evict(bytes.int_in_range(0..=12)?),
         18 => Step::Settle,
+        19 => Step::Prioritize(held(bytes)?, bytes.int_in_range(0..=100)?, bytes.arbitrary()?),
+        20 => Step::Retain(held(bytes)?, bytes.arbitrary()?),
+        21 => Step::ReleaseRetained(held(bytes)?),
+        22 => Step::Demote(held(bytes)?),
+        23 => Step::Wait(bytes.arbitrary()?),
+        24 => Step::Partial(held(bytes)?, sequence(bytes)?, bytes.int_in_range(0..=3)?),
+        25 => Step::SetPolicy(*bytes.choose(&Policy::ALL)?),
+        26 => Step::SetQuota(space(bytes)?, limit(bytes)?, limit(bytes)?),
         _ if bytes.ratio(1, 4)? => Step::Clear,
         _ => Step::DropNamespace(space(bytes)?),
     })
@@ -61,6 +76,11 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
 fn space(bytes: &mut Unstructured<'_>) -> Result<usize> {
     let space: usize = bytes.int_in_range(0..=4 + SPACES.len() - 1)?;
     Ok(space.saturating_sub(4))
+}
+
+/// Blocks that a namespace may have, most often as many as it likes.
+fn limit(bytes: &mut Unstructured<'_>) -> Result<Option<usize>> {
+    Ok(if bytes.ratio(1, 3)? { Some(bytes.int_in_range(0..=MAX_CAPACITY)?) } else { None })
 }
 
 /// An index into the leases or reservations that are held.

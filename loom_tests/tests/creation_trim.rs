@@ -76,6 +76,24 @@ fn the_end_against_a_partial_trim() {
     explore("lease the end of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 3], &[2]));
 }
 
+/// Whoever finds the run shorter looks again at the last boundary that is left, and at no lower one.
+#[test]
+fn a_new_point_against_a_trim_by_blocks() {
+    explore_order("create at 4 of 6 vs evict 2 in blocks of 2", || {
+        let world = World::with(2, 4, &[&[1, 2, 3, 4, 5, 6]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 2, 3, 4, 9])
+        });
+        let freed = world.beside(|world| world.cache.evict(2));
+        let found = reader.join().unwrap();
+        assert!((2..=6 - 2 * freed).contains(&found.len_tokens()), "{freed} freed");
+        world.rest(found.len_tokens() / 2, 0);
+        drop(found);
+        assert_eq!(world.close(), 3 - freed);
+    });
+}
+
 /// Two readers, of one depth or of two, beside the eviction of `want` blocks of a run of `cached`.
 fn two_readers_against_a_trim(cached: &'static [Token], tokens: [&'static [Token]; 2], want: usize) {
     let all = cached.len();

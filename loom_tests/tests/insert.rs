@@ -6,7 +6,7 @@
 //! Edges: E1 (a run's publication), E2 (a child keeps its point), E6 (the branch point's proof).
 //!
 //! Teeth: the child counted after the lease on its parent is given up; a branch hung under an unproven point; the
-//! loser's blocks given back twice or not at all.
+//! loser's blocks given back twice or not at all; a run left to end inside a block.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -128,5 +128,26 @@ fn a_branch_inside_a_block_against_a_trim() {
 fn a_branch_inside_a_block_against_the_death_of_its_child() {
     explore_order("insert 1,2,3,4,7,9 in blocks of 3 vs evict 2", || {
         inserts_against_an_eviction(3, 4, &[&[1, 2, 3, 4, 5, 6], &[1, 2, 3, 4, 7, 8]], &[&[1, 2, 3, 4, 7, 9]], 2);
+    });
+}
+
+/// The boundary below a branch has no statistics, so a trim may take it for its own and back; the run must not be left
+/// to end inside a block.
+#[test]
+fn a_branch_above_a_new_boundary_against_a_trim() {
+    explore_order("insert 1,2,3,5 from the root in blocks of 2 vs evict 1", || {
+        let world = World::with(2, 5, &[&[1, 2, 3, 4]]);
+        let root = Actor::new(&world).find(&[]).into_lease();
+        let writer = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).insert_from(&root, &[1, 2, 3, 5]))
+        });
+        let mut left = 3 - world.beside(move |world| world.cache.evict(1));
+        writer.join().unwrap();
+        while left > 0 {
+            assert_eq!(world.rest(0, 0).evictable_blocks, left);
+            left -= world.cache.evict(1);
+        }
+        assert_eq!(world.close(), 0);
     });
 }

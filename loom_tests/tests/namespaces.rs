@@ -6,13 +6,13 @@
 //! Edges: the space's swap and `detach`, E3 (the root's last child), E2.
 //!
 //! Teeth: the root's permanent child not taken off; a detached space's idle ends ranked instead of trimmed; the root
-//! killed although it is held.
+//! killed although it is held; a namespace forgotten although it is leased, or while it is resolved.
 #![cfg(radixkv_loom)]
 
 mod common;
 
-use common::{Actor, World, explore, spawn};
-use radixkv::InsertErrorKind;
+use common::{Actor, World, explore, explore_order, spawn};
+use radixkv::{InsertErrorKind, Inserted, Lease, Token};
 
 #[test]
 fn a_match_against_a_clear() {
@@ -120,5 +120,79 @@ fn a_match_against_a_drop() {
         assert_eq!(world.rest(0, 0).free_blocks, 2);
         drop(space);
         assert_eq!(world.close(), 0);
+    });
+}
+
+/// Inserts `tokens` beyond `lease`; the blocks back if the namespace has gone.
+fn insert(actor: &Actor, lease: &Lease, tokens: &[Token]) -> Option<Inserted> {
+    let blocks = actor.session.reserve(tokens.len() - lease.len_tokens()).unwrap();
+    actor.fill(tokens, lease.len_tokens(), &blocks);
+    match actor.session.insert(lease, tokens, blocks) {
+        Ok(inserted) => Some(inserted),
+        Err(refused) => {
+            assert_eq!(refused.kind, InsertErrorKind::NamespaceDropped);
+            None
+        }
+    }
+}
+
+/// A lease of the namespace lives on, and an insert goes on from it.
+#[test]
+fn an_insert_from_a_live_lease_against_a_drop() {
+    explore_order("insert 1,2 from a lease on 1 vs drop of its namespace", || {
+        let world = World::new(1, 3);
+        let space = world.cache.namespace(&["adapter"]);
+        let actor = Actor::new(&world);
+        let root = actor.find_in(&space, &[]).into_lease();
+        let held = insert(&actor, &root, &[1]).unwrap().lease;
+        drop((root, actor));
+        world.cache.settle();
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let inserted = insert(&actor, &held, &[1, 2]);
+                let tip = actor.session.resume(held, &[1, 2]);
+                world.check(&[1, 2], 0, tip.blocks());
+                (inserted, tip)
+            }
+        });
+        let dropped = space.clone();
+        world.beside(move |world| world.cache.drop_namespace(&dropped));
+        let (inserted, tip) = writer.join().unwrap();
+        assert!(tip.len_tokens() >= 1 + usize::from(inserted.is_some()));
+        world.rest(tip.len_tokens(), 0);
+        assert_eq!(Actor::new(&world).find_in(&space, &[1]).len_tokens(), 0);
+        drop((inserted, tip));
+        assert_eq!(world.rest(0, 0).free_blocks, 3);
+        drop(space);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// Settling forgets namespaces that nobody uses: not one whose name is being resolved, nor one that is leased.
+#[test]
+fn resolving_against_forgetting() {
+    explore_order("resolve, insert 1, resolve, find 1 vs settle", || {
+        let world = World::new(1, 2);
+        drop(world.cache.namespace(&["adapter"]));
+        let user = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let root = actor.find_in(&world.cache.namespace(&["adapter"]), &[1]).into_lease();
+                // No handle is left, only the lease.
+                let held = insert(&actor, &root, &[1]).expect("a leased namespace stays");
+                drop(root);
+                assert_eq!(actor.find_in(&world.cache.namespace(&["adapter"]), &[1]).len_tokens(), 1);
+                drop(held);
+                // Cached, and neither leased nor held.
+                assert_eq!(actor.find_in(&world.cache.namespace(&["adapter"]), &[1]).len_tokens(), 1);
+            }
+        });
+        world.beside(|world| world.cache.settle());
+        user.join().unwrap();
+        assert_eq!(world.rest(0, 0).evictable_blocks, 1);
+        assert_eq!(world.close(), 1);
     });
 }

@@ -5,7 +5,7 @@
 //!
 //! Edges: E9 (bits), E10 (count).
 //!
-//! Teeth: `claim` Relaxed; `give_back` Relaxed; the count raised before the bits; a count by load and store.
+//! Teeth: `claim` Relaxed; `take_these` Relaxed, or without putting back; `give_back` Relaxed; the count raised before the bits; a count by load and store.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -134,6 +134,40 @@ fn two_returners_against_a_taker_of_both() {
         let taken = memory.beside(|memory| memory.take(2));
         returners.into_iter().for_each(|returner| returner.join().unwrap());
         let free = 2 - taken.map_or(0, |taken| taken.len());
+        assert_eq!(memory.blocks.free(), (free, free));
+    });
+}
+
+/// Two that ask for these very blocks: one block is wanted by both, and the loser's other one stays free.
+#[test]
+fn two_takers_of_one_very_block() {
+    explore_more("give back 0 and 1, take exactly 0 and 1 vs take exactly 1", || {
+        let memory = Memory::new(2);
+        let held = memory.take(2).unwrap();
+        let returner = spawn({
+            let memory = memory.clone();
+            move || {
+                memory.write(&held);
+                memory.blocks.give_back(&held);
+            }
+        });
+        let taker = spawn({
+            let memory = memory.clone();
+            move || {
+                let taken = memory.blocks.take_these(&[1]);
+                memory.write(if taken { &[1] } else { &[] });
+                usize::from(taken)
+            }
+        });
+        let both = memory.beside(|memory| {
+            let taken = memory.blocks.take_these(&[0, 1]);
+            memory.write(if taken { &[0, 1] } else { &[] });
+            usize::from(taken)
+        });
+        let one = taker.join().unwrap();
+        returner.join().unwrap();
+        assert!(both + one < 2, "a block was taken twice");
+        let free = 2 - 2 * both - one;
         assert_eq!(memory.blocks.free(), (free, free));
     });
 }

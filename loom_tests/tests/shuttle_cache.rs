@@ -1,7 +1,8 @@
 //! The whole cache under long random schedules: many operations, four threads, every verb.
 //!
-//! Property: a leased prefix holds its own blocks for as long as it is leased; at rest every block is accounted for, all
-//! of the cache can be evicted, and nothing leaks. Sequentially consistent: orderings are loom's.
+//! Property: a leased prefix holds its own blocks for as long as it is leased, whatever becomes of its namespace (R12); no
+//! namespace answers with another one's blocks; at rest, and after every block that is evicted then, every block is
+//! accounted for and every invariant holds; nothing leaks. Sequentially consistent: orderings are loom's.
 //!
 //! Teeth: whatever breaks the accounts or frees too early, at depths that loom does not reach.
 //!
@@ -12,6 +13,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::{Actor, World};
 use radixkv::internals::track;
@@ -85,38 +87,152 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
             }
         }
         70..75 => assert!(actor.session.peek(&world.space, &sequence()) <= 8),
-        75..80 => drop(actor.session.reserve(thread_rng().gen_range(1..4))),
+        75..78 => drop(actor.session.reserve(thread_rng().gen_range(1..4))),
+        78..80 => {
+            // Who waits holds nothing: the others come to an end, so nobody waits for ever.
+            kept.clear();
+            let far = Instant::now() + Duration::from_secs(3600);
+            let blocks = actor.session.reserve_until(thread_rng().gen_range(1..=CAPACITY), far);
+            assert!(blocks.is_ok(), "{blocks:?}");
+        }
         80..88 => assert!(world.cache.evict(thread_rng().gen_range(1..4)) <= 3),
         88..94 => drop(world.cache.run_once()),
         94..97 => world.cache.set_time(thread_rng().gen_range(0..50)),
         97..99 => world.cache.settle(),
         _ => world.cache.clear_namespace(&world.space),
     }
+    let_go(actor, kept);
+}
+
+/// Drops what is kept too many.
+fn let_go(actor: &Actor, kept: &mut Vec<Kept>) {
     while kept.len() > KEPT {
         let (tokens, lease, blocks) = kept.swap_remove(thread_rng().gen_range(0..kept.len()));
         // Leased all the time: still its own blocks.
-        world.check(&tokens, 0, &blocks);
+        actor.world.check(&tokens, 0, &blocks);
         drop(lease);
     }
 }
 
-fn model(policy: PolicyKind, operations: usize) {
-    track::begin();
-    let world = World::build(PrefixCache::builder(BLOCK, CAPACITY).policy(policy), CAPACITY);
-    let threads: Vec<_> = (0..THREADS)
-        .map(|_| {
-            let world = Arc::clone(&world);
-            thread::spawn(move || {
-                let actor = Actor::new(&world);
-                let mut kept = Vec::new();
-                (0..operations).for_each(|_| operate(&actor, &mut kept));
-                kept.iter().for_each(|(tokens, _, blocks)| world.check(tokens, 0, blocks));
+/// Threads that make, use, clear, drop and forget the same few namespaces.
+mod tenants {
+    use radixkv::Namespace;
+
+    use super::*;
+
+    /// Namespaces by name; what is leased or inserted under a name holds stamps of that name.
+    const NAMES: u32 = 2;
+
+    /// A handle, which may be on a namespace that was dropped since.
+    pub(super) struct Tenant {
+        name: u32,
+        space: Namespace,
+    }
+
+    impl Tenant {
+        fn resolve(actor: &Actor) -> Self {
+            let name = thread_rng().gen_range(0..NAMES);
+            Self { name, space: actor.world.cache.namespace(&[["a", "b"][name as usize]]) }
+        }
+
+        /// What the blocks of `tokens` depend on: the tokens and the name.
+        fn named(&self, tokens: &[Token]) -> Vec<Token> {
+            let mut named = tokens.to_vec();
+            named.iter_mut().for_each(|token| *token += (self.name + 1) << 8);
+            named
+        }
+
+        /// Matches, and inserts what is missing; keeps the lease.
+        fn serve(&self, actor: &Actor, kept: &mut Vec<Kept>) {
+            let tokens = sequence();
+            let (named, size) = (self.named(&tokens), tokens.len() / BLOCK);
+            let found = actor.session.match_prefix(&self.space, &tokens);
+            actor.world.check(&named, 0, found.blocks());
+            let from = found.blocks().len();
+            let Ok(reservation) = actor.session.reserve(size - from) else {
+                return;
+            };
+            actor.fill(&named, from * BLOCK, &reservation);
+            match actor.session.insert(found.lease(), &tokens, reservation) {
+                Ok(inserted) => {
+                    actor.world.check(&named, from, &inserted.blocks);
+                    kept.push((named, inserted.lease, [found.blocks(), &inserted.blocks].concat()));
+                }
+                Err(refused) => {
+                    assert_eq!(
+                        (refused.kind, refused.reservation.len()),
+                        (InsertErrorKind::NamespaceDropped, size - from)
+                    );
+                    kept.push((named, found.lease().clone(), found.blocks().to_vec()));
+                }
+            }
+        }
+    }
+
+    pub(super) fn operate(actor: &Actor, tenants: &mut Vec<Tenant>, kept: &mut Vec<Kept>) {
+        let cache = &actor.world.cache;
+        if tenants.is_empty() {
+            tenants.push(Tenant::resolve(actor));
+        }
+        let one = thread_rng().gen_range(0..tenants.len());
+        match thread_rng().gen_range(0..100) {
+            0..45 => tenants[one].serve(actor, kept),
+            45..60 => tenants.push(Tenant::resolve(actor)),
+            60..75 => drop(tenants.swap_remove(one)),
+            75..82 => cache.drop_namespace(&tenants[one].space),
+            82..86 => cache.clear_namespace(&tenants[one].space),
+            86..92 => assert!(cache.evict(thread_rng().gen_range(1..4)) <= 3),
+            92..97 => drop(cache.run_once()),
+            _ => cache.settle(),
+        }
+        let_go(actor, kept);
+    }
+}
+
+/// What one thread does in its life.
+type Life = fn(&Actor, usize);
+
+/// Every verb on one namespace.
+fn mixed(actor: &Actor, operations: usize) {
+    let mut kept = Vec::new();
+    (0..operations).for_each(|_| operate(actor, &mut kept));
+    kept.iter().for_each(|(tokens, _, blocks)| actor.world.check(tokens, 0, blocks));
+}
+
+/// Namespaces that come and go underfoot.
+fn namespaces(actor: &Actor, operations: usize) {
+    let (mut tenants, mut kept) = (Vec::new(), Vec::new());
+    (0..operations).for_each(|_| tenants::operate(actor, &mut tenants, &mut kept));
+    kept.iter().for_each(|(tokens, _, blocks)| actor.world.check(tokens, 0, blocks));
+}
+
+/// A cache, and what its threads do.
+#[derive(Clone, Copy)]
+struct Scenario {
+    name: &'static str,
+    policy: PolicyKind,
+    operations: usize,
+    life: Life,
+}
+
+impl Scenario {
+    fn run(self) {
+        track::begin();
+        let world = World::build(PrefixCache::builder(BLOCK, CAPACITY).policy(self.policy), CAPACITY);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || (self.life)(&Actor::new(&world), self.operations))
             })
-        })
-        .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    world.close();
-    track::end();
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        // One block at a time: sound after every step down.
+        while world.cache.evict(1) == 1 {
+            world.rest(0, 0);
+        }
+        world.close();
+        track::end();
+    }
 }
 
 fn number(name: &str, default: usize) -> usize {
@@ -133,44 +249,66 @@ fn config() -> Config {
     config
 }
 
-/// `SHUTTLE_ITERS` schedules from `SHUTTLE_SEED` on, or the one of `SHUTTLE_REPLAY`.
-fn explore(name: &str, policy: PolicyKind, operations: usize, depth: Option<usize>) {
-    let body = move || model(policy, operations);
+/// `SHUTTLE_ITERS` schedules from `SHUTTLE_SEED` on, random or with `depth` chosen changes of priority (PCT), or the one of
+/// `SHUTTLE_REPLAY`. A long scenario runs a hundredth of them.
+fn explore(scenario: Scenario, depth: Option<usize>) {
+    let Scenario { name, operations, .. } = scenario;
     if let Ok(schedule) = std::env::var("SHUTTLE_REPLAY") {
-        shuttle::replay(body, &schedule);
+        shuttle::replay(move || scenario.run(), &schedule);
         return;
     }
-    let (seed, schedules) = (number("SHUTTLE_SEED", 1) as u64, number("SHUTTLE_ITERS", 1000));
-    println!("SHUTTLE {name}: {schedules} schedules of {THREADS} x {operations} operations, SHUTTLE_SEED={seed}");
+    let share = if operations > 100 { 100 } else { 1 };
+    let (seed, schedules) = (number("SHUTTLE_SEED", 1) as u64, number("SHUTTLE_ITERS", 1000).div_ceil(share));
+    let kind = if depth.is_some() { "PCT" } else { "random" };
+    println!(
+        "SHUTTLE {name}: {schedules} {kind} schedules of {THREADS} x {operations} operations, SHUTTLE_SEED={seed}"
+    );
     match depth {
-        None => Runner::new(RandomScheduler::new_from_seed(seed, schedules), config()).run(body),
-        Some(depth) => Runner::new(PctScheduler::new_from_seed(seed, depth, schedules), config()).run(body),
+        None => Runner::new(RandomScheduler::new_from_seed(seed, schedules), config()).run(move || scenario.run()),
+        Some(depth) => {
+            Runner::new(PctScheduler::new_from_seed(seed, depth, schedules), config()).run(move || scenario.run())
+        }
     };
 }
 
+const LRU: Scenario = Scenario { name: "lru", policy: PolicyKind::Lru, operations: 20, life: mixed };
+const LFU: Scenario = Scenario { name: "lfu", policy: PolicyKind::Lfu, operations: 20, life: mixed };
+const NAMESPACES: Scenario =
+    Scenario { name: "namespaces", policy: PolicyKind::Slru, operations: 20, life: namespaces };
+/// Long lives: late effects of early mistakes.
+const LONG: Scenario = Scenario { name: "long", policy: PolicyKind::Fifo, operations: 300, life: mixed };
+
 #[test]
-fn random_lru() {
-    explore("random_lru", PolicyKind::Lru, 30, None);
+fn lru_random() {
+    explore(LRU, None);
 }
 
 #[test]
-fn random_lfu() {
-    explore("random_lfu", PolicyKind::Lfu, 30, None);
+fn lru_pct() {
+    explore(LRU, Some(3));
 }
 
 #[test]
-fn pct_lru() {
-    explore("pct_lru", PolicyKind::Lru, 20, Some(3));
+fn lfu_random() {
+    explore(LFU, None);
 }
 
 #[test]
-fn pct_slru() {
-    explore("pct_slru", PolicyKind::Slru, 20, Some(5));
+fn lfu_pct() {
+    explore(LFU, Some(5));
 }
 
-/// A few long lives: late effects of early mistakes.
 #[test]
-fn long_fifo() {
-    let name = "long_fifo";
-    explore(name, PolicyKind::Fifo, 300, None);
+fn namespaces_random() {
+    explore(NAMESPACES, None);
+}
+
+#[test]
+fn namespaces_pct() {
+    explore(NAMESPACES, Some(3));
+}
+
+#[test]
+fn long_random() {
+    explore(LONG, None);
 }

@@ -4,6 +4,9 @@
 //! claimed, up to 64 in one read-modify-write. Giving back sets the bits first and then raises the count, so whoever
 //! got `n` off the count finds `n` bits sooner or later. Neighbouring bits make contiguous ids, and a bitmap has no ABA.
 //!
+//! Where the ids are chosen by somebody else (`take_these`) nothing is promised by the count: it follows the bits. A pool
+//! is drawn on in one way or the other.
+//!
 //! # Invariants
 //!
 //! - **B1** A set bit is a free block. The count never exceeds the set bits that nobody has counted on yet.
@@ -13,15 +16,16 @@
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E9 | `give_back` sets bits | `claim` clears them | the last holder's use of a block comes before the next one's |
+//! | E9 | `give_back` sets bits | `claim`, `take_these` clear them | the last holder's use of a block comes before the next one's |
 //! | E10 | `give_back` raises the count | `try_take` lowers it | who is promised blocks finds their bits set |
+//! | E16 | `free_surely` | `give_back` raises the count | who gives back after it sees what came before it (cache::line) |
 
 use crossbeam_utils::CachePadded;
 
 use super::BlockId;
 use crate::sync::atomic::{
     AtomicU64, AtomicUsize,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 /// Free blocks of one tier.
@@ -51,13 +55,30 @@ impl Pool {
         }
     }
 
+    /// None of `capacity` blocks is free.
+    pub(crate) fn empty(capacity: usize) -> Self {
+        Self {
+            free: CachePadded::new(AtomicUsize::new(0)),
+            recent: CachePadded::new(AtomicUsize::new(0)),
+            words: (0..capacity.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect(),
+            capacity,
+        }
+    }
+
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
     pub(crate) fn free(&self) -> usize {
-        // Relaxed: a count that may be old as soon as it is read.
-        self.free.load(Relaxed)
+        // Relaxed: a count that may be old as soon as it is read. Where it follows the bits it can fall below zero for a
+        // moment: bits may be taken before whoever set them has counted them.
+        usize::try_from(self.free.load(Relaxed) as isize).unwrap_or(0)
+    }
+
+    /// The number of free blocks, by a read-modify-write.
+    pub(crate) fn free_surely(&self) -> usize {
+        // Release: E16.
+        self.free.fetch_add(0, Release)
     }
 
     /// Appends `n` free blocks to `blocks`, or takes nothing and returns false. Lock-free.
@@ -78,6 +99,29 @@ impl Pool {
         blocks.reserve(n);
         self.claim(n, blocks);
         true
+    }
+
+    /// Takes these very blocks, or none of them. Lock-free.
+    ///
+    /// # Errors
+    ///
+    /// The first one that is not free, stands in `blocks` twice, or is no block of this pool.
+    pub(crate) fn take_these(&self, blocks: &[BlockId]) -> Result<(), BlockId> {
+        for (taken, &block) in blocks.iter().enumerate() {
+            let word = self.words.get(block as usize / BITS);
+            // Acquire: E9. A bit beyond the capacity is never set.
+            let was_free = word.is_some_and(|word| word.fetch_and(!bit(block), Acquire) & bit(block) != 0);
+            if !was_free {
+                for &block in &blocks[..taken] {
+                    // Relaxed: nobody used it; a read-modify-write continues the sequence of whoever gave it back (E9).
+                    self.words[block as usize / BITS].fetch_or(bit(block), Relaxed);
+                }
+                return Err(block);
+            }
+        }
+        // Relaxed: nothing is promised by this count; the bits have the edge.
+        self.free.fetch_sub(blocks.len(), Relaxed);
+        Ok(())
     }
 
     /// Finds `n` set bits that the count has promised, and clears them.
@@ -130,8 +174,8 @@ impl Pool {
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
         crate::sync::point!("pool::set");
-        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees every giver's bits.
-        self.free.fetch_add(blocks.len(), Release);
+        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees every giver's bits. Acquire: E16.
+        self.free.fetch_add(blocks.len(), AcqRel);
     }
 
     /// Whether a block is free: for `validate`, at rest.
@@ -203,6 +247,30 @@ mod tests {
         assert!(!pool.try_take(1, &mut blocks));
         pool.give_back(&blocks);
         assert_eq!((pool.free(), pool.count_bits()), (130, 130));
+    }
+
+    #[test]
+    fn takes_these_very_blocks_or_none() {
+        let pool = Pool::new(130);
+        assert_eq!(pool.take_these(&[129, 3, 64, 65]), Ok(()));
+        assert_eq!((pool.free(), pool.count_bits()), (126, 126));
+        assert_eq!(pool.take_these(&[4, 5, 64, 6]), Err(64));
+        assert_eq!(pool.take_these(&[4, 5, 4]), Err(4));
+        assert_eq!(pool.take_these(&[4, 130]), Err(130));
+        assert_eq!(pool.take_these(&[4, u32::MAX]), Err(u32::MAX));
+        assert_eq!((pool.free(), pool.count_bits()), (126, 126));
+        pool.give_back(&[64]);
+        assert_eq!(pool.take_these(&[64]), Ok(()));
+    }
+
+    #[test]
+    fn an_empty_pool_holds_what_it_is_given() {
+        let pool = Pool::empty(70);
+        let mut blocks = Vec::new();
+        assert!(!pool.try_take(1, &mut blocks));
+        pool.give_back(&[69, 0]);
+        assert!(pool.try_take(2, &mut blocks));
+        assert_eq!((blocks, pool.free()), (vec![69, 0], 0));
     }
 
     #[test]

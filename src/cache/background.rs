@@ -2,18 +2,22 @@
 //!
 //! It sleeps until somebody says that free blocks are short or changes have piled up, then works in bounded steps, each
 //! under the evictor's lock for itself, so that a session that must evict at once waits for one step at most. It holds
-//! the cache weakly: the last handle ends it.
+//! the cache weakly: the last handle ends it. Where prefixes are dropped for their age it also wakes by itself.
 
 use std::io;
+use std::time::Duration;
 
 use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Arc, Bell, Weak};
+use crate::sync::{Arc, Bell, Weak, unlock_fairly};
 
 /// Blocks that one step frees at most.
 const SLICE: usize = 256;
 
 /// When the background evictor begins and stops, in free blocks.
+///
+/// With an [external pool](super::Builder::external) the cache does not know how many of the engine's blocks are free: there
+/// they count the evicted ids that wait to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
     /// It begins when fewer blocks than this are free.
@@ -51,12 +55,13 @@ pub(super) struct Background {
 }
 
 impl Background {
-    pub(super) fn start(inner: Weak<Inner>, watermarks: Watermarks) -> io::Result<Self> {
-        let bell = Arc::new(Bell::default());
+    /// Starts the thread; `pause` is how long it sleeps at most.
+    pub(super) fn start(inner: Weak<Inner>, watermarks: Watermarks, pause: Option<Duration>) -> io::Result<Self> {
+        let bell = Arc::new(Bell::new());
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
             let bell = Arc::clone(&bell);
             move || {
-                while bell.wait() {
+                while bell.wait(pause) {
                     let Some(inner) = inner.upgrade() else { return };
                     inner.work_off(watermarks);
                 }
@@ -97,13 +102,16 @@ impl Inner {
     fn work_off(&self, watermarks: Watermarks) {
         let mut short = false;
         loop {
-            short |= self.pool.free() < watermarks.low;
-            let more = self.evicting(|evictor, works| {
-                let drained = evictor.drain(STEP, works);
-                let missing = if short { watermarks.high.saturating_sub(self.pool.free()) } else { 0 };
+            short |= self.sink().free() < watermarks.low;
+            let idle_since = self.idle_since();
+            let mut seat = self.seat.lock();
+            let more = self.with_seat(&mut seat, |evictor, works| {
+                let more = evictor.step(STEP, idle_since, works);
+                let missing = if short { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), works) };
-                !drained || (evicted > 0 && evicted < missing)
+                more || (evicted > 0 && evicted < missing)
             });
+            unlock_fairly(seat);
             if !more {
                 return;
             }

@@ -1,20 +1,24 @@
 //! Configuring a cache.
 
 use std::fmt;
+use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
-use super::evictor::Seat;
+use super::evictor::{Notes, Seat};
+use super::line::Line;
 use super::namespace::Registry;
 use super::stats::Gauges;
 use super::{Inner, PrefixCache, STEP};
-use crate::block::{BlockId, BlockSize, Pool};
+use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::Domain;
-use crate::sync::{Arc, Mutex, OnceLock};
-use crate::tree::Queue;
+use crate::sync::gauge::AtomicUsize;
+use crate::sync::{Arc, Mutex, OnceLock, model_size, thread};
+use crate::tree::{HotPoints, Queue};
 
 /// Sets up a [`PrefixCache`]; everything is checked by [`build`](Builder::build).
 #[derive(Debug, Clone)]
@@ -25,6 +29,12 @@ pub struct Builder {
     policy: PolicyKind,
     clock: Clock,
     eviction: Eviction,
+    idle_after: Option<Duration>,
+    external: bool,
+    /// Points that can be hot at once.
+    pub(crate) hot_points: usize,
+    /// Whether anybody may wait for blocks.
+    pub(crate) waiting: bool,
 }
 
 /// Why a cache could not be built.
@@ -85,6 +95,18 @@ impl std::error::Error for BuildError {}
 /// Participants of ended sessions that are kept for the next ones.
 const IDLE_SESSIONS: usize = 64;
 
+/// Points that can be hot at once; none in loom's models, but in those that are about them.
+const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
+
+/// Stripes of a hot point: one for each core.
+fn stripes() -> usize {
+    model_size(thread::available_parallelism().map_or(1, NonZeroUsize::get), 2)
+}
+
+/// Between two looks for what is idle.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Tokens of the longest sequence that can be inserted.
 pub(super) const MAX_TOKENS: usize = i32::MAX as usize;
 
@@ -96,6 +118,10 @@ impl Builder {
             policy: PolicyKind::default(),
             clock: Clock::default(),
             eviction: Eviction::Inline,
+            idle_after: None,
+            external: false,
+            hot_points: HOT_POINTS,
+            waiting: !cfg!(radixkv_loom),
         }
     }
 
@@ -117,6 +143,38 @@ impl Builder {
         self
     }
 
+    /// Drops what nobody has used for so long, whether its blocks are needed or not; counted as
+    /// [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
+    ///
+    /// A use is what counts as one for a policy: a match, a resume, an insert; a leased prefix stays until it is let go.
+    /// A background evictor looks by itself, and drops it at most an eighth of the time, or a second, too late; else
+    /// [`PrefixCache::run_once`] and [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one unit, and
+    /// [`PrefixCache::set_time`] calls the background evictor. Costs a second order of the candidates: about 70 bytes
+    /// for each idle end of a run, and the time to keep it.
+    pub fn idle_after(mut self, duration: Duration) -> Self {
+        self.idle_after = Some(duration);
+        self
+    }
+
+    /// How long the background evictor may sleep.
+    fn pause(&self) -> Option<Duration> {
+        let idle_after = self.idle_after.filter(|_| self.clock != Clock::Logical)?;
+        Some((idle_after / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+    }
+
+    /// The engine has an allocator of its own: the cache takes its ids in and hands evicted ids back. Default: the cache
+    /// owns the pool.
+    ///
+    /// Ids are `0..capacity_blocks`, all in the engine's hands at first. [`Session::adopt`](super::Session::adopt) takes some in
+    /// to be inserted, in the place of [`reserve`](super::Session::reserve), which is refused; what is evicted, cleared or
+    /// given up waits for [`PrefixCache::take_evicted`]. The cache cannot know when the engine runs short: it evicts when
+    /// [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep a stock of evicted ids between the
+    /// watermarks.
+    pub fn external(mut self) -> Self {
+        self.external = true;
+        self
+    }
+
     /// Makes the cache; all its blocks are free.
     ///
     /// # Errors
@@ -129,14 +187,22 @@ impl Builder {
             Eviction::Inline => usize::MAX,
             Eviction::Background(_) => STEP,
         };
+        let pause = self.pause();
         let domain = Domain::new();
-        let seat = Seat::new(&domain, self.policy, patience);
-        let namespaces = Registry::new(&seat.local);
+        let seat = Seat::new(&domain, self.policy, patience, self.idle_after.is_some());
+        let grid = Grid::new(self.block_size as u32);
+        let namespaces = Registry::new(grid, &seat.local);
         let inner = Inner {
-            block_size: BlockSize::new(self.block_size as u32),
+            grid,
             queue: Queue::new(),
+            notes: Notes::new(),
+            hot: HotPoints::new(self.hot_points, stripes()),
+            line: Line::new(self.waiting),
+            stripes: AtomicUsize::new(0),
             pool: Pool::new(self.capacity),
+            returned: self.external.then(|| Pool::empty(self.capacity)),
             time: Time::new(self.clock),
+            idle_after: self.idle_after,
             gauges: Gauges::default(),
             namespaces,
             background: OnceLock::new(),
@@ -146,7 +212,7 @@ impl Builder {
         };
         let inner = Arc::new(inner);
         if let Eviction::Background(watermarks) = self.eviction {
-            let background = Background::start(Arc::downgrade(&inner), watermarks)
+            let background = Background::start(Arc::downgrade(&inner), watermarks, pause)
                 .map_err(|error| BuildError::NoThread { kind: error.kind() })?;
             inner.background.get_or_init(|| background);
         }

@@ -18,52 +18,52 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::Inner;
-use crate::sync::Arc;
-use crate::sync::gauge::{AcqRel, AtomicUsize, Relaxed};
+use crate::sync::gauge::{AcqRel, Relaxed};
+use crate::sync::{Arc, HandleCount, model_size};
 
 /// Holds drawn at once.
-const DRAW: usize = 1 << 16;
+const DRAW: usize = model_size(1 << 16, 2);
 
-struct Shard {
-    inner: Arc<Inner>,
-    count: CachePadded<AtomicUsize>,
+struct Shard<T> {
+    inner: Arc<T>,
+    count: CachePadded<HandleCount>,
 }
 
 /// One count on a shard: keeps the cache alive, leads to it.
-pub(super) struct Hold(NonNull<Shard>);
+pub(crate) struct Hold<T = Inner>(NonNull<Shard<T>>);
 
 // SAFETY: a shard is a count and an `Arc` of something that threads share.
-unsafe impl Send for Hold {}
+unsafe impl<T: Send + Sync> Send for Hold<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Hold {}
+unsafe impl<T: Send + Sync> Sync for Hold<T> {}
 
-impl fmt::Debug for Hold {
+impl<T> fmt::Debug for Hold<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hold").finish_non_exhaustive()
     }
 }
 
-impl Hold {
-    fn shard(&self) -> &Shard {
+impl<T> Hold<T> {
+    fn shard(&self) -> &Shard<T> {
         // SAFETY: H1: this hold is counted.
         unsafe { self.0.as_ref() }
     }
 
     /// Whether both are of one cache.
-    pub(super) fn is_of(&self, inner: &Arc<Inner>) -> bool {
+    pub(crate) fn is_of(&self, inner: &Arc<T>) -> bool {
         Arc::ptr_eq(&self.shard().inner, inner)
     }
 }
 
-impl Deref for Hold {
-    type Target = Inner;
+impl<T> Deref for Hold<T> {
+    type Target = T;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &T {
         &self.shard().inner
     }
 }
 
-impl Clone for Hold {
+impl<T> Clone for Hold<T> {
     fn clone(&self) -> Self {
         // Relaxed: as `Arc`: a hold is made from a hold.
         self.shard().count.fetch_add(1, Relaxed);
@@ -71,37 +71,37 @@ impl Clone for Hold {
     }
 }
 
-impl Drop for Hold {
+impl<T> Drop for Hold<T> {
     fn drop(&mut self) {
         give_back(self.0, 1);
     }
 }
 
 /// A session's holds that are drawn and not given out yet.
-pub(super) struct Lot {
-    shard: NonNull<Shard>,
+pub(crate) struct Lot<T = Inner> {
+    shard: NonNull<Shard<T>>,
     left: Cell<usize>,
 }
 
-impl Lot {
+impl<T> Lot<T> {
     /// A shard of its own on `inner`.
-    pub(super) fn new(inner: &Arc<Inner>) -> Self {
-        let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(AtomicUsize::new(DRAW)) };
+    pub(crate) fn new(inner: &Arc<T>) -> Self {
+        let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(HandleCount::new(DRAW)) };
         Self { shard: NonNull::from(Box::leak(Box::new(shard))), left: Cell::new(DRAW) }
     }
 
-    fn shard(&self) -> &Shard {
+    fn shard(&self) -> &Shard<T> {
         // SAFETY: H1: `left` is never zero, so the lot is counted.
         unsafe { self.shard.as_ref() }
     }
 
-    pub(super) fn inner(&self) -> &Arc<Inner> {
+    pub(crate) fn inner(&self) -> &Arc<T> {
         &self.shard().inner
     }
 
     /// One hold out of the lot.
     #[inline]
-    pub(super) fn hold(&self) -> Hold {
+    pub(crate) fn hold(&self) -> Hold<T> {
         let mut left = self.left.get();
         if left == 1 {
             // Relaxed: the lot itself is counted.
@@ -113,14 +113,14 @@ impl Lot {
     }
 }
 
-impl Drop for Lot {
+impl<T> Drop for Lot<T> {
     fn drop(&mut self) {
         give_back(self.shard, self.left.get());
     }
 }
 
 /// Gives `counts` back; the last one drops the shard.
-fn give_back(shard: NonNull<Shard>, counts: usize) {
+fn give_back<T>(shard: NonNull<Shard<T>>, counts: usize) {
     // SAFETY: H1: the caller's counts are not given back yet.
     let count = unsafe { &shard.as_ref().count };
     // Release: what this holder did comes before the drop. Acquire: for whoever drops.

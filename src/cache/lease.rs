@@ -2,47 +2,69 @@
 
 use std::fmt;
 
+use super::Inner;
 use super::hold::Hold;
-use crate::block::BlockId;
-use crate::reclaim::{Link, Ref};
-use crate::tree::{Point, lease};
+use crate::block::{BlockId, Grid};
+use crate::reclaim::Link;
+use crate::tree::lease::{lease_again, release};
+use crate::tree::{Held, Point, Share};
 
 /// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
 ///
-/// Exact: it protects its own prefix and nothing beyond. Dropping it is O(1), lock-free, and may happen on any thread,
-/// in a panic too. A clone is a lease of its own, and no second use of the prefix in the eyes of a policy.
+/// Exact: it protects its own prefix and nothing beyond. Dropping it is O(1), lock-free unless somebody waits for blocks
+/// and must be woken, and may happen on any thread, in a panic too. A clone is a lease of its own, and no second use of the prefix in the eyes of a policy.
 pub struct Lease {
     /// The lease counts on this point, so it stays (reclaim, I3); nothing in a namespace that was dropped.
     point: Option<Link<Point>>,
     len_tokens: usize,
+    share: Share,
+    /// Of the namespace's grid.
+    offset: u8,
     /// The request was counted in the point's statistics.
     pub(super) counted: bool,
     hold: Hold,
 }
 
 impl Lease {
-    /// Takes over a lease that the caller holds on `point`.
+    /// Takes over a lease that the caller holds.
     #[inline]
-    pub(super) fn new(point: Ref<'_, Point>, counted: bool, hold: Hold) -> Self {
-        Self { point: Some(point.link()), len_tokens: point.end(), counted, hold }
+    pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, hold: Hold) -> Self {
+        let len_tokens = grid.filled(held.point.end());
+        let offset = grid.offset() as u8;
+        Self { point: Some(held.point.link()), len_tokens, share: held.share, offset, counted, hold }
     }
 
     /// The empty lease of a namespace that was dropped.
-    pub(super) fn of_nothing(hold: Hold) -> Self {
-        Self { point: None, len_tokens: 0, counted: false, hold }
+    pub(super) fn of_nothing(grid: Grid, hold: Hold) -> Self {
+        let offset = grid.offset() as u8;
+        Self { point: None, len_tokens: 0, share: Share::word(0), offset, counted: false, hold }
     }
 
-    /// Tokens that it protects: whole blocks.
+    /// Tokens whose keys and values it protects: whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
 
-    pub(super) fn point(&self) -> Option<Ref<'_, Point>> {
-        self.point.map(|point| point.get(self))
+    /// Where blocks end in its namespace.
+    pub(super) fn grid(&self, inner: &Inner) -> Grid {
+        inner.grid.with_offset(u32::from(self.offset))
+    }
+
+    /// Nothing in a namespace that was dropped.
+    pub(super) fn held(&self) -> Option<Held<'_>> {
+        self.point.map(|point| Held { point: point.get(self), share: self.share })
     }
 
     pub(super) fn hold(&self) -> &Hold {
         &self.hold
+    }
+
+    /// Makes its point hot, as contention would.
+    #[cfg(any(test, radixkv_loom, radixkv_shuttle))]
+    pub(crate) fn inflate(&self) {
+        if let Some(held) = self.held() {
+            self.hold.hot.inflate(held.point);
+        }
     }
 }
 
@@ -51,18 +73,23 @@ impl Clone for Lease {
     ///
     /// If the prefix holds 2^28 leases already.
     fn clone(&self) -> Self {
-        if let Some(point) = self.point() {
-            assert!(lease::lease_again(point, &self.hold.queue), "a prefix holds too many leases");
+        let again = self.held().map(|held| {
+            let again = lease_again(held.point, self.hold.ledger(self.share.stripe()));
+            again.expect("a prefix holds too many leases")
+        });
+        match again {
+            Some(held) => Self::new(held, false, self.grid(&self.hold), self.hold.clone()),
+            None => Self::of_nothing(self.grid(&self.hold), self.hold.clone()),
         }
-        Self { point: self.point, len_tokens: self.len_tokens, counted: false, hold: self.hold.clone() }
     }
 }
 
 impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
-        if let Some(point) = self.point() {
-            lease::release(point, &self.hold.queue);
+        if let Some(held) = self.held() {
+            release(held, self.hold.ledger(self.share.stripe()));
+            self.hold.line.ring();
         }
     }
 }
@@ -82,12 +109,12 @@ pub struct PrefixMatch {
 }
 
 impl PrefixMatch {
-    /// Tokens that are cached: whole blocks.
+    /// Tokens whose keys and values are cached: whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.lease.len_tokens()
     }
 
-    /// The blocks of the prefix: the `i`-th holds tokens `i * block_size..(i + 1) * block_size`.
+    /// The blocks of the prefix: the `i`-th holds those of tokens `i * block_size..(i + 1) * block_size`.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }

@@ -3,48 +3,74 @@
 //! | file | holds |
 //! |---|---|
 //! | `builder` | configuration and its checks |
-//! | `session` | the verbs of a scheduler thread |
-//! | `lease`, `reservation`, `hold` | RAII handles, and what keeps the cache alive for them |
+//! | `session`, `partial`, `allocate` | the verbs of a scheduler thread |
+//! | `retention` | what a session may ask for a prefix: priorities, retaining, demoting |
+//! | `line`, `waiting` | those who wait for blocks |
+//! | `lease`, `reservation`, `fork`, `hold` | RAII handles, and what keeps the cache alive for them |
+//! | `external` | the engine's own pool: its ids in, evicted ids out |
 //! | `namespace` | trees that never share |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
+//! | `exchange`, `quota` | another policy at run time; limits of namespaces |
 //! | `clock`, `stats`, `validate` | time, numbers, invariants |
 
+mod allocate;
 mod background;
 mod builder;
 mod clock;
 mod evictor;
+mod exchange;
+mod external;
+mod fork;
 mod hold;
 mod lease;
+mod line;
 mod namespace;
+mod partial;
+mod quota;
 mod reservation;
+mod retention;
 mod session;
 mod stats;
 mod validate;
+#[cfg(feature = "async")]
+mod waiting;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use background::{Eviction, Watermarks};
 pub use builder::{BuildError, Builder};
 pub use clock::Clock;
+pub use external::AdoptError;
+pub use fork::BlockCopy;
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use hold::{Hold, Lot};
 pub use lease::{Lease, PrefixMatch};
-pub use namespace::Namespace;
+pub use namespace::{Keys, Namespace};
+pub use partial::PartialHit;
+pub use quota::{NamespaceStats, Quota};
 pub use reservation::{Reservation, ReserveError};
+pub use retention::{Priority, PriorityError, RetainError};
 pub use session::{InsertError, InsertErrorKind, Inserted, Session};
 pub use stats::Stats;
 pub use validate::{Mismatch, PointAt, RunAt, Violation};
+#[cfg(feature = "async")]
+pub use waiting::Reserving;
 
 use background::Background;
 use clock::Time;
-use evictor::{Evictor, Seat, Works};
+use evictor::{Evictor, Notes, Seat, Works};
+use line::Line;
 use namespace::Registry;
 use stats::Gauges;
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::block::{BlockId, BlockSize, Pool};
+use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Local};
-use crate::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use crate::tree::Queue;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, unlock_fairly};
+use crate::tree::{HotPoints, Ledger, Queue};
 
 /// Garbage of evictions that may wait for the next one.
 const RECLAIM_BYTES: usize = 32 << 10;
@@ -95,10 +121,21 @@ pub struct PrefixCache {
 
 /// What the handles of one cache share.
 pub(crate) struct Inner {
-    block_size: BlockSize,
+    /// Where blocks end in sequences of tokens.
+    grid: Grid,
     queue: Queue,
+    notes: Notes,
+    hot: HotPoints,
+    /// Those who wait for blocks.
+    line: Line,
+    /// Sessions made so far: the next one's stripe.
+    stripes: AtomicUsize,
+    /// Free blocks; with an external pool those that are in the engine's hands.
     pool: Pool,
+    /// Blocks that the engine will take back; nothing if the cache owns its pool.
+    returned: Option<Pool>,
     time: Time,
+    idle_after: Option<Duration>,
     gauges: Gauges,
     namespaces: Registry,
     background: OnceLock<Background>,
@@ -112,7 +149,7 @@ pub(crate) struct Inner {
 impl fmt::Debug for PrefixCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrefixCache")
-            .field("block_size", &self.inner.block_size.tokens())
+            .field("block_size", &self.inner.grid.tokens())
             .field("capacity_blocks", &self.inner.pool.capacity())
             .finish_non_exhaustive()
     }
@@ -126,7 +163,7 @@ impl PrefixCache {
 
     /// Tokens in a block.
     pub fn block_size(&self) -> usize {
-        self.inner.block_size.tokens()
+        self.inner.grid.tokens()
     }
 
     /// Blocks that the cache manages.
@@ -159,7 +196,13 @@ impl PrefixCache {
     /// Brings the accounts up to date with every change made before the call; see [`Stats`].
     ///
     /// Also forgets namespaces that nobody holds and nothing is cached in. Waits its turn if another thread is evicting.
+    ///
+    /// Does whatever else is due: completes an exchange of the policy, drops what was idle for too long
+    /// ([`Builder::idle_after`]), evicts what namespaces have beyond their quotas.
+    /// That goes in steps of a fraction of a millisecond,
+    /// between which other threads have their turn.
     pub fn settle(&self) {
+        while self.inner.step_in_turn(usize::MAX) {}
         self.inner.evicting_all(|evictor, works| {
             evictor.settle(works);
             self.inner.namespaces.forget_empty(evictor, works);
@@ -168,9 +211,10 @@ impl PrefixCache {
 
     /// One bounded step of the evictor: the body of a background thread's loop.
     ///
-    /// Takes some changes out of the queue; true if more are waiting. Waits its turn if another thread is evicting.
+    /// Takes some changes out of the queue, and does a part of whatever else is due (see [`settle`](Self::settle)); true
+    /// if more is waiting. Waits its turn if another thread is evicting.
     pub fn run_once(&self) -> bool {
-        self.inner.evicting(|evictor, works| !evictor.drain(STEP, works))
+        self.inner.step_in_turn(STEP)
     }
 
     /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
@@ -178,6 +222,11 @@ impl PrefixCache {
     /// Without effect on any other clock.
     pub fn set_time(&self, now: u64) {
         self.inner.time.set(now);
+        if let Some(background) = self.inner.background.get().filter(|_| self.inner.idle_after.is_some()) {
+            background.changes_pending();
+        }
+        // What is retained may be over.
+        self.inner.line.ring();
     }
 
     /// Numbers of the cache as it is now. Never waits; exact if no other thread is at work.
@@ -221,21 +270,55 @@ impl Inner {
         result
     }
 
+    /// What was last used then or before has been idle for too long.
+    fn idle_since(&self) -> Option<u64> {
+        self.idle_after.and_then(|duration| self.time.before(duration))
+    }
+
+    /// One step of the evictor, after which whoever waits has his turn; true if more is left.
+    fn step_in_turn(&self, entries: usize) -> bool {
+        let idle_since = self.idle_since();
+        let mut seat = self.seat.lock();
+        let more = self.with_seat(&mut seat, |evictor, works| evictor.step(entries, idle_since, works));
+        unlock_fairly(seat);
+        more
+    }
+
     fn with_seat<R>(&self, seat: &mut MutexGuard<'_, Seat>, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
         let Seat { local, evictor } = &mut **seat;
         let guard = local.pin();
         let result = work(evictor, self.works(&guard));
-        self.gauges.publish(&evictor.totals);
+        self.gauges.publish(evictor);
+        if std::mem::take(&mut evictor.has_let_go) {
+            self.line.ring();
+        }
         result
     }
 
     fn works<'g>(&'g self, guard: &'g Guard<'g>) -> Works<'g> {
-        Works { queue: &self.queue, pool: &self.pool, block_size: self.block_size, guard }
+        Works {
+            queue: &self.queue,
+            notes: &self.notes,
+            hot: &self.hot,
+            pool: self.sink(),
+            grid: self.grid,
+            now: self.time.elapsed_for_deadlines(),
+            guard,
+        }
+    }
+
+    fn ledger(&self, stripe: u8) -> Ledger<'_> {
+        Ledger { queue: &self.queue, hot: &self.hot, stripe }
+    }
+
+    fn next_stripe(&self) -> u8 {
+        // Relaxed: two sessions on one stripe are slower and nothing else.
+        self.hot.stripe(self.stripes.fetch_add(1, Relaxed))
     }
 
     /// Sees to it that entries leave the queue: calls the thread, or takes some out if nobody else is at it.
     fn help(&self, entries: usize) {
-        if self.queue.is_empty() {
+        if self.queue.is_empty() && self.notes.is_empty() && !self.gauges.is_behind() {
             return;
         }
         if let Some(background) = self.background.get() {
@@ -243,32 +326,8 @@ impl Inner {
             return;
         }
         if let Some(mut seat) = self.seat.try_lock() {
-            self.with_seat(&mut seat, |evictor, works| evictor.drain(entries, works));
+            self.with_seat(&mut seat, |evictor, works| evictor.tidy(entries, works));
         }
-    }
-
-    /// Takes `n` blocks, evicting what is missing; direct reclaim.
-    #[cold]
-    fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>) -> Result<(), ReserveError> {
-        self.evicting(|evictor, works| {
-            let mut settled = evictor.catch_up(works);
-            loop {
-                if self.pool.try_take(n, blocks) {
-                    return Ok(());
-                }
-                let free = self.pool.free();
-                let available = free + evictor.totals.evictable;
-                let missing = n.saturating_sub(free);
-                // A change that is not in the queue yet can make the accounts promise too much for a moment.
-                if available < n || (missing > 0 && evictor.evict(missing, works) == 0) {
-                    if settled {
-                        return Err(ReserveError::Exhausted { requested: n, available });
-                    }
-                    evictor.settle(works);
-                    settled = true;
-                }
-            }
-        })
     }
 }
 
@@ -280,8 +339,18 @@ impl Drop for Inner {
         drop(self.background.take());
         let Seat { local, evictor } = self.seat.get_mut();
         let guard = local.pin();
-        let works = Works { queue: &self.queue, pool: &self.pool, block_size: self.block_size, guard: &guard };
-        // No lease is left: whatever was detached goes now, and no entry stays in the queue.
+        let pool = self.returned.as_ref().unwrap_or(&self.pool);
+        let works = Works {
+            queue: &self.queue,
+            notes: &self.notes,
+            hot: &self.hot,
+            pool,
+            grid: self.grid,
+            now: self.time.elapsed_for_deadlines(),
+            guard: &guard,
+        };
+        // No lease is left but those of what is retained where lookups start, and it goes with its tree: whatever was
+        // detached goes now, and no entry stays in the queue.
         evictor.settle(works);
         self.namespaces.tear_down(works);
     }

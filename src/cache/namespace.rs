@@ -2,44 +2,102 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use super::evictor::{Evictor, Works, runs_below};
 use super::{Inner, PrefixCache};
+use crate::block::Grid;
 use crate::reclaim::{Guard, Local, Ref};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire},
 };
-use crate::sync::{Arc, Mutex};
-use crate::tree::{Point, Space};
+use crate::sync::{Arc, Mutex, is_only};
+use crate::tree::{Holdings, Point, Space};
 
 /// A namespace, resolved once: the verbs of a session take it and hash no string.
 #[derive(Clone)]
 pub struct Namespace(pub(super) Arc<State>);
 
+/// What a namespace compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Keys {
+    /// Each token for itself.
+    #[default]
+    Tokens,
+    /// Pairs of neighbours, for draft models (EAGLE) whose keys and values at a token depend on the next one too.
+    ///
+    /// Sequences are given as tokens all the same. `n` tokens are `n - 1` keys: block `k` is filled once token
+    /// `(k + 1) * block_size` is known as well (counted from 0), and no sequence's last token has keys and values.
+    Bigrams,
+}
+
+impl Keys {
+    /// Tokens that a key needs beyond its own.
+    fn offset(self) -> u32 {
+        match self {
+            Self::Tokens => 0,
+            Self::Bigrams => 1,
+        }
+    }
+}
+
 /// A namespace's present tree.
 pub(super) struct State {
     name: Name,
+    /// Where blocks end in its sequences.
+    pub(super) grid: Grid,
     family: Family,
     /// The root of the tree that lookups start in; null once the namespace was dropped.
     root: AtomicPtr<Point>,
+    pub(super) holdings: Arc<Holdings>,
 }
 
 /// Tells the namespaces of one cache from another's, whose trees they must never lead into.
 type Family = Arc<()>;
 
-/// The parts of a namespace's name, each with its length: `("bc", "a")` is not `("c", "ab")`.
-type Name = Box<[Box<str>]>;
+/// A namespace's name: its parts, each with its length (`("bc", "a")` is not `("c", "ab")`), and what it compares.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Name {
+    parts: Box<[Box<str>]>,
+    keys: Keys,
+}
 
 impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Namespace").field(&self.0.name).finish()
+        f.debug_tuple("Namespace").field(&self.0.name.parts).field(&self.0.name.keys).finish()
+    }
+}
+
+impl Namespace {
+    /// What it compares.
+    pub fn keys(&self) -> Keys {
+        self.0.name.keys
+    }
+}
+
+/// Two handles are equal if they lead into the same trees; of a name that was dropped and made again they are not.
+impl PartialEq for Namespace {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Namespace {}
+
+impl Hash for Namespace {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(&*self.0, state);
     }
 }
 
 impl State {
-    fn new(name: Name, family: &Family, guard: &Guard<'_>) -> Self {
-        Self { name, family: Arc::clone(family), root: AtomicPtr::new(Space::plant(guard).as_ptr()) }
+    fn new(name: Name, grid: Grid, family: &Family, guard: &Guard<'_>) -> Self {
+        let grid = grid.with_offset(name.keys.offset());
+        let holdings = Arc::new(Holdings::new());
+        let root = AtomicPtr::new(Space::plant(grid.offset(), Arc::clone(&holdings), guard).as_ptr());
+        Self { name, grid, family: Arc::clone(family), root, holdings }
     }
 
     /// Where lookups start; nothing once the namespace was dropped.
@@ -67,9 +125,9 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn new(local: &Local) -> Self {
+    pub(super) fn new(grid: Grid, local: &Local) -> Self {
         let family = Family::default();
-        let default = State::new(Box::default(), &family, &local.pin());
+        let default = State::new(Name::default(), grid, &family, &local.pin());
         Self { names: Mutex::new(HashMap::new()), default: Arc::new(default), family }
     }
 
@@ -92,22 +150,24 @@ impl Registry {
         self.all().iter().filter_map(|state| state.root(guard)).map(|root| root.run().space()).collect()
     }
 
-    /// Forgets the namespaces that nobody holds a handle on and nothing is cached in.
+    /// Forgets the namespaces that nobody holds a handle on, nothing is cached in and no quota is set for.
     pub(super) fn forget_empty(&self, evictor: &mut Evictor, works: Works<'_>) {
         let mut gone = Vec::new();
         self.names.lock().retain(|_, state| {
-            // A lease on the root is of a match that found nothing, and may be about to insert.
-            let empty = state.root(works.guard).is_none_or(|root| {
-                root.word.load(Acquire).leases() == 0 && root.run().space().runs.get(&evictor.owner) == 0
-            });
-            // Handles are cloned from this one under the lock.
-            let unused = Arc::strong_count(state) == 1 && empty;
+            // In this order. Handles are cloned from this one under the lock, so who could still come is counted here, and
+            // a lease on the root is of a match that found nothing and may be about to insert; the run hangs there before
+            // that lease goes. So one look at the word tells, whatever the evictor has heard of.
+            let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
+            let unused = !limited
+                && is_only(state)
+                && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root());
             if unused {
                 gone.push(Arc::clone(state));
             }
             !unused
         });
         for state in gone {
+            evictor.end_quota(&state.holdings);
             if let Some(space) = state.detach(std::ptr::null_mut(), works.guard) {
                 evictor.sweep(space, works);
             }
@@ -143,16 +203,36 @@ impl PrefixCache {
     /// The parts are kept apart: `["bc", "a"]` and `["c", "ab"]` are two namespaces. No parts at all name the default
     /// one. Takes a lock: resolve once, not per request.
     pub fn namespace(&self, parts: &[&str]) -> Namespace {
-        if parts.is_empty() {
+        self.namespace_with(parts, Keys::Tokens)
+    }
+
+    /// [`namespace`](Self::namespace) that compares other keys. What it compares is part of its name: the same parts with other
+    /// keys are another namespace, and the two share nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::{Keys, PrefixCache};
+    /// let cache = PrefixCache::builder(1, 8).build()?;
+    /// let (session, draft) = (cache.session(), cache.namespace_with(&["draft"], Keys::Bigrams));
+    /// let tokens = [1, 2, 3, 4]; // three pairs
+    /// let miss = session.match_prefix(&draft, &tokens);
+    /// let inserted = session.insert(miss.lease(), &tokens, session.reserve(3)?)?;
+    /// assert_eq!((inserted.lease.len_tokens(), inserted.dropped_tokens), (3, 1));
+    /// assert_eq!(session.peek(&draft, &[1, 2, 3, 9]), 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn namespace_with(&self, parts: &[&str], keys: Keys) -> Namespace {
+        if parts.is_empty() && keys == Keys::Tokens {
             return self.default_namespace();
         }
-        let name: Name = parts.iter().map(|part| Box::from(*part)).collect();
+        let name = Name { parts: parts.iter().map(|part| Box::from(*part)).collect(), keys };
         let mut names = self.inner.namespaces.names.lock();
         if let Some(state) = names.get(&name) {
             return Namespace(Arc::clone(state));
         }
         let local = self.inner.domain.register();
-        let state = Arc::new(State::new(name.clone(), &self.inner.namespaces.family, &local.pin()));
+        let state = Arc::new(State::new(name.clone(), self.inner.grid, &self.inner.namespaces.family, &local.pin()));
         names.insert(name, Arc::clone(&state));
         Namespace(state)
     }
@@ -205,7 +285,12 @@ impl Inner {
             if state.root(works.guard).is_none() {
                 return;
             }
-            let next = if renew { Space::plant(works.guard).as_ptr() } else { std::ptr::null_mut() };
+            let next = if renew {
+                Space::plant(state.grid.offset(), Arc::clone(&state.holdings), works.guard).as_ptr()
+            } else {
+                evictor.end_quota(&state.holdings);
+                std::ptr::null_mut()
+            };
             if let Some(space) = state.detach(next, works.guard) {
                 evictor.sweep(space, works);
             }

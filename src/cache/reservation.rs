@@ -2,13 +2,18 @@
 
 use std::fmt;
 
+use super::Inner;
+use super::fork::Shares;
 use super::hold::Hold;
+use super::quota::Claim;
 use crate::block::BlockId;
 
 /// Blocks that the holder fills and then inserts; dropping it gives them back.
 #[derive(Debug)]
 pub struct Reservation {
     pub(super) blocks: Vec<BlockId>,
+    pub(super) claim: Claim,
+    pub(super) shares: Shares,
     pub(super) hold: Hold,
 }
 
@@ -21,6 +26,24 @@ pub enum ReserveError {
         /// Blocks asked for.
         requested: usize,
         /// Blocks that were free or evictable.
+        available: usize,
+    },
+    /// The namespace would have more in leases and reservations than its quota allows; retry once it lets some go.
+    OverQuota {
+        /// Blocks asked for.
+        requested: usize,
+        /// Blocks that it has in leases and reservations.
+        pinned: usize,
+        /// Blocks that it may have.
+        limit: usize,
+    },
+    /// The pool is the engine's: [`adopt`](super::Session::adopt) its blocks.
+    External,
+    /// The deadline passed first; retry, or let a running request go.
+    TimedOut {
+        /// Blocks asked for.
+        requested: usize,
+        /// Blocks that were free or evictable when it last looked.
         available: usize,
     },
     /// The request can never fit, however much is evicted: split it, or build a larger cache.
@@ -37,6 +60,13 @@ impl fmt::Display for ReserveError {
         match self {
             Self::Exhausted { requested, available } => {
                 write!(f, "{requested} blocks requested, {available} available")
+            }
+            Self::OverQuota { requested, pinned, limit } => {
+                write!(f, "{requested} blocks requested beside {pinned} pinned in a namespace limited to {limit}")
+            }
+            Self::External => f.write_str("the engine owns the pool, the cache has no blocks to give"),
+            Self::TimedOut { requested, available } => {
+                write!(f, "{requested} blocks requested, {available} available at the deadline")
             }
             Self::TooLarge { requested, capacity } => {
                 write!(f, "{requested} blocks requested from a cache of {capacity}")
@@ -71,12 +101,40 @@ impl Reservation {
     #[must_use = "dropping the part gives its blocks back"]
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
-        Self { blocks: std::mem::replace(&mut self.blocks, rest), hold: self.hold.clone() }
+        let shares = self.shares.split_off(n);
+        Self {
+            blocks: std::mem::replace(&mut self.blocks, rest),
+            shares: std::mem::replace(&mut self.shares, shares),
+            claim: self.claim.split(n),
+            hold: self.hold.clone(),
+        }
+    }
+
+    /// Takes over another's blocks, behind its own: for a sequence that grows.
+    ///
+    /// # Panics
+    ///
+    /// If the other is of another cache, or both were reserved in namespaces ([`reserve_in`](crate::Session::reserve_in))
+    /// and not in the same one.
+    pub fn append(&mut self, mut other: Self) {
+        assert!(std::ptr::eq::<Inner>(&*self.hold, &*other.hold), "the reservation is of another cache");
+        self.shares.append(self.blocks.len(), std::mem::take(&mut other.shares));
+        self.claim.append(std::mem::take(&mut other.claim));
+        self.blocks.append(&mut other.blocks);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.hold.pool.give_back(&self.blocks);
+        self.shares.keep_alone(&mut self.blocks);
+        self.hold.give_back(&self.blocks);
+    }
+}
+
+impl Inner {
+    /// Takes blocks back that nobody holds any more.
+    pub(super) fn give_back(&self, blocks: &[BlockId]) {
+        self.sink().give_back(blocks);
+        self.line.ring();
     }
 }

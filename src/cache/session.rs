@@ -5,15 +5,15 @@ use std::fmt;
 
 use super::builder::MAX_TOKENS;
 use super::hold::{Hold, Lot};
-use super::{Inner, Lease, Namespace, PrefixMatch, Reservation, ReserveError};
-use crate::block::BlockId;
+use super::{Inner, Lease, Namespace, PrefixMatch, Reservation};
+use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Local, Ref};
 use crate::sync::{Arc, model_size};
 use crate::tree::insert::{Sequence, insert};
 use crate::tree::lease::{lease_deepest, release};
 use crate::tree::path::append_blocks;
-use crate::tree::{Place, Point, walk};
+use crate::tree::{Held, Ledger, Place, Point, walk};
 
 /// Verbs of a session between two looks at the evictor's queue, and entries it then takes out if nobody else does: so
 /// no eviction ever meets a backlog that lookups left.
@@ -26,7 +26,9 @@ const HELP_ENTRIES: usize = 1024;
 pub struct Session {
     /// There until the session is dropped.
     local: Option<Local>,
-    lot: Lot,
+    pub(super) lot: Lot,
+    /// Where it counts leases on hot points.
+    stripe: u8,
     verbs: Cell<u32>,
     /// A session is used where it was made.
     not_send: std::marker::PhantomData<*const ()>,
@@ -49,7 +51,7 @@ pub struct Inserted {
     pub blocks: Vec<BlockId>,
     /// Those of the caller's blocks that were not needed; dropping them gives them back.
     pub duplicates: Reservation,
-    /// Tokens of the unaligned tail, which were not stored.
+    /// Tokens of the unaligned tail, which were not stored; of bigrams, at least the last token.
     pub dropped_tokens: usize,
 }
 
@@ -76,7 +78,7 @@ pub enum InsertErrorKind {
     },
     /// The sequence is shorter than the prefix that the lease is on: pass the whole sequence.
     TokensTooShort {
-        /// Tokens of the lease.
+        /// Tokens that the lease was matched by: in a namespace of [bigrams](super::Keys::Bigrams) one more than it protects.
         leased: usize,
         /// Tokens of the sequence.
         given: usize,
@@ -85,6 +87,11 @@ pub enum InsertErrorKind {
     TooLong {
         /// Tokens of the sequence.
         tokens: usize,
+    },
+    /// A fork of the reservation holds this block too: [`make_unique`](Reservation::make_unique) first.
+    SharedBlock {
+        /// Its place in the reservation.
+        index: usize,
     },
     /// The lease is on another cache.
     ForeignLease,
@@ -108,6 +115,7 @@ impl fmt::Display for InsertError {
             InsertErrorKind::TooLong { tokens } => {
                 write!(f, "a sequence of {tokens} tokens is longer than {MAX_TOKENS}")
             }
+            InsertErrorKind::SharedBlock { index } => write!(f, "a fork holds block {index} of the reservation too"),
             InsertErrorKind::ForeignLease => f.write_str("the lease is of another cache"),
             InsertErrorKind::ForeignReservation => f.write_str("the reservation is of another cache"),
             InsertErrorKind::NamespaceDropped => f.write_str("the lease's namespace was dropped or cleared"),
@@ -130,14 +138,23 @@ impl Session {
         Self {
             local: Some(inner.idle.pop().unwrap_or_else(|| inner.domain.register())),
             lot: Lot::new(inner),
+            stripe: inner.next_stripe(),
             verbs: Cell::new(0),
             not_send: std::marker::PhantomData,
         }
     }
 
+    pub(super) fn inner(&self) -> &Inner {
+        self.lot.inner()
+    }
+
     #[inline]
-    fn pin(&self) -> Guard<'_> {
+    pub(super) fn pin(&self) -> Guard<'_> {
         self.local.as_ref().expect("a session has its participant until it is dropped").pin()
+    }
+
+    pub(super) fn ledger(&self) -> Ledger<'_> {
+        self.lot.inner().ledger(self.stripe)
     }
 
     /// Leases the longest cached prefix of `tokens` and counts as a use of it.
@@ -173,36 +190,30 @@ impl Session {
         // Read first: the counter's latency then hides behind the comparing.
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
         let guard = self.pin();
-        let Some(point) = self.lease_longest(namespace, tokens, &guard) else {
-            return Lease::of_nothing(self.lot.hold());
+        let Some(held) = self.lease_longest(namespace, tokens, &guard) else {
+            return Lease::of_nothing(namespace.0.grid, self.lot.hold());
         };
-        let counted = use_ == Use::Counted && point.depth() > 0;
-        let lease = Lease::new(point, counted, self.lot.hold());
+        let counted = use_ == Use::Counted && held.point.depth() > 0;
+        let lease = Lease::new(held, counted, namespace.0.grid, self.lot.hold());
         crate::sync::point!("session::leased");
         if counted {
-            point.statistics.touch(now);
+            inner.hot.statistics(&held).touch(now);
         }
-        append_blocks(point, 0, inner.block_size, blocks, &guard);
+        append_blocks(held.point, 0, namespace.0.grid, blocks, &guard);
         drop(guard);
         self.help();
         lease
     }
 
     /// Leases the deepest boundary that `tokens` reach; nothing in a namespace that was dropped.
-    fn lease_longest<'g>(
-        &self,
-        namespace: &Namespace,
-        tokens: &[Token],
-        guard: &'g Guard<'g>,
-    ) -> Option<Ref<'g, Point>> {
-        let inner = &**self.lot.inner();
+    fn lease_longest<'g>(&self, namespace: &Namespace, tokens: &[Token], guard: &'g Guard<'g>) -> Option<Held<'g>> {
+        let grid = namespace.0.grid;
         loop {
             let root = namespace.0.root(guard)?;
             let reached = walk(root, tokens, guard);
             // A root that has gone belongs to a space that was detached after we loaded it.
-            if let Ok(point) = lease_deepest(reached.boundary(inner.block_size), inner.block_size, &inner.queue, guard)
-            {
-                return Some(point);
+            if let Ok(held) = lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
+                return Some(held);
             }
         }
     }
@@ -231,37 +242,42 @@ impl Session {
     /// As `resume`.
     pub fn resume_into(&self, lease: Lease, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
         blocks.clear();
-        let known = lease.len_tokens() / self.lot.inner().block_size;
+        let known = self.lot.inner().grid.blocks(lease.len_tokens());
         self.go_on(lease, tokens, known, blocks)
     }
 
     fn go_on(&self, lease: Lease, tokens: &[Token], first: usize, blocks: &mut Vec<BlockId>) -> Lease {
         assert!(self.is_ours(lease.hold()), "the lease is of another cache");
-        assert!(tokens.len() >= lease.len_tokens(), "{} tokens given for a longer lease", tokens.len());
         let inner = &**self.lot.inner();
+        let grid = lease.grid(inner);
+        let leased = grid.depth_of(lease.len_tokens());
+        assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
         let guard = self.pin();
-        let Some(from) = lease.point() else {
+        let Some(from) = lease.held() else {
             return lease;
         };
-        let reached = walk(from, tokens, &guard).boundary(inner.block_size);
-        let deeper = if reached.end() > lease.len_tokens() { self.lease_beyond(from, reached, &guard) } else { None };
+        let reached = walk(from.point, tokens, &guard).boundary(grid);
+        let deeper = if reached.end() > leased { self.lease_beyond(reached, from, grid, &guard) } else { None };
         let now = inner.time.now();
         let tip = deeper.unwrap_or(from);
-        let counted = tip.end() > 0;
-        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, self.lot.hold()));
+        let counted = tip.point.end() > 0;
+        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, grid, self.lot.hold()));
         match (lease.counted, deeper.is_some()) {
             (true, true) => {
-                from.statistics.move_on();
-                tip.statistics.touch(now);
+                inner.hot.statistics(&from).move_on();
+                inner.hot.statistics(&tip).touch(now);
             }
-            (true, false) => tip.statistics.stamp(now),
-            (false, _) if tip.end() > 0 => tip.statistics.touch(now),
+            (true, false) => inner.hot.statistics(&tip).stamp(now),
+            (false, _) if counted => inner.hot.statistics(&tip).touch(now),
             (false, _) => {}
         }
-        append_blocks(tip, first, inner.block_size, blocks, &guard);
+        append_blocks(tip.point, first, grid, blocks, &guard);
         drop(guard);
         let mut lease = resumed.unwrap_or(lease);
-        lease.counted = counted;
+        // Written only if it changes: the lease is copied next, as a whole.
+        if lease.counted != counted {
+            lease.counted = counted;
+        }
         self.help();
         lease
     }
@@ -269,17 +285,18 @@ impl Session {
     /// Leases the deepest boundary up to `reached`, if it lies beyond `from`, which the caller holds.
     fn lease_beyond<'g>(
         &self,
-        from: Ref<'g, Point>,
         reached: Place<'g>,
+        from: Held<'g>,
+        grid: Grid,
         guard: &'g Guard<'g>,
-    ) -> Option<Ref<'g, Point>> {
-        let inner = &**self.lot.inner();
+    ) -> Option<Held<'g>> {
         // A held point's root has not gone.
-        let found = lease_deepest(reached, inner.block_size, &inner.queue, guard).ok()?;
-        if found.end() > from.end() {
+        let found = lease_deepest(reached, grid, self.ledger(), guard).ok()?;
+        if found.point.end() > from.point.end() {
             return Some(found);
         }
-        release(found, &inner.queue);
+        release(found, self.ledger());
+        self.lot.inner().line.ring();
         None
     }
 
@@ -293,34 +310,9 @@ impl Session {
     pub fn peek(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
         self.lot.inner().namespaces.check(namespace);
         let guard = self.pin();
-        namespace
-            .0
-            .root(&guard)
-            .map_or(0, |root| walk(root, tokens, &guard).boundary(self.lot.inner().block_size).end())
-    }
-
-    /// Takes `blocks` blocks, or nothing.
-    ///
-    /// If fewer are free it evicts exactly what is missing, in the policy's order. Lock-free while enough are free.
-    ///
-    /// # Errors
-    ///
-    /// [`ReserveError::Exhausted`] if leases and reservations hold too much, [`ReserveError::TooLarge`] if the cache is
-    /// smaller than that.
-    pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
-        let inner = &**self.lot.inner();
-        let capacity = inner.pool.capacity();
-        if blocks > capacity {
-            return Err(ReserveError::TooLarge { requested: blocks, capacity });
-        }
-        let mut taken = Vec::new();
-        if !inner.pool.try_take(blocks, &mut taken) {
-            inner.take_evicting(blocks, &mut taken)?;
-        }
-        if let Some(background) = inner.background.get() {
-            background.blocks_left(inner.pool.free());
-        }
-        Ok(Reservation { blocks: taken, hold: self.lot.hold() })
+        let grid = namespace.0.grid;
+        let root = namespace.0.root(&guard);
+        root.map_or(0, |root| grid.filled(walk(root, tokens, &guard).boundary(grid).end()))
     }
 
     /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
@@ -340,40 +332,52 @@ impl Session {
     ) -> Result<Inserted, InsertError> {
         let inner = &**self.lot.inner();
         let refused = |kind, reservation| Err(InsertError { reservation, kind });
-        let from = match self.check_insert(lease, tokens, &reservation) {
+        let grid = lease.grid(inner);
+        let from = match self.check_insert(lease, tokens, &mut reservation) {
             Ok(from) => from,
             Err(kind) => return refused(kind, reservation),
         };
         let guard = self.pin();
-        let aligned = (tokens.len() / inner.block_size * inner.block_size).max(lease.len_tokens());
+        let aligned = grid.boundary(tokens.len()).max(from.end());
         let now = inner.time.now();
         // Out of the reservation's hands: a panic halfway would lose blocks, and never give away what the tree holds.
         let given = std::mem::take(&mut reservation.blocks);
-        let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, block_size: inner.block_size, now };
-        let published = insert(from, sequence, &inner.queue, &guard);
+        let holdings = &from.run().space().holdings;
+        let (claimed, limited) = (reservation.claim.is_of(holdings), holdings.cached_limit().is_some());
+        let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, grid, now, claimed };
+        let published = insert(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
+            // Leases that it took on its way have gone.
+            inner.line.ring();
             return refused(InsertErrorKind::TooManyBranches, reservation);
         };
         // What lies beyond the duplicates belongs to the tree now.
+        let inserted = reservation.blocks.len() - published.duplicates;
         reservation.blocks.truncate(published.duplicates);
+        reservation.claim.spend(inserted, claimed);
         // Resuming from here counts a use of what lies beyond, and not once more of this.
-        let new_lease = Lease::new(published.tip, aligned > 0, self.lot.hold());
+        let new_lease = Lease::new(published.tip, aligned > 0, grid, self.lot.hold());
         let mut blocks = Vec::new();
-        append_blocks(published.tip, lease.len_tokens() / inner.block_size, inner.block_size, &mut blocks, &guard);
+        append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, &guard);
         if !published.fresh && aligned > 0 {
-            published.tip.statistics.stamp(now);
+            inner.hot.statistics(&published.tip).stamp(now);
         }
         drop(guard);
-        self.help();
-        Ok(Inserted { lease: new_lease, blocks, duplicates: reservation, dropped_tokens: tokens.len() - aligned })
+        if limited && inserted > 0 {
+            inner.keep_to_quotas(HELP_ENTRIES);
+        } else {
+            self.help();
+        }
+        let dropped_tokens = tokens.len() - new_lease.len_tokens();
+        Ok(Inserted { lease: new_lease, blocks, duplicates: reservation, dropped_tokens })
     }
 
     fn check_insert<'l>(
         &self,
         lease: &'l Lease,
         tokens: &[Token],
-        reservation: &Reservation,
+        reservation: &mut Reservation,
     ) -> Result<Ref<'l, Point>, InsertErrorKind> {
         if !self.is_ours(lease.hold()) {
             return Err(InsertErrorKind::ForeignLease);
@@ -384,27 +388,31 @@ impl Session {
         if tokens.len() > MAX_TOKENS {
             return Err(InsertErrorKind::TooLong { tokens: tokens.len() });
         }
-        let leased = lease.len_tokens();
-        let Some(beyond) = tokens.len().checked_sub(leased) else {
+        let grid = lease.grid(self.lot.inner());
+        let leased = grid.depth_of(lease.len_tokens());
+        if tokens.len() < leased {
             return Err(InsertErrorKind::TokensTooShort { leased, given: tokens.len() });
-        };
-        let (needed, given) = (beyond / self.lot.inner().block_size, reservation.blocks.len());
+        }
+        let (needed, given) = (grid.blocks(tokens.len()) - grid.blocks(leased), reservation.blocks.len());
         if needed != given {
             return Err(InsertErrorKind::BlockCount { needed, given });
         }
-        match lease.point() {
-            Some(point) if !point.run().space().is_detached() => Ok(point),
+        if let Some(index) = reservation.first_shared() {
+            return Err(InsertErrorKind::SharedBlock { index });
+        }
+        match lease.held() {
+            Some(held) if !held.point.run().space().is_detached() => Ok(held.point),
             _ => Err(InsertErrorKind::NamespaceDropped),
         }
     }
 
-    fn is_ours(&self, hold: &Hold) -> bool {
+    pub(super) fn is_ours(&self, hold: &Hold) -> bool {
         hold.is_of(self.lot.inner())
     }
 
     /// Now and then takes entries out of the evictor's queue.
     #[inline]
-    fn help(&self) {
+    pub(super) fn help(&self) {
         let verbs = self.verbs.get() + 1;
         if verbs < HELP_EVERY {
             self.verbs.set(verbs);

@@ -1,8 +1,9 @@
 //! Numbers of a cache.
 
 use super::Inner;
-use super::evictor::Totals;
-use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
+use super::evictor::Evictor;
+use crate::block::Pool;
+use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
 
 /// Numbers of a cache at one moment.
 ///
@@ -14,7 +15,7 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 pub struct Stats {
     /// Blocks that the cache manages.
     pub capacity_blocks: usize,
-    /// Blocks that hold nothing.
+    /// Blocks that hold nothing. With an external pool: that are in the engine's hands, or wait to be taken back.
     pub free_blocks: usize,
     /// Blocks that are being filled: held by reservations, or inserted since the last settling.
     pub reserved_blocks: usize,
@@ -26,6 +27,11 @@ pub struct Stats {
     pub inserted_blocks: u64,
     /// Blocks evicted since the cache was built.
     pub evicted_blocks: u64,
+    /// Blocks dropped since the cache was built because nobody had used them for long
+    /// ([`Builder::idle_after`](crate::Builder::idle_after)); not among those evicted.
+    pub aged_blocks: u64,
+    /// Requests that wait for blocks.
+    pub waiting: usize,
     /// Bytes of index memory: tokens, block ids and nodes, with what is unlinked and not reclaimed yet.
     pub index_bytes: usize,
     /// Pieces of sequences that the index holds.
@@ -41,19 +47,30 @@ pub(super) struct Gauges {
     protected: AtomicUsize,
     inserted: AtomicU64,
     evicted: AtomicU64,
+    aged: AtomicU64,
     runs: AtomicUsize,
     points: AtomicUsize,
+    behind: AtomicBool,
 }
 
 impl Gauges {
-    pub(super) fn publish(&self, totals: &Totals) {
+    pub(super) fn publish(&self, evictor: &Evictor) {
+        let totals = &evictor.totals;
         // Relaxed: numbers to look at.
+        self.behind.store(evictor.is_behind(), Relaxed);
         self.evictable.store(totals.evictable, Relaxed);
         self.protected.store(totals.protected, Relaxed);
         self.inserted.store(totals.inserted, Relaxed);
         self.evicted.store(totals.evicted, Relaxed);
+        self.aged.store(totals.aged, Relaxed);
         self.runs.store(totals.runs, Relaxed);
         self.points.store(totals.points, Relaxed);
+    }
+
+    /// Whether the evictor had work left that is not in the queue.
+    pub(super) fn is_behind(&self) -> bool {
+        // Relaxed: whoever takes the evictor's lock looks again.
+        self.behind.load(Relaxed)
     }
 
     pub(super) fn read(&self, inner: &Inner) -> Stats {
@@ -61,7 +78,7 @@ impl Gauges {
         // Relaxed: numbers to look at.
         let evictable = self.evictable.load(Relaxed);
         let protected = self.protected.load(Relaxed);
-        let free = inner.pool.free();
+        let free = inner.pool.free() + inner.returned.as_ref().map_or(0, Pool::free);
         Stats {
             capacity_blocks: capacity,
             free_blocks: free,
@@ -71,6 +88,8 @@ impl Gauges {
             protected_blocks: protected,
             inserted_blocks: self.inserted.load(Relaxed),
             evicted_blocks: self.evicted.load(Relaxed),
+            aged_blocks: self.aged.load(Relaxed),
+            waiting: inner.line.len(),
             index_bytes: inner.domain.bytes().total(),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),

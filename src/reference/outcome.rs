@@ -57,6 +57,15 @@ pub enum ReserveError {
         /// Blocks that are free or evictable.
         available: usize,
     },
+    /// The namespace would have more in leases and reservations than it may.
+    OverQuota {
+        /// Blocks asked for.
+        requested: usize,
+        /// Blocks that it has.
+        pinned: usize,
+        /// Blocks that it may have.
+        limit: usize,
+    },
     /// More than there are.
     TooLarge {
         /// Blocks asked for.

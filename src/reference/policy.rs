@@ -1,5 +1,7 @@
 //! What the reference knows of a block's use, and which block each policy gives up first.
 
+use super::marks::Marks;
+
 /// What a policy may look at.
 ///
 /// Every cached block has its own, kept by touching the whole path of every request. Nothing is inherited.
@@ -11,17 +13,20 @@ pub struct Statistics {
     pub hits: u64,
     /// Time of the insert that cached the block.
     pub born: u64,
+    /// Pieces of inserted sequences on its path, up to the one that the block's last token belongs to.
+    pub level: u32,
 }
 
 impl Statistics {
     /// Those of a block cached at `now`.
-    pub(super) fn born_at(now: u64) -> Self {
-        Self { last: now, hits: 1, born: now }
+    pub(super) fn born_at(now: u64, level: u32) -> Self {
+        Self { last: now, hits: 1, born: now, level }
     }
 }
 
-/// A block's place in the order of eviction: the smallest goes first, compared from the left.
-pub(super) type Rank = [i64; 2];
+/// A block's place in the order of eviction: the smallest goes first, compared from the left. What was demoted begins
+/// with a zero.
+pub(super) type Rank = [i64; 3];
 
 /// The order in which idle leaves are evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,11 +44,16 @@ pub enum Policy {
     Filo,
     /// Blocks that only their insert has used first, the least recently used among equals.
     Slru,
+    /// Deepest level first, the least recently used among equals.
+    Level,
+    /// Lowest priority first, the least recently used among equals.
+    Priority,
 }
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 6] = [Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru];
+    pub const ALL: [Self; 8] =
+        [Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru, Self::Level, Self::Priority];
 
     /// The word for it in traces, reports and golden files.
     pub fn name(self) -> &'static str {
@@ -54,20 +64,25 @@ impl Policy {
             Self::Mru => "mru",
             Self::Filo => "filo",
             Self::Slru => "slru",
+            Self::Level => "level",
+            Self::Priority => "priority",
         }
     }
 
-    /// The key that eviction compares.
-    pub(super) fn rank(self, of: &Statistics) -> Rank {
+    /// The key that eviction compares at `now`.
+    pub(super) fn rank(self, of: &Statistics, marks: &Marks, now: u64) -> Rank {
         let signed = |n: u64| i64::try_from(n).expect("times and hits stay below 2^63");
         let (last, hits, born) = (signed(of.last), signed(of.hits), signed(of.born));
-        match self {
+        let [first, second] = match self {
             Self::Lru => [last, 0],
             Self::Lfu => [hits, last],
             Self::Fifo => [born, 0],
             Self::Mru => [-last, 0],
             Self::Filo => [-born, 0],
             Self::Slru => [i64::from(hits >= 2), last],
-        }
+            Self::Level => [-i64::from(of.level), last],
+            Self::Priority => [i64::from(marks.priority(now)), last],
+        };
+        [i64::from(!marks.is_demoted(of.last)), first, second]
     }
 }

@@ -6,15 +6,20 @@
 //! - **I2** A cached block's parent knows it as the child for its tokens, and the other way round.
 //! - **I3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
 //! - **I4** What is left of a dropped tree is protected.
+//! - **I5** A block that is claimed is reserved.
+//! - **I6** A place is retained with a lease, in a tree that stands, until a moment that has not come.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::marks::Marks;
 use super::policy::{Policy, Rank, Statistics};
 use super::{BlockId, Violation};
 use crate::key::Token;
 
 /// Number of a tree; never used twice.
 pub(super) type TreeId = u64;
+/// Number of a namespace, from its first use to its being dropped; never used twice.
+pub(super) type HolderId = u64;
 /// The vertices below a place, by all the tokens of their block.
 type Children = BTreeMap<Vec<Token>, BlockId>;
 
@@ -29,6 +34,7 @@ pub(super) enum Place {
 
 #[derive(Debug)]
 struct Tree {
+    holder: HolderId,
     children: Children,
     dropped: bool,
 }
@@ -39,7 +45,10 @@ struct Vertex {
     parent: Place,
     tokens: Vec<Token>,
     children: Children,
+    /// The level that each token of the block belongs to.
+    levels: Vec<u32>,
     statistics: Statistics,
+    marks: Marks,
     /// The rank under which `candidates` has it.
     filed: Option<Rank>,
 }
@@ -55,6 +64,13 @@ pub(super) struct Store {
     /// Leases held at each place, where there are any.
     leased: BTreeMap<Place, usize>,
     candidates: BTreeSet<(Rank, BlockId)>,
+    /// Reserved blocks that count with a namespace.
+    pub(super) claimed: BTreeMap<BlockId, HolderId>,
+    /// Namespaces with a limit on what is cached, the one that was limited first before the others.
+    pub(super) limits: Vec<(HolderId, Option<usize>)>,
+    /// Places that the store itself keeps a lease on, each with the moment at which it lets go.
+    retained: BTreeMap<Place, u64>,
+    now: u64,
 }
 
 impl Store {
@@ -69,6 +85,48 @@ impl Store {
             next_tree: 0,
             leased: BTreeMap::new(),
             candidates: BTreeSet::new(),
+            claimed: BTreeMap::new(),
+            limits: Vec::new(),
+            retained: BTreeMap::new(),
+            now: 0,
+        }
+    }
+
+    /// It is `now`: what was retained until then is let go, and priorities that have expired count no more.
+    pub(super) fn set_time(&mut self, now: u64) {
+        self.now = now;
+        let over = self.retained.iter().filter(|(_, until)| **until <= now).map(|(&at, _)| at);
+        over.collect::<Vec<_>>().into_iter().for_each(|at| self.release_retained(at));
+        for block in 0..self.capacity() as BlockId {
+            if self.cached[block as usize].as_ref().is_some_and(|vertex| vertex.marks.expire()) {
+                self.file(block);
+            }
+        }
+    }
+
+    /// Changes the marks of every block up to `at`.
+    pub(super) fn mark(&mut self, at: Place, mark: impl Fn(&mut Marks)) {
+        for block in self.path(at) {
+            mark(&mut self.vertex_mut(block).marks);
+            self.file(block);
+        }
+    }
+
+    /// Keeps a lease on `at` until `until`, or until the moment that was set before if that is later.
+    pub(super) fn retain(&mut self, at: Place, until: u64) {
+        match self.retained.get_mut(&at) {
+            Some(before) => *before = until.max(*before),
+            None => {
+                self.retained.insert(at, until);
+                self.lease(at);
+            }
+        }
+        self.set_time(self.now);
+    }
+
+    pub(super) fn release_retained(&mut self, at: Place) {
+        if self.retained.remove(&at).is_some() {
+            self.release(at);
         }
     }
 
@@ -76,12 +134,12 @@ impl Store {
         self.cached.len()
     }
 
-    pub(super) fn plant(&mut self) -> TreeId {
+    pub(super) fn plant(&mut self, holder: HolderId) -> TreeId {
         let id = self.next_tree;
         self.next_tree += 1;
         let children = Children::new();
         let dropped = false;
-        self.trees.insert(id, Tree { children, dropped });
+        self.trees.insert(id, Tree { holder, children, dropped });
         id
     }
 
@@ -92,6 +150,8 @@ impl Store {
     /// Nothing new is found in `tree` or hung into it from now on.
     pub(super) fn fell(&mut self, tree: TreeId) {
         self.trees.get_mut(&tree).expect("dropped once").dropped = true;
+        let of_it = self.retained.keys().copied().filter(|&at| self.tree_of(at) == tree);
+        of_it.collect::<Vec<_>>().into_iter().for_each(|at| self.release_retained(at));
         self.clear_up();
     }
 
@@ -117,9 +177,44 @@ impl Store {
         }
     }
 
+    fn tree_of(&self, mut at: Place) -> TreeId {
+        loop {
+            match at {
+                Place::Root(tree) => return tree,
+                Place::After(block) => at = self.vertex(block).parent,
+            }
+        }
+    }
+
+    /// The levels of tokens that are to follow `parent`: as far as a block there has the same ones they share its levels,
+    /// and what parts from them begins one level more.
+    ///
+    /// The first `carried` tokens are the last of the block before, if there is one.
+    pub(super) fn levels(&self, parent: Place, tokens: &[Token], carried: usize) -> Vec<u32> {
+        let children = self.children(parent).into_iter().flatten();
+        let shared = children.map(|(theirs, &block)| {
+            let len = theirs.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            self.vertex(block).levels[..len].to_vec()
+        });
+        let (above, carried) = match parent {
+            Place::Root(_) => (0, 0),
+            Place::After(block) => (self.vertex(block).statistics.level, carried),
+        };
+        let mut levels = shared.max_by_key(Vec::len).unwrap_or_else(|| vec![above; carried]);
+        let level = levels.last().copied().unwrap_or(above) + 1;
+        levels.resize(tokens.len(), level);
+        levels
+    }
+
     /// The block that follows `at` and holds `tokens`.
     pub(super) fn child(&self, at: Place, tokens: &[Token]) -> Option<BlockId> {
         self.children(at)?.get(tokens).copied()
+    }
+
+    /// The blocks that follow `at`, by their tokens.
+    pub(super) fn blocks_below(&self, at: Place) -> Vec<(&[Token], BlockId)> {
+        let children = self.children(at).into_iter().flatten();
+        children.map(|(tokens, block)| (&tokens[..], *block)).collect()
     }
 
     /// The blocks from the root to `at`.
@@ -142,15 +237,18 @@ impl Store {
     }
 
     /// Caches a reserved block after `parent`.
-    pub(super) fn add(&mut self, parent: Place, tokens: &[Token], block: BlockId, now: u64) {
+    pub(super) fn add(&mut self, parent: Place, tokens: &[Token], levels: Vec<u32>, block: BlockId, now: u64) {
         assert!(self.reserved.remove(&block), "only reserved blocks are inserted");
+        self.claimed.remove(&block);
         let before = self.children_mut(parent).insert(tokens.to_vec(), block);
         assert_eq!(before, None, "a block is cached once");
         self.cached[block as usize] = Some(Vertex {
             parent,
             tokens: tokens.to_vec(),
             children: Children::new(),
-            statistics: Statistics::born_at(now),
+            statistics: Statistics::born_at(now, *levels.last().expect("a block holds tokens")),
+            levels,
+            marks: Marks::default(),
             filed: None,
         });
         self.file_place(parent);
@@ -209,13 +307,75 @@ impl Store {
 
     fn candidate_rank(&self, block: BlockId, vertex: &Vertex) -> Option<Rank> {
         let idle = vertex.children.is_empty() && !self.leased.contains_key(&Place::After(block));
-        idle.then(|| self.policy.rank(&vertex.statistics))
+        idle.then(|| self.policy.rank(&vertex.statistics, &vertex.marks, self.now))
+    }
+
+    /// Puts another policy in force.
+    pub(super) fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        for block in 0..self.capacity() as BlockId {
+            if self.cached[block as usize].is_some() {
+                self.file(block);
+            }
+        }
+    }
+
+    /// Frees what was last used at `idle_since` or before, until nothing more can go.
+    pub(super) fn age(&mut self, idle_since: u64) {
+        let is_old = |block: &BlockId| self.vertex(*block).statistics.last <= idle_since;
+        let old: Vec<BlockId> = self.candidates.iter().map(|(_, block)| *block).filter(is_old).collect();
+        if !old.is_empty() {
+            old.into_iter().for_each(|block| self.remove(block));
+            self.age(idle_since);
+        }
+    }
+
+    /// Frees what namespaces have cached beyond their limits, as far as nothing protects it.
+    pub(super) fn keep_to_limits(&mut self) {
+        while let Some(victim) = self.victim_over_limit() {
+            self.remove(victim);
+        }
+    }
+
+    /// The candidate of smallest rank of the first namespace that has more than it may, and a candidate.
+    fn victim_over_limit(&self) -> Option<BlockId> {
+        let over =
+            self.limits.iter().filter(|(holder, limit)| limit.is_some_and(|limit| self.cached_of(*holder) > limit));
+        over.filter_map(|(holder, _)| {
+            let mut candidates = self.candidates.iter().map(|(_, block)| *block);
+            candidates.find(|block| self.holder_of(Place::After(*block)) == *holder)
+        })
+        .next()
+    }
+
+    /// Whose tree a place is in.
+    pub(super) fn holder_of(&self, mut at: Place) -> HolderId {
+        loop {
+            match at {
+                Place::Root(tree) => return self.trees[&tree].holder,
+                Place::After(block) => at = self.vertex(block).parent,
+            }
+        }
+    }
+
+    fn cached_of(&self, holder: HolderId) -> usize {
+        let blocks = 0..self.capacity() as BlockId;
+        let cached = blocks.filter(|block| self.cached[*block as usize].is_some());
+        cached.filter(|block| self.holder_of(Place::After(*block)) == holder).count()
+    }
+
+    /// Blocks of a namespace that leases protect or reservations hold.
+    pub(super) fn pinned_by(&self, holder: HolderId) -> usize {
+        let protected = self.protected();
+        let protected = protected.iter().filter(|block| self.holder_of(Place::After(**block)) == holder).count();
+        protected + self.claimed.values().filter(|claimant| **claimant == holder).count()
     }
 
     /// Frees up to `blocks` blocks, the smallest rank first; returns how many it found.
     pub(super) fn evict(&mut self, blocks: usize) -> usize {
         for freed in 0..blocks {
-            let Some(&(_, victim)) = self.candidates.first() else {
+            let first = self.candidates.first().map(|&(_, block)| block);
+            let Some(victim) = self.victim_over_limit().or(first) else {
                 return freed;
             };
             self.remove(victim);
@@ -259,7 +419,7 @@ impl Store {
         blocks
     }
 
-    /// Checks I1 to I4, in O(everything).
+    /// Checks I1 to I6, in O(everything).
     pub(super) fn validate(&self) -> Result<(), Violation> {
         let hung: Vec<BlockId> = self.trees.keys().flat_map(|&tree| self.blocks_of(tree)).collect();
         let cached: BTreeSet<BlockId> = hung.iter().copied().collect();
@@ -271,6 +431,8 @@ impl Store {
             let homes = homes.iter().filter(|home| home.contains(&block)).count();
             check(homes == 1, "I1: a block is free, reserved or cached")?;
         }
+        let claimed = self.claimed.keys().all(|block| self.reserved.contains(block));
+        check(claimed, "I5: a claimed block is reserved")?;
         let mut candidates = BTreeSet::new();
         for &block in &cached {
             let vertex = self.vertex(block);
@@ -284,7 +446,11 @@ impl Store {
         let protected = self.protected();
         let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
         let mut leftover = dropped.flat_map(|(&tree, _)| self.blocks_of(tree));
-        check(leftover.all(|block| protected.contains(&block)), "I4: dropped blocks are protected")
+        check(leftover.all(|block| protected.contains(&block)), "I4: dropped blocks are protected")?;
+        let stands = |(at, until): (&Place, &u64)| {
+            self.leased.contains_key(at) && !self.is_dropped(self.tree_of(*at)) && *until > self.now
+        };
+        check(self.retained.iter().all(stands), "I6: what is retained is leased, and for a while yet")
     }
 }
 

@@ -49,6 +49,18 @@ impl<T> Arc<T> {
         this.0 == other.0
     }
 
+    /// The value, if this is the only handle and no weak one is there.
+    pub(crate) fn get_mut(this: &mut Self) -> Option<&mut T> {
+        // Acquire: what was done through handles that have gone comes before. Handles are made from handles, and this one is
+        // borrowed; the users of this keep no weak ones.
+        if this.counted().handles.load(Acquire) != 1 || this.counted().holders.load(Acquire) != 1 {
+            return None;
+        }
+        let value = this.counted().value.get();
+        // SAFETY: A1: this is the only handle.
+        Some(unsafe { &mut *value })
+    }
+
     pub(crate) fn strong_count(this: &Self) -> usize {
         this.counted().handles.load(Acquire)
     }

@@ -1,18 +1,19 @@
 //! What a worker thread sleeps on.
 
-use std::sync::atomic::{
+use std::time::{Duration, Instant};
+
+use super::atomic::{
     AtomicUsize,
     Ordering::{AcqRel, Relaxed},
 };
-
-use parking_lot::{Condvar, Mutex};
+use super::lock::{Condvar, Mutex};
 
 const QUIET: usize = 0;
 const RUNG: usize = 1;
 const ENDED: usize = 2;
 
 /// Wakes one thread. Ringing while it is awake, or rung already, is one read-modify-write; no ring is lost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bell {
     state: AtomicUsize,
     lock: Mutex<()>,
@@ -20,6 +21,10 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
+    pub(crate) fn new() -> Self {
+        Self { state: AtomicUsize::new(QUIET), lock: Mutex::new(()), rung: Condvar::new() }
+    }
+
     /// Wakes the thread, or keeps it from falling asleep.
     pub(crate) fn ring(&self) {
         self.raise(RUNG);
@@ -39,8 +44,9 @@ impl Bell {
         }
     }
 
-    /// Sleeps until it is rung; false when it has been ended.
-    pub(crate) fn wait(&self) -> bool {
+    /// Sleeps until it is rung, or for so long; false when it has been ended.
+    pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
+        let until = at_most.and_then(|pause| Instant::now().checked_add(pause));
         let mut lock = self.lock.lock();
         // AcqRel: pairs with `raise`.
         while self.state.compare_exchange(RUNG, QUIET, AcqRel, Relaxed).is_err() {
@@ -48,9 +54,19 @@ impl Bell {
             if self.state.load(Relaxed) == ENDED {
                 return false;
             }
-            self.rung.wait(&mut lock);
+            let late;
+            (lock, late) = self.rung.wait(lock, until);
+            if late {
+                return self.wakes();
+            }
         }
         true
+    }
+
+    /// After a sleep that nobody ended early: takes a ring that came at that moment; false when it has been ended.
+    fn wakes(&self) -> bool {
+        // AcqRel: pairs with `raise`. Relaxed: the end is final.
+        self.state.compare_exchange(RUNG, QUIET, AcqRel, Relaxed).is_ok() || self.state.load(Relaxed) != ENDED
     }
 }
 
@@ -61,13 +77,13 @@ mod tests {
 
     #[test]
     fn no_ring_is_lost_and_the_end_ends() {
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(Bell::new());
         let work = Arc::new(AtomicUsize::new(0));
         let worker = std::thread::spawn({
             let (bell, work) = (Arc::clone(&bell), Arc::clone(&work));
             move || {
                 let mut done = 0;
-                while bell.wait() {
+                while bell.wait(None) {
                     done += work.swap(0, AcqRel);
                 }
                 done
@@ -82,5 +98,15 @@ mod tests {
         }
         bell.end();
         assert_eq!(worker.join().expect("the worker ends"), 10_000);
+    }
+
+    #[test]
+    fn a_sleep_ends_by_itself_and_the_end_ends_it() {
+        let bell = Bell::new();
+        assert!(bell.wait(Some(Duration::from_millis(1))));
+        bell.ring();
+        assert!(bell.wait(Some(Duration::from_secs(1_000))), "rung before");
+        bell.end();
+        assert!(!bell.wait(Some(Duration::from_millis(1))));
     }
 }

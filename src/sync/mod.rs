@@ -11,13 +11,18 @@
 //! `radixkv_tiny` leaves the door alone and shrinks what counts and wraps (leases, child runs, run versions), so that
 //! tests/limits.rs gets there.
 //!
-//! `SeqCst` is used by `fence` alone: loom treats sequentially consistent accesses as `AcqRel`.
+//! `SeqCst` is used by `dekker` alone, behind which models see fences: loom treats sequentially consistent accesses as
+//! `AcqRel`.
 
 #[cfg(radixkv_tsan)]
 mod arc;
 mod bell;
 mod cell;
+#[cfg(feature = "scheduler")]
+mod changes;
+pub(crate) mod dekker;
 mod lock;
+mod signal;
 
 #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
 mod chaos;
@@ -26,7 +31,10 @@ mod model;
 
 pub(crate) use bell::Bell;
 pub(crate) use cell::{Owner, OwnerCell, Passed};
-pub(crate) use lock::{Mutex, MutexGuard};
+#[cfg(feature = "scheduler")]
+pub(crate) use changes::Changes;
+pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
+pub(crate) use signal::Signal;
 
 #[cfg(radixkv_tsan)]
 pub(crate) use arc::{Arc, Weak};
@@ -34,6 +42,14 @@ pub(crate) use std::sync::OnceLock;
 #[cfg(not(radixkv_tsan))]
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
+
+/// Whether this is the only handle; what was done through the others comes before.
+pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
+    #[cfg(radixkv_tsan)]
+    return Arc::strong_count(handle) == 1;
+    #[cfg(not(radixkv_tsan))]
+    Arc::get_mut(handle).is_some()
+}
 
 /// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing without `failpoints`.
 macro_rules! point {
@@ -45,7 +61,13 @@ macro_rules! point {
 pub(crate) use point;
 
 #[cfg(radixkv_loom)]
-pub use model::exact_loads;
+pub use model::{exact_loads, model_handles};
+
+/// A count of handles, like `Arc`'s: of no interest to the models of what the handles lead to.
+#[cfg(radixkv_loom)]
+pub(crate) use model::HandleCount;
+#[cfg(not(radixkv_loom))]
+pub(crate) use std::sync::atomic::AtomicUsize as HandleCount;
 
 /// Atomics of the build at hand.
 pub(crate) mod atomic {
@@ -61,13 +83,19 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 }
 
-/// Gauges and totals, that somebody reads and nothing is decided on, and counts of handles like `Arc`'s: no model has to
-/// explore them.
+/// Gauges and totals, that somebody reads and nothing is decided on: no model has to explore them.
 pub(crate) mod gauge {
     pub(crate) use std::sync::atomic::{
-        AtomicI64, AtomicU64, AtomicUsize,
+        AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
         Ordering::{AcqRel, Relaxed},
     };
+}
+
+/// Memory that several threads write and read in turn, and that no protocol here is about: an engine's keys and values. What
+/// makes it visible from one to the other is the cache's; no model has to explore it.
+#[cfg(feature = "attention")]
+pub(crate) mod memory {
+    pub(crate) use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
 }
 
 /// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.

@@ -13,7 +13,10 @@ use std::fmt;
 use loom::sync::atomic::{self, Ordering};
 
 // All threads of a model share one thread of the system; models may run beside each other.
-thread_local!(static EXACT: Cell<bool> = const { Cell::new(false) });
+thread_local! {
+    static EXACT: Cell<bool> = const { Cell::new(false) };
+    static HANDLES: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Loads are read-modify-writes from now on, or loads.
 pub fn exact_loads(exact: bool) {
@@ -22,6 +25,42 @@ pub fn exact_loads(exact: bool) {
 
 fn exact() -> bool {
     EXACT.get()
+}
+
+/// Counts of handles that are made from now on are explored, or not.
+pub fn model_handles(modelled: bool) {
+    HANDLES.set(modelled);
+}
+
+/// A count of handles: explored in the model of such counts, and nowhere else, where it would order what nothing orders.
+pub(crate) enum HandleCount {
+    Modelled(AtomicUsize),
+    Plain(std::sync::atomic::AtomicUsize),
+}
+
+impl HandleCount {
+    pub(crate) fn new(value: usize) -> Self {
+        match HANDLES.get() {
+            true => Self::Modelled(AtomicUsize::new(value)),
+            false => Self::Plain(value.into()),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
+        match self {
+            Self::Modelled(count) => count.fetch_add(value, order),
+            Self::Plain(count) => count.fetch_add(value, order),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
+        match self {
+            Self::Modelled(count) => count.fetch_sub(value, order),
+            Self::Plain(count) => count.fetch_sub(value, order),
+        }
+    }
 }
 
 macro_rules! wrapped {
@@ -42,7 +81,12 @@ macro_rules! wrapped {
             }
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                self.0.store(value, order);
+                // Else a load of the exact kind, which is a write for loom, might come after it though it did not see it.
+                if exact() {
+                    self.0.swap(value, order);
+                } else {
+                    self.0.store(value, order);
+                }
             }
             #[track_caller]
             pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
@@ -92,7 +136,7 @@ wrapped!(AtomicU64, u64);
 wrapped!(AtomicUsize, usize);
 wrapped!(AtomicPtr<T>, *mut T);
 arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
-arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub);
+arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_max);
 
 impl<T> AtomicPtr<T> {
     #[track_caller]

@@ -11,9 +11,11 @@
 //! | segment  | consecutive tokens of a request that come from one hash id, or that the row spells out    |
 //! | key      | the tokens to be cached: whole blocks of the prompt, and of the output if asked for       |
 //! | bypass   | a request that is larger than the cache and goes past it                                  |
+//! | step     | a request served: with `hold`, a request's lease lives for as many steps as it generates tokens |
 //!
 //! Built on the public interface of the cache alone: what is replayed here is what an engine would see.
 
+mod priority;
 mod read;
 pub mod replay;
 mod request;
@@ -24,6 +26,7 @@ mod unit;
 mod working_set;
 pub mod workload;
 
+pub use priority::PriorityFault;
 pub use read::TraceError;
 pub use replay::{Replay, ReplayConfig, ReplayError, Report, replay};
 pub use request::{Request, Trace};

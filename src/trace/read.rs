@@ -8,11 +8,13 @@ use std::{
 };
 
 use super::{
+    priority::{self, PriorityFault},
     request::{Segment, Trace},
     row::{Prompt, Row, RowFault},
     source,
     unit::UnitBounds,
 };
+use crate::Priority;
 
 /// Why a trace could not be read. Every message names the file.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,18 @@ pub enum TraceError {
         /// What is wrong with it.
         fault: RowFault,
     },
+    /// A row has no priority in the field that was named for it.
+    #[error("{}:{line}: {field} is {fault}", path.display())]
+    Priority {
+        /// The file.
+        path: PathBuf,
+        /// Line of the (decompressed) file, counted from 1.
+        line: usize,
+        /// The field.
+        field: Box<str>,
+        /// What is wrong with it.
+        fault: PriorityFault,
+    },
     /// There is nothing to replay.
     #[error("{}: the trace is empty", path.display())]
     Empty {
@@ -77,7 +91,22 @@ impl Trace {
     /// Panics if `unit` is zero.
     pub fn open(path: impl AsRef<Path>, unit: Option<u32>) -> Result<Self, TraceError> {
         let (path, began) = (path.as_ref(), Instant::now());
-        Self::from_lines(source::open(path), path, unit, began)
+        Self::from_lines(source::open(path), path, unit, None, began)
+    }
+
+    /// The same, with each request's [priority](super::Request::priority) from the field of that name: an integer from 0
+    /// to 100 in every row.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open), and [`TraceError::Priority`].
+    ///
+    /// # Panics
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_prioritized(path: impl AsRef<Path>, unit: Option<u32>, field: &str) -> Result<Self, TraceError> {
+        let (path, began) = (path.as_ref(), Instant::now());
+        Self::from_lines(source::open(path), path, unit, Some(field), began)
     }
 
     /// The same from anything that can be read; `name` stands for the file in errors.
@@ -91,17 +120,19 @@ impl Trace {
     /// As [`open`](Self::open).
     pub fn from_reader(reader: impl Read + 'static, name: &str, unit: Option<u32>) -> Result<Self, TraceError> {
         let began = Instant::now();
-        Self::from_lines(source::decompress(reader), Path::new(name), unit, began)
+        Self::from_lines(source::decompress(reader), Path::new(name), unit, None, began)
     }
 
     fn from_lines(
         lines: io::Result<Box<dyn BufRead>>,
         path: &Path,
         unit: Option<u32>,
+        priority_from: Option<&str>,
         began: Instant,
     ) -> Result<Self, TraceError> {
         let lines = lines.map_err(|source| TraceError::Open { path: path.into(), source })?;
-        let mut trace = Rows::read(lines, path, unit)?.into_trace(unit);
+        let mut trace = Rows::read(lines, path, unit, priority_from)?.into_trace(unit);
+        trace.priority_from = priority_from.map(Box::from);
         trace.read_time = began.elapsed();
         Ok(trace)
     }
@@ -124,6 +155,7 @@ struct Known {
     prompt_tokens: u32,
     output: Option<Segment>,
     output_tokens: u32,
+    priority: Option<Priority>,
 }
 
 enum KnownPrompt {
@@ -132,7 +164,12 @@ enum KnownPrompt {
 }
 
 impl Rows {
-    fn read(mut lines: Box<dyn BufRead>, path: &Path, unit: Option<u32>) -> Result<Self, TraceError> {
+    fn read(
+        mut lines: Box<dyn BufRead>,
+        path: &Path,
+        unit: Option<u32>,
+        priority_from: Option<&str>,
+    ) -> Result<Self, TraceError> {
         let unit = unit.map_or(1, |unit| unit as usize);
         assert!(unit > 0, "a hash id stands for at least one token");
         let (mut rows, mut text, mut line) = (Self::default(), Vec::new(), 0);
@@ -151,7 +188,12 @@ impl Rows {
             if let Ok(row) = &mut row {
                 row.cut_ids(unit);
             }
-            rows.add(row.map_err(|fault| TraceError::Row { path: path.into(), line, fault })?);
+            let row = row.map_err(|fault| TraceError::Row { path: path.into(), line, fault })?;
+            let priority = priority_from.map(|field| {
+                let (path, name) = (path.into(), field.into());
+                priority::parse(text, field).map_err(|fault| TraceError::Priority { path, line, field: name, fault })
+            });
+            rows.add(row, priority.transpose()?);
         }
         if rows.rows.is_empty() {
             return Err(TraceError::Empty { path: path.into() });
@@ -159,7 +201,7 @@ impl Rows {
         Ok(rows)
     }
 
-    fn add(&mut self, row: Row) {
+    fn add(&mut self, row: Row, priority: Option<Priority>) {
         let prompt = match &row.prompt {
             Prompt::Tokens(tokens) => KnownPrompt::Literal(self.trace.literal(tokens)),
             Prompt::HashIds(ids) => {
@@ -172,7 +214,7 @@ impl Rows {
         };
         let output = row.output.map(|tokens| self.trace.literal(&tokens));
         let (timestamp, prompt_tokens, output_tokens) = (row.timestamp, row.prompt_tokens, row.output_tokens);
-        self.rows.push(Known { timestamp, prompt, prompt_tokens, output, output_tokens });
+        self.rows.push(Known { timestamp, prompt, prompt_tokens, output, output_tokens, priority });
     }
 
     /// Cuts every row into segments and sorts.
@@ -191,6 +233,7 @@ impl Rows {
                     trace.push(row.timestamp, [prompt], length, row.output, output_tokens);
                 }
             }
+            trace.prioritize_last(row.priority);
         }
         trace.sort();
         trace

@@ -6,6 +6,7 @@
 use std::{cmp::Ordering, time::Duration};
 
 use super::tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, fill, token_id};
+use crate::Priority;
 use crate::key::{Token, common_prefix};
 
 /// Some consecutive tokens of a request.
@@ -34,6 +35,7 @@ pub struct Request {
     end: usize,
     prompt_tokens: u32,
     output_tokens: u32,
+    priority: Option<Priority>,
 }
 
 impl Request {
@@ -61,6 +63,12 @@ impl Request {
         self.output_tokens as usize
     }
 
+    /// What its row says, where the trace was read with a field for it.
+    #[must_use]
+    pub fn priority(&self) -> Option<Priority> {
+        self.priority
+    }
+
     /// Tokens to be cached: the prompt, and what was generated if `outputs` says so.
     #[must_use]
     pub fn key_tokens(&self, outputs: bool) -> usize {
@@ -75,6 +83,7 @@ pub struct Trace {
     pub(super) segments: Vec<Segment>,
     pub(super) literals: Vec<Token>,
     pub(super) unit: Option<u32>,
+    pub(super) priority_from: Option<Box<str>>,
     pub(super) read_time: Duration,
 }
 
@@ -89,6 +98,12 @@ impl Trace {
     #[must_use]
     pub fn unit(&self) -> Option<usize> {
         self.unit.map(|unit| unit as usize)
+    }
+
+    /// The field that priorities were read from.
+    #[must_use]
+    pub fn priority_from(&self) -> Option<&str> {
+        self.priority_from.as_deref()
     }
 
     /// Time spent reading, decompressing and parsing; zero for a built-in workload.
@@ -164,7 +179,15 @@ impl Trace {
         let own = Segment::Hashed { id: UNIQUE_OUTPUT + u64::from(row), len: output_tokens };
         self.segments.push(output.unwrap_or(own));
         let end = self.segments.len();
-        self.requests.push(Request { timestamp, row, first, end, prompt_tokens, output_tokens });
+        let priority = None;
+        self.requests.push(Request { timestamp, row, first, end, prompt_tokens, output_tokens, priority });
+    }
+
+    /// Gives the request that was added last its priority.
+    pub(super) fn prioritize_last(&mut self, priority: Option<Priority>) {
+        if let Some(request) = self.requests.last_mut() {
+            request.priority = priority;
+        }
     }
 
     /// Keeps spelled-out tokens and gives the segment that stands for them.

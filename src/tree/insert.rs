@@ -4,14 +4,14 @@
 //! the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the branch.
 //! It never hangs anything under a point whose tokens it has not compared.
 
-use crate::block::{BlockId, BlockSize};
+use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 
-use super::lease::{Refused, lease_again, lease_at, release};
+use super::hot::Share;
+use super::lease::{Held, Ledger, Refused, lease_again, lease_at, release};
 use super::point::Point;
-use super::queue::Queue;
 use super::run::{Beginning, Run};
 use super::walk::{Place, Reached, walk};
 
@@ -25,15 +25,17 @@ pub(crate) struct Sequence<'a> {
     pub(crate) tokens: &'a [Token],
     /// Blocks for what lies beyond the lease.
     pub(crate) blocks: &'a [BlockId],
-    pub(crate) block_size: BlockSize,
+    pub(crate) grid: Grid,
     pub(crate) now: u64,
+    /// The blocks come from a reservation of the namespace.
+    pub(crate) claimed: bool,
 }
 
 /// What came of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'g> {
-    /// The point at the sequence's end; the caller holds one lease on it.
-    pub(crate) tip: Ref<'g, Point>,
+    /// The lease on the point at the sequence's end.
+    pub(crate) tip: Held<'g>,
     /// Leading blocks of the caller's that others had published first.
     pub(crate) duplicates: usize,
     /// The tip is the end of a run that this insert published.
@@ -47,18 +49,18 @@ pub(crate) struct TooManyBranches;
 /// A point that the insert has come to: leased by the caller, or by the insert itself on the way.
 struct Tip<'g> {
     point: Ref<'g, Point>,
-    ours: bool,
+    ours: Option<Held<'g>>,
 }
 
 impl<'g> Tip<'g> {
-    fn advance(&mut self, point: Ref<'g, Point>, queue: &Queue) {
-        self.let_go(queue);
-        *self = Self { point, ours: true };
+    fn advance(&mut self, held: Held<'g>, ledger: Ledger<'_>) {
+        self.let_go(ledger);
+        *self = Self { point: held.point, ours: Some(held) };
     }
 
-    fn let_go(&self, queue: &Queue) {
-        if self.ours {
-            release(self.point, queue);
+    fn let_go(&self, ledger: Ledger<'_>) {
+        if let Some(held) = self.ours {
+            release(held, ledger);
         }
     }
 }
@@ -67,43 +69,42 @@ impl<'g> Tip<'g> {
 pub(crate) fn insert<'g>(
     from: Ref<'g, Point>,
     sequence: Sequence<'_>,
-    queue: &Queue,
+    ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Published<'g>, TooManyBranches> {
-    let mut at = Tip { point: from, ours: false };
-    let used = |at: &Tip<'_>| (at.point.end() - from.end()) / sequence.block_size;
+    let mut at = Tip { point: from, ours: None };
+    let grid = sequence.grid;
+    let used = |at: &Tip<'_>| grid.blocks(at.point.end()) - grid.blocks(from.end());
     loop {
         let reached = walk(at.point, sequence.tokens, guard);
-        let boundary = reached.boundary(sequence.block_size);
+        let boundary = reached.boundary(grid);
         if boundary.end() > at.point.end() {
-            match lease_at(boundary, queue, guard) {
-                Ok(point) => at.advance(point, queue),
+            match lease_at(boundary, ledger, guard) {
+                Ok(held) => at.advance(held, ledger),
                 // Trimmed meanwhile; the next walk stops earlier.
                 Err(Refused::Shorter(_)) => {}
                 // `Gone` cannot be: a space whose root has gone holds no leased point, and we hold one.
                 Err(Refused::Full | Refused::Gone) => {
-                    at.let_go(queue);
+                    at.let_go(ledger);
                     return Err(TooManyBranches);
                 }
             }
             continue;
         }
         if at.point.end() == sequence.tokens.len() {
-            if !at.ours && !lease_again(at.point, queue) {
-                return Err(TooManyBranches);
-            }
-            return Ok(Published { tip: at.point, duplicates: used(&at), fresh: false });
+            let tip = at.ours.or_else(|| lease_again(at.point, ledger)).ok_or(TooManyBranches)?;
+            return Ok(Published { tip, duplicates: used(&at), fresh: false });
         }
         let beyond = Sequence { blocks: &sequence.blocks[used(&at)..], ..sequence };
-        match publish(&at, reached, beyond, queue, guard) {
+        match publish(&at, reached, beyond, ledger, guard) {
             Ok(Some(tip)) => {
                 let duplicates = used(&at);
-                at.let_go(queue);
+                at.let_go(ledger);
                 return Ok(Published { tip, duplicates, fresh: true });
             }
             Ok(None) => {}
             Err(error) => {
-                at.let_go(queue);
+                at.let_go(ledger);
                 return Err(error);
             }
         }
@@ -115,18 +116,18 @@ fn publish<'g>(
     at: &Tip<'g>,
     reached: Reached<'g>,
     sequence: Sequence<'_>,
-    queue: &Queue,
+    ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Option<Ref<'g, Point>>, TooManyBranches> {
+) -> Result<Option<Held<'g>>, TooManyBranches> {
     if reached.end == at.point.end() {
-        return hang(at.point, sequence, queue, guard);
+        return hang(at.point, sequence, ledger, guard);
     }
     // Tokens part inside a block: the branch needs a point of its own there.
     let place = Place { run: reached.run, depth: reached.depth };
-    match lease_at(place, queue, guard) {
+    match lease_at(place, ledger, guard) {
         Ok(branch) => {
-            let hung = hang(branch, sequence, queue, guard);
-            release(branch, queue);
+            let hung = hang(branch.point, sequence, ledger, guard);
+            release(branch, ledger);
             hung
         }
         Err(Refused::Shorter(_)) => Ok(None),
@@ -138,9 +139,9 @@ fn publish<'g>(
 fn hang<'g>(
     branch: Ref<'g, Point>,
     sequence: Sequence<'_>,
-    queue: &Queue,
+    ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Option<Ref<'g, Point>>, TooManyBranches> {
+) -> Result<Option<Held<'g>>, TooManyBranches> {
     if branch.word.load(Relaxed).children() >= MAX_CHILDREN {
         return Err(TooManyBranches);
     }
@@ -149,7 +150,7 @@ fn hang<'g>(
     if there.is_some_and(|run| run.word().len() > 0) {
         return Ok(None);
     }
-    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now };
+    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, claimed: sequence.claimed };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {
@@ -159,8 +160,8 @@ fn hang<'g>(
             debug_assert!(counted, "child runs overflow their count");
             let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");
             crate::sync::point!("insert::counted");
-            queue.push(tip);
-            Ok(Some(tip))
+            ledger.queue.push(tip);
+            Ok(Some(Held { point: tip, share: Share::word(ledger.stripe) }))
         }
         Err((run, _)) => {
             Run::discard(run, guard);

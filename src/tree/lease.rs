@@ -7,15 +7,33 @@
 //! still long enough, `NEW` is cleared; if not, the lease is taken back and the run's length says where to look next.
 //! Whoever leases a point that is still `NEW` proves it as well: he must not believe what its creator has not shown.
 
-use crate::block::BlockSize;
+use crate::block::Grid;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 
+use super::hot::{HotPoints, Share};
 use super::point::{Point, Statistics};
 use super::queue::Queue;
 use super::run::Run;
 use super::walk::{Place, place};
 use super::word::{Abandoned, Leased, Word};
+
+/// Where one thread's leases are counted, and their steps told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ledger<'a> {
+    pub(crate) queue: &'a Queue,
+    pub(crate) hot: &'a HotPoints,
+    /// The thread's stripe of hot points.
+    pub(crate) stripe: u8,
+}
+
+/// A lease that is held, and where it is counted.
+#[derive(Debug, Clone, Copy)]
+#[must_use]
+pub(crate) struct Held<'g> {
+    pub(crate) point: Ref<'g, Point>,
+    pub(crate) share: Share,
+}
 
 /// Why a place could not be leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,33 +46,63 @@ pub(crate) enum Refused {
     Gone,
 }
 
-/// Leases the point at `at`, creating it if need be. The caller holds one lease on what is returned.
-#[inline]
-pub(crate) fn lease_at<'g>(at: Place<'g>, queue: &Queue, guard: &'g Guard<'g>) -> Result<Ref<'g, Point>, Refused> {
+/// What became of an attempt to lease a point that was found.
+enum Attempt<'g> {
+    Held(Held<'g>),
+    /// A lease is held on the word, and the point must be proved.
+    Unproven,
+    Dead,
+    Full,
+}
+
+/// Leases `point` if it is not dead.
+#[inline(always)]
+fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
+    loop {
+        match point.word.lease() {
+            Leased::Proven { push, contended } => {
+                if push {
+                    ledger.queue.push(point);
+                }
+                if contended {
+                    ledger.hot.inflate(point);
+                }
+                return Attempt::Held(Held { point, share: Share::word(ledger.stripe) });
+            }
+            Leased::Open(slot) => {
+                if let Some(share) = ledger.hot.enter(&point.word, slot, ledger.stripe) {
+                    return Attempt::Held(Held { point, share });
+                }
+            }
+            Leased::Unproven => return Attempt::Unproven,
+            Leased::Dead => return Attempt::Dead,
+            Leased::Full => return Attempt::Full,
+        }
+    }
+}
+
+/// Leases the point at `at`, creating it if need be.
+#[inline(always)]
+pub(crate) fn lease_at<'g>(at: Place<'g>, ledger: Ledger<'_>, guard: &'g Guard<'g>) -> Result<Held<'g>, Refused> {
     let points = &at.run.as_ref().points;
     let mut found = points.get(at.depth, guard);
     loop {
         if let Some(point) = found {
-            match point.word.lease() {
-                Leased::Proven { push } => {
-                    if push {
-                        queue.push(point);
-                    }
-                    return Ok(point);
-                }
-                Leased::Unproven => return prove(at.run, point, queue, guard),
-                Leased::Full => return Err(Refused::Full),
-                Leased::Dead if at.run.is_trunk() => {
+            match attempt(point, ledger) {
+                Attempt::Held(held) => return Ok(held),
+                Attempt::Unproven => return prove(at.run, point, ledger, guard),
+                Attempt::Full => return Err(Refused::Full),
+                Attempt::Dead if at.run.is_trunk() => {
                     // Acquire: E11 (word.rs); else nothing would keep the lookup from starting here again.
                     let _ = point.word.load(Acquire);
                     return Err(Refused::Gone);
                 }
-                Leased::Dead => {}
+                Attempt::Dead => {}
             }
         }
         let new = Point::new(at.run.link(), at.depth, Word::unproven(), Statistics::stamped(0), guard);
         match points.insert(found, new, guard) {
-            Ok(point) => return prove(at.run, point, queue, guard),
+            Ok(point) => return prove(at.run, point, ledger, guard),
             Err((_, instead)) => found = instead,
         }
     }
@@ -65,18 +113,18 @@ pub(crate) fn lease_at<'g>(at: Place<'g>, queue: &Queue, guard: &'g Guard<'g>) -
 fn prove<'g>(
     run: Ref<'g, Run>,
     point: Ref<'g, Point>,
-    queue: &Queue,
+    ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Ref<'g, Point>, Refused> {
+) -> Result<Held<'g>, Refused> {
     crate::sync::point!("lease::published");
     let len = run.bump().len();
     crate::sync::point!("lease::bumped");
     // Depth zero lies on no run: an insert asks for it where a run died while it walked there, and walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
-            queue.push(point);
+            ledger.queue.push(point);
         }
-        return Ok(point);
+        return Ok(Held { point, share: Share::word(ledger.stripe) });
     }
     if point.word.abandon() == Abandoned::Dead {
         run.as_ref().points.remove(point, guard);
@@ -96,13 +144,13 @@ fn prove<'g>(
 /// If even the root holds as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
     mut at: Place<'g>,
-    block_size: BlockSize,
-    queue: &Queue,
+    grid: Grid,
+    ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Ref<'g, Point>, Refused> {
+) -> Result<Held<'g>, Refused> {
     loop {
-        let end = match lease_at(at, queue, guard) {
-            Ok(point) => return Ok(point),
+        let end = match lease_at(at, ledger, guard) {
+            Ok(held) => return Ok(held),
             Err(Refused::Gone) => return Err(Refused::Gone),
             Err(Refused::Shorter(len)) => at.run.start() + len as usize,
             Err(Refused::Full) => {
@@ -110,21 +158,19 @@ pub(crate) fn lease_deepest<'g>(
                 at.end() - 1
             }
         };
-        at = place(at.run, end / block_size * block_size);
+        at = place(at.run, grid.boundary(end));
     }
 }
 
-/// Takes one more lease on a point that the caller holds one on. False if it counts no more.
-pub(crate) fn lease_again(point: Ref<'_, Point>, queue: &Queue) -> bool {
-    match point.word.lease() {
-        Leased::Proven { push } => {
-            if push {
-                queue.push(point);
-            }
-            true
-        }
-        Leased::Full => false,
-        Leased::Unproven | Leased::Dead => {
+/// Takes one more lease on a point that the caller holds one on; nothing if it counts no more.
+///
+/// On a hot point too by the whole procedure: one added to a stripe without a look may be missed by a sum that then
+/// misses the old one as well.
+pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<Held<'g>> {
+    match attempt(point, ledger) {
+        Attempt::Held(held) => Some(held),
+        Attempt::Full => None,
+        Attempt::Unproven | Attempt::Dead => {
             unreachable!("a held lease keeps its point, and was proved")
         }
     }
@@ -132,8 +178,10 @@ pub(crate) fn lease_again(point: Ref<'_, Point>, queue: &Queue) -> bool {
 
 /// Gives a lease back. Needs no pin: the point is touched again only for the push, which owns a reference.
 #[inline]
-pub(crate) fn release(point: Ref<'_, Point>, queue: &Queue) {
-    if point.word.release() {
-        queue.push(point);
+pub(crate) fn release(held: Held<'_>, ledger: Ledger<'_>) {
+    if held.share.is_striped() {
+        ledger.hot.leave(held.share);
+    } else if held.point.word.release() {
+        ledger.queue.push(held.point);
     }
 }

@@ -227,7 +227,7 @@ impl<T: Keyed> Map<T> {
         let branch = Own::new(Branch::<T>::with(|i| if i == at { held } else { ptr::null_mut() }), guard);
         let word = branch_word(branch.as_ptr());
         // Release: E1.
-        if slot.compare_exchange(held, word, Release, Acquire).is_ok() {
+        if slot.compare_exchange(held, word, Release, Relaxed).is_ok() {
             branch.publish();
         }
     }
@@ -236,7 +236,7 @@ impl<T: Keyed> Map<T> {
     fn tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
         let mut path = smallvec::SmallVec::<[(&Slot, Ref<'g, Branch<T>>); 8]>::new();
         let (mut slot, mut level) = (&self.root, 0);
-        // Acquire: E1.
+        // Acquire: E1; no model has a branch here that the change before did not come through.
         while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
             path.push((slot, branch));
             slot = &branch.as_ref().slots[digit(mix(key), level)];
@@ -256,7 +256,8 @@ impl<T: Keyed> Map<T> {
         // Acquire: E1.
         while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
             let next = &branch.as_ref().slots[digit(mix(key), level)];
-            if is_frozen(next.load(Acquire)) {
+            // Relaxed: only the tag counts; `replace` freezes for itself, and the next turn loads again.
+            if is_frozen(next.load(Relaxed)) {
                 self.replace(slot, branch, guard);
                 return;
             }
@@ -287,7 +288,15 @@ impl<T: Keyed> Map<T> {
 
     /// Calls `visit` with every entry that was in the map throughout, and perhaps with others.
     pub(crate) fn for_each<'g>(&'g self, guard: &'g Guard<'_>, visit: &mut dyn FnMut(Ref<'g, T>)) {
-        each(&self.root, guard, visit);
+        each(&self.root, guard, &mut |entry| {
+            visit(entry);
+            false
+        });
+    }
+
+    /// Calls `is_enough` with the map's entries until it says so.
+    pub(crate) fn seek<'g>(&'g self, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) {
+        each(&self.root, guard, is_enough);
     }
 
     /// Moves every slot of the first branch one place on, where no key leads to it.
@@ -353,14 +362,13 @@ impl<T> Branch<T> {
     }
 }
 
-fn each<'g, T: Keyed>(slot: &'g Slot, guard: &'g Guard<'_>, visit: &mut dyn FnMut(Ref<'g, T>)) {
+/// Calls `is_enough` with every entry below `slot` until it says so; whether it did.
+fn each<'g, T: Keyed>(slot: &'g Slot, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) -> bool {
     // Acquire: E1.
     match Held::of(slot.load(Acquire), guard) {
-        Held::Nothing => {}
-        Held::Entry(entry) => visit(entry),
-        Held::Branch(branch) => {
-            branch.as_ref().slots.iter().for_each(|slot| each(slot, guard, visit));
-        }
+        Held::Nothing => false,
+        Held::Entry(entry) => is_enough(entry),
+        Held::Branch(branch) => branch.as_ref().slots.iter().any(|slot| each(slot, guard, is_enough)),
     }
 }
 
@@ -378,3 +386,6 @@ fn each_branch<T: 'static>(slot: &Slot, visit: &mut dyn FnMut(NonNull<Branch<T>>
         visit(branch);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,10 +12,14 @@
 //! |---|---|
 //! | `word` | the point word and its transitions |
 //! | `point`, `run`, `arrays`, `space` | the nodes |
+//! | `holdings` | what a namespace has, over all its spaces |
 //! | `map` | children by token, points by depth |
+//! | `marks` | priorities and overrides of a prefix |
 //! | `walk` | comparing tokens along runs |
 //! | `lease` | creating, proving, leasing and releasing points |
+//! | `nearest` | the block beyond a boundary that agrees longest |
 //! | `insert` | publishing a run |
+//! | `hot` | points that many threads lease at once |
 //! | `queue` | steps on their way to the evictor |
 //!
 //! Trimming is the evictor's (`cache::evictor`), because what it kills it must also account for.
@@ -29,9 +33,13 @@
 //! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
 
 mod arrays;
+mod holdings;
+mod hot;
 pub(crate) mod insert;
 pub(crate) mod lease;
 mod map;
+mod marks;
+pub(crate) mod nearest;
 pub(crate) mod path;
 mod point;
 mod queue;
@@ -40,6 +48,10 @@ mod space;
 mod walk;
 mod word;
 
+pub(crate) use holdings::Holdings;
+pub(crate) use hot::{HotPoints, Share};
+pub(crate) use lease::{Held, Ledger};
+pub(crate) use marks::Marked;
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Chain, Queue};
 #[cfg(test)]

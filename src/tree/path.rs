@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::block::{BlockId, BlockSize};
+use crate::block::{BlockId, Grid};
 use crate::reclaim::{Guard, Ref};
 
 use super::point::Point;
@@ -12,11 +12,11 @@ use super::run::Run;
 pub(crate) fn append_blocks(
     tip: Ref<'_, Point>,
     first: usize,
-    block_size: BlockSize,
+    grid: Grid,
     blocks: &mut Vec<BlockId>,
     guard: &Guard<'_>,
 ) {
-    let total = (tip.end() / block_size).saturating_sub(first);
+    let total = grid.blocks(tip.end()).saturating_sub(first);
     if total == 0 {
         return;
     }
@@ -24,15 +24,15 @@ pub(crate) fn append_blocks(
     // Runs that hold blocks from `first` on, with the depths that the path takes of them, the last run first.
     let mut pieces = SmallVec::<[(Ref<'_, Run>, u32); 16]>::new();
     let (mut run, mut depth) = (tip.run(), tip.depth());
-    while run.start() / block_size > first {
+    while grid.blocks(run.start()) > first {
         pieces.push((run, depth));
         let Some(parent) = run.parent() else { break };
         (run, depth) = (parent.run(), parent.depth());
     }
-    let skip = first - run.start() / block_size;
-    let held = run.blocks_to(depth, block_size);
+    let skip = first - grid.blocks(run.start());
+    let held = run.blocks_to(depth, grid);
     blocks.extend_from_slice(&run.block_ids(guard)[skip.min(held)..held]);
     for (run, depth) in pieces.into_iter().rev() {
-        blocks.extend_from_slice(&run.block_ids(guard)[..run.blocks_to(depth, block_size)]);
+        blocks.extend_from_slice(&run.block_ids(guard)[..run.blocks_to(depth, grid)]);
     }
 }

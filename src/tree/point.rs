@@ -6,6 +6,7 @@ use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{OwnerCell, Passed};
 
 use super::map::{Keyed, Map};
+use super::marks::{Marked, Marks};
 use super::run::Run;
 use super::word::Word;
 
@@ -39,9 +40,9 @@ pub(crate) struct PointAccount {
     pub(crate) leased: bool,
 }
 
-// A leaf costs one cache line for its end.
+// A leaf costs one cache line and a word for its end.
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
-const _: () = assert!(size_of::<Point>() <= 64);
+const _: () = assert!(size_of::<Point>() <= 72);
 
 impl PointAccount {
     pub(crate) fn is_active(&self) -> bool {
@@ -95,10 +96,10 @@ impl<'g> Ref<'g, Point> {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: a point is a `Box`; dropping it frees its map's branches and follows no other pointer.
+// SAFETY: a point is a `Box`; dropping it frees its map's branches and its marks and follows no other pointer.
 unsafe impl Node for Point {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.children.branch_bytes()
+        size_of::<Self>() + self.children.branch_bytes() + self.statistics.marks.bytes()
     }
 
     fn canary(&self) -> &Canary {
@@ -117,6 +118,7 @@ impl Keyed for Point {
 pub(crate) struct Statistics {
     last: AtomicU64,
     hits: AtomicU64,
+    pub(crate) marks: Marks,
 }
 
 /// Statistics at one moment.
@@ -124,21 +126,26 @@ pub(crate) struct Statistics {
 pub(crate) struct Tally {
     pub(crate) last: u64,
     pub(crate) hits: u64,
+    pub(crate) marked: Marked,
 }
 
 impl Tally {
     /// What a point without a history adds to another: nothing.
-    pub(crate) const NONE: Self = Self { last: 0, hits: 1 };
+    pub(crate) const NONE: Self = Self { last: 0, hits: 1, marked: Marked::NONE };
 
     /// What both say together once one has flowed into the other.
     pub(crate) fn joined(self, other: Self) -> Self {
-        Self { last: self.last.max(other.last), hits: self.hits.wrapping_add(other.hits).wrapping_sub(1) }
+        Self {
+            last: self.last.max(other.last),
+            hits: self.hits.wrapping_add(other.hits).wrapping_sub(1),
+            marked: self.marked.joined(other.marked),
+        }
     }
 }
 
 impl Statistics {
     pub(crate) fn stamped(now: u64) -> Self {
-        Self { last: AtomicU64::new(now), hits: AtomicU64::new(1) }
+        Self { last: AtomicU64::new(now), hits: AtomicU64::new(1), marks: Marks::none() }
     }
 
     /// One request more passed here.
@@ -165,7 +172,7 @@ impl Statistics {
     }
 
     /// Takes in what flows down from a point that has gone.
-    pub(crate) fn take_in(&self, tally: Tally) {
+    pub(crate) fn take_in(&self, tally: Tally, guard: &Guard<'_>) {
         // Relaxed: the evictor alone lets statistics flow and ranks by them; touches race with it as with each other.
         if tally.last > self.last.load(Relaxed) {
             self.last.fetch_max(tally.last, Relaxed);
@@ -173,9 +180,18 @@ impl Statistics {
         if tally.hits != 1 {
             self.hits.fetch_add(tally.hits.wrapping_sub(1), Relaxed);
         }
+        self.marks.join(tally.marked, guard);
+    }
+
+    /// Takes away what was counted here, which is all there is on a stripe; nobody counts meanwhile.
+    pub(crate) fn take_out(&self) -> Tally {
+        let tally = self.read();
+        self.last.store(Tally::NONE.last, Relaxed);
+        self.hits.store(Tally::NONE.hits, Relaxed);
+        tally
     }
 
     pub(crate) fn read(&self) -> Tally {
-        Tally { last: self.last.load(Relaxed), hits: self.hits.load(Relaxed) }
+        Tally { last: self.last.load(Relaxed), hits: self.hits.load(Relaxed), marked: self.marks.read() }
     }
 }

@@ -9,13 +9,14 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E8 | `push` | `drain` | the evictor finds the links written |
+//! | E15 | `drain_surely` | `push` | who makes a step after it sees what came before it (cache::line) |
 
 use crossbeam_utils::CachePadded;
 
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::{
     AtomicPtr,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 
 use super::point::Point;
@@ -46,8 +47,8 @@ impl Queue {
         let mut head = self.head.load(Relaxed);
         loop {
             point.link.set(head);
-            // Release: E8.
-            match self.head.compare_exchange_weak(head, point.as_ptr(), Release, Relaxed) {
+            // Release: E8. Acquire: E15.
+            match self.head.compare_exchange_weak(head, point.as_ptr(), AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(seen) => head = seen,
             }
@@ -61,6 +62,12 @@ impl Queue {
         }
         // Acquire: E8.
         Chain(self.head.swap(std::ptr::null_mut(), Acquire))
+    }
+
+    /// Takes everything, by a read-modify-write also where there is nothing; the evictor's.
+    pub(crate) fn drain_surely(&self) -> Chain {
+        // Acquire: E8. Release: E15.
+        Chain(self.head.swap(std::ptr::null_mut(), AcqRel))
     }
 
     /// Whether there was nothing a moment ago.

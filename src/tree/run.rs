@@ -20,7 +20,7 @@
 
 use smallvec::SmallVec;
 
-use crate::block::{BlockId, BlockSize};
+use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::OwnerCell;
@@ -55,6 +55,8 @@ pub(crate) struct Run {
     born: u64,
     start: u32,
     first: Token,
+    /// Runs above it, itself included; a trunk's is zero.
+    level: u32,
     /// What the evictor knows of the run.
     pub(crate) account: OwnerCell<RunAccount>,
     canary: Canary,
@@ -67,6 +69,8 @@ pub(crate) struct RunAccount {
     pub(crate) registered: bool,
     /// Depth of its deepest active point; zero when it has none.
     pub(crate) protected: u32,
+    /// Its blocks are counted with the reservations of its namespace until it is registered.
+    pub(crate) claimed: bool,
     /// The points the evictor knows, by depth.
     pub(crate) points: SmallVec<[Link<Point>; 2]>,
 }
@@ -95,6 +99,8 @@ pub(crate) struct Beginning<'g> {
     pub(crate) start: usize,
     /// When it was inserted.
     pub(crate) born: u64,
+    /// Its blocks come from a reservation of its namespace.
+    pub(crate) claimed: bool,
 }
 
 impl Run {
@@ -114,7 +120,8 @@ impl Run {
             born: at.born,
             start: at.start as u32,
             first: tokens[0],
-            account: OwnerCell::new(RunAccount::default()),
+            level: at.parent.run().level.saturating_add(1),
+            account: OwnerCell::new(RunAccount { claimed: at.claimed, ..RunAccount::default() }),
             canary: Canary::new(),
         };
         let statistics = Statistics::stamped(at.born);
@@ -132,6 +139,7 @@ impl Run {
             born: 0,
             start: 0,
             first: 0,
+            level: 0,
             account: OwnerCell::new(RunAccount { registered: true, ..RunAccount::default() }),
             canary: Canary::new(),
         };
@@ -178,6 +186,10 @@ impl Run {
         self.born
     }
 
+    pub(crate) fn level(&self) -> u32 {
+        self.level
+    }
+
     pub(crate) fn is_trunk(&self) -> bool {
         self.parent.is_none()
     }
@@ -190,7 +202,8 @@ impl Run {
 
     /// Says that a point was published and needs its proof; the word before.
     pub(crate) fn bump(&self) -> RunWord {
-        // Release: E6. Acquire: E7.
+        // Release: E6. Acquire: E7; no model fails without it: whoever comes upon a dead point afterwards leases it by a
+        // read-modify-write, which sees the newest word.
         RunWord(self.word.fetch_add(BUMP, AcqRel))
     }
 
@@ -200,7 +213,7 @@ impl Run {
     ///
     /// The word that stood there; the trimmer looks at the points again.
     pub(crate) fn shorten(&self, seen: RunWord, len: u32) -> Result<(), RunWord> {
-        // Release: E7. Acquire: E6, also when it fails.
+        // Release: E7; see `bump`. Acquire: E6, where it fails; where it succeeds the load of `seen` had it already.
         match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {
             Ok(_) => Ok(()),
             Err(found) => Err(RunWord(found)),
@@ -209,9 +222,9 @@ impl Run {
 
     /// Blocks of the run that end at or before `depth`: a block belongs to the run in which its last token lies.
     #[inline]
-    pub(crate) fn blocks_to(&self, depth: u32, block_size: BlockSize) -> usize {
+    pub(crate) fn blocks_to(&self, depth: u32, grid: Grid) -> usize {
         let start = self.start();
-        (start + depth as usize) / block_size - start / block_size
+        grid.blocks(start + depth as usize) - grid.blocks(start)
     }
 
     /// Puts other arrays in place of the run's.
@@ -222,7 +235,7 @@ impl Run {
     }
 
     /// Copies the arrays into smaller ones where a trim to `len` left too much of them unused. The trimmer's.
-    pub(crate) fn shrink<'g>(&'g self, len: u32, block_size: BlockSize, guard: &'g Guard<'g>) {
+    pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) {
         let Some(old) = Ref::from_ptr(self.arrays.load(Acquire), guard) else {
             return;
         };
@@ -230,7 +243,7 @@ impl Run {
         if len == 0 || old.len_tokens() - keep < old.len_tokens().div_ceil(SLACK) {
             return;
         }
-        let blocks = &old.blocks()[..self.blocks_to(len, block_size)];
+        let blocks = &old.blocks()[..self.blocks_to(len, grid)];
         let new = Arrays::allocate(&old.tokens()[..keep], blocks, guard).publish();
         // Release: a reader finds the copy initialised. Readers take the shorter of array and length.
         self.arrays.swap(new.as_ptr(), AcqRel);

@@ -1,12 +1,13 @@
 //! A space: one generation of a namespace's tree. Clearing or dropping a namespace detaches its space whole.
 
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
-use crate::sync::OwnerCell;
 use crate::sync::atomic::{
     AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use crate::sync::{Arc, OwnerCell};
 
+use super::holdings::Holdings;
 use super::point::Point;
 use super::run::Run;
 
@@ -19,20 +20,26 @@ pub(crate) struct Space {
     trunk: AtomicPtr<Run>,
     root: AtomicPtr<Point>,
     state: AtomicUsize,
+    /// Of the grid on which blocks end in its sequences.
+    pub(crate) offset: u32,
     /// Runs in the evictor's accounts.
     pub(crate) runs: OwnerCell<usize>,
+    /// Its namespace's, shared by all generations.
+    pub(crate) holdings: Arc<Holdings>,
     canary: Canary,
 }
 
 impl Space {
     /// The root of an empty tree.
-    pub(crate) fn plant<'g>(guard: &'g Guard<'g>) -> Ref<'g, Point> {
+    pub(crate) fn plant<'g>(offset: u32, holdings: Arc<Holdings>, guard: &'g Guard<'g>) -> Ref<'g, Point> {
         let space = Own::new(
             Self {
                 trunk: AtomicPtr::new(std::ptr::null_mut()),
                 root: AtomicPtr::new(std::ptr::null_mut()),
                 state: AtomicUsize::new(ATTACHED),
+                offset,
                 runs: OwnerCell::new(0),
+                holdings,
                 canary: Canary::new(),
             },
             guard,
@@ -73,7 +80,7 @@ impl<'g> Ref<'g, Space> {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: a space is a `Box`; dropping it follows no pointer.
+// SAFETY: a space is a `Box`; dropping it follows no pointer into the index, and gives up a count of its holdings.
 unsafe impl Node for Space {
     fn bytes(&self) -> usize {
         size_of::<Self>()

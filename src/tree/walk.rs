@@ -2,7 +2,7 @@
 //!
 //! Match, peek and insert all start from what it returns. It holds nothing and proves nothing: a lease does (lease.rs).
 
-use crate::block::BlockSize;
+use crate::block::Grid;
 use crate::key::{Token, common_prefix};
 use crate::reclaim::{Guard, Ref};
 
@@ -53,8 +53,8 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
 
 impl<'g> Reached<'g> {
     /// The deepest block boundary at or before the end, on the run that it lies on.
-    pub(crate) fn boundary(self, block_size: BlockSize) -> Place<'g> {
-        place(self.run, self.end / block_size * block_size)
+    pub(crate) fn boundary(self, grid: Grid) -> Place<'g> {
+        place(self.run, grid.boundary(self.end))
     }
 }
 

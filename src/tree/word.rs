@@ -5,6 +5,8 @@
 //! | 63 | `DEAD` | the point is absent for every operation; the word is final but for `QUEUED` |
 //! | 62 | `NEW` | nobody has proved yet that the point lies on its run |
 //! | 61 | `QUEUED` | one entry for the point is in the evictor's queue, or about to be pushed |
+//! | 60 | `OPEN` | leases may count on the stripes of the slot (hot.rs) |
+//! | 54..60 | slot | whose stripes those are; zero for none. While one stands here it holds one lease, the *bias* |
 //! | 26..54 | leases | leases held on the point |
 //! | 0..26 | children | child runs that hang on the point |
 //!
@@ -17,6 +19,7 @@
 //! - **W1** `DEAD` is set only while there is neither lease nor child, and is never cleared.
 //! - **W2** `NEW` and `QUEUED` are never set together.
 //! - **W3** A dead word is written by nobody but whoever takes its entry out of the queue.
+//! - **W4** A slot is attached to a proven point only, by a holder, where none stands; the evictor alone closes and detaches.
 //!
 //! # Orderings
 //!
@@ -26,6 +29,7 @@
 //! | E3 | whatever sets or leaves `QUEUED` set | `take_out` | the evictor sees what the step saw |
 //! | E4 | `take_out` | whatever sets `QUEUED` next | the link is read before it is written again |
 //! | E5 | `prove` | `lease` | who leases a proven point sees the proof |
+//! | E12 | `attach` | `still_open` | who counts on a stripe comes after the slot's last point was done with it |
 //! | E11 | `kill` of a detached space's root | `lease_at`, which found it dead | the lookup that starts again sees the space that came after |
 
 use crate::sync::atomic::{
@@ -33,15 +37,26 @@ use crate::sync::atomic::{
     Ordering::{self, AcqRel, Acquire, Relaxed, Release},
 };
 
+mod slot;
+
 const DEAD: u64 = 1 << 63;
 const NEW: u64 = 1 << 62;
 const QUEUED: u64 = 1 << 61;
+const OPEN: u64 = 1 << 60;
+const SLOT: u64 = 1 << 54;
+const SLOTS: u64 = 63 * SLOT;
 const LEASE: u64 = 1 << 26;
 const LEASES: u64 = (if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 }) * LEASE;
 const CHILDREN: u64 = LEASE - 1;
 
 /// Leases that one point can hold at once.
 pub(crate) const MAX_LEASES: u64 = LEASES / LEASE;
+
+/// Slots that a word can name.
+pub(crate) const MAX_SLOTS: usize = (SLOTS / SLOT) as usize;
+
+/// The name of a slot, from one on.
+pub(crate) type SlotName = std::num::NonZeroU8;
 
 /// A point's word.
 #[derive(Debug)]
@@ -55,8 +70,10 @@ pub(crate) struct Seen(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Leased {
-    /// The lease is held on a proven point; `push` it if told so.
-    Proven { push: bool },
+    /// The lease is held on a proven point; `push` it if told so. `contended`: somebody else wrote the word meanwhile.
+    Proven { push: bool, contended: bool },
+    /// The point is hot: a lease may count on a stripe of this slot. None is held.
+    Open(SlotName),
     /// The lease is held, and the holder must prove the point or take the lease back.
     Unproven,
     /// The point is absent.
@@ -101,6 +118,22 @@ impl Seen {
         self.0 & (LEASES | CHILDREN) == 0
     }
 
+    /// Leases may count on the stripes of its slot.
+    pub(crate) fn is_open(self) -> bool {
+        self.0 & OPEN != 0
+    }
+
+    /// The slot that is attached, open or not.
+    pub(crate) fn slot(self) -> Option<SlotName> {
+        SlotName::new((self.0 / SLOT) as u8 & (SLOTS / SLOT) as u8)
+    }
+
+    /// A root's, with nothing but its permanent child. One look at one word: an insert counts its run before it gives up its
+    /// lease on the root, so nothing hangs there.
+    pub(crate) fn is_bare_root(self) -> bool {
+        self.leases() == 0 && self.children() == 1
+    }
+
     /// The same with `QUEUED` set, if that makes a step; and whether the caller must push then.
     fn stepped(self, next: u64, step: bool) -> (u64, bool) {
         if step && next & NEW == 0 { (next | QUEUED, self.0 & QUEUED == 0) } else { (next, false) }
@@ -132,13 +165,17 @@ impl Word {
         Seen(self.0.load(order))
     }
 
-    /// Takes a lease unless the point is dead.
+    /// Takes a lease unless the point is dead or open.
     #[inline]
     pub(crate) fn lease(&self) -> Leased {
         let mut word = self.0.load(Relaxed);
+        let mut contended = false;
         loop {
             if word & DEAD != 0 {
                 return Leased::Dead;
+            }
+            if let (true, Some(slot)) = (Seen(word).is_open(), Seen(word).slot()) {
+                return Leased::Open(slot);
             }
             if word & LEASES == LEASES {
                 return Leased::Full;
@@ -147,10 +184,26 @@ impl Word {
             // Acquire: E4, E5.
             match self.0.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if word & NEW != 0 => return Leased::Unproven,
-                Ok(_) => return Leased::Proven { push },
+                Ok(_) => return Leased::Proven { push, contended },
+                Err(seen) => (word, contended) = (seen, true),
+            }
+        }
+    }
+
+    /// Takes a lease for a holder of another one. It counts here even on a hot point, where the bias or the other lease
+    /// does: so it is never a step, and no stripe stays in use for it. False if no more can be counted.
+    #[must_use]
+    pub(crate) fn lease_more(&self) -> bool {
+        let mut word = self.0.load(Relaxed);
+        while word & LEASES != LEASES {
+            debug_assert!(word & LEASES != 0 && word & (DEAD | NEW) == 0, "nobody holds the point");
+            // Relaxed: the other lease is held on a proven point.
+            match self.0.compare_exchange_weak(word, word + LEASE, Relaxed, Relaxed) {
+                Ok(_) => return true,
                 Err(seen) => word = seen,
             }
         }
+        false
     }
 
     /// Gives a lease back; true if the caller must push the point, and may touch it for nothing else.
@@ -259,6 +312,7 @@ impl Word {
     pub(crate) const DEAD: u64 = DEAD;
     pub(crate) const NEW: u64 = NEW;
     pub(crate) const QUEUED: u64 = QUEUED;
+    pub(crate) const OPEN: u64 = OPEN;
     pub(crate) const LEASE: u64 = LEASE;
     pub(crate) const CHILD: u64 = 1;
 
@@ -271,6 +325,10 @@ impl Word {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn proven(push: bool) -> Leased {
+        Leased::Proven { push, contended: false }
+    }
 
     #[test]
     fn the_last_to_abandon_an_unproven_point_ends_it() {
@@ -291,8 +349,8 @@ mod tests {
         assert!(!word.load(Relaxed).is_new() && word.load(Relaxed).is_queued());
         assert!(!word.release(), "queued already");
         assert!(word.take_out().is_queued() && !word.load(Relaxed).is_queued());
-        assert_eq!(word.lease(), Leased::Proven { push: true });
-        assert_eq!(word.lease(), Leased::Proven { push: false });
+        assert_eq!(word.lease(), proven(true));
+        assert_eq!(word.lease(), proven(false));
         assert!(!word.release() && !word.release());
         assert!(word.kill().is_some_and(Seen::is_queued));
         assert!(word.kill().is_none());
@@ -302,7 +360,7 @@ mod tests {
     #[test]
     fn what_holds_a_point_keeps_it_from_being_killed() {
         let word = Word::idle();
-        assert_eq!(word.lease(), Leased::Proven { push: true });
+        assert_eq!(word.lease(), proven(true));
         assert!(word.add_child() && word.kill().is_none());
         assert!(!word.release() && word.kill().is_none());
         assert_eq!((word.load(Relaxed).children(), word.load(Relaxed).is_idle()), (1, false));
@@ -314,9 +372,9 @@ mod tests {
     #[test]
     fn a_full_word_takes_no_further_lease() {
         let word = Word(AtomicU64::new(LEASES - LEASE));
-        assert_eq!(word.lease(), Leased::Proven { push: false });
+        assert_eq!(word.lease(), proven(false));
         assert_eq!(word.lease(), Leased::Full);
         assert!(!word.release());
-        assert_eq!((word.load(Relaxed).leases(), word.lease()), (MAX_LEASES - 1, Leased::Proven { push: false }));
+        assert_eq!((word.load(Relaxed).leases(), word.lease()), (MAX_LEASES - 1, proven(false)));
     }
 }

@@ -1,6 +1,7 @@
 //! How random steps are drawn and shrunk.
 
 use proptest::prelude::*;
+use radixkv::reference::Policy;
 
 use crate::step::{Fault, Sequence, Step};
 use crate::subject::SPACES;
@@ -11,10 +12,21 @@ fn sequence() -> impl Strategy<Value = Sequence> {
     (0..5_u8, 0..44_u8, tail).prop_map(|(stem, quarters, tail)| Sequence { stem, quarters, tail })
 }
 
+/// Few different ones, so that they meet.
+fn priority() -> impl Strategy<Value = u8> {
+    prop::sample::select(vec![0, 20, 35, 60, 61, 100])
+}
+
+/// Mostly so short that it ends within a case.
+fn ttl() -> impl Strategy<Value = Option<u8>> {
+    prop_oneof![1 => Just(None), 3 => (0..50_u8).prop_map(Some)]
+}
+
 /// One step of any kind.
 pub fn step() -> impl Strategy<Value = Step> {
-    let space = || prop_oneof![4 => Just(0), 1 => 1..SPACES.len()];
+    let space = || prop_oneof![4 => Just(0), 2 => 1..SPACES.len(), 2 => 3..SPACES.len()];
     let at = || 0..8_usize;
+    let limit = || prop::option::weighted(0.6, 0..24_usize);
     let fault = prop_oneof![Just(Fault::OneTooMany), Just(Fault::OneTooFew), Just(Fault::TooShort)];
     prop_oneof![
         8 => (space(), sequence()).prop_map(|(space, seq)| Step::Serve(space, seq)),
@@ -25,13 +37,21 @@ pub fn step() -> impl Strategy<Value = Step> {
         6 => (at(), sequence()).prop_map(|(at, seq)| Step::Insert(at, seq)),
         2 => (at(), sequence(), at()).prop_map(|(at, seq, from)| Step::InsertFrom(at, seq, from)),
         1 => (at(), sequence(), fault).prop_map(|(at, seq, f)| Step::InsertWrong(at, seq, f)),
+        4 => (at(), sequence(), 0..4_usize).prop_map(|(at, seq, least)| Step::Partial(at, seq, least)),
         2 => at().prop_map(Step::Clone),
         8 => at().prop_map(Step::Release),
         2 => (0..50_usize).prop_map(Step::Reserve),
         3 => at().prop_map(Step::Abort),
         4 => (0..12_usize).prop_map(Step::Evict),
+        4 => (at(), priority(), ttl()).prop_map(|(at, priority, ttl)| Step::Prioritize(at, priority, ttl)),
+        1 => (at(), 0..40_u8).prop_map(|(at, duration)| Step::Retain(at, duration)),
+        1 => at().prop_map(Step::ReleaseRetained),
+        2 => at().prop_map(Step::Demote),
+        1 => (0..60_u8).prop_map(Step::Wait),
         2 => Just(Step::Settle),
         1 => (0..2_usize).prop_map(|_| Step::Clear),
+        1 => prop::sample::select(Policy::ALL.to_vec()).prop_map(Step::SetPolicy),
+        2 => (space(), limit(), limit()).prop_map(|(space, cached, pinned)| Step::SetQuota(space, cached, pinned)),
         1 => space().prop_map(Step::DropNamespace),
     ]
 }

@@ -2,6 +2,8 @@
 
 #[path = "driver/insert.rs"]
 mod insert;
+#[path = "driver/retention.rs"]
+mod retention;
 
 use std::collections::HashMap;
 
@@ -9,10 +11,13 @@ use radixkv::Token;
 use radixkv::reference::{self, Reference};
 
 use crate::step::{Sequence, Step};
-use crate::subject::{Found, Setting, Subject};
+use crate::subject::{Found, Setting, Subject, offset};
 
 /// Leases, and reservations, held at once; with more of them the oldest goes.
 const MOST_HELD: usize = 8;
+
+/// Partial hits held at once.
+const MOST_SOURCES: usize = 2;
 
 struct HeldLease<L> {
     expected: reference::Lease,
@@ -21,6 +26,12 @@ struct HeldLease<L> {
     tokens: Vec<Token>,
     /// Whether its tree was cleared or dropped.
     detached: bool,
+}
+
+/// A partial hit that is being copied from.
+struct HeldSource<L> {
+    expected: reference::Lease,
+    actual: L,
 }
 
 struct HeldReservation<R> {
@@ -38,12 +49,18 @@ pub struct Driver<S: Subject> {
     now: u64,
     leases: Vec<HeldLease<S::Lease>>,
     reservations: Vec<HeldReservation<S::Reservation>>,
+    sources: Vec<HeldSource<S::Source>>,
     /// The subject's block for each of the reference's that is not free.
     blocks: HashMap<u32, u32>,
 }
 
 /// What differed, in words.
 pub type Difference = String;
+
+/// Tokens that a lease of so many was matched by.
+fn matched_by(space: usize, len_tokens: usize) -> usize {
+    if len_tokens == 0 { 0 } else { len_tokens + offset(space) }
+}
 
 /// Fails with both values unless they are equal.
 fn equal<T: PartialEq + std::fmt::Debug>(what: &str, actual: T, expected: T) -> Result<(), Difference> {
@@ -63,6 +80,7 @@ impl<S: Subject> Driver<S> {
             now: 0,
             leases: Vec::new(),
             reservations: Vec::new(),
+            sources: Vec::new(),
             blocks: HashMap::new(),
         }
     }
@@ -83,16 +101,31 @@ impl<S: Subject> Driver<S> {
             Step::Lease(space, sequence) => self.lease_prefix(*space, sequence.tokens(size))?,
             Step::Peek(space, sequence) => self.peek(*space, &sequence.tokens(size))?,
             Step::Resume(at, sequence) => self.resume(*at, sequence)?,
+            Step::Partial(at, sequence, least) => self.partial(*at, sequence, *least)?,
             Step::Clone(at) => self.clone_lease(*at),
             Step::Release(at) => self.release(*at),
-            Step::Reserve(blocks) => self.reserve(*blocks).map(drop)?,
+            Step::Reserve(blocks) => self.reserve(None, *blocks).map(drop)?,
             Step::Abort(at) => self.abort(*at),
             Step::Insert(at, sequence) => self.insert(*at, sequence)?,
             Step::InsertFrom(at, sequence, from) => self.insert_from(*at, sequence, *from)?,
             Step::InsertWrong(at, sequence, fault) => self.insert_wrong(*at, sequence, *fault)?,
             Step::Serve(space, sequence) => self.serve(*space, sequence)?,
             Step::Evict(blocks) => self.evict(*blocks)?,
+            Step::Prioritize(at, priority, ttl) => self.prioritize(*at, *priority, *ttl),
+            Step::Retain(at, duration) => self.retain(*at, *duration)?,
+            Step::ReleaseRetained(at) => self.release_retained(*at),
+            Step::Demote(at) => self.demote(*at),
+            Step::Wait(units) => self.wait(u64::from(*units)),
             Step::Settle => {}
+            Step::SetPolicy(policy) => {
+                Subject::set_policy(&mut self.reference, *policy);
+                self.subject.set_policy(*policy);
+            }
+            Step::SetQuota(space, cached, pinned) => {
+                let pinned = &pinned.filter(|_| S::CLAIMS);
+                Subject::set_quota(&mut self.reference, *space, *cached, *pinned);
+                self.subject.set_quota(*space, *cached, *pinned);
+            }
             Step::Clear => self.clear(),
             Step::DropNamespace(space) => self.drop_namespace(*space),
         }
@@ -102,13 +135,22 @@ impl<S: Subject> Driver<S> {
 
     /// Gives the next verb that stamps a time of its own.
     fn tick(&mut self) {
-        self.now += 1;
+        self.wait(1);
+    }
+
+    fn wait(&mut self, units: u64) {
+        self.now += units;
         self.reference.set_time(self.now);
         self.subject.set_time(self.now);
     }
 
-    fn compare_settled(&mut self) -> Result<(), Difference> {
+    fn settle(&mut self) {
+        Subject::settle(&mut self.reference);
         self.subject.settle();
+    }
+
+    fn compare_settled(&mut self) -> Result<(), Difference> {
+        self.settle();
         let expected = self.reference.accounts();
         equal("free, reserved, evictable, protected", self.subject.accounts(), expected)?;
         equal("capacity", expected.iter().sum(), self.setting.capacity)?;
@@ -117,12 +159,18 @@ impl<S: Subject> Driver<S> {
     }
 
     fn finish(&mut self) -> Result<(), Difference> {
+        while !self.sources.is_empty() {
+            self.let_go_of_source();
+        }
         while !self.leases.is_empty() {
             self.release(0);
         }
         while !self.reservations.is_empty() {
             self.abort(0);
         }
+        self.compare_settled()?;
+        // Longer than anything is retained.
+        self.wait(u64::from(u8::MAX));
         self.compare_settled()?;
         self.evict(self.setting.capacity)?;
         self.compare_settled()?;
@@ -135,6 +183,9 @@ impl<S: Subject> Driver<S> {
         }
         if self.reservations.len() > MOST_HELD {
             self.abort(0);
+        }
+        if self.sources.len() > MOST_SOURCES {
+            self.let_go_of_source();
         }
     }
 
@@ -176,7 +227,7 @@ impl<S: Subject> Driver<S> {
     ) -> Result<(), Difference> {
         equal("matched tokens", actual.len_tokens, expected.len_tokens)?;
         equal("matched blocks", actual.blocks, self.named(&expected.blocks))?;
-        tokens.truncate(expected.len_tokens);
+        tokens.truncate(matched_by(space, expected.len_tokens));
         let (expected, actual) = (expected.lease, actual.lease);
         self.leases.push(HeldLease { expected, actual, space, tokens, detached: false });
         Ok(())
@@ -199,6 +250,36 @@ impl<S: Subject> Driver<S> {
         (held > 0).then(|| self.leases.remove(at % held))
     }
 
+    fn partial(&mut self, at: usize, sequence: &Sequence, least: usize) -> Result<(), Difference> {
+        let Some(at) = at.checked_rem(self.leases.len()) else {
+            return Ok(());
+        };
+        let held = &self.leases[at];
+        let tokens = self.continued(&held.tokens, sequence);
+        let expected = self.reference.partial(&held.expected, &tokens, least);
+        let Some(actual) = self.subject.partial(&held.actual, &tokens, least) else {
+            return equal("partial hit", None, expected);
+        };
+        let Some((agreed, best)) = expected else {
+            return equal("partial hit", Some(actual.tokens), None);
+        };
+        equal("tokens of a partial hit", actual.tokens, agreed)?;
+        let chosen = best.iter().copied().find(|block| self.blocks.get(block) == Some(&actual.block));
+        let block = chosen.ok_or(format!("block {} of a partial hit: not one of {best:?}", actual.block))?;
+        let expected = self.reference.lease_block(&self.leases[at].expected, block);
+        self.sources.push(HeldSource { expected, actual: actual.source });
+        Ok(())
+    }
+
+    /// The oldest of the partial hits was copied.
+    fn let_go_of_source(&mut self) {
+        let HeldSource { expected, actual } = self.sources.remove(0);
+        Subject::let_go(&mut self.reference, expected);
+        self.subject.let_go(actual);
+        // In a detached tree its block is free at once for the reference, for the subject once it is settled.
+        self.settle();
+    }
+
     fn clone_lease(&mut self, at: usize) {
         if self.leases.is_empty() {
             return;
@@ -215,7 +296,7 @@ impl<S: Subject> Driver<S> {
             Subject::release(&mut self.reference, held.expected);
             self.subject.release(held.actual);
             if held.detached {
-                self.subject.settle();
+                self.settle();
             }
         }
     }
@@ -225,7 +306,7 @@ impl<S: Subject> Driver<S> {
         self.subject.clear();
         self.leases.iter_mut().for_each(|held| held.detached = true);
         // Detached blocks are free at once for the reference, for the subject once it is settled.
-        self.subject.settle();
+        self.settle();
     }
 
     fn drop_namespace(&mut self, space: usize) {
@@ -233,13 +314,14 @@ impl<S: Subject> Driver<S> {
         self.subject.drop_namespace(space);
         let of_it = self.leases.iter_mut().filter(|held| held.space == space);
         of_it.for_each(|held| held.detached = true);
-        self.subject.settle();
+        self.settle();
     }
 
-    /// Reserves on both sides; whether they got it.
-    fn reserve(&mut self, blocks: usize) -> Result<bool, Difference> {
-        let expected = Subject::reserve(&mut self.reference, blocks);
-        let actual = self.subject.reserve(blocks);
+    /// Reserves on both sides, for a namespace or for none; whether they got it.
+    fn reserve(&mut self, space: Option<usize>, blocks: usize) -> Result<bool, Difference> {
+        let space = space.filter(|_| S::CLAIMS);
+        let expected = Subject::reserve(&mut self.reference, space, blocks);
+        let actual = self.subject.reserve(space, blocks);
         match (expected, actual) {
             (Ok(expected), Ok(actual)) => {
                 let (ours, theirs) = (expected.blocks(), self.subject.blocks(&actual));

@@ -21,7 +21,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use radixkv::reference::{Policy, Reference};
 use step::Step;
-use subject::{Real, Setting, Subject};
+use subject::{External, Real, Setting, Subject};
 
 /// Long runs stop here, so that a slow machine or build does not hold up the rest.
 const LONG_RUN: Duration = Duration::from_secs(30);
@@ -30,10 +30,12 @@ const LONG_RUN_STEPS: usize = 20_000;
 fn setting() -> impl Strategy<Value = Setting> {
     let block_size = prop::sample::select(vec![1, 3, 16]);
     let policy = prop::sample::select(Policy::ALL.to_vec());
-    (block_size, 1..48_usize, policy).prop_map(|(block_size, capacity, policy)| Setting {
+    let idle_after = prop::option::weighted(0.3, 1..200_u64);
+    (block_size, 1..48_usize, policy, idle_after).prop_map(|(block_size, capacity, policy, idle_after)| Setting {
         block_size,
         capacity,
         policy,
+        idle_after,
     })
 }
 
@@ -65,7 +67,12 @@ fn long_runs<S: Subject>(count: usize) {
     for policy in Policy::ALL {
         for block_size in [1, 3, 16] {
             seed += 1;
-            let setting = Setting { block_size, capacity: 24 + usize::from(seed) * 3, policy };
+            let setting = Setting {
+                block_size,
+                capacity: 24 + usize::from(seed) * 3,
+                policy,
+                idle_after: (seed % 3 == 0).then_some(150),
+            };
             for (i, steps) in steps(seed, count).chunks(count.div_ceil(10)).enumerate() {
                 if started.elapsed() > LONG_RUN {
                     println!("stopped after {done} steps");
@@ -83,6 +90,11 @@ fn long_runs<S: Subject>(count: usize) {
 #[test]
 fn the_cache_agrees_with_the_reference() {
     cases::<Real>(1_000, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn a_cache_with_an_external_pool_agrees_with_the_reference() {
+    cases::<External>(500, |setting| setting).unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]

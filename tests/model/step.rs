@@ -4,6 +4,7 @@
 //! steps means something and dropping steps from a failing case leaves a case.
 
 use radixkv::Token;
+use radixkv::reference::Policy;
 
 /// A sequence of tokens: a piece of a stem, then a tail of its own.
 ///
@@ -47,6 +48,8 @@ pub enum Step {
     Lease(usize, Sequence),
     Peek(usize, Sequence),
     Resume(usize, Sequence),
+    /// From a lease, with a least number of tokens; what it finds is held as a lease.
+    Partial(usize, Sequence, usize),
     Clone(usize),
     Release(usize),
     Reserve(usize),
@@ -59,7 +62,17 @@ pub enum Step {
     /// Match, insert, release both.
     Serve(usize, Sequence),
     Evict(usize),
+    /// Of a lease's prefix, for so many units of time or for good.
+    Prioritize(usize, u8, Option<u8>),
+    Retain(usize, u8),
+    ReleaseRetained(usize),
+    Demote(usize),
+    /// So many units of time pass.
+    Wait(u8),
     Settle,
+    SetPolicy(Policy),
+    /// Limits of a namespace on cached and on pinned blocks.
+    SetQuota(usize, Option<usize>, Option<usize>),
     Clear,
     DropNamespace(usize),
 }

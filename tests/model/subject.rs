@@ -1,13 +1,28 @@
 //! What the driver drives: the real cache, or a second reference to try the driver itself on.
 
+use std::time::Duration;
+
 use radixkv::reference::{self, Reference};
 use radixkv::{
-    Clock, InsertErrorKind, Lease, Namespace, PolicyKind, PrefixCache, PrefixMatch, Reservation, ReserveError, Session,
-    Token,
+    Clock, InsertErrorKind, Keys, Lease, Namespace, PartialHit, PolicyKind, PrefixCache, PrefixMatch, Priority, Quota,
+    Reservation, ReserveError, Session, Token,
 };
 
-/// The namespaces of the model, by parts that would collide if they were joined.
-pub const SPACES: [&[&str]; 3] = [&["bc", "a"], &["c", "ab"], &["abc"]];
+/// The namespaces of the model, by parts that would collide if they were joined; the last ones compare bigrams, one of them
+/// under the name of the first.
+pub const SPACES: [&[&str]; 5] = [&["bc", "a"], &["c", "ab"], &["abc"], &["bc", "a"], &["bigrams"]];
+
+/// The same for the reference, which knows namespaces by their names alone.
+const REFERENCE_SPACES: [&[&str]; 5] = [SPACES[0], SPACES[1], SPACES[2], &["bc", "a", "bigrams"], SPACES[4]];
+
+/// Tokens that a key of this namespace needs beyond its first.
+pub fn offset(space: usize) -> usize {
+    usize::from(space >= 3)
+}
+
+fn keys(space: usize) -> Keys {
+    if offset(space) == 0 { Keys::Tokens } else { Keys::Bigrams }
+}
 
 /// Size and policy of a cache under test.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +30,8 @@ pub struct Setting {
     pub block_size: usize,
     pub capacity: usize,
     pub policy: reference::Policy,
+    /// What was not used for so long is dropped.
+    pub idle_after: Option<u64>,
 }
 
 /// A match: its length, its blocks from the root, its lease.
@@ -22,6 +39,13 @@ pub struct Found<L> {
     pub len_tokens: usize,
     pub blocks: Vec<u32>,
     pub lease: L,
+}
+
+/// A partial hit.
+pub struct Agreeing<S> {
+    pub block: u32,
+    pub tokens: usize,
+    pub source: S,
 }
 
 /// A finished insert.
@@ -40,6 +64,10 @@ pub type Refusal = String;
 pub trait Subject {
     type Lease;
     type Reservation;
+    /// The lease of a partial hit.
+    type Source;
+    /// Whether reservations count with a namespace; an engine's own blocks do not.
+    const CLAIMS: bool = true;
 
     fn new(setting: Setting) -> Self;
     fn set_time(&mut self, now: u64);
@@ -47,7 +75,7 @@ pub trait Subject {
     fn lease_prefix(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease>;
     fn resume(&mut self, lease: Self::Lease, tokens: &[Token]) -> Found<Self::Lease>;
     fn peek(&mut self, space: usize, tokens: &[Token]) -> usize;
-    fn reserve(&mut self, blocks: usize) -> Result<Self::Reservation, Refusal>;
+    fn reserve(&mut self, space: Option<usize>, blocks: usize) -> Result<Self::Reservation, Refusal>;
     fn blocks(&self, reservation: &Self::Reservation) -> Vec<u32>;
     fn split(&mut self, reservation: &mut Self::Reservation, n: usize) -> Self::Reservation;
     #[allow(clippy::type_complexity)]
@@ -57,11 +85,20 @@ pub trait Subject {
         tokens: &[Token],
         reservation: Self::Reservation,
     ) -> Result<Stored<Self::Lease, Self::Reservation>, (Refusal, Self::Reservation)>;
+    fn partial(&mut self, lease: &Self::Lease, tokens: &[Token], least: usize) -> Option<Agreeing<Self::Source>>;
+    fn let_go(&mut self, source: Self::Source);
     fn clone_lease(&mut self, lease: &Self::Lease) -> Self::Lease;
     fn release(&mut self, lease: Self::Lease);
     fn abort(&mut self, reservation: Self::Reservation);
     fn evict(&mut self, blocks: usize) -> usize;
+    fn prioritize(&mut self, lease: &Self::Lease, priority: u8, ttl: Option<u64>);
+    /// Whether the lease's namespace stands.
+    fn retain(&mut self, lease: &Self::Lease, duration: u64) -> bool;
+    fn release_retained(&mut self, lease: &Self::Lease);
+    fn demote(&mut self, lease: &Self::Lease);
     fn settle(&mut self);
+    fn set_policy(&mut self, policy: reference::Policy);
+    fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>);
     fn clear(&mut self);
     fn drop_namespace(&mut self, space: usize);
     /// Free, reserved, evictable, protected.
@@ -76,9 +113,16 @@ fn refusal(reason: impl std::fmt::Debug) -> Refusal {
 impl Subject for Reference {
     type Lease = reference::Lease;
     type Reservation = reference::Reservation;
+    type Source = reference::Lease;
 
     fn new(setting: Setting) -> Self {
-        Reference::new(setting.block_size, setting.capacity, setting.policy)
+        let mut reference = Reference::new(setting.block_size, setting.capacity, setting.policy);
+        let bigrams = (0..SPACES.len()).filter(|&space| offset(space) > 0);
+        bigrams.for_each(|space| reference.set_bigrams(REFERENCE_SPACES[space]));
+        match setting.idle_after {
+            Some(duration) => reference.idle_after(duration),
+            None => reference,
+        }
     }
 
     fn set_time(&mut self, now: u64) {
@@ -86,11 +130,11 @@ impl Subject for Reference {
     }
 
     fn match_prefix(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease> {
-        found(Reference::match_prefix(self, SPACES[space], tokens))
+        found(Reference::match_prefix(self, REFERENCE_SPACES[space], tokens))
     }
 
     fn lease_prefix(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease> {
-        found(Reference::lease_prefix(self, SPACES[space], tokens))
+        found(Reference::lease_prefix(self, REFERENCE_SPACES[space], tokens))
     }
 
     fn resume(&mut self, lease: Self::Lease, tokens: &[Token]) -> Found<Self::Lease> {
@@ -98,11 +142,14 @@ impl Subject for Reference {
     }
 
     fn peek(&mut self, space: usize, tokens: &[Token]) -> usize {
-        Reference::peek(self, SPACES[space], tokens)
+        Reference::peek(self, REFERENCE_SPACES[space], tokens)
     }
 
-    fn reserve(&mut self, blocks: usize) -> Result<Self::Reservation, Refusal> {
-        Reference::reserve(self, blocks).map_err(refusal)
+    fn reserve(&mut self, space: Option<usize>, blocks: usize) -> Result<Self::Reservation, Refusal> {
+        match space {
+            Some(space) => Reference::reserve_in(self, REFERENCE_SPACES[space], blocks).map_err(refusal),
+            None => Reference::reserve(self, blocks).map_err(refusal),
+        }
     }
 
     fn blocks(&self, reservation: &Self::Reservation) -> Vec<u32> {
@@ -131,6 +178,17 @@ impl Subject for Reference {
         }
     }
 
+    fn partial(&mut self, lease: &Self::Lease, tokens: &[Token], least: usize) -> Option<Agreeing<Self::Source>> {
+        let (tokens, blocks) = Reference::partial(self, lease, tokens, least)?;
+        // Not the first: which one is nobody's promise.
+        let block = *blocks.last().expect("the longest are not none");
+        Some(Agreeing { block, tokens, source: self.lease_block(lease, block) })
+    }
+
+    fn let_go(&mut self, source: Self::Source) {
+        Reference::release(self, source);
+    }
+
     fn clone_lease(&mut self, lease: &Self::Lease) -> Self::Lease {
         Reference::clone_lease(self, lease)
     }
@@ -147,14 +205,40 @@ impl Subject for Reference {
         Reference::evict(self, blocks)
     }
 
-    fn settle(&mut self) {}
+    fn prioritize(&mut self, lease: &Self::Lease, priority: u8, ttl: Option<u64>) {
+        Reference::prioritize(self, lease, priority, ttl);
+    }
+
+    fn retain(&mut self, lease: &Self::Lease, duration: u64) -> bool {
+        Reference::retain(self, lease, duration)
+    }
+
+    fn release_retained(&mut self, lease: &Self::Lease) {
+        Reference::release_retained(self, lease);
+    }
+
+    fn demote(&mut self, lease: &Self::Lease) {
+        Reference::demote(self, lease);
+    }
+
+    fn settle(&mut self) {
+        Reference::settle(self);
+    }
+
+    fn set_policy(&mut self, policy: reference::Policy) {
+        Reference::set_policy(self, policy);
+    }
+
+    fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>) {
+        Reference::set_quota(self, REFERENCE_SPACES[space], cached, pinned);
+    }
 
     fn clear(&mut self) {
         Reference::clear(self);
     }
 
     fn drop_namespace(&mut self, space: usize) {
-        Reference::drop_namespace(self, SPACES[space]);
+        Reference::drop_namespace(self, REFERENCE_SPACES[space]);
     }
 
     fn accounts(&mut self) -> [usize; 4] {
@@ -173,25 +257,62 @@ fn found(found: reference::PrefixMatch) -> Found<reference::Lease> {
     Found { len_tokens, blocks, lease }
 }
 
+/// The real cache with a pool of its own.
+pub type Real = Cache<false>;
+/// The real cache with the pool of an engine, which takes back what it needs before it asks for anything.
+pub type External = Cache<true>;
+
 /// The real cache, one session, its namespaces resolved once and again after a drop.
-pub struct Real {
+pub struct Cache<const EXTERNAL: bool> {
     session: Session,
     cache: PrefixCache,
     spaces: Vec<Namespace>,
     /// Whether the next match goes through `match_prefix_into`.
     into: bool,
+    /// The engine's free blocks, if the pool is its own.
+    engine: Vec<u32>,
 }
 
-impl Subject for Real {
+impl<const EXTERNAL: bool> Cache<EXTERNAL> {
+    /// What an engine with an allocator of its own does for `blocks` blocks.
+    fn adopt(&mut self, blocks: usize) -> Result<Reservation, Refusal> {
+        let stats = self.cache.stats();
+        let (requested, capacity) = (blocks, stats.capacity_blocks);
+        if requested > capacity {
+            return Err(refusal(reference::ReserveError::TooLarge { requested, capacity }));
+        }
+        let available = stats.free_blocks + stats.evictable_blocks;
+        if requested > available {
+            return Err(refusal(reference::ReserveError::Exhausted { requested, available }));
+        }
+        self.cache.take_evicted(&mut self.engine);
+        assert_eq!(self.engine.len(), stats.free_blocks, "what is free is in the engine's hands");
+        let missing = requested.saturating_sub(self.engine.len());
+        assert_eq!((self.cache.evict(missing), self.cache.take_evicted(&mut self.engine)), (missing, missing));
+        let ids = self.engine.split_off(self.engine.len() - requested);
+        assert!(ids.first().is_none_or(|&id| self.session.adopt(&[id, id]).is_err()), "an id was taken in twice");
+        self.session.adopt(&ids).map_err(refusal)
+    }
+}
+
+impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     type Lease = Lease;
     type Reservation = Reservation;
+    type Source = PartialHit;
+    const CLAIMS: bool = !EXTERNAL;
 
     fn new(setting: Setting) -> Self {
         let policy = policy_kind(setting.policy);
         let cache = PrefixCache::builder(setting.block_size, setting.capacity);
-        let cache = cache.policy(policy).clock(Clock::Logical).build().expect("a sound setting");
-        let spaces = SPACES.iter().map(|parts| cache.namespace(parts)).collect();
-        Self { session: cache.session(), cache, spaces, into: false }
+        let cache = if EXTERNAL { cache.external() } else { cache };
+        let mut builder = cache.policy(policy).clock(Clock::Logical);
+        if let Some(duration) = setting.idle_after {
+            builder = builder.idle_after(Duration::from_nanos(duration));
+        }
+        let cache = builder.build().expect("a sound setting");
+        let engine = if EXTERNAL { (0..setting.capacity as u32).collect() } else { Vec::new() };
+        let spaces = (0..SPACES.len()).map(|space| cache.namespace_with(SPACES[space], keys(space))).collect();
+        Self { session: cache.session(), cache, spaces, into: false, engine }
     }
 
     fn set_time(&mut self, now: u64) {
@@ -220,8 +341,18 @@ impl Subject for Real {
         self.session.peek(&self.spaces[space], tokens)
     }
 
-    fn reserve(&mut self, blocks: usize) -> Result<Reservation, Refusal> {
-        self.session.reserve(blocks).map_err(|error| match error {
+    fn reserve(&mut self, space: Option<usize>, blocks: usize) -> Result<Reservation, Refusal> {
+        if EXTERNAL {
+            return self.adopt(blocks);
+        }
+        let reserved = match space {
+            Some(space) => self.session.reserve_in(&self.spaces[space], blocks),
+            None => self.session.reserve(blocks),
+        };
+        reserved.map_err(|error| match error {
+            ReserveError::OverQuota { requested, pinned, limit } => {
+                refusal(reference::ReserveError::OverQuota { requested, pinned, limit })
+            }
             ReserveError::Exhausted { requested, available } => {
                 refusal(reference::ReserveError::Exhausted { requested, available })
             }
@@ -258,6 +389,15 @@ impl Subject for Real {
         }
     }
 
+    fn partial(&mut self, lease: &Lease, tokens: &[Token], least: usize) -> Option<Agreeing<PartialHit>> {
+        let hit = self.session.partial(lease, tokens, least)?;
+        Some(Agreeing { block: hit.block(), tokens: hit.len_tokens(), source: hit })
+    }
+
+    fn let_go(&mut self, source: PartialHit) {
+        drop(source);
+    }
+
     fn clone_lease(&mut self, lease: &Lease) -> Lease {
         lease.clone()
     }
@@ -267,15 +407,45 @@ impl Subject for Real {
     }
 
     fn abort(&mut self, reservation: Reservation) {
-        drop(reservation);
+        if EXTERNAL && reservation.len() % 2 == 0 {
+            self.engine.extend(reservation.into_blocks());
+        } else {
+            drop(reservation);
+        }
     }
 
     fn evict(&mut self, blocks: usize) -> usize {
         self.cache.evict(blocks)
     }
 
+    fn prioritize(&mut self, lease: &Lease, priority: u8, ttl: Option<u64>) {
+        let priority = Priority::new(priority).expect("up to 100");
+        let priority = ttl.map_or(priority, |ttl| priority.expiring_after(Duration::from_nanos(ttl)));
+        self.session.prioritize(lease, priority);
+    }
+
+    fn retain(&mut self, lease: &Lease, duration: u64) -> bool {
+        self.session.retain(lease, Duration::from_nanos(duration)).is_ok()
+    }
+
+    fn release_retained(&mut self, lease: &Lease) {
+        self.session.release_retained(lease);
+    }
+
+    fn demote(&mut self, lease: &Lease) {
+        self.session.demote(lease);
+    }
+
     fn settle(&mut self) {
         self.cache.settle();
+    }
+
+    fn set_policy(&mut self, policy: reference::Policy) {
+        self.cache.set_policy(policy_kind(policy));
+    }
+
+    fn set_quota(&mut self, space: usize, cached_blocks: Option<usize>, pinned_blocks: Option<usize>) {
+        self.cache.set_quota(&self.spaces[space], Quota { cached_blocks, pinned_blocks });
     }
 
     fn clear(&mut self) {
@@ -284,7 +454,7 @@ impl Subject for Real {
 
     fn drop_namespace(&mut self, space: usize) {
         self.cache.drop_namespace(&self.spaces[space]);
-        self.spaces[space] = self.cache.namespace(SPACES[space]);
+        self.spaces[space] = self.cache.namespace_with(SPACES[space], keys(space));
     }
 
     fn accounts(&mut self) -> [usize; 4] {
@@ -311,6 +481,8 @@ fn policy_kind(policy: reference::Policy) -> PolicyKind {
         reference::Policy::Mru => PolicyKind::Mru,
         reference::Policy::Filo => PolicyKind::Filo,
         reference::Policy::Slru => PolicyKind::Slru,
+        reference::Policy::Level => PolicyKind::Level,
+        reference::Policy::Priority => PolicyKind::Priority,
     }
 }
 

@@ -211,3 +211,52 @@ fn two_replicas_fed_the_same_log_evict_alike() {
         }
     }
 }
+
+#[test]
+fn a_partial_hit_renews_what_it_matched_and_nothing_beyond() {
+    let bench = Bench::new(4, 16);
+    let (long, other) = (sequence(1, 24), sequence(2, 8));
+    bench.serve_at(1, &long);
+    bench.serve_at(2, &other);
+    bench.cache.set_time(3);
+    assert_eq!(bench.matched_len(&long[..14]), 12);
+    // The tail is the oldest, then the other sequence, then what was hit.
+    for (evicted, left) in [(2, [16, 8]), (1, [12, 8]), (2, [12, 0]), (3, [0, 0])] {
+        assert_eq!(bench.cache.evict(evicted), evicted);
+        assert_eq!([bench.peek(&long), bench.peek(&other)], left);
+    }
+}
+
+#[test]
+fn an_eviction_cascades_from_leaf_to_root() {
+    let bench = Bench::new(4, 32);
+    let levels: Vec<Vec<Token>> =
+        (1..=6).map(|levels| (1..=levels).flat_map(|key| sequence(key, 4)).collect()).collect();
+    for (now, level) in (1..).zip(&levels) {
+        bench.serve_at(now, level);
+    }
+    // A lease in the middle holds the three levels up to it; the rest goes, from the leaf on, in one call.
+    let held = bench.matched(&levels[2]);
+    assert_eq!(bench.accounts(), [26, 0, 3, 3]);
+    assert_eq!(bench.cache.evict(99), 3);
+    assert_eq!(bench.accounts(), [29, 0, 0, 3]);
+    drop(held);
+    for left in (0..3).rev() {
+        assert_eq!(bench.cache.evict(1), 1);
+        assert_eq!(bench.peek(&levels[5]), left * 4);
+    }
+    let stats = bench.stats();
+    assert_eq!((stats.runs, stats.points), (0, 0));
+}
+
+#[test]
+fn one_step_of_the_evictor_takes_in_a_bounded_number_of_changes() {
+    const LEASES: usize = 3_000;
+    let bench = Bench::new(1, LEASES);
+    let leases: Vec<_> = (0..LEASES as u32).map(|token| bench.insert(&[token])).collect();
+    assert_eq!(bench.accounts(), [0, 0, 0, LEASES]);
+    drop(leases);
+    assert!(bench.cache.run_once(), "more is waiting");
+    while bench.cache.run_once() {}
+    assert_eq!(bench.accounts(), [0, 0, LEASES, 0]);
+}

@@ -163,3 +163,56 @@ fn branches_at_every_depth_are_all_found_again() {
         bench.stats();
     }
 }
+
+/// A request with two cached branches below a shared prompt, and what every prompt in between finds.
+#[test]
+fn one_branch_and_the_four_matches_around_it() {
+    let bench = Bench::new(4, 16);
+    let shared = sequence(1, 8);
+    let [left, right] = [2, 3].map(|key| [shared.clone(), sequence(key, 8)].concat());
+    assert_eq!(bench.matched_len(&left), 0);
+    drop(bench.insert(&left));
+    drop(bench.insert(&right));
+    assert_eq!([&left, &right].map(|branch| bench.matched_len(branch)), [16, 16]);
+    assert_eq!(bench.matched_len(&[shared.clone(), sequence(4, 8)].concat()), 8);
+    assert_eq!(bench.matched_len(&[&left[..13], &[0, 0, 0]].concat()), 12);
+    // No false hit: the same tokens at another depth, or after another prompt.
+    assert_eq!(bench.matched_len(&left[4..]), 0);
+    assert_eq!(bench.matched_len(&[sequence(4, 8), left[8..].to_vec()].concat()), 0);
+    assert_eq!(bench.accounts(), [10, 0, 6, 0]);
+    assert_eq!(bench.cache.evict(16), 6);
+    assert_eq!(bench.accounts(), [16, 0, 0, 0]);
+}
+
+/// Whoever keys by pairs of tokens gives pairs: n tokens are n - 1 of them, and the last differs with the next token.
+#[test]
+fn keys_of_token_pairs_match_one_less() {
+    let bench = Bench::new(1, 16);
+    let pairs = |tokens: &[Token]| tokens.windows(2).map(|pair| pair[0] << 16 | pair[1]).collect::<Vec<_>>();
+    drop(bench.insert(&pairs(&[1, 2, 3, 4])));
+    assert_eq!(bench.matched_len(&pairs(&[1, 2, 3, 4])), 3);
+    assert_eq!(bench.matched_len(&pairs(&[1, 2, 3, 5])), 2);
+    assert_eq!(bench.matched_len(&pairs(&[2, 3, 4])), 0);
+    assert_eq!(bench.matched_len(&pairs(&[1])), 0);
+}
+
+/// No hash decides, so none can be forced to collide: under one point every first token finds its own branch alone.
+#[test]
+fn first_tokens_that_share_their_low_or_high_bits_never_meet() {
+    let bench = Bench::new(1, 4_200);
+    let shared = sequence(1, 3);
+    let firsts: Vec<Token> =
+        (0..32).flat_map(|bit| [1 << bit, !(1 << bit)]).chain((0..2_000).map(|i| i << 20)).collect();
+    let mut distinct = firsts.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let branch = |first: Token| [&shared[..], &[first, first ^ 7]].concat();
+    distinct.iter().for_each(|&first| drop(bench.insert(&branch(first))));
+    for &first in &distinct {
+        assert_eq!(bench.matched_len(&branch(first)), 5);
+        let other = [&shared[..], &[first ^ 0x0055_0000, first ^ 7]].concat();
+        let known = distinct.binary_search(&(first ^ 0x0055_0000)).is_ok();
+        assert_eq!(bench.matched_len(&other), if known { 4 } else { 3 });
+    }
+    assert_eq!(bench.stats().evictable_blocks, 3 + 2 * distinct.len());
+}

@@ -74,3 +74,37 @@ fn thousand_branches(bench: &Bench, trunk: &[Token]) {
         drop(bench.insert(&[&trunk[..at], &sequence(key, tail)].concat()));
     }
 }
+
+#[test]
+fn the_index_weighs_no_less_than_its_parts_and_gives_all_of_it_back() {
+    const SEQUENCES: usize = 2_000;
+    let bench = Bench::new(1, 2 * SEQUENCES);
+    let empty = bench.stats().index_bytes;
+    for key in 0..SEQUENCES as u32 {
+        drop(bench.insert(&[key, 7]));
+    }
+    let stats = bench.stats();
+    assert_eq!((stats.runs, stats.points), (SEQUENCES, SEQUENCES));
+    // A run and its end each fill a cache line, beside two tokens, two block ids and what leads to the run.
+    let least = SEQUENCES * (64 + 64 + 4 * TOKEN + size_of::<usize>());
+    assert!(stats.index_bytes - empty >= least, "{} bytes, {least} at least", stats.index_bytes - empty);
+    assert_eq!(bench.cache.evict(usize::MAX), 2 * SEQUENCES);
+    let left = bench.stats().index_bytes;
+    assert!(left.abs_diff(empty) <= 4_096, "{empty} bytes before, {left} after");
+}
+
+#[test]
+fn a_namespace_weighs_something_until_it_is_forgotten() {
+    let bench = Bench::new(1, 4);
+    let empty = bench.stats().index_bytes;
+    let spaces: Vec<_> = (0..100).map(|i| bench.cache.namespace(&[&i.to_string()])).collect();
+    let weighed = bench.stats().index_bytes - empty;
+    // Each has a space, a trunk and a root.
+    assert!(weighed >= 100 * (32 + 64 + 64), "{weighed} bytes");
+    drop(spaces);
+    bench.cache.settle();
+    bench.cache.settle();
+    drop(bench.insert(&[1]));
+    assert_eq!(bench.cache.evict(1), 1);
+    assert!(bench.stats().index_bytes < empty + weighed / 10);
+}

@@ -55,8 +55,9 @@ impl Held {
     /// Others find what is leased, unless the namespace was cleared or dropped.
     pub fn check_found(&self, session: &Session, namespace: &Namespace) {
         let len = self.lease().len_tokens();
-        let peeked = session.peek(namespace, &self.tokens[..len]);
-        let matched = session.lease_prefix(namespace, &self.tokens[..len]);
+        let tokens = &self.tokens[..self.world.tokens(self.name, self.blocks.len())];
+        let peeked = session.peek(namespace, tokens);
+        let matched = session.lease_prefix(namespace, tokens);
         if self.world.is_undisturbed(self.name, self.watch) {
             assert_eq!(peeked, len, "peek misses a leased prefix");
             assert_eq!(matched.blocks(), self.blocks, "two leases on one prefix name different blocks");

@@ -27,7 +27,7 @@ pub fn hold_forever(world: &'static World, mut dice: Dice) {
         let watch = world.watch(name);
         let tokens = world.sequence(&mut dice);
         let found = session.match_prefix(&namespace, &tokens);
-        let needed = tokens.len() / world.setting.block_size - found.blocks().len();
+        let needed = world.blocks(name, tokens.len()) - found.blocks().len();
         let Ok(reservation) = session.reserve(needed) else {
             std::thread::yield_now();
             continue;

@@ -1,31 +1,61 @@
 //! What a worker does beside serving: wrong arguments, maintenance, and clearing under everybody's feet.
 
-use radixkv::InsertErrorKind;
+use std::time::Duration;
+
+use radixkv::{InsertErrorKind, PolicyKind, Priority, Quota, RetainError};
 
 use crate::held::Filling;
 use crate::worker::Worker;
 use crate::world::{DROPPED, NAMES};
 
+/// Prefixes are retained for less than this: a small part of a round.
+pub const LONGEST_RETAINED: Duration = Duration::from_millis(2);
+
 impl Worker {
+    /// Asks for a prefix that it holds to be kept, or not.
+    pub fn ask(&mut self) {
+        let Some(held) = self.kept.last() else { return };
+        let (lease, undisturbed) = (held.lease(), self.world.is_undisturbed(held.name, held.watch));
+        let duration = LONGEST_RETAINED / (1 + self.dice.below(1000) as u32);
+        match self.dice.below(4) {
+            0 => {
+                let priority = Priority::new(self.dice.below(101) as u8).expect("up to 100");
+                self.session.prioritize(lease, priority.expiring_after(duration));
+                self.session.prioritize(lease, Priority::new(self.dice.below(101) as u8).expect("up to 100"));
+            }
+            1 => match self.session.retain(lease, duration) {
+                Ok(()) => {}
+                Err(error) => {
+                    assert_eq!(error, RetainError::NamespaceDropped);
+                    // A lease on nothing may be of a namespace that was dropped before it was taken.
+                    let is_undisturbed =
+                        undisturbed && !held.blocks.is_empty() && self.world.is_undisturbed(held.name, held.watch);
+                    assert!(!is_undisturbed, "not retained in a namespace that nobody dropped");
+                }
+            },
+            2 => self.session.demote(lease),
+            _ => self.session.release_retained(lease),
+        }
+    }
+
     pub fn insert_wrongly(&mut self) {
         let name = self.pick_name();
         let tokens = self.world.sequence(&mut self.dice);
         let held = self.look_up(name, tokens);
-        let size = self.world.setting.block_size;
-        let (leased, given) = (held.lease().len_tokens(), held.tokens.len());
-        let needed = given / size - held.blocks.len();
+        let (leased, given) = (self.world.tokens(name, held.blocks.len()), held.tokens.len());
+        let needed = self.world.blocks(name, given) - held.blocks.len();
         let other = self.world.foreign.session();
         let (tokens, reservation, expected) = match self.dice.below(3) {
             0 if leased > 0 => {
                 let short = leased - 1 - self.dice.below(leased);
                 let kind = InsertErrorKind::TokensTooShort { leased, given: short };
-                (&held.tokens[..short], self.reserve(1).map(Filling::take), kind)
+                (&held.tokens[..short], self.reserve(None, 1).map(Filling::take), kind)
             }
             1 => (&held.tokens[..], other.reserve(needed.min(8)).ok(), InsertErrorKind::ForeignReservation),
             _ => {
                 let wrong = if needed > 0 && self.dice.one_in(2) { needed - 1 } else { needed + 1 };
                 let kind = InsertErrorKind::BlockCount { needed, given: wrong };
-                (&held.tokens[..], self.reserve(wrong).map(Filling::take), kind)
+                (&held.tokens[..], self.reserve(None, wrong).map(Filling::take), kind)
             }
         };
         let Some(reservation) = reservation else { return };
@@ -45,14 +75,16 @@ impl Worker {
     pub fn look_after(&mut self) {
         let capacity = self.world.setting.capacity;
         let cache = &self.world.cache;
-        match self.dice.below(8) {
+        match self.dice.below(11) {
             0..3 => {
                 let want = self.dice.below(capacity / 4);
                 assert!(cache.evict(want) <= want);
             }
             3 => cache.settle(),
             4 => _ = cache.run_once(),
-            5 => {
+            5 => cache.set_policy(PolicyKind::ALL[self.dice.below(PolicyKind::ALL.len())]),
+            6 => self.limit(),
+            7 => {
                 let tokens = self.world.sequence(&mut self.dice);
                 let name = self.pick_name();
                 let namespace = self.handle(name).namespace.clone();
@@ -65,6 +97,18 @@ impl Worker {
                 assert!(stats.evictable_blocks <= capacity && stats.protected_blocks <= capacity);
             }
         }
+    }
+
+    /// Gives a namespace another quota, or none.
+    fn limit(&mut self) {
+        let (name, capacity) = (self.pick_name(), self.world.setting.capacity);
+        let dice = &mut self.dice;
+        let mut limit = || (!dice.one_in(4)).then(|| dice.below(capacity));
+        let quota = Quota { cached_blocks: limit(), pinned_blocks: limit() };
+        let namespace = self.handle(name).namespace.clone();
+        self.world.cache.set_quota(&namespace, quota);
+        let stats = self.world.cache.namespace_stats(&namespace);
+        assert!(stats.cached_blocks <= capacity && stats.protected_blocks <= capacity, "{stats:?}");
     }
 
     /// Clears or drops namespaces under everybody's feet.

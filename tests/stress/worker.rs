@@ -19,7 +19,9 @@ pub struct Tally {
     pub inserts: u64,
     pub duplicates: u64,
     pub exhausted: u64,
+    pub over_quota: u64,
     pub disturbed: u64,
+    pub parts: u64,
 }
 
 impl Tally {
@@ -29,7 +31,9 @@ impl Tally {
         self.inserts += other.inserts;
         self.duplicates += other.duplicates;
         self.exhausted += other.exhausted;
+        self.over_quota += other.over_quota;
         self.disturbed += other.disturbed;
+        self.parts += other.parts;
     }
 }
 
@@ -68,7 +72,8 @@ impl Worker {
         match self.dice.below(1000) {
             0..300 => self.serve(),
             300..360 => self.serve_in_chunks(),
-            360..520 => self.look_up_only(),
+            360..480 => self.look_up_only(),
+            480..520 => self.copy_a_part(),
             520..600 => self.resume(),
             600..640 => self.duplicate(),
             640..700 => self.hand_over(),
@@ -78,7 +83,8 @@ impl Worker {
             920..935 => self.panic_while_holding(),
             935..945 => self.session = self.world.cache.session(),
             945..960 => self.forget_handle(),
-            960..990 => self.look_after(),
+            960..980 => self.look_after(),
+            980..990 => self.ask(),
             _ => self.disturb(),
         }
         if self.kept.len() > KEPT {
@@ -124,6 +130,24 @@ impl Worker {
         self.keep_or_release(held);
     }
 
+    /// Finds the block that agrees longest beyond a lease; it is not rewritten while the hit lives.
+    fn copy_a_part(&mut self) {
+        let name = self.pick_name();
+        let tokens = self.world.sequence(&mut self.dice);
+        let held = self.look_up(name, tokens);
+        let size = self.world.setting.block_size;
+        if let Some(hit) = self.session.partial(held.lease(), &held.tokens, 1 + self.dice.below(size)) {
+            assert!((1..=size).contains(&hit.len_tokens()) && !held.blocks.contains(&hit.block()));
+            let stamp = self.world.slots.read(hit.block());
+            if self.dice.one_in(2) {
+                self.look_after();
+            }
+            assert_eq!(self.world.slots.read(hit.block()), stamp, "the source of a partial hit was recycled");
+            self.tally.parts += 1;
+        }
+        self.keep_or_release(held);
+    }
+
     fn serve(&mut self) {
         let name = self.pick_name();
         let tokens = self.world.sequence(&mut self.dice);
@@ -133,9 +157,8 @@ impl Worker {
 
     /// Inserts what lies beyond the lease.
     fn extend(&mut self, held: Held) {
-        let size = self.world.setting.block_size;
-        let needed = held.tokens.len() / size - held.blocks.len();
-        let Some(filling) = self.reserve(needed) else {
+        let needed = self.world.blocks(held.name, held.tokens.len()) - held.blocks.len();
+        let Some(filling) = self.reserve(Some(held.name), needed) else {
             return;
         };
         self.world.fill(held.name, &held.tokens, held.blocks.len(), filling.blocks());
@@ -156,7 +179,7 @@ impl Worker {
     /// Checks what an insert says it did.
     fn inserted(&mut self, held: &Held, tokens: Vec<Token>, filled: &[u32], inserted: Inserted) -> Held {
         let size = self.world.setting.block_size;
-        let aligned = tokens.len() / size * size;
+        let aligned = self.world.blocks(held.name, tokens.len()) * size;
         assert_eq!(inserted.lease.len_tokens(), aligned);
         assert_eq!(inserted.dropped_tokens, tokens.len() - aligned);
         let duplicates = inserted.duplicates.len();
@@ -182,18 +205,18 @@ impl Worker {
 
     /// A long prompt: one reservation, inserted piece by piece, each from the last one's lease.
     fn serve_in_chunks(&mut self) {
-        let size = self.world.setting.block_size;
         let name = self.pick_name();
         let tokens = self.world.sequence(&mut self.dice);
         let mut held = self.look_up(name, tokens.clone());
-        let Some(mut filling) = self.reserve(tokens.len() / size - held.blocks.len()) else {
+        let needed = self.world.blocks(name, tokens.len()) - held.blocks.len();
+        let Some(mut filling) = self.reserve(Some(name), needed) else {
             return;
         };
         while !filling.blocks().is_empty() {
             let blocks = 1 + self.dice.below(filling.blocks().len());
             let chunk = filling.split(blocks);
             let filled = chunk.blocks().to_vec();
-            let end = (held.blocks.len() + blocks) * size;
+            let end = self.world.tokens(name, held.blocks.len() + blocks);
             self.world.fill(name, &tokens[..end], held.blocks.len(), &filled);
             match self.session.insert(held.lease(), &tokens[..end], chunk) {
                 Ok(inserted) => held = self.inserted(&held, tokens[..end].to_vec(), &filled, inserted),
@@ -203,8 +226,14 @@ impl Worker {
         self.keep_or_release(held);
     }
 
-    pub fn reserve(&mut self, blocks: usize) -> Option<Filling> {
-        match self.session.reserve(blocks) {
+    /// Reserves for a namespace, or for none.
+    pub fn reserve(&mut self, name: Option<usize>, blocks: usize) -> Option<Filling> {
+        let namespace = name.filter(|_| self.dice.one_in(2)).map(|name| self.handle(name).namespace.clone());
+        let reserved = match namespace {
+            Some(namespace) => self.session.reserve_in(&namespace, blocks),
+            None => self.session.reserve(blocks),
+        };
+        match reserved {
             Ok(reservation) => {
                 assert_eq!(reservation.len(), blocks, "all or nothing");
                 Some(Filling::new(self.world, reservation))
@@ -213,8 +242,14 @@ impl Worker {
                 assert!(blocks > self.world.setting.capacity);
                 None
             }
-            Err(_) => {
-                self.tally.exhausted += 1;
+            Err(error) => {
+                match error {
+                    ReserveError::OverQuota { requested, pinned, limit } => {
+                        assert!(requested + pinned > limit, "{error}");
+                        self.tally.over_quota += 1;
+                    }
+                    _ => self.tally.exhausted += 1,
+                }
                 self.kept.clear();
                 None
             }
@@ -228,7 +263,7 @@ impl Worker {
             tokens.extend(self.world.sequence(&mut self.dice));
             tokens.truncate(self.world.setting.longest);
         }
-        if tokens.len() < held.blocks.len() * self.world.setting.block_size {
+        if tokens.len() < self.world.tokens(held.name, held.blocks.len()) {
             return;
         }
         let lease = held.lease.take().expect("kept with its lease");
@@ -310,7 +345,7 @@ impl Worker {
     /// A panic releases what its holder had.
     fn panic_while_holding(&mut self) {
         let held = self.take_kept();
-        let filling = self.reserve(2);
+        let filling = self.reserve(None, 2);
         let holder = || {
             let _holding = (held, filling);
             // Past the hook: this panic is no news.

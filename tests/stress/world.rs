@@ -1,9 +1,10 @@
 //! What the threads of one round share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use radixkv::{BlockId, Namespace, PolicyKind, PrefixCache, Token};
+use radixkv::{BlockId, Keys, Namespace, PolicyKind, PrefixCache, Quota, Token};
 
 use crate::dice::{Dice, mix};
 use crate::held::Held;
@@ -12,6 +13,11 @@ use crate::slots::{Slots, prefixes};
 /// Namespaces of a round. The first is the default one; those from [`DROPPED`] on come and go.
 pub const NAMES: [&str; 4] = ["", "adapter", "tenant", "model"];
 pub const DROPPED: usize = 2;
+/// One that compares pairs of tokens.
+const BIGRAMS: usize = 2;
+
+/// What nobody has used for so long goes.
+const IDLE: Duration = Duration::from_millis(2);
 
 /// The shape of a round.
 #[derive(Debug, Clone, Copy)]
@@ -52,6 +58,7 @@ pub struct World {
 impl World {
     pub fn new(setting: Setting) -> Self {
         let builder = PrefixCache::builder(setting.block_size, setting.capacity).policy(setting.policy);
+        let builder = builder.idle_after(IDLE);
         let foreign = PrefixCache::builder(setting.block_size, 64).build().expect("a sound setting");
         Self {
             setting,
@@ -69,7 +76,31 @@ impl World {
     }
 
     pub fn namespace(&self, name: usize) -> Namespace {
-        if name == 0 { self.cache.default_namespace() } else { self.cache.namespace(&[NAMES[name]]) }
+        match name {
+            0 => self.cache.default_namespace(),
+            BIGRAMS => self.cache.namespace_with(&[NAMES[name]], Keys::Bigrams),
+            _ => self.cache.namespace(&[NAMES[name]]),
+        }
+    }
+
+    /// Whole blocks of a sequence of so many tokens.
+    pub fn blocks(&self, name: usize, tokens: usize) -> usize {
+        tokens.saturating_sub(usize::from(name == BIGRAMS)) / self.setting.block_size
+    }
+
+    /// Tokens that a sequence of so many blocks needs.
+    pub fn tokens(&self, name: usize, blocks: usize) -> usize {
+        blocks * self.setting.block_size + usize::from(name == BIGRAMS && blocks > 0)
+    }
+
+    /// Takes every quota away once all reservations are gone: a namespace with one is not forgotten.
+    pub fn lift_quotas(&self) {
+        for (name, of) in NAMES.iter().enumerate() {
+            let namespace = self.namespace(name);
+            let stats = self.cache.namespace_stats(&namespace);
+            assert_eq!((stats.reserved_blocks, stats.protected_blocks), (0, 0), "nothing is held in {of:?}");
+            self.cache.set_quota(&namespace, Quota::default());
+        }
     }
 
     /// A sequence that shares a beginning with many others.

@@ -24,6 +24,8 @@ mod explore {
     const PREEMPTIONS: usize = 3;
     /// Steps of one execution, beyond which a model is taken for endless.
     const BRANCHES: usize = 50_000;
+    /// Executions between two looks at `LOOM_MAX_DURATION`.
+    const CAPPED_EVERY: usize = 250;
     /// The evictor's frames do not fit the checker's own stacks.
     const STACK: usize = 1 << 18;
 
@@ -52,6 +54,9 @@ mod explore {
         let mut builder = loom::model::Builder::new();
         let most = builder.preemption_bound.unwrap_or(PREEMPTIONS);
         builder.max_branches = BRANCHES;
+        // How often it looks at its caps.
+        builder.checkpoint_interval = CAPPED_EVERY;
+        let unbounded = std::env::var_os("RADIXKV_UNBOUNDED").is_some();
         let model = Arc::new(model);
         let only = std::env::var("RADIXKV_LOADS").unwrap_or_default();
         for (exact, loads, fewer) in [(true, "exact", fewer[0]), (false, "weak", fewer[1])] {
@@ -60,7 +65,7 @@ mod explore {
             }
             exact_loads(exact);
             let bound = most.saturating_sub(fewer).max(1);
-            builder.preemption_bound = Some(bound);
+            builder.preemption_bound = (!unbounded).then_some(bound);
             let executions = Arc::new(AtomicU64::new(0));
             let began = Instant::now();
             let (counted, model) = (Arc::clone(&executions), Arc::clone(&model));
@@ -72,7 +77,12 @@ mod explore {
                 track::end();
             });
             let (executions, seconds) = (executions.load(Relaxed), began.elapsed().as_secs_f64());
-            println!("MODEL {name:<58} {loads:<5} {bound} preemptions {executions:>8} executions {seconds:>6.2} s");
+            let bound = if unbounded { "all".into() } else { bound.to_string() };
+            let capped = builder.max_duration.is_some_and(|cap| began.elapsed() >= cap);
+            let end = if capped { ", not all of them" } else { "" };
+            println!(
+                "MODEL {name:<58} {loads:<5} {bound} preemptions {executions:>8} executions {seconds:>6.2} s{end}"
+            );
         }
     }
 
@@ -172,6 +182,14 @@ impl World {
         }
     }
 
+    /// Fills the reservation's blocks as the ones of `tokens` after `from`.
+    pub fn write(&self, tokens: &[Token], from: usize, reservation: &Reservation) {
+        let size = self.cache.block_size();
+        for (i, &block) in reservation.blocks().iter().enumerate() {
+            self.stamps.write(block, stamp(&tokens[..(from / size + i + 1) * size]));
+        }
+    }
+
     /// At rest, with `protected` blocks leased and `reserved` in reservations: conservation and every invariant.
     pub fn rest(&self, protected: usize, reserved: usize) -> Stats {
         self.cache.settle();
@@ -216,10 +234,7 @@ impl Actor {
 
     /// `n` blocks, written as the ones of `tokens` after `from`.
     pub fn fill(&self, tokens: &[Token], from: usize, reservation: &Reservation) {
-        let size = self.world.cache.block_size();
-        for (i, &block) in reservation.blocks().iter().enumerate() {
-            self.world.stamps.write(block, stamp(&tokens[..(from / size + i + 1) * size]));
-        }
+        self.world.write(tokens, from, reservation);
     }
 
     /// Caches `tokens`; their lease.

@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// for the built-in workload]
     #[arg(long, value_name = "BLOCKS|N%")]
     capacity: Option<Capacity>,
-    /// Which blocks are evicted first: lru, lfu, fifo, mru, filo or slru
+    /// Which blocks are evicted first: lru, lfu, fifo, mru, filo, slru, level or priority
     #[arg(long, default_value = "lru")]
     policy: PolicyKind,
     /// The prefix cache, or the baseline that shares nothing
@@ -70,6 +70,12 @@ pub(crate) struct Arguments {
     /// Check the blocks of every hit against the tokens they were filled with; exit with 1 on a mismatch
     #[arg(long)]
     verify: bool,
+    /// Take each request's priority, an integer from 0 to 100, from this field of its row; counts with --policy priority
+    #[arg(long, value_name = "FIELD", requires = "trace")]
+    priority_from: Option<String>,
+    /// Hold each request's lease for output_length steps, a step being a request of the trace
+    #[arg(long)]
+    hold: bool,
     /// Stop so many times with no lease held, and check that the cache is valid and no block is lost
     #[arg(long, default_value = "0", value_name = "N")]
     checks: usize,
@@ -165,7 +171,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let csv = arguments.requests.as_deref().map(|csv| create(csv).map(|file| (csv, file))).transpose()?;
-    let trace = Trace::open(path, arguments.unit)?;
+    let trace = match &arguments.priority_from {
+        Some(field) => Trace::open_prioritized(path, arguments.unit, field)?,
+        None => Trace::open(path, arguments.unit)?,
+    };
     if let (None, Some(unit)) = (arguments.unit, trace.unit()) {
         eprintln!("radixkv: {unit} tokens per hash id, inferred from the rows (--unit)");
     }
@@ -231,6 +240,7 @@ impl Arguments {
             outputs: self.outputs,
             longest: self.longest,
             verify: self.verify,
+            hold: self.hold,
             checks: self.checks,
         }
     }

@@ -19,6 +19,12 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
     row("tokens per hash id", report.unit.map_or("-".to_owned(), |unit| unit.to_string()));
     row("cache", format!("{}, {}, {} eviction", report.cache, report.policy, report.eviction));
     row("capacity", format!("{} blocks of {} tokens", grouped(report.capacity as u64), report.block_size));
+    if let Some(field) = &report.priority_from {
+        row("priority from", field.clone());
+    }
+    if report.hold {
+        row("leases", format!("held for output_length steps, {} given up", grouped(report.given_up_leases)));
+    }
     row("threads", report.threads.to_string());
     row("requests", grouped(report.requests as u64));
     row("prompt tokens", grouped(report.prompt_tokens));

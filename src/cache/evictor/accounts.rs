@@ -23,12 +23,16 @@ impl Evictor {
             at = parent.run();
         }
         for run in fresh.into_iter().rev() {
-            let blocks = run.blocks_to(run.word().len(), works.block_size);
-            run.account.with_mut(&mut self.owner, |account| account.registered = true);
+            let blocks = run.blocks_to(run.word().len(), works.grid_of(run));
+            let claimed = run.account.with_mut(&mut self.owner, |account| {
+                account.registered = true;
+                account.claimed
+            });
             run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
             self.totals.runs += 1;
             self.totals.evictable += blocks;
             self.totals.inserted += blocks as u64;
+            self.count_cached(run, blocks, claimed);
             if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
                 self.know(parent);
             }
@@ -119,9 +123,10 @@ impl Evictor {
             (false, _) => old,
         };
         run.account.with_mut(&mut self.owner, |account| account.protected = new);
-        let (before, after) = (run.blocks_to(old, works.block_size), run.blocks_to(new, works.block_size));
+        let (before, after) = (run.blocks_to(old, works.grid_of(run)), run.blocks_to(new, works.grid_of(run)));
         self.totals.protected = self.totals.protected + after - before;
         self.totals.evictable = self.totals.evictable + before - after;
+        self.count_protected(run, before, after);
         ((old > 0) != (new > 0)).then_some(new > 0)
     }
 

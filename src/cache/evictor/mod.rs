@@ -7,37 +7,66 @@
 //! | file | holds |
 //! |---|---|
 //! | `accounts` | which blocks are evictable and which protected |
-//! | `ranking` | candidates filed with the policy |
+//! | `ranking`, `due` | candidates filed with the policy, and when time alone changes their standing |
+//! | `aging` | what nobody has used for long |
+//! | `quota` | what each namespace has, and who goes first because it has too much |
+//! | `exchange` | another policy put in force, slice by slice |
+//! | `upkeep` | what is done between evictions |
+//! | `retained` | what the cache itself keeps a lease on, until a deadline |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `sweep` | taking a detached space apart |
 
 mod accounts;
+mod aging;
+mod due;
+mod exchange;
+mod quota;
 mod ranking;
+mod retained;
 mod sweep;
 mod trim;
+mod upkeep;
 
 #[cfg(test)]
 mod tests;
 
+pub(super) use exchange::SLICE;
+use quota::Quotas;
+#[cfg(test)]
+pub(super) use ranking::Candidate;
 pub(super) use ranking::{Ranking, standing};
+pub(super) use retained::{Note, Notes, Retained};
 pub(super) use sweep::runs_below;
 
 use std::collections::HashSet;
 
-use crate::block::{BlockId, BlockSize, Pool};
+use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Chain, Point, Queue, Seen, Space};
+use crate::tree::{Chain, HotPoints, Point, Queue, Run, Seen, Space};
 
 /// What the evictor works on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Works<'g> {
     pub(super) queue: &'g Queue,
+    pub(super) notes: &'g Notes,
+    pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
-    pub(super) block_size: BlockSize,
+    /// Where blocks end in sequences of tokens.
+    pub(super) grid: Grid,
+    /// The time that deadlines go by.
+    pub(super) now: u64,
     pub(super) guard: &'g Guard<'g>,
+}
+
+impl Works<'_> {
+    /// Where the blocks of `run` end.
+    #[inline]
+    pub(super) fn grid_of(self, run: Ref<'_, Run>) -> Grid {
+        self.grid.with_offset(run.space().offset)
+    }
 }
 
 /// Blocks and nodes in the evictor's accounts.
@@ -47,6 +76,7 @@ pub(super) struct Totals {
     pub(super) protected: usize,
     pub(super) inserted: u64,
     pub(super) evicted: u64,
+    pub(super) aged: u64,
     pub(super) runs: usize,
     pub(super) points: usize,
 }
@@ -59,8 +89,8 @@ pub(super) struct Seat {
 }
 
 impl Seat {
-    pub(super) fn new(domain: &Domain, policy: PolicyKind, patience: usize) -> Self {
-        Self { local: domain.register(), evictor: Evictor::new(policy, patience) }
+    pub(super) fn new(domain: &Domain, policy: PolicyKind, patience: usize, aging: bool) -> Self {
+        Self { local: domain.register(), evictor: Evictor::new(Ranking::new(policy, aging), patience) }
     }
 }
 
@@ -70,6 +100,12 @@ pub(super) struct Evictor {
     pub(super) owner: Owner,
     pub(super) totals: Totals,
     pub(super) ranking: Ranking,
+    pub(super) quotas: Quotas,
+    pub(super) retained: Retained,
+    /// It gave back a lease on something that was retained: whoever waits for blocks is to try again.
+    pub(super) has_let_go: bool,
+    /// The latest time that the evictor was told; standings are as of this moment.
+    pub(super) now: u64,
     /// What is left of a chain that a bounded drain began.
     pub(super) chain: Chain,
     /// Points whose standing changed because of what the evictor itself did; it keeps them alive.
@@ -83,11 +119,15 @@ pub(super) struct Evictor {
 }
 
 impl Evictor {
-    fn new(policy: PolicyKind, patience: usize) -> Self {
+    fn new(ranking: Ranking, patience: usize) -> Self {
         Self {
             owner: Owner::new(),
             totals: Totals::default(),
-            ranking: Ranking::new(policy.build()),
+            ranking,
+            quotas: Quotas::default(),
+            retained: Retained::default(),
+            has_let_go: false,
+            now: 0,
             chain: Chain::empty(),
             revisit: Vec::new(),
             freed: Vec::new(),
@@ -96,8 +136,14 @@ impl Evictor {
         }
     }
 
-    /// Takes up to `limit` entries out of the queue; true if the queue was then empty.
-    pub(super) fn drain(&mut self, mut limit: usize, works: Works<'_>) -> bool {
+    /// Deflates idle hot points and takes in up to `limit` changes, of time and out of the queue; true if none was left then.
+    pub(super) fn drain(&mut self, limit: usize, works: Works<'_>) -> bool {
+        works.hot.deflate_idle(works.queue, works.guard);
+        self.take_in(limit, works)
+    }
+
+    fn take_in(&mut self, mut limit: usize, works: Works<'_>) -> bool {
+        limit -= self.keep_time(limit, works);
         loop {
             if self.chain.is_empty() {
                 self.chain = works.queue.drain();
@@ -111,7 +157,7 @@ impl Evictor {
             }
             if limit == 0 || works.queue.is_empty() {
                 self.return_freed(works);
-                return self.chain.is_empty() && works.queue.is_empty();
+                return self.chain.is_empty() && works.queue.is_empty() && self.is_on_time(works);
             }
         }
     }
@@ -121,26 +167,55 @@ impl Evictor {
         self.drain(usize::MAX, works);
     }
 
+    /// Takes every entry out of the queue, and looks at whatever makes blocks available so that whoever does so afterwards
+    /// sees what the caller wrote before (cache::line).
+    pub(super) fn settle_surely(&mut self, works: Works<'_>) {
+        works.pool.free_surely();
+        works.hot.deflate_all(works.queue, works.guard);
+        loop {
+            self.take_in(usize::MAX, works);
+            self.chain = works.queue.drain_surely();
+            if self.chain.is_empty() {
+                return;
+            }
+        }
+    }
+
     /// Takes in what a choice must know; true if the queue was then empty.
     pub(super) fn catch_up(&mut self, works: Works<'_>) -> bool {
         self.drain(self.patience, works)
     }
 
-    /// Frees up to `want` blocks, in the policy's order; how many it freed.
+    /// Frees up to `want` blocks, in the policy's order, first where a namespace has more than it may; how many it freed.
     pub(super) fn evict(&mut self, want: usize, works: Works<'_>) -> usize {
+        let freed = self.evict_by(want, works, |evictor| {
+            evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(|victim| (victim, usize::MAX)))
+        });
+        self.totals.evicted += freed as u64;
+        freed
+    }
+
+    /// Frees up to `want` blocks of the victims that `choose` names, each with how many may go there; how many it freed.
+    fn evict_by(
+        &mut self,
+        want: usize,
+        works: Works<'_>,
+        mut choose: impl FnMut(&mut Self) -> Option<(Link<Point>, usize)>,
+    ) -> usize {
         let mut freed = 0;
+        works.hot.deflate_idle(works.queue, works.guard);
         while freed < want {
-            self.settle(works);
-            let Some(victim) = self.ranking.choose() else {
+            self.take_in(usize::MAX, works);
+            let Some((victim, most)) = choose(self) else {
                 break;
             };
             let victim = victim.get(works.guard);
             self.unfile(victim);
-            freed += self.trim(victim, want - freed, works);
+            freed += self.trim(victim, most.min(want - freed), works);
             self.visit_again(works);
         }
-        self.totals.evicted += freed as u64;
-        self.return_freed(works);
+        // The points of dead runs: a branch that has lost its last run must not be there to hang another one on.
+        self.settle(works);
         freed
     }
 
@@ -172,20 +247,23 @@ impl Evictor {
         let run = point.run();
         let is_last = run.word().len() == point.depth();
         let below = self.point_below(point).map_or(0, |below| below.depth());
-        let blocks = run.blocks_to(point.depth(), works.block_size) - run.blocks_to(below, works.block_size);
+        let grid = works.grid_of(run);
+        let blocks = run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid);
+        let in_block = point.end() != grid.boundary(point.end());
         match (is_last, blocks) {
-            (true, 0) => {
-                self.unfile(point);
-                self.trim(point, 0, works);
-            }
-            (true, _) if run.space().is_detached() => {
+            (true, 1..) if run.space().is_detached() => {
                 self.unfile(point);
                 self.trim(point, usize::MAX, works);
             }
+            // A run ends inside a block while a branch holds it there. The boundary below may be unknown still, or a trim
+            // has taken it back for its own (`withdraw`): its blocks say nothing.
+            (true, _) if in_block || blocks == 0 => {
+                self.unfile(point);
+                self.trim(point, 0, works);
+            }
             (true, _) => self.file(point),
-            // A branch point without a branch. The boundary below it may still be on its way through the queue (a detached
-            // space is trimmed while it is drained), so its blocks say nothing.
-            (false, _) if point.end() % works.block_size != 0 => self.end_branch(point, works),
+            // A branch point without a branch; its blocks, as above.
+            (false, _) if in_block => self.end_branch(point, works),
             // A mark: it keeps its statistics until what lies beyond it has gone.
             (false, _) => self.unfile(point),
         }

@@ -1,36 +1,69 @@
 //! Candidates: the idle ends of runs, filed with the policy.
 
 use super::Evictor;
-use crate::policy::{Policy, Slot, Standing};
+use super::aging::Aging;
+use super::due::Due;
+use super::exchange::Exchange;
+use crate::cache::Priority;
+use crate::policy::{Entry, Group, Policy, PolicyKind, Slot, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
 /// The policy, and which point stands in which of its slots.
 #[derive(Debug)]
 pub(in crate::cache) struct Ranking {
+    pub(in crate::cache) kind: PolicyKind,
     pub(in crate::cache) policy: Box<dyn Policy>,
-    candidates: Vec<Option<Link<Point>>>,
+    pub(in crate::cache) exchange: Exchange,
+    pub(in crate::cache) aging: Aging,
+    /// When time alone changes a candidate's standing.
+    pub(in crate::cache) due: Due,
+    candidates: Table<Candidate>,
     vacant: Vec<Slot>,
+    /// Candidates that there have been.
+    seen: u64,
+}
+
+/// A point that is filed, and the how manieth candidate it is.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) struct Candidate {
+    pub(in crate::cache) point: Link<Point>,
+    pub(in crate::cache) since: u64,
 }
 
 impl Ranking {
-    pub(super) fn new(policy: Box<dyn Policy>) -> Self {
-        Self { policy, candidates: Vec::new(), vacant: Vec::new() }
+    pub(super) fn new(kind: PolicyKind, aging: bool) -> Self {
+        Self {
+            kind,
+            policy: kind.build(),
+            exchange: Exchange::default(),
+            aging: Aging::new(aging),
+            due: Due::default(),
+            candidates: Table::new(),
+            vacant: Vec::new(),
+            seen: 0,
+        }
     }
 
     /// The best victim; it stays filed.
     pub(super) fn choose(&mut self) -> Option<Link<Point>> {
         let slot = self.policy.choose()?;
-        self.at(slot)
+        self.at(slot).map(|candidate| candidate.point)
     }
 
-    /// The point in `slot`.
-    pub(in crate::cache) fn at(&self, slot: Slot) -> Option<Link<Point>> {
-        self.candidates.get(slot.index()).copied().flatten()
+    /// The best victim of a group; it stays filed.
+    pub(super) fn choose_of(&self, group: Group) -> Option<Link<Point>> {
+        let slot = self.policy.choose_of(group)?;
+        self.at(slot).map(|candidate| candidate.point)
     }
 
-    /// Which point stands in which slot.
-    pub(in crate::cache) fn slots(&self) -> &[Option<Link<Point>>] {
+    /// The candidate in `slot`.
+    pub(in crate::cache) fn at(&self, slot: Slot) -> Option<Candidate> {
+        self.candidates.get(slot.index()).copied()
+    }
+
+    /// Which candidate stands in which slot.
+    pub(in crate::cache) fn slots(&self) -> &Table<Candidate> {
         &self.candidates
     }
 
@@ -41,22 +74,29 @@ impl Ranking {
 
     /// Both tables, to be written over.
     #[cfg(test)]
-    pub(in crate::cache) fn tables(&mut self) -> (&mut Vec<Option<Link<Point>>>, &mut Vec<Slot>) {
+    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Candidate>, &mut Vec<Slot>) {
         (&mut self.candidates, &mut self.vacant)
     }
 
     fn occupy(&mut self, point: Link<Point>) -> Slot {
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.candidates.push(None);
-            Slot::at(self.candidates.len() - 1)
-        });
-        self.candidates[slot.index()] = Some(point);
+        let slot = self.vacant.pop().unwrap_or_else(|| Slot::at(self.candidates.len()));
+        *self.candidates.at(slot.index()) = Some(Candidate { point, since: self.seen });
+        self.seen += 1;
         slot
+    }
+
+    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+        self.policy.file(slot, standing, entry);
+        self.exchange.file(slot, standing, entry);
+        self.aging.file(slot, standing, entry);
     }
 
     fn vacate(&mut self, slot: Slot) {
         self.policy.remove(slot);
-        self.candidates[slot.index()] = None;
+        self.due.set(slot, None);
+        self.exchange.remove(slot);
+        self.aging.remove(slot);
+        self.candidates.take(slot.index());
         self.vacant.push(slot);
     }
 }
@@ -72,7 +112,12 @@ impl Evictor {
                 slot
             }
         };
-        self.ranking.policy.file(slot, standing(point));
+        let (standing, until) = standing(point, self.now);
+        if let Some(entry) = self.entry(slot, point) {
+            self.ranking.file(slot, standing, entry);
+            self.ranking.due.set(slot, until);
+            self.note_group(entry.group, &point.run().space().holdings);
+        }
     }
 
     /// Takes `point` out of the ranking if it stands in it.
@@ -82,10 +127,22 @@ impl Evictor {
             self.ranking.vacate(slot);
         }
     }
+
+    /// What does not change while `point` stands in `slot`.
+    pub(in crate::cache) fn entry(&self, slot: Slot, point: Ref<'_, Point>) -> Option<Entry> {
+        let candidate = self.ranking.at(slot)?;
+        let group = point.run().space().holdings.group.get(&self.owner);
+        Some(Entry { since: candidate.since, group })
+    }
 }
 
-/// What the policy is told of a point.
-pub(in crate::cache) fn standing(point: Ref<'_, Point>) -> Standing {
+/// What the policy is told of a point at `now`, and until when it is true if nobody uses the point.
+pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64) -> (Standing, Option<u64>) {
     let tally = point.statistics.read();
-    Standing { last: tally.last, hits: tally.hits, born: point.run().born() }
+    let (priority, until) = tally.marked.priority_at(now).unwrap_or((Priority::DEFAULT.level(), None));
+    let demoted = tally.marked.is_demoted(tally.last);
+    let run = point.run();
+    let standing =
+        Standing { last: tally.last, hits: tally.hits, born: run.born(), level: run.level(), priority, demoted };
+    (standing, until)
 }

@@ -10,6 +10,7 @@ impl Evictor {
     pub(in crate::cache) fn sweep<'g>(&mut self, space: Ref<'g, Space>, works: Works<'g>) {
         self.detached.insert(space.link());
         self.settle(works);
+        self.end_retentions(space, works);
         let Some(root) = space.root(works.guard) else {
             return;
         };

@@ -1,8 +1,10 @@
 //! Steps of a reader put between those of the trimmer.
 
-use crate::PrefixCache;
-use crate::tree::lease::{Refused, lease_at, lease_deepest};
+mod exchange;
+
+use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
 use crate::tree::{Place, Point, Statistics, Word, walk};
+use crate::{Clock, Keys, PolicyKind, PrefixCache};
 
 /// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
 /// length again the point is held; a second trim must not take it for the end of the run.
@@ -44,8 +46,7 @@ fn a_root_that_has_gone_is_not_made_again() {
     let root = space.0.root(&guard).expect("planted");
     let reached = walk(root, &[1, 2, 3], &guard);
     cache.clear_namespace(&space);
-    let leased =
-        lease_deepest(reached.boundary(cache.inner.block_size), cache.inner.block_size, &cache.inner.queue, &guard);
+    let leased = lease_deepest(reached.boundary(cache.inner.grid), cache.inner.grid, cache.inner.ledger(0), &guard);
     assert!(matches!(leased, Err(Refused::Gone)), "{leased:?}");
 }
 
@@ -63,7 +64,103 @@ fn no_point_is_made_at_the_beginning_of_a_dead_run() {
     let root = space.0.root(&guard).expect("planted");
     let run = root.as_ref().children.get(1, &guard).expect("hung");
     assert_eq!(cache.evict(1), 1);
-    let leased = lease_at(Place { run, depth: 0 }, &cache.inner.queue, &guard);
+    let leased = lease_at(Place { run, depth: 0 }, cache.inner.ledger(0), &guard);
     assert!(matches!(leased, Err(Refused::Shorter(0))), "{leased:?}");
     assert_eq!(cache.validate(), Ok(()));
+}
+
+/// A lookup of bigrams walked to the end of a run that is trimmed before it leases there: it falls back to the boundary
+/// that is left, which lies one token beyond a whole number of blocks.
+#[test]
+fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
+    let cache = PrefixCache::builder(4, 2).build().expect("valid");
+    let (session, space) = (cache.session(), cache.namespace_with(&["draft"], Keys::Bigrams));
+    let tokens = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+    let miss = session.match_prefix(&space, &tokens);
+    drop(session.insert(miss.lease(), &tokens, session.reserve(2).expect("room")).expect("inserted"));
+
+    let reader = cache.inner.domain.register();
+    let guard = reader.pin();
+    let reached = walk(space.0.root(&guard).expect("planted"), &tokens, &guard).boundary(space.0.grid);
+    assert_eq!((reached.end(), cache.evict(1)), (9, 1));
+    let held = lease_deepest(reached, space.0.grid, cache.inner.ledger(0), &guard).expect("not gone");
+    assert_eq!(held.point.end(), 5);
+    release(held, cache.inner.ledger(0));
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+/// A namespace in which something was inserted since the queue was drained, and that nobody has a handle on any more, is
+/// not empty.
+#[test]
+fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
+    let cache = PrefixCache::builder(4, 2).build().expect("valid");
+    let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
+    let tokens = [1, 2, 3, 4];
+    let lease = cache.inner.evicting(|evictor, works| {
+        evictor.settle(works);
+        let miss = session.match_prefix(&space, &tokens);
+        let inserted = session.insert(miss.lease(), &tokens, session.reserve(1).expect("room")).expect("inserted");
+        drop((miss, space));
+        cache.inner.namespaces.forget_empty(evictor, works);
+        inserted.lease
+    });
+    assert_eq!(session.peek(&cache.namespace(&["tenant"]), &tokens), lease.len_tokens());
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it goes when nobody holds it.
+#[test]
+fn a_hot_point_is_a_point_like_any_other() {
+    let cache = PrefixCache::builder(4, 4).policy(PolicyKind::Lfu).clock(Clock::Logical).build().expect("valid");
+    let (session, other, space) = (cache.session(), cache.session(), cache.default_namespace());
+    let tokens = [[1, 2, 3, 4], [5, 6, 7, 8]];
+    for tokens in &tokens {
+        let miss = session.match_prefix(&space, tokens);
+        drop(session.insert(miss.lease(), tokens, session.reserve(1).expect("room")).expect("inserted"));
+    }
+    let held = session.match_prefix(&space, &tokens[0]);
+    held.lease().inflate();
+    held.lease().inflate();
+    let leases = [&session, &other].map(|session| session.match_prefix(&space, &tokens[0]).into_lease());
+    let clone = leases[1].clone();
+    drop(held);
+    assert_eq!((cache.validate(), cache.stats().protected_blocks), (Ok(()), 1));
+    assert_eq!(cache.evict(2), 1, "only the other one can go");
+    drop(leases);
+    assert_eq!((cache.validate(), cache.stats().protected_blocks), (Ok(()), 1));
+    let resumed = other.resume(clone, &tokens[0]);
+    drop(resumed);
+    assert_eq!((cache.stats().protected_blocks, cache.stats().evictable_blocks), (0, 1), "settled, so deflated");
+    // Four hits and the insert's, most of them counted on stripes: three of the other one are fewer.
+    let miss = session.match_prefix(&space, &tokens[1]);
+    drop(session.insert(miss.lease(), &tokens[1], session.reserve(1).expect("room")).expect("inserted"));
+    (0..3).for_each(|_| drop(session.match_prefix(&space, &tokens[1])));
+    assert_eq!(cache.evict(1), 1);
+    assert_eq!([0, 1].map(|i| session.peek(&space, &tokens[i])), [4, 0]);
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+/// More points than slots, from two threads at once: some stay as they were, and nothing is lost.
+#[test]
+fn there_may_be_more_hot_points_than_slots() {
+    let cache = PrefixCache::builder(1, 100).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    for token in 0..100 {
+        let miss = session.match_prefix(&space, &[token]);
+        drop(session.insert(miss.lease(), &[token], session.reserve(1).expect("room")).expect("inserted"));
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let session = cache.session();
+                for token in 0..100 {
+                    let found = session.match_prefix(&space, &[token]);
+                    found.lease().inflate();
+                    drop(session.match_prefix(&space, &[token]));
+                }
+            });
+        }
+    });
+    assert_eq!(cache.validate(), Ok(()));
+    assert_eq!((cache.stats().evictable_blocks, cache.evict(100)), (100, 100));
 }

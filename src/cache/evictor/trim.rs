@@ -18,7 +18,7 @@ use crate::tree::{Point, Run, Statistics, Tally, Word};
 
 impl Evictor {
     /// Frees up to `want` blocks from `last`, the end of its run; none if somebody has leased it meanwhile. With
-    /// `want` zero, ends a last point that holds no block of its own.
+    /// `want` zero, ends a last point that holds no whole block of its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, works: Works<'g>) -> usize {
         let run = last.run();
         let target = self.target(last, want, works);
@@ -46,13 +46,13 @@ impl Evictor {
             return freed;
         }
         if let Some(now_last) = run.as_ref().points.get(end, works.guard) {
-            now_last.statistics.take_in(flowing);
+            flow(now_last, flowing, works);
             self.revisit.push(now_last.link());
         }
         if end > target && target > 0 {
             self.withdraw(run, target, works);
         }
-        run.as_ref().shrink(end, works.block_size, works.guard);
+        run.as_ref().shrink(end, works.grid_of(run), works.guard);
         freed
     }
 
@@ -61,12 +61,14 @@ impl Evictor {
     fn target(&self, last: Ref<'_, Point>, want: usize, works: Works<'_>) -> u32 {
         let run = last.run();
         let below = self.point_below(last).map_or(0, |below| below.depth());
-        let blocks = run.blocks_to(last.depth(), works.block_size);
-        if want == 0 || want >= blocks - run.blocks_to(below, works.block_size) {
+        let grid = works.grid_of(run);
+        let blocks = run.blocks_to(last.depth(), grid);
+        let keep = blocks.saturating_sub(want).max(run.blocks_to(below, grid));
+        if keep == 0 {
             return below;
         }
         let start = run.start();
-        let boundary = (start / works.block_size + blocks - want) * works.block_size;
+        let boundary = grid.end_of(grid.blocks(start) + keep);
         ((boundary - start) as u32).max(below)
     }
 
@@ -112,10 +114,11 @@ impl Evictor {
 
     /// Takes the blocks from `end` to `len` out of the accounts and on their way to the pool.
     fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, works: Works<'g>) -> usize {
-        let keep = run.blocks_to(end, works.block_size);
-        let held = run.blocks_to(len, works.block_size);
+        let keep = run.blocks_to(end, works.grid_of(run));
+        let held = run.blocks_to(len, works.grid_of(run));
         self.freed.extend_from_slice(&run.block_ids(works.guard)[keep..held]);
         self.totals.evictable -= held - keep;
+        self.count_freed(run, held - keep);
         held - keep
     }
 
@@ -124,7 +127,7 @@ impl Evictor {
         self.totals.runs -= 1;
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
-            parent.statistics.take_in(flowing);
+            flow(parent, flowing, works);
             crate::sync::point!("trim::unlink");
             // If this fails an inserter has put a live run in its place.
             parent.as_ref().children.remove(run, works.guard);
@@ -152,9 +155,16 @@ impl Evictor {
         let below = self.point_below(point).or_else(|| point.run().parent());
         if let Some(tally) = self.kill(point, works) {
             if let Some(below) = below {
-                below.statistics.take_in(tally);
+                flow(below, tally, works);
             }
         }
+    }
+}
+
+/// Lets statistics flow down to `below`. A root is never ranked, and keeps none.
+fn flow(below: Ref<'_, Point>, tally: Tally, works: Works<'_>) {
+    if !below.run().is_trunk() {
+        below.statistics.take_in(tally, works.guard);
     }
 }
 

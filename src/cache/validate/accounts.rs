@@ -3,28 +3,52 @@
 //! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against its
 //! points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
 
+use std::collections::HashMap;
+
 use super::{Mismatch, PointAt, RunAt, Violation, children_of, ensure, points_of};
 use crate::cache::evictor::{Evictor, Totals, Works};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Point, Run};
+use crate::tree::{Holdings, Point, Run};
 
 /// Checks the accounts of `runs`, which come space by space with the trunk first.
 pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
     let mut found = Totals::default();
+    let mut namespaces = HashMap::new();
     for space in runs.chunk_by(|_, next| !next.is_trunk()) {
         let Some((trunk, runs)) = space.split_first() else {
             continue;
         };
         check_trunk(*trunk, evictor, works)?;
+        let (evictable, protected) = (found.evictable, found.protected);
         for &run in runs {
             check_run(run, &mut found, evictor, works)?;
         }
+        let holdings = &trunk.space().as_ref().holdings;
+        let (_, of_it) = namespaces.entry(std::ptr::from_ref(&**holdings)).or_insert((holdings, (0, 0)));
+        of_it.0 += found.evictable + found.protected - evictable - protected;
+        of_it.1 += found.protected - protected;
         found.runs += runs.len();
         let space_runs = Mismatch { recorded: trunk.space().runs.get(&evictor.owner), found: runs.len() };
         space_runs.settle(Violation::SpaceRuns)?;
     }
+    for (holdings, (cached, protected)) in namespaces.into_values() {
+        check_holdings(holdings, [cached, protected], evictor)?;
+    }
     check_totals(&evictor.totals, &found)
+}
+
+/// Checks what a namespace is accounted over all its spaces, and that the evictor knows if it is too much.
+fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), Violation> {
+    let [cached, protected] = found;
+    Mismatch { recorded: holdings.cached(), found: cached }.settle(Violation::NamespaceCached)?;
+    Mismatch { recorded: holdings.protected(), found: protected }.settle(Violation::NamespaceProtected)?;
+    let group = holdings.group.get(&evictor.owner).filter(|group| {
+        let has_candidates = evictor.ranking.policy.choose_of(*group).is_some();
+        has_candidates && holdings.excess() > 0 && evictor.quotas.limited.contains_key(group)
+    });
+    let noted = group.is_none_or(|group| evictor.quotas.is_noted(group));
+    ensure(noted, || Violation::QuotaMissed { cached, excess: holdings.excess() })
 }
 
 fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
@@ -35,7 +59,7 @@ fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
     total(recorded.points, found.points).settle(Violation::PointTotal)?;
     let cached = found.evictable + found.protected;
     let (inserted, evicted) = (recorded.inserted, recorded.evicted);
-    let flows = inserted.checked_sub(evicted).is_some_and(|left| left >= cached as u64);
+    let flows = inserted.checked_sub(evicted + recorded.aged).is_some_and(|left| left >= cached as u64);
     ensure(flows, || Violation::Flow { inserted, evicted, cached })
 }
 
@@ -60,9 +84,9 @@ fn check_run<'g>(run: Ref<'g, Run>, found: &mut Totals, evictor: &Evictor, works
     let deepest = active.map_or(0, |point| point.depth());
     let recorded = run.account.with(&evictor.owner, |account| account.protected);
     ensure(recorded == deepest, || Violation::ProtectedDepth { run: at, recorded, deepest })?;
-    let protected = run.blocks_to(deepest, works.block_size);
+    let protected = run.blocks_to(deepest, works.grid_of(run));
     found.protected += protected;
-    found.evictable += run.blocks_to(run.word().len(), works.block_size) - protected;
+    found.evictable += run.blocks_to(run.word().len(), works.grid_of(run)) - protected;
     found.points += points.len();
     Ok(())
 }

@@ -1,17 +1,24 @@
 //! The pool, and every cached block in exactly one place.
 
 use super::{RunAt, Violation, ensure};
-use crate::block::BlockId;
+use crate::block::{BlockId, Pool};
+use crate::cache::Inner;
 use crate::cache::evictor::{Evictor, Works};
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
-/// Checks the pool, and the blocks of `runs` against it.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
-    check_pool(evictor, works)?;
-    let mut cached = Cached::of(works);
+/// Checks the pools, and the blocks of `runs` against them.
+pub(super) fn check(
+    inner: &Inner,
+    runs: &[Ref<'_, Run>],
+    evictor: &Evictor,
+    works: Works<'_>,
+) -> Result<(), Violation> {
+    let pools: Vec<&Pool> = [Some(&inner.pool), inner.returned.as_ref()].into_iter().flatten().collect();
+    check_pools(&pools, evictor)?;
+    let mut cached = Cached { pools: &pools, met: vec![false; inner.pool.capacity()] };
     for &run in runs {
-        let held = run.blocks_to(run.word().len(), works.block_size);
+        let held = run.blocks_to(run.word().len(), works.grid_of(run));
         // The arrays were found long enough.
         for &block in run.block_ids(works.guard).iter().take(held) {
             cached.add(block, run)?;
@@ -21,12 +28,18 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) 
 }
 
 /// What is not free was reserved or inserted: more cannot be in the accounts.
-fn check_pool(evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
-    let (capacity, free) = (works.pool.capacity(), works.pool.free());
-    let stray = works.pool.bits_beyond();
-    ensure(stray == 0, || Violation::BitsBeyond { bits: stray, capacity })?;
-    let set = works.pool.count_bits();
-    ensure(set == free, || Violation::FreeCount { counted: free, set })?;
+fn check_pools(pools: &[&Pool], evictor: &Evictor) -> Result<(), Violation> {
+    let capacity = pools[0].capacity();
+    for pool in pools {
+        let stray = pool.bits_beyond();
+        ensure(stray == 0, || Violation::BitsBeyond { bits: stray, capacity })?;
+        let (free, set) = (pool.free(), pool.count_bits());
+        ensure(set == free, || Violation::FreeCount { counted: free, set })?;
+    }
+    let is_twice = |&block: &BlockId| pools.iter().filter(|pool| pool.is_free(block)).count() > 1;
+    let twice = if pools.len() > 1 { (0..capacity as BlockId).find(is_twice) } else { None };
+    twice.map_or(Ok(()), |block| Err(Violation::FreeTwice { block }))?;
+    let free: usize = pools.iter().map(|pool| pool.free()).sum();
     let (evictable, protected) = (evictor.totals.evictable, evictor.totals.protected);
     let taken = capacity.saturating_sub(free);
     let fits = evictable.checked_add(protected).is_some_and(|cached| cached <= taken);
@@ -34,22 +47,19 @@ fn check_pool(evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
 }
 
 /// Blocks that were met in the tree.
-struct Cached<'g> {
-    works: Works<'g>,
+struct Cached<'a> {
+    pools: &'a [&'a Pool],
     met: Vec<bool>,
 }
 
-impl<'g> Cached<'g> {
-    fn of(works: Works<'g>) -> Self {
-        Self { works, met: vec![false; works.pool.capacity()] }
-    }
-
+impl Cached<'_> {
     fn add(&mut self, block: BlockId, run: Ref<'_, Run>) -> Result<(), Violation> {
         let (run, capacity) = (RunAt::of(run), self.met.len());
         let Some(met) = self.met.get_mut(block as usize) else {
             return Err(Violation::BlockOutside { run, block, capacity });
         };
         ensure(!std::mem::replace(met, true), || Violation::BlockTwice { run, block })?;
-        ensure(!self.works.pool.is_free(block), || Violation::BlockFree { run, block })
+        let is_free = self.pools.iter().any(|pool| pool.is_free(block));
+        ensure(!is_free, || Violation::BlockFree { run, block })
     }
 }

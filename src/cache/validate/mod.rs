@@ -9,7 +9,8 @@
 //! | `tree` | queue, spaces, runs, points, their words and links |
 //! | `blocks` | the pool, and every block in at most one place |
 //! | `accounts` | what the evictor knows of runs and points, and its totals |
-//! | `ranking` | candidates, slots and the policy |
+//! | `ranking` | candidates, slots, their moments and the policy |
+//! | `retained` | what the evictor keeps leases on |
 //!
 //! The walk keeps its own list instead of recursing, so a chain of any length is checked on any stack; it is linear in
 //! the index. A link is followed only from a node that the index holds: a list of the evictor's is compared by address.
@@ -18,6 +19,7 @@
 mod accounts;
 mod blocks;
 mod ranking;
+mod retained;
 mod tree;
 mod violation;
 
@@ -41,9 +43,10 @@ pub(super) fn validate(inner: &Inner, evictor: &Evictor, works: Works<'_>) -> Re
     for space in spaces {
         tree::walk(space, works, &mut runs)?;
     }
-    blocks::check(&runs, evictor, works)?;
+    blocks::check(inner, &runs, evictor, works)?;
     accounts::check(&runs, evictor, works)?;
-    ranking::check(&runs, evictor, works)
+    ranking::check(&runs, evictor, works)?;
+    retained::check(&runs, evictor, works)
 }
 
 /// The points of `run`, by depth.

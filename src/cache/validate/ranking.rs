@@ -1,23 +1,35 @@
-//! The ranking: every idle end of a run is filed once, under its present standing, and nothing else is.
+//! The ranking: every idle end of a run is filed once, under its present standing, and nothing else is. A slot has a
+//! moment exactly if time alone will change the standing of its candidate.
 
 use super::{Mismatch, PointAt, Violation, ensure, points_of};
 use crate::cache::evictor::{Evictor, Ranking, Works, standing};
+use crate::policy::{Entry, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
 
 /// Checks the policy, its slots, and the points of `runs` against them.
 pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
-    let mut candidates = 0;
+    let (mut candidates, mut moments) = (0, 0);
     for &run in runs {
         for point in points_of(run, works) {
-            candidates += usize::from(check_point(point, evictor, works)?);
+            if check_point(point, evictor, works)? {
+                candidates += 1;
+                moments += usize::from(standing(point, evictor.now).1.is_some());
+            }
         }
     }
     let ranking = &evictor.ranking;
+    let recorded = ranking.due.count().ok_or(Violation::UnsoundMoments)?;
+    Mismatch { recorded, found: moments }.settle(Violation::MomentCount)?;
     ensure(ranking.policy.is_sound(), || Violation::UnsoundPolicy)?;
     Mismatch { recorded: ranking.policy.len(), found: candidates }.settle(Violation::FiledCount)?;
-    let occupied = ranking.slots().iter().flatten().count();
+    check_incoming(ranking)?;
+    if let Some(order) = ranking.aging.order() {
+        ensure(order.is_sound(), || Violation::UnsoundPolicy)?;
+        Mismatch { recorded: order.len(), found: candidates }.settle(Violation::AgingCount)?;
+    }
+    let occupied = ranking.slots().iter().count();
     Mismatch { recorded: occupied, found: candidates }.settle(Violation::SlotCount)?;
     check_vacant(ranking, occupied)
 }
@@ -33,9 +45,25 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> Re
         (true, Some(slot)) => slot,
     };
     let ranking = &evictor.ranking;
-    ensure(ranking.at(slot) == Some(point.link()), || Violation::WrongSlot { point: at, slot: slot.index() })?;
-    let current = ranking.policy.is_filed(slot, standing(point));
-    ensure(current, || Violation::StaleStanding(at))?;
+    let leads_back = ranking.at(slot).is_some_and(|candidate| candidate.point == point.link());
+    let entry = evictor.entry(slot, point).filter(|_| leads_back);
+    let entry = entry.ok_or(Violation::WrongSlot { point: at, slot: slot.index() })?;
+    let (standing, until) = standing(point, evictor.now);
+    let is_filed = |policy: &dyn Policy| {
+        // A namespace that has just got a quota is being sorted into a group.
+        let unsorted = evictor.quotas.is_sorting() && policy.is_filed(slot, standing, Entry { group: None, ..entry });
+        unsorted || policy.is_filed(slot, standing, entry)
+    };
+    ensure(is_filed(&*ranking.policy), || Violation::StaleStanding(at))?;
+    if let Some(incoming) = &ranking.exchange.incoming {
+        let moved = slot.index() < incoming.moved;
+        ensure(!moved || is_filed(&*incoming.policy), || Violation::NotMoved(at))?;
+    }
+    let by_age = Entry { group: None, ..entry };
+    let ages =
+        ranking.aging.order().is_none_or(|order| order.is_filed(slot, Standing { demoted: false, ..standing }, by_age));
+    ensure(ages, || Violation::NotAging(at))?;
+    ensure(ranking.due.at(slot) == until, || Violation::WrongMoment(at))?;
     Ok(true)
 }
 
@@ -45,8 +73,18 @@ fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> b
     // Acquire: as the evictor reads it.
     let idle = point.word.load(Acquire).is_idle();
     let below = evictor.point_below(point).map_or(0, |below| below.depth());
-    let has_blocks = run.blocks_to(point.depth(), works.block_size) > run.blocks_to(below, works.block_size);
+    let has_blocks = run.blocks_to(point.depth(), works.grid_of(run)) > run.blocks_to(below, works.grid_of(run));
     idle && has_blocks && !run.is_trunk() && run.word().len() == point.depth()
+}
+
+/// A policy on its way in holds the candidates of the slots that have been moved, which `check_point` has seen there.
+fn check_incoming(ranking: &Ranking) -> Result<(), Violation> {
+    let Some(incoming) = &ranking.exchange.incoming else {
+        return Ok(());
+    };
+    ensure(incoming.policy.is_sound(), || Violation::UnsoundPolicy)?;
+    let moved = ranking.slots().iter().filter(|(slot, _)| *slot < incoming.moved).count();
+    Mismatch { recorded: incoming.policy.len(), found: moved }.settle(Violation::MovedCount)
 }
 
 /// Each slot without a candidate is vacant once.
@@ -54,7 +92,7 @@ fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), Violation> {
     let mut met = vec![false; ranking.slots().len()];
     for slot in ranking.vacant() {
         let slot = slot.index();
-        let empty = ranking.slots().get(slot).is_some_and(|candidate| candidate.is_none());
+        let empty = slot < met.len() && ranking.slots().get(slot).is_none();
         ensure(empty && !std::mem::replace(&mut met[slot], true), || Violation::VacantSlot { slot })?;
     }
     let recorded = ranking.vacant().len();

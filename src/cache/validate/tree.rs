@@ -11,7 +11,9 @@ use crate::tree::{Point, Run, Seen, Space};
 pub(super) fn check_rest(evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
     ensure(works.queue.is_empty() && evictor.chain.is_empty(), || Violation::QueueNotEmpty)?;
     let (points, blocks) = (evictor.revisit.len(), evictor.freed.len());
-    ensure(points == 0 && blocks == 0, || Violation::Unfinished { points, blocks })
+    ensure(points == 0 && blocks == 0, || Violation::Unfinished { points, blocks })?;
+    let notes = works.notes.len();
+    ensure(notes == 0, || Violation::NotesLeft { notes })
 }
 
 /// The trees that lookups start in, and those that were detached and are still held.
@@ -61,7 +63,7 @@ fn check_arrays(run: Ref<'_, Run>, len: u32, works: Works<'_>) -> Result<(), Vio
         None => (&[][..], &[][..]),
     };
     ensure(tokens.len() >= len as usize, || Violation::TokensMissing { run: at, len, tokens: tokens.len() })?;
-    let expected = run.blocks_to(tokens.len() as u32, works.block_size);
+    let expected = run.blocks_to(tokens.len() as u32, works.grid_of(run));
     ensure(blocks.len() == expected, || Violation::BlockCount { run: at, blocks: blocks.len(), expected })?;
     match tokens.first() {
         Some(&token) if token != run.first() => Err(Violation::FirstToken { run: at, token }),
@@ -77,12 +79,13 @@ fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, works: Works<
     ensure(!word.is_dead(), || Violation::DeadPoint(at))?;
     ensure(!word.is_new(), || Violation::NewPoint(at))?;
     ensure(!word.is_queued(), || Violation::QueuedPoint(at))?;
+    ensure(works.hot.agree(point), || Violation::HotPoint(at))?;
     ensure(point.run() == run, || Violation::PointOnOtherRun(at))?;
     let least = u32::from(!run.is_trunk());
     ensure((least..=len).contains(&point.depth()), || Violation::PointOutside { point: at, len })?;
     let found = run.as_ref().points.get(point.depth(), works.guard);
     ensure(found == Some(point), || Violation::PointMisplaced(at))?;
-    if point.end() % works.block_size != 0 {
+    if point.end() != works.grid_of(run).boundary(point.end()) {
         ensure(word.leases() == 0, || Violation::LeasedInBlock { point: at, leases: word.leases() })?;
         ensure(word.children() > 0, || Violation::StrayBranch(at))?;
     }

@@ -102,6 +102,8 @@ pub enum Violation {
     NewPoint(PointAt),
     /// A point is marked as queued and is not in the queue.
     QueuedPoint(PointAt),
+    /// A point is marked as hot and its slot is not its own, or idle; or it has a slot and no mark.
+    HotPoint(PointAt),
     /// A point's own link names another run than the one it stands on.
     PointOnOtherRun(PointAt),
     /// A point stands before its run's first token or beyond its end.
@@ -194,6 +196,11 @@ pub enum Violation {
         /// Bits that are set.
         set: usize,
     },
+    /// A block is in the engine's hands and on the way there.
+    FreeTwice {
+        /// The block.
+        block: BlockId,
+    },
     /// Free and cached blocks are more than there are.
     Conservation {
         /// Free blocks.
@@ -261,6 +268,17 @@ pub enum Violation {
     },
     /// Runs of one tree.
     SpaceRuns(Mismatch),
+    /// Cached blocks of one namespace.
+    NamespaceCached(Mismatch),
+    /// Protected blocks of one namespace.
+    NamespaceProtected(Mismatch),
+    /// A namespace has candidates and more blocks cached than it may, and the evictor has not noted it.
+    QuotaMissed {
+        /// Blocks cached.
+        cached: usize,
+        /// Blocks too many.
+        excess: usize,
+    },
     /// Evictable blocks.
     EvictableTotal(Mismatch),
     /// Protected blocks.
@@ -291,10 +309,18 @@ pub enum Violation {
     },
     /// A point is not filed under its present standing.
     StaleStanding(PointAt),
+    /// A point's slot has been moved to the policy on its way in, and is not filed there under its present standing.
+    NotMoved(PointAt),
+    /// A candidate does not stand in the order by last use as it should.
+    NotAging(PointAt),
     /// The policy's structure is broken.
     UnsoundPolicy,
     /// Candidates that the policy holds.
     FiledCount(Mismatch),
+    /// Candidates that the policy on its way in holds.
+    MovedCount(Mismatch),
+    /// Candidates in the order by last use.
+    AgingCount(Mismatch),
     /// Slots that lead to a point.
     SlotCount(Mismatch),
     /// A slot is noted as vacant twice, or while it is taken.
@@ -304,6 +330,23 @@ pub enum Violation {
     },
     /// Slots noted as vacant.
     VacantCount(Mismatch),
+    /// What sessions asked to retain has not been taken in.
+    NotesLeft {
+        /// Notes waiting.
+        notes: usize,
+    },
+    /// Time will change a candidate's standing at another moment than the one recorded.
+    WrongMoment(PointAt),
+    /// Candidates whose standing time will change.
+    MomentCount(Mismatch),
+    /// The moments contradict each other.
+    UnsoundMoments,
+    /// A point is on record as retained without a lease, or where nothing is retained.
+    NotRetained(PointAt),
+    /// Points on record as retained.
+    RetainedCount(Mismatch),
+    /// The record of what is retained contradicts itself.
+    UnsoundRetained,
 }
 
 impl fmt::Display for Violation {
@@ -318,6 +361,11 @@ impl fmt::Display for Violation {
             Self::NoRoot => f.write_str("a tree has no root on its trunk"),
             Self::EvictableTotal(counts) => write!(f, "evictable blocks: {counts}"),
             Self::ProtectedTotal(counts) => write!(f, "protected blocks: {counts}"),
+            Self::NamespaceCached(counts) => write!(f, "cached blocks of one namespace: {counts}"),
+            Self::NamespaceProtected(counts) => write!(f, "protected blocks of one namespace: {counts}"),
+            Self::QuotaMissed { cached, excess } => {
+                write!(f, "{excess} of the {cached} blocks of one namespace are too many and it is not noted")
+            }
             Self::SpaceRuns(counts) => write!(f, "runs of one tree: {counts}"),
             Self::RunTotal(counts) => write!(f, "runs: {counts}"),
             Self::PointTotal(counts) => write!(f, "points: {counts}"),
@@ -326,9 +374,16 @@ impl fmt::Display for Violation {
             }
             Self::UnsoundPolicy => f.write_str("the policy's structure is broken"),
             Self::FiledCount(counts) => write!(f, "candidates filed with the policy: {counts}"),
+            Self::MovedCount(counts) => write!(f, "candidates filed with the policy on its way in: {counts}"),
+            Self::AgingCount(counts) => write!(f, "candidates ordered by last use: {counts}"),
             Self::SlotCount(counts) => write!(f, "slots that lead to a candidate: {counts}"),
             Self::VacantSlot { slot } => write!(f, "slot {slot} is vacant twice or taken"),
             Self::VacantCount(counts) => write!(f, "vacant slots: {counts}"),
+            Self::NotesLeft { notes } => write!(f, "{notes} notes of what to retain are left"),
+            Self::MomentCount(counts) => write!(f, "candidates with a moment: {counts}"),
+            Self::UnsoundMoments => f.write_str("the moments contradict each other"),
+            Self::RetainedCount(counts) => write!(f, "retained points: {counts}"),
+            Self::UnsoundRetained => f.write_str("the record of what is retained contradicts itself"),
             _ => self.fmt_point(f),
         }
     }
@@ -342,6 +397,7 @@ impl Violation {
             Self::DeadPoint(point) => write!(f, "{point} is dead and still linked"),
             Self::NewPoint(point) => write!(f, "{point} was never proved"),
             Self::QueuedPoint(point) => write!(f, "{point} is marked as queued and is not in the queue"),
+            Self::HotPoint(point) => write!(f, "{point} and the slots of hot points disagree"),
             Self::PointOnOtherRun(point) => write!(f, "{point} names another run"),
             Self::PointOutside { point, len } => write!(f, "{point} lies outside its length of {len}"),
             Self::PointMisplaced(point) => write!(f, "{point} is not found by its depth"),
@@ -361,7 +417,11 @@ impl Violation {
             Self::NotFiled(point) => write!(f, "{point} is a candidate and is not filed"),
             Self::WronglyFiled(point) => write!(f, "{point} is filed and is no candidate"),
             Self::WrongSlot { point, slot } => write!(f, "{point} has slot {slot}, which does not lead to it"),
+            Self::WrongMoment(point) => write!(f, "{point} changes its standing at another moment than recorded"),
+            Self::NotRetained(point) => write!(f, "{point} is on record as retained, without a lease or detached"),
             Self::StaleStanding(point) => write!(f, "{point} is not filed under its present standing"),
+            Self::NotAging(point) => write!(f, "{point} does not stand where it should by its last use"),
+            Self::NotMoved(point) => write!(f, "{point} is not filed with the policy on its way in"),
             _ => self.fmt_run(f),
         }
     }
@@ -398,6 +458,7 @@ impl Violation {
                 write!(f, "{bits} blocks are free beyond a capacity of {capacity}")
             }
             Self::FreeCount { counted, set } => write!(f, "{counted} free blocks counted, {set} marked"),
+            Self::FreeTwice { block } => write!(f, "block {block} is in the engine's hands and waits to be taken"),
             Self::Conservation { free, evictable, protected, capacity } => write!(
                 f,
                 "{free} free, {evictable} evictable and {protected} protected blocks exceed a capacity of {capacity}"

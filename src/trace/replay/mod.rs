@@ -8,6 +8,13 @@
 //! the result is a pure function of the trace: same hits, same evictions, same digest on every machine. With more
 //! threads the requests are handed out in trace order by one cursor, and every thread keeps the leases of the last
 //! few requests it served: those are the ones that "run".
+//!
+//! With [`hold`](ReplayConfig::hold) a request runs for as many steps as it generates tokens, on one thread too: a step is
+//! a request of the trace, and the lease goes when so many later ones were served (with several threads, when the thread
+//! that holds it next takes one beyond them). Where leases stand in the way of a reservation, those that would end first are given up, one by one. With
+//! one thread that is a pure function of the trace as well.
+//!
+//! A trace that was read with priorities gives each request's to what it matched and inserted.
 
 mod latency;
 mod outcome;
@@ -121,6 +128,8 @@ pub struct ReplayConfig {
     pub longest: Option<usize>,
     /// Whether every hit is checked against the tokens its blocks were filled with. Default: no.
     pub verify: bool,
+    /// Whether a request's lease is held for as many steps as it generates tokens. Default: no.
+    pub hold: bool,
     /// How often everything is brought to a halt and the cache checked: no lease held, settled, valid, and no block
     /// lost. Default: never.
     pub checks: usize,
@@ -138,6 +147,7 @@ impl Default for ReplayConfig {
             outputs: false,
             longest: None,
             verify: false,
+            hold: false,
             checks: 0,
         }
     }

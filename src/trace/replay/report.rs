@@ -29,6 +29,13 @@ pub struct Report {
     pub block_size: usize,
     /// Whether generated tokens were cached.
     pub outputs: bool,
+    /// The field of the rows that priorities came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_from: Option<String>,
+    /// Whether leases were held for as many steps as their requests generate tokens.
+    pub hold: bool,
+    /// Leases that were given up before their time, because blocks were short.
+    pub given_up_leases: u64,
     /// Threads that shared the cache.
     pub threads: usize,
     /// Tokens per hash id, if the trace has such.
@@ -107,6 +114,9 @@ impl Report {
             capacity: totals.capacity_blocks,
             block_size,
             outputs: config.outputs,
+            priority_from: trace.priority_from().map(str::to_owned),
+            hold: config.hold,
+            given_up_leases: tally.given_up,
             threads: config.threads,
             unit: trace.unit(),
             requests: outcomes.len(),

@@ -21,6 +21,8 @@ pub(super) struct Tally {
     pub(super) inserts: Latency,
     pub(super) evictions: Latency,
     pub(super) verify_errors: u64,
+    /// Leases given up before their time.
+    pub(super) given_up: u64,
     pub(super) mismatches: Vec<Mismatch>,
 }
 
@@ -37,6 +39,7 @@ impl Tally {
             inserts: Latency::new(),
             evictions: Latency::new(),
             verify_errors: 0,
+            given_up: 0,
             mismatches: Vec::new(),
         }
     }
@@ -66,6 +69,7 @@ impl Tally {
         self.inserts.merge(&other.inserts);
         self.evictions.merge(&other.evictions);
         self.verify_errors += other.verify_errors;
+        self.given_up += other.given_up;
         self.mismatches.extend(other.mismatches);
         self.mismatches.truncate(MISMATCHES_KEPT);
     }

@@ -3,13 +3,13 @@
 //! # Refusals
 //!
 //! With several threads a reservation may be refused because the others' leases protect too much. The replay still
-//! ends: a refused thread first gives up the leases of its older requests, one by one, then everything it holds, and
+//! ends: a refused thread first gives up the leases of its other requests, one by one, then everything it holds, and
 //! enters the *narrow lane*, which admits one thread at a time. Threads outside the lane either go on, and one day run
 //! out of requests, or are refused and come to wait for the lane with empty hands; whoever is inside then finds
 //! everything evictable, and no request is larger than the cache.
 
 use std::{
-    collections::VecDeque,
+    collections::BTreeMap,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -82,7 +82,8 @@ pub(super) struct Worker<'a> {
     /// The blocks a match found.
     blocks: Vec<BlockId>,
     stamps: Vec<u64>,
-    running: VecDeque<Lease>,
+    /// Leases by the request with which they end, and the one that they are of.
+    running: BTreeMap<(usize, usize), Lease>,
     /// Free blocks when last looked at: tells a reservation that evicts from one that does not.
     free_blocks: usize,
 }
@@ -97,7 +98,7 @@ impl<'a> Worker<'a> {
             tokens: Vec::new(),
             blocks: Vec::new(),
             stamps: Vec::new(),
-            running: VecDeque::with_capacity(RUNNING + 1),
+            running: BTreeMap::new(),
             free_blocks: shared.cache.stats().free_blocks,
         }
     }
@@ -106,6 +107,9 @@ impl<'a> Worker<'a> {
     pub(super) fn run(mut self, next: impl Fn() -> Option<usize>) -> Result<Tally, ReplayError> {
         while let Some(number) = next() {
             let request = &self.shared.trace.requests()[number];
+            while self.running.first_key_value().is_some_and(|(&(end, _), _)| end < number) {
+                self.running.pop_first();
+            }
             let hit_blocks = self.serve(number, request)?;
             let (row, prompt_tokens) = (request.row(), request.prompt_tokens());
             let hit_blocks = hit_blocks.map(|blocks| blocks as u32);
@@ -138,19 +142,19 @@ impl<'a> Worker<'a> {
         if config.is_deterministic() {
             cache.set_time(2 * number as u64 + 1);
         }
-        match self.attempt(request, length)? {
+        match self.attempt(number, request, length)? {
             Attempt::Served(hit) => Ok(Some(hit)),
-            Attempt::Refused(_) => self.serve_in_lane(request, length).map(Some),
+            Attempt::Refused(_) => self.serve_in_lane(number, request, length).map(Some),
         }
     }
 
     /// Tries again and again with nothing held in between, while no other thread does the same.
-    fn serve_in_lane(&mut self, request: &Request, length: usize) -> Result<usize, ReplayError> {
+    fn serve_in_lane(&mut self, number: usize, request: &Request, length: usize) -> Result<usize, ReplayError> {
         // The lane guards no data that a panic could have left half done.
         let _lane = self.shared.lane.lock().unwrap_or_else(PoisonError::into_inner);
         let (entered, backoff) = (Instant::now(), Backoff::new());
         loop {
-            match self.attempt(request, length)? {
+            match self.attempt(number, request, length)? {
                 Attempt::Served(hit) => return Ok(hit),
                 Attempt::Refused(source) if self.shared.threads() == 1 || entered.elapsed() > PATIENCE => {
                     return Err(ReplayError::Refused { row: request.row(), source });
@@ -160,15 +164,15 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn attempt(&mut self, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
+    fn attempt(&mut self, number: usize, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
         match self.shared.config.cache {
-            CacheKind::Radix => self.attempt_radix(request, length),
+            CacheKind::Radix => self.attempt_radix(number, request, length),
             CacheKind::Naive => Ok(self.attempt_naive(length)),
         }
     }
 
     /// Match, reserve what is missing, insert, and keep the lease while the request runs.
-    fn attempt_radix(&mut self, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
+    fn attempt_radix(&mut self, number: usize, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
         let block_size = self.shared.config.block_size;
         let began = Instant::now();
         let lease = self.session.match_prefix_into(&self.namespace, &self.tokens[..length], &mut self.blocks);
@@ -177,7 +181,7 @@ impl<'a> Worker<'a> {
         self.verify(request, 0, hit);
         let missing = length / block_size - hit;
         if missing == 0 {
-            self.keep(lease);
+            self.keep(number, request, lease);
             return Ok(Attempt::Served(hit));
         }
         let reservation = match self.reserve(missing) {
@@ -194,7 +198,7 @@ impl<'a> Worker<'a> {
         self.tally.inserted_blocks += (missing - inserted.duplicates.blocks().len()) as u64;
         self.blocks = inserted.blocks;
         self.verify(request, hit, length / block_size);
-        self.keep(inserted.lease);
+        self.keep(number, request, inserted.lease);
         Ok(Attempt::Served(hit))
     }
 
@@ -209,7 +213,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reserves, giving up the leases of older requests as far as that is needed.
+    /// Reserves, giving up the leases of other requests as far as that is needed.
     fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
         loop {
             let began = Instant::now();
@@ -218,18 +222,27 @@ impl<'a> Worker<'a> {
                 self.tally.evictions.record(began.elapsed());
             }
             match reserved {
-                Err(ReserveError::Exhausted { .. }) if !self.running.is_empty() => drop(self.running.pop_front()),
+                Err(ReserveError::Exhausted { .. }) if !self.running.is_empty() => {
+                    self.running.pop_first();
+                    self.tally.given_up += 1;
+                }
                 result => return result,
             }
         }
     }
 
-    /// Holds a lease while its request runs: not at all on a thread that is alone.
-    fn keep(&mut self, lease: Lease) {
-        if self.shared.threads() > 1 {
-            self.running.push_back(lease);
+    /// Gives a request's prefix its priority, and holds the lease while the request runs: for as many steps as it
+    /// generates tokens, or until a few others were served, or not at all on a thread that is alone.
+    fn keep(&mut self, number: usize, request: &Request, lease: Lease) {
+        if let Some(priority) = request.priority() {
+            self.session.prioritize(&lease, priority);
+        }
+        if self.shared.config.hold {
+            self.running.insert((number + request.output_tokens(), number), lease);
+        } else if self.shared.threads() > 1 {
+            self.running.insert((usize::MAX, number), lease);
             if self.running.len() > RUNNING {
-                self.running.pop_front();
+                self.running.pop_first();
             }
         }
     }

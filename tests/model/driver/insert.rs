@@ -3,9 +3,9 @@
 use radixkv::Token;
 use radixkv::reference;
 
-use super::{Difference, Driver, HeldLease, HeldReservation, equal};
+use super::{Difference, Driver, HeldLease, HeldReservation, equal, matched_by};
 use crate::step::{Fault, Sequence};
-use crate::subject::{Refusal, Stored, Subject};
+use crate::subject::{Refusal, Stored, Subject, offset};
 
 type Expected = Result<Stored<reference::Lease, reference::Reservation>, (Refusal, reference::Reservation)>;
 type Actual<S> =
@@ -20,7 +20,7 @@ impl<S: Subject> Driver<S> {
         let last = self.leases.len() - 1;
         let reservations = self.reservations.len();
         let needed = self.needed(last, tokens.len());
-        if self.reserve(needed)? {
+        if self.reserve(Some(space), needed)? {
             let held = self.reservations.pop().expect("just reserved");
             self.put(last, tokens, held)?;
             self.release(last + 1);
@@ -36,7 +36,7 @@ impl<S: Subject> Driver<S> {
         let Some((at, tokens)) = self.growth(at, sequence) else {
             return Ok(());
         };
-        if !self.reserve(self.needed(at, tokens.len()))? {
+        if !self.reserve(Some(self.leases[at].space), self.needed(at, tokens.len()))? {
             return Ok(());
         }
         let held = self.reservations.pop().expect("just reserved");
@@ -79,7 +79,7 @@ impl<S: Subject> Driver<S> {
             }),
         };
         let Some(given) = given else { return Ok(()) };
-        if !self.reserve(given)? {
+        if !self.reserve(None, given)? {
             return Ok(());
         }
         let held = self.reservations.pop().expect("just reserved");
@@ -93,7 +93,9 @@ impl<S: Subject> Driver<S> {
     }
 
     fn needed(&self, at: usize, tokens: usize) -> usize {
-        (tokens - self.leases[at].tokens.len()) / self.setting.block_size
+        let HeldLease { space, tokens: leased, .. } = &self.leases[at];
+        let blocks = |tokens: usize| tokens.saturating_sub(offset(*space)) / self.setting.block_size;
+        blocks(tokens) - blocks(leased.len())
     }
 
     /// Inserts on both sides and holds what comes of it.
@@ -132,7 +134,7 @@ impl<S: Subject> Driver<S> {
         equal("duplicates", duplicates, self.named(expected.duplicates.blocks()))?;
         self.hold_duplicates(expected.duplicates, actual.duplicates);
         let space = self.leases[at].space;
-        tokens.truncate(expected.len_tokens);
+        tokens.truncate(matched_by(space, expected.len_tokens));
         let (expected, actual) = (expected.lease, actual.lease);
         self.leases.push(HeldLease { expected, actual, space, tokens, detached: false });
         Ok(())

@@ -1,11 +1,13 @@
 //! A small cache in a known state, and its nodes.
 
+use std::time::Duration;
+
 use super::super::{Violation, validate};
 use crate::cache::evictor::{Evictor, Works};
 use crate::key::Token;
 use crate::reclaim::Ref;
 use crate::tree::{Point, Run, Space};
-use crate::{Clock, Lease, Namespace, PrefixCache, Reservation, Session};
+use crate::{Clock, Lease, Namespace, PrefixCache, Quota, Reservation, Session};
 
 pub(super) const BLOCK_SIZE: usize = 4;
 pub(super) const CAPACITY: usize = 60;
@@ -38,8 +40,10 @@ pub(super) struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).build().expect("valid");
+        let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).idle_after(Duration::MAX);
+        let cache = cache.build().expect("valid");
         let (session, space) = (cache.session(), cache.default_namespace());
+        cache.set_quota(&space, Quota { cached_blocks: Some(CAPACITY), pinned_blocks: None });
         for (at, tokens) in [sequence(12, 12, 0), sequence(12, 6, 100), sequence(4, 0, 1000)].iter().enumerate() {
             cache.set_time(at as u64 + 1);
             drop(put(&session, &space, tokens, BLOCK_SIZE));

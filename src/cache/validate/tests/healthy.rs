@@ -1,8 +1,10 @@
 //! What is sound passes, whatever is held.
 
+use std::time::Duration;
+
 use super::bed::{put, sequence};
 use crate::policy::PolicyKind;
-use crate::{Clock, Lease, Namespace, PrefixCache, Session};
+use crate::{Clock, Lease, Namespace, PrefixCache, Priority, Session};
 
 /// Numbers without a pattern.
 struct Dice(u64);
@@ -37,13 +39,14 @@ impl Churn {
         let keep = self.dice.roll(len + 1);
         let tokens = sequence(len, keep, 100 * self.dice.roll(4) as u32);
         let at = self.dice.roll(2);
-        match self.dice.roll(24) {
+        match self.dice.roll(30) {
             0..8 => self.leases.extend(put(&self.session, &self.spaces[at], &tokens, block_size)),
             8..12 => self.leases.push(self.session.match_prefix(&self.spaces[at], &tokens).into_lease()),
             12..20 if !self.leases.is_empty() => {
                 let lease = self.dice.roll(self.leases.len());
                 drop(self.leases.swap_remove(lease));
             }
+            24..30 if !self.leases.is_empty() => self.ask(),
             20 => drop(self.cache.evict(self.dice.roll(6))),
             21 => self.cache.clear_namespace(&self.spaces[at]),
             22 => {
@@ -51,6 +54,24 @@ impl Churn {
                 self.spaces[1] = self.cache.namespace(&["adapter"]);
             }
             _ => self.cache.settle(),
+        }
+    }
+
+    /// Asks for a held prefix to be kept, or not.
+    fn ask(&mut self) {
+        let lease = &self.leases[self.dice.roll(self.leases.len())];
+        let duration = Duration::from_nanos(self.dice.roll(200) as u64);
+        match self.dice.roll(6) {
+            0..3 => {
+                let priority = Priority::new(self.dice.roll(101) as u8).expect("up to 100");
+                let expires = self.dice.roll(3) > 0;
+                let priority = if expires { priority.expiring_after(duration) } else { priority };
+                self.session.prioritize(lease, priority);
+            }
+            // The namespace may have been cleared.
+            3 => drop(self.session.retain(lease, duration)),
+            4 => self.session.demote(lease),
+            _ => self.session.release_retained(lease),
         }
     }
 
@@ -64,6 +85,8 @@ impl Churn {
             }
         }
         self.leases.clear();
+        assert_eq!(self.cache.validate(), Ok(()));
+        self.cache.set_time(steps + 200);
         assert_eq!(self.cache.validate(), Ok(()));
         self.cache.evict(usize::MAX);
         assert_eq!(self.cache.validate(), Ok(()));

@@ -2,11 +2,15 @@
 
 use super::super::{Mismatch, PointAt, RunAt, Violation};
 use super::bed::{CAPACITY, Scene, found, sequence};
+use crate::PrefixCache;
 use crate::block::BlockId;
+use crate::cache::Priority;
+use crate::cache::evictor::{Candidate, Evictor, Note};
 use crate::key::Token;
-use crate::policy::{Policy, Slot, Standing};
+use crate::policy::{Entry, Group, Policy, Slot, Standing};
 use crate::reclaim::Ref;
-use crate::tree::{Beginning, Point, Run, Space, Statistics, Word};
+use crate::sync::Arc;
+use crate::tree::{Beginning, Marked, Point, Run, Space, Statistics, Word};
 
 const TRUNK: RunAt = RunAt { start: 0, first: 0 };
 const RUN: RunAt = RunAt { start: 0, first: 1 };
@@ -66,7 +70,7 @@ fn spaces() {
     });
     assert_eq!(uprooted, Violation::NoRoot);
     let kept = found(|evictor, scene| {
-        let space = Space::plant(scene.works.guard).run().space();
+        let space = Space::plant(0, Arc::clone(&scene.space.holdings), scene.works.guard).run().space();
         space.detach();
         space.root(scene.works.guard).expect("planted").word.flip(Word::CHILD);
         evictor.detached.insert(space.link());
@@ -79,6 +83,7 @@ fn point_words() {
     assert_eq!(found(|_, scene| scene.end.word.flip(Word::DEAD)), Violation::DeadPoint(on(RUN, 12)));
     assert_eq!(found(|_, scene| scene.mark.word.flip(Word::NEW)), Violation::NewPoint(on(RUN, 4)));
     assert_eq!(found(|_, scene| scene.leased.word.flip(Word::QUEUED)), Violation::QueuedPoint(on(RUN, 8)));
+    assert_eq!(found(|_, scene| scene.end.word.flip(Word::OPEN)), Violation::HotPoint(on(RUN, 12)));
     let leased = found(|_, scene| scene.fork.word.flip(Word::LEASE));
     assert_eq!(leased, Violation::LeasedInBlock { point: on(RUN, 6), leases: 1 });
     assert_eq!(found(|_, scene| scene.fork.word.flip(Word::CHILD)), Violation::StrayBranch(on(RUN, 6)));
@@ -105,20 +110,21 @@ fn places_of_points() {
 fn beginnings_of_runs() {
     let first = RunAt { start: 8, first: 500 };
     let parent = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0 }, &[500]);
+        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0, claimed: false }, &[500]);
     });
     assert_eq!(parent, Violation::WrongParent(first));
     let start = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 9, born: 0 }, &[500]);
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 9, born: 0, claimed: false }, &[500]);
     });
     assert_eq!(start, Violation::WrongStart { run: RunAt { start: 9, ..first }, end: 8 });
     let empty = found(|_, scene| {
-        let run = hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0 }, &[500]);
+        let run =
+            hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: false }, &[500]);
         run.shorten(run.word(), 0).expect("nobody else is here");
     });
     assert_eq!(empty, Violation::EmptyRun(first));
     let same = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0 }, &[9]);
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: false }, &[9]);
     });
     assert_eq!(same, Violation::SameToken(on(RUN, 8), 9));
     let misplaced = found(|_, scene| scene.root.children.misplace(scene.works.guard));
@@ -163,6 +169,10 @@ fn pool() {
     assert_eq!(beyond, Violation::BitsBeyond { bits: 1, capacity: 60 });
     let count = found(|_, scene| scene.works.pool.flip_bit(CAPACITY as BlockId - 1));
     assert_eq!(count, Violation::FreeCount { counted: 51, set: 50 });
+    let external = PrefixCache::builder(4, 8).external().build().expect("valid");
+    assert_eq!(external.validate(), Ok(()));
+    external.inner.sink().give_back(&[5]);
+    assert_eq!(external.validate(), Err(Violation::FreeTwice { block: 5 }));
     let conserved = found(|evictor, _| evictor.totals.evictable += 10);
     assert_eq!(conserved, Violation::Conservation { free: 51, evictable: 14, protected: 2, capacity: 60 });
 }
@@ -220,6 +230,30 @@ fn totals() {
 }
 
 #[test]
+fn holdings_of_namespaces() {
+    let cached = found(|_, scene| scene.space.holdings.set_cached(5));
+    assert_eq!(cached, Violation::NamespaceCached(counts(5, 6)));
+    let protected = found(|_, scene| scene.space.holdings.set_protected(3));
+    assert_eq!(protected, Violation::NamespaceProtected(counts(3, 2)));
+    let missed = found(|_, scene| scene.space.holdings.limit(Some(2), None));
+    assert_eq!(missed, Violation::QuotaMissed { cached: 6, excess: 4 });
+    let ungrouped =
+        found(|evictor, scene| scene.space.holdings.group.with_mut(&mut evictor.owner, |group| *group = None));
+    assert!(matches!(ungrouped, Violation::StaleStanding(_)), "{ungrouped}");
+}
+
+#[test]
+fn order_by_last_use() {
+    let stray = found(|evictor, _| file_stray(evictor.ranking.aging.order_mut()));
+    assert_eq!(stray, Violation::AgingCount(counts(4, 3)));
+    let lost = found(|evictor, scene| {
+        let slot = scene.end.account.get(&evictor.owner).slot.expect("filed");
+        evictor.ranking.aging.order_mut().remove(slot);
+    });
+    assert_eq!(lost, Violation::NotAging(on(RUN, 12)));
+}
+
+#[test]
 fn filing_of_points() {
     let lost = found(|evictor, scene| {
         scene.end.account.with_mut(&mut evictor.owner, |account| account.slot = None);
@@ -248,9 +282,11 @@ fn filing_of_points() {
 
 #[test]
 fn slots() {
-    let filed = found(|evictor, _| evictor.ranking.policy.file(Slot::at(50), Standing { last: 1, hits: 1, born: 1 }));
+    let filed = found(|evictor, _| file_stray(&mut *evictor.ranking.policy));
     assert_eq!(filed, Violation::FiledCount(counts(4, 3)));
-    let occupied = found(|evictor, scene| evictor.ranking.tables().0.push(Some(scene.mark.link())));
+    let occupied = found(|evictor, scene| {
+        *evictor.ranking.tables().0.at(3) = Some(Candidate { point: scene.mark.link(), since: 9 });
+    });
     assert_eq!(occupied, Violation::SlotCount(counts(4, 3)));
     let taken = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(0)));
     assert_eq!(taken, Violation::VacantSlot { slot: 0 });
@@ -258,7 +294,7 @@ fn slots() {
     assert_eq!(outside, Violation::VacantSlot { slot: 99 });
     let lost = found(|evictor, _| {
         let vacant = evictor.ranking.vacant().len();
-        evictor.ranking.tables().0.push(None);
+        evictor.ranking.tables().0.at(3);
         assert_eq!(vacant, 0);
     });
     assert_eq!(lost, Violation::VacantCount(counts(0, 1)));
@@ -270,13 +306,81 @@ fn slots() {
     assert_eq!(unsound, Violation::UnsoundPolicy);
 }
 
+/// Files what stands in no slot.
+fn file_stray(policy: &mut dyn Policy) {
+    policy.file(
+        Slot::at(50),
+        Standing { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
+        Entry { since: 99, group: None },
+    );
+}
+
+#[test]
+fn policy_on_its_way_in() {
+    let begin = |evictor: &mut Evictor, scene: Scene<'_>| {
+        evictor.begin_exchange(crate::PolicyKind::Lfu);
+        assert!(evictor.advance_exchange(1, scene.works));
+    };
+    let stray = found(|evictor, scene| {
+        begin(evictor, scene);
+        file_stray(&mut *evictor.ranking.exchange.incoming.as_mut().expect("two of three are left").policy);
+    });
+    assert_eq!(stray, Violation::MovedCount(counts(2, 1)));
+    let skipped = found(|evictor, scene| {
+        begin(evictor, scene);
+        evictor.ranking.exchange.incoming.as_mut().expect("two of three are left").moved = 3;
+    });
+    assert!(matches!(skipped, Violation::NotMoved(_)), "{skipped}");
+}
+
+#[test]
+fn moments() {
+    let marked = found(|_, scene| {
+        let marks = &scene.end_of(scene.branch).statistics.marks;
+        marks.join(Marked::priority(Priority::DEFAULT.level(), Some(9)), scene.works.guard);
+    });
+    assert_eq!(marked, Violation::WrongMoment(on(BRANCH, 6)));
+    let demoted = found(|_, scene| {
+        scene.end_of(scene.branch).statistics.marks.join(Marked::demoted(9), scene.works.guard);
+    });
+    assert_eq!(demoted, Violation::StaleStanding(on(BRANCH, 6)));
+    let stray = found(|evictor, _| evictor.ranking.due.set(Slot::at(50), Some(9)));
+    assert_eq!(stray, Violation::MomentCount(counts(1, 0)));
+    let unsound = found(|evictor, _| {
+        evictor.ranking.due.set(Slot::at(50), Some(9));
+        evictor.ranking.due.moments()[50] = Some(8);
+    });
+    assert_eq!(unsound, Violation::UnsoundMoments);
+}
+
+#[test]
+fn retained() {
+    let left = found(|_, scene| scene.works.notes.push(Note { point: scene.leased.link(), until: 9 }));
+    assert_eq!(left, Violation::NotesLeft { notes: 1 });
+    let idle = found(|evictor, scene| {
+        evictor.retained.enter(&Note { point: scene.end.link(), until: 9 });
+    });
+    assert_eq!(idle, Violation::NotRetained(on(RUN, 12)));
+    let elsewhere = found(|evictor, scene| {
+        let (run, guard) = (scene.run.link(), scene.works.guard);
+        let point = Point::new(run, 3, Word::idle(), Statistics::stamped(0), guard);
+        evictor.retained.enter(&Note { point: point.as_ref().link(), until: 9 });
+    });
+    assert_eq!(elsewhere, Violation::RetainedCount(counts(1, 0)));
+    let unsound = found(|evictor, scene| {
+        evictor.retained.enter(&Note { point: scene.leased.link(), until: 9 });
+        evictor.retained.table().clear();
+    });
+    assert_eq!(unsound, Violation::UnsoundRetained);
+}
+
 /// Answers as the policy in it does, and says that it is broken.
 #[derive(Debug)]
 struct Unsound(Box<dyn Policy>);
 
 impl Policy for Unsound {
-    fn file(&mut self, slot: Slot, standing: Standing) {
-        self.0.file(slot, standing);
+    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+        self.0.file(slot, standing, entry);
     }
 
     fn remove(&mut self, slot: Slot) {
@@ -287,12 +391,20 @@ impl Policy for Unsound {
         self.0.choose()
     }
 
+    fn choose_of(&self, group: Group) -> Option<Slot> {
+        self.0.choose_of(group)
+    }
+
     fn len(&self) -> usize {
         self.0.len()
     }
 
-    fn is_filed(&self, slot: Slot, standing: Standing) -> bool {
-        self.0.is_filed(slot, standing)
+    fn discard(&mut self, candidates: usize) -> bool {
+        self.0.discard(candidates)
+    }
+
+    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool {
+        self.0.is_filed(slot, standing, entry)
     }
 
     fn is_sound(&self) -> bool {

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Line coverage of src/ by every test that runs without a GPU; fails below $1 per cent (90). The report by file is in
+# target/coverage. Needs cargo-tarpaulin.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CARGO_LLVM_COV_SETUP=no
+
+if ! cargo tarpaulin --version >/dev/null 2>&1; then
+    echo 'cargo-tarpaulin is not installed: cargo install cargo-tarpaulin --locked'
+    exit 1
+fi
+mkdir -p target/coverage
+# Models and their plumbing are compiled for checkers alone.
+cargo tarpaulin --engine llvm --skip-clean --target-dir target/coverage/build --lib --bins --tests --follow-exec \
+    --features "${FEATURES:-default}" --include-files 'src/*' --exclude-files 'src/gpu/*' 'src/internals.rs' \
+    --out Stdout --out Json --output-dir target/coverage --timeout 600 --fail-under "${1:-90}"

@@ -1,0 +1,117 @@
+//! What the cache saves of one request, and that it changes nothing of it.
+//!
+//! A first request leaves its prompt in the cache. A second one has 97 tokens in common with it and 5 of its own, and is
+//! continued by 20 tokens: the prompt's 102 tokens and 19 of the 20 sampled ones have to be computed, 121. With blocks of 16
+//! tokens, six of them are found, 96 tokens, and 25 are left. The 97th token lies in a block that agrees with the first
+//! request's in this one token: where partial hits are copied, 24 are left.
+
+use radixkv::Token;
+use radixkv::attention::Dtype;
+use radixkv::attention::cpu::Cpu;
+use radixkv::scheduler::{Finished, SchedulerConfig};
+
+use crate::config::Config;
+use crate::dice::Dice;
+use crate::model::{Model, RandomWeights};
+use crate::serve::{Engine, Options, ServeError, Stepped};
+
+const SHARED: usize = 97;
+const OWN: usize = 5;
+const NEW_TOKENS: usize = 20;
+
+/// How a request was served.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Served {
+    /// Tokens that were found in the cache.
+    pub matched: usize,
+    /// Tokens that went through the model.
+    pub computed: usize,
+    /// What was sampled.
+    pub output: Vec<Token>,
+    /// Bits of the logits of each sampled token.
+    pub logits: Vec<Vec<u32>>,
+}
+
+/// The case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Acceptance {
+    /// The second request with the cache.
+    pub with: Served,
+    /// The same where partial hits are copied.
+    pub copied: Served,
+    /// The same without the cache.
+    pub without: Served,
+    /// A request that has nothing in common with any other, with the cache.
+    pub unrelated: Served,
+    /// Blocks that were still held when all was done.
+    pub leaked: usize,
+}
+
+impl Acceptance {
+    /// Serves the requests.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for the engines.
+    pub fn run() -> Result<Self, ServeError> {
+        // Whatever is sampled, the twentieth token is the last.
+        let config = Config { end_tokens: Vec::new(), ..Config::small() };
+        let Ok(model) = Model::load(config, &RandomWeights::new(8), |_| {});
+        let dice = &mut Dice::new(97);
+        let mut draw = |tokens: usize| -> Vec<Token> { (0..tokens).map(|_| dice.below(256) as Token).collect() };
+        let shared = draw(SHARED);
+        let [first, second] = [draw(OWN), draw(OWN)].map(|own| [shared.clone(), own].concat());
+        let unrelated = [vec![(shared[0] + 1) % 256], draw(SHARED + OWN - 1)].concat();
+
+        let cached = engine(&model, true, None)?;
+        serve(&cached, first.clone())?;
+        let with = serve(&cached, second.clone())?;
+        let unrelated = serve(&cached, unrelated)?;
+        let copying = engine(&model, true, Some(1))?;
+        serve(&copying, first)?;
+        let copied = serve(&copying, second.clone())?;
+        let plain = engine(&model, false, None)?;
+        let without = serve(&plain, second)?;
+        let leaked = [cached, copying, plain].iter().map(Engine::blocks_in_use).sum();
+        Ok(Self { with, copied, without, unrelated, leaked })
+    }
+
+    /// Tokens that the cache saved.
+    pub fn saved(&self) -> usize {
+        self.without.computed - self.with.computed
+    }
+
+    /// Whether it came out as it should.
+    pub fn holds(&self) -> bool {
+        let Self { with, copied, without, unrelated, leaked } = self;
+        let same = |served: &Served| served.output == without.output && served.logits == without.logits;
+        let lengths = without.output.len() == NEW_TOKENS && without.logits.len() == NEW_TOKENS;
+        let counts = [without.computed, with.computed, self.saved(), copied.computed, unrelated.matched];
+        same(with) && same(copied) && lengths && counts == [121, 25, 96, 24, 0] && *leaked == 0
+    }
+}
+
+fn engine(model: &Model, publish: bool, min_copied_tokens: Option<usize>) -> Result<Engine<'_, Cpu>, ServeError> {
+    let scheduler = SchedulerConfig { min_copied_tokens, ..SchedulerConfig::default() };
+    Engine::new(model, Cpu, Options { blocks: 64, dtype: Dtype::Bf16, publish, scheduler, ..Options::default() })
+}
+
+fn serve(engine: &Engine<'_, Cpu>, prompt: Vec<Token>) -> Result<Served, ServeError> {
+    engine.submit(1, prompt, NEW_TOKENS)?;
+    let logits = std::cell::RefCell::new(Vec::new());
+    let mut scheduler = engine.scheduler()?;
+    let mut computed = 0;
+    loop {
+        let bits = |logits: &[f32]| logits.iter().map(|logit| logit.to_bits()).collect();
+        match engine.step(&mut scheduler, &|seen| logits.borrow_mut().push(bits(seen.logits)))? {
+            Stepped::Idle => {}
+            Stepped::Computed { tokens, finished } => {
+                computed += tokens;
+                if let Some(Finished { tokens, prompt_len, cached, .. }) = finished.into_iter().next() {
+                    let output = tokens[prompt_len..].to_vec();
+                    return Ok(Served { matched: cached, computed, output, logits: logits.into_inner() });
+                }
+            }
+        }
+    }
+}

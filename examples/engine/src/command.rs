@@ -1,0 +1,394 @@
+//! The command: arguments, tables, errors.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use radixkv::attention::Dtype;
+use radixkv::attention::cpu::Cpu;
+#[cfg(feature = "cuda")]
+use radixkv::gpu::{Device, Staged};
+use radixkv::scheduler::{Finished, Order, QueueConfig, SchedulerConfig, SequenceId};
+use radixkv::{Eviction, PolicyKind, Token, Watermarks};
+
+use crate::acceptance::{Acceptance, Served};
+use crate::checkpoint::{Checkpoint, CheckpointError};
+use crate::config::{Config, ConfigError};
+use crate::model::{HostBackend, Model, RandomWeights};
+use crate::prompts::{Prompt, PromptError};
+use crate::sampling::Sampling;
+use crate::serve::{Engine, Options, ServeError};
+use crate::tokenizer::{Tokenizer, TokenizerError};
+
+/// Continues prompts with a model, with the cache and without, and says what the cache saved.
+#[derive(Debug, Parser)]
+#[command(name = "engine", version)]
+struct Arguments {
+    /// A Hugging Face directory (config.json, *.safetensors, tokenizer.json) of a Llama or Qwen3 model. Without one: a small
+    /// model of seeded weights on bytes, whose answers mean nothing.
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Chats, one a line of a .jsonl ({"messages": [...]}), or else a text a line.
+    #[arg(long, value_name = "FILE")]
+    prompts: Option<PathBuf>,
+    /// A text to continue; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    text: Vec<String>,
+    /// Questions to make up where neither prompts nor texts are given.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    requests: usize,
+    /// Tokens that each prompt is continued by at most.
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    new_tokens: usize,
+    /// Tokens in a block.
+    #[arg(long, default_value_t = 16, value_name = "TOKENS")]
+    block_size: usize,
+    /// Blocks of keys and values.
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    blocks: usize,
+    /// How keys and values are stored: f32, f16, bf16.
+    #[arg(long, default_value = "bf16", value_name = "TYPE")]
+    dtype: Dtype,
+    /// Scheduler threads.
+    #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// Most tokens of one prompt in one step.
+    #[arg(long, default_value_t = 256, value_name = "TOKENS")]
+    chunk: usize,
+    /// Sequences that one thread serves at once.
+    #[arg(long, default_value_t = 16, value_name = "N")]
+    running: u32,
+    /// Who is admitted next: fcfs, longest-prefix, dfs-weight.
+    #[arg(long, default_value = "fcfs", value_parser = order)]
+    order: Order,
+    /// Which idle prefix is evicted first.
+    #[arg(long, default_value_t = PolicyKind::default(), value_name = "POLICY")]
+    policy: PolicyKind,
+    /// Runs without the cache only.
+    #[arg(long)]
+    no_cache: bool,
+    /// Copies what is cached in a part of a block, from so many tokens on, instead of computing it.
+    #[arg(long, value_name = "TOKENS")]
+    copy: Option<usize>,
+    /// Reads what decoding sequences share once.
+    #[arg(long)]
+    cascade: bool,
+    /// Where attention is computed and keys and values are kept: cpu, cuda (in builds with the feature of that name). All else
+    /// is computed on the processor.
+    #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
+    device: String,
+    /// What logits are divided by; 0 takes the largest.
+    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    temperature: f32,
+    /// Draws from so many of the largest; 0 is all.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    top_k: usize,
+    /// Draws from the fewest whose probabilities reach this sum.
+    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    top_p: f32,
+    /// Of weights and draws.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Serves one request that shares 97 tokens with an earlier one and checks what that saves, bit for bit.
+    #[arg(long)]
+    acceptance: bool,
+}
+
+/// Why the command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The arguments are none.
+    #[error(transparent)]
+    Arguments(#[from] clap::Error),
+    /// The configuration is of no use.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The weights are not to be had.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The tokenizer is not to be had, or of another model.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// There is nothing to continue.
+    #[error(transparent)]
+    Prompts(#[from] PromptError),
+    /// The engine does not take it, or stopped.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// Nothing can be written.
+    #[error(transparent)]
+    Write(#[from] io::Error),
+    /// No GPU computes for this engine.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Device(#[from] radixkv::gpu::OpenError),
+    /// The engine cannot compute on a GPU.
+    #[cfg(not(feature = "cuda"))]
+    #[error("this engine was built without the feature `cuda`")]
+    NoCuda,
+    /// The cache changed what it must not change.
+    #[error("the acceptance case does not hold")]
+    Acceptance,
+    /// The cache changed an output.
+    #[error("the outputs with the cache and without it differ")]
+    Outputs,
+}
+
+impl CommandError {
+    /// What the command exits with: 2 for what was asked, 1 for what was found.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Arguments(error) => error.exit_code() as u8,
+            Self::Prompts(_) => 2,
+            #[cfg(not(feature = "cuda"))]
+            Self::NoCuda => 2,
+            Self::Serve(ServeError::Failed(_)) => 1,
+            Self::Serve(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Runs the command with the process's arguments.
+pub fn main() -> ExitCode {
+    match run(std::env::args_os(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(CommandError::Arguments(error)) => error.exit(),
+        // Whoever read the output has gone.
+        Err(CommandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+/// Runs the command; `arguments` begin with its name.
+///
+/// # Errors
+///
+/// One line that says what is wrong.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -> Result<(), CommandError> {
+    let arguments = Arguments::try_parse_from(arguments)?;
+    if arguments.acceptance {
+        return accept(out);
+    }
+    let (model, tokenizer) = arguments.load()?;
+    let prompts = Prompt::tokens(&arguments.prompts()?, &tokenizer)?;
+    let mut runs = Vec::new();
+    for publish in [true, false] {
+        if publish && arguments.no_cache {
+            continue;
+        }
+        runs.push((if publish { "with the cache" } else { "without" }, arguments.serve(&model, &prompts, publish)?));
+    }
+    if arguments.model.is_some() {
+        for (number, answer) in runs[0].1.finished.iter().enumerate() {
+            writeln!(out, "{}: {}", number + 1, tokenizer.decode(&answer.tokens[answer.prompt_len..]).trim())?;
+        }
+    }
+    writeln!(out, "{}", table(&runs))?;
+    let outputs = |run: &Run| run.finished.iter().map(|finished| finished.tokens.clone()).collect::<Vec<_>>();
+    match runs.iter().all(|(_, run)| outputs(run) == outputs(&runs[0].1)) {
+        true if runs.len() > 1 => writeln!(out, "outputs are the same").map_err(CommandError::Write),
+        true => Ok(()),
+        // Its sums are cut to suit the batch, so two tokens that are nearly as good may change places.
+        false if arguments.on_gpu() => {
+            writeln!(out, "outputs differ: a GPU promises closeness, not bits").map_err(CommandError::Write)
+        }
+        false => Err(CommandError::Outputs),
+    }
+}
+
+impl Arguments {
+    fn load(&self) -> Result<(Model, Tokenizer), CommandError> {
+        let Some(directory) = &self.model else {
+            let small = Config::small();
+            // The least head that a GPU's kernels are compiled for.
+            let head_dim = if self.on_gpu() { 64 } else { small.head_dim };
+            let Ok(model) = Model::load(Config { head_dim, ..small }, &RandomWeights::new(self.seed), |_| {});
+            return Ok((model, Tokenizer::Bytes));
+        };
+        let config = Config::read(directory)?;
+        let tokenizer = Tokenizer::read(directory, config.vocab_size)?;
+        let checkpoint = Checkpoint::open(directory)?;
+        let bar = bar("layers", config.layers);
+        let model = Model::load(config, &checkpoint, |layers| bar.set_position(layers as u64))?;
+        bar.finish_and_clear();
+        Ok((model, tokenizer))
+    }
+
+    fn on_gpu(&self) -> bool {
+        self.device == "cuda"
+    }
+
+    fn prompts(&self) -> Result<Vec<Prompt>, CommandError> {
+        let texts = self.text.iter().cloned().map(Prompt::Text);
+        match &self.prompts {
+            Some(path) => Ok(Prompt::read(path)?.into_iter().chain(texts).collect()),
+            None if self.text.is_empty() => Ok(Prompt::samples(self.requests)),
+            None => Ok(texts.collect()),
+        }
+    }
+
+    fn options(&self, publish: bool) -> Options {
+        let watermarks = Watermarks { low: self.blocks / 32, high: self.blocks / 16 };
+        Options {
+            block_size: self.block_size,
+            blocks: self.blocks,
+            dtype: self.dtype,
+            policy: self.policy,
+            eviction: Eviction::Background(watermarks),
+            queue: QueueConfig { order: self.order, ..QueueConfig::default() },
+            scheduler: SchedulerConfig {
+                max_running: self.running,
+                max_batch_tokens: self.chunk.saturating_add(self.running as usize),
+                max_chunk_tokens: self.chunk,
+                min_copied_tokens: self.copy,
+            },
+            threads: usize::from(self.threads),
+            publish,
+            cascade: self.cascade,
+            sampling: Sampling { temperature: self.temperature, top_k: self.top_k, top_p: self.top_p, seed: self.seed },
+        }
+    }
+
+    fn serve(&self, model: &Model, prompts: &[Vec<Token>], publish: bool) -> Result<Run, CommandError> {
+        if !self.on_gpu() {
+            return self.serve_on(Cpu, model, prompts, publish);
+        }
+        #[cfg(feature = "cuda")]
+        return self.serve_on(Staged::new(&Device::open(0)?), model, prompts, publish);
+        #[cfg(not(feature = "cuda"))]
+        Err(CommandError::NoCuda)
+    }
+
+    fn serve_on<B>(&self, backend: B, model: &Model, prompts: &[Vec<Token>], publish: bool) -> Result<Run, CommandError>
+    where
+        B: HostBackend + Sync,
+        B::Kv: Sync,
+    {
+        let engine = Engine::new(model, backend, self.options(publish))?;
+        for (index, tokens) in prompts.iter().enumerate() {
+            engine.submit(index + 1, tokens.clone(), self.new_tokens)?;
+        }
+        let bar = bar("tokens", prompts.len() * self.new_tokens);
+        let first: Mutex<HashMap<SequenceId, Duration>> = Mutex::default();
+        let began = Instant::now();
+        let finished = engine.serve(&|seen| {
+            bar.inc(1);
+            let mut first = first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            first.entry(seen.id).or_insert_with(|| began.elapsed());
+        })?;
+        let took = began.elapsed();
+        bar.finish_and_clear();
+        let mut first: Vec<Duration> =
+            first.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).into_values().collect();
+        first.sort_unstable();
+        Ok(Run { finished, first, took })
+    }
+}
+
+/// What one pass over the prompts did.
+struct Run {
+    finished: Vec<Finished>,
+    /// Times to first tokens, ascending.
+    first: Vec<Duration>,
+    took: Duration,
+}
+
+fn order(name: &str) -> Result<Order, String> {
+    match name {
+        "fcfs" => Ok(Order::Fcfs),
+        "longest-prefix" => Ok(Order::LongestPrefix),
+        "dfs-weight" => Ok(Order::DfsWeight),
+        _ => Err("the orders are fcfs, longest-prefix and dfs-weight".to_owned()),
+    }
+}
+
+fn bar(unit: &'static str, len: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg} {elapsed}").expect("a template of ours");
+    ProgressBar::new(len as u64).with_style(style).with_message(unit)
+}
+
+fn table(runs: &[(&str, Run)]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED).set_header([
+        "",
+        "requests",
+        "prompt tokens",
+        "cached",
+        "computed",
+        "sampled",
+        "first token, median",
+        "last",
+        "tokens/s",
+        "time",
+    ]);
+    for (name, Run { finished, first, took }) in runs {
+        let sum = |of: fn(&Finished) -> usize| finished.iter().map(of).sum::<usize>();
+        let sampled = sum(|finished| finished.tokens.len() - finished.prompt_len);
+        let at = |place: usize| first.get(place).map_or("-".to_owned(), |time| milliseconds(*time));
+        table.add_row([
+            (*name).to_owned(),
+            finished.len().to_string(),
+            sum(|finished| finished.prompt_len).to_string(),
+            sum(|finished| finished.cached).to_string(),
+            sum(|finished| finished.computed).to_string(),
+            sampled.to_string(),
+            at(first.len() / 2),
+            at(first.len().saturating_sub(1)),
+            format!("{:.0}", sampled as f64 / took.as_secs_f64()),
+            milliseconds(*took),
+        ]);
+    }
+    align(table)
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
+/// Numbers to the right.
+fn align(mut table: Table) -> Table {
+    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table
+}
+
+fn accept(out: &mut dyn Write) -> Result<(), CommandError> {
+    let acceptance = Acceptance::run()?;
+    let Acceptance { with, copied, without, unrelated, .. } = &acceptance;
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_FULL_CONDENSED)
+        .set_header(["request", "matched", "computed", "saved", "tokens", "logits"]);
+    let same = |same: bool| if same { "the same" } else { "DIFFERENT" }.to_owned();
+    let mut row = |name: &str, served: &Served, tokens: String, logits: String| {
+        let saved = (without.computed as isize) - (served.computed as isize);
+        let share = 100.0 * saved as f64 / without.computed as f64;
+        let saved = format!("{saved} ({share:.1} %)");
+        table.add_row([
+            name.to_owned(),
+            served.matched.to_string(),
+            served.computed.to_string(),
+            saved,
+            tokens,
+            logits,
+        ]);
+    };
+    row("97 + 5 tokens, without the cache", without, without.output.len().to_string(), "-".to_owned());
+    let shared = [("97 + 5 tokens, 97 of them shared", with), ("the same, partial hits copied", copied)];
+    for (name, served) in shared {
+        row(name, served, same(served.output == without.output), same(served.logits == without.logits));
+    }
+    row("nothing shared", unrelated, "-".to_owned(), "-".to_owned());
+    writeln!(out, "{}", align(table))?;
+    if acceptance.holds() { Ok(()) } else { Err(CommandError::Acceptance) }
+}

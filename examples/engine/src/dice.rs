@@ -1,0 +1,36 @@
+//! Seeded random numbers: for weights that stand in for a model's, and for sampling.
+
+/// SplitMix64: any seed is as good as any other, so that a draw can depend on a request's seed and a position alone.
+#[derive(Debug, Clone)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// Dice that throw the same for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// At least 0 and below `limit`, which is not 0.
+    pub fn below(&mut self, limit: usize) -> usize {
+        ((u128::from(self.number()) * limit as u128) >> 64) as usize
+    }
+
+    /// At least 0 and below 1.
+    pub fn unit(&mut self) -> f32 {
+        (self.number() >> 40) as f32 / (1 << 24) as f32
+    }
+
+    /// Mean 0, variance 1: the sum of twelve uniform numbers, which is normal enough.
+    pub fn normal(&mut self) -> f32 {
+        (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
+    }
+}

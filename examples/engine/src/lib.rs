@@ -1,0 +1,24 @@
+//! A small engine over radixkv: Qwen3 and Llama on the processor, with continuous batching, chunked prefill and several
+//! scheduler threads on one cache.
+//!
+//! It is an example, and a proof: its matrix products and its attention sum in orders that depend on nothing but a token's own
+//! sequence, so a token's logits have the same bits with the cache and without it, whatever was computed beside it.
+//!
+//! ```sh
+//! cargo run --release --example engine                      # a seeded model, with the cache and without
+//! cargo run --release --example engine -- --acceptance      # what the cache saves of one request, bit for bit
+//! cargo run --release --example engine -- --model DIR --prompts chats.jsonl
+//! cargo run --release --example engine --features radixkv-engine/cuda -- --device cuda   # attention on a GPU
+//! ```
+
+pub mod acceptance;
+pub mod checkpoint;
+pub mod command;
+pub mod config;
+pub mod dice;
+pub mod matrix;
+pub mod model;
+pub mod prompts;
+pub mod sampling;
+pub mod serve;
+pub mod tokenizer;

@@ -1,0 +1,141 @@
+//! Qwen3 and Llama: from tokens to logits, over paged keys and values.
+
+mod arrange;
+mod layer;
+mod random;
+mod rotary;
+
+pub use random::RandomWeights;
+
+use radixkv::BlockId;
+use radixkv::attention::{Backend, Dtype, Layout, Order};
+use radixkv::scheduler::Batch;
+
+use crate::config::Config;
+use crate::matrix::Matrix;
+use arrange::Arranged;
+use layer::{Layer, norm};
+
+/// Where weights come from, under the names that Hugging Face gives them.
+pub trait Weights {
+    /// Why one cannot be had.
+    type Error;
+
+    /// A vector of `len` elements.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of this name and length.
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, Self::Error>;
+
+    /// A matrix of `outputs` rows of `inputs`.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of this name and shape.
+    fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, Self::Error>;
+}
+
+/// An attention backend whose rows lie in main memory. A device's backend becomes one by copying rows to and fro.
+pub trait HostBackend:
+    for<'a> Backend<Rows<'a> = &'a [f32], RowsMut<'a> = &'a mut [f32], LseMut<'a> = &'a mut [f32]>
+{
+}
+
+impl<B> HostBackend for B where
+    B: for<'a> Backend<Rows<'a> = &'a [f32], RowsMut<'a> = &'a mut [f32], LseMut<'a> = &'a mut [f32]>
+{
+}
+
+/// A model's weights.
+#[derive(Debug)]
+pub struct Model {
+    config: Config,
+    embedding: Matrix,
+    layers: Vec<Layer>,
+    norm: Vec<f32>,
+    /// If it is not the embedding.
+    head: Option<Matrix>,
+}
+
+impl Model {
+    /// Takes the weights that the configuration asks for; `loaded` is told after each layer.
+    ///
+    /// # Errors
+    ///
+    /// The first that cannot be had.
+    pub fn load<W: Weights>(config: Config, weights: &W, mut loaded: impl FnMut(usize)) -> Result<Self, W::Error> {
+        let (hidden, vocab) = (config.hidden_size, config.vocab_size);
+        let mut layers = Vec::with_capacity(config.layers);
+        for index in 0..config.layers {
+            layers.push(Layer::load(&config, weights, index)?);
+            loaded(index + 1);
+        }
+        Ok(Self {
+            embedding: weights.matrix("model.embed_tokens.weight", hidden, vocab)?,
+            layers,
+            norm: weights.vector("model.norm.weight", hidden)?,
+            head: if config.tied { None } else { Some(weights.matrix("lm_head.weight", hidden, vocab)?) },
+            config,
+        })
+    }
+
+    /// Its shape.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Keys and values that it needs for a cache of so many blocks.
+    pub fn layout(&self, block_size: usize, blocks: usize, dtype: Dtype) -> Layout {
+        Layout {
+            layers: self.config.layers,
+            blocks,
+            block_size,
+            kv_heads: self.config.kv_heads,
+            head_dim: self.config.head_dim,
+            dtype,
+            order: Order::Nhd,
+        }
+    }
+
+    /// Computes a step: its copies, then its tokens. Returns the logits that it wants, `[logits rows, vocabulary]`.
+    ///
+    /// With `cascade`, sequences that decode read the prefixes that they share once. No bit of the result depends on it.
+    ///
+    /// # Errors
+    ///
+    /// What the backend refuses.
+    ///
+    /// # Panics
+    ///
+    /// If a token is not of the vocabulary.
+    pub fn forward<B: HostBackend>(
+        &self,
+        backend: &B,
+        kv: &B::Kv,
+        layout: &Layout,
+        step: &Batch,
+        cascade: bool,
+    ) -> Result<Vec<f32>, B::Error> {
+        let copies: Vec<(BlockId, BlockId)> =
+            step.copies().iter().map(|copy| (copy.source, copy.destination)).collect();
+        backend.copy_blocks(kv, &copies)?;
+        let arranged = Arranged::new(step);
+        let prepared = arranged.prepare(backend, layout, &self.config, cascade)?;
+        let angles = rotary::angles(&self.config.rope, self.config.head_dim, arranged.positions());
+        let hidden = self.config.hidden_size;
+        let mut states = vec![0.0; arranged.tokens().len() * hidden];
+        for (token, state) in arranged.tokens().iter().zip(states.chunks_exact_mut(hidden)) {
+            self.embedding.row(*token as usize, state);
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            layer.forward(&self.config, &mut states, &angles, |new, out| {
+                prepared.attend(backend, kv, index, new, out)
+            })?;
+        }
+        let wanted: Vec<f32> =
+            arranged.logits_rows().iter().flat_map(|row| &states[row * hidden..(row + 1) * hidden]).copied().collect();
+        let wanted = norm(&wanted, &self.norm, self.config.norm_eps);
+        Ok(self.head.as_ref().unwrap_or(&self.embedding).multiply(&wanted))
+    }
+}

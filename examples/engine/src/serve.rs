@@ -1,0 +1,287 @@
+//! The engine's loop: what the schedulers choose is computed, sampled from and taken in again.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use radixkv::attention::{Dtype, Layout};
+use radixkv::scheduler::{
+    Finish, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, SubmitErrorKind, WaitingQueue,
+};
+use radixkv::{BuildError, Eviction, PolicyKind, PrefixCache, Token};
+
+use crate::model::{HostBackend, Model};
+use crate::sampling::Sampling;
+
+/// How long a scheduler without work sleeps before it looks again by itself.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// How an engine is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Tokens in a block.
+    pub block_size: usize,
+    /// Blocks.
+    pub blocks: usize,
+    /// How keys and values are stored.
+    pub dtype: Dtype,
+    /// Which idle prefix is evicted first.
+    pub policy: PolicyKind,
+    /// Who evicts.
+    pub eviction: Eviction,
+    /// Who is admitted next.
+    pub queue: QueueConfig,
+    /// What each thread serves at once.
+    pub scheduler: SchedulerConfig,
+    /// Scheduler threads.
+    pub threads: usize,
+    /// Whether computed prefixes are published, and so found.
+    pub publish: bool,
+    /// Whether decoding sequences read shared prefixes once.
+    pub cascade: bool,
+    /// How tokens are chosen.
+    pub sampling: Sampling,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            block_size: 16,
+            blocks: 512,
+            dtype: Dtype::F32,
+            policy: PolicyKind::default(),
+            eviction: Eviction::Inline,
+            queue: QueueConfig::default(),
+            scheduler: SchedulerConfig::default(),
+            threads: 1,
+            publish: true,
+            cascade: false,
+            sampling: Sampling::default(),
+        }
+    }
+}
+
+/// A model with its cache, its keys and values, and its waiting requests.
+pub struct Engine<'m, B: HostBackend> {
+    model: &'m Model,
+    backend: B,
+    kv: B::Kv,
+    layout: Layout,
+    cache: PrefixCache,
+    queue: WaitingQueue,
+    options: Options,
+}
+
+/// What a row of logits led to, told before it is taken in.
+#[derive(Debug, Clone, Copy)]
+pub struct Observed<'l> {
+    /// Of which sequence.
+    pub id: SequenceId,
+    /// Where the token will stand.
+    pub position: usize,
+    /// What it was chosen from.
+    pub logits: &'l [f32],
+    /// The token.
+    pub token: Token,
+}
+
+/// What a step did.
+#[derive(Debug)]
+pub enum Stepped {
+    /// There was nothing to do.
+    Idle,
+    /// It computed.
+    Computed {
+        /// So many tokens.
+        tokens: usize,
+        /// Sequences that ended.
+        finished: Vec<Finished>,
+    },
+}
+
+/// Why an engine does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The cache cannot be built.
+    #[error("{0}")]
+    Build(#[from] BuildError),
+    /// A request is refused.
+    #[error("prompt {number}: {kind}")]
+    Refused {
+        /// Which, from 1 on.
+        number: usize,
+        /// Why.
+        kind: SubmitErrorKind,
+    },
+    /// A prompt has a token that the model does not know.
+    #[error("prompt {number}: token {token} is not in a vocabulary of {vocab_size}")]
+    Token {
+        /// Which, from 1 on.
+        number: usize,
+        /// The token.
+        token: Token,
+        /// Tokens of the model.
+        vocab_size: usize,
+    },
+    /// A prompt and its output are longer than the model was made for.
+    #[error("prompt {number}: prompt and output have {tokens} tokens, the model takes {max_positions}")]
+    TooLong {
+        /// Which, from 1 on.
+        number: usize,
+        /// Tokens of both.
+        tokens: usize,
+        /// Tokens that the model takes.
+        max_positions: usize,
+    },
+    /// The attention backend refused, or a scheduler.
+    #[error("{0}")]
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+impl<'m, B: HostBackend> Engine<'m, B> {
+    /// An engine with nothing cached.
+    ///
+    /// # Errors
+    ///
+    /// If cache or memory are not to be had so.
+    pub fn new(model: &'m Model, backend: B, options: Options) -> Result<Self, ServeError> {
+        let cache = PrefixCache::builder(options.block_size, options.blocks)
+            .policy(options.policy)
+            .eviction(options.eviction)
+            .build()?;
+        let layout = model.layout(options.block_size, options.blocks, options.dtype);
+        let kv = backend.allocate(layout).map_err(failed)?;
+        let queue = WaitingQueue::new(&cache, options.queue);
+        Ok(Self { model, backend, kv, layout, cache, queue, options })
+    }
+
+    /// Its cache.
+    pub fn cache(&self) -> &PrefixCache {
+        &self.cache
+    }
+
+    /// Blocks that are neither free nor cached for anybody to evict; none when nobody is served.
+    pub fn blocks_in_use(&self) -> usize {
+        self.cache.settle();
+        let stats = self.cache.stats();
+        stats.capacity_blocks - stats.free_blocks - stats.evictable_blocks
+    }
+
+    /// Its waiting requests.
+    pub fn queue(&self) -> &WaitingQueue {
+        &self.queue
+    }
+
+    /// A scheduler for the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// If the options give it too little.
+    pub fn scheduler(&self) -> Result<Scheduler, ServeError> {
+        Scheduler::new(&self.queue, self.options.scheduler).map_err(failed)
+    }
+
+    /// Takes a prompt that is to be continued by up to `new_tokens`; `number` is what errors call it.
+    ///
+    /// # Errors
+    ///
+    /// If model or pool cannot take it.
+    pub fn submit(&self, number: usize, tokens: Vec<Token>, new_tokens: usize) -> Result<SequenceId, ServeError> {
+        let config = self.model.config();
+        let (vocab_size, max_positions) = (config.vocab_size, config.max_positions);
+        if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
+            return Err(ServeError::Token { number, token, vocab_size });
+        }
+        let total = tokens.len().saturating_add(new_tokens);
+        if total > max_positions {
+            return Err(ServeError::TooLong { number, tokens: total, max_positions });
+        }
+        let mut request = Request::new(self.cache.default_namespace(), tokens, new_tokens);
+        request.publish = self.options.publish;
+        self.queue.submit(request).map_err(|refused| ServeError::Refused { number, kind: refused.kind })
+    }
+
+    /// One step of one scheduler.
+    ///
+    /// # Errors
+    ///
+    /// What the backend refuses; the step counts as not computed.
+    pub fn step(&self, scheduler: &mut Scheduler, observe: &dyn Fn(Observed<'_>)) -> Result<Stepped, ServeError> {
+        let step = scheduler.schedule();
+        if step.is_empty() {
+            return Ok(Stepped::Idle);
+        }
+        let batch = step.batch();
+        let forward = self.model.forward(&self.backend, &self.kv, &self.layout, batch, self.options.cascade);
+        let logits = forward.map_err(failed)?;
+        let config = self.model.config();
+        let wanted = batch.sampling().zip(batch.logits_rows()).zip(logits.chunks_exact(config.vocab_size));
+        let mut chosen = Vec::with_capacity(batch.logits_rows().len());
+        for ((id, row), logits) in wanted {
+            let position = batch.positions()[*row as usize] as usize + 1;
+            let token = self.options.sampling.choose(logits, id.0, position);
+            observe(Observed { id, position, logits, token });
+            chosen.push((id, token));
+        }
+        let (tokens, sampled) = (batch.tokens().len(), chosen.iter().map(|(_, token)| *token).collect::<Vec<_>>());
+        let mut ended = step.complete(&sampled).map_err(failed)?;
+        let ends = chosen.into_iter().filter(|(_, token)| config.end_tokens.contains(token)).map(|(id, _)| id);
+        ended.extend(ends);
+        ended.sort_unstable();
+        ended.dedup();
+        let finished = ended.into_iter().map(|id| finish(scheduler, id)).collect::<Result<_, _>>()?;
+        Ok(Stepped::Computed { tokens, finished })
+    }
+
+    /// Serves every request to its end, on as many threads as the options say; in the order in which they were submitted.
+    ///
+    /// # Errors
+    ///
+    /// The first error of any thread; the others stop after their step, and what was not served stays in the queue.
+    pub fn serve(&self, observe: &(dyn Fn(Observed<'_>) + Sync)) -> Result<Vec<Finished>, ServeError>
+    where
+        B: Sync,
+        B::Kv: Sync,
+    {
+        let stop = AtomicBool::new(false);
+        let results: Vec<_> = thread::scope(|scope| {
+            let thread = || self.serve_here(observe, &stop);
+            let threads: Vec<_> = (0..self.options.threads).map(|_| scope.spawn(thread)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("a scheduler thread does not panic")).collect()
+        });
+        let mut finished = Vec::new();
+        for result in results {
+            finished.extend(result?);
+        }
+        finished.sort_unstable_by_key(|finished| finished.id);
+        Ok(finished)
+    }
+
+    fn serve_here(&self, observe: &dyn Fn(Observed<'_>), stop: &AtomicBool) -> Result<Vec<Finished>, ServeError> {
+        let mut scheduler = self.scheduler()?;
+        let mut all = Vec::new();
+        while self.queue.unfinished() > 0 && !stop.load(Ordering::Relaxed) {
+            match self.step(&mut scheduler, observe) {
+                Ok(Stepped::Idle) => {
+                    scheduler.wait(PATIENCE);
+                }
+                Ok(Stepped::Computed { finished, .. }) => all.extend(finished),
+                Err(error) => {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn finish(scheduler: &mut Scheduler, id: SequenceId) -> Result<Finished, ServeError> {
+    let committed = scheduler.sequence(id).map_or(0, |sequence| sequence.computed_len());
+    scheduler.finish(id, Finish::keeping(committed)).map_err(failed)
+}
+
+fn failed(error: impl Error + Send + Sync + 'static) -> ServeError {
+    ServeError::Failed(Box::new(error))
+}

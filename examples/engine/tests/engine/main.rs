@@ -1,0 +1,47 @@
+//! The engine against itself without a cache, and what it says of input that it cannot use.
+
+mod acceptance;
+mod bits;
+mod cascade;
+mod golden;
+mod input;
+mod naive;
+mod saved;
+mod sharing;
+mod weights;
+
+use engine::config::{Architecture, Config, Rope};
+use engine::model::{Model, RandomWeights};
+use radixkv::PrefixCache;
+
+/// A model that takes a millisecond.
+fn tiny() -> Config {
+    Config {
+        architecture: Architecture::Qwen3,
+        vocab_size: 64,
+        hidden_size: 32,
+        intermediate_size: 48,
+        layers: 2,
+        query_heads: 4,
+        kv_heads: 2,
+        head_dim: 8,
+        norm_eps: 1e-6,
+        rope: Rope { theta: 10_000.0, scaling: None },
+        tied: true,
+        max_positions: 8_192,
+        end_tokens: vec![],
+    }
+}
+
+fn random(config: Config, seed: u64) -> Model {
+    let Ok(model) = Model::load(config, &RandomWeights::new(seed), |_| {});
+    model
+}
+
+/// Nobody holds anything any more: every block is free or cached, and the cache is sound.
+fn assert_at_rest(cache: &PrefixCache, what: &str) {
+    cache.settle();
+    let stats = cache.stats();
+    assert_eq!(stats.free_blocks + stats.evictable_blocks, stats.capacity_blocks, "{what}: {stats:?}");
+    assert!(cache.validate().is_ok(), "{what}: {:?}", cache.validate());
+}

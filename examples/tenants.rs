@@ -1,0 +1,58 @@
+//! 3. Tenants: limits on what one may cache and hold, a policy exchanged while they work, and what nobody uses goes.
+//!
+//! `cargo run --example tenants`
+
+use std::error::Error;
+use std::time::Duration;
+
+use radixkv::{Clock, Namespace, PolicyKind, PrefixCache, Quota, ReserveError, Session, Token};
+
+/// Serves `prompt` as an engine would; how many blocks it had to compute, or why it may not.
+fn serve(session: &Session, tenant: &Namespace, prompt: &[Token]) -> Result<usize, ReserveError> {
+    let hit = session.match_prefix(tenant, prompt);
+    let missing = prompt.len() / 16 - hit.blocks().len();
+    let fill = session.reserve_in(tenant, missing)?;
+    let inserted = session.insert(hit.lease(), prompt, fill);
+    drop(inserted.expect("whole blocks beyond the lease"));
+    Ok(missing)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let builder = PrefixCache::builder(16, 64).clock(Clock::Logical);
+    let cache = builder.idle_after(Duration::from_nanos(100)).build()?;
+    let session = cache.session();
+    let [greedy, modest] = ["greedy", "modest"].map(|name| cache.namespace(&[name]));
+    cache.set_quota(&greedy, Quota { cached_blocks: Some(24), pinned_blocks: Some(16) });
+    let prompt = |key: Token, blocks: Token| -> Vec<Token> { (0..16 * blocks).map(|i| key << 16 | i).collect() };
+    let show = |what: &str| {
+        let [greedy, modest] = [&greedy, &modest].map(|tenant| cache.namespace_stats(tenant).cached_blocks);
+        println!("{what:<48} {greedy:>6} {modest:>6}");
+    };
+    println!("{:<48} {:>6} {:>6}", "blocks cached by", "greedy", "modest");
+
+    // 1. Ten prompts of eight blocks would fill the cache. Their own predecessors make room for them.
+    serve(&session, &modest, &prompt(100, 20))?;
+    for key in 0..10 {
+        cache.set_time(u64::from(key));
+        serve(&session, &greedy, &prompt(key, 8))?;
+    }
+    show("ten prompts of eight blocks");
+
+    // 2. More than it may hold at once is refused, whatever is free. The refusal says why.
+    let refused = serve(&session, &greedy, &prompt(77, 17)).expect_err("more than it may pin");
+    println!("refused: {refused}");
+    assert_eq!(refused, ReserveError::OverQuota { requested: 17, pinned: 0, limit: 16 });
+
+    // 3. Another policy from now on; nobody waits for it.
+    cache.set_policy(PolicyKind::Lfu);
+    serve(&session, &greedy, &prompt(9, 8))?;
+    show("under lfu, one prompt served again");
+
+    // 4. What nobody has used for a hundred units of the clock goes when somebody looks, or by the evictor's thread.
+    cache.set_time(110);
+    serve(&session, &modest, &prompt(100, 20))?;
+    cache.settle();
+    show("a hundred units later, modest served again");
+    println!("{} blocks were evicted, {} were too old", cache.stats().evicted_blocks, cache.stats().aged_blocks);
+    Ok(())
+}

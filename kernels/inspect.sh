@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What the compiler made of the kernels, from the disassembly of prebuilt/*.cubin: a table, and whether it holds that no kernel spills or
+# uses local memory, that decode, extend and cascade load 16 bytes at a time and use tensor cores, and that the others load 16 bytes.
+set -euo pipefail
+cd "$(dirname "$0")"
+. ./tools.sh
+disassembly=$(mktemp -d)
+trap 'rm -rf "$disassembly"' EXIT
+printf '| target | kernel | registers | stack | local | spills | HMMA | LDSM | 16-byte copies | 16-byte loads |\n'
+printf '|---|---|---|---|---|---|---|---|---|---|\n'
+for target in sm_80 sm_90; do
+    for cubin in prebuilt/*.$target.cubin; do
+        # Elf warnings of the disassembler go; its errors end the script.
+        cuobjdump -res-usage "$cubin" > "$disassembly/usage" 2> /dev/null
+        cuobjdump -sass "$cubin" > "$disassembly/sass" 2> /dev/null
+        awk -v target=$target '
+            FNR == NR && /Function /      { sub(/:.*/, "", $2); name = $2 }
+            FNR == NR && /REG:/           { match($0, /REG:[0-9]+/); reg[name] = substr($0, RSTART + 4, RLENGTH - 4)
+                                            match($0, /STACK:[0-9]+/); stack[name] = substr($0, RSTART + 6, RLENGTH - 6)
+                                            match($0, /LOCAL:[0-9]+/); own[name] = substr($0, RSTART + 6, RLENGTH - 6) }
+            FNR == NR                     { next }
+            /Function :/                  { name = $3 }
+            /STL|LDL/                     { spill[name]++ }
+            /HMMA/                        { mma[name]++ }
+            /LDSM/                        { ldsm[name]++ }
+            /LDGSTS.*\.128/               { copy[name]++ }
+            /LDG\.E\.[A-Z0-9.]*128|LDG\.E\.128/ { load[name]++ }
+            END {
+                for (k in reg) {
+                    bad = stack[k] > 0 || own[k] > 0 || spill[k] > 0
+                    if (k ~ /decode|extend|cascade/) bad = bad || !mma[k] || !copy[k] || !ldsm[k]
+                    else if (k !~ /empty/) bad = bad || !load[k]
+                    printf "| %s | `%s` | %d | %d | %d | %d | %d | %d | %d | %d |%s\n", target, k, reg[k], stack[k], own[k], spill[k],
+                        mma[k], ldsm[k], copy[k], load[k], bad ? " BROKEN" : ""
+                }
+            }' "$disassembly/usage" "$disassembly/sass" | sort
+    done
+done | tee "$disassembly/table"
+rows=$(wc -l < "$disassembly/table")
+if [ "$rows" -ne 46 ]; then
+    echo "broken: $rows kernels, not 46"
+    exit 1
+fi
+if grep -q BROKEN "$disassembly/table"; then
+    echo 'broken: see above'
+    exit 1
+fi
+echo 'holds:  no spills and no local memory; 16-byte loads everywhere; tensor cores in decode, extend and cascade'

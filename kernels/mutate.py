@@ -1,0 +1,160 @@
+"""Plants one bug at a time in the kernels and runs the simulator's tests, which must fail: mutate.py [WORD]..., only mutants whose names
+contain a word. Ends with the number that nobody caught; those with a reason below may live."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+OUT = HERE.parent / "target/kernel-mutants"
+CXX = os.environ.get("CXX", "c++")
+FLAGS = "-std=c++17 -O1 -fno-strict-aliasing -w -DRK_HOST_SIM".split()
+TESTS = ["sim/fiber", "sim/guard", "sim/simt", "sim/queue", "sim/test/attention", "sim/test/movement", "sim/test/queues", "sim/test/main"]
+TIMEOUT = 120
+
+# (what, file, text that stands there once, text planted, why it may live)
+MUTANTS = [
+    # decode
+    ("decode: slots behind the end are not zeroed", "decode.cu", "const bool valid = key + row < end;", "const bool valid = true;"),
+    ("decode: waits one group short", "decode.cu", "rk_copy_wait<S::STAGES - 2>();", "rk_copy_wait<S::STAGES - 1>();"),
+    ("decode: no barrier of the warp after the wait", "decode.cu", "    rk_warp_barrier();  ", "    "),
+    ("decode: no barrier before the rings are reused", "decode.cu", "  rk_block_barrier();                                       // the rings", "  // the rings"),
+    ("decode: no barrier before the merge reads", "decode.cu", "  rk_block_barrier();\n  write_item", "  write_item"),
+    ("decode: values read without the swizzle", "decode.cu", "v + swizzled<D>(lane / 8 % 2 * 8 + lane % 8, i * 2 + lane / 16)", "v + (lane / 8 % 2 * 8 + lane % 8) * D + (i * 2 + lane / 16) * 8"),
+    ("decode: mask off by one", "decode.cu", "x[i] = key < keys ?", "x[i] = key <= keys ?"),
+    ("decode: no mask", "decode.cu", "x[i] = key < keys ?", "x[i] = key < 16 ?"),
+    ("decode: sum is not rescaled", "decode.cu", "row[r].sum = row[r].sum * factor[r] +", "row[r].sum = row[r].sum +"),
+    ("decode: values are not rescaled", "decode.cu", "d[2] *= factor[1]; d[3] *= factor[1];", ""),
+    ("decode: one tile too many", "decode.cu", "tile < tiles; ++n", "tile <= tiles; ++n"),
+    ("decode: table window is filled once", "decode.cu", "if ((n & 31) == 0) {", "if (n == 0) {"),
+    ("decode: table read past the sequence", "decode.cu", "if (mine < tiles) blocks", "blocks"),
+    ("decode: maximum over half of the quad", "decode.cu", "    top = rk_max(top, rk_shuffle_xor(top, 2));\n    top = rk_max(row", "    top = rk_max(row"),
+    ("decode: sum over half of the quad", "decode.cu", "    sum += rk_shuffle_xor(sum, 2);\n", ""),
+    ("decode: divergent shuffle", "decode.cu", "    sum += rk_shuffle_xor(sum, 2);", "    if (lane < 16) sum += rk_shuffle_xor(sum, 2);"),
+    ("decode: refills the slot it reads", "decode.cu", "slot == 0 ? S::STAGES - 1 : slot - 1)", "slot)"),
+    ("decode: query stride ignored", "decode.cu", "(u64)item.seq * a.q_stride", "(u64)item.seq * a.q_heads * D"),
+    ("decode: output row of the wrong head", "decode.cu", "item.kv_head * group + r;", "item.kv_head + r;"),
+    ("decode: log-sum without its unit", "decode.cu", "log_sum(top, sum) * a.lse_scale", "log_sum(top, sum)"),
+    ("decode: a warp without keys counts", "tile.cuh", "return max == -RK_INF ? 0.f : rk_exp2(max - top);", "return rk_exp2(max - top);"),
+    ("decode: scale forgotten", "decode.cu", "i % 2] * scale :", "i % 2] :"),
+    # what attention kernels share
+    ("pages: head stride wrong", "tile.cuh", "(u64)kv_head * kv.head_stride", "(u64)kv_head * kv.token_stride"),
+    ("pages: offset in 32 bits", "tile.cuh", "(u64)block * kv.block_stride", "(u32)(block * (u32)kv.block_stride)"),
+    ("pages: place in the block ignored", "tile.cuh", "key & ((1u << kv.block_shift) - 1)", "key & 15"),
+    ("parts: sum without its factor", "tile.cuh", "sum = rk_fma(part_sum, factor, sum);", "sum += part_sum;"),
+    # extend and cascade
+    ("rows: no barrier before a stage is refilled", "rows.cuh", "    rk_block_barrier();                                     // this step's", "    rk_warp_barrier();  // this step's"),
+    ("rows: waits one group short", "rows.cuh", "    rk_copy_wait<0>();\n    rk_block", "    rk_copy_wait<1>();\n    rk_block"),
+    ("rows: slots behind the end are not zeroed", "rows.cuh", "const bool valid = key + row < end;", "const bool valid = key + 16 * i < end;"),
+    ("rows: causal mask off by one", "rows.cuh", "i % 2 >= limit[", "i % 2 > limit["),
+    ("rows: only the last step is masked", "rows.cuh", "if (key0 + S::KEYS > least)", "if (key0 + S::KEYS > end)"),
+    ("rows: limits of another warp", "rows.cuh", "mask_scores(limits + warp * 32,", "mask_scores(limits,"),
+    ("rows: values are not rescaled", "rows.cuh", "state.o[m][n][i] *= factor[m * 2 + i / 2];", "state.o[m][n][i] *= factor[m * 2];"),
+    ("rows: sum is not rescaled", "rows.cuh", "state.sum[r] = rk_fma(state.sum[r], factor[r], sum);", "state.sum[r] += sum;"),
+    ("rows: a row that sees nothing", "rows.cuh", "top == -RK_INF ? 0.f : top * scale;", "top * scale;"),
+    ("rows: keys read without the swizzle", "rows.cuh", "k + swizzled<D>(n * 16 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2)", "k + (n * 16 + lane / 16 * 8 + lane % 8) * D + (d * 2 + lane / 8 % 2) * 8"),
+    ("rows: next keys into the stage in use", "rows.cuh", "u16* other = stages + (step + 1) % 2", "u16* other = stages + step % 2"),
+    ("rows: table window is filled once", "rows.cuh", "if (step % 8 == 0 &&", "if (step == 0 &&"),
+    ("rows: queries' copies are never waited for", "rows.cuh", "from, valid);\n  }\n  rk_copy_commit();", "from, valid);\n  }"),
+    ("rows: no wait where there is no step", "rows.cuh", "  rk_copy_wait<0>();                                        // without", "  // without"),
+    ("rows: no barrier before results take the queries' place", "rows.cuh", "  rk_block_barrier();                                       // the queries", "  // the queries"),
+    ("rows: no barrier before results are read back", "rows.cuh", "  rk_warp_barrier();\n#pragma unroll 1", "#pragma unroll 1"),
+    ("rows: writes rows the tile does not have", "rows.cuh", "if (warp * 32 + row >= tile.rows) break;", ""),
+    ("rows: partial rows the tile does not have", "rows.cuh", "if (row >= tile.rows) continue;", ""),
+    ("rows: packs scores of the wrong keys", "rows.cuh", "p[m][2] = rk_pack<BF16>(s[m][2 * k + 1][0]", "p[m][2] = rk_pack<BF16>(s[m][2 * k][0]"),
+    ("extend: first row of the tile ignored", "rows.cuh", "const u32 i = tile.row_first + row,", "const u32 i = row,"),
+    ("cascade: members ignored", "rows.cuh", "KIND == Rows::SHARERS ? a.members[at] : at", "at"),
+    ("rows: limits of the first row only", "rows.cuh", "tile.visible + (tile.row_first + row) / group", "tile.visible + row / group"),
+    # merge
+    ("merge: what was summed is not rescaled", "merge.cu", "    sum *= factor;\n", ""),
+    ("merge: no barrier", "merge.cu", "  rk_block_barrier();\n", ""),
+    ("merge: one part too many", "merge.cu", "if (i + j * GROUPS < item.count)", "if (i + j * GROUPS <= item.count)"),
+    ("merge: begins at the list's beginning", "merge.cu", "a.list[item.first + i", "a.list[i"),
+    ("merge: rows of the item ignored", "merge.cu", "+ j * GROUPS] + r;", "+ j * GROUPS];"),
+    # append
+    ("append: skipped slots are written", "append.cu", "live[j] = slot != RK_SKIP;", "live[j] = true;"),
+    ("append: reads past the last token", "append.cu", "live[j] = unit < units;", "live[j] = true;"),
+    ("append: value stride ignored", "append.cu", "(u64)token * a.v_stride", "(u64)token * a.k_stride"),
+    ("append: heads at the wrong stride", "append.cu", "(u64)head * a.kv.head_stride", "(u64)head * a.head_dim"),
+    ("append: keys into the values", "append.cu", "*(rk_u4*)(a.kv.v + to[j]) = v[j];", "*(rk_u4*)(a.kv.v + to[j]) = k[j];"),
+    # copy_blocks
+    ("copy: part of a block ignored", "copy_blocks.cu", "const u32 last = rk_min(pair.units, first + SEGMENT);", "const u32 last = rk_min(a.row_units, first + SEGMENT);"),
+    ("copy: unrolled past the end", "copy_blocks.cu", "for (; i + 7 * 256 < last;", "for (; i < last;"),
+    ("copy: row offset forgotten", "copy_blocks.cu", "const u64 from = (u64)row * a.row_units;", "const u64 from = 0;"),
+    ("copy: offset in 32 bits", "copy_blocks.cu", "pair.dst * a.dst_stride", "(u32)(pair.dst * a.dst_stride)"),
+    ("copy: planes mixed up", "copy_blocks.cu", "a.dst_planes[plane]", "a.dst_planes[0]"),
+    # compare_keys
+    ("compare: ballot in a branch", "compare_keys.cu", "const u32 lanes = rk_ballot(at + lane < n && a[at + lane] != b[at + lane]);", "u32 lanes = 0;\n    if (at + lane < n) lanes = rk_ballot(a[at + lane] != b[at + lane]);"),
+    ("compare: reads past the runs", "compare_keys.cu", "rk_ballot(at + lane < n && a", "rk_ballot(a"),
+    ("compare: first of four only", "compare_keys.cu", "4 * who + rk_shuffle(d, who);", "4 * who;"),
+    ("compare: unaligned runs by sixteen bytes", "compare_keys.cu", "(((u64)a | (u64)b) & 15) == 0;", "true;"),
+    ("compare: steps are rounded up", "compare_keys.cu", "*at + 128 * U <= n;", "*at < n;"),
+    # what costs time alone
+    ("compare: never by sixteen bytes", "compare_keys.cu", "if (aligned && (", "if (false && (", "slower, and the same lengths"),
+    ("rows: rescales in every step", "rows.cuh", "factor[3] != 1.f) == 0) return;", "factor[3] != 1.f) == 0 && false) return;", "slower, by factors of 1"),
+]
+
+
+def run(command, **more):
+    return subprocess.run(command, cwd=HERE / "sim", capture_output=True, text=True, **more)
+
+
+def build(source, target, include):
+    done = run([CXX, *FLAGS, *include, "-c", str(source), "-o", str(target)])
+    if done.returncode:
+        sys.exit(f"{source} does not compile:\n{done.stderr}")
+
+
+def verdict(program):
+    try:
+        done = run([str(program), "quick", "4", "first"], timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return "caught", "never ends"
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return ("lives", "") if done.returncode == 0 else ("caught", said[0][:110] if said else f"signal {-done.returncode}")
+
+
+def plant(objects, file, before, after):
+    planted = OUT / "planted"
+    shutil.rmtree(planted, ignore_errors=True)
+    planted.mkdir()
+    for source in [*HERE.glob("*.cu"), *HERE.glob("*.cuh"), *HERE.glob("sim/kernels.*"), HERE / "sim/simt.hpp"]:
+        shutil.copy(source, planted)
+    if before:
+        (planted / file).write_text((HERE / file).read_text().replace(before, after))
+    build(planted / "kernels.cpp", OUT / "kernels.o", ["-I", str(planted)])
+    subprocess.run([CXX, *objects, str(OUT / "kernels.o"), "-o", str(OUT / "test")], check=True)
+    return verdict(OUT / "test")
+
+
+def main(words):
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    plain = ["-I", str(HERE), "-I", str(HERE / "sim"), "-I", str(HERE / "sim/test")]
+    objects = []
+    for name in TESTS:
+        objects.append(str(OUT / (pathlib.Path(name).name + ".o")))
+        build(HERE / f"{name}.cpp", objects[-1], plain)
+    result, how = plant(objects, "plat.cuh", "", "")
+    if result != "lives":
+        sys.exit(f"the tests fail where nothing is planted: {how}")
+    unexpected = caught = 0
+    for what, file, before, after, *reason in MUTANTS:
+        if words and not any(w in what for w in words):
+            continue
+        if (HERE / file).read_text().count(before) != 1:
+            sys.exit(f"{what}: its text does not stand once in {file}")
+        result, how = plant(objects, file, before, after)
+        caught += result == "caught"
+        if result == "lives":
+            how = f"expected: {reason[0]}" if reason else "NOBODY CAUGHT IT"
+            unexpected += not reason
+        elif reason:
+            how, unexpected = f"CAUGHT AFTER ALL: {how}", unexpected + 1
+        print(f"{result:6}  {what:60}  {how}", flush=True)
+    print(f"{caught} caught, {unexpected} not as expected")
+    sys.exit(min(unexpected, 100))
+
+
+main(sys.argv[1:])

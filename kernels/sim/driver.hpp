@@ -1,0 +1,94 @@
+// driver.hpp - the state of the stand-in driver and what its calls are made of.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels.hpp"
+#include "queue.hpp"
+
+#define API extern "C" __attribute__((visibility("default"))) int
+
+namespace driver {
+
+enum Code : int {
+  SUCCESS = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  NOT_INITIALIZED = 3,
+  NO_DEVICE = 100,
+  INVALID_DEVICE = 101,
+  INVALID_IMAGE = 200,
+  INVALID_CONTEXT = 201,
+  NO_BINARY_FOR_GPU = 209,
+  INVALID_PTX = 218,
+  INVALID_HANDLE = 400,
+  NOT_FOUND = 500,
+  NOT_READY = 600,
+};
+
+struct Context {};
+struct Module {
+  std::string image;
+};
+struct Function {
+  const Kernel* kernel;
+  int shared_limit;
+};
+struct Memory {
+  size_t bytes;
+  bool host;
+};
+struct Device {
+  int count, major, minor;
+  u64 total;
+};
+
+constexpr Device DEVICE = {1, 9, 0, 8ull << 30};
+constexpr int SHARED_DEFAULT = 49152, MULTIPROCESSORS = 132;
+
+inline std::recursive_mutex mutex;
+inline Device device = DEVICE;
+inline bool initialized = false;
+inline Context primary;
+inline int primary_retained = 0;
+inline std::set<void*> contexts, modules;
+inline std::map<void*, queue::StreamPtr> streams;
+inline std::map<void*, queue::EventPtr> events;
+inline std::map<std::pair<const void*, const Kernel*>, Function> functions;
+inline std::map<uintptr_t, Memory> memory;
+inline u64 used = 0;
+inline u32 schedule = 0, launches_scheduled = 0;
+inline i64 fail_alloc = 0, fail_launch = 0;
+inline int fail_launch_code = 0;
+enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, COUNTED };
+inline u64 counts[COUNTED];
+inline thread_local std::vector<void*> current;  // stack of contexts of this thread
+
+struct Lock : std::lock_guard<std::recursive_mutex> {
+  Lock() : std::lock_guard<std::recursive_mutex>(mutex) {}
+};
+
+// Whether the calling thread has a context.
+bool in_context();
+// Dynamic shared memory that a block may have at most.
+int shared_limit();
+// Null where there is none.
+queue::StreamPtr* find_stream(void* handle);
+queue::EventPtr* find_event(void* handle);
+// The allocation that holds all of [p, p + bytes), or null.
+const Memory* find_memory(u64 p, size_t bytes);
+int allocate(u64* p, size_t bytes, bool host);
+int release(u64 p, bool host);
+// Copies of pageable memory take their source at the call and have written when it returns; those of page-locked memory
+// run with the stream.
+int copy(u64 to, u64 from, size_t bytes, void* stream, Counted kind, bool wait);
+// Looks at a cubin or at PTX: its kind, its architecture; gives its bytes.
+int read_image(const u8* image, std::string* bytes);
+int launch(Function* f, const u32 (&grid)[3], const u32 (&threads)[3], u32 shared, void* stream, void** args);
+
+}  // namespace driver

@@ -1,0 +1,24 @@
+// guard.hpp - memory that tells when somebody leaves it. An allocation ends (rounded up to 16 bytes) at a page that cannot be touched and
+// begins behind another; what is left before it in its first page is filled with a pattern that is checked when it is freed. Fresh memory is
+// poisoned with 0xff, which is NaN in every float. Freed memory cannot be touched again, until `forget`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace guard {
+
+void* allocate(size_t bytes);
+// Ends the program where `p` is not live, or something wrote before its beginning.
+void release(void* p);
+// True where [p, p + bytes) lies in one live allocation.
+bool holds(uintptr_t p, size_t bytes);
+// Gives the addresses of freed memory back; forget_last those of the last `count` releases.
+void forget();
+void forget_last(size_t count);
+
+// From now on a touch of guarded memory says what was being done (a kernel's name, or null for the host) before the program ends.
+void explain_faults();
+void doing(const char* kernel);
+
+}  // namespace guard

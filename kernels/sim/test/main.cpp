@@ -1,0 +1,99 @@
+// Checks the kernels in the simulator: test [quick | full] [SCHEDULES] [first], where `first` stops at the first
+// failure. `test selftest FILE` writes what rk_selftest must give.
+#include <cstdarg>
+#include <cstring>
+
+#include "tests.hpp"
+
+int failures = 0;
+static int checks = 0;
+static bool stop_at_first = false;
+
+void check(bool ok, const char* format, ...) {
+  ++checks;
+  if (ok) return;
+  ++failures;
+  va_list args;
+  va_start(args, format);
+  printf("FAIL  ");
+  vprintf(format, args);
+  printf("\n");
+  va_end(args);
+  if (stop_at_first) exit(1);
+}
+
+static std::vector<u32> ragged(Random& r, u32 longest, bool full) {
+  std::vector<u32> lengths = {1, 15, 16, 17, 1 + draw(r, longest)};
+  if (full) lengths.insert(lengths.end(), {longest, 1 + draw(r, 48)});
+  std::shuffle(lengths.begin(), lengths.end(), r);
+  return lengths;
+}
+
+// Every query group with every head dimension, both types, block sizes and layouts in turn.
+static void attention(u32 schedule, bool full) {
+  Random r(schedule * 7919 + 1);
+  u32 turn = schedule;
+  for (u32 dim : {64u, 128u})
+    for (u32 group : {1u, 4u, 7u, 8u, 16u}) {
+      for (int bf16 = 0; bf16 < 2; ++bf16, ++turn) {
+        if (!full && (turn / 2 + bf16) % 2) continue;
+        const Shape shape = {{bf16 == 1}, dim, 1 + turn % 2, group, 4 + turn % 3, turn / 3 % 2 == 1};
+        test_decode(shape, ragged(r, 330, full), 1 + turn % 5, schedule);
+        std::vector<u32> lengths = {1, 16, 17, 90 + draw(r, 60)}, chunk = {1, draw(r, 16) + 1, 17, 1 + draw(r, 40)};
+        if (full) {
+          lengths.push_back(200 + draw(r, 100));
+          chunk.push_back(1);
+        }
+        test_extend(shape, lengths, chunk, 1 + turn % 3, schedule);
+        const u32 shared = (1 + draw(r, 80 / shape.block())), prefix = shared * shape.block();
+        std::vector<u32> sharers;
+        for (u32 i = 0; i < 2 + turn % (full ? 12 : 4); ++i) sharers.push_back(prefix + (i == 0 ? 0 : draw(r, 70)));
+        test_cascade(shape, sharers, shared, 1 + turn % 3, schedule);
+        test_merge(shape, schedule);
+        if (group != 1) test_empty(shape, schedule);
+        test_append(shape, 1 + draw(r, 60), schedule);
+      }
+    }
+}
+
+// Long enough that every ring and table window comes round, and that 64-bit offsets are needed.
+static void long_sequences(u32 schedule) {
+  const bool bf16 = schedule % 2;
+  const Shape narrow = {{bf16}, 64, 1, 3, 4 + schedule % 3, bf16};
+  test_decode(narrow, {2400 + schedule}, 1, schedule);
+  test_extend(narrow, {1100 + schedule}, {3}, 1, schedule);
+  const Shape wide = {{!bf16}, 128, 2, 2, 4 + (schedule + 1) % 3, bf16};
+  test_decode(wide, {2200}, 2, schedule);
+  test_extend(wide, {700}, {70}, 2, schedule);
+}
+
+static void movement(u32 schedule) {
+  Random r(schedule + 99);
+  test_copy(1, 1 + draw(r, 5000), 1 + draw(r, 3), schedule);
+  test_copy(1, 2048, 2, schedule);
+  test_copy(1 + draw(r, 4), 1 + draw(r, 300), 1 + draw(r, 3), schedule);
+  test_compare(9, 40, schedule);
+  test_compare(7, 700, schedule);
+  test_compare(4, 2600, schedule);
+  test_bandwidth(1 + draw(r, 30000), schedule);
+}
+
+int main(int argc, char** argv) {
+  guard::explain_faults();
+  if (argc == 3 && !strcmp(argv[1], "selftest")) {
+    test_selftest(0, argv[2]);
+    return failures != 0;
+  }
+  const bool full = argc > 1 && !strcmp(argv[1], "full");
+  const u32 schedules = argc > 2 ? (u32)atoi(argv[2]) : full ? 12 : 4;
+  stop_at_first = argc > 3 && !strcmp(argv[3], "first");
+  test_queues();
+  for (u32 schedule = 0; schedule < schedules; ++schedule) {
+    test_selftest(schedule, nullptr);
+    movement(schedule);
+    attention(schedule, full);
+    long_sequences(schedule);
+  }
+  printf("%d checks, %d failed\n", checks, failures);
+  return failures != 0;
+}

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "reference.hpp"
+
+void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_splits, u32 seed);
+void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std::vector<u32>& chunk, u32 most_splits,
+                 u32 seed);
+void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 shared, u32 most_splits, u32 seed);
+void test_merge(const Shape& shape, u32 seed);
+void test_empty(const Shape& shape, u32 seed);
+
+void test_append(const Shape& shape, u32 tokens, u32 seed);
+void test_copy(u32 rows, u32 row_units, u32 planes, u32 seed);
+void test_compare(u32 runs, u32 longest, u32 seed);
+void test_bandwidth(u32 units, u32 seed);
+void test_queues();
+void test_selftest(u32 seed, const char* write_to);

@@ -1,0 +1,108 @@
+//! The bell that wakes a worker.
+//!
+//! Property: a worker sees what was done before a ring that it was woken by or that kept it awake; it never sleeps on a
+//! ring; an end ends it, whatever was rung before or is rung beside it. A ring that is lost leaves the worker asleep for
+//! ever, which loom reports as a deadlock.
+//!
+//! Edges: ringing (release) before waking (acquire).
+//!
+//! Teeth: a ring that does not wait for the lock; an end that a ring takes back; ringing Relaxed.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{explore_more, spawn};
+use loom::cell::UnsafeCell;
+use radixkv::internals::Bell;
+
+/// A bell, and something to do that was written before it was rung.
+#[derive(Default)]
+struct Desk {
+    bell: Bell,
+    work: [UnsafeCell<u32>; 2],
+}
+
+// SAFETY: loom tracks the accesses of the cells.
+unsafe impl Sync for Desk {}
+// SAFETY: as above.
+unsafe impl Send for Desk {}
+
+impl Desk {
+    fn put(&self, tray: usize) {
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
+        self.work[tray].with_mut(|work| unsafe { *work = 1 });
+    }
+
+    fn look(&self, tray: usize) -> u32 {
+        // SAFETY: as above.
+        self.work[tray].with(|work| unsafe { *work })
+    }
+}
+
+/// Whatever the order, the worker wakes and sees the work.
+#[test]
+fn a_ring_against_a_wait() {
+    explore_more("ring vs wait", || {
+        let desk = Arc::new(Desk::default());
+        let ringer = spawn({
+            let desk = desk.clone();
+            move || {
+                desk.put(0);
+                desk.bell.ring();
+            }
+        });
+        assert!(desk.bell.wait());
+        assert_eq!(desk.look(0), 1);
+        ringer.join().unwrap();
+    });
+}
+
+/// Each of two rings may stand for both, and the last one is not slept on.
+#[test]
+fn two_rings_and_the_end_against_a_worker() {
+    explore_more("ring vs ring, then the end, vs waits until it", || {
+        let desk = Arc::new(Desk::default());
+        let worker = spawn({
+            let desk = desk.clone();
+            move || {
+                let mut woken = 0;
+                while desk.bell.wait() {
+                    woken += 1;
+                }
+                woken
+            }
+        });
+        let ringer = spawn({
+            let desk = desk.clone();
+            move || desk.bell.ring()
+        });
+        desk.bell.ring();
+        ringer.join().unwrap();
+        desk.bell.end();
+        assert!(worker.join().unwrap() <= 2);
+    });
+}
+
+/// A ring beside the end does not take it back.
+#[test]
+fn a_ring_against_the_end() {
+    explore_more("ring vs end vs waits until it", || {
+        let desk = Arc::new(Desk::default());
+        let [ringer, ender] = [false, true].map(|last| {
+            let desk = desk.clone();
+            spawn(move || {
+                desk.put(usize::from(last));
+                if last { desk.bell.end() } else { desk.bell.ring() }
+            })
+        });
+        while desk.bell.wait() {
+            assert_eq!(desk.look(0), 1);
+        }
+        ringer.join().unwrap();
+        ender.join().unwrap();
+        // Ended for good, and not slept on.
+        assert!(!desk.bell.wait());
+    });
+}

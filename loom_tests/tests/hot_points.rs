@@ -1,0 +1,190 @@
+//! Hot points (R9): inflating and deflating against leases, releases, clones, the kill and the next owner of the slot.
+//!
+//! Property: a lease that counts on a stripe keeps its point and blocks like any other; no hit is lost when a point is
+//! deflated; an idle hot point is evictable once the accounts are settled, and its slot free.
+//!
+//! Edges: E12, E13, E14, Dekker.
+//!
+//! Teeth: no second look at the word; the look at the flag without the slot; a slot attached where one stands; a stripe
+//! given back Relaxed; a clone that only counts; the bias not taken; either side's Dekker without its fence.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::internals::{hot_points, inflate};
+use radixkv::{PolicyKind, PrefixCache, Token};
+
+/// A world with `slots` slots, in which `sequences` are cached, and the first of them is hot.
+fn world(capacity: usize, slots: usize, sequences: &[&[Token]]) -> Arc<World> {
+    let world = World::build(hot_points(PrefixCache::builder(1, capacity).policy(PolicyKind::Lfu), slots), capacity);
+    let actor = Actor::new(&world);
+    sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
+    world.cache.settle();
+    inflate(actor.find(sequences[0]).lease());
+    drop(actor);
+    world
+}
+
+/// Takes every block that can be had and writes over it.
+fn take_over(world: &World) -> usize {
+    let session = world.cache.session();
+    let blocks = session.reserve(world.cache.capacity_blocks());
+    blocks.map_or(0, |blocks| {
+        let other: Vec<Token> = (100..).take(blocks.len()).collect();
+        world.write(&other, 0, &blocks);
+        blocks.len()
+    })
+}
+
+/// A lease on a stripe, or too late for one, against the end of its point and the next use of its block.
+#[test]
+fn a_lease_against_deflation_and_the_kill() {
+    explore("find, read, release on a hot point vs reserve", || {
+        let world = world(1, 1, &[&[1]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || {
+                let found = Actor::new(&world).find(&[1]);
+                world.check(&[1], 0, found.blocks());
+                found.len_tokens()
+            }
+        });
+        let taken = world.beside(take_over);
+        let found = reader.join().unwrap();
+        assert!(taken == 1 || found == 1);
+        assert_eq!(world.close(), 1 - taken);
+    });
+}
+
+/// Two on the same stripe or on two, and the evictor.
+#[test]
+fn two_leases_against_deflation() {
+    explore_less("find vs find on a hot point vs settle", || {
+        let world = world(1, 1, &[&[1]]);
+        let reader = |world: &Arc<World>| {
+            let world = world.clone();
+            spawn(move || {
+                let found = Actor::new(&world).find(&[1]);
+                world.check(&[1], 0, found.blocks());
+                found
+            })
+        };
+        let readers = [reader(&world), reader(&world)];
+        world.beside(|world| world.cache.settle());
+        let found = readers.map(|reader| reader.join().unwrap());
+        assert_eq!(found.each_ref().map(|found| found.len_tokens()), [1, 1]);
+        world.rest(1, 0);
+        drop(found);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// The holder's last reads of the block come before the next owner writes it, whichever way the lease was counted.
+#[test]
+fn a_block_of_a_hot_point_is_recycled() {
+    explore("read, release on a hot point vs reserve, fill", || {
+        let world = world(1, 1, &[&[1]]);
+        let held = Actor::new(&world).find(&[1]);
+        let reader = spawn({
+            let world = world.clone();
+            move || {
+                world.check(&[1], 0, held.blocks());
+                drop(held);
+            }
+        });
+        world.beside(take_over);
+        reader.join().unwrap();
+        world.close();
+    });
+}
+
+/// Two who inflate at once: one bias.
+#[test]
+fn two_inflate() {
+    explore("inflate vs inflate vs settle", || {
+        let world = world(1, 2, &[&[1]]);
+        world.cache.settle();
+        let inflater = |world: &Arc<World>| {
+            let world = world.clone();
+            spawn(move || inflate(Actor::new(&world).find(&[1]).lease()))
+        };
+        let inflaters = [inflater(&world), inflater(&world)];
+        inflaters.into_iter().for_each(|inflater| inflater.join().unwrap());
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// A point's slot goes to another point and it gets another slot, while somebody comes with what he saw before.
+#[test]
+fn a_slot_changes_hands() {
+    explore_less("find 1 vs settle, inflate 2, inflate 1, reserve", || {
+        let world = world(2, 2, &[&[1], &[2]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || {
+                let found = Actor::new(&world).find(&[1]);
+                world.check(&[1], 0, found.blocks());
+            }
+        });
+        world.beside(|world| {
+            world.cache.settle();
+            let session = world.cache.session();
+            for token in [2, 1] {
+                inflate(session.match_prefix(&world.space, &[token]).lease());
+            }
+            drop(session);
+            take_over(world);
+        });
+        reader.join().unwrap();
+        world.close();
+    });
+}
+
+/// A lease is cloned while the evictor sums: the clone outlives it and protects.
+#[test]
+fn a_clone_against_deflation() {
+    explore("find, clone, drop on a hot point vs reserve", || {
+        let world = world(1, 1, &[&[1]]);
+        let cloner = spawn({
+            let world = world.clone();
+            move || {
+                let found = Actor::new(&world).find(&[1]);
+                let clone = found.lease().clone();
+                let blocks = found.blocks().to_vec();
+                drop(found);
+                world.check(&[1], 0, &blocks);
+                clone.len_tokens()
+            }
+        });
+        let taken = world.beside(take_over);
+        let found = cloner.join().unwrap();
+        assert_eq!(world.close(), 1 - taken);
+        assert!(taken + found >= 1);
+    });
+}
+
+/// Hits counted on stripes arrive: with lfu the prefix that was used more often stays.
+#[test]
+fn hits_on_stripes_are_counted() {
+    explore("find, find on a hot point vs settle, then evict 1 of 2", || {
+        let world = world(2, 1, &[&[1], &[2]]);
+        let actor = Actor::new(&world);
+        // Found twice each, and prefix 1 once more when it was made hot.
+        (0..2).for_each(|_| drop(actor.find(&[2])));
+        drop(actor);
+        let reader = spawn({
+            let world = world.clone();
+            move || (0..2).for_each(|_| drop(Actor::new(&world).find(&[1])))
+        });
+        world.beside(|world| world.cache.settle());
+        reader.join().unwrap();
+        assert_eq!(world.cache.evict(1), 1);
+        let session = world.cache.session();
+        assert_eq!([1, 2].map(|token| session.peek(&world.space, &[token])), [1, 0]);
+        drop(session);
+        assert_eq!(world.close(), 1);
+    });
+}

@@ -1,0 +1,129 @@
+//! Marks and retaining, against each other, the kill and the trim.
+//!
+//! Property: what a holder marked before he let go is there when the point is ranked, and flows with it once when it is
+//! killed; a prefix that is retained is not evicted before its deadline, whoever lets go of what, and nothing of it stays
+//! afterwards.
+//!
+//! Edges: E2, E3, E19.
+//!
+//! Teeth: a record published in place of another's; a record read without Acquire; marks that do not flow; a note that
+//! carries no lease; a lease of a second note kept.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::{PolicyKind, PrefixCache, Priority, Token};
+
+fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
+    let world = World::build(PrefixCache::builder(1, capacity).policy(PolicyKind::Priority), capacity);
+    let actor = Actor::new(&world);
+    sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
+    world.cache.settle();
+    drop(actor);
+    world
+}
+
+/// Gives a prefix a priority if it is there.
+fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: u8) -> loom::thread::JoinHandle<bool> {
+    let world = Arc::clone(world);
+    spawn(move || {
+        let actor = Actor::new(&world);
+        let found = actor.find(tokens);
+        actor.session.prioritize(found.lease(), Priority::new(level).unwrap());
+        found.len_tokens() == tokens.len()
+    })
+}
+
+/// Two make the point's record at once: both priorities are in the one that stays.
+#[test]
+fn two_mark_one_point() {
+    explore("prioritize vs prioritize", || {
+        let world = world(2, &[&[1], &[2]]);
+        let marked = [prioritize(&world, &[1], 20), prioritize(&world, &[1], 60)];
+        marked.into_iter().for_each(|marked| assert!(marked.join().unwrap()));
+        assert_eq!(world.cache.evict(1), 1);
+        // 60 against the 35 of the other, which was used later.
+        assert_eq!(Actor::new(&world).find(&[1]).len_tokens(), 1);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// A priority given to the end of a run while the end is trimmed: what remains of the run has it in any case, by itself
+/// or because it flowed there.
+#[test]
+fn a_mark_against_the_trim_of_its_point() {
+    explore("prioritize vs evict", || {
+        let world = world(3, &[&[1, 2], &[5]]);
+        let actor = Actor::new(&world);
+        let other = Priority::new(90).unwrap().expiring_after(Duration::from_nanos(8));
+        // Used last: without its priority 1,2 would go first.
+        world.cache.set_time(2);
+        actor.session.prioritize(actor.find(&[5]).lease(), other);
+        world.cache.set_time(0);
+        drop(actor);
+        let marking = prioritize(&world, &[1, 2], 60);
+        assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
+        marking.join().unwrap();
+        // 60 against 90 until 10, and against 35 afterwards.
+        world.cache.set_time(10);
+        let actor = Actor::new(&world);
+        // Not a match, which would use it.
+        if actor.session.peek(&world.space, &[1, 2]) == 1 {
+            assert_eq!(world.cache.evict(1), 1);
+            assert_eq!(actor.find(&[1]).len_tokens(), 1);
+        }
+        drop(actor);
+        world.close();
+    });
+}
+
+/// What is retained stays, although its last lease goes while everything is being evicted.
+#[test]
+fn a_retention_against_evicting_everything() {
+    explore_less("retain, release vs evict", || {
+        let world = world(2, &[&[1, 2]]);
+        let keeper = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let found = actor.find(&[1, 2]);
+                actor.session.retain(found.lease(), Duration::from_nanos(10)).unwrap();
+                found.len_tokens()
+            }
+        });
+        world.beside(|world| world.cache.evict(2));
+        let kept = keeper.join().unwrap();
+        world.rest(kept, 0);
+        world.cache.evict(2);
+        assert_eq!(Actor::new(&world).find(&[1, 2]).len_tokens(), kept);
+        world.cache.set_time(10);
+        assert_eq!(world.close(), kept);
+    });
+}
+
+/// Two retain one prefix, and the deadline of the earlier one comes meanwhile: one lease is kept, until the later one.
+#[test]
+fn two_retain_one_prefix() {
+    explore_less("retain vs retain vs settle", || {
+        let world = world(1, &[&[1]]);
+        let keeper = |duration| {
+            let world = world.clone();
+            spawn(move || {
+                let actor = Actor::new(&world);
+                let found = actor.find(&[1]);
+                actor.session.retain(found.lease(), Duration::from_nanos(duration)).unwrap();
+            })
+        };
+        let keepers = [keeper(5), keeper(20)];
+        world.beside(|world| world.cache.settle());
+        keepers.into_iter().for_each(|keeper| keeper.join().unwrap());
+        world.cache.set_time(19);
+        world.rest(1, 0);
+        world.cache.set_time(20);
+        assert_eq!(world.close(), 1);
+    });
+}

@@ -1,0 +1,144 @@
+//! Waiting for blocks (R11): takers, returners and waiters.
+//!
+//! Property: blocks go to one taker each; who waits is woken by whatever makes enough blocks available: a reservation
+//! that is dropped, the last lease on a prefix, a lease on a stripe; who leaves the line passes the wake-up on. A
+//! wake-up that is lost is a deadlock, which the checker reports.
+//!
+//! Edges: E15, E16, E17.
+//!
+//! Teeth: no ring after a release, after a return; `push` without Acquire, `give_back` without Acquire, `leave` without
+//! Acquire; a look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the
+//! place is taken.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::internals::{hot_points, inflate, waiting};
+use radixkv::{PrefixCache, Reservation, Token};
+
+/// A world in which threads may wait, and `sequences` are cached.
+fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
+    let world = World::build(waiting(hot_points(PrefixCache::builder(1, capacity), 1)), capacity);
+    let actor = Actor::new(&world);
+    sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
+    world.cache.settle();
+    drop(actor);
+    world
+}
+
+/// Takes `n` blocks, however long it takes; no model is that slow.
+fn wait_for(world: &World, n: usize) -> Reservation {
+    let far = Instant::now() + Duration::from_secs(3600);
+    let blocks = world.cache.session().reserve_until(n, far).expect("they come");
+    world.write(&[7, 8][..n], 0, &blocks);
+    blocks
+}
+
+#[test]
+fn a_reservation_returned_to_a_waiter() {
+    explore("reserve 1, return vs wait for 1", || {
+        let world = world(1, &[]);
+        let held = world.cache.session().reserve(1).unwrap();
+        world.write(&[1], 0, &held);
+        let returner = spawn(move || drop(held));
+        drop(world.beside(|world| wait_for(world, 1)));
+        returner.join().unwrap();
+        world.close();
+    });
+}
+
+#[test]
+fn a_lease_released_to_a_waiter() {
+    explore("release vs wait for 1", || {
+        let world = world(1, &[&[1]]);
+        let held = Actor::new(&world).find(&[1]);
+        let holder = spawn({
+            let world = world.clone();
+            move || {
+                world.check(&[1], 0, held.blocks());
+                drop(held);
+            }
+        });
+        drop(world.beside(|world| wait_for(world, 1)));
+        holder.join().unwrap();
+        world.close();
+    });
+}
+
+/// Of two releases of one point the last one may find it queued by the other, who has not pushed it yet.
+#[test]
+fn two_leases_released_to_a_waiter() {
+    explore_less("find, release vs release vs wait for 1", || {
+        let world = world(1, &[&[1]]);
+        let held = Actor::new(&world).find(&[1]);
+        let finder = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).find(&[1]))
+        });
+        let holder = spawn(move || drop(held));
+        drop(world.beside(|world| wait_for(world, 1)));
+        holder.join().unwrap();
+        finder.join().unwrap();
+        world.close();
+    });
+}
+
+#[test]
+fn a_lease_on_a_stripe_released_to_a_waiter() {
+    explore("release on a hot point vs wait for 1", || {
+        let world = world(1, &[&[1]]);
+        let actor = Actor::new(&world);
+        inflate(actor.find(&[1]).lease());
+        let held = actor.find(&[1]);
+        drop(actor);
+        let holder = spawn({
+            let world = world.clone();
+            move || {
+                world.check(&[1], 0, held.blocks());
+                drop(held);
+            }
+        });
+        drop(world.beside(|world| wait_for(world, 1)));
+        holder.join().unwrap();
+        world.close();
+    });
+}
+
+/// Two waiters and one return that is enough for both: the first wakes the second.
+#[test]
+fn one_return_for_two_waiters() {
+    explore_less("return 2 vs wait for 1 vs wait for 1", || {
+        let world = world(2, &[]);
+        let held = world.cache.session().reserve(2).unwrap();
+        let waiter = spawn({
+            let world = world.clone();
+            move || wait_for(&world, 1)
+        });
+        let returner = spawn(move || drop(held));
+        let mine = world.beside(|world| wait_for(world, 1));
+        returner.join().unwrap();
+        drop((mine, waiter.join().unwrap()));
+        world.close();
+    });
+}
+
+/// Two takers and one block, and nobody waits: one gets it.
+#[test]
+fn two_takers_and_one_block() {
+    explore("reserve 1 vs reserve 1", || {
+        let world = world(1, &[&[1]]);
+        let taker = |world: &Arc<World>| {
+            let world = world.clone();
+            spawn(move || world.cache.session().reserve(1).ok())
+        };
+        let takers = [taker(&world), taker(&world)];
+        let taken = takers.map(|taker| taker.join().unwrap());
+        assert_eq!(taken.iter().flatten().count(), 1);
+        drop(taken);
+        world.close();
+    });
+}

@@ -1,0 +1,107 @@
+//! Where blocks end in a sequence of tokens, and dividing by the block size without a division: lookups divide several
+//! times, and a divide instruction takes as long as comparing a hundred tokens.
+
+/// Blocks of one size along the depths of a tree: block `k` ends at `offset + (k + 1) * tokens`.
+///
+/// The offset is what a key needs beyond the first token of its block: none where tokens are keys, one where pairs of
+/// neighbours are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grid {
+    tokens: u32,
+    offset: u32,
+    /// The upper 64 bits of `n * reciprocal` are `n / tokens`: exact for 32-bit operands (Lemire, Kaser, Kurz:
+    /// "Faster remainder by direct computation", 2019). Zero for a size of one, whose reciprocal needs a bit more.
+    reciprocal: u64,
+}
+
+impl Grid {
+    /// Blocks of `tokens` tokens, at least one, without an offset.
+    pub(crate) fn new(tokens: u32) -> Self {
+        let reciprocal = if tokens == 1 { 0 } else { u64::MAX / u64::from(tokens) + 1 };
+        Self { tokens, offset: 0, reciprocal }
+    }
+
+    /// The same blocks with another offset.
+    #[inline]
+    pub(crate) fn with_offset(self, offset: u32) -> Self {
+        Self { offset, ..self }
+    }
+
+    /// Tokens in a block.
+    #[inline]
+    pub(crate) fn tokens(self) -> usize {
+        self.tokens as usize
+    }
+
+    #[inline]
+    pub(crate) fn offset(self) -> u32 {
+        self.offset
+    }
+
+    /// Whole blocks in the first `depth` tokens, which are below 2^32.
+    #[inline]
+    pub(crate) fn blocks(self, depth: usize) -> usize {
+        debug_assert!(u32::try_from(depth).is_ok(), "{depth} tokens are more than depths can name");
+        let filled = depth.saturating_sub(self.offset as usize);
+        if self.reciprocal == 0 {
+            return filled;
+        }
+        ((filled as u128 * u128::from(self.reciprocal)) >> 64) as usize
+    }
+
+    /// Depth at which `blocks` blocks end; zero for none.
+    #[inline]
+    pub(crate) fn end_of(self, blocks: usize) -> usize {
+        let offset = if blocks == 0 { 0 } else { self.offset as usize };
+        blocks * self.tokens() + offset
+    }
+
+    /// The deepest boundary in the first `depth` tokens.
+    #[inline]
+    pub(crate) fn boundary(self, depth: usize) -> usize {
+        self.end_of(self.blocks(depth))
+    }
+
+    /// Tokens whose keys and values the blocks up to this boundary hold.
+    #[inline]
+    pub(crate) fn filled(self, boundary: usize) -> usize {
+        boundary.saturating_sub(self.offset as usize)
+    }
+
+    /// Depth of the boundary up to which so many tokens are filled.
+    #[inline]
+    pub(crate) fn depth_of(self, filled: usize) -> usize {
+        if filled == 0 { 0 } else { filled + self.offset as usize }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divides_as_division_does() {
+        let largest = u32::MAX as usize;
+        for size in (1..=100).chain([255, 256, 257, 4096, 65_537, u32::MAX / 2, u32::MAX - 1, u32::MAX]) {
+            let grid = Grid::new(size);
+            let size = size as usize;
+            let edges = (0..200).flat_map(|i| [i * size, (i * size).saturating_sub(1), i * size + 1]);
+            for n in edges.chain([largest, largest - 1, largest / 2, 1 << 31]).filter(|n| *n <= largest) {
+                assert_eq!((grid.blocks(n), grid.boundary(n)), (n / size, n / size * size), "{n} / {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_offset_moves_every_end_but_that_of_nothing() {
+        for size in [1, 2, 3, 16] {
+            let grid = Grid::new(size as u32).with_offset(1);
+            for depth in 0..100_usize {
+                let blocks = depth.saturating_sub(1) / size;
+                let end = if blocks == 0 { 0 } else { blocks * size + 1 };
+                assert_eq!((grid.blocks(depth), grid.boundary(depth), grid.end_of(blocks)), (blocks, end, end));
+                assert_eq!((grid.filled(end), grid.depth_of(blocks * size)), (blocks * size, end));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Taking blocks: from the pool, by evicting what is missing, or by waiting for them.
+
+use std::time::Instant;
+
+use super::fork::Shares;
+use super::hold::Hold;
+use super::line::Place;
+use super::quota::Claim;
+use super::{Inner, Reservation, ReserveError, Session};
+use crate::block::BlockId;
+
+/// How hard an attempt looks for blocks before it finds too few.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// At what is there.
+    Once,
+    /// So that whoever makes blocks available later sees who waits for them (line.rs).
+    Waiting,
+}
+
+impl Session {
+    /// Takes `blocks` blocks, or nothing.
+    ///
+    /// If fewer are free it evicts exactly what is missing, in the policy's order. It does not stand in the line of those
+    /// who wait ([`reserve_until`](Self::reserve_until)): a running request can grow while others wait to be admitted.
+    /// Lock-free while enough are free.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError::Exhausted`] if leases and reservations hold too much, [`ReserveError::TooLarge`] if the cache is
+    /// smaller than that, [`ReserveError::External`] if the pool is the engine's.
+    pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
+        self.lot.inner().check_request(blocks)?;
+        self.lot.inner().take(blocks, &|| self.lot.hold(), Effort::Once)
+    }
+
+    /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too much.
+    ///
+    /// Those who wait are served in the order in which they came, `PrefixCache::reserve_async`
+    /// (feature `async`) included: each takes all its blocks or nothing, and nobody overtakes him but [`reserve`](Self::reserve). Blocks come
+    /// when leases and reservations are dropped; a lease that this thread holds itself does not go while it waits.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError::TimedOut`] at the deadline; [`ReserveError::TooLarge`] and [`ReserveError::External`] at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use radixkv::{PrefixCache, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(16, 8).build()?;
+    /// let session = cache.session();
+    /// let running = session.reserve(6)?;
+    ///
+    /// let soon = Instant::now() + Duration::from_millis(5);
+    /// let refused = session.reserve_until(4, soon).unwrap_err();
+    /// assert_eq!(refused, ReserveError::TimedOut { requested: 4, available: 2 });
+    ///
+    /// let waiting = std::thread::spawn({
+    ///     let cache = cache.clone();
+    ///     move || cache.session().reserve_until(4, Instant::now() + Duration::from_secs(60)).map(|r| r.len())
+    /// });
+    /// drop(running);
+    /// assert_eq!(waiting.join().unwrap(), Ok(4));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reserve_until(&self, blocks: usize, deadline: Instant) -> Result<Reservation, ReserveError> {
+        let inner = &**self.lot.inner();
+        inner.check_request(blocks)?;
+        if !inner.line.is_taken() {
+            if let Ok(reservation) = inner.take(blocks, &|| self.lot.hold(), Effort::Once) {
+                return Ok(reservation);
+            }
+        }
+        let hold = self.lot.hold();
+        let place = Place::take(&hold);
+        loop {
+            let available = match inner.take_in_turn(blocks, &hold, &place) {
+                Err(ReserveError::Exhausted { available, .. }) => available,
+                served => return served,
+            };
+            // Nobody rings when a deadline of something retained has come.
+            let retained_until = if place.is_first() { inner.retained_until() } else { None };
+            let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
+            if !place.signal().wait_until(until) && Instant::now() >= deadline {
+                return Err(ReserveError::TimedOut { requested: blocks, available });
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Refuses what can never be served.
+    pub(super) fn check_request(&self, blocks: usize) -> Result<(), ReserveError> {
+        let capacity = self.pool.capacity();
+        if blocks > capacity {
+            return Err(ReserveError::TooLarge { requested: blocks, capacity });
+        }
+        if self.returned.is_some() && blocks > 0 {
+            return Err(ReserveError::External);
+        }
+        Ok(())
+    }
+
+    /// When the first of what is retained is let go, if nobody ends it earlier.
+    fn retained_until(&self) -> Option<Instant> {
+        let next = self.evicting(|evictor, _| evictor.retained.next());
+        next.and_then(|deadline| self.time.moment(deadline))
+    }
+
+    /// Takes `n` blocks if `place` is the first of the line.
+    pub(super) fn take_in_turn(&self, n: usize, hold: &Hold, place: &Place) -> Result<Reservation, ReserveError> {
+        if place.is_first() {
+            return self.take(n, &|| hold.clone(), Effort::Waiting);
+        }
+        // Those before are to be served first.
+        let stats = self.gauges.read(self);
+        Err(ReserveError::Exhausted { requested: n, available: stats.free_blocks + stats.evictable_blocks })
+    }
+
+    /// Takes `n` blocks, evicting what is missing.
+    #[inline]
+    pub(super) fn take(&self, n: usize, hold: &dyn Fn() -> Hold, effort: Effort) -> Result<Reservation, ReserveError> {
+        let mut blocks = Vec::new();
+        if !self.pool.try_take(n, &mut blocks) {
+            self.take_evicting(n, &mut blocks, effort)?;
+        }
+        if let Some(background) = self.background.get() {
+            background.blocks_left(self.sink().free());
+        }
+        Ok(Reservation { blocks, shares: Shares::default(), claim: Claim::default(), hold: hold() })
+    }
+
+    /// Direct reclaim.
+    #[cold]
+    fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
+        self.evicting(|evictor, works| {
+            let mut settled = evictor.catch_up(works);
+            if effort == Effort::Waiting {
+                evictor.settle_surely(works);
+                settled = true;
+            }
+            loop {
+                if self.pool.try_take(n, blocks) {
+                    return Ok(());
+                }
+                let free = self.pool.free();
+                let available = free + evictor.totals.evictable;
+                let missing = n.saturating_sub(free);
+                // A change that is not in the queue yet can make the accounts promise too much for a moment.
+                if available < n || (missing > 0 && evictor.evict(missing, works) == 0) {
+                    if settled {
+                        return Err(ReserveError::Exhausted { requested: n, available });
+                    }
+                    evictor.settle(works);
+                    settled = true;
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! When the passing of time alone changes a candidate's standing.
+
+use std::collections::BTreeSet;
+
+use crate::policy::Slot;
+
+/// Slots by the moment at which they must be filed anew; a slot has one moment at most.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Due {
+    order: BTreeSet<(u64, Slot)>,
+    /// The moment of each slot.
+    moments: Vec<Option<u64>>,
+}
+
+impl Due {
+    /// The slot's moment is `moment` from now on.
+    pub(in crate::cache) fn set(&mut self, slot: Slot, moment: Option<u64>) {
+        let before = self.at(slot);
+        if before == moment {
+            return;
+        }
+        if let Some(before) = before {
+            self.order.remove(&(before, slot));
+        }
+        if self.moments.len() <= slot.index() {
+            self.moments.resize(slot.index() + 1, None);
+        }
+        self.moments[slot.index()] = moment;
+        if let Some(moment) = moment {
+            self.order.insert((moment, slot));
+        }
+    }
+
+    /// The slot's moment.
+    pub(in crate::cache) fn at(&self, slot: Slot) -> Option<u64> {
+        self.moments.get(slot.index()).copied().flatten()
+    }
+
+    /// The first slot whose moment has come at `now`.
+    pub(super) fn first(&self, now: u64) -> Option<Slot> {
+        self.order.first().filter(|(moment, _)| *moment <= now).map(|(_, slot)| *slot)
+    }
+
+    /// The moments by slot, to be written over.
+    #[cfg(test)]
+    pub(in crate::cache) fn moments(&mut self) -> &mut Vec<Option<u64>> {
+        &mut self.moments
+    }
+
+    /// Slots that have a moment, for `validate`; nothing if the structure contradicts itself.
+    pub(in crate::cache) fn count(&self) -> Option<usize> {
+        let sound = self.order.iter().all(|&(moment, slot)| self.at(slot) == Some(moment));
+        let count = self.moments.iter().flatten().count();
+        (sound && count == self.order.len()).then_some(count)
+    }
+}

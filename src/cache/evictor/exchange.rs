@@ -1,0 +1,128 @@
+//! Exchanging the policy while the cache is in use.
+//!
+//! The new order is built beside the old one, slot by slot, in slices of whoever holds the evictor's lock. Until it is
+//! complete every choice goes by the old one. A candidate whose slot has been moved is filed with both and removed from
+//! both; one whose slot has not is found when its turn comes. So the two hold the same candidates when the last slot
+//! has been moved, and the new one is in force from then on: the very order of a cache that had it from the start,
+//! because equal standings go by the serial numbers of the candidates, which no policy changes. What is replaced is
+//! freed in slices too.
+//!
+//! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
+
+use super::{Evictor, Ranking, Works, standing};
+use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
+
+/// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
+pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { 256 };
+
+/// What is left to do of exchanges.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Exchange {
+    pub(in crate::cache) incoming: Option<Incoming>,
+    /// Policies that were replaced, or given up halfway.
+    spent: Vec<Box<dyn Policy>>,
+}
+
+/// A policy on its way in.
+#[derive(Debug)]
+pub(in crate::cache) struct Incoming {
+    kind: PolicyKind,
+    pub(in crate::cache) policy: Box<dyn Policy>,
+    /// Slots below this have been moved.
+    pub(in crate::cache) moved: usize,
+}
+
+impl Exchange {
+    /// The policy on its way in, if `slot` has been moved there.
+    fn incoming(&mut self, slot: Slot) -> Option<&mut dyn Policy> {
+        let incoming = self.incoming.as_mut().filter(|incoming| slot.index() < incoming.moved)?;
+        Some(&mut *incoming.policy)
+    }
+
+    pub(super) fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+        if let Some(policy) = self.incoming(slot) {
+            policy.file(slot, standing, entry);
+        }
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) {
+        if let Some(policy) = self.incoming(slot) {
+            policy.remove(slot);
+        }
+    }
+
+    /// Whether slices are left to be done.
+    pub(in crate::cache) fn is_pending(&self) -> bool {
+        self.incoming.is_some() || !self.spent.is_empty()
+    }
+}
+
+impl Ranking {
+    /// The policy that is in force once all that was begun is complete.
+    fn coming(&self) -> PolicyKind {
+        self.exchange.incoming.as_ref().map_or(self.kind, |incoming| incoming.kind)
+    }
+
+    /// Begins to put `kind` in force.
+    fn begin(&mut self, kind: PolicyKind) {
+        if self.coming() == kind {
+            return;
+        }
+        self.exchange.spent.extend(self.exchange.incoming.take().map(|given_up| given_up.policy));
+        if self.kind != kind {
+            self.exchange.incoming = Some(Incoming { kind, policy: kind.build(), moved: 0 });
+        }
+    }
+
+    /// Puts the incoming policy in force if every slot has been moved.
+    fn conclude(&mut self) {
+        let slots = self.slots().len();
+        if let Some(incoming) = self.exchange.incoming.take_if(|incoming| incoming.moved >= slots) {
+            self.kind = incoming.kind;
+            self.exchange.spent.push(std::mem::replace(&mut self.policy, incoming.policy));
+        }
+    }
+}
+
+impl Evictor {
+    /// Begins to put another policy in force.
+    pub(in crate::cache) fn begin_exchange(&mut self, kind: PolicyKind) {
+        self.ranking.begin(kind);
+        self.ranking.conclude();
+    }
+
+    /// Moves, or frees, up to so many candidates; true if more is left.
+    pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, works: Works<'_>) -> bool {
+        if self.ranking.exchange.incoming.is_some() {
+            self.move_candidates(candidates, works);
+            self.ranking.conclude();
+        } else {
+            let spent = &mut self.ranking.exchange.spent;
+            if spent.last_mut().is_some_and(|policy| policy.discard(candidates)) {
+                spent.pop();
+            }
+        }
+        self.ranking.exchange.is_pending()
+    }
+
+    fn move_candidates(&mut self, candidates: usize, works: Works<'_>) {
+        for _ in 0..candidates {
+            let Some(incoming) = &self.ranking.exchange.incoming else { return };
+            let at = incoming.moved;
+            if at >= self.ranking.slots().len() {
+                return;
+            }
+            let slot = Slot::at(at);
+            let filed = self.ranking.at(slot).and_then(|candidate| {
+                let point = candidate.point.get(works.guard);
+                Some((standing(point, self.now).0, self.entry(slot, point)?))
+            });
+            if let Some(incoming) = &mut self.ranking.exchange.incoming {
+                if let Some((standing, entry)) = filed {
+                    incoming.policy.file(slot, standing, entry);
+                }
+                incoming.moved += 1;
+            }
+        }
+    }
+}

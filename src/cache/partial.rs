@@ -1,0 +1,114 @@
+//! Partial hits: a cached block that agrees with a sequence for a part of its tokens, to be copied instead of recomputed.
+
+use std::fmt;
+
+use super::{Lease, Session};
+use crate::block::BlockId;
+use crate::key::Token;
+use crate::tree::lease::{Refused, lease_at};
+use crate::tree::nearest::nearest;
+use crate::tree::path::append_blocks;
+
+/// A cached block whose first tokens agree with a sequence beyond its match.
+///
+/// The block stays where it is until this is dropped: copy the keys and values of its first
+/// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the rest. Like a [`Lease`] it
+/// may go to any thread. It is none to insert from: the rest of the block holds other tokens.
+#[must_use = "dropping it gives up the source block"]
+pub struct PartialHit {
+    block: BlockId,
+    len_tokens: usize,
+    /// On the path up to the end of the block.
+    source: Lease,
+}
+
+impl PartialHit {
+    /// The block to copy from; not to be written to.
+    pub fn block(&self) -> BlockId {
+        self.block
+    }
+
+    /// Tokens at its beginning that are those of the sequence: at least one.
+    pub fn len_tokens(&self) -> usize {
+        self.len_tokens
+    }
+}
+
+impl fmt::Debug for PartialHit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartialHit")
+            .field("block", &self.block)
+            .field("len_tokens", &self.len_tokens)
+            .field("source_ends_at", &self.source.len_tokens())
+            .finish()
+    }
+}
+
+impl Session {
+    /// The cached block beyond `lease` that agrees longest with `tokens`, the whole sequence, leased until the hit is
+    /// dropped; nothing if no block agrees in `min_tokens` tokens, or in one.
+    ///
+    /// A match counts whole blocks. Where a sequence parts from what is cached inside a block, the tokens up to there are
+    /// cached too, in a block that somebody else goes on to use: this finds that block. Of several that agree equally long
+    /// it gives any. No policy takes it for a use. If a whole block agrees, it was published since the match:
+    /// [`resume`](Self::resume) instead.
+    ///
+    /// Lock-free. Costs no more than comparing a block, but where branches inside it were evicted.
+    ///
+    /// # Panics
+    ///
+    /// If `tokens` is shorter than the lease, or the lease is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(4, 8).build()?;
+    /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// let cached = [1, 2, 3, 4, 5, 6, 7, 8];
+    /// drop(session.insert(session.match_prefix(&space, &cached).lease(), &cached, session.reserve(2)?)?);
+    ///
+    /// let prompt = [1, 2, 3, 4, 5, 6, 9, 9];
+    /// let hit = session.match_prefix(&space, &prompt);
+    /// assert_eq!(hit.len_tokens(), 4);
+    /// let mine = session.reserve(1)?;
+    /// let mut done = hit.len_tokens();
+    /// if let Some(partial) = session.partial(hit.lease(), &prompt, 1) {
+    ///     // ... copy two tokens of `partial.block()` into `mine.blocks()[0]` ...
+    ///     done += partial.len_tokens();
+    /// }
+    /// // ... compute the tokens from `done` on ...
+    /// assert_eq!(done, 6);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<PartialHit> {
+        assert!(self.is_ours(lease.hold()), "the lease is of another cache");
+        let inner = &**self.lot.inner();
+        let grid = lease.grid(inner);
+        let leased = grid.depth_of(lease.len_tokens());
+        assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
+        let from = lease.held()?.point;
+        let guard = self.pin();
+        let known = grid.blocks(leased);
+        let end = grid.end_of(known + 1);
+        // Tokens that agree and fill nothing: the first of all, where keys are pairs.
+        let unfilled = end - leased - grid.tokens();
+        let least = min_tokens.max(1).saturating_add(unfilled);
+        let (agreed, held) = loop {
+            let nearest = nearest(from, end, tokens, least, &guard)?;
+            match lease_at(nearest.end, self.ledger(), &guard) {
+                Ok(held) => break (nearest.agreed, held),
+                // Trimmed meanwhile: another block may agree now.
+                Err(Refused::Shorter(_)) => {}
+                // `Gone` cannot be: a space whose root has gone holds no leased point, and `lease` stands.
+                Err(Refused::Full | Refused::Gone) => return None,
+            }
+        };
+        let source = Lease::new(held, false, grid, self.lot.hold());
+        let mut block = Vec::with_capacity(1);
+        append_blocks(held.point, known, grid, &mut block, &guard);
+        drop(guard);
+        self.help();
+        let block = block.pop().expect("the leased path ends with the block");
+        Some(PartialHit { block, len_tokens: agreed - unfilled, source })
+    }
+}

@@ -1,0 +1,23 @@
+//! What is retained: each entry's point stands in the tree and counts its lease.
+
+use super::{Mismatch, PointAt, Violation, ensure, points_of};
+use crate::cache::evictor::{Evictor, Works};
+use crate::reclaim::Ref;
+use crate::sync::atomic::Ordering::Acquire;
+use crate::tree::Run;
+
+/// Checks the evictor's table of what is retained against the points of `runs`.
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
+    let recorded = evictor.retained.count().ok_or(Violation::UnsoundRetained)?;
+    let mut found = 0;
+    for &run in runs {
+        for point in points_of(run, works).into_iter().filter(|&point| evictor.retained.contains(point)) {
+            found += 1;
+            // Acquire: as the evictor reads it.
+            let leased = point.word.load(Acquire).leases() > 0;
+            let kept = leased && !run.space().is_detached();
+            ensure(kept, || Violation::NotRetained(PointAt::on(run, point.depth())))?;
+        }
+    }
+    Mismatch { recorded, found }.settle(Violation::RetainedCount)
+}

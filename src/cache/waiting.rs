@@ -1,0 +1,92 @@
+//! Awaiting blocks: a place in the line, as a future.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::allocate::Effort;
+use super::hold::Hold;
+use super::line::Place;
+use super::{PrefixCache, Reservation, ReserveError};
+
+/// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
+///
+/// It stands in the line from its first poll on. Dropping it at any time leaves the line, wakes the next one, and loses
+/// nothing: the blocks are taken in the very poll that returns them.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct Reserving {
+    blocks: usize,
+    hold: Hold,
+    place: Option<Place>,
+}
+
+impl fmt::Debug for Reserving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.place.is_some();
+        f.debug_struct("Reserving").field("blocks", &self.blocks).field("waiting", &waiting).finish_non_exhaustive()
+    }
+}
+
+impl PrefixCache {
+    /// Takes `blocks` blocks, and waits for them as long as leases and reservations hold too much.
+    ///
+    /// Stands in one line with [`Session::reserve_until`](crate::Session::reserve_until): those who wait are served in the
+    /// order in which they came. Needs no runtime, and is cancelled by being dropped: put a deadline around it with the
+    /// runtime's own timer. A poll may evict what is missing; it never sleeps, but waits its turn if another thread is
+    /// evicting.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError::TooLarge`] and [`ReserveError::External`] alone, at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    /// # runtime.block_on(async {
+    /// use std::time::Duration;
+    /// use tokio::time::timeout;
+    ///
+    /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// let running = cache.reserve_async(6).await?;
+    ///
+    /// let waiting = cache.reserve_async(4);
+    /// assert!(timeout(Duration::from_millis(5), waiting).await.is_err(), "cancelled by its deadline");
+    ///
+    /// let waiting = tokio::spawn(cache.reserve_async(4));
+    /// tokio::task::yield_now().await;
+    /// drop(running);
+    /// assert_eq!(waiting.await??.len(), 4);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reserve_async(&self, blocks: usize) -> Reserving {
+        Reserving { blocks, hold: self.session().lot.hold(), place: None }
+    }
+}
+
+impl Future for Reserving {
+    type Output = Result<Reservation, ReserveError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { blocks, hold, place } = &mut *self;
+        hold.check_request(*blocks)?;
+        if place.is_none() && !hold.line.is_taken() {
+            if let Ok(reservation) = hold.take(*blocks, &|| hold.clone(), Effort::Once) {
+                return Poll::Ready(Ok(reservation));
+            }
+        }
+        let waiting = place.get_or_insert_with(|| Place::take(hold));
+        // First: whoever makes blocks available after the look that finds too few must find somebody to wake.
+        waiting.signal().wake_by(context.waker());
+        match hold.take_in_turn(*blocks, hold, waiting) {
+            Err(ReserveError::Exhausted { .. }) => Poll::Pending,
+            served => {
+                *place = None;
+                Poll::Ready(served)
+            }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The argument structs of the kernels, as `kernels/abi.cuh` declares them: same fields, same order, same sizes.
+#![allow(unsafe_code)]
+
+use cudarc::driver::DeviceRepr;
+
+/// In place of a partial row: the item is the only one of its rows and writes them itself.
+pub(super) const DIRECT: u32 = u32::MAX;
+
+/// In place of a tile's visible keys: no causal mask.
+pub(super) const ALL: u32 = u32::MAX;
+
+/// The pages of one layer; strides in elements.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pages {
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) block_stride: u64,
+    pub(super) token_stride: u32,
+    pub(super) head_stride: u32,
+    pub(super) block_shift: u32,
+    pub(super) blocks: u32,
+}
+
+/// Keys `first..end` of one sequence for the query heads of one head of keys and values.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DecodeItem {
+    pub(super) sequence: u32,
+    pub(super) table: u32,
+    pub(super) kv_head: u32,
+    pub(super) first: u32,
+    pub(super) end: u32,
+    pub(super) part: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DecodeArgs {
+    pub(super) pages: Pages,
+    pub(super) queries: u64,
+    pub(super) out: u64,
+    pub(super) lse: u64,
+    pub(super) part_out: u64,
+    pub(super) part_sums: u64,
+    pub(super) table: u64,
+    pub(super) items: u64,
+    pub(super) items_len: u32,
+    pub(super) query_heads: u32,
+    pub(super) kv_heads: u32,
+    pub(super) query_stride: u32,
+    pub(super) scale_log2: f32,
+    pub(super) lse_scale: f32,
+}
+
+/// Up to [`TILE_ROWS`](super::kernel::TILE_ROWS) query rows that read the same keys `first..end`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tile {
+    pub(super) table: u32,
+    pub(super) kv_head: u32,
+    pub(super) first: u32,
+    pub(super) end: u32,
+    pub(super) part: u32,
+    pub(super) row_first: u32,
+    pub(super) rows: u32,
+    pub(super) query_first: u32,
+    pub(super) visible: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TileArgs {
+    pub(super) pages: Pages,
+    pub(super) queries: u64,
+    pub(super) out: u64,
+    pub(super) lse: u64,
+    pub(super) part_out: u64,
+    pub(super) part_sums: u64,
+    pub(super) table: u64,
+    pub(super) tiles: u64,
+    pub(super) members: u64,
+    pub(super) tiles_len: u32,
+    pub(super) query_heads: u32,
+    pub(super) kv_heads: u32,
+    pub(super) query_stride: u32,
+    pub(super) scale_log2: f32,
+    pub(super) lse_scale: f32,
+}
+
+/// Output rows `row..row + rows`, each made of the partial rows `list[first..first + count] + r`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct MergeItem {
+    pub(super) row: u32,
+    pub(super) rows: u32,
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MergeArgs {
+    pub(super) out: u64,
+    pub(super) lse: u64,
+    pub(super) part_out: u64,
+    pub(super) part_sums: u64,
+    pub(super) items: u64,
+    pub(super) list: u64,
+    pub(super) items_len: u32,
+    pub(super) lse_scale: f32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AppendArgs {
+    pub(super) pages: Pages,
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) slots: u64,
+    pub(super) key_stride: u32,
+    pub(super) value_stride: u32,
+    pub(super) tokens: u32,
+    pub(super) kv_heads: u32,
+    pub(super) head_dim: u32,
+    pub(super) pad: u32,
+}
+
+/// The first `units` units of 16 bytes of each row of block `from`, to block `to`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct CopyPair {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) units: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CopyArgs {
+    pub(super) from_planes: u64,
+    pub(super) to_planes: u64,
+    pub(super) from_stride: u64,
+    pub(super) to_stride: u64,
+    pub(super) pairs: u64,
+    pub(super) pairs_len: u32,
+    pub(super) planes: u32,
+    pub(super) rows: u32,
+    pub(super) row_units: u32,
+}
+
+/// Tokens `first..first + len` of an array of tokens.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) first: u32,
+    pub(super) len: u32,
+}
+
+/// Two runs, by index.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct ComparePair {
+    pub(super) a: u32,
+    pub(super) b: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CompareArgs {
+    pub(super) a: u64,
+    pub(super) a_runs: u64,
+    pub(super) b: u64,
+    pub(super) b_runs: u64,
+    pub(super) pairs: u64,
+    pub(super) out: u64,
+    pub(super) pairs_len: u32,
+    pub(super) pad: u32,
+}
+
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BandwidthArgs {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) units: u64,
+}
+
+/// Sizes that `abi.cuh` asserts too.
+const _: () = {
+    assert!(size_of::<Pages>() == 40);
+    assert!(size_of::<DecodeItem>() == 24);
+    assert!(size_of::<DecodeArgs>() == 120);
+    assert!(size_of::<Tile>() == 36);
+    assert!(size_of::<TileArgs>() == 128);
+    assert!(size_of::<MergeItem>() == 16);
+    assert!(size_of::<MergeArgs>() == 56);
+    assert!(size_of::<AppendArgs>() == 88);
+    assert!(size_of::<CopyPair>() == 12);
+    assert!(size_of::<CopyArgs>() == 56);
+    assert!(size_of::<Run>() == 8);
+    assert!(size_of::<ComparePair>() == 8);
+    assert!(size_of::<CompareArgs>() == 56);
+    assert!(size_of::<BandwidthArgs>() == 24);
+};
+
+macro_rules! device {
+    ($($plain:ty)*) => {$(
+        // SAFETY: plain numbers in C's layout, without implicit padding: passed to a kernel as they are.
+        unsafe impl DeviceRepr for $plain {}
+    )*};
+}
+device!(DecodeArgs TileArgs MergeArgs AppendArgs CopyArgs CompareArgs BandwidthArgs);
+device!(DecodeItem Tile MergeItem CopyPair Run ComparePair);

@@ -1,0 +1,98 @@
+//! Compiling kernels when a device is opened, with a compiler that the embedder points to.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
+
+use libloading::{Library, Symbol};
+
+use super::error::OpenError;
+use super::image::{Forms, HEADERS};
+
+type Program = *mut c_void;
+type Strings = *const *const c_char;
+type Create = unsafe extern "C" fn(*mut Program, *const c_char, *const c_char, c_int, Strings, Strings) -> u32;
+type Compile = unsafe extern "C" fn(Program, c_int, Strings) -> u32;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> u32;
+type Fetch = unsafe extern "C" fn(Program, *mut c_char) -> u32;
+type Destroy = unsafe extern "C" fn(*mut Program) -> u32;
+
+/// The binary of `forms` for one compute capability.
+pub(super) fn compile(library: &Path, forms: &Forms, capability: (u32, u32)) -> Result<Vec<u8>, OpenError> {
+    // SAFETY: the embedder names NVIDIA's compiler; its initialisers are those of any program that links it.
+    let library = unsafe { Library::new(library) }.map_err(|_| OpenError::NoCompiler)?;
+    let mut session = Session::new(&library, forms)?;
+    let options = [format!("--gpu-architecture=sm_{}{}", capability.0, capability.1), "-std=c++17".to_owned()];
+    session.compile(&options.map(text))?;
+    session.binary()
+}
+
+/// One program in the compiler; destroyed when dropped.
+struct Session<'a> {
+    library: &'a Library,
+    program: Program,
+    source: &'static str,
+}
+
+impl<'a> Session<'a> {
+    fn new(library: &'a Library, forms: &Forms) -> Result<Self, OpenError> {
+        let (source, name) = (text(forms.source), text(forms.name));
+        let (texts, names) = (HEADERS.map(|(_, content)| text(content)), HEADERS.map(|(name, _)| text(name)));
+        let (texts, names) = (texts.each_ref().map(|text| text.as_ptr()), names.each_ref().map(|name| name.as_ptr()));
+        let mut session = Self { library, program: std::ptr::null_mut(), source: forms.name };
+        let create = session.function::<Create>("nvrtcCreateProgram")?;
+        let headers = HEADERS.len() as c_int;
+        let program = &raw mut session.program;
+        // SAFETY: the type is that of nvrtc.h; strings end in a zero and outlive the call, which copies them.
+        let status =
+            unsafe { create(program, source.as_ptr(), name.as_ptr(), headers, texts.as_ptr(), names.as_ptr()) };
+        session.check(status)?;
+        Ok(session)
+    }
+
+    fn compile(&mut self, options: &[CString]) -> Result<(), OpenError> {
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let compile = self.function::<Compile>("nvrtcCompileProgram")?;
+        // SAFETY: the type is that of nvrtc.h; the program was created, the options outlive the call.
+        let status = unsafe { compile(self.program, options.len() as c_int, options.as_ptr()) };
+        self.check(status)
+    }
+
+    fn binary(&self) -> Result<Vec<u8>, OpenError> {
+        let size = self.function::<Size>("nvrtcGetCUBINSize")?;
+        let mut bytes = 0_usize;
+        // SAFETY: the type is that of nvrtc.h; the program was compiled.
+        self.check(unsafe { size(self.program, &mut bytes) })?;
+        let mut binary = vec![0_u8; bytes];
+        let fetch = self.function::<Fetch>("nvrtcGetCUBIN")?;
+        // SAFETY: as above; it writes as many bytes as it has said.
+        self.check(unsafe { fetch(self.program, binary.as_mut_ptr().cast()) })?;
+        Ok(binary)
+    }
+
+    fn function<F>(&self, name: &'static str) -> Result<Symbol<'a, F>, OpenError> {
+        // SAFETY: each caller names a function with its type in nvrtc.h.
+        unsafe { self.library.get::<F>(name) }.map_err(|_| OpenError::CompilerIncomplete { function: name })
+    }
+
+    fn check(&self, status: u32) -> Result<(), OpenError> {
+        if status == 0 { Ok(()) } else { Err(OpenError::Compile { source: self.source, status }) }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if self.program.is_null() {
+            return;
+        }
+        if let Ok(destroy) = self.function::<Destroy>("nvrtcDestroyProgram") {
+            // SAFETY: the type is that of nvrtc.h; the program was created and is not used again. A failure leaks it.
+            let _ = unsafe { destroy(&mut self.program) };
+        }
+    }
+}
+
+/// A string as C has it; ours hold no zero.
+fn text(text: impl Into<Vec<u8>>) -> CString {
+    CString::new(text).unwrap_or_default()
+}

@@ -1,0 +1,123 @@
+//! Bringing a plan's arrays to the device in one copy.
+
+use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Run, Tile};
+use super::buffer::Buffer;
+use super::device::Device;
+use super::error::GpuError;
+
+/// What can stand in an upload: a struct of 32-bit fields, as the kernels read it.
+pub(super) trait Pack {
+    fn pack(&self, words: &mut Vec<u32>);
+}
+
+/// Arrays one behind the other, each from a multiple of 16 bytes on.
+#[derive(Debug, Default)]
+pub(super) struct Upload {
+    words: Vec<u32>,
+}
+
+/// An array in an [`Upload`]: where it begins, in words, and how many elements it has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Span {
+    at: usize,
+    pub(super) len: usize,
+}
+
+/// Arrays on the device.
+#[derive(Debug)]
+pub(super) struct Arrays {
+    words: Buffer<u32>,
+}
+
+impl Upload {
+    pub(super) fn push<T: Pack>(&mut self, array: &[T]) -> Span {
+        let at = self.words.len().next_multiple_of(4);
+        self.words.resize(at, 0);
+        array.iter().for_each(|element| element.pack(&mut self.words));
+        Span { at, len: array.len() }
+    }
+
+    pub(super) fn send(self, device: &Device) -> Result<Arrays, GpuError> {
+        Ok(Arrays { words: device.upload(&self.words)? })
+    }
+}
+
+impl Arrays {
+    /// The device's address of an array.
+    pub(super) fn address(&self, span: Span) -> u64 {
+        self.words.address() + (span.at * size_of::<u32>()) as u64
+    }
+}
+
+impl Pack for u32 {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.push(*self);
+    }
+}
+
+impl Pack for u64 {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.extend([*self as u32, (*self >> 32) as u32]);
+    }
+}
+
+impl Pack for DecodeItem {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.extend([self.sequence, self.table, self.kv_head, self.first, self.end, self.part]);
+    }
+}
+
+impl Pack for Tile {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.extend([self.table, self.kv_head, self.first, self.end, self.part]);
+        words.extend([self.row_first, self.rows, self.query_first, self.visible]);
+    }
+}
+
+impl Pack for MergeItem {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.extend([self.row, self.rows, self.first, self.count]);
+    }
+}
+
+impl Pack for CopyPair {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.extend([self.from, self.to, self.units]);
+    }
+}
+
+impl Pack for Run {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.extend([self.first, self.len]);
+    }
+}
+
+impl Pack for ComparePair {
+    fn pack(&self, words: &mut Vec<u32>) {
+        words.extend([self.a, self.b]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_begin_at_multiples_of_16_bytes_and_have_their_size() {
+        let mut upload = Upload::default();
+        let sizes = [
+            (upload.push(&[1_u32; 3]).at, 0),
+            (upload.push(&[u64::MAX - 1; 3]).at, 4),
+            (upload.push(&[DecodeItem::default(); 2]).at, 12),
+            (upload.push(&[Tile::default(); 2]).at, 24),
+            (upload.push(&[CopyPair::default(); 2]).at, 44),
+            (upload.push(&[MergeItem::default(); 2]).at, 52),
+            (upload.push(&[Run::default(); 2]).at, 60),
+            (upload.push(&[ComparePair::default(); 2]).at, 64),
+        ];
+        assert!(sizes.iter().all(|(at, expected)| at == expected), "{sizes:?}");
+        assert_eq!(upload.words[4..6], [u32::MAX - 1, u32::MAX]);
+        let bytes = [size_of::<DecodeItem>(), size_of::<Tile>(), size_of::<CopyPair>(), size_of::<MergeItem>()];
+        assert_eq!(bytes, [24, 36, 12, 16]);
+    }
+}

@@ -1,0 +1,259 @@
+//! What one step computes, as plain flat arrays that attention takes as they are.
+//!
+//! Sequences lie one behind the other, each with a range in every array (compressed rows: `offsets[i]..offsets[i + 1]`
+//! belongs to sequence `i`):
+//!
+//! ```text
+//! token_offsets   0        3 4          7
+//! tokens          a b c    x p q r          what to compute: a chunk, a decode, a chunk
+//! positions       0 1 2    9 4 5 6          where in its sequence each of them stands
+//! slot_mapping    s s s    s s s s          where its keys and values go: block * block_size + offset
+//! logits_rows     2, 3                      rows whose logits are wanted: the middle of a prompt wants none
+//! block_offsets   0    1       4    6
+//! block_tables    A    B C D   E F          the blocks of each whole sequence, this step's included
+//! ```
+//!
+//! Row `r` of sequence `i` attends to positions `0..=positions[r]` of table `i`.
+
+use crate::block::BlockId;
+use crate::key::Token;
+
+/// Names a sequence for as long as its queue lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId(pub u64);
+
+/// A copy of the first tokens of a block, all layers, keys and values: to be done before anything of the step is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// Where they are.
+    pub source: BlockId,
+    /// Where they go.
+    pub destination: BlockId,
+    /// How many, from the block's first on.
+    pub tokens: usize,
+}
+
+/// What one step computes: tokens of several sequences, and where their keys and values go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    block_size: usize,
+    ids: Vec<SequenceId>,
+    rows: Vec<u32>,
+    token_offsets: Vec<u32>,
+    tokens: Vec<Token>,
+    positions: Vec<u32>,
+    slot_mapping: Vec<u64>,
+    logits_rows: Vec<u32>,
+    block_offsets: Vec<u32>,
+    block_tables: Vec<BlockId>,
+    copies: Vec<BlockCopy>,
+}
+
+/// One sequence of a [`Batch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scheduled<'b> {
+    /// Whose tokens these are.
+    pub id: SequenceId,
+    /// The request slot that it holds: below `max_running`, and no other running sequence of its scheduler has it.
+    pub slot: u32,
+    /// Position of the first token: so many tokens of the sequence have keys and values already.
+    pub start: usize,
+    /// The tokens to compute; at least one.
+    pub tokens: &'b [Token],
+    /// Where the keys and values of each go.
+    pub slot_mapping: &'b [u64],
+    /// The blocks of the sequence, from its first token to the last one of this step.
+    pub block_table: &'b [BlockId],
+    /// Whether the logits of the last token are wanted: one token is to be sampled from them.
+    pub wants_logits: bool,
+}
+
+impl Scheduled<'_> {
+    /// Tokens of the sequence that have keys and values when the step is done.
+    pub fn context_len(&self) -> usize {
+        self.start + self.tokens.len()
+    }
+}
+
+impl Batch {
+    /// A batch of nothing, for blocks of `block_size` tokens.
+    pub fn new(block_size: usize) -> Self {
+        Self {
+            block_size,
+            ids: Vec::new(),
+            rows: Vec::new(),
+            token_offsets: vec![0],
+            tokens: Vec::new(),
+            positions: Vec::new(),
+            slot_mapping: Vec::new(),
+            logits_rows: Vec::new(),
+            block_offsets: vec![0],
+            block_tables: Vec::new(),
+            copies: Vec::new(),
+        }
+    }
+
+    /// Forgets everything and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ids.clear();
+        self.rows.clear();
+        self.token_offsets.truncate(1);
+        self.tokens.clear();
+        self.positions.clear();
+        self.slot_mapping.clear();
+        self.logits_rows.clear();
+        self.block_offsets.truncate(1);
+        self.block_tables.clear();
+        self.copies.clear();
+    }
+
+    /// Adds `tokens` of a sequence, the first of them at position `start`.
+    ///
+    /// `block_table` covers the sequence at least up to the last of them; what lies beyond is left out.
+    ///
+    /// # Panics
+    ///
+    /// If there are no tokens, or the table is too short for them.
+    pub fn push(
+        &mut self,
+        id: SequenceId,
+        slot: u32,
+        start: usize,
+        tokens: &[Token],
+        block_table: &[BlockId],
+        wants_logits: bool,
+    ) {
+        assert!(!tokens.is_empty(), "nothing to compute for {id:?}");
+        let end = start + tokens.len();
+        let table = &block_table[..end.div_ceil(self.block_size)];
+        self.ids.push(id);
+        self.rows.push(slot);
+        self.tokens.extend_from_slice(tokens);
+        self.positions.extend((start..end).map(|position| position as u32));
+        let size = self.block_size;
+        let place = |position: usize| u64::from(table[position / size]) * size as u64 + (position % size) as u64;
+        self.slot_mapping.extend((start..end).map(place));
+        self.block_tables.extend_from_slice(table);
+        self.token_offsets.push(self.tokens.len() as u32);
+        self.block_offsets.push(self.block_tables.len() as u32);
+        if wants_logits {
+            self.logits_rows.push(self.tokens.len() as u32 - 1);
+        }
+    }
+
+    /// Adds a copy to be done before the step.
+    pub fn push_copy(&mut self, copy: BlockCopy) {
+        self.copies.push(copy);
+    }
+
+    /// Number of sequences.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there is nothing to do: no token and no copy.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.copies.is_empty()
+    }
+
+    /// Tokens in a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// The `i`-th sequence.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    pub fn sequence(&self, i: usize) -> Scheduled<'_> {
+        let rows = self.token_offsets[i] as usize..self.token_offsets[i + 1] as usize;
+        let blocks = self.block_offsets[i] as usize..self.block_offsets[i + 1] as usize;
+        Scheduled {
+            id: self.ids[i],
+            slot: self.rows[i],
+            start: self.positions[rows.start] as usize,
+            tokens: &self.tokens[rows.clone()],
+            slot_mapping: &self.slot_mapping[rows.clone()],
+            block_table: &self.block_tables[blocks],
+            wants_logits: self.logits_rows.binary_search(&(rows.end as u32 - 1)).is_ok(),
+        }
+    }
+
+    /// The sequences, in the order of every array.
+    pub fn sequences(&self) -> impl ExactSizeIterator<Item = Scheduled<'_>> {
+        (0..self.len()).map(|i| self.sequence(i))
+    }
+
+    /// Who wants a token sampled: one for each of [`logits_rows`](Self::logits_rows), in its order.
+    pub fn sampling(&self) -> impl Iterator<Item = SequenceId> {
+        self.sequences().filter(|scheduled| scheduled.wants_logits).map(|scheduled| scheduled.id)
+    }
+
+    /// All tokens to compute.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// For each token its position in its sequence.
+    pub fn positions(&self) -> &[u32] {
+        &self.positions
+    }
+
+    /// For each token where its keys and values go: block id times block size plus the offset in the block.
+    pub fn slot_mapping(&self) -> &[u64] {
+        &self.slot_mapping
+    }
+
+    /// Where each sequence's tokens begin, and where the last one's end.
+    pub fn token_offsets(&self) -> &[u32] {
+        &self.token_offsets
+    }
+
+    /// The rows (indices into [`tokens`](Self::tokens)) whose logits are wanted, ascending.
+    pub fn logits_rows(&self) -> &[u32] {
+        &self.logits_rows
+    }
+
+    /// The block tables, one behind the other.
+    pub fn block_tables(&self) -> &[BlockId] {
+        &self.block_tables
+    }
+
+    /// Where each sequence's table begins, and where the last one's ends.
+    pub fn block_offsets(&self) -> &[u32] {
+        &self.block_offsets
+    }
+
+    /// What is to be copied before anything is written.
+    pub fn copies(&self) -> &[BlockCopy] {
+        &self.copies
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_token_has_its_place() {
+        let mut batch = Batch::new(4);
+        batch.push(SequenceId(7), 2, 3, &[30, 31, 32], &[9, 5, 8], false);
+        batch.push(SequenceId(8), 0, 8, &[80], &[1, 2, 3], true);
+        assert_eq!(batch.slot_mapping(), [9 * 4 + 3, 5 * 4, 5 * 4 + 1, 3 * 4]);
+        assert_eq!((batch.positions(), batch.token_offsets()), (&[3, 4, 5, 8][..], &[0, 3, 4][..]));
+        assert_eq!((batch.block_tables(), batch.block_offsets()), (&[9, 5, 1, 2, 3][..], &[0, 2, 5][..]));
+        assert_eq!((batch.logits_rows(), batch.sampling().collect::<Vec<_>>()), (&[3][..], vec![SequenceId(8)]));
+        let first = batch.sequence(0);
+        assert_eq!((first.start, first.tokens, first.block_table), (3, &[30, 31, 32][..], &[9, 5][..]));
+        assert_eq!((first.wants_logits, first.context_len(), first.slot), (false, 6, 2));
+        batch.clear();
+        assert_eq!(batch, Batch::new(4));
+    }
+
+    #[test]
+    #[should_panic(expected = "out of range")]
+    fn a_table_that_is_too_short_is_refused() {
+        Batch::new(4).push(SequenceId(0), 0, 3, &[1, 2], &[6], true);
+    }
+}

@@ -1,0 +1,186 @@
+//! Claims: each prefix is computed by one sequence at a time, and whoever needs it waits for that one.
+//!
+//! A *claim* says that its owner is computing its prompt's blocks from where they were cached up to the prompt's last
+//! whole block. Whoever asks for a claim on a prompt that shares blocks with a pending one beyond what is cached for it
+//! waits: for the deepest block shared, and no longer. The tree of pending prompts holds tokens and names, no blocks.
+//!
+//! # Invariants
+//!
+//! - **C1** A waiter waits for a depth that its claim covers and has not committed.
+//! - **C2** A claim that has committed all that it covers, or was given up, is not in the board, and nobody waits for it.
+//! - **C3** Asking and waiting are one step, as are committing and waking: both under the queue's lock.
+//! - **C4** A claim is committed when its blocks are published, never before; who is granted a claim looks into the cache
+//!   again *afterwards*. So what was committed before the grant is found, and nothing is computed twice.
+
+use std::collections::HashMap;
+
+use super::prompts::Prompts;
+use super::request::Waiting;
+use crate::sync::Arc;
+
+/// A pending claim.
+#[derive(Debug)]
+struct Pending {
+    /// Tokens of the owner's prompt that are published.
+    committed: usize,
+    /// Tokens that will be: whole blocks.
+    covers: usize,
+    /// Who waits, and for how many tokens.
+    waiters: Vec<(usize, Arc<Waiting>)>,
+}
+
+/// All pending claims.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    prompts: Prompts,
+    pending: HashMap<u64, Pending>,
+}
+
+/// What became of asking for a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Asked {
+    /// Nobody else computes what is asked for.
+    Granted,
+    /// Somebody does: the request waits until he has committed it or given up.
+    Waits,
+}
+
+impl Board {
+    /// Claims a prompt's whole blocks, unless somebody is computing more of them than those of the first `cached` tokens:
+    /// then it waits.
+    ///
+    /// A request that publishes nothing waits as the others do, and is granted a claim that nobody can wait for.
+    pub(super) fn claim(&mut self, name: u64, prompt: &Arc<Waiting>, cached: usize, block_size: usize) -> Asked {
+        if let Some((depth, owner)) = self.deepest(prompt, cached, block_size) {
+            let pending = self.pending.get_mut(&owner).expect("named claims are pending");
+            pending.waiters.push((depth, Arc::clone(prompt)));
+            return Asked::Waits;
+        }
+        let covers = prompt.tokens.len() / block_size * block_size;
+        if covers > cached && prompt.ticket.publish {
+            self.prompts.insert(name, prompt, covers);
+            self.pending.insert(name, Pending { committed: cached, covers, waiters: Vec::new() });
+        }
+        Asked::Granted
+    }
+
+    /// The deepest block of the prompt beyond what is cached that a pending claim has not committed: its end, and whose.
+    fn deepest(&self, prompt: &Waiting, cached: usize, block_size: usize) -> Option<(usize, u64)> {
+        let mut deepest = None;
+        let shared = self.prompts.walk(&prompt.ticket.namespace, prompt.matchable());
+        self.prompts.sharers(&shared, |owner, agreed| {
+            let depth = agreed / block_size * block_size;
+            if depth > cached.max(self.pending[&owner].committed) && Some((depth, owner)) > deepest {
+                deepest = Some((depth, owner));
+            }
+        });
+        deepest
+    }
+
+    /// The first `tokens` of a claim's prompt are published; whom to wake.
+    #[must_use = "whoever waited is to be handed out again"]
+    pub(super) fn commit(&mut self, name: u64, tokens: usize) -> Vec<Arc<Waiting>> {
+        let Some(pending) = self.pending.get_mut(&name) else { return Vec::new() };
+        pending.committed = pending.committed.max(tokens);
+        if pending.committed >= pending.covers {
+            return self.give_up(name);
+        }
+        let (woken, waiters) =
+            std::mem::take(&mut pending.waiters).into_iter().partition(|&(depth, _)| depth <= tokens);
+        pending.waiters = waiters;
+        woken.into_iter().map(|(_, waiter)| waiter).collect()
+    }
+
+    /// A claim's owner computes no more; whom to wake.
+    #[must_use = "whoever waited is to be handed out again"]
+    pub(super) fn give_up(&mut self, name: u64) -> Vec<Arc<Waiting>> {
+        self.prompts.remove(name);
+        let pending = self.pending.remove(&name);
+        pending.into_iter().flat_map(|pending| pending.waiters).map(|(_, waiter)| waiter).collect()
+    }
+
+    /// Takes a waiter out, wherever it waits.
+    pub(super) fn forget(&mut self, waiter: &Arc<Waiting>) {
+        for pending in self.pending.values_mut() {
+            pending.waiters.retain(|(_, other)| !Arc::ptr_eq(other, waiter));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Token;
+    use crate::scheduler::request::testing::waiting;
+    use crate::{Namespace, PrefixCache};
+
+    const BLOCK: usize = 4;
+
+    fn space() -> (PrefixCache, Namespace) {
+        let cache = PrefixCache::builder(BLOCK, 1).build().expect("sound");
+        let space = cache.default_namespace();
+        (cache, space)
+    }
+
+    /// `shared` tokens of a common prompt, and `own` others.
+    fn prompt(shared: Token, own: Token) -> Vec<Token> {
+        (0..shared).chain(1_000..1_000 + own).collect()
+    }
+
+    #[test]
+    fn a_waiter_waits_for_the_deepest_block_shared_and_no_longer() {
+        let (_cache, space) = space();
+        let mut board = Board::default();
+        assert_eq!(board.claim(1, &waiting(&space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        let waits = |board: &mut Board, shared, own, cached| {
+            let asks = waiting(&space, &prompt(shared, own));
+            let asked = board.claim(99, &asks, cached, BLOCK);
+            assert!(board.give_up(99).is_empty());
+            (asked == Asked::Waits).then_some(asks)
+        };
+        assert!(waits(&mut board, 3, 9, 0).is_none(), "less than a block is shared");
+        assert!(waits(&mut board, 18, 9, 16).is_none(), "what is shared is cached");
+        let [short, long] = [(18, 9), (40, 1)].map(|(shared, own)| waits(&mut board, shared, own, 0).expect("waits"));
+        // The last token is always computed: nine blocks of the ten are of use.
+        let equal = waits(&mut board, 40, 0, 0).expect("waits");
+        assert!(board.commit(1, 12).is_empty());
+        assert!(Arc::ptr_eq(&board.commit(1, 16)[0], &short));
+        assert!(waits(&mut board, 18, 9, 0).is_none(), "what is shared is committed");
+        assert!(Arc::ptr_eq(&board.commit(1, 36)[0], &equal));
+        assert!(Arc::ptr_eq(&board.commit(1, 40)[0], &long));
+        assert!(waits(&mut board, 40, 4, 0).is_none(), "the claim is done");
+        assert!(board.pending.is_empty());
+    }
+
+    #[test]
+    fn claims_that_nobody_can_use_keep_nobody_waiting() {
+        let (cache, space) = space();
+        let mut board = Board::default();
+        let mut secret = waiting(&space, &prompt(40, 0));
+        Arc::get_mut(&mut secret).expect("alone").ticket.publish = false;
+        assert_eq!(board.claim(1, &secret, 0, BLOCK), Asked::Granted);
+        let other = cache.namespace(&["other"]);
+        assert_eq!(board.claim(2, &waiting(&other, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(board.claim(3, &waiting(&space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        // It waits as everybody does.
+        assert_eq!(board.claim(4, &secret, 0, BLOCK), Asked::Waits);
+        assert_eq!(board.give_up(3).len(), 1);
+        board.forget(&secret);
+    }
+
+    #[test]
+    fn a_claim_given_up_wakes_all_but_those_that_are_gone() {
+        let (_cache, space) = space();
+        let mut board = Board::default();
+        assert_eq!(board.claim(1, &waiting(&space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        let asks: Vec<_> = (0..3).map(|own| waiting(&space, &prompt(20, own))).collect();
+        for asks in &asks {
+            assert_eq!(board.claim(2, asks, 0, BLOCK), Asked::Waits);
+        }
+        board.forget(&asks[1]);
+        let woken = board.give_up(1);
+        assert!(woken.len() == 2 && Arc::ptr_eq(&woken[0], &asks[0]) && Arc::ptr_eq(&woken[1], &asks[2]));
+        assert!(board.give_up(1).is_empty());
+    }
+}

@@ -1,0 +1,331 @@
+//! A scheduler: the sequences that one thread serves, and what may happen to them between two steps.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::time::Duration;
+
+use super::batch::{Batch, BlockCopy, SequenceId};
+use super::desk::Desk;
+use super::pick::Pick;
+use super::queue::{Aborted, Order, WaitingQueue};
+use super::request::{Ticket, Waiting};
+use super::sequence::{Sequence, Site};
+use super::slots::Slots;
+use crate::cache::{Lease, PartialHit, Reservation};
+use crate::key::Token;
+use crate::sync::Arc;
+
+/// How much one scheduler serves at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchedulerConfig {
+    /// Request slots: sequences that run at once. Default: 64.
+    pub max_running: u32,
+    /// Tokens of one step: at least one for each slot. Default: 2,048.
+    pub max_batch_tokens: usize,
+    /// Tokens of one sequence in one step: a longer prompt is computed in chunks. Default: 2,048.
+    pub max_chunk_tokens: usize,
+    /// Where a prompt parts from what is cached inside a block, the tokens up to there are copied instead of computed if
+    /// they are at least so many. Nothing: never. Default: nothing.
+    pub min_copied_tokens: Option<usize>,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self { max_running: 64, max_batch_tokens: 2_048, max_chunk_tokens: 2_048, min_copied_tokens: None }
+    }
+}
+
+/// Why a scheduler was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A scheduler without slots serves nobody.
+    NoSlots,
+    /// A chunk has at least one token.
+    EmptyChunk,
+    /// Every running sequence must be able to decode in every step: allow more tokens, or fewer sequences.
+    BatchTooSmall {
+        /// Tokens of one step.
+        max_batch_tokens: usize,
+        /// Sequences that run at once.
+        max_running: u32,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSlots => f.write_str("0 request slots"),
+            Self::EmptyChunk => f.write_str("chunks of 0 tokens"),
+            Self::BatchTooSmall { max_batch_tokens, max_running } => {
+                write!(f, "{max_batch_tokens} tokens a step are too few for {max_running} running sequences")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Serves requests of a [`WaitingQueue`] on one thread.
+///
+/// Not `Send`: it has a [`Session`](crate::Session). Several schedulers serve one queue, each on its own thread; a sequence
+/// stays with the scheduler that admitted it until it is finished, aborted or preempted. Dropping a scheduler, in a panic
+/// too, lets its sequences wait for another one; those that only waited to be finished end.
+pub struct Scheduler {
+    pub(super) desk: Arc<Desk>,
+    pub(super) config: SchedulerConfig,
+    pub(super) site: Site,
+    /// By rank: whoever is preempted first comes last.
+    pub(super) running: Vec<Sequence>,
+    pub(super) batch: Batch,
+    pub(super) pick: Pick,
+    /// To be done with the next step.
+    pub(super) copies: Vec<BlockCopy>,
+    /// What such copies read.
+    pub(super) kept: Kept,
+    /// Somebody had to be preempted, and nothing has ended since: who is admitted now would be preempted next.
+    pub(super) crowded: bool,
+    /// Aborted sequences that were dropped before this step.
+    pub(super) dropped: Vec<SequenceId>,
+    /// Changes of the queue when the last step was scheduled.
+    pub(super) seen: u64,
+}
+
+impl fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("config", &self.config)
+            .field("running", &self.running)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What keeps the sources of copies in place until they are done, whatever becomes of the sequences.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) leases: Vec<Lease>,
+    pub(super) partial: Vec<PartialHit>,
+    pub(super) blocks: Vec<Reservation>,
+}
+
+/// How a sequence ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finish {
+    /// Tokens whose keys and values are to be kept, from the first on: nothing that was not computed, or that was
+    /// computed and taken back. What was published before stays.
+    pub committed_len: usize,
+    /// Whether they are published; chunks of the prompt were, as they were computed.
+    pub insert: bool,
+    /// Where reasoning begins that no later prompt repeats: nothing from there on is published.
+    pub reasoning_from: Option<usize>,
+    /// Whether the output is evicted before all else that is cached, until somebody uses it; its own prompt it goes before
+    /// in any case. On a logical clock the time must rise, or the prompt goes with it.
+    pub demote_output: bool,
+}
+
+impl Finish {
+    /// Publishes all of the first `committed_len` tokens.
+    pub fn keeping(committed_len: usize) -> Self {
+        Self { committed_len, insert: true, reasoning_from: None, demote_output: false }
+    }
+}
+
+/// A sequence that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finished {
+    /// Its name.
+    pub id: SequenceId,
+    /// Prompt and output.
+    pub tokens: Vec<Token>,
+    /// Tokens of the prompt.
+    pub prompt_len: usize,
+    /// Tokens that were cached when it was first admitted.
+    pub cached: usize,
+    /// Tokens computed for it, again after a preemption included.
+    pub computed: usize,
+}
+
+/// Why a sequence was not finished; it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FinishError {
+    /// This scheduler does not serve it.
+    NotServed,
+    /// Only what was computed can be kept.
+    NotComputed {
+        /// Tokens to be kept.
+        committed: usize,
+        /// Tokens that have keys and values.
+        computed: usize,
+    },
+}
+
+impl fmt::Display for FinishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotServed => f.write_str("the sequence is not served here"),
+            Self::NotComputed { committed, computed } => {
+                write!(f, "{committed} tokens committed of which {computed} are computed")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FinishError {}
+
+impl Scheduler {
+    /// A scheduler for the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// If it has no slots, or too few tokens a step.
+    pub fn new(queue: &WaitingQueue, config: SchedulerConfig) -> Result<Self, ConfigError> {
+        let SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, .. } = config;
+        if max_running == 0 {
+            return Err(ConfigError::NoSlots);
+        }
+        if max_chunk_tokens == 0 {
+            return Err(ConfigError::EmptyChunk);
+        }
+        if max_batch_tokens < max_running as usize {
+            return Err(ConfigError::BatchTooSmall { max_batch_tokens, max_running });
+        }
+        let desk = Arc::clone(&queue.desk);
+        let block_size = desk.cache.block_size();
+        let slots = Slots::new(max_running, desk.config.max_blocks);
+        let site = Site { session: desk.cache.session(), slots, block_size, beyond: Vec::new() };
+        Ok(Self {
+            desk,
+            config,
+            site,
+            running: Vec::new(),
+            batch: Batch::new(block_size),
+            pick: Pick::default(),
+            copies: Vec::new(),
+            kept: Kept::default(),
+            crowded: false,
+            dropped: Vec::new(),
+            seen: 0,
+        })
+    }
+
+    /// Sleeps until something has changed since the last step was scheduled that may give work: a request came or was put
+    /// back, a claim was committed or given up, a sequence ended. False if nothing has within `timeout`.
+    ///
+    /// For a step that was empty. Blocks that somebody beside the queue's schedulers gives back wake nobody: let the
+    /// timeout be short where there is such a one.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        self.desk.changes.wait_beyond(self.seen, timeout)
+    }
+
+    /// The sequences that are served here.
+    pub fn running(&self) -> &[Sequence] {
+        &self.running
+    }
+
+    /// A sequence that is served here.
+    pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
+        self.running.iter().find(|sequence| sequence.id() == id)
+    }
+
+    /// Request slots that are free.
+    pub fn free_slots(&self) -> usize {
+        self.site.slots.free()
+    }
+
+    /// Ends a sequence: publishes what is to be kept, and lets everything go.
+    ///
+    /// # Errors
+    ///
+    /// [`FinishError`], and it goes on.
+    pub fn finish(&mut self, id: SequenceId, finish: Finish) -> Result<Finished, FinishError> {
+        let at = self.find(id).ok_or(FinishError::NotServed)?;
+        let sequence = &mut self.running[at];
+        let (committed, computed) = (finish.committed_len, sequence.computed);
+        if committed > computed {
+            return Err(FinishError::NotComputed { committed, computed });
+        }
+        let kept = committed.min(finish.reasoning_from.unwrap_or(committed));
+        if finish.insert && finish.demote_output {
+            sequence.publish_demoted(kept, &mut self.site);
+        } else if finish.insert {
+            sequence.publish(kept, &mut self.site);
+        }
+        let Waiting { ticket, tokens } = self.let_go(at);
+        self.desk.end(id);
+        let Ticket { prompt_len, cached, computed, .. } = ticket;
+        Ok(Finished { id, tokens, prompt_len, cached: cached.unwrap_or(0), computed })
+    }
+
+    /// Ends a request at once, if it is served here or waits; see [`WaitingQueue::abort`].
+    pub fn abort(&mut self, id: SequenceId) -> Aborted {
+        let aborted = self.desk.abort(id);
+        if aborted == Aborted::Served {
+            self.drop_ending();
+        }
+        aborted
+    }
+
+    /// Lets a sequence wait again: its blocks are given back, published as far as they are whole, and it will be resumed
+    /// here or at another scheduler from what is still cached then. False if it is not served here.
+    pub fn preempt(&mut self, id: SequenceId) -> bool {
+        let at = self.find(id).filter(|&at| !self.running[at].is_full());
+        at.inspect(|&at| self.preempt_at(at)).is_some()
+    }
+
+    pub(super) fn find(&self, id: SequenceId) -> Option<usize> {
+        self.running.iter().position(|sequence| sequence.id() == id)
+    }
+
+    /// Puts a sequence among those that run.
+    pub(super) fn enlist(&mut self, sequence: Sequence) {
+        let by_priority = self.desk.config.order == Order::Priority;
+        let rank = |ticket: &Ticket| (Reverse(if by_priority { ticket.priority } else { 0 }), ticket.id);
+        let at = self.running.partition_point(|other| rank(&other.ticket) < rank(&sequence.ticket));
+        self.running.insert(at, sequence);
+    }
+
+    /// Takes a sequence off, with everything that it holds.
+    fn let_go(&mut self, at: usize) -> Waiting {
+        self.crowded = false;
+        let sequence = self.running.remove(at);
+        let (waiting, own) = sequence.release(&mut self.site);
+        self.copies.retain(|copy| !own.blocks().contains(&copy.destination));
+        if self.copies.iter().any(|copy| own.blocks().contains(&copy.source)) {
+            self.kept.blocks.push(own);
+        }
+        waiting
+    }
+
+    pub(super) fn preempt_at(&mut self, at: usize) {
+        let sequence = &mut self.running[at];
+        sequence.publish(sequence.computed, &mut self.site);
+        let waiting = self.let_go(at);
+        self.desk.put_back(Arc::new(waiting));
+        self.desk.changes.announce();
+    }
+
+    /// Drops the sequences that somebody has aborted.
+    pub(super) fn drop_ending(&mut self) {
+        for id in self.desk.ending() {
+            if let Some(at) = self.find(id) {
+                self.let_go(at);
+                self.desk.end(id);
+                self.dropped.push(id);
+            }
+        }
+    }
+}
+
+impl Drop for Scheduler {
+    /// What is being served waits again, for another scheduler; nothing of it is published.
+    fn drop(&mut self) {
+        while let Some(last) = self.running.len().checked_sub(1) {
+            let (id, full) = (self.running[last].id(), self.running[last].is_full());
+            let waiting = self.let_go(last);
+            if full { self.desk.end(id) } else { self.desk.put_back(Arc::new(waiting)) }
+        }
+        self.desk.changes.announce();
+    }
+}

@@ -1,0 +1,42 @@
+//! A count of changes that threads sleep on.
+
+use std::time::{Duration, Instant};
+
+use super::lock::{Condvar, Mutex};
+
+/// Counts changes; who has seen them all may sleep until the next one. No change is slept through.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Self { count: Mutex::new(0), changed: Condvar::new() }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        *self.count.lock()
+    }
+
+    /// Counts one more, and wakes who sleeps.
+    pub(crate) fn announce(&self) {
+        *self.count.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until more than `seen` were counted; false if that has not happened within the time.
+    pub(crate) fn wait_beyond(&self, seen: u64, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut count = self.count.lock();
+        while *count <= seen {
+            let late;
+            (count, late) = self.changed.wait(count, Some(deadline));
+            if late {
+                return *count > seen;
+            }
+        }
+        true
+    }
+}

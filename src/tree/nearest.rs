@@ -1,0 +1,113 @@
+//! The block beyond a boundary that agrees longest with a sequence: what a partial hit is copied from.
+//!
+//! A block is looked for where it ends, on the run in which its last token lies. Where the tokens part, every block that
+//! goes on from there agrees equally long, so the first one found will do; only where none goes on (its run was trimmed,
+//! and the branch point that the run was kept for has not been ended yet) does the search step back.
+
+use std::ops::RangeInclusive;
+
+use smallvec::SmallVec;
+
+use crate::key::{Token, common_prefix};
+use crate::reclaim::{Guard, Ref};
+
+use super::point::Point;
+use super::run::Run;
+use super::walk::Place;
+
+/// A block that was there when it was looked at; a lease on `end` proves it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Nearest<'g> {
+    /// Where the block ends.
+    pub(crate) end: Place<'g>,
+    /// Tokens beyond the boundary that agree.
+    pub(crate) agreed: usize,
+}
+
+/// The part of one run that agrees: from the depth where the path enters it to the one where it parts or goes on.
+struct Piece<'g> {
+    run: Ref<'g, Run>,
+    from: u32,
+    to: u32,
+}
+
+/// The block from `from`, a leased boundary, to `end` that agrees longest with `tokens`, the whole sequence; nothing if
+/// fewer than `least` tokens agree.
+pub(crate) fn nearest<'g>(
+    from: Ref<'g, Point>,
+    end: usize,
+    tokens: &[Token],
+    least: usize,
+    guard: &'g Guard<'_>,
+) -> Option<Nearest<'g>> {
+    let wanted = &tokens[..end.min(tokens.len())];
+    for piece in agreeing(from, wanted, guard).into_iter().rev() {
+        for depth in (piece.from..=piece.to).rev() {
+            let agreed = piece.run.start() + depth as usize - from.end();
+            if agreed < least {
+                return None;
+            }
+            // Short of where the piece ends, what lies beyond on the run itself was looked at.
+            let last = if depth == piece.to { piece.run.word().len() } else { depth };
+            let found = block_beyond(piece.run, depth..=last, end, guard);
+            if let Some(end) = found {
+                return Some(Nearest { end, agreed });
+            }
+        }
+    }
+    None
+}
+
+/// The runs along which `tokens` agree beyond `from`, in order.
+fn agreeing<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<'_>) -> SmallVec<[Piece<'g>; 4]> {
+    let mut pieces = SmallVec::new();
+    let (mut run, mut depth, mut end) = (from.run(), from.depth(), from.end());
+    loop {
+        let rest = if run.is_trunk() { &[] } else { run.tokens(guard).get(depth as usize..).unwrap_or(&[]) };
+        let agreed = common_prefix(rest, &tokens[end..]);
+        let to = depth + agreed as u32;
+        pieces.push(Piece { run, from: depth, to });
+        end += agreed;
+        let next = tokens.get(end).copied();
+        let child = next.and_then(|next| run.as_ref().points.get(to, guard)?.as_ref().children.get(next, guard));
+        // A dead run is absent.
+        let Some(child) = child.filter(|child| child.word().len() > 0) else {
+            return pieces;
+        };
+        (run, depth) = (child, 0);
+    }
+}
+
+/// A block that ends at `end`, on `run` or on what hangs at these depths of it.
+fn block_beyond<'g>(
+    run: Ref<'g, Run>,
+    depths: RangeInclusive<u32>,
+    end: usize,
+    guard: &'g Guard<'_>,
+) -> Option<Place<'g>> {
+    // Runs that end before the block does, and where to look on them.
+    let mut short = SmallVec::<[(Ref<'g, Run>, RangeInclusive<u32>); 2]>::new();
+    let mut found = block_on(run, end);
+    short.push((run, depths));
+    while let (None, Some((run, depths))) = (found, short.pop()) {
+        for point in depths.filter_map(|depth| run.as_ref().points.get(depth, guard)) {
+            point.as_ref().children.seek(guard, &mut |child| {
+                found = block_on(child, end);
+                if found.is_none() {
+                    short.push((child, 0..=child.word().len()));
+                }
+                found.is_some()
+            });
+            if found.is_some() {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// The end of the block on `run` itself, if it reaches that far.
+fn block_on(run: Ref<'_, Run>, end: usize) -> Option<Place<'_>> {
+    let depth = end.checked_sub(run.start())? as u32;
+    (1..=run.word().len()).contains(&depth).then_some(Place { run, depth })
+}

@@ -1,0 +1,26 @@
+//! `radixkv::gpu` on a real driver's interface: on a GPU where there is one, else on the stand-in driver of `kernels/sim`, which
+//! runs the kernels' own sources on the processor.
+//!
+//! `RADIXKV_GPU=simulator` takes the stand-in even where there is a GPU. Seeds are printed with what fails.
+#![allow(unsafe_code)]
+
+#[path = "gpu/attention.rs"]
+mod attention;
+#[path = "gpu/bed.rs"]
+mod bed;
+#[path = "gpu/compare.rs"]
+mod compare;
+#[path = "gpu/context.rs"]
+mod context;
+#[path = "gpu/copies.rs"]
+mod copies;
+#[path = "gpu/driver.rs"]
+mod driver;
+#[path = "gpu/failures.rs"]
+mod failures;
+#[path = "gpu/images.rs"]
+mod images;
+#[path = "gpu/staged.rs"]
+mod staged;
+#[path = "gpu/swapping.rs"]
+mod swapping;

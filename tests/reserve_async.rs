@@ -1,0 +1,135 @@
+//! Awaiting blocks: order, cancelling, and no wake-up lost, on a runtime of several threads.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use radixkv::{PrefixCache, ReserveError};
+
+fn cache(blocks: usize) -> PrefixCache {
+    PrefixCache::builder(4, blocks).build().expect("valid")
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn what_is_free_is_ready_and_what_never_fits_is_refused() {
+    let cache = cache(4);
+    let mut context = Context::from_waker(Waker::noop());
+    let all = pin!(cache.reserve_async(4)).poll(&mut context);
+    assert!(matches!(&all, Poll::Ready(Ok(blocks)) if blocks.len() == 4));
+    let refused = pin!(cache.reserve_async(5)).poll(&mut context);
+    assert!(matches!(refused, Poll::Ready(Err(ReserveError::TooLarge { requested: 5, capacity: 4 }))));
+}
+
+#[test]
+fn the_first_is_woken_and_served_first_and_the_next_one_after_him() {
+    let cache = cache(4);
+    let held = cache.session().reserve(4).expect("free");
+    let (first, second) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+    let (one, two) = (Waker::from(Arc::clone(&first)), Waker::from(Arc::clone(&second)));
+    let mut large = Box::pin(cache.reserve_async(4));
+    let mut small = Box::pin(cache.reserve_async(1));
+    assert!(large.as_mut().poll(&mut Context::from_waker(&one)).is_pending());
+    assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_pending());
+    drop(held);
+    assert_eq!((first.0.load(SeqCst), second.0.load(SeqCst)), (1, 0));
+    assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_pending(), "there is room, but it is not his turn");
+    let Poll::Ready(Ok(all)) = large.as_mut().poll(&mut Context::from_waker(&one)) else {
+        panic!("his turn, and enough is free");
+    };
+    assert_eq!((all.len(), second.0.load(SeqCst)), (4, 1), "who leaves wakes the next");
+    assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_pending());
+    drop(all);
+    assert_eq!(second.0.load(SeqCst), 2);
+    assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_ready());
+}
+
+#[test]
+fn who_gives_up_after_he_was_woken_passes_it_on() {
+    let cache = cache(2);
+    let held = cache.session().reserve(2).expect("free");
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut first = Box::pin(cache.reserve_async(2));
+    let mut second = Box::pin(cache.reserve_async(2));
+    assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(held);
+    drop(first);
+    assert_eq!(bell.0.load(SeqCst), 1);
+    assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+}
+
+#[test]
+fn a_task_takes_a_new_waker_with_each_poll() {
+    let cache = cache(1);
+    let held = cache.session().reserve(1).expect("free");
+    let (old, new) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+    let mut waiting = Box::pin(cache.reserve_async(1));
+    for bell in [&old, &new] {
+        let waker = Waker::from(Arc::clone(bell));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(held);
+    assert_eq!((old.0.load(SeqCst), new.0.load(SeqCst)), (0, 1));
+}
+
+/// Tasks and threads in one line, deadlines that cut some off, leases that come and go: everybody who stays is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_starves_and_nothing_is_lost() {
+    let cache = cache(10);
+    let threads: Vec<_> = (0..2)
+        .map(|i| {
+            let cache = cache.clone();
+            std::thread::spawn(move || {
+                let session = cache.session();
+                for n in 0..500 {
+                    let far = Instant::now() + Duration::from_secs(60);
+                    let blocks = session.reserve_until(1 + (n + i) % 7, far).expect("served");
+                    std::thread::yield_now();
+                    drop(blocks);
+                }
+            })
+        })
+        .collect();
+    let tasks: Vec<_> = (0..6)
+        .map(|i| {
+            let cache = cache.clone();
+            tokio::spawn(async move {
+                let mut cut = 0;
+                for n in 0..500 {
+                    let waiting = cache.reserve_async(1 + (n * 3 + i) % 9);
+                    if n % 5 == 0 {
+                        match tokio::time::timeout(Duration::from_micros(200), waiting).await {
+                            Ok(blocks) => drop(blocks.expect("fits")),
+                            Err(_) => cut += 1,
+                        }
+                    } else {
+                        let blocks = waiting.await.expect("fits");
+                        tokio::task::yield_now().await;
+                        drop(blocks);
+                    }
+                }
+                cut
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no task panics");
+    }
+    threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
+    assert_eq!(cache.stats().free_blocks, 10);
+    assert_eq!(cache.validate(), Ok(()));
+}

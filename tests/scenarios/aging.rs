@@ -1,0 +1,109 @@
+//! What nobody has used for long goes by itself; and the thread that sees to it.
+
+use std::time::{Duration, Instant};
+
+use radixkv::{Clock, Eviction, PolicyKind, PrefixCache, Quota, Watermarks};
+
+use crate::{Bench, sequence};
+
+/// On a logical clock, idle after `ticks`.
+fn aging(policy: PolicyKind, ticks: u64) -> Bench {
+    let builder = PrefixCache::builder(4, 64).policy(policy).clock(Clock::Logical);
+    let cache = builder.idle_after(Duration::from_nanos(ticks)).build().expect("a sound setting");
+    Bench { session: cache.session(), space: cache.default_namespace(), cache }
+}
+
+#[test]
+fn a_prefix_goes_when_nobody_has_used_it_for_so_long() {
+    for policy in PolicyKind::ALL {
+        let bench = aging(policy, 100);
+        bench.serve_at(10, &sequence(1, 16));
+        bench.serve_at(20, &sequence(2, 8));
+        let peek = |key, len| bench.peek(&sequence(key, len));
+        bench.cache.set_time(109);
+        bench.cache.settle();
+        assert_eq!((peek(1, 16), peek(2, 8)), (16, 8), "{policy}: one unit too early");
+        bench.cache.set_time(110);
+        bench.cache.settle();
+        assert_eq!((peek(1, 16), peek(2, 8)), (0, 8), "{policy}");
+        bench.cache.set_time(119);
+        drop(bench.matched(&sequence(2, 4)));
+        bench.cache.set_time(218);
+        while bench.cache.run_once() {}
+        assert_eq!(peek(2, 8), 4, "{policy}: what was matched stays a hundred more");
+        bench.cache.set_time(219);
+        bench.cache.settle();
+        let stats = bench.stats();
+        assert_eq!((stats.aged_blocks, stats.evicted_blocks, stats.free_blocks), (6, 0, 64), "{policy}");
+    }
+}
+
+#[test]
+fn what_is_leased_does_not_age() {
+    let bench = aging(PolicyKind::Lru, 10);
+    bench.serve_at(1, &sequence(1, 16));
+    bench.cache.set_time(2);
+    let held = bench.matched(&sequence(1, 8));
+    bench.cache.set_time(1_000);
+    bench.cache.settle();
+    assert_eq!((bench.peek(&sequence(1, 16)), bench.accounts()), (8, [62, 0, 0, 2]));
+    drop(held);
+    bench.cache.settle();
+    assert_eq!((bench.accounts(), bench.stats().aged_blocks), ([64, 0, 0, 0], 4));
+}
+
+#[test]
+fn no_lookup_and_no_insert_drops_what_is_old() {
+    let bench = aging(PolicyKind::Lru, 10);
+    bench.serve_at(1, &sequence(1, 16));
+    for now in 100..1_000 {
+        bench.serve_at(now, &sequence(2, 16));
+    }
+    assert_eq!(bench.peek(&sequence(1, 16)), 16);
+    assert!(!bench.cache.run_once());
+    assert_eq!((bench.peek(&sequence(1, 16)), bench.peek(&sequence(2, 16))), (0, 16));
+}
+
+/// Waits for a thread of the cache's own.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn with_thread() -> radixkv::Builder {
+    PrefixCache::builder(4, 2_000).eviction(Eviction::Background(Watermarks { low: 1, high: 2 }))
+}
+
+#[test]
+fn the_thread_drops_what_is_idle_on_either_clock() {
+    for clock in [Clock::Monotonic, Clock::Logical] {
+        let cache = with_thread().clock(clock).idle_after(Duration::from_millis(5)).build().expect("sound");
+        let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
+        let held = bench.insert(&sequence(1, 8));
+        drop(bench.insert(&sequence(2, 8)));
+        bench.cache.set_time(6_000_000);
+        until("what is idle goes", || bench.peek(&sequence(2, 8)) == 0);
+        assert_eq!(bench.peek(&sequence(1, 8)), 8, "what is leased stays");
+        drop(held);
+        bench.cache.set_time(7_000_000);
+        until("what was leased goes", || bench.cache.stats().free_blocks == 2_000);
+        assert_eq!((bench.cache.validate(), bench.cache.stats().aged_blocks), (Ok(()), 4));
+    }
+}
+
+#[test]
+fn the_thread_exchanges_the_policy_and_keeps_to_quotas() {
+    let cache = with_thread().build().expect("sound");
+    let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
+    (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
+    bench.cache.set_policy(PolicyKind::Lfu);
+    until("the policy is exchanged", || bench.cache.policy() == PolicyKind::Lfu);
+    bench.cache.set_quota(&bench.space, Quota { cached_blocks: Some(10), pinned_blocks: None });
+    until("the quota is kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);
+    (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
+    until("and kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);
+    assert_eq!(bench.cache.validate(), Ok(()));
+}

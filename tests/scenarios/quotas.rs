@@ -1,0 +1,246 @@
+//! What one namespace may have, whatever it asks for.
+
+use radixkv::{Inserted, Lease, Namespace, PolicyKind, Quota, ReserveError};
+
+use crate::{Bench, sequence};
+
+fn quota(cached: usize, pinned: usize) -> Quota {
+    Quota { cached_blocks: Some(cached), pinned_blocks: Some(pinned) }
+}
+
+fn cached(blocks: usize) -> Quota {
+    Quota { cached_blocks: Some(blocks), pinned_blocks: None }
+}
+
+fn pinned(blocks: usize) -> Quota {
+    Quota { cached_blocks: None, pinned_blocks: Some(blocks) }
+}
+
+/// Inserts `blocks` blocks of their own into a namespace.
+fn put(bench: &Bench, space: &Namespace, key: u32, blocks: usize) -> Result<Lease, ReserveError> {
+    let tokens = sequence(key, 4 * blocks);
+    let hit = bench.session.match_prefix(space, &tokens);
+    let fill = bench.session.reserve_in(space, blocks - hit.blocks().len())?;
+    let Inserted { lease, .. } = bench.session.insert(hit.lease(), &tokens, fill).expect("fitting");
+    Ok(lease)
+}
+
+/// Which of the keys `0..n` are cached, each of one block.
+fn keys(bench: &Bench, space: &Namespace, n: u32) -> Vec<u32> {
+    (0..n).filter(|key| bench.session.peek(space, &sequence(*key, 4)) > 0).collect()
+}
+
+/// Cached, protected, reserved.
+fn holdings(bench: &Bench, space: &Namespace) -> [usize; 3] {
+    bench.cache.validate().expect("sound");
+    let stats = bench.cache.namespace_stats(space);
+    [stats.cached_blocks, stats.protected_blocks, stats.reserved_blocks]
+}
+
+#[test]
+fn a_namespace_over_its_quota_evicts_its_own_in_the_policys_order() {
+    let bench = Bench::new(4, 32);
+    let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
+    bench.cache.set_quota(&tenant, cached(3));
+    for key in 0..6 {
+        bench.cache.set_time(u64::from(key));
+        drop(put(&bench, &other, key, 1).expect("room"));
+        drop(put(&bench, &tenant, key, 1).expect("room"));
+        bench.cache.settle();
+        let first = (key + 1).saturating_sub(3);
+        assert_eq!(keys(&bench, &tenant, 6), (first..=key).collect::<Vec<_>>(), "the least recent goes");
+    }
+    assert_eq!((holdings(&bench, &tenant), holdings(&bench, &other)), ([3, 0, 0], [6, 0, 0]));
+    assert_eq!((bench.accounts(), bench.stats().evicted_blocks), ([23, 0, 9, 0], 3));
+}
+
+/// With inline eviction an insert sees to it at once; a lookup never evicts.
+#[test]
+fn an_insert_over_the_quota_pays_at_once() {
+    let bench = Bench::new(4, 32);
+    let tenant = bench.cache.namespace(&["tenant"]);
+    bench.cache.set_quota(&tenant, cached(2));
+    drop(put(&bench, &tenant, 0, 2).expect("room"));
+    bench.cache.set_time(1);
+    let held = put(&bench, &tenant, 1, 2).expect("room");
+    assert_eq!(keys(&bench, &tenant, 2), [1], "the older one went while the new one is held");
+    bench.cache.set_time(2);
+    let more = put(&bench, &tenant, 2, 3).expect("nothing limits what is pinned");
+    assert_eq!(holdings(&bench, &tenant), [5, 5, 0], "leases protect it");
+    drop((held, more));
+    assert_eq!(keys(&bench, &tenant, 3), [1, 2]);
+    bench.cache.settle();
+    assert_eq!(holdings(&bench, &tenant), [2, 0, 0]);
+    assert_eq!(bench.session.peek(&tenant, &sequence(2, 12)), 8, "trimmed to the block");
+}
+
+#[test]
+fn an_eviction_takes_victims_over_their_quota_first_and_no_more_than_asked() {
+    let bench = Bench::new(4, 8);
+    let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
+    for (key, space) in [&other, &other, &tenant, &tenant, &tenant, &other].into_iter().enumerate() {
+        bench.cache.set_time(key as u64);
+        drop(put(&bench, space, key as u32, 1).expect("room"));
+    }
+    bench.cache.set_quota(&tenant, cached(1));
+    let all = bench.session.reserve(3).expect("one is missing");
+    assert_eq!((keys(&bench, &other, 6), keys(&bench, &tenant, 6)), (vec![0, 1, 5], vec![3, 4]));
+    assert_eq!(bench.cache.evict(2), 2);
+    assert_eq!(
+        (keys(&bench, &other, 6), keys(&bench, &tenant, 6)),
+        (vec![1, 5], vec![4]),
+        "within it: the oldest of all"
+    );
+    drop(all);
+}
+
+#[test]
+fn the_quota_of_a_full_namespace_is_lowered_raised_and_taken_away() {
+    let bench = Bench::with_policy(4, 2_000, PolicyKind::Mru);
+    let tenant = bench.cache.namespace(&["tenant"]);
+    for key in 0..1_000 {
+        bench.cache.set_time(u64::from(key));
+        drop(put(&bench, &tenant, key, 1).expect("room"));
+    }
+    bench.cache.set_quota(&tenant, cached(100));
+    bench.cache.settle();
+    assert_eq!(keys(&bench, &tenant, 1_000), (0..100).collect::<Vec<_>>(), "mru within it");
+    bench.cache.set_quota(&tenant, cached(200));
+    drop(put(&bench, &tenant, 1_000, 50).expect("room"));
+    assert_eq!(holdings(&bench, &tenant), [150, 0, 0]);
+    bench.cache.set_quota(&tenant, Quota::default());
+    drop(put(&bench, &tenant, 1_001, 500).expect("room"));
+    bench.cache.settle();
+    assert_eq!(holdings(&bench, &tenant), [650, 0, 0]);
+}
+
+#[test]
+fn a_reservation_beyond_the_quota_is_refused_with_the_numbers() {
+    let bench = Bench::new(4, 32);
+    let tenant = bench.cache.namespace(&["tenant"]);
+    bench.cache.set_quota(&tenant, pinned(4));
+    let mut fill = bench.session.reserve_in(&tenant, 3).expect("within");
+    let refused = |requested, pinned| Some(ReserveError::OverQuota { requested, pinned, limit: 4 });
+    assert_eq!(bench.session.reserve_in(&tenant, 2).err(), refused(2, 3));
+    assert_eq!(
+        bench.session.reserve_in(&tenant, 33).err(),
+        Some(ReserveError::TooLarge { requested: 33, capacity: 32 })
+    );
+    assert_eq!(holdings(&bench, &tenant), [0, 0, 3]);
+    // What is inserted goes on counting: reserved until the evictor hears of it, then leased.
+    let one = fill.split(1);
+    let hit = bench.session.match_prefix(&tenant, &sequence(1, 4));
+    let lease = bench.session.insert(hit.lease(), &sequence(1, 4), one).expect("fitting").lease;
+    assert_eq!(bench.session.reserve_in(&tenant, 2).err(), refused(2, 3));
+    assert_eq!(holdings(&bench, &tenant), [1, 1, 2]);
+    drop(fill);
+    drop(bench.session.reserve_in(&tenant, 3).expect("two were given back"));
+    drop(lease);
+    drop(bench.session.reserve_in(&tenant, 4).expect("nothing is leased"));
+    // A refusal of the pool leaves no claim behind.
+    let rest = bench.session.reserve(31).expect("room");
+    assert!(matches!(bench.session.reserve_in(&tenant, 2), Err(ReserveError::Exhausted { .. })));
+    drop(rest);
+    assert_eq!(holdings(&bench, &tenant), [1, 0, 0]);
+}
+
+#[test]
+fn duplicates_forks_and_other_namespaces_keep_the_count() {
+    let bench = Bench::new(4, 32);
+    let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
+    let tokens = sequence(1, 12);
+    let root = bench.session.match_prefix(&tenant, &tokens);
+    drop(put(&bench, &tenant, 1, 2).expect("room"));
+    let fill = bench.session.reserve_in(&tenant, 3).expect("room");
+    let inserted = bench.session.insert(root.lease(), &tokens, fill).expect("fitting");
+    assert_eq!((inserted.duplicates.len(), holdings(&bench, &tenant)), (2, [3, 3, 2]));
+    drop(inserted);
+    // Claimed for one, inserted into the other.
+    let root = bench.session.match_prefix(&other, &tokens);
+    let fill = bench.session.reserve_in(&tenant, 3).expect("room");
+    let inserted = bench.session.insert(root.lease(), &tokens, fill).expect("fitting");
+    assert_eq!((holdings(&bench, &tenant), holdings(&bench, &other)), ([3, 0, 0], [3, 3, 0]));
+    drop(inserted);
+    let mut one = bench.session.reserve_in(&tenant, 2).expect("room");
+    let mut two = one.fork();
+    let mut fresh = bench.session.reserve_in(&tenant, 1).expect("room");
+    assert_eq!(holdings(&bench, &tenant)[2], 5, "each fork counts");
+    drop(two.make_unique(1, &mut fresh));
+    assert_eq!(holdings(&bench, &tenant)[2], 4);
+    drop((one, two, fresh));
+    assert_eq!(holdings(&bench, &tenant), [3, 0, 0]);
+}
+
+/// Whatever a tenant does, its leases and reservations hold no more than the sum of its limits.
+#[test]
+fn a_tenant_holds_no_more_than_its_limits_together() {
+    let bench = Bench::new(4, 64);
+    let tenant = bench.cache.namespace(&["tenant"]);
+    bench.cache.set_quota(&tenant, quota(10, 6));
+    let (mut leases, mut fills) = (Vec::new(), Vec::new());
+    for round in 0..40_u32 {
+        bench.cache.set_time(u64::from(round));
+        if round % 3 == 0 {
+            leases.retain(|lease: &Lease| lease.len_tokens() % 8 != 0);
+        }
+        fills.extend(bench.session.reserve_in(&tenant, 1 + round as usize % 3));
+        if let Ok(lease) = put(&bench, &tenant, round, 1 + round as usize % 5) {
+            drop(lease);
+        }
+        leases.extend((0..=round).map(|key| bench.session.match_prefix(&tenant, &sequence(key, 20)).into_lease()));
+        let [_, protected, reserved] = holdings(&bench, &tenant);
+        assert!(protected + reserved <= 16, "{protected} protected and {reserved} reserved in round {round}");
+        if round % 7 == 0 {
+            fills.clear();
+        }
+    }
+    let everyone = bench.session.reserve(64 - 16).expect("the rest is left to others");
+    drop((leases, fills, everyone));
+    bench.cache.settle();
+    assert_eq!(holdings(&bench, &tenant)[1..], [0, 0]);
+    assert!(holdings(&bench, &tenant)[0] <= 10);
+}
+
+#[test]
+fn clearing_keeps_the_quota_and_dropping_ends_it() {
+    let bench = Bench::new(4, 32);
+    let tenant = bench.cache.namespace(&["tenant"]);
+    bench.cache.set_quota(&tenant, quota(8, 4));
+    let held = put(&bench, &tenant, 1, 3).expect("within");
+    bench.cache.clear_namespace(&tenant);
+    assert_eq!(holdings(&bench, &tenant), [3, 3, 0], "what is leased counts, cleared or not");
+    let refused = bench.session.reserve_in(&tenant, 2).expect_err("beyond");
+    assert_eq!(refused, ReserveError::OverQuota { requested: 2, pinned: 3, limit: 4 });
+    drop(held);
+    assert_eq!(holdings(&bench, &tenant), [0, 0, 0]);
+    // Nobody holds it and nothing is in it: the quota keeps it.
+    drop(tenant);
+    bench.cache.settle();
+    let tenant = bench.cache.namespace(&["tenant"]);
+    assert_eq!(bench.cache.namespace_stats(&tenant).quota, quota(8, 4));
+    bench.cache.drop_namespace(&tenant);
+    bench.cache.set_quota(&tenant, quota(1, 1));
+    let again = bench.cache.namespace(&["tenant"]);
+    assert_eq!(bench.cache.namespace_stats(&again).quota, Quota::default());
+    drop(put(&bench, &again, 2, 9).expect("unlimited"));
+    bench.cache.settle();
+    assert_eq!((holdings(&bench, &again), holdings(&bench, &tenant)), ([9, 0, 0], [0, 0, 0]));
+}
+
+#[test]
+fn blocks_that_are_put_together_count_on() {
+    let bench = Bench::new(4, 8);
+    let space = bench.cache.namespace(&["tenant"]);
+    bench.cache.set_quota(&space, pinned(4));
+    let (one, two) = (bench.session.reserve_in(&space, 1).expect("room"), bench.session.reserve_in(&space, 2));
+    let mut all = bench.session.reserve(1).expect("room");
+    all.append(one);
+    all.append(two.expect("room"));
+    assert_eq!((all.len(), holdings(&bench, &space)), (4, [0, 0, 3]));
+    let part = all.split(2);
+    assert_eq!(holdings(&bench, &space), [0, 0, 3]);
+    drop(part);
+    assert_eq!(holdings(&bench, &space), [0, 0, 1]);
+    drop(all);
+    assert_eq!((holdings(&bench, &space), bench.cache.stats().free_blocks), ([0, 0, 0], 8));
+}

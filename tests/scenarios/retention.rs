@@ -1,0 +1,165 @@
+//! Retaining, demoting and priorities where time is the machine's, and where handles go in odd orders.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use radixkv::{Clock, PolicyKind, PrefixCache, Priority, ReserveError, RetainError};
+
+use crate::{Bench, sequence};
+
+fn priority(level: u8) -> Priority {
+    Priority::new(level).expect("up to 100")
+}
+
+#[test]
+fn what_is_retained_is_refused_to_a_reservation_and_given_after_its_deadline() {
+    let bench = Bench::new(4, 4);
+    let tokens = sequence(1, 12);
+    let lease = bench.insert(&tokens);
+    assert_eq!(bench.session.retain(&lease, Duration::from_nanos(10)), Ok(()));
+    drop(lease);
+    assert_eq!(bench.accounts(), [1, 0, 0, 3]);
+    let refused = bench.session.reserve(2).map(drop);
+    assert_eq!(refused, Err(ReserveError::Exhausted { requested: 2, available: 1 }));
+    bench.cache.set_time(9);
+    assert_eq!(bench.cache.evict(4), 0);
+    bench.cache.set_time(10);
+    let reserved = bench.session.reserve(2).expect("the deadline has come");
+    assert_eq!((reserved.len(), bench.peek(&tokens)), (2, 8), "one block was missing, one was evicted");
+}
+
+#[test]
+fn retaining_outlives_the_lease_and_ends_with_the_namespace() {
+    let bench = Bench::new(4, 8);
+    let space = bench.cache.namespace(&["tenant"]);
+    let tokens = sequence(1, 8);
+    let keep = || {
+        let miss = bench.session.match_prefix(&space, &tokens);
+        let reservation = bench.session.reserve(2).expect("room");
+        let lease = bench.session.insert(miss.lease(), &tokens, reservation).expect("inserted").lease;
+        bench.session.retain(&lease, Duration::MAX).expect("the namespace stands");
+        lease
+    };
+    drop(keep());
+    assert_eq!(bench.accounts(), [6, 0, 0, 2]);
+    bench.cache.clear_namespace(&space);
+    assert_eq!(bench.accounts(), [8, 0, 0, 0]);
+    let lease = keep();
+    bench.cache.drop_namespace(&space);
+    assert_eq!(bench.accounts(), [6, 0, 0, 2], "the lease is still held");
+    assert_eq!(bench.session.retain(&lease, Duration::from_nanos(1)), Err(RetainError::NamespaceDropped));
+    bench.session.prioritize(&lease, priority(90));
+    bench.session.demote(&lease);
+    drop(lease);
+    assert_eq!(bench.accounts(), [8, 0, 0, 0]);
+}
+
+#[test]
+fn retaining_asks_of_an_empty_prefix_nothing() {
+    let bench = Bench::new(4, 8);
+    let miss = bench.matched(&sequence(1, 8));
+    assert_eq!(bench.session.retain(&miss, Duration::from_secs(1)), Ok(()));
+    bench.session.prioritize(&miss, priority(90));
+    bench.session.demote(&miss);
+    bench.session.release_retained(&miss);
+    drop(miss);
+    assert_eq!(bench.accounts(), [8, 0, 0, 0]);
+}
+
+/// As long as anybody keeps the cache, and no longer: what is retained does not.
+#[test]
+fn a_cache_goes_with_what_it_retains() {
+    let bench = Bench::new(4, 8);
+    let lease = bench.insert(&sequence(1, 8));
+    bench.session.retain(&lease, Duration::MAX).expect("the namespace stands");
+    bench.session.prioritize(&lease, priority(90));
+    drop(lease);
+    drop(bench);
+}
+
+#[test]
+fn marks_leave_nothing_in_an_empty_index() {
+    let bench = Bench::with_policy(4, 64, PolicyKind::Priority);
+    drop(bench.insert(&sequence(0, 4)));
+    bench.cache.evict(64);
+    bench.cache.settle();
+    let empty = bench.stats().index_bytes;
+    for key in 1..200 {
+        let lease = bench.insert(&[sequence(key % 5, 8), sequence(key, 8)].concat());
+        bench.session.prioritize(&lease, priority((key % 101) as u8).expiring_after(Duration::from_nanos(5)));
+        bench.session.demote(&lease);
+        bench.session.retain(&lease, Duration::from_nanos(1)).expect("the namespace stands");
+        bench.cache.set_time(u64::from(key));
+    }
+    bench.cache.set_time(1000);
+    bench.cache.evict(64);
+    let returned = (0..1000).any(|_| {
+        bench.cache.settle();
+        bench.cache.stats().index_bytes <= empty
+    });
+    assert!(returned, "{} bytes stay, {empty} at first", bench.cache.stats().index_bytes);
+}
+
+/// On the machine's clock durations are durations.
+#[test]
+fn deadlines_of_the_monotonic_clock_come() {
+    let cache = PrefixCache::builder(4, 4).policy(PolicyKind::Priority).clock(Clock::Monotonic).build();
+    let cache = cache.expect("a sound setting");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let tokens = [sequence(1, 4), sequence(2, 4)];
+    let leases = tokens.each_ref().map(|tokens| {
+        let miss = session.match_prefix(&space, tokens);
+        session.insert(miss.lease(), tokens, session.reserve(1).expect("room")).expect("inserted").lease
+    });
+    session.retain(&leases[0], Duration::from_secs(3600)).expect("the namespace stands");
+    session.retain(&leases[1], Duration::from_millis(1)).expect("the namespace stands");
+    drop(leases);
+    sleep(Duration::from_millis(2));
+    assert_eq!(cache.evict(4), 1);
+    assert_eq!((session.peek(&space, &tokens[0]), session.peek(&space, &tokens[1])), (4, 0));
+}
+
+/// Who waits is served when what is retained is over, though nobody does anything then.
+#[test]
+fn a_waiter_is_served_when_a_retention_ends() {
+    let cache = PrefixCache::builder(4, 2).build().expect("a sound setting");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let tokens = sequence(1, 8);
+    let miss = session.match_prefix(&space, &tokens);
+    let lease = session.insert(miss.lease(), &tokens, session.reserve(2).expect("room")).expect("inserted").lease;
+    session.retain(&lease, Duration::from_millis(5)).expect("the namespace stands");
+    drop((miss, lease));
+    let patience = Instant::now() + Duration::from_secs(60);
+    assert_eq!(session.reserve_until(2, patience).map(|blocks| blocks.len()), Ok(2));
+}
+
+/// A tenant's short prompts and a long one share a system prompt: it goes last, by the highest priority given through it.
+#[test]
+fn priority_flows_to_the_shared_prefix() {
+    let bench = Bench::with_policy(4, 16, PolicyKind::Priority);
+    let system = sequence(9, 8);
+    for (now, (key, level)) in [(1, 20), (2, 70), (3, 20)].into_iter().enumerate() {
+        bench.cache.set_time(now as u64 + 1);
+        let lease = bench.insert(&[system.clone(), sequence(key, 4)].concat());
+        bench.session.prioritize(&lease, priority(level));
+    }
+    bench.serve_at(9, &sequence(5, 8));
+    let cached = || [1, 2, 3].map(|key| bench.peek(&[system.clone(), sequence(key, 4)].concat()));
+    assert_eq!(bench.cache.evict(2), 2);
+    assert_eq!(cached(), [8, 12, 8], "20 before 35");
+    assert_eq!(bench.cache.evict(2), 2);
+    assert_eq!((cached(), bench.peek(&sequence(5, 8))), ([8, 12, 8], 0), "35 before 70");
+    assert_eq!(bench.cache.evict(1), 1);
+    assert_eq!(cached(), [8, 8, 8]);
+    bench.serve_at(10, &sequence(6, 4));
+    assert_eq!(bench.cache.evict(1), 1);
+    assert_eq!((cached(), bench.peek(&sequence(6, 4))), ([8, 8, 8], 0), "the system prompt has 70");
+}
+
+#[test]
+#[should_panic(expected = "of another cache")]
+fn a_lease_of_another_cache_is_refused() {
+    let (bench, other) = (Bench::new(4, 4), Bench::new(4, 4));
+    let lease = other.insert(&sequence(1, 4));
+    bench.session.demote(&lease);
+}

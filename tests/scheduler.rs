@@ -1,0 +1,20 @@
+//! The scheduler with an engine that computes nothing but remembers which prefix each slot was written for.
+
+#[path = "scheduler/aborts.rs"]
+mod aborts;
+#[path = "scheduler/engine.rs"]
+mod engine;
+#[path = "scheduler/forks.rs"]
+mod forks;
+#[path = "scheduler/lifecycle.rs"]
+mod lifecycle;
+#[path = "scheduler/orders.rs"]
+mod orders;
+#[path = "scheduler/preemption.rs"]
+mod preemption;
+#[path = "scheduler/refusals.rs"]
+mod refusals;
+#[path = "scheduler/sharing.rs"]
+mod sharing;
+#[path = "scheduler/threads.rs"]
+mod threads;

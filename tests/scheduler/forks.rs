@@ -1,0 +1,95 @@
+//! Forks: whole blocks are shared, the last one in part is copied.
+
+use radixkv::scheduler::{Finish, Request};
+
+use crate::engine::{World, continued, sequence};
+
+#[test]
+fn forks_share_whole_blocks_and_copy_the_rest() {
+    let world = World::new(4, 64);
+    let mut scheduler = world.scheduler(8, 64);
+    let prompt = sequence(1, 18);
+    let id = world.submit(&prompt, 9);
+    let mut done = Vec::new();
+    world.steps(2, &mut scheduler, &mut done);
+    // 19 tokens are computed, a twentieth is sampled: four whole blocks, and three tokens to copy.
+    let forks = scheduler.fork(id, 20, 3).expect("room for three");
+    let step = scheduler.schedule();
+    let copies = step.batch().copies().to_vec();
+    assert_eq!(copies.iter().map(|copy| copy.tokens).collect::<Vec<_>>(), [3; 3]);
+    assert!(copies.iter().all(|copy| copy.source == copies[0].source));
+    assert_eq!((step.batch().len(), step.batch().tokens().len()), (4, 4));
+    let tables: Vec<_> = step.batch().sequences().map(|scheduled| scheduled.block_table.to_vec()).collect();
+    assert!(tables.iter().all(|table| table[..4] == tables[0][..4]));
+    let stats = world.cache.stats();
+    assert_eq!(stats.capacity_blocks - stats.free_blocks, 4 + 4);
+    let sampled = world.memory.run(&step);
+    step.complete(&sampled).expect("a token for each row");
+    let done = world.finish_all(&mut scheduler);
+    for id in forks.iter().chain([&id]) {
+        assert_eq!(done[id].tokens, continued(&prompt, 9));
+    }
+    assert_eq!(done[&forks[0]].cached, 19);
+    world.rest();
+}
+
+#[test]
+fn a_fork_at_the_prompts_end_samples_from_the_same_logits() {
+    for (block_size, len) in [(4, 18), (4, 16), (1, 5), (16, 7)] {
+        let world = World::new(block_size, 64);
+        let mut scheduler = world.scheduler(4, 64);
+        let prompt = sequence(1, len);
+        let id = world.submit(&prompt, 5);
+        world.step(&mut scheduler, &mut Vec::new());
+        let forks = scheduler.fork(id, len, 2).expect("room for two");
+        let done = world.finish_all(&mut scheduler);
+        assert_eq!(done[&id].computed, len + 4);
+        for fork in &forks {
+            assert_eq!((&done[fork].tokens, done[fork].computed), (&continued(&prompt, 5), 5));
+        }
+        world.rest();
+    }
+}
+
+/// A fork from anywhere, at any time, whatever becomes of the parent before the copies are made.
+#[test]
+fn a_parent_may_go_before_its_blocks_are_copied() {
+    for steps in 1..9 {
+        for len in 1..20 {
+            for fate in 0..4 {
+                let world = World::new(4, 24);
+                let mut scheduler = world.scheduler(4, 5);
+                let prompt = sequence(1, 18);
+                let mut request = Request::new(world.space.clone(), prompt.clone(), 8);
+                request.publish = fate != 3;
+                let id = world.queue.submit(request).expect("sound");
+                let mut done = Vec::new();
+                world.steps(steps, &mut scheduler, &mut done);
+                if len > scheduler.sequence(id).expect("not done yet").tokens().len() {
+                    continue;
+                }
+                let fork = scheduler.fork(id, len, 1).expect("room for one")[0];
+                let again = scheduler.fork(fork, len, 1).expect("room for one more")[0];
+                match fate {
+                    0 => drop(scheduler.abort(id)),
+                    1 => drop(scheduler.finish(id, Finish::keeping(0))),
+                    2 => assert!(scheduler.preempt(id)),
+                    _ => drop(scheduler.abort(fork)),
+                }
+                // Somebody else takes what is free at once.
+                world.cache.evict(99);
+                let free = world.cache.stats().free_blocks;
+                let taken = world.cache.session().reserve(free).expect("free");
+                taken.blocks().iter().for_each(|&block| world.memory.spoil(block));
+                let step = scheduler.schedule();
+                let sampled = world.memory.run(&step);
+                step.complete(&sampled).expect("a token for each row");
+                drop(taken);
+                let expected = if len <= 18 { continued(&prompt[..len], 26 - len) } else { continued(&prompt, 8) };
+                let done = world.finish_all(&mut scheduler);
+                assert_eq!(done[&again].tokens, expected, "{steps} steps, {len} tokens, fate {fate}");
+                world.rest();
+            }
+        }
+    }
+}

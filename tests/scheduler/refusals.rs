@@ -1,0 +1,95 @@
+//! Bad input: typed refusals with numbers, that change nothing and hand back what was given.
+
+use radixkv::scheduler::{
+    ConfigError, Finish, FinishError, ForkError, QueueConfig, Request, Scheduler, SchedulerConfig, SubmitErrorKind,
+    WaitingQueue,
+};
+use radixkv::{Keys, PrefixCache};
+
+use crate::engine::{World, sequence};
+
+#[test]
+fn requests_that_ask_for_nothing_or_too_much_come_back() {
+    let config = QueueConfig { max_blocks: 6, ..QueueConfig::default() };
+    let world = World::with(PrefixCache::builder(4, 8), config);
+    let refused = |len, new_tokens, kind| {
+        let request = Request::new(world.space.clone(), sequence(1, len), new_tokens);
+        let error = world.queue.submit(request).expect_err("to be refused");
+        assert_eq!((error.kind, &error.request.tokens), (kind, &sequence(1, len)));
+        error.to_string()
+    };
+    assert_eq!(refused(0, 1, SubmitErrorKind::EmptyPrompt), "the prompt has no token");
+    assert_eq!(refused(1, 0, SubmitErrorKind::NoNewTokens), "no new token is asked for");
+    let too_long = refused(33, 1, SubmitErrorKind::ExceedsPool { requested: 9, capacity: 8 });
+    assert_eq!(too_long, "prompt and output need 9 blocks of a pool of 8");
+    refused(10, 24, SubmitErrorKind::ExceedsPool { requested: 9, capacity: 8 });
+    refused(1, usize::MAX, SubmitErrorKind::ExceedsPool { requested: usize::MAX.div_ceil(4), capacity: 8 });
+    let too_wide = refused(20, 6, SubmitErrorKind::ExceedsSlot { requested: 7, max_blocks: 6 });
+    assert_eq!(too_wide, "prompt and output need 7 blocks of the 6 that a request may have");
+    assert_eq!(world.rest(), 0);
+    // The last token is sampled and needs no place.
+    let fits = world.submit(&sequence(1, 20), 5);
+    assert_eq!(world.finish_all(&mut world.scheduler(1, 32))[&fits].tokens.len(), 25);
+    world.rest();
+    let pairs = world.cache.namespace_with(&["draft"], Keys::Bigrams);
+    let error = world.queue.submit(Request::new(pairs, sequence(1, 9), 1)).expect_err("to be refused");
+    assert_eq!((error.kind, error.request.tokens.len()), (SubmitErrorKind::BigramNamespace, 9));
+}
+
+#[test]
+#[should_panic(expected = "is of another cache")]
+fn a_namespace_of_another_cache_is_the_callers_fault() {
+    let (world, other) = (World::new(4, 8), World::new(4, 8));
+    let _ = world.queue.submit(Request::new(other.space.clone(), sequence(1, 4), 1));
+}
+
+#[test]
+fn a_scheduler_that_could_serve_nobody_is_not_made() {
+    let world = World::new(4, 8);
+    let refused = |max_running, max_batch_tokens, max_chunk_tokens| {
+        let config = SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, ..Default::default() };
+        Scheduler::new(&world.queue, config).expect_err("to be refused")
+    };
+    assert_eq!(refused(0, 1, 1), ConfigError::NoSlots);
+    assert_eq!(refused(1, 1, 0), ConfigError::EmptyChunk);
+    assert_eq!(refused(5, 4, 1), ConfigError::BatchTooSmall { max_batch_tokens: 4, max_running: 5 });
+}
+
+#[test]
+fn only_what_is_computed_is_kept() {
+    let world = World::new(4, 32);
+    let mut scheduler = world.scheduler(1, 8);
+    let id = world.submit(&sequence(1, 20), 4);
+    assert_eq!(scheduler.finish(id, Finish::keeping(0)), Err(FinishError::NotServed));
+    world.step(&mut scheduler, &mut Vec::new());
+    let refused = scheduler.finish(id, Finish::keeping(9)).expect_err("eight are computed");
+    assert_eq!(refused, FinishError::NotComputed { committed: 9, computed: 8 });
+    assert_eq!(world.finish_all(&mut scheduler)[&id].tokens.len(), 24);
+    assert_eq!(scheduler.finish(id, Finish::keeping(0)), Err(FinishError::NotServed));
+    world.rest();
+}
+
+#[test]
+fn forks_are_made_all_or_none() {
+    let world = World::new(4, 8);
+    let mut scheduler = world.scheduler(4, 32);
+    let id = world.submit(&sequence(1, 18), 4);
+    assert_eq!(scheduler.fork(id, 1, 1), Err(ForkError::NotServed));
+    world.step(&mut scheduler, &mut Vec::new());
+    assert_eq!(scheduler.fork(id, 0, 1), Err(ForkError::BadLength { len: 0, tokens: 19 }));
+    assert_eq!(scheduler.fork(id, 20, 1), Err(ForkError::BadLength { len: 20, tokens: 19 }));
+    assert_eq!(scheduler.fork(id, 19, 4), Err(ForkError::NoSlots { requested: 4, free: 3 }));
+    let _rest = world.cache.session().reserve(2).expect("five of eight are in use");
+    assert!(matches!(scheduler.fork(id, 19, 2), Err(ForkError::NoBlocks(_))));
+    assert_eq!((scheduler.free_slots(), world.queue.unfinished()), (3, 1));
+    assert_eq!(scheduler.fork(id, 19, 1).expect("one block is left").len(), 1);
+    drop(_rest);
+    assert_eq!(world.finish_all(&mut scheduler).len(), 2);
+    world.rest();
+}
+
+#[test]
+fn a_queue_may_be_shared_and_a_scheduler_stays_on_its_thread() {
+    fn is_shared<T: Send + Sync + Clone + 'static>() {}
+    is_shared::<WaitingQueue>();
+}

@@ -1,0 +1,146 @@
+//! Several threads, one cache, one queue: everything at random, under eviction pressure, and every read is looked at.
+//!
+//! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use radixkv::scheduler::{Finish, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId};
+use radixkv::{Eviction, PrefixCache, Token, Watermarks};
+
+use crate::engine::{World, continued, sequence};
+
+const THREADS: usize = 4;
+const REQUESTS: usize = 120;
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % n
+    }
+}
+
+/// A prompt that shares some of what others share.
+fn prompt(dice: &mut Dice) -> Vec<Token> {
+    let shared = sequence(1 + dice.roll(3) as u32, dice.roll(60));
+    let own = sequence(10 + dice.roll(4) as u32, 1 + dice.roll(30));
+    [shared, own].concat()
+}
+
+/// What one thread does until every request has ended.
+struct Server<'w> {
+    world: &'w World,
+    scheduler: Scheduler,
+    dice: Dice,
+    ended: &'w AtomicUsize,
+}
+
+impl Server<'_> {
+    fn step(&mut self) {
+        let step = self.scheduler.schedule();
+        self.ended.fetch_add(step.aborted().len(), Relaxed);
+        if step.is_empty() {
+            drop(step);
+            // Whoever holds the blocks may be asleep too.
+            self.scheduler.wait(Duration::from_millis(1));
+            return;
+        }
+        if self.dice.roll(20) == 0 {
+            return;
+        }
+        let sampled = self.world.memory.run(&step);
+        for id in step.complete(&sampled).expect("a token for each row") {
+            let committed = self.scheduler.sequence(id).expect("served").computed_len();
+            self.finish(id, committed);
+        }
+    }
+
+    fn finish(&mut self, id: SequenceId, committed_len: usize) {
+        let insert = self.dice.roll(4) > 0;
+        let finish = Finish { insert, demote_output: self.dice.roll(3) == 0, ..Finish::keeping(committed_len) };
+        let done = self.scheduler.finish(id, finish).expect("computed");
+        let prompt = &done.tokens[..done.prompt_len];
+        assert_eq!(done.tokens, continued(prompt, done.tokens.len() - prompt.len()));
+        self.ended.fetch_add(1, Relaxed);
+    }
+
+    fn disturb(&mut self) {
+        let running = self.scheduler.running();
+        if running.is_empty() {
+            return;
+        }
+        let sequence = &running[self.dice.roll(running.len())];
+        let (id, computed, len) = (sequence.id(), sequence.computed_len(), sequence.tokens().len());
+        match self.dice.roll(40) {
+            0 => drop(self.scheduler.abort(id)),
+            1 => drop(self.scheduler.preempt(id)),
+            2 => {
+                let committed = self.dice.roll(computed + 1);
+                self.finish(id, committed);
+            }
+            3 => match self.scheduler.fork(id, 1 + self.dice.roll(len), 1 + self.dice.roll(2)) {
+                Ok(_) | Err(ForkError::NoSlots { .. } | ForkError::NoBlocks(_)) => {}
+                Err(refused) => panic!("{refused}"),
+            },
+            4 => drop(self.world.cache.evict(1 + self.dice.roll(5))),
+            5 => drop(self.world.queue.abort(SequenceId(self.dice.roll(REQUESTS) as u64))),
+            _ => {}
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let block_size = [1, 4, 16][dice.roll(3)];
+    // The longest prompt and its output, and half as much again.
+    let capacity = (200 / block_size) * (2 + dice.roll(4)) / 2;
+    let order = [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority][dice.roll(4)];
+    let age_bound = [4, 64][dice.roll(2)];
+    let mut builder = PrefixCache::builder(block_size, capacity);
+    if dice.roll(2) == 0 {
+        builder = builder.eviction(Eviction::Background(Watermarks { low: capacity / 16, high: capacity / 8 }));
+    }
+    println!("seed {seed}: {block_size} tokens a block, {capacity} blocks, {order:?}, age bound {age_bound}");
+    let world = World::with(builder, QueueConfig { order, age_bound, ..QueueConfig::default() });
+    for _ in 0..REQUESTS {
+        let tokens = prompt(&mut dice);
+        let mut request = Request::new(world.space.clone(), tokens, 1 + dice.roll(40));
+        request.priority = dice.roll(5) as i32;
+        request.publish = dice.roll(8) > 0;
+        world.queue.submit(request).expect("sound");
+    }
+    let ended = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (world, ended) = (&world, &ended);
+            let dice = Dice((seed ^ (thread as u64 + 1) << 32).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1);
+            scope.spawn(move || {
+                let (max_running, max_chunk_tokens) = (1 + thread as u32 * 2, 7 + 13 * thread);
+                let min_copied_tokens = [None, Some(1), Some(5), Some(1)][thread];
+                let max_batch_tokens = max_chunk_tokens + 8;
+                let config = SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
+                let scheduler = world.scheduler_of(config);
+                let mut server = Server { world, scheduler, dice, ended };
+                while world.queue.unfinished() > 0 {
+                    server.step();
+                    server.disturb();
+                }
+            });
+        }
+    });
+    assert!(ended.load(Relaxed) > 0);
+    world.rest();
+}
+
+#[test]
+fn no_request_reads_a_slot_that_holds_other_tokens() {
+    if let Some(seed) = std::env::var("SCHEDULER_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return run(seed);
+    }
+    (1..=if cfg!(debug_assertions) { 24 } else { 100 }).for_each(run);
+}
