@@ -152,6 +152,7 @@ impl Inner {
                 // A change that is not in the queue yet can make the accounts promise too much for a moment.
                 if available < n || (missing > 0 && evictor.evict(missing, works) == 0) {
                     if settled {
+                        let available = available.min(n - 1);
                         return Err(ReserveError::Exhausted { requested: n, available });
                     }
                     evictor.settle(works);

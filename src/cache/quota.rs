@@ -216,14 +216,15 @@ fn claim_within(
     evictor: &mut Evictor,
     works: Works<'_>,
 ) -> Result<(), ReserveError> {
-    let fits = || holdings.protected() + holdings.reserved() + requested <= limit;
+    // Read once for an answer: reservations may be let go between two looks.
+    let pinned = || holdings.protected() + holdings.reserved();
     evictor.catch_up(works);
-    if !fits() {
+    if pinned() + requested > limit {
         evictor.settle(works);
-    }
-    if !fits() {
-        let pinned = holdings.protected() + holdings.reserved();
-        return Err(ReserveError::OverQuota { requested, pinned, limit });
+        let pinned = pinned();
+        if pinned + requested > limit {
+            return Err(ReserveError::OverQuota { requested, pinned, limit });
+        }
     }
     holdings.reserve(requested);
     Ok(())

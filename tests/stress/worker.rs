@@ -245,10 +245,14 @@ impl Worker {
             Err(error) => {
                 match error {
                     ReserveError::OverQuota { requested, pinned, limit } => {
-                        assert!(requested + pinned > limit, "{error}");
+                        assert!(requested == blocks && requested + pinned > limit, "{error}");
                         self.tally.over_quota += 1;
                     }
-                    _ => self.tally.exhausted += 1,
+                    ReserveError::Exhausted { requested, available } => {
+                        assert!(requested == blocks && available < requested, "{error}");
+                        self.tally.exhausted += 1;
+                    }
+                    _ => panic!("refused without a reason: {error}"),
                 }
                 self.kept.clear();
                 None
