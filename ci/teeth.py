@@ -310,6 +310,8 @@ BUGS = [
      [(EVICTOR, "        works.pool.free_surely();\n", "")]),
     ("leave without Acquire", "waiting::a_lease_on_a_stripe_released_to_a_waiter", WEAK,
      [(HOT, "stripe.leases.fetch_sub(1, AcqRel);", "stripe.leases.fetch_sub(1, Release);")]),
+    ("too late without Acquire", "waiting::a_use_too_late_for_its_stripe_sees_the_waiter", WEAK,
+     [(HOT, "count.fetch_sub(1, Acquire);", "count.fetch_sub(1, Relaxed);")]),
     ("inflated behind a waiter's back", "waiting::two_leases_released_to_a_waiter", WEAK,
      [(HOT, "            self.taken.fetch_or(0, AcqRel);\n", "")]),
     ("the place taken after the look", "waiting::a_reservation_returned_to_a_waiter", EXACT,

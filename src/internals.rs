@@ -9,7 +9,7 @@ use crate::cache::{Hold, Lot};
 use crate::reclaim::{self, Canary, Node, Own, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{self, Arc};
-use crate::tree::{Keyed, Leased, Map, Word};
+use crate::tree::{HotPoints, Keyed, Leased, Map, SlotName, Word};
 use crate::{Builder, Lease};
 
 pub use crate::reclaim::track;
@@ -92,6 +92,48 @@ impl PointWord {
 impl TakenOut {
     fn of(word: crate::tree::Seen) -> Self {
         Self { dead: word.is_dead(), leases: word.leases(), children: word.children() }
+    }
+}
+
+/// The word of a hot point that nobody leases, with its slot.
+#[derive(Debug)]
+pub struct HotWord {
+    word: Word,
+    hot: HotPoints,
+    slot: SlotName,
+}
+
+impl Default for HotWord {
+    fn default() -> Self {
+        let (word, slot) = (Word::idle(), SlotName::new(1).expect("not zero"));
+        assert!(matches!(word.lease(), Leased::Proven { .. }) && word.attach(slot) && !word.release());
+        Self { word, hot: HotPoints::new(1, 1), slot }
+    }
+}
+
+impl HotWord {
+    /// Leases it and lets it go; whether that was a step, of which the queue would tell.
+    pub fn use_once(&self) -> bool {
+        loop {
+            match self.word.lease() {
+                Leased::Proven { .. } => return self.word.release(),
+                Leased::Open(slot) => {
+                    if let Some(share) = self.hot.enter(&self.word, slot, 0) {
+                        self.hot.leave(share);
+                        return false;
+                    }
+                }
+                Leased::Unproven | Leased::Dead | Leased::Full => unreachable!("a proven word with few leases"),
+            }
+        }
+    }
+
+    /// What the evictor does of a deflation; whether the word is idle then.
+    pub fn deflate(&self) -> bool {
+        self.hot.close_idle(&self.word, self.slot) && {
+            _ = self.word.detach();
+            self.word.load(Acquire).is_idle()
+        }
     }
 }
 

@@ -6,8 +6,7 @@
 //!
 //! Edges: E15, E16, E17.
 //!
-//! Teeth: no ring after a release, after a return; `push` without Acquire, `give_back` without Acquire, `leave` without
-//! Acquire; a look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the
+//! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the
 //! place is taken.
 #![cfg(radixkv_loom)]
 
@@ -16,8 +15,9 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Actor, World, explore, explore_less, spawn};
-use radixkv::internals::{hot_points, inflate, waiting};
+use common::{Actor, World, explore, explore_less, explore_more, spawn};
+use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use radixkv::internals::{HotWord, hot_points, inflate, waiting};
 use radixkv::{PrefixCache, Reservation, Token};
 
 /// A world in which threads may wait, and `sequences` are cached.
@@ -105,6 +105,23 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
         drop(world.beside(|world| wait_for(world, 1)));
         holder.join().unwrap();
         world.close();
+    });
+}
+
+/// Who comes too late for a stripe counts there for a moment, and the waiter's sum may have seen it: then the slot stays,
+/// the lease in the word goes without a step, and only the stripe can tell of the waiter.
+#[test]
+fn a_use_too_late_for_its_stripe_sees_the_waiter() {
+    explore_more("use of a hot word, look for waiters vs wait, deflate", || {
+        let (word, waiting) = (Arc::new(HotWord::default()), Arc::new(AtomicUsize::new(0)));
+        let user = spawn({
+            let (word, waiting) = (word.clone(), waiting.clone());
+            move || (word.use_once(), waiting.load(Relaxed) == 1)
+        });
+        waiting.fetch_add(1, Relaxed);
+        let idle = word.deflate();
+        let (step, saw) = user.join().unwrap();
+        assert!(idle || step || saw, "a lost wake-up");
     });
 }
 

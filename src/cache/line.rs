@@ -12,7 +12,7 @@
 //! |---|---|---|---|
 //! | E15 | `Queue::push` after a release that was a step | `Queue::drain_surely` | the queue's head |
 //! | E16 | `Pool::give_back` | `Pool::free_surely` | the count of free blocks |
-//! | E17 | `HotPoints::leave` | `HotPoints::deflate_all` | the stripe |
+//! | E17 | `HotPoints::leave`, and `enter` where it comes too late | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is no step for the bias | `HotPoints::deflate_all` | the slots taken |
 //!
 //! A release that found `QUEUED` set pushes nothing and relies on whoever pushes that entry: he comes through E15 later, or

@@ -24,7 +24,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E13 | `leave` | `deflate` sums | a holder's use of the blocks, his hits and stamps come before the point's end |
-//! | E17 | `deflate_all` sums | `leave` | who leaves after it sees what came before it (cache::line) |
+//! | E17 | `deflate_all` sums | `leave`, `enter` too late | who is counted no more after it sees what came before it (cache::line) |
 //! | E18 | `deflate_all` looks for slots | `inflate` has attached one | who releases a lease that is no step for the bias, as above |
 //! | E14 | `vacate` | `occupy` | a slot's next point finds stripes without the last one's hits |
 //! | Dekker | `enter` counts, then looks at the word | `deflate` closes, then looks at the counts | nobody counts on a stripe that was summed without him |
@@ -139,8 +139,8 @@ impl HotPoints {
         if word.still_open(slot, count) {
             return Some(Share::striped(slot, stripe));
         }
-        // Acquire: E17: a waiter's sum that saw the count must be known before the lease in the word is let go, which is no step
-        // while the slot stands. No Release: whoever was never counted used nothing.
+        // Acquire: E17. A sum may have seen the count; then the slot stays, and letting go of a lease in the word is no step.
+        // No Release: whoever was never counted used nothing.
         count.fetch_sub(1, Acquire);
         None
     }
@@ -231,10 +231,7 @@ impl HotPoints {
         if point.word.load(Relaxed).slot() != Some(name) {
             return;
         }
-        point.word.close();
-        // `look` acquires: E13.
-        if self.leases(name) != 0 {
-            point.word.reopen();
+        if !self.close_idle(&point.word, name) {
             return;
         }
         for stripe in self.stripes(name) {
@@ -244,6 +241,17 @@ impl HotPoints {
             queue.push(point);
         }
         self.vacate(name);
+    }
+
+    /// Closes the slot that is attached to `word` if nobody counts on its stripes. The evictor's.
+    pub(crate) fn close_idle(&self, word: &Word, name: SlotName) -> bool {
+        word.close();
+        // `look` acquires: E13.
+        let idle = self.leases(name) == 0;
+        if !idle {
+            word.reopen();
+        }
+        idle
     }
 
     /// Whether `point` and the slots agree about it: for `validate`, at rest.

@@ -66,5 +66,5 @@ pub(crate) use word::{Seen, Word};
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use {
     map::{Keyed, Map},
-    word::Leased,
+    word::{Leased, SlotName},
 };
