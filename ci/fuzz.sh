@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-20}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(verbs trace key)
+[ ${#targets[@]} -gt 0 ] || targets=(verbs trace key model)
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
 build=fuzz/target/plain

@@ -1,5 +1,7 @@
-//! Replays the kept corpus of every fuzz target: fuzz/corpus/<target>, without a fuzzer.
+//! Replays the kept corpus of the fuzz targets that need no engine: fuzz/corpus/<target>, without a fuzzer.
 
+#[path = "../fuzz/src/corpus.rs"]
+mod corpus;
 #[path = "model/driver.rs"]
 mod driver;
 #[path = "../fuzz/src/key.rs"]
@@ -13,22 +15,10 @@ mod trace;
 #[path = "../fuzz/src/verbs.rs"]
 mod verbs;
 
-use std::fs;
 use std::path::Path;
 
-/// Runs `target` on each of its files, and names the one that fails.
 fn replay(name: &str, target: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
-    let mut files = 0;
-    for entry in fs::read_dir(folder).expect("a corpus is kept for every target") {
-        let path = entry.expect("a file").path();
-        let data = fs::read(&path).expect("readable");
-        files += 1;
-        if std::panic::catch_unwind(|| target(&data)).is_err() {
-            panic!("{} fails, see above", path.display());
-        }
-    }
-    assert!(files >= 10, "{files} files are no corpus");
+    corpus::replay(&Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus"), name, target);
 }
 
 #[test]

@@ -68,8 +68,8 @@ pub enum CheckpointError {
         /// Which directory.
         path: PathBuf,
     },
-    /// The header is not one.
-    #[error("{}: not a safetensors file: {reason}", .path.display())]
+    /// The header is not one, or the index.
+    #[error("{}: not a safetensors file or index: {reason}", .path.display())]
     Header {
         /// Which file.
         path: PathBuf,
@@ -246,6 +246,10 @@ fn indexed(path: &Path) -> Result<Vec<String>, CheckpointError> {
     let mut names: Vec<String> = index.weight_map.into_values().collect();
     names.sort_unstable();
     names.dedup();
+    if let Some(name) = names.iter().find(|name| Path::new(name).file_name().is_none_or(|last| last != name.as_str())) {
+        let reason = format!("it names {name:?}, which is no file beside it");
+        return Err(CheckpointError::Header { path: path.to_owned(), reason });
+    }
     Ok(names)
 }
 

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use radixkv::Token;
 use serde::Deserialize;
 
+/// Sizes beyond are no model's; products of three of them are numbers of bytes.
+const LARGEST: usize = 1 << 20;
+
 /// Which architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Architecture {
@@ -244,8 +247,8 @@ impl Config {
             ("num_key_value_heads", self.kv_heads),
             ("head_dim", self.head_dim),
         ];
-        if let Some((what, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return Err(format!("{what} is 0"));
+        if let Some((what, size)) = sizes.into_iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
+            return Err(format!("{what} is {size}, not 1 to {LARGEST}"));
         }
         let Self { query_heads, kv_heads, head_dim, .. } = *self;
         if query_heads % kv_heads != 0 || query_heads / kv_heads > 16 {

@@ -66,7 +66,7 @@ impl Model {
     /// The first that cannot be had.
     pub fn load<W: Weights>(config: Config, weights: &W, mut loaded: impl FnMut(usize)) -> Result<Self, W::Error> {
         let (hidden, vocab) = (config.hidden_size, config.vocab_size);
-        let mut layers = Vec::with_capacity(config.layers);
+        let mut layers = Vec::new();
         for index in 0..config.layers {
             layers.push(Layer::load(&config, weights, index)?);
             loaded(index + 1);

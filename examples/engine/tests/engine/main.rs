@@ -3,6 +3,7 @@
 mod acceptance;
 mod bits;
 mod cascade;
+mod garbage;
 mod golden;
 mod input;
 mod naive;
