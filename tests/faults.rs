@@ -17,12 +17,20 @@
 //! | `trim::killed` | the run is evictable again only after a match has come to its end |
 //! | `trim::shortened` | the blocks that were being trimmed |
 //! | `trim::unlink` | a dead run and the point it hangs on, no block |
+//! | `hot::enter`, `marks::made`, `line::joined`, `retain::noted`, `quota::claimed` | nothing |
+//! | `hot::closed` | nothing: the next deflation closes it again |
+//! | `hot::summed` | the hits that were counted on the stripes, if it broke between two of them |
+//! | `hot::entered` | a lease for good on the hot prefix, and its slot |
+//! | `hot::taken` | a lease for good on the prefix that was to be hot, and its slot |
+//! | `retain::leased` | a lease for good on the prefix that was to be retained |
 //! | `pool::counted`, `pool::set` | the blocks that were being taken or given back |
 //!
 //! Running out of memory is no panic: every allocation of the core aborts the process, as `Vec` and `Box` do.
 
 #[path = "faults/gate.rs"]
 mod gate;
+#[path = "faults/hot.rs"]
+mod hot;
 #[path = "faults/panics.rs"]
 mod panics;
 #[path = "faults/stalls.rs"]

@@ -106,7 +106,9 @@ pub(super) struct Place {
 impl Place {
     /// The last place of the cache's line.
     pub(super) fn take(hold: &Hold) -> Self {
-        Self { hold: hold.clone(), signal: hold.line.join() }
+        let place = Self { hold: hold.clone(), signal: hold.line.join() };
+        crate::sync::point!("line::joined");
+        place
     }
 
     pub(super) fn is_first(&self) -> bool {

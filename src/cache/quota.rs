@@ -177,6 +177,7 @@ impl Session {
         inner.namespaces.check(namespace);
         inner.check_request(blocks)?;
         let claim = inner.claim(&namespace.0.holdings, blocks)?;
+        crate::sync::point!("quota::claimed");
         let mut reservation = self.reserve(blocks)?;
         reservation.claim = claim;
         Ok(reservation)

@@ -178,8 +178,10 @@ impl Session {
         if !point.word.lease_more() {
             return Err(RetainError::TooManyLeases);
         }
+        crate::sync::point!("retain::leased");
         self.mark(lease, Marked::retained(inner.time.now()));
         inner.notes.push(Note { point: point.link(), until: inner.time.after(duration) });
+        crate::sync::point!("retain::noted");
         self.help();
         Ok(())
     }

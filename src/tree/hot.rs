@@ -135,8 +135,10 @@ impl HotPoints {
     /// Takes a lease on `stripe` of the slot that was seen open in `word`; nothing if it is open no more.
     #[inline(never)]
     pub(crate) fn enter(&self, word: &Word, slot: SlotName, stripe: u8) -> Option<Share> {
+        crate::sync::point!("hot::enter");
         let count = &self.stripes(slot)[usize::from(stripe)].leases;
         if word.still_open(slot, count) {
+            crate::sync::point!("hot::entered");
             return Some(Share::striped(slot, stripe));
         }
         // Acquire: E17. A sum may have seen the count; then the slot stays, and letting go of a lease in the word is no step.
@@ -171,6 +173,7 @@ impl HotPoints {
         let slot = self.slot(name);
         // Release: HP1. The evictor follows it while the word names the slot, and then the bias keeps the point.
         slot.point.store(point.as_ptr(), Release);
+        crate::sync::point!("hot::taken");
         if point.word.attach(name) {
             // Changes nothing. Release: who looks after this finds the slot attached. Acquire: E18.
             self.taken.fetch_or(0, AcqRel);
@@ -234,6 +237,7 @@ impl HotPoints {
         if !self.close_idle(&point.word, name) {
             return;
         }
+        crate::sync::point!("hot::summed");
         for stripe in self.stripes(name) {
             point.statistics.take_in(stripe.statistics.take_out(), guard);
         }
@@ -246,6 +250,7 @@ impl HotPoints {
     /// Closes the slot that is attached to `word` if nobody counts on its stripes. The evictor's.
     pub(crate) fn close_idle(&self, word: &Word, name: SlotName) -> bool {
         word.close();
+        crate::sync::point!("hot::closed");
         // `look` acquires: E13.
         let idle = self.leases(name) == 0;
         if !idle {

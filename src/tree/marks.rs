@@ -164,6 +164,7 @@ impl Marks {
         let empty = || AtomicU64::new(0);
         let record = Record { highest: empty(), longest: empty(), last_override: empty(), canary: Canary::new() };
         let record = Own::new(record, guard);
+        crate::sync::point!("marks::made");
         // Release: E19. Acquire: E19, where another was first.
         match self.0.compare_exchange(ptr::null_mut(), record.as_ptr(), AcqRel, Acquire) {
             Ok(_) => _ = record.publish(),

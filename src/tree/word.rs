@@ -181,6 +181,7 @@ impl Word {
                 return Leased::Full;
             }
             let (next, push) = Seen(word).stepped(word + LEASE, word & LEASES == 0);
+            crate::sync::point!("word::lease");
             // Acquire: E4, E5.
             match self.0.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if word & NEW != 0 => return Leased::Unproven,

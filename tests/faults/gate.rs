@@ -13,21 +13,33 @@ pub fn as_victim<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Called by an action: the next armed point that the victim comes to acts on it as well.
+pub fn stay_victim() {
+    VICTIM.set(true);
+}
+
 /// While it lives, `point` runs `action` on a victim, once.
 pub fn arm(point: &'static str, action: impl Fn() + Send + Sync + 'static) -> Armed {
-    let scenario = fail::FailScenario::setup();
-    let act = move || {
-        if VICTIM.replace(false) {
-            action();
-        }
-    };
-    fail::cfg_callback(point, act).expect("a fail point");
-    Armed { _scenario: scenario }
+    let armed = Armed { _scenario: fail::FailScenario::setup() };
+    armed.and(point, action);
+    armed
 }
 
 /// An armed point; tests that arm one wait for each other, because points are known to the whole process.
 pub struct Armed {
     _scenario: fail::FailScenario<'static>,
+}
+
+impl Armed {
+    /// Arms one more point.
+    pub fn and(&self, point: &'static str, action: impl Fn() + Send + Sync + 'static) {
+        let act = move || {
+            if VICTIM.replace(false) {
+                action();
+            }
+        };
+        fail::cfg_callback(point, act).expect("a fail point");
+    }
 }
 
 /// Where a thread waits until it is let through.

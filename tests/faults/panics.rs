@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use radixkv::{BlockId, Lease, PrefixCache};
+use radixkv::{BlockId, Lease, PrefixCache, Priority};
 
-use crate::gate::{arm, as_victim};
+use crate::gate::{Armed, arm, as_victim};
 use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
 
 /// A call that comes to the point it is to break at, after what it needs is there.
-type Victim = fn(&PrefixCache, &User);
+pub type Victim = fn(&PrefixCache, &User);
 
 /// Blocks that `reserve` and `abort` deal with.
 const RESERVED: usize = 8;
@@ -54,9 +55,30 @@ fn evict_all(cache: &PrefixCache, _: &User) {
     as_victim(|| assert!(cache.evict(usize::MAX) > 0));
 }
 
+fn wait_in_line(_: &PrefixCache, user: &User) {
+    let lease = user.matched(&sequence(1, BLOCKS));
+    let soon = Instant::now() + Duration::from_millis(1);
+    as_victim(|| drop(user.session.reserve_until(CAPACITY, soon)));
+    drop(lease);
+}
+
+fn retain(_: &PrefixCache, user: &User) {
+    let lease = user.matched(&sequence(0, BLOCKS));
+    as_victim(|| user.session.retain(&lease, Duration::from_nanos(1))).expect("it is cached");
+}
+
+fn prioritize(_: &PrefixCache, user: &User) {
+    let lease = user.matched(&sequence(0, BLOCKS));
+    as_victim(|| user.session.prioritize(&lease, Priority::DEFAULT));
+}
+
+fn reserve_in(_: &PrefixCache, user: &User) {
+    as_victim(|| drop(user.session.reserve_in(&user.space, RESERVED)));
+}
+
 /// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends that
 /// were killed.
-const INSIDE: [(&str, Victim, usize); 17] = [
+const INSIDE: [(&str, Victim, usize); 22] = [
     ("session::leased", match_inside, 0),
     ("lease::published", match_inside, 2),
     ("lease::bumped", match_inside, 2),
@@ -74,32 +96,41 @@ const INSIDE: [(&str, Victim, usize); 17] = [
     ("trim::unlink", evict_all, 0),
     ("queue::push", evict_all, 0),
     ("pool::set", evict_all, BLOCKS),
+    ("line::joined", wait_in_line, 0),
+    ("retain::leased", retain, BLOCKS),
+    ("retain::noted", retain, 0),
+    ("marks::made", prioritize, 0),
+    ("quota::claimed", reserve_in, 0),
 ];
 
 #[test]
 fn a_panic_inside_a_step_costs_no_more_than_its_call() {
     for (point, victim, lost) in INSIDE {
-        let (cache, _) = cache();
         let armed = arm(point, || panic!("broken at a point"));
-        let outcome = catch_unwind(AssertUnwindSafe(|| victim(&cache, &User::of(&cache))));
-        assert!(outcome.is_err(), "{point}: the panic reached the caller");
-        drop(armed);
-
-        check_no_block_twice(&cache);
-        cache.evict(usize::MAX);
-        cache.settle();
-        assert_eq!(CAPACITY - cache.stats().free_blocks, lost, "blocks lost at {point}");
-
-        // The cache goes on with what it has.
-        let user = User::of(&cache);
-        for key in 0..KEYS {
-            assert_eq!(user.insert(&sequence(key, BLOCKS)).len_tokens(), BLOCKS * BLOCK_SIZE);
-        }
-        check_no_block_twice(&cache);
-        cache.evict(usize::MAX);
-        cache.settle();
-        assert!(CAPACITY - cache.stats().free_blocks <= lost, "more was lost after {point}");
+        break_at(point, armed, &cache().0, victim, lost);
     }
+}
+
+/// Lets `victim` break at the armed `point`, which costs `lost` blocks.
+pub fn break_at(point: &str, armed: Armed, cache: &PrefixCache, victim: Victim, lost: usize) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| victim(cache, &User::of(cache))));
+    assert!(outcome.is_err(), "{point}: the panic reached the caller");
+    drop(armed);
+
+    check_no_block_twice(cache);
+    cache.evict(usize::MAX);
+    cache.settle();
+    assert_eq!(CAPACITY - cache.stats().free_blocks, lost, "blocks lost at {point}");
+
+    // The cache goes on with what it has.
+    let user = User::of(cache);
+    for key in 0..KEYS {
+        assert_eq!(user.insert(&sequence(key, BLOCKS)).len_tokens(), BLOCKS * BLOCK_SIZE);
+    }
+    check_no_block_twice(cache);
+    cache.evict(usize::MAX);
+    cache.settle();
+    assert!(CAPACITY - cache.stats().free_blocks <= lost, "more was lost after {point}");
 }
 
 /// No two sequences, and no sequence and a reservation, share a block: nobody reads KV that is not his.

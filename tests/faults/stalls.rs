@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use radixkv::PrefixCache;
+use radixkv::{PrefixCache, Priority, ReserveError};
 
 use crate::gate::{Gate, arm, as_victim};
-use crate::{BLOCK_SIZE, BLOCKS, KEYS, User, accounts, cache, check_nothing_lost, sequence};
+use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
 
 /// Operations that each worker does beside a stopped thread.
 const OPERATIONS: usize = if cfg!(debug_assertions) { 4_000 } else { 40_000 };
@@ -18,7 +18,7 @@ const WORKERS: u64 = 2;
 const STUCK: Duration = Duration::from_secs(120);
 
 /// Opens its gate whatever happens, so that a failed test ends.
-struct Opening<'a>(&'a Gate);
+pub struct Opening<'a>(pub &'a Gate);
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
@@ -28,7 +28,7 @@ impl Drop for Opening<'_> {
 
 /// Whether the stopped thread is the evictor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Holds {
+pub enum Holds {
     Nothing,
     EvictorsLock,
 }
@@ -57,16 +57,23 @@ fn stall(point: &'static str, holds: Holds, victim: fn(&PrefixCache)) {
         let gate = gate.clone();
         move || gate.stop()
     });
+    stall_at(&cache, &gate, holds, victim);
+    drop(armed);
+    check_nothing_lost(&cache, empty);
+}
+
+/// Lets `victim` stop at `gate` and sees who gets on.
+pub fn stall_at(cache: &PrefixCache, gate: &Gate, holds: Holds, victim: fn(&PrefixCache)) {
     let finished = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let _opening = Opening(&gate);
-        scope.spawn(|| victim(&cache));
+        let _opening = Opening(gate);
+        scope.spawn(|| victim(cache));
         gate.wait_for_arrival();
 
         let (done, report) = channel();
         let start_workers = || {
             for seed in 1..=WORKERS {
-                let (cache, done) = (&cache, done.clone());
+                let done = done.clone();
                 scope.spawn(move || work(cache, seed, &done));
             }
         };
@@ -78,7 +85,7 @@ fn stall(point: &'static str, holds: Holds, victim: fn(&PrefixCache)) {
         // a lock that is held guarantees.
         let (evicted, evictions) = channel();
         for verb in EVICTORS_VERBS {
-            let (cache, finished, evicted) = (&cache, &finished, evicted.clone());
+            let (finished, evicted) = (&finished, evicted.clone());
             scope.spawn(move || {
                 verb(cache);
                 finished.fetch_add(1, SeqCst);
@@ -96,8 +103,6 @@ fn stall(point: &'static str, holds: Holds, victim: fn(&PrefixCache)) {
         }
     });
     assert_eq!(finished.load(SeqCst), EVICTORS_VERBS.len());
-    drop(armed);
-    check_nothing_lost(&cache, empty);
 }
 
 fn expect_all(report: &Receiver<()>, count: usize, who: &str) {
@@ -188,6 +193,46 @@ fn reserve_evicting(cache: &PrefixCache) {
     let wanted = cache.stats().free_blocks + 8;
     // The first count that it takes off is the one after evicting.
     drop(as_victim(|| session.reserve(wanted)).expect("enough is idle"));
+}
+
+/// More than there is while a lease is held: it takes a place in the line.
+fn wait_in_line(cache: &PrefixCache) {
+    let user = User::of(cache);
+    let lease = user.matched(&sequence(1, BLOCKS));
+    let soon = Instant::now() + Duration::from_millis(1);
+    let refused = as_victim(|| user.session.reserve_until(CAPACITY, soon)).expect_err("a lease is held");
+    assert!(matches!(refused, ReserveError::TimedOut { .. }), "{refused}");
+    drop(lease);
+}
+
+fn retain(cache: &PrefixCache) {
+    let user = User::of(cache);
+    let lease = user.matched(&sequence(0, BLOCKS));
+    as_victim(|| user.session.retain(&lease, Duration::from_nanos(1))).expect("it is cached");
+}
+
+fn prioritize(cache: &PrefixCache) {
+    let user = User::of(cache);
+    let lease = user.matched(&sequence(0, BLOCKS));
+    as_victim(|| user.session.prioritize(&lease, Priority::new(80).expect("up to 100")));
+}
+
+fn reserve_in(cache: &PrefixCache) {
+    let user = User::of(cache);
+    drop(as_victim(|| user.session.reserve_in(&user.space, 8)).expect("enough blocks are free"));
+}
+
+#[test]
+fn a_waiter_that_stops_holds_up_only_those_who_wait_behind_it() {
+    stall("line::joined", Holds::Nothing, wait_in_line);
+}
+
+#[test]
+fn a_wish_that_stops_holds_up_nobody() {
+    stall("retain::leased", Holds::Nothing, retain);
+    stall("retain::noted", Holds::Nothing, retain);
+    stall("marks::made", Holds::Nothing, prioritize);
+    stall("quota::claimed", Holds::Nothing, reserve_in);
 }
 
 #[test]
