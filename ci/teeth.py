@@ -24,7 +24,8 @@ SEQUENCE, STEP = "src/scheduler/sequence.rs", "src/scheduler/step.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
-LINE = "src/cache/line.rs"
+LINE, QUOTA = "src/cache/line.rs", "src/cache/quota.rs"
+RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.rs"
 
 # (bug, model, loads, [(file, text, replacement)...])
 BUGS = [
@@ -318,6 +319,25 @@ BUGS = [
      [("src/cache/allocate.rs", "            if !place.signal().wait_until(until) &&",
        "            drop(place);\n            place = Place::take(&hold);\n            if !place.signal().wait_until(until) &&"),
       ("src/cache/allocate.rs", "        let place = Place::take(&hold);", "        let mut place = Place::take(&hold);")]),
+
+    # Policies and quotas that change.
+    ("filed with the present policy alone", "exchange::a_use_against_an_exchange", EXACT,
+     [(RANKING, "        self.exchange.file(slot, standing, entry);\n", "")]),
+    ("struck from the present policy alone", "exchange::slots_that_change_hands_against_an_exchange", EXACT,
+     [(RANKING, "        self.exchange.remove(slot);\n", "")]),
+    ("an exchange concluded at once", "exchange::a_use_against_an_exchange", EXACT,
+     [(EXCHANGE, "take_if(|incoming| incoming.moved >= slots)", "take_if(|incoming| incoming.moved <= slots)")]),
+    ("a claim that is not counted", "exchange::two_claims_on_one_block", EXACT,
+     [(QUOTA, "    holdings.reserve(requested);\n", "")]),
+    ("a claim that ends when its blocks are cached", "exchange::a_claim_that_is_cached_against_another", EXACT,
+     [(SESSION, "reservation.claim.spend(inserted, claimed);", "reservation.claim.spend(inserted, false);")]),
+    ("cached blocks that do not take a claim over", "exchange::a_claim_that_is_cached_against_another", EXACT,
+     [("src/cache/evictor/quota.rs", "        if claimed {\n            holdings.unreserve(blocks);\n        }\n", "        _ = claimed;\n")]),
+    ("a refusal that looks twice", "exchange::a_claim_let_go_against_another", EXACT,
+     [(QUOTA, "        let pinned = pinned();\n        if pinned + requested > limit {\n",
+       "        if pinned() + requested > limit {\n            let pinned = pinned();\n")]),
+    ("candidates left outside their group", "exchange::an_insert_against_a_limit", EXACT,
+     [("src/cache/evictor/quota.rs", "                self.quotas.unsorted = self.ranking.slots().len();\n", "")]),
 
     # What checking found.
     ("a point beyond the end taken for it", "creation_trim::a_new_point_beyond_the_end_against_a_trim", EXACT,

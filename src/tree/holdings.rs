@@ -2,6 +2,7 @@
 
 use crate::policy::Group;
 use crate::sync::OwnerCell;
+use crate::sync::atomic::AtomicUsize as Counter;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
 /// No limit.
@@ -9,14 +10,15 @@ const UNLIMITED: usize = usize::MAX;
 
 /// Blocks of a namespace, and how many it may have.
 ///
-/// The evictor alone writes what is cached and protected; sessions count what they reserve. All of it is counted, no
-/// memory hangs on it: every access is relaxed, and whoever decides does so under the evictor's lock.
+/// The evictor alone writes what is cached and protected; sessions count what they reserve, which is why models explore
+/// that count alone. No memory hangs on any of it: every access is relaxed, and whoever decides does so under the
+/// evictor's lock.
 #[derive(Debug)]
 pub(crate) struct Holdings {
     cached: AtomicUsize,
     protected: AtomicUsize,
     /// In reservations, and in runs that were inserted from them and are not in the accounts yet.
-    reserved: AtomicUsize,
+    reserved: Counter,
     cached_limit: AtomicUsize,
     pinned_limit: AtomicUsize,
     /// Names its candidates once it has had a limit on what is cached.
@@ -28,7 +30,7 @@ impl Holdings {
         Self {
             cached: AtomicUsize::new(0),
             protected: AtomicUsize::new(0),
-            reserved: AtomicUsize::new(0),
+            reserved: Counter::new(0),
             cached_limit: AtomicUsize::new(UNLIMITED),
             pinned_limit: AtomicUsize::new(UNLIMITED),
             group: OwnerCell::new(None),

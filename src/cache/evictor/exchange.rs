@@ -11,9 +11,10 @@
 
 use super::{Evictor, Ranking, Works, standing};
 use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
+use crate::sync::model_size;
 
 /// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
-pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { 256 };
+pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(256, 1) };
 
 /// What is left to do of exchanges.
 #[derive(Debug, Default)]

@@ -1,0 +1,173 @@
+//! What changes while the cache is in use: the policy, exchanged in slices, and quotas.
+//!
+//! Property: a policy that has come in has the very order of a cache that always had it, whatever was used, inserted or
+//! evicted between two slices; a namespace never pins more than its limit, and is refused nothing within it; what it has
+//! cached beyond its limit has gone once the cache is settled. A slice is one candidate here.
+//!
+//! Edges: none of its own: all of it is the evictor's, who takes the cache's steps out of the queue.
+//!
+//! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a claim that
+//! is not counted, or that its cached blocks do not take over; a refusal that looks twice; candidates left outside their
+//! group.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::{PolicyKind, PrefixCache, Quota, ReserveError, Token};
+
+/// A world of capacity `capacity` under lru in which `sequences` are cached, one block each.
+fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
+    let world = World::build(PrefixCache::builder(1, capacity).policy(PolicyKind::Lru), capacity);
+    let actor = Actor::new(&world);
+    sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
+    world.cache.settle();
+    drop(actor);
+    world
+}
+
+fn quota(cached: Option<usize>, pinned: Option<usize>) -> Quota {
+    Quota { cached_blocks: cached, pinned_blocks: pinned }
+}
+
+/// Which of the one-token prefixes are cached.
+fn cached(world: &World, tokens: &[Token]) -> Vec<bool> {
+    let session = world.cache.session();
+    tokens.iter().map(|&token| session.peek(&world.space, &[token]) == 1).collect()
+}
+
+/// The slot of whichever prefix is used has been moved, or has not.
+#[test]
+fn a_use_against_an_exchange() {
+    for used in [1, 2] {
+        explore("find 1 or 2 vs set lfu, then evict 1 of 2", move || {
+            let world = world(2, &[&[1], &[2]]);
+            let user = spawn({
+                let world = world.clone();
+                move || drop(Actor::new(&world).find(&[used]))
+            });
+            world.beside(|world| {
+                world.cache.set_policy(PolicyKind::Lfu);
+                world.cache.run_once();
+            });
+            user.join().unwrap();
+            world.rest(0, 0);
+            assert_eq!(world.cache.policy(), PolicyKind::Lfu);
+            assert_eq!(world.cache.evict(1), 1);
+            assert_eq!(cached(&world, &[1, 2]), [used == 1, used == 2]);
+            assert_eq!(world.close(), 1);
+        });
+    }
+}
+
+/// Candidates go, and another one gets the slot of one of them, which has been moved or has not.
+#[test]
+fn slots_that_change_hands_against_an_exchange() {
+    for evicted in [1, 2] {
+        explore("evict 1 or 2, insert 4 vs set mru", move || {
+            let world = world(4, &[&[1], &[2], &[3]]);
+            let evictor = spawn({
+                let world = world.clone();
+                move || {
+                    assert_eq!(world.cache.evict(evicted), evicted);
+                    drop(Actor::new(&world).insert(&[4]));
+                }
+            });
+            world.beside(|world| world.cache.set_policy(PolicyKind::Mru));
+            evictor.join().unwrap();
+            world.rest(0, 0);
+            assert_eq!(world.cache.policy(), PolicyKind::Mru);
+            let left = cached(&world, &[1, 2, 3, 4]);
+            assert_eq!(left.iter().filter(|cached| **cached).count(), 4 - evicted, "{left:?}");
+            assert_eq!(world.close(), 4 - evicted);
+        });
+    }
+}
+
+/// Of two who want the last block that the namespace may pin, one gets it.
+#[test]
+fn two_claims_on_one_block() {
+    explore("reserve 1 of 1 vs reserve 1 of 1", || {
+        let world = world(2, &[]);
+        world.cache.set_quota(&world.space, quota(None, Some(1)));
+        let claimant = |world: &Arc<World>| {
+            let world = world.clone();
+            spawn(move || world.cache.session().reserve_in(&world.space, 1).ok())
+        };
+        let claimed = [claimant(&world), claimant(&world)].map(|claimant| claimant.join().unwrap());
+        assert_eq!(claimed.iter().flatten().count(), 1);
+        drop(claimed);
+        world.cache.set_quota(&world.space, Quota::default());
+        world.close();
+    });
+}
+
+/// A refusal says what it was refused for, whoever lets go meanwhile.
+#[test]
+fn a_claim_let_go_against_another() {
+    explore("let go of 1 vs reserve 1 of 1", || {
+        let world = world(2, &[]);
+        world.cache.set_quota(&world.space, quota(None, Some(1)));
+        let claimed = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        let holder = spawn(move || drop(claimed));
+        world.beside(|world| {
+            if let Err(error) = world.cache.session().reserve_in(&world.space, 1) {
+                assert_eq!(error, ReserveError::OverQuota { requested: 1, pinned: 1, limit: 1 });
+            }
+        });
+        holder.join().unwrap();
+        assert!(world.cache.session().reserve_in(&world.space, 1).is_ok());
+        world.cache.set_quota(&world.space, Quota::default());
+        world.close();
+    });
+}
+
+/// A claim becomes a lease on what is cached: it counts all the time, and never twice.
+#[test]
+fn a_claim_that_is_cached_against_another() {
+    for limit in [1, 2] {
+        explore("reserve 1, insert, keep vs reserve 1 of 1 or 2", move || {
+            let world = world(2, &[]);
+            world.cache.set_quota(&world.space, quota(None, Some(limit)));
+            let actor = Actor::new(&world);
+            let claimed = actor.session.reserve_in(&world.space, 1).unwrap();
+            drop(actor);
+            let inserter = spawn({
+                let world = world.clone();
+                move || {
+                    let actor = Actor::new(&world);
+                    actor.fill(&[1], 0, &claimed);
+                    let nothing = actor.find(&[]);
+                    actor.session.insert(nothing.lease(), &[1], claimed).unwrap().lease
+                }
+            });
+            let other = world.beside(|world| world.cache.session().reserve_in(&world.space, 1).is_ok());
+            assert_eq!(other, limit == 2);
+            let lease = inserter.join().unwrap();
+            world.rest(1, 0);
+            drop(lease);
+            world.cache.set_quota(&world.space, Quota::default());
+            assert_eq!(world.close(), 1);
+        });
+    }
+}
+
+/// What is cached beyond a limit goes, whether it was cached before the limit or after.
+#[test]
+fn an_insert_against_a_limit() {
+    explore_less("insert 3 vs limit the namespace to 1", || {
+        let world = world(3, &[&[1], &[2]]);
+        let inserter = spawn({
+            let world = world.clone();
+            move || drop(Actor::new(&world).insert(&[3]))
+        });
+        world.beside(|world| world.cache.set_quota(&world.space, quota(Some(1), None)));
+        inserter.join().unwrap();
+        world.rest(0, 0);
+        assert_eq!(world.cache.namespace_stats(&world.space).cached_blocks, 1);
+        world.cache.set_quota(&world.space, Quota::default());
+        assert_eq!(world.close(), 1);
+    });
+}
