@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weakens one memory ordering at a time and lists what no model minds.
 
-    ci/mutate-orderings.py [FILE...]      e.g. src/tree/word.rs; all protocol files if none is named
+    ci/mutate-orderings.py [FILE[:LINE]...]      e.g. src/tree/word.rs, or from a line on; all protocol files if none is named
 
 A survivor is either too strong, or needs a comment that says why it stays: loom has no load buffering, so a Release that
 only keeps a load above it is out of its reach.
@@ -18,13 +18,19 @@ TREE = ["point_word", "queue", "recycling", "creation_trim", "death", "together"
 FILES = {
     "src/tree/word.rs": TREE,
     "src/tree/run.rs": ["creation_trim", "recycling", "together", "death"],
-    "src/tree/queue.rs": ["queue", "together"],
+    "src/tree/queue.rs": ["queue", "together", "waiting"],
     "src/tree/map.rs": ["map", "creation_trim", "death", "insert"],
     "src/tree/lease.rs": ["namespaces"],
     "src/tree/space.rs": ["namespaces"],
     "src/cache/namespace.rs": ["namespaces"],
-    "src/block/pool.rs": ["pool", "recycling"],
-    "src/cache/evictor/mod.rs": ["queue", "together", "creation_trim"],
+    "src/block/pool.rs": ["pool", "recycling", "waiting"],
+    "src/cache/evictor/mod.rs": ["queue", "together", "creation_trim", "namespaces"],
+    "src/tree/hot.rs": ["waiting", "hot_points"],
+    "src/tree/word/slot.rs": ["waiting", "hot_points"],
+    "src/sync/dekker.rs": ["hot_points"],
+    "src/tree/marks.rs": ["retention"],
+    "src/cache/hold.rs": ["hold"],
+    "src/sync/bell.rs": ["bell"],
 }
 WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}
 CAP = 120
@@ -32,12 +38,12 @@ CAP = 120
 
 def mutants(text):
     """(line, ordering, weaker, text with it) for each ordering in code, not in comments, imports and tests."""
-    code = text.split("#[cfg(test)]")[0]
+    code = re.split(r"#\[cfg\(test\)\]\nmod \w+ \{", text)[0]
     for match in re.finditer(r"(?<![\w:])(Acquire|Release|AcqRel)\b", code):
         start = code.rfind("\n", 0, match.start()) + 1
         line = code[start:code.find("\n", match.start())]
         before = code[:match.start()]
-        imported = before.rfind("use crate") > before.rfind(";")
+        imported = re.search(r"\buse [^;]*$", before)
         if "//" in code[start:match.start()] or imported:
             continue
         for weaker in WEAKER[match.group(1)]:
@@ -48,9 +54,12 @@ def mutants(text):
 
 def main():
     tree, survivors, began = Tree("mutants"), [], time.time()
-    for path in sys.argv[1:] or FILES:
+    for argument in sys.argv[1:] or FILES:
+        path, _, first = argument.partition(":")
         tests = FILES[path]
         for number, ordering, weaker, line, text in mutants(tree.read(path)):
+            if number < int(first or 0):
+                continue
             tree.write(path, text)
             outcome, killer = "SURVIVED", ""
             if tree.build(tests):

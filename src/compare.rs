@@ -1,8 +1,9 @@
-//! Comparing many token sequences at once: what a waiting queue shares, and whether blocks that came back are what they were.
+//! Comparing many token sequences at once: what a waiting queue shares, and whether blocks that came back are what they
+//! were.
 //!
-//! On the processor, with vectors where it has them ([`key::common_prefix`]): one core
-//! compares 4,096 tokens in about 0.15 us, so nothing less than hundreds of thousands of tokens is worth a start of a GPU. The
-//! feature `cuda` has `gpu::Compare`, which takes the same questions and asks the device from there on.
+//! On the processor, with vectors where it has them ([`key::common_prefix`]): one core compares 4,096 tokens in about
+//! 0.15 us, so nothing less than hundreds of thousands of tokens is worth a start of a GPU. The feature `cuda` has
+//! `gpu::Compare`, which takes the same questions and asks the device from there on.
 
 use crate::key::{self, Token};
 
@@ -43,8 +44,8 @@ pub fn first_difference<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [T
 
 /// What each prompt of a queue has in common with each other one.
 ///
-/// Sorted, prompts that share most lie side by side, and what two of them share is the least of what neighbours between them
-/// share. So n prompts take O(n log n) comparisons and n - 1 lengths, not n * n of either.
+/// Sorted, prompts that share most lie side by side, and what two of them share is the least of what neighbours between
+/// them share. So n prompts take O(n log n) comparisons and n - 1 lengths, not n * n of either.
 ///
 /// # Examples
 ///

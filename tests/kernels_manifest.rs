@@ -1,5 +1,5 @@
-//! The checked-in kernels are those of the checked-in sources: `kernels/prebuilt/MANIFEST` names every source and every built file with
-//! its digest. Where this fails, `kernels/build.sh` builds them anew.
+//! The checked-in kernels are those of the checked-in sources: `kernels/prebuilt/MANIFEST` names every source and every
+//! built file with its digest. Where this fails, `kernels/build.sh` builds them anew.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -142,8 +142,8 @@ impl Load {
         self.slots.iter().flat_map(row).copied().collect()
     }
 
-    /// The same in as many layers as pass four times the second-level cache, but `most`; only the first has the load's own
-    /// numbers.
+    /// The same in as many layers as pass four times the second-level cache, but `most`; only the first has the load's
+    /// own numbers.
     pub fn cold(self, l2_bytes: usize, most: usize) -> Self {
         let layers = (4 * l2_bytes).div_ceil(self.kv_bytes()).clamp(1, most);
         let layout = Layout { layers, ..self.layout };

@@ -1,8 +1,8 @@
 //! The bell that wakes a worker.
 //!
 //! Property: a worker sees what was done before a ring that it was woken by or that kept it awake; it never sleeps on a
-//! ring; an end ends it, whatever was rung before or is rung beside it. A ring that is lost leaves the worker asleep for
-//! ever, which loom reports as a deadlock.
+//! ring; an end ends it, whatever was rung before or is rung beside it. A ring that is lost leaves the worker asleep
+//! for ever, which loom reports as a deadlock.
 //!
 //! Edges: ringing (release) before waking (acquire).
 //!

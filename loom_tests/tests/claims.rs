@@ -1,14 +1,14 @@
 //! Claims: one sequence computes a prefix, the others wait for it (R13).
 //!
 //! Property: of a prompt that several ask for, each token but the last is computed once, if its owner lets it be
-//! published; whatever becomes of the owner, nobody waits for ever: a scheduler alone always finds something to do until
-//! every request has ended.
+//! published; whatever becomes of the owner, nobody waits for ever: a scheduler alone always finds something to do
+//! until every request has ended.
 //!
 //! Edges: none of its own; the queue's lock orders whatever claims do, the cache's edges what they are about.
 //!
 //! Teeth: the cache not looked at again after a claim is granted; a claim committed before its blocks are published; a
-//! claim that goes without waking; a claim kept by a request that waits; waiters dropped by a commit that does not reach
-//! them; a request that waits although it was aborted; a request put back although it was aborted.
+//! claim that goes without waking; a claim kept by a request that waits; waiters dropped by a commit that does not
+//! reach them; a request that waits although it was aborted; a request put back although it was aborted.
 #![cfg(radixkv_loom)]
 
 mod common;

@@ -7,7 +7,8 @@
 //! before kill).
 //!
 //! Teeth: no bump; the version ignored; no second scan after a bump; a `NEW` point believed; bump without Release; the
-//! trimmer's load or failed swap without Acquire; no point published at the target; a point beyond the end taken for it.
+//! trimmer's load or failed swap without Acquire; no point published at the target; a point beyond the end taken for
+//! it.
 #![cfg(radixkv_loom)]
 
 mod common;

@@ -1,14 +1,14 @@
 //! What changes while the cache is in use: the policy, exchanged in slices, and quotas.
 //!
 //! Property: a policy that has come in has the very order of a cache that always had it, whatever was used, inserted or
-//! evicted between two slices; a namespace never pins more than its limit, and is refused nothing within it; what it has
-//! cached beyond its limit has gone once the cache is settled. A slice is one candidate here.
+//! evicted between two slices; a namespace never pins more than its limit, and is refused nothing within it; what it
+//! has cached beyond its limit has gone once the cache is settled. A slice is one candidate here.
 //!
 //! Edges: none of its own: all of it is the evictor's, who takes the cache's steps out of the queue.
 //!
-//! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a claim that
-//! is not counted, or that its cached blocks do not take over; a refusal that looks twice; candidates left outside their
-//! group.
+//! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a claim
+//! that is not counted, or that its cached blocks do not take over; a refusal that looks twice; candidates left outside
+//! their group.
 #![cfg(radixkv_loom)]
 
 mod common;

@@ -1,7 +1,7 @@
 //! The count that keeps a cache for its leases, drawn in lots.
 //!
-//! Property: what is held lives while anybody holds it, and is dropped once, by whoever gives back the last count, after
-//! everything that the others did with it.
+//! Property: what is held lives while anybody holds it, and is dropped once, by whoever gives back the last count,
+//! after everything that the others did with it.
 //!
 //! Edges: giving back (release) before the drop (acquire).
 //!

@@ -3,7 +3,8 @@
 //! Property: a key stands in the map at most once; what was inserted and not removed is found; a branch that is being
 //! taken out loses no insert; branches with nothing in them go; every branch is freed once.
 //!
-//! Edges: E1 (a slot's publication). Keys differ in their lowest bits, one bit for each level: 0 and 2 need two branches.
+//! Edges: E1 (a slot's publication). Keys differ in their lowest bits, one bit for each level: 0 and 2 need two
+//! branches.
 //!
 //! Teeth: `get` without Acquire; a branch replaced although a slot was not frozen; a frozen slot taken for an open one;
 //! the old branch retired although the swap failed.

@@ -5,7 +5,8 @@
 //!
 //! Edges: E9 (bits), E10 (count).
 //!
-//! Teeth: `claim` Relaxed; `take_these` Relaxed, or without putting back; `give_back` Relaxed; the count raised before the bits; a count by load and store.
+//! Teeth: `claim` Relaxed; `take_these` Relaxed, or without putting back; `give_back` Relaxed; the count raised before
+//! the bits; a count by load and store.
 #![cfg(radixkv_loom)]
 
 mod common;

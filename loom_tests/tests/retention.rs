@@ -1,8 +1,8 @@
 //! Marks and retaining, against each other, the kill and the trim.
 //!
 //! Property: what a holder marked before he let go is there when the point is ranked, and flows with it once when it is
-//! killed; a prefix that is retained is not evicted before its deadline, whoever lets go of what, and nothing of it stays
-//! afterwards.
+//! killed; a prefix that is retained is not evicted before its deadline, whoever lets go of what, and nothing of it
+//! stays afterwards.
 //!
 //! Edges: E2, E3, E19.
 //!

@@ -1,7 +1,7 @@
 //! The whole cache under long random schedules: many operations, four threads, every verb.
 //!
-//! Property: a leased prefix holds its own blocks for as long as it is leased, whatever becomes of its namespace (R12); no
-//! namespace answers with another one's blocks; at rest, and after every block that is evicted then, every block is
+//! Property: a leased prefix holds its own blocks for as long as it is leased, whatever becomes of its namespace (R12);
+//! no namespace answers with another one's blocks; at rest, and after every block that is evicted then, every block is
 //! accounted for and every invariant holds; nothing leaks. Sequentially consistent: orderings are loom's.
 //!
 //! Teeth: whatever breaks the accounts or frees too early, at depths that loom does not reach.
@@ -249,8 +249,8 @@ fn config() -> Config {
     config
 }
 
-/// `SHUTTLE_ITERS` schedules from `SHUTTLE_SEED` on, random or with `depth` chosen changes of priority (PCT), or the one of
-/// `SHUTTLE_REPLAY`. A long scenario runs a hundredth of them.
+/// `SHUTTLE_ITERS` schedules from `SHUTTLE_SEED` on, random or with `depth` chosen changes of priority (PCT), or the
+/// one of `SHUTTLE_REPLAY`. A long scenario runs a hundredth of them.
 fn explore(scenario: Scenario, depth: Option<usize>) {
     let Scenario { name, operations, .. } = scenario;
     if let Ok(schedule) = std::env::var("SHUTTLE_REPLAY") {

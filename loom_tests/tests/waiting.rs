@@ -6,8 +6,9 @@
 //!
 //! Edges: E15, E16, E17.
 //!
-//! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the
-//! place is taken.
+//! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a
+//! look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the place is
+//! taken.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -108,8 +109,8 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
     });
 }
 
-/// Who comes too late for a stripe counts there for a moment, and the waiter's sum may have seen it: then the slot stays,
-/// the lease in the word goes without a step, and only the stripe can tell of the waiter.
+/// Who comes too late for a stripe counts there for a moment, and the waiter's sum may have seen it: then the slot
+/// stays, the lease in the word goes without a step, and only the stripe can tell of the waiter.
 #[test]
 fn a_use_too_late_for_its_stripe_sees_the_waiter() {
     explore_more("use of a hot word, look for waiters vs wait, deflate", || {

@@ -43,8 +43,8 @@ pub struct Batch<'a> {
     pub contexts: &'a [u32],
     /// Where each sequence's rows begin, and the end of the last. A sequence's rows are the last tokens of its context.
     pub rows: &'a [u32],
-    /// Whether the rows' keys and values are kept in blocks. If not, tables reach up to the rows only, and the batch is for
-    /// [`extend`](super::Backend::extend) alone.
+    /// Whether the rows' keys and values are kept in blocks. If not, tables reach up to the rows only, and the batch is
+    /// for [`extend`](super::Backend::extend) alone.
     pub save_kv: bool,
     /// If they are kept: the slot of each row, `block * block_size + offset`. Otherwise empty.
     pub slots: &'a [u64],

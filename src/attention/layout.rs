@@ -38,8 +38,8 @@ pub enum Half {
     Values,
 }
 
-/// Shape of the paged keys and values: `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements, the
-/// two after `blocks` in the [`Order`] that it names.
+/// Shape of the paged keys and values: `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements,
+/// the two after `blocks` in the [`Order`] that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// Layers of the model.
@@ -104,8 +104,8 @@ impl FromStr for Dtype {
 }
 
 impl Layout {
-    /// Whether it is a shape at all: nothing is zero, heads are a multiple of 4 elements, ids name every block, and the bytes
-    /// can be counted.
+    /// Whether it is a shape at all: nothing is zero, heads are a multiple of 4 elements, ids name every block, and the
+    /// bytes can be counted.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Attention over paged keys and values: the storage that block ids name, and what an engine computes over it.
 //!
-//! The cache hands out block ids and never sees a key. Here is the memory that they index ([`Layout`]) and the operations of
-//! one step of an engine on it, behind a trait ([`Backend`]) that a processor and a GPU both implement. A step's batch is
-//! prepared once and then run for every layer:
+//! The cache hands out block ids and never sees a key. Here is the memory that they index ([`Layout`]) and the
+//! operations of one step of an engine on it, behind a trait ([`Backend`]) that a processor and a GPU both implement. A
+//! step's batch is prepared once and then run for every layer:
 //!
 //! ```text
 //! prepare(batch)                    block tables, contexts, slots: checked, and where the device finds them
@@ -16,9 +16,10 @@
 //!
 //! # Sums
 //!
-//! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the threads and the sharing: over ranges
-//! of [`RANGE`] tokens at fixed places of the sequence, merged from left to right. So a sequence's output has the same bits
-//! whoever is computed beside it and whatever came out of the cache. A GPU backend promises closeness, not bits.
+//! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the threads and the sharing: over
+//! ranges of [`RANGE`] tokens at fixed places of the sequence, merged from left to right. So a sequence's output has
+//! the same bits whoever is computed beside it and whatever came out of the cache. A GPU backend promises closeness,
+//! not bits.
 
 mod batch;
 pub mod cpu;
@@ -41,7 +42,8 @@ pub const RANGE: usize = 64;
 /// Most query heads to a head of keys and values.
 pub const MAX_GROUP: usize = 16;
 
-/// What a batch's rows bring: each `[rows, heads, head_dim]`, without gaps; keys and values have fewer heads than queries.
+/// What a batch's rows bring: each `[rows, heads, head_dim]`, without gaps; keys and values have fewer heads than
+/// queries.
 #[derive(Debug, Clone, Copy)]
 pub struct Qkv<R> {
     /// `[rows, query heads, head_dim]`
@@ -63,13 +65,15 @@ pub struct Output<R, L> {
 
 /// Paged attention on some device.
 ///
-/// Several threads may work on one storage at once: every operation takes it by shared reference. Who may write a block is the
-/// cache's affair: the holder of its reservation alone, before it is inserted; and a block is read under a lease, or by its
-/// holder. A backend does not check this. On the CPU a caller that breaks it reads wrong numbers, and nothing worse happens.
+/// Several threads may work on one storage at once: every operation takes it by shared reference. Who may write a block
+/// is the cache's affair: the holder of its reservation alone, before it is inserted; and a block is read under a
+/// lease, or by its holder. A backend does not check this. On the CPU a caller that breaks it reads wrong numbers, and
+/// nothing worse happens.
 ///
 /// Where a device queues its work, the operations of one backend run in the order in which they were called.
 ///
-/// Each operation checks its layer and the lengths of its buffers before it computes; after an error nothing has been written.
+/// Each operation checks its layer and the lengths of its buffers before it computes; after an error nothing has been
+/// written.
 pub trait Backend {
     /// Keys and values of all layers, laid out as a [`Layout`] says.
     type Kv;
@@ -100,7 +104,8 @@ pub trait Backend {
     /// The first thing that is wrong with the batch.
     fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Self::Prepared, Self::Error>;
 
-    /// Writes each row's keys and values into its slot, rounded to the storage's element type (to nearest, ties to even).
+    /// Writes each row's keys and values into its slot, rounded to the storage's element type (to nearest, ties to
+    /// even).
     ///
     /// # Errors
     ///
@@ -128,10 +133,11 @@ pub trait Backend {
         out: Output<Self::RowsMut<'_>, Self::LseMut<'_>>,
     ) -> Result<(), Self::Error>;
 
-    /// Causal attention of each sequence's rows, the last ones of its context, over all that precedes them and themselves.
+    /// Causal attention of each sequence's rows, the last ones of its context, over all that precedes them and
+    /// themselves.
     ///
-    /// If the batch says so ([`Batch::save_kv`]) the rows' keys and values are appended first. Otherwise they are read from
-    /// where they are, rounded as if they had been appended, and no block is written: the outputs are the same.
+    /// If the batch says so ([`Batch::save_kv`]) the rows' keys and values are appended first. Otherwise they are read
+    /// from where they are, rounded as if they had been appended, and no block is written: the outputs are the same.
     ///
     /// # Errors
     ///
@@ -160,8 +166,8 @@ pub trait Backend {
         sharing: &Sharing,
     ) -> Result<Self::Cascade, Self::Error>;
 
-    /// [`decode`](Self::decode) that reads the prefix of each group once for all its sequences, then each one's rest, and
-    /// merges the two.
+    /// [`decode`](Self::decode) that reads the prefix of each group once for all its sequences, then each one's rest,
+    /// and merges the two.
     ///
     /// `batch` and `cascade` were prepared from the same batch.
     ///

@@ -1,15 +1,16 @@
 //! What the sequences of a batch share: the plan of cascade decode, from block ids alone.
 //!
-//! Sequences that came out of one cache begin with the same block ids where they begin with the same tokens. Sorted by their
-//! tables, those that share lie side by side, and the lengths of their common prefixes make a tree of nested spans. A sequence
-//! reads one shared prefix, so the question is which spans to make groups of: a group costs one reading of its prefix and a
-//! little more, and saves every sequence that reading whose innermost group it is. The best choice is found from the leaves of
-//! the tree up, for each span under each of those that enclose it.
+//! Sequences that came out of one cache begin with the same block ids where they begin with the same tokens. Sorted by
+//! their tables, those that share lie side by side, and the lengths of their common prefixes make a tree of nested
+//! spans. A sequence reads one shared prefix, so the question is which spans to make groups of: a group costs one
+//! reading of its prefix and a little more, and saves every sequence that reading whose innermost group it is. The best
+//! choice is found from the leaves of the tree up, for each span under each of those that enclose it.
 
 use super::{ShapeError, Tables};
 use crate::block::BlockId;
 
-/// What a group costs, and where a shared prefix may end. A backend gives its own: [`Backend::rule`](super::Backend::rule).
+/// What a group costs, and where a shared prefix may end. A backend gives its own:
+/// [`Backend::rule`](super::Backend::rule).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Shared prefixes end at a multiple of so many tokens; at least 1.
@@ -87,8 +88,9 @@ impl Group {
 
 /// Finds the groups that save the most reading.
 ///
-/// `contexts` are the tokens of each sequence; only their whole blocks are shared. Exact: no other choice of groups saves more
-/// tokens after what the groups cost. O(n log n) comparisons of tables, then at worst O(n^2) for prefixes nested n deep.
+/// `contexts` are the tokens of each sequence; only their whole blocks are shared. Exact: no other choice of groups
+/// saves more tokens after what the groups cost. O(n log n) comparisons of tables, then at worst O(n^2) for prefixes
+/// nested n deep.
 ///
 /// # Panics
 ///
@@ -137,10 +139,11 @@ struct Span {
     inner: Vec<usize>,
 }
 
-/// The tree of spans, inner ones before those that enclose them; `shared[i]` is what the sorted sequences `i` and `i + 1` have
-/// in common.
+/// The tree of spans, inner ones before those that enclose them; `shared[i]` is what the sorted sequences `i` and `i +
+/// 1` have in common.
 ///
-/// Spans whose end was not seen lie on a stack, the longer prefix above the shorter; one ends where a neighbour shares less.
+/// Spans whose end was not seen lie on a stack, the longer prefix above the shorter; one ends where a neighbour shares
+/// less.
 fn nest(shared: &[usize]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let mut open: Vec<Span> = Vec::new();
@@ -164,8 +167,8 @@ fn nest(shared: &[usize]) -> Vec<Span> {
 
 /// Which spans to make groups of.
 ///
-/// Level `k` of a span is the `k`-th span around it counted from outside, from 1 on; level 0 is none. What is best for a span
-/// is found for each level that could be the innermost group around it.
+/// Level `k` of a span is the `k`-th span around it counted from outside, from 1 on; level 0 is none. What is best for
+/// a span is found for each level that could be the innermost group around it.
 fn choose(spans: &[Span], cost: usize) -> Vec<bool> {
     let mut outer = vec![None; spans.len()];
     // The tokens of each level: what a sequence saves whose innermost group it is.

@@ -2,10 +2,11 @@
 //!
 //! Taking is all-or-nothing: first `n` is taken off the count, in one step or not at all, then `n` set bits are
 //! claimed, up to 64 in one read-modify-write. Giving back sets the bits first and then raises the count, so whoever
-//! got `n` off the count finds `n` bits sooner or later. Neighbouring bits make contiguous ids, and a bitmap has no ABA.
+//! got `n` off the count finds `n` bits sooner or later. Neighbouring bits make contiguous ids, and a bitmap has no
+//! ABA.
 //!
-//! Where the ids are chosen by somebody else (`take_these`) nothing is promised by the count: it follows the bits. A pool
-//! is drawn on in one way or the other.
+//! Where the ids are chosen by somebody else (`take_these`) nothing is promised by the count: it follows the bits. A
+//! pool is drawn on in one way or the other.
 //!
 //! # Invariants
 //!
@@ -70,8 +71,8 @@ impl Pool {
     }
 
     pub(crate) fn free(&self) -> usize {
-        // Relaxed: a count that may be old as soon as it is read. Where it follows the bits it can fall below zero for a
-        // moment: bits may be taken before whoever set them has counted them.
+        // Relaxed: a count that may be old as soon as it is read. Where it follows the bits it can fall below zero for
+        // a moment: bits may be taken before whoever set them has counted them.
         usize::try_from(self.free.load(Relaxed) as isize).unwrap_or(0)
     }
 
@@ -174,7 +175,8 @@ impl Pool {
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
         crate::sync::point!("pool::set");
-        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees every giver's bits. Acquire: E16.
+        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees every giver's bits.
+        // Acquire: E16.
         self.free.fetch_add(blocks.len(), AcqRel);
     }
 

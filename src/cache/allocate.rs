@@ -21,9 +21,9 @@ pub(super) enum Effort {
 impl Session {
     /// Takes `blocks` blocks, or nothing.
     ///
-    /// If fewer are free it evicts exactly what is missing, in the policy's order. It does not stand in the line of those
-    /// who wait ([`reserve_until`](Self::reserve_until)): a running request can grow while others wait to be admitted.
-    /// Lock-free while enough are free.
+    /// If fewer are free it evicts exactly what is missing, in the policy's order. It does not stand in the line of
+    /// those who wait ([`reserve_until`](Self::reserve_until)): a running request can grow while others wait to be
+    /// admitted. Lock-free while enough are free.
     ///
     /// # Errors
     ///
@@ -36,9 +36,9 @@ impl Session {
 
     /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too much.
     ///
-    /// Those who wait are served in the order in which they came, `PrefixCache::reserve_async`
-    /// (feature `async`) included: each takes all its blocks or nothing, and nobody overtakes him but [`reserve`](Self::reserve). Blocks come
-    /// when leases and reservations are dropped; a lease that this thread holds itself does not go while it waits.
+    /// Those who wait are served in the order in which they came, `PrefixCache::reserve_async` (feature `async`)
+    /// included: each takes all its blocks or nothing, and nobody overtakes him but [`reserve`](Self::reserve). Blocks
+    /// come when leases and reservations are dropped; a lease that this thread holds itself does not go while it waits.
     ///
     /// # Errors
     ///

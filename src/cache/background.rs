@@ -16,8 +16,8 @@ const SLICE: usize = 256;
 
 /// When the background evictor begins and stops, in free blocks.
 ///
-/// With an [external pool](super::Builder::external) the cache does not know how many of the engine's blocks are free: there
-/// they count the evicted ids that wait to be taken.
+/// With an [external pool](super::Builder::external) the cache does not know how many of the engine's blocks are free:
+/// there they count the evicted ids that wait to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Watermarks {
     /// It begins when fewer blocks than this are free.
@@ -27,7 +27,8 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// One block in 256, up to one in 128: enough to take evictions off the allocating threads, and little cached is lost.
+    /// One block in 256, up to one in 128: enough to take evictions off the allocating threads, and little cached is
+    /// lost.
     pub fn for_capacity(blocks: usize) -> Self {
         Self { low: blocks.div_ceil(256), high: blocks.div_ceil(128) }
     }

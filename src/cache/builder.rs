@@ -146,11 +146,11 @@ impl Builder {
     /// Drops what nobody has used for so long, whether its blocks are needed or not; counted as
     /// [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
-    /// A use is what counts as one for a policy: a match, a resume, an insert; a leased prefix stays until it is let go.
-    /// A background evictor looks by itself, and drops it at most an eighth of the time, or a second, too late; else
-    /// [`PrefixCache::run_once`] and [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one unit, and
-    /// [`PrefixCache::set_time`] calls the background evictor. Costs a second order of the candidates: about 70 bytes
-    /// for each idle end of a run, and the time to keep it.
+    /// A use is what counts as one for a policy: a match, a resume, an insert; a leased prefix stays until it is let
+    /// go. A background evictor looks by itself, and drops it at most an eighth of the time, or a second, too late;
+    /// else [`PrefixCache::run_once`] and [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one
+    /// unit, and [`PrefixCache::set_time`] calls the background evictor. Costs a second order of the candidates: about
+    /// 70 bytes for each idle end of a run, and the time to keep it.
     pub fn idle_after(mut self, duration: Duration) -> Self {
         self.idle_after = Some(duration);
         self
@@ -162,14 +162,14 @@ impl Builder {
         Some((idle_after / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
     }
 
-    /// The engine has an allocator of its own: the cache takes its ids in and hands evicted ids back. Default: the cache
-    /// owns the pool.
+    /// The engine has an allocator of its own: the cache takes its ids in and hands evicted ids back. Default: the
+    /// cache owns the pool.
     ///
-    /// Ids are `0..capacity_blocks`, all in the engine's hands at first. [`Session::adopt`](super::Session::adopt) takes some in
-    /// to be inserted, in the place of [`reserve`](super::Session::reserve), which is refused; what is evicted, cleared or
-    /// given up waits for [`PrefixCache::take_evicted`]. The cache cannot know when the engine runs short: it evicts when
-    /// [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep a stock of evicted ids between the
-    /// watermarks.
+    /// Ids are `0..capacity_blocks`, all in the engine's hands at first. [`Session::adopt`](super::Session::adopt)
+    /// takes some in to be inserted, in the place of [`reserve`](super::Session::reserve), which is refused; what is
+    /// evicted, cleared or given up waits for [`PrefixCache::take_evicted`]. The cache cannot know when the engine runs
+    /// short: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep a stock of
+    /// evicted ids between the watermarks.
     pub fn external(mut self) -> Self {
         self.external = true;
         self

@@ -11,8 +11,8 @@ pub enum Clock {
     /// The monotonic clock of the machine, in its own fine ticks since the cache was built.
     #[default]
     Monotonic,
-    /// What [`PrefixCache::set_time`](crate::PrefixCache::set_time) says, from 0: replays are a function of their trace.
-    /// Where a verb takes a duration, a nanosecond of it is one unit of this clock.
+    /// What [`PrefixCache::set_time`](crate::PrefixCache::set_time) says, from 0: replays are a function of their
+    /// trace. Where a verb takes a duration, a nanosecond of it is one unit of this clock.
     Logical,
 }
 

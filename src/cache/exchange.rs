@@ -35,8 +35,8 @@ impl PrefixCache {
         }
     }
 
-    /// The policy that evictions go by now: after [`set_policy`](Self::set_policy) the one before, until the exchange is
-    /// complete. Waits its turn if another thread is evicting.
+    /// The policy that evictions go by now: after [`set_policy`](Self::set_policy) the one before, until the exchange
+    /// is complete. Waits its turn if another thread is evicting.
     pub fn policy(&self) -> PolicyKind {
         self.inner.evicting(|evictor, _| evictor.ranking.kind)
     }

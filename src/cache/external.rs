@@ -22,8 +22,8 @@ pub enum AdoptError {
         /// Blocks of the cache.
         capacity: usize,
     },
-    /// The cache has this block: it is cached, in a reservation, evicted and not [taken back](PrefixCache::take_evicted) yet,
-    /// or stands in the list twice.
+    /// The cache has this block: it is cached, in a reservation, evicted and not [taken
+    /// back](PrefixCache::take_evicted) yet, or stands in the list twice.
     Held {
         /// The first such id.
         block: BlockId,
@@ -116,8 +116,8 @@ impl Reservation {
 impl PrefixCache {
     /// Appends to `blocks` the ids that the cache has let go of, which are the engine's again; how many.
     ///
-    /// Evicted blocks, those of cleared namespaces, and those of reservations that were dropped. Each is handed out once.
-    /// Lock-free; nothing comes where the cache owns its pool.
+    /// Evicted blocks, those of cleared namespaces, and those of reservations that were dropped. Each is handed out
+    /// once. Lock-free; nothing comes where the cache owns its pool.
     pub fn take_evicted(&self, blocks: &mut Vec<BlockId>) -> usize {
         let Some(returned) = &self.inner.returned else {
             return 0;

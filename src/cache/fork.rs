@@ -1,8 +1,8 @@
 //! Forks: reservations that hold the same blocks, which are copied before one of them writes to them.
 //!
-//! A block that was never forked costs nothing. The first fork puts a count beside each block, held by every reservation
-//! that has it; whoever lets go of it last gives the block back. What is inside the tree is leased and not counted: a
-//! block enters it from one reservation alone.
+//! A block that was never forked costs nothing. The first fork puts a count beside each block, held by every
+//! reservation that has it; whoever lets go of it last gives the block back. What is inside the tree is leased and not
+//! counted: a block enters it from one reservation alone.
 //!
 //! # Invariants
 //!
@@ -162,13 +162,13 @@ impl Reservation {
         shared
     }
 
-    /// Puts a block of `fresh` in the place of block `i` if a fork holds that too, and says what to copy; nothing if this
-    /// reservation has it alone.
+    /// Puts a block of `fresh` in the place of block `i` if a fork holds that too, and says what to copy; nothing if
+    /// this reservation has it alone.
     ///
     /// # Panics
     ///
-    /// If it holds no more than `i` blocks; if the block is shared and `fresh` is of another cache, or does not end with
-    /// a block that it has alone.
+    /// If it holds no more than `i` blocks; if the block is shared and `fresh` is of another cache, or does not end
+    /// with a block that it has alone.
     pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<BlockCopy> {
         if !self.is_shared(i) {
             return None;

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //!
-//! - **H1** A shard's count is the number of its [`Hold`]s and of what its [`Lot`] has left: it lives while either does.
+//! - **H1** A shard's count is the number of its [`Hold`]s and of what its [`Lot`] has left: it lives while either
+//!   does.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;

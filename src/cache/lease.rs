@@ -11,8 +11,9 @@ use crate::tree::{Held, Point, Share};
 
 /// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
 ///
-/// Exact: it protects its own prefix and nothing beyond. Dropping it is O(1), lock-free unless somebody waits for blocks
-/// and must be woken, and may happen on any thread, in a panic too. A clone is a lease of its own, and no second use of the prefix in the eyes of a policy.
+/// Exact: it protects its own prefix and nothing beyond. Dropping it is O(1), lock-free unless somebody waits for
+/// blocks and must be woken, and may happen on any thread, in a panic too. A clone is a lease of its own, and no second
+/// use of the prefix in the eyes of a policy.
 pub struct Lease {
     /// The lease counts on this point, so it stays (reclaim, I3); nothing in a namespace that was dropped.
     point: Option<Link<Point>>,

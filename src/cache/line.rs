@@ -1,7 +1,7 @@
 //! The line of those who wait for blocks.
 //!
-//! Who finds too little takes a place in the line. The first in it tries; who leaves, served or not, wakes the next one.
-//! Whoever makes blocks available looks whether anybody waits, and wakes the first.
+//! Who finds too little takes a place in the line. The first in it tries; who leaves, served or not, wakes the next
+//! one. Whoever makes blocks available looks whether anybody waits, and wakes the first.
 //!
 //! **No wake-up is lost.** A waiter takes his place, then looks for blocks; a releaser lets blocks go, then looks for
 //! waiters: at least one must see the other. Fences would cost every release, so both go through a read-modify-write on
@@ -15,8 +15,8 @@
 //! | E17 | `HotPoints::leave`, and `enter` where it comes too late | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is no step for the bias | `HotPoints::deflate_all` | the slots taken |
 //!
-//! A release that found `QUEUED` set pushes nothing and relies on whoever pushes that entry: he comes through E15 later, or
-//! his entry is in the queue, and the waiter takes it out after the release.
+//! A release that found `QUEUED` set pushes nothing and relies on whoever pushes that entry: he comes through E15
+//! later, or his entry is in the queue, and the waiter takes it out after the release.
 
 use std::collections::VecDeque;
 

@@ -195,7 +195,8 @@ impl PrefixCache {
 
     /// Brings the accounts up to date with every change made before the call; see [`Stats`].
     ///
-    /// Also forgets namespaces that nobody holds and nothing is cached in. Waits its turn if another thread is evicting.
+    /// Also forgets namespaces that nobody holds and nothing is cached in. Waits its turn if another thread is
+    /// evicting.
     ///
     /// Does whatever else is due: completes an exchange of the policy, drops what was idle for too long
     /// ([`Builder::idle_after`]), evicts what namespaces have beyond their quotas.
@@ -211,8 +212,8 @@ impl PrefixCache {
 
     /// One bounded step of the evictor: the body of a background thread's loop.
     ///
-    /// Takes some changes out of the queue, and does a part of whatever else is due (see [`settle`](Self::settle)); true
-    /// if more is waiting. Waits its turn if another thread is evicting.
+    /// Takes some changes out of the queue, and does a part of whatever else is due (see [`settle`](Self::settle));
+    /// true if more is waiting. Waits its turn if another thread is evicting.
     pub fn run_once(&self) -> bool {
         self.inner.step_in_turn(STEP)
     }

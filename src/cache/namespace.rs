@@ -154,9 +154,9 @@ impl Registry {
     pub(super) fn forget_empty(&self, evictor: &mut Evictor, works: Works<'_>) {
         let mut gone = Vec::new();
         self.names.lock().retain(|_, state| {
-            // In this order. Handles are cloned from this one under the lock, so who could still come is counted here, and
-            // a lease on the root is of a match that found nothing and may be about to insert; the run hangs there before
-            // that lease goes. So one look at the word tells, whatever the evictor has heard of.
+            // In this order. Handles are cloned from this one under the lock, so who could still come is counted here,
+            // and a lease on the root is of a match that found nothing and may be about to insert; the run hangs there
+            // before that lease goes. So one look at the word tells, whatever the evictor has heard of.
             let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
             let unused = !limited
                 && is_only(state)
@@ -206,8 +206,8 @@ impl PrefixCache {
         self.namespace_with(parts, Keys::Tokens)
     }
 
-    /// [`namespace`](Self::namespace) that compares other keys. What it compares is part of its name: the same parts with other
-    /// keys are another namespace, and the two share nothing.
+    /// [`namespace`](Self::namespace) that compares other keys. What it compares is part of its name: the same parts
+    /// with other keys are another namespace, and the two share nothing.
     ///
     /// # Examples
     ///

@@ -1,4 +1,5 @@
-//! Partial hits: a cached block that agrees with a sequence for a part of its tokens, to be copied instead of recomputed.
+//! Partial hits: a cached block that agrees with a sequence for a part of its tokens, to be copied instead of
+//! recomputed.
 
 use std::fmt;
 
@@ -12,8 +13,8 @@ use crate::tree::path::append_blocks;
 /// A cached block whose first tokens agree with a sequence beyond its match.
 ///
 /// The block stays where it is until this is dropped: copy the keys and values of its first
-/// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the rest. Like a [`Lease`] it
-/// may go to any thread. It is none to insert from: the rest of the block holds other tokens.
+/// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the rest. Like a [`Lease`]
+/// it may go to any thread. It is none to insert from: the rest of the block holds other tokens.
 #[must_use = "dropping it gives up the source block"]
 pub struct PartialHit {
     block: BlockId,
@@ -48,10 +49,10 @@ impl Session {
     /// The cached block beyond `lease` that agrees longest with `tokens`, the whole sequence, leased until the hit is
     /// dropped; nothing if no block agrees in `min_tokens` tokens, or in one.
     ///
-    /// A match counts whole blocks. Where a sequence parts from what is cached inside a block, the tokens up to there are
-    /// cached too, in a block that somebody else goes on to use: this finds that block. Of several that agree equally long
-    /// it gives any. No policy takes it for a use. If a whole block agrees, it was published since the match:
-    /// [`resume`](Self::resume) instead.
+    /// A match counts whole blocks. Where a sequence parts from what is cached inside a block, the tokens up to there
+    /// are cached too, in a block that somebody else goes on to use: this finds that block. Of several that agree
+    /// equally long it gives any. No policy takes it for a use. If a whole block agrees, it was published since the
+    /// match: [`resume`](Self::resume) instead.
     ///
     /// Lock-free. Costs no more than comparing a block, but where branches inside it were evicted.
     ///

@@ -13,10 +13,11 @@ use crate::tree::Holdings;
 /// bounded, with `pinned_blocks` alone it can lease all that it has cached in the course of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Quota {
-    /// Cached blocks. Beyond them the namespace's own are evicted first, in the policy's order, unless leases protect them.
+    /// Cached blocks. Beyond them the namespace's own are evicted first, in the policy's order, unless leases protect
+    /// them.
     pub cached_blocks: Option<usize>,
-    /// Blocks that leases protect, and those reserved with [`Session::reserve_in`]; each fork of a reservation counts. Beyond them a reservation is refused;
-    /// a match is not.
+    /// Blocks that leases protect, and those reserved with [`Session::reserve_in`]; each fork of a reservation counts.
+    /// Beyond them a reservation is refused; a match is not.
     pub pinned_blocks: Option<usize>,
 }
 
@@ -77,7 +78,8 @@ impl Claim {
         self.holdings.as_ref().is_some_and(|own| Arc::ptr_eq(own, holdings))
     }
 
-    /// So many of the blocks are cached now; `handed_over` if their run goes on counting them until it is in the accounts.
+    /// So many of the blocks are cached now; `handed_over` if their run goes on counting them until it is in the
+    /// accounts.
     pub(super) fn spend(&mut self, blocks: usize, handed_over: bool) {
         let mut spent = self.split(blocks);
         if handed_over {

@@ -114,8 +114,8 @@ impl Reservation {
     ///
     /// # Panics
     ///
-    /// If the other is of another cache, or both were reserved in namespaces ([`reserve_in`](crate::Session::reserve_in))
-    /// and not in the same one.
+    /// If the other is of another cache, or both were reserved in namespaces
+    /// ([`reserve_in`](crate::Session::reserve_in)) and not in the same one.
     pub fn append(&mut self, mut other: Self) {
         assert!(std::ptr::eq::<Inner>(&*self.hold, &*other.hold), "the reservation is of another cache");
         self.shares.append(self.blocks.len(), std::mem::take(&mut other.shares));

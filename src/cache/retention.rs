@@ -1,7 +1,7 @@
 //! Retention: what a session may ask for a prefix beside using it.
 //!
-//! All of it is asked for the prefix of a lease, from the root of its namespace to the lease's end, and stays with those
-//! blocks: what hangs beyond is not concerned, and protects them anyway, because nothing is evicted before what
+//! All of it is asked for the prefix of a lease, from the root of its namespace to the lease's end, and stays with
+//! those blocks: what hangs beyond is not concerned, and protects them anyway, because nothing is evicted before what
 //! continues it.
 
 use std::fmt;
@@ -51,8 +51,8 @@ impl Priority {
     /// The highest level.
     pub const MAX: u8 = 100;
 
-    /// That of a prefix which nobody gave one, or whose priorities have all expired: a third of the way up, so that there
-    /// is room below it.
+    /// That of a prefix which nobody gave one, or whose priorities have all expired: a third of the way up, so that
+    /// there is room below it.
     pub const DEFAULT: Self = Self { level: 35, ttl: None };
 
     /// A priority that does not expire.
@@ -115,13 +115,13 @@ impl Session {
     /// Gives the prefix of `lease` a priority.
     ///
     /// The highest that has not expired counts, so a lower one takes nothing away; without any the prefix has
-    /// [`Priority::DEFAULT`]. Two are remembered: the highest (of equals the one that lasts longer) and the one that lasts
-    /// longest; what lies in between is dropped, and so is everything else while a highest one that has expired stays
-    /// behind. When a continuation is evicted, its priorities were given to what remains as well: a shared prefix has the
-    /// highest of all that were given through it.
+    /// [`Priority::DEFAULT`]. Two are remembered: the highest (of equals the one that lasts longer) and the one that
+    /// lasts longest; what lies in between is dropped, and so is everything else while a highest one that has expired
+    /// stays behind. When a continuation is evicted, its priorities were given to what remains as well: a shared prefix
+    /// has the highest of all that were given through it.
     ///
-    /// Kept under every policy; [`PolicyKind::Priority`](crate::PolicyKind::Priority) alone goes by it. Without effect on
-    /// an empty lease. Lock-free; allocates the first time for a place.
+    /// Kept under every policy; [`PolicyKind::Priority`](crate::PolicyKind::Priority) alone goes by it. Without effect
+    /// on an empty lease. Lock-free; allocates the first time for a place.
     ///
     /// # Panics
     ///
@@ -133,9 +133,9 @@ impl Session {
 
     /// Keeps the prefix of `lease` from being evicted until `duration` has passed, whatever becomes of the lease.
     ///
-    /// Its blocks count as protected until then: it is a lease that the cache holds. Of several the longest counts. Ended
-    /// early by [`release_retained`](Self::release_retained), and by clearing or dropping the namespace. Also ends a
-    /// demotion. It is over when the evictor next works after the deadline: every `reserve` that must evict,
+    /// Its blocks count as protected until then: it is a lease that the cache holds. Of several the longest counts.
+    /// Ended early by [`release_retained`](Self::release_retained), and by clearing or dropping the namespace. Also
+    /// ends a demotion. It is over when the evictor next works after the deadline: every `reserve` that must evict,
     /// [`settle`](crate::PrefixCache::settle), [`stats`](crate::PrefixCache::stats), or the background thread.
     ///
     /// Without effect on an empty lease. Lock-free; allocates.
@@ -186,7 +186,8 @@ impl Session {
         Ok(())
     }
 
-    /// Ends what [`retain`](Self::retain) promised of the very prefix of `lease`; of shorter and longer ones it does not.
+    /// Ends what [`retain`](Self::retain) promised of the very prefix of `lease`; of shorter and longer ones it does
+    /// not.
     ///
     /// Waits its turn if another thread is evicting.
     ///
@@ -202,9 +203,9 @@ impl Session {
 
     /// The prefix of `lease` is evicted before all that is not demoted, under every policy, until it is used again.
     ///
-    /// A match, a resume or an insert undoes it for the blocks that it passes, [`retain`](Self::retain) for those that it
-    /// retains; what is leased or retained stays as long as that lasts. Among demoted prefixes the policy chooses. Without
-    /// effect on an empty lease. Lock-free; allocates the first time for a place.
+    /// A match, a resume or an insert undoes it for the blocks that it passes, [`retain`](Self::retain) for those that
+    /// it retains; what is leased or retained stays as long as that lasts. Among demoted prefixes the policy chooses.
+    /// Without effect on an empty lease. Lock-free; allocates the first time for a place.
     ///
     /// # Panics
     ///

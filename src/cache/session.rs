@@ -22,7 +22,8 @@ const HELP_ENTRIES: usize = 1024;
 
 /// One thread's way into a cache.
 ///
-/// Not `Send`: each thread makes its own, once or where it needs it. What it returns ([`Lease`], [`Reservation`]) may go anywhere and outlive it.
+/// Not `Send`: each thread makes its own, once or where it needs it. What it returns ([`Lease`], [`Reservation`]) may
+/// go anywhere and outlive it.
 pub struct Session {
     /// There until the session is dropped.
     local: Option<Local>,
@@ -78,7 +79,8 @@ pub enum InsertErrorKind {
     },
     /// The sequence is shorter than the prefix that the lease is on: pass the whole sequence.
     TokensTooShort {
-        /// Tokens that the lease was matched by: in a namespace of [bigrams](super::Keys::Bigrams) one more than it protects.
+        /// Tokens that the lease was matched by: in a namespace of [bigrams](super::Keys::Bigrams) one more than it
+        /// protects.
         leased: usize,
         /// Tokens of the sequence.
         given: usize,
@@ -226,8 +228,8 @@ impl Session {
     ///
     /// # Panics
     ///
-    /// If `tokens` is shorter than the lease, the lease is of another cache, or every boundary down to the root holds 2^28
-    /// leases.
+    /// If `tokens` is shorter than the lease, the lease is of another cache, or every boundary down to the root holds
+    /// 2^28 leases.
     pub fn resume(&self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
         let mut blocks = Vec::new();
         let lease = self.go_on(lease, tokens, 0, &mut blocks);

@@ -31,10 +31,10 @@ impl fmt::Debug for Reserving {
 impl PrefixCache {
     /// Takes `blocks` blocks, and waits for them as long as leases and reservations hold too much.
     ///
-    /// Stands in one line with [`Session::reserve_until`](crate::Session::reserve_until): those who wait are served in the
-    /// order in which they came. Needs no runtime, and is cancelled by being dropped: put a deadline around it with the
-    /// runtime's own timer. A poll may evict what is missing; it never sleeps, but waits its turn if another thread is
-    /// evicting.
+    /// Stands in one line with [`Session::reserve_until`](crate::Session::reserve_until): those who wait are served in
+    /// the order in which they came. Needs no runtime, and is cancelled by being dropped: put a deadline around it with
+    /// the runtime's own timer. A poll may evict what is missing; it never sleeps, but waits its turn if another thread
+    /// is evicting.
     ///
     /// # Errors
     ///

@@ -12,14 +12,16 @@ use crate::attention::plan::{Rule, Sharing};
 use crate::attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
 use crate::block::BlockId;
 
-/// A shared prefix is read once if that saves more reading than so many microseconds: a cascade launches two kernels more.
+/// A shared prefix is read once if that saves more reading than so many microseconds: a cascade launches two kernels
+/// more.
 const WORTHWHILE_US: usize = 10;
 
 /// Paged attention on one device, on its stream.
 ///
-/// Elements are `f16` or `bf16` as `u16`, heads have 64 or 128 elements, blocks 16, 32 or 64 tokens. Every operation returns
-/// once its work is queued; [`Device::synchronize`], or reading a buffer, waits for it. Preparing a batch copies its plan to
-/// the device; the operations on a prepared batch launch kernels and nothing else, so they can be captured into a graph.
+/// Elements are `f16` or `bf16` as `u16`, heads have 64 or 128 elements, blocks 16, 32 or 64 tokens. Every operation
+/// returns once its work is queued; [`Device::synchronize`], or reading a buffer, waits for it. Preparing a batch
+/// copies its plan to the device; the operations on a prepared batch launch kernels and nothing else, so they can be
+/// captured into a graph.
 ///
 /// # Examples
 ///

@@ -177,8 +177,8 @@ impl<T: Element> View<'_, T> {
     ///
     /// # Safety
     ///
-    /// `address` must lie in `device`'s context, aligned to 16 bytes, with `len` elements that are ready in the order of the
-    /// device's stream and stay while what is queued with the view runs.
+    /// `address` must lie in `device`'s context, aligned to 16 bytes, with `len` elements that are ready in the order
+    /// of the device's stream and stay while what is queued with the view runs.
     pub unsafe fn from_raw(device: &Device, address: u64, len: usize) -> Self {
         Self { raw: Raw { address, len, device: device.identity() }, lifetime: PhantomData }
     }

@@ -8,14 +8,15 @@ use super::upload::{Arrays, Span, Upload};
 use crate::key::{self, Token};
 use crate::sync::OnceLock;
 
-/// From so many tokens on the device is asked: about 60 runs of 4,096 tokens, where by arithmetic a start of a kernel and the
-/// way back of its results (8 to 15 us) is made up for. To be measured on a GPU: `cargo bench --bench gpu` prints both.
+/// From so many tokens on the device is asked: about 60 runs of 4,096 tokens, where by arithmetic a start of a kernel
+/// and the way back of its results (8 to 15 us) is made up for. To be measured on a GPU: `cargo bench --bench gpu`
+/// prints both.
 const DEVICE_TOKENS: usize = 60 * 4096;
 
 /// Token runs to compare, brought to the device when it is first asked about them, and once.
 ///
-/// A link to the host is slower than one core's comparing, so a device pays only for runs that are compared many times: a
-/// queue with itself, or restored blocks whose tokens are there anyway.
+/// A link to the host is slower than one core's comparing, so a device pays only for runs that are compared many times:
+/// a queue with itself, or restored blocks whose tokens are there anyway.
 #[derive(Debug)]
 pub struct Runs {
     /// All tokens; every run begins at a multiple of 4.
@@ -111,7 +112,8 @@ impl Compare {
         Self { device: device.clone(), device_tokens: DEVICE_TOKENS }
     }
 
-    /// Asks the device from so many tokens on, counted over the shorter runs of the pairs. Default: 245,760, by arithmetic.
+    /// Asks the device from so many tokens on, counted over the shorter runs of the pairs. Default: 245,760, by
+    /// arithmetic.
     #[must_use]
     pub fn device_tokens(mut self, tokens: usize) -> Self {
         self.device_tokens = tokens;

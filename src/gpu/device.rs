@@ -21,8 +21,8 @@ const UNKNOWN_BYTES_PER_US: usize = 2_000_000;
 
 /// A GPU with a context, a stream and the kernels.
 ///
-/// Cheap to clone; everything that came out of it keeps it open. All work of one `Device` is queued on one stream, in the
-/// order of the calls; work of threads that use it at once is queued in some order. Open it twice for two streams.
+/// Cheap to clone; everything that came out of it keeps it open. All work of one `Device` is queued on one stream, in
+/// the order of the calls; work of threads that use it at once is queued in some order. Open it twice for two streams.
 ///
 /// # Examples
 ///
@@ -94,8 +94,8 @@ impl Device {
         Self::build(stream, images)
     }
 
-    /// Works in a context and on a stream that an engine owns, so that its kernels and ours are ordered by the stream and
-    /// share addresses. The context is never destroyed from here.
+    /// Works in a context and on a stream that an engine owns, so that its kernels and ours are ordered by the stream
+    /// and share addresses. The context is never destroyed from here.
     ///
     /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default stream.
     ///
@@ -105,8 +105,8 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// Both must be valid, of device `ordinal`, and stay so until the `Device`, its clones and all that was allocated through
-    /// them are gone.
+    /// Both must be valid, of device `ordinal`, and stay so until the `Device`, its clones and all that was allocated
+    /// through them are gone.
     pub unsafe fn within(
         ordinal: usize,
         context: *mut c_void,

@@ -74,7 +74,8 @@ pub(super) fn offers(functions: &[&'static str]) -> bool {
     functions.iter().all(|function| unsafe { driver.get::<*const c_void>(*function) }.is_ok())
 }
 
-/// Milliseconds from one event to another, both done. Not through the binding: it takes the name of the newest driver it knows.
+/// Milliseconds from one event to another, both done. Not through the binding: it takes the name of the newest driver
+/// it knows.
 pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     type Elapsed = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> u32;
     let missing = GpuError::Driver { code: Code::NOT_SUPPORTED };

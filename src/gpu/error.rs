@@ -37,7 +37,8 @@ pub enum OpenError {
         /// Devices there are.
         devices: usize,
     },
-    /// The device is older than the kernels: compute on the processor, or on a device of compute capability 8.0 or later.
+    /// The device is older than the kernels: compute on the processor, or on a device of compute capability 8.0 or
+    /// later.
     Unsupported {
         /// Compute capability, before the point.
         major: u32,
@@ -97,8 +98,8 @@ pub enum GpuError {
         /// The kernel.
         kernel: Kernel,
     },
-    /// The layout is not one that the kernels are compiled for: `f16` or `bf16`, heads of 64 or 128 elements, blocks of 16, 32
-    /// or 64 tokens.
+    /// The layout is not one that the kernels are compiled for: `f16` or `bf16`, heads of 64 or 128 elements, blocks of
+    /// 16, 32 or 64 tokens.
     Layout {
         /// Type of an element.
         dtype: Dtype,

@@ -34,13 +34,13 @@ impl fmt::Debug for Graph {
 impl Device {
     /// Records what `queue` queues on the device, instead of doing it.
     ///
-    /// Only launches can be recorded: operations on batches that were prepared before, not preparing or allocating. Nobody
-    /// else may use the device meanwhile.
+    /// Only launches can be recorded: operations on batches that were prepared before, not preparing or allocating.
+    /// Nobody else may use the device meanwhile.
     ///
     /// # Errors
     ///
-    /// The first error of `queue`; or if the driver knows no graphs, the stream is an engine's default stream, or something was
-    /// queued that cannot be recorded.
+    /// The first error of `queue`; or if the driver knows no graphs, the stream is an engine's default stream, or
+    /// something was queued that cannot be recorded.
     pub fn record(&self, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
         if !driver::offers(&FUNCTIONS) {
             return Err(GpuError::Driver { code: Code::NOT_SUPPORTED });
@@ -64,7 +64,8 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// Every buffer, storage and batch that was used while recording must still be there, where it was, until this is done.
+    /// Every buffer, storage and batch that was used while recording must still be there, where it was, until this is
+    /// done.
     pub unsafe fn launch(&self) -> Result<(), GpuError> {
         Ok(self.graph.launch()?)
     }

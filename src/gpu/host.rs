@@ -11,8 +11,8 @@ use crate::attention::Layout;
 use crate::block::BlockId;
 use crate::sync::Mutex;
 
-/// Blocks in page-locked host memory: a block of all layers is contiguous, its planes (a layer's keys, its values, the next
-/// layer's keys...) one behind the other.
+/// Blocks in page-locked host memory: a block of all layers is contiguous, its planes (a layer's keys, its values, the
+/// next layer's keys...) one behind the other.
 ///
 /// A copy to or from it runs beside the processor. The pool itself keeps no account of which blocks are taken.
 pub struct HostPool {
@@ -20,8 +20,8 @@ pub struct HostPool {
     memory: *mut u8,
     blocks: usize,
     block_bytes: usize,
-    /// Transfers that may still touch the memory, the last of each stream; the processor touches it under this lock, after
-    /// waiting for them (G5).
+    /// Transfers that may still touch the memory, the last of each stream; the processor touches it under this lock,
+    /// after waiting for them (G5).
     uses: Mutex<Vec<(usize, CudaEvent)>>,
 }
 
@@ -149,7 +149,8 @@ impl HostPool {
 
 impl Drop for HostPool {
     fn drop(&mut self) {
-        // The last use has to end first: freeing memory under a copy ends the context. A failure to wait means it has ended.
+        // The last use has to end first: freeing memory under a copy ends the context. A failure to wait means it has
+        // ended.
         for (_, event) in self.uses.get_mut().drain(..) {
             let _ = event.synchronize();
         }

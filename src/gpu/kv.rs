@@ -15,8 +15,8 @@ use crate::sync::Mutex;
 
 /// Keys and values of all layers in one allocation, laid out as the [`Layout`] says.
 ///
-/// Freed when dropped, after all that is queued on the device's stream and every transfer of a [`Swap`](super::Swap) that
-/// uses it.
+/// Freed when dropped, after all that is queued on the device's stream and every transfer of a [`Swap`](super::Swap)
+/// that uses it.
 pub struct Kv {
     layout: Layout,
     device: Device,

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s and views of the device it is started
-//!   on, long enough for what the kernel's plan says; plans come from `plan` alone, for batches that were checked.
+//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s and views of the device it is
+//!   started on, long enough for what the kernel's plan says; plans come from `plan` alone, for batches that were
+//!   checked.
 #![allow(unsafe_code)]
 
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};

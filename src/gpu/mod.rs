@@ -9,10 +9,10 @@
 //! # Invariants
 //!
 //! - **G1** No function of the driver is called before `driver::find` has succeeded.
-//! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`]. Another stream waits for an
-//!   event before it uses it, and the memory is not freed before that stream is done.
-//! - **G3** The addresses in an argument struct are those of buffers and views of the device it is started on, long enough
-//!   for the plan; plans come from `plan` alone, for batches that were checked.
+//! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`]. Another stream
+//!   waits for an event before it uses it, and the memory is not freed before that stream is done.
+//! - **G3** The addresses in an argument struct are those of buffers and views of the device it is started on, long
+//!   enough for the plan; plans come from `plan` alone, for batches that were checked.
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.
 //! - **G5** Page-locked memory is touched by the processor only while no transfer that uses it is in flight.
 

@@ -16,8 +16,8 @@ const WORD: usize = 4;
 
 /// [`Attention`] over rows in main memory: rounds and copies them to the device, and copies what comes out back.
 ///
-/// The storage is the device's. Each operation waits for its results, so this is for trying a device out, and for comparing
-/// backends; an engine whose matrix products run on the device too hands its buffers to [`Attention`].
+/// The storage is the device's. Each operation waits for its results, so this is for trying a device out, and for
+/// comparing backends; an engine whose matrix products run on the device too hands its buffers to [`Attention`].
 ///
 /// # Examples
 ///

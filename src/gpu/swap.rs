@@ -12,7 +12,8 @@ use super::upload::Upload;
 use crate::attention::ShapeError;
 use crate::block::BlockId;
 
-/// From so many bytes of one block in one layer's keys on, the copy engine is faster than a kernel: a start of it costs more.
+/// From so many bytes of one block in one layer's keys on, the copy engine is faster than a kernel: a start of it costs
+/// more.
 const ENGINE_BYTES: usize = 28 << 10;
 
 /// Blocks of threads of the kernel that copies: enough for the link, and few beside the work of the device.
@@ -20,8 +21,8 @@ const COPYING_BLOCKS: usize = 32;
 
 /// Copies blocks on a stream of its own.
 ///
-/// Small blocks are copied by a kernel, large ones by the copy engine; both leave the device's stream running. Transfers of one
-/// `Swap` run in the order in which they were asked for.
+/// Small blocks are copied by a kernel, large ones by the copy engine; both leave the device's stream running.
+/// Transfers of one `Swap` run in the order in which they were asked for.
 ///
 /// # Examples
 ///
@@ -68,7 +69,8 @@ impl Swap {
         Ok(Self { device: device.clone(), lane: device.beside()? })
     }
 
-    /// Copies device blocks to host blocks, `(device, host)` each, once what the device's stream has queued so far is done.
+    /// Copies device blocks to host blocks, `(device, host)` each, once what the device's stream has queued so far is
+    /// done.
     ///
     /// The device blocks must not be written before the transfer is done.
     ///
@@ -79,7 +81,8 @@ impl Swap {
         self.copy(kv, host, pairs, Way::Out)
     }
 
-    /// Copies host blocks to device blocks, `(host, device)` each, once what the device's stream has queued so far is done.
+    /// Copies host blocks to device blocks, `(host, device)` each, once what the device's stream has queued so far is
+    /// done.
     ///
     /// The device blocks hold the copies when the transfer is done: see [`Transfer::before`].
     ///

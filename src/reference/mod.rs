@@ -9,8 +9,9 @@
 //! **Whole blocks.** Keys are tokens, payload is blocks. A match is the longest cached path of whole blocks from
 //! the root of its namespace; an insert drops the tail that fills no block, and says how long it was.
 //!
-//! **Bigrams.** In a namespace of bigrams ([`Reference::set_bigrams`]) the keys are the pairs of neighbouring tokens: one fewer
-//! than tokens, and a block is `block_size` pairs. All lengths count pairs, but those of a sequence that was too short.
+//! **Bigrams.** In a namespace of bigrams ([`Reference::set_bigrams`]) the keys are the pairs of neighbouring tokens:
+//! one fewer than tokens, and a block is `block_size` pairs. All lengths count pairs, but those of a sequence that was
+//! too short.
 //!
 //! **Statistics.** Each block has `last`, `hits` and `born` ([`Statistics`]). A request touches a block once:
 //!
@@ -35,13 +36,13 @@
 //! the last in which the sequence agrees with a cached one, and may lie inside a block.
 //!
 //! **Marks.** A lease's holder may give every block up to the lease a priority for some time, and demote or retain them
-//! ([`Reference::prioritize`], [`Reference::demote`], [`Reference::retain`]). A block keeps the highest of its priorities
-//! and the one that lasts longest, and counts for the highest that has not expired, or for 35. It is demoted while that
-//! is the last word on it and no use came after, and goes before all that is not. All of these are maxima, so they may
-//! flow down as `last` does.
+//! ([`Reference::prioritize`], [`Reference::demote`], [`Reference::retain`]). A block keeps the highest of its
+//! priorities and the one that lasts longest, and counts for the highest that has not expired, or for 35. It is demoted
+//! while that is the last word on it and no use came after, and goes before all that is not. All of these are maxima,
+//! so they may flow down as `last` does.
 //!
-//! **Partial hits.** The blocks just beyond a lease that agree longest with a sequence, for less than all of their tokens as
-//! a rule. Any of them may be leased; which one is part of no promise.
+//! **Partial hits.** The blocks just beyond a lease that agree longest with a sequence, for less than all of their
+//! tokens as a rule. Any of them may be leased; which one is part of no promise.
 //!
 //! **Protection.** A block is *protected* while a lease stands on it or on a descendant, *evictable* if it is
 //! cached and not protected. An empty match has a lease too, on the root; it protects nothing. Retaining is a lease of
@@ -198,8 +199,8 @@ impl Reference {
         found
     }
 
-    /// The blocks beyond a lease that agree longest with `tokens`, the whole sequence, and in how many tokens; nothing if
-    /// none agrees in `min_tokens`, or in one.
+    /// The blocks beyond a lease that agree longest with `tokens`, the whole sequence, and in how many tokens; nothing
+    /// if none agrees in `min_tokens`, or in one.
     pub fn partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<(usize, Vec<BlockId>)> {
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let wanted = &keys[lease.len_tokens * width..];

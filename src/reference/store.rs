@@ -186,8 +186,8 @@ impl Store {
         }
     }
 
-    /// The levels of tokens that are to follow `parent`: as far as a block there has the same ones they share its levels,
-    /// and what parts from them begins one level more.
+    /// The levels of tokens that are to follow `parent`: as far as a block there has the same ones they share its
+    /// levels, and what parts from them begins one level more.
     ///
     /// The first `carried` tokens are the last of the block before, if there is one.
     pub(super) fn levels(&self, parent: Place, tokens: &[Token], carried: usize) -> Vec<u32> {

@@ -22,7 +22,8 @@ use crate::key::Token;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceId(pub u64);
 
-/// A copy of the first tokens of a block, all layers, keys and values: to be done before anything of the step is written.
+/// A copy of the first tokens of a block, all layers, keys and values: to be done before anything of the step is
+/// written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCopy {
     /// Where they are.

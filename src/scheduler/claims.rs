@@ -7,10 +7,11 @@
 //! # Invariants
 //!
 //! - **C1** A waiter waits for a depth that its claim covers and has not committed.
-//! - **C2** A claim that has committed all that it covers, or was given up, is not in the board, and nobody waits for it.
+//! - **C2** A claim that has committed all that it covers, or was given up, is not in the board, and nobody waits for
+//!   it.
 //! - **C3** Asking and waiting are one step, as are committing and waking: both under the queue's lock.
-//! - **C4** A claim is committed when its blocks are published, never before; who is granted a claim looks into the cache
-//!   again *afterwards*. So what was committed before the grant is found, and nothing is computed twice.
+//! - **C4** A claim is committed when its blocks are published, never before; who is granted a claim looks into the
+//!   cache again *afterwards*. So what was committed before the grant is found, and nothing is computed twice.
 
 use std::collections::HashMap;
 
@@ -47,8 +48,8 @@ pub(super) enum Asked {
 }
 
 impl Board {
-    /// Claims a prompt's whole blocks, unless somebody is computing more of them than those of the first `cached` tokens:
-    /// then it waits.
+    /// Claims a prompt's whole blocks, unless somebody is computing more of them than those of the first `cached`
+    /// tokens: then it waits.
     ///
     /// A request that publishes nothing waits as the others do, and is granted a claim that nobody can wait for.
     pub(super) fn claim(&mut self, name: u64, prompt: &Arc<Waiting>, cached: usize, block_size: usize) -> Asked {
@@ -65,7 +66,8 @@ impl Board {
         Asked::Granted
     }
 
-    /// The deepest block of the prompt beyond what is cached that a pending claim has not committed: its end, and whose.
+    /// The deepest block of the prompt beyond what is cached that a pending claim has not committed: its end, and
+    /// whose.
     fn deepest(&self, prompt: &Waiting, cached: usize, block_size: usize) -> Option<(usize, u64)> {
         let mut deepest = None;
         let shared = self.prompts.walk(&prompt.ticket.namespace, prompt.matchable());

@@ -266,8 +266,8 @@ impl Desk {
         ids.inspect(|&id| drop(state.places.insert(id, Place::Served))).collect()
     }
 
-    /// Claims a request's whole blocks for whoever serves it, or has it wait if somebody else computes more of them than
-    /// what the first `cached` tokens have.
+    /// Claims a request's whole blocks for whoever serves it, or has it wait if somebody else computes more of them
+    /// than what the first `cached` tokens have.
     pub(super) fn claim(desk: &Arc<Self>, waiting: &Arc<Waiting>, cached: usize) -> Option<Claim> {
         let name = waiting.ticket.id.0;
         let mut state = desk.state.lock();

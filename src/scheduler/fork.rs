@@ -47,8 +47,8 @@ impl std::error::Error for ForkError {}
 impl Scheduler {
     /// Starts `n` sequences with the first `len` tokens of one that is served here, each with a slot; all or none.
     ///
-    /// They share its whole blocks and copy the last one in part, with the next step. Forks at the prompt's end compute its
-    /// last token once more, and sample from its logits. Each may become as long as the parent may.
+    /// They share its whole blocks and copy the last one in part, with the next step. Forks at the prompt's end compute
+    /// its last token once more, and sample from its logits. Each may become as long as the parent may.
     ///
     /// # Errors
     ///

@@ -24,8 +24,8 @@ pub struct SchedulerConfig {
     pub max_batch_tokens: usize,
     /// Tokens of one sequence in one step: a longer prompt is computed in chunks. Default: 2,048.
     pub max_chunk_tokens: usize,
-    /// Where a prompt parts from what is cached inside a block, the tokens up to there are copied instead of computed if
-    /// they are at least so many. Nothing: never. Default: nothing.
+    /// Where a prompt parts from what is cached inside a block, the tokens up to there are copied instead of computed
+    /// if they are at least so many. Nothing: never. Default: nothing.
     pub min_copied_tokens: Option<usize>,
 }
 
@@ -68,9 +68,9 @@ impl std::error::Error for ConfigError {}
 
 /// Serves requests of a [`WaitingQueue`] on one thread.
 ///
-/// Not `Send`: it has a [`Session`](crate::Session). Several schedulers serve one queue, each on its own thread; a sequence
-/// stays with the scheduler that admitted it until it is finished, aborted or preempted. Dropping a scheduler, in a panic
-/// too, lets its sequences wait for another one; those that only waited to be finished end.
+/// Not `Send`: it has a [`Session`](crate::Session). Several schedulers serve one queue, each on its own thread; a
+/// sequence stays with the scheduler that admitted it until it is finished, aborted or preempted. Dropping a scheduler,
+/// in a panic too, lets its sequences wait for another one; those that only waited to be finished end.
 pub struct Scheduler {
     pub(super) desk: Arc<Desk>,
     pub(super) config: SchedulerConfig,
@@ -118,8 +118,8 @@ pub struct Finish {
     pub insert: bool,
     /// Where reasoning begins that no later prompt repeats: nothing from there on is published.
     pub reasoning_from: Option<usize>,
-    /// Whether the output is evicted before all else that is cached, until somebody uses it; its own prompt it goes before
-    /// in any case. On a logical clock the time must rise, or the prompt goes with it.
+    /// Whether the output is evicted before all else that is cached, until somebody uses it; its own prompt it goes
+    /// before in any case. On a logical clock the time must rise, or the prompt goes with it.
     pub demote_output: bool,
 }
 
@@ -210,8 +210,8 @@ impl Scheduler {
         })
     }
 
-    /// Sleeps until something has changed since the last step was scheduled that may give work: a request came or was put
-    /// back, a claim was committed or given up, a sequence ended. False if nothing has within `timeout`.
+    /// Sleeps until something has changed since the last step was scheduled that may give work: a request came or was
+    /// put back, a claim was committed or given up, a sequence ended. False if nothing has within `timeout`.
     ///
     /// For a step that was empty. Blocks that somebody beside the queue's schedulers gives back wake nobody: let the
     /// timeout be short where there is such a one.
@@ -267,8 +267,8 @@ impl Scheduler {
         aborted
     }
 
-    /// Lets a sequence wait again: its blocks are given back, published as far as they are whole, and it will be resumed
-    /// here or at another scheduler from what is still cached then. False if it is not served here.
+    /// Lets a sequence wait again: its blocks are given back, published as far as they are whole, and it will be
+    /// resumed here or at another scheduler from what is still cached then. False if it is not served here.
     pub fn preempt(&mut self, id: SequenceId) -> bool {
         let at = self.find(id).filter(|&at| !self.running[at].is_full());
         at.inspect(|&at| self.preempt_at(at)).is_some()

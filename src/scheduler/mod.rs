@@ -2,8 +2,8 @@
 //!
 //! # Inside
 //!
-//! Uses the cache as anybody does, through its public interface. `desk` is what the threads share, under one lock; all else
-//! belongs to one thread.
+//! Uses the cache as anybody does, through its public interface. `desk` is what the threads share, under one lock; all
+//! else belongs to one thread.
 //!
 //! | file | holds |
 //! |---|---|

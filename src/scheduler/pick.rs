@@ -44,7 +44,8 @@ impl Pick {
         self.overruled = false;
     }
 
-    /// Takes the next request out of the queue: one that has waited too long if it is time for it, else the order's choice.
+    /// Takes the next request out of the queue: one that has waited too long if it is time for it, else the order's
+    /// choice.
     pub(super) fn next(&mut self, desk: &Desk, session: &Session) -> Option<Arc<Waiting>> {
         let order = desk.config.order;
         if order == Order::Fcfs {

@@ -1,7 +1,8 @@
 //! A radix tree of prompts by their tokens: who shares what with whom, without a block.
 //!
-//! Edges are ranges of the prompts themselves, so nothing is copied. A node splits where prompts part and is joined again
-//! when they are gone; the lower part of a split keeps its name, so a prompt's place never moves. One thread at a time.
+//! Edges are ranges of the prompts themselves, so nothing is copied. A node splits where prompts part and is joined
+//! again when they are gone; the lower part of a split keeps its name, so a prompt's place never moves. One thread at a
+//! time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

@@ -37,9 +37,10 @@ pub struct QueueConfig {
     ///
     /// Who has waited for half the bound is *due*. Every sixteenth of the bound one of those goes first, and nobody
     /// overtakes it: the one that the order would serve last. So eight that become due together are admitted within the
-    /// bound, as long as running sequences end and make room. Where more are due (than eight and than a sixteenth of the
-    /// queue) that the order likes less than half as well as the best, the queue is not unfair but too long: then every half
-    /// of the bound, and the order goes on to decide. Steps of all the queue's schedulers count. Default: 1,024.
+    /// bound, as long as running sequences end and make room. Where more are due (than eight and than a sixteenth of
+    /// the queue) that the order likes less than half as well as the best, the queue is not unfair but too long: then
+    /// every half of the bound, and the order goes on to decide. Steps of all the queue's schedulers count. Default:
+    /// 1,024.
     pub age_bound: u64,
 }
 
@@ -89,8 +90,8 @@ impl WaitingQueue {
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] with the request, if it asks for nothing or for more than pool or slot can ever hold, or in a namespace
-    /// of bigrams.
+    /// [`SubmitError`] with the request, if it asks for nothing or for more than pool or slot can ever hold, or in a
+    /// namespace of bigrams.
     ///
     /// # Panics
     ///

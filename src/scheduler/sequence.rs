@@ -116,7 +116,8 @@ impl Sequence {
         self.own.append(blocks);
     }
 
-    /// Takes over what others have published beyond the lease, in place of blocks of its own; one token stays to compute.
+    /// Takes over what others have published beyond the lease, in place of blocks of its own; one token stays to
+    /// compute.
     pub(super) fn catch_up(&mut self, site: &mut Site) {
         let lease = self.lease.take().expect("a sequence has its lease");
         let known = lease.len_tokens() / site.block_size;
@@ -127,7 +128,8 @@ impl Sequence {
         self.computed = self.computed.max(self.leased());
     }
 
-    /// A cached block that agrees with what comes behind the lease for at least `min_tokens`; one token stays to compute.
+    /// A cached block that agrees with what comes behind the lease for at least `min_tokens`; one token stays to
+    /// compute.
     pub(super) fn partial_hit(&self, min_tokens: usize, site: &Site) -> Option<PartialHit> {
         site.session.partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
     }

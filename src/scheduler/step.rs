@@ -14,8 +14,8 @@ use crate::sync::Arc;
 
 /// A step that was scheduled and is being computed.
 ///
-/// It borrows the scheduler: while it lives none of its blocks is given back, whoever aborts what. Dropping it says that
-/// nothing was computed, and that nothing is being written any more: the next step schedules the same again.
+/// It borrows the scheduler: while it lives none of its blocks is given back, whoever aborts what. Dropping it says
+/// that nothing was computed, and that nothing is being written any more: the next step schedules the same again.
 #[derive(Debug)]
 #[must_use = "dropping a step says that it was not computed"]
 pub struct Step<'s> {
@@ -179,8 +179,8 @@ impl Scheduler {
 
     /// Admits a request: match, claim, reserve; everything is given back if one of them is refused.
     ///
-    /// So it never waits for blocks that its own match protects, and nobody waits for a claim whose owner waits for blocks.
-    /// The claim comes first, or two that share a prefix would both take blocks for it for a moment.
+    /// So it never waits for blocks that its own match protects, and nobody waits for a claim whose owner waits for
+    /// blocks. The claim comes first, or two that share a prefix would both take blocks for it for a moment.
     fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Admission {
         let look_up = || self.site.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();

@@ -1,10 +1,11 @@
-//! `Arc` and `Weak` for ThreadSanitizer: it does not see the fence in the standard library's last drop, and reports every
-//! one.
+//! `Arc` and `Weak` for ThreadSanitizer: it does not see the fence in the standard library's last drop, and reports
+//! every one.
 //!
 //! # Invariants
 //!
 //! - **A1** `handles` is the number of handles; the value lives while there is one.
-//! - **A2** `holders` is the number of weak ones, and one for all handles together; the memory stays while there is one.
+//! - **A2** `holders` is the number of weak ones, and one for all handles together; the memory stays while there is
+//!   one.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -51,8 +52,8 @@ impl<T> Arc<T> {
 
     /// The value, if this is the only handle and no weak one is there.
     pub(crate) fn get_mut(this: &mut Self) -> Option<&mut T> {
-        // Acquire: what was done through handles that have gone comes before. Handles are made from handles, and this one is
-        // borrowed; the users of this keep no weak ones.
+        // Acquire: what was done through handles that have gone comes before. Handles are made from handles, and this
+        // one is borrowed; the users of this keep no weak ones.
         if this.counted().handles.load(Acquire) != 1 || this.counted().holders.load(Acquire) != 1 {
             return None;
         }

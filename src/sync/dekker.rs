@@ -1,5 +1,5 @@
-//! Dekker's handshake: one side counts itself, then looks at a flag; the other clears the flag, then looks at the count.
-//! At least one of them sees the other.
+//! Dekker's handshake: one side counts itself, then looks at a flag; the other clears the flag, then looks at the
+//! count. At least one of them sees the other.
 //!
 //! It needs sequential consistency. Models use fences, which loom knows; elsewhere the accesses themselves are
 //! sequentially consistent, and on x86 the locked read-modify-write of each side is all that it costs.

@@ -1,4 +1,5 @@
-//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `parking_lot`, `loom` or `shuttle`.
+//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `parking_lot`, `loom` or
+//! `shuttle`.
 //!
 //! | cfg | what stands behind the door |
 //! |---|---|
@@ -51,7 +52,8 @@ pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
     Arc::get_mut(handle).is_some()
 }
 
-/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing without `failpoints`.
+/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing without
+/// `failpoints`.
 macro_rules! point {
     ($name:literal) => {
         #[cfg(all(feature = "failpoints", not(any(radixkv_loom, radixkv_shuttle))))]
@@ -91,8 +93,8 @@ pub(crate) mod gauge {
     };
 }
 
-/// Memory that several threads write and read in turn, and that no protocol here is about: an engine's keys and values. What
-/// makes it visible from one to the other is the cache's; no model has to explore it.
+/// Memory that several threads write and read in turn, and that no protocol here is about: an engine's keys and values.
+/// What makes it visible from one to the other is the cache's; no model has to explore it.
 #[cfg(feature = "attention")]
 pub(crate) mod memory {
     pub(crate) use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};

@@ -4,8 +4,8 @@
 //! location, so a thread's own load hides an earlier load by somebody else from the compare-and-swap that follows it:
 //! the schedules in which that somebody comes later are missed (a load and compare-and-swap loop is the usual case).
 //!
-//! *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both orders.
-//! Each model runs both ways.
+//! *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both
+//! orders. Each model runs both ways.
 
 use std::cell::Cell;
 use std::fmt;
@@ -32,7 +32,8 @@ pub fn model_handles(modelled: bool) {
     HANDLES.set(modelled);
 }
 
-/// A count of handles: explored in the model of such counts, and nowhere else, where it would order what nothing orders.
+/// A count of handles: explored in the model of such counts, and nowhere else, where it would order what nothing
+/// orders.
 pub(crate) enum HandleCount {
     Modelled(AtomicUsize),
     Plain(std::sync::atomic::AtomicUsize),
@@ -81,7 +82,8 @@ macro_rules! wrapped {
             }
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                // Else a load of the exact kind, which is a write for loom, might come after it though it did not see it.
+                // Else a load of the exact kind, which is a write for loom, might come after it though it did not see
+                // it.
                 if exact() {
                     self.0.swap(value, order);
                 } else {

@@ -94,8 +94,8 @@ impl Trace {
         Self::from_lines(source::open(path), path, unit, None, began)
     }
 
-    /// The same, with each request's [priority](super::Request::priority) from the field of that name: an integer from 0
-    /// to 100 in every row.
+    /// The same, with each request's [priority](super::Request::priority) from the field of that name: an integer from
+    /// 0 to 100 in every row.
     ///
     /// # Errors
     ///

@@ -5,11 +5,11 @@
 //! core or so, and the word is only read. The word holds one lease for the slot, the bias, so an inflated point stays.
 //! The evictor takes the slot off again where nobody is counted on its stripes.
 //!
-//! - **Enter**: count on the own stripe, then look whether the slot is still open (Dekker); if not, uncount and lease in
-//!   the word.
+//! - **Enter**: count on the own stripe, then look whether the slot is still open (Dekker); if not, uncount and lease
+//!   in the word.
 //! - **Leave**: uncount on the stripe that was counted on, from whatever thread. The point is not looked at.
-//! - **Deflate** (evictor): close, then sum the stripes. Not zero: open again. Zero: hits and stamps go to the point, one
-//!   compare-and-swap takes slot and bias off the word as a release, and the slot is free.
+//! - **Deflate** (evictor): close, then sum the stripes. Not zero: open again. Zero: hits and stamps go to the point,
+//!   one compare-and-swap takes slot and bias off the word as a release, and the slot is free.
 //!
 //! Who enters too late counts himself for a moment and takes it back: a sum may be too high, never too low, also for
 //! the slot's next point. Hits and stamps are written by those who are counted only.
@@ -141,8 +141,8 @@ impl HotPoints {
             crate::sync::point!("hot::entered");
             return Some(Share::striped(slot, stripe));
         }
-        // Acquire: E17. A sum may have seen the count; then the slot stays, and letting go of a lease in the word is no step.
-        // No Release: whoever was never counted used nothing.
+        // Acquire: E17. A sum may have seen the count; then the slot stays, and letting go of a lease in the word is no
+        // step. No Release: whoever was never counted used nothing.
         count.fetch_sub(1, Acquire);
         None
     }

@@ -10,9 +10,9 @@
 //!
 //! # Who writes
 //!
-//! Whoever holds a lease on the point, and the evictor where marks flow down. A mark that was made before its holder let
-//! go is seen by the evictor that takes the step out of the queue, and by the one that kills the point (word.rs, E2, E3):
-//! so none is ranked without it, and none flows without it.
+//! Whoever holds a lease on the point, and the evictor where marks flow down. A mark that was made before its holder
+//! let go is seen by the evictor that takes the step out of the queue, and by the one that kills the point (word.rs,
+//! E2, E3): so none is ranked without it, and none flows without it.
 //!
 //! # Invariants
 //!

@@ -28,7 +28,8 @@
 //!
 //! - **T1** The depth of a point, and parent, start and tokens of a run are fixed for life.
 //! - **T2** Only the owner of the evictor's state shortens runs and kills proven points.
-//! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of length 0 is dead for good.
+//! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of length 0 is dead for
+//!   good.
 //! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is never shorter than `j`.
 //! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
 

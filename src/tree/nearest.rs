@@ -1,8 +1,8 @@
 //! The block beyond a boundary that agrees longest with a sequence: what a partial hit is copied from.
 //!
-//! A block is looked for where it ends, on the run in which its last token lies. Where the tokens part, every block that
-//! goes on from there agrees equally long, so the first one found will do; only where none goes on (its run was trimmed,
-//! and the branch point that the run was kept for has not been ended yet) does the search step back.
+//! A block is looked for where it ends, on the run in which its last token lies. Where the tokens part, every block
+//! that goes on from there agrees equally long, so the first one found will do; only where none goes on (its run was
+//! trimmed, and the branch point that the run was kept for has not been ended yet) does the search step back.
 
 use std::ops::RangeInclusive;
 

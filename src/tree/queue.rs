@@ -2,7 +2,8 @@
 //!
 //! An intrusive stack: the link lies in the point, a push is one compare-and-swap, a drain one swap. A point has at
 //! most one entry (`QUEUED` in its word), so nothing is allocated and the queue never holds more than the live and the
-//! dying points. The order of entries does not matter: the evictor goes by the word as it is when it takes the entry out.
+//! dying points. The order of entries does not matter: the evictor goes by the word as it is when it takes the entry
+//! out.
 //!
 //! # Orderings
 //!

@@ -202,8 +202,8 @@ impl Run {
 
     /// Says that a point was published and needs its proof; the word before.
     pub(crate) fn bump(&self) -> RunWord {
-        // Release: E6. Acquire: E7; no model fails without it: whoever comes upon a dead point afterwards leases it by a
-        // read-modify-write, which sees the newest word.
+        // Release: E6. Acquire: E7; no model fails without it: whoever comes upon a dead point afterwards leases it by
+        // a read-modify-write, which sees the newest word.
         RunWord(self.word.fetch_add(BUMP, AcqRel))
     }
 

@@ -55,8 +55,8 @@ impl Space {
 
     /// Lookups start elsewhere from now on; true for whoever did it.
     pub(crate) fn detach(&self) -> bool {
-        // Release, Acquire: what an insert saw before, the sweep after it finds or leaves to the queue. The evictor's lock
-        // orders the evictors among themselves; the edge is for inserts, which take no lock.
+        // Release, Acquire: what an insert saw before, the sweep after it finds or leaves to the queue. The evictor's
+        // lock orders the evictors among themselves; the edge is for inserts, which take no lock.
         self.state.swap(DETACHED, AcqRel) == ATTACHED
     }
 

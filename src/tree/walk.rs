@@ -27,7 +27,8 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
     let mut end = from.end();
     let mut point = Some(from);
     loop {
-        // A run that was trimmed below its own lease cannot be: but one met without a lease may be shorter than `depth`.
+        // A run that was trimmed below its own lease cannot be: but one met without a lease may be shorter than
+        // `depth`.
         let rest = if run.is_trunk() { &[] } else { run.tokens(guard).get(depth as usize..).unwrap_or(&[]) };
         let agreed = if rest.is_empty() { 0 } else { common_prefix(rest, &tokens[end..]) };
         if agreed > 0 {

@@ -19,7 +19,8 @@
 //! - **W1** `DEAD` is set only while there is neither lease nor child, and is never cleared.
 //! - **W2** `NEW` and `QUEUED` are never set together.
 //! - **W3** A dead word is written by nobody but whoever takes its entry out of the queue.
-//! - **W4** A slot is attached to a proven point only, by a holder, where none stands; the evictor alone closes and detaches.
+//! - **W4** A slot is attached to a proven point only, by a holder, where none stands; the evictor alone closes and
+//!   detaches.
 //!
 //! # Orderings
 //!
@@ -128,8 +129,8 @@ impl Seen {
         SlotName::new((self.0 / SLOT) as u8 & (SLOTS / SLOT) as u8)
     }
 
-    /// A root's, with nothing but its permanent child. One look at one word: an insert counts its run before it gives up its
-    /// lease on the root, so nothing hangs there.
+    /// A root's, with nothing but its permanent child. One look at one word: an insert counts its run before it gives
+    /// up its lease on the root, so nothing hangs there.
     pub(crate) fn is_bare_root(self) -> bool {
         self.leases() == 0 && self.children() == 1
     }

@@ -76,8 +76,8 @@ fn reserve_in(_: &PrefixCache, user: &User) {
     as_victim(|| drop(user.session.reserve_in(&user.space, RESERVED)));
 }
 
-/// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends that
-/// were killed.
+/// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends
+/// that were killed.
 const INSIDE: [(&str, Victim, usize); 22] = [
     ("session::leased", match_inside, 0),
     ("lease::published", match_inside, 2),

@@ -126,7 +126,8 @@ impl Driver {
         self.control::<unsafe extern "C" fn(u32) -> u64>("rk_sim_count").map_or(0, |count| unsafe { count(0) })
     }
 
-    /// Fails if anything is left once all streams, those that were destroyed among them, have done what they were given.
+    /// Fails if anything is left once all streams, those that were destroyed among them, have done what they were
+    /// given.
     pub fn assert_nothing_left(&self, after: &str) {
         if let Some(finish) = self.control::<unsafe extern "C" fn() -> u32>("cuCtxSynchronize") {
             // SAFETY: as in cuda.h; the stand-in asks for no context.

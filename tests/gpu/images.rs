@@ -14,7 +14,8 @@ fn a_compiler_that_is_not_there_is_named() {
     assert_eq!(refused, OpenError::NoCompiler);
 }
 
-/// With `RADIXKV_NVRTC` naming the library; its folder has to be where the system looks for libraries, for what it needs.
+/// With `RADIXKV_NVRTC` naming the library; its folder has to be where the system looks for libraries, for what it
+/// needs.
 #[test]
 fn the_sources_compile_for_the_device_at_hand() {
     let Some(driver) = driver() else { return };

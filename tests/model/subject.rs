@@ -8,8 +8,8 @@ use radixkv::{
     Reservation, ReserveError, Session, Token,
 };
 
-/// The namespaces of the model, by parts that would collide if they were joined; the last ones compare bigrams, one of them
-/// under the name of the first.
+/// The namespaces of the model, by parts that would collide if they were joined; the last ones compare bigrams, one of
+/// them under the name of the first.
 pub const SPACES: [&[&str]; 5] = [&["bc", "a"], &["c", "ab"], &["abc"], &["bc", "a"], &["bigrams"]];
 
 /// The same for the reference, which knows namespaces by their names alone.

@@ -133,7 +133,8 @@ fn a_waiter_is_served_when_a_retention_ends() {
     assert_eq!(session.reserve_until(2, patience).map(|blocks| blocks.len()), Ok(2));
 }
 
-/// A tenant's short prompts and a long one share a system prompt: it goes last, by the highest priority given through it.
+/// A tenant's short prompts and a long one share a system prompt: it goes last, by the highest priority given through
+/// it.
 #[test]
 fn priority_flows_to_the_shared_prefix() {
     let bench = Bench::with_policy(4, 16, PolicyKind::Priority);

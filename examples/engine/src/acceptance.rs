@@ -1,9 +1,9 @@
 //! What the cache saves of one request, and that it changes nothing of it.
 //!
-//! A first request leaves its prompt in the cache. A second one has 97 tokens in common with it and 5 of its own, and is
-//! continued by 20 tokens: the prompt's 102 tokens and 19 of the 20 sampled ones have to be computed, 121. With blocks of 16
-//! tokens, six of them are found, 96 tokens, and 25 are left. The 97th token lies in a block that agrees with the first
-//! request's in this one token: where partial hits are copied, 24 are left.
+//! A first request leaves its prompt in the cache. A second one has 97 tokens in common with it and 5 of its own, and
+//! is continued by 20 tokens: the prompt's 102 tokens and 19 of the 20 sampled ones have to be computed, 121. With
+//! blocks of 16 tokens, six of them are found, 96 tokens, and 25 are left. The 97th token lies in a block that agrees
+//! with the first request's in this one token: where partial hits are copied, 24 are left.
 
 use radixkv::Token;
 use radixkv::attention::Dtype;

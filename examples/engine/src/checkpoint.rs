@@ -1,7 +1,8 @@
 //! Weights of a Hugging Face directory: `*.safetensors`, in one file or several.
 //!
-//! A file is the length of its header (8 bytes, little-endian), the header (JSON: for each tensor its element type, shape and
-//! where its bytes lie) and the bytes. Only headers are read at first; each tensor's bytes when it is asked for.
+//! A file is the length of its header (8 bytes, little-endian), the header (JSON: for each tensor its element type,
+//! shape and where its bytes lie) and the bytes. Only headers are read at first; each tensor's bytes when it is asked
+//! for.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

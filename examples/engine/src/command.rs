@@ -31,8 +31,8 @@ use crate::tokenizer::{Tokenizer, TokenizerError};
 #[derive(Debug, Parser)]
 #[command(name = "engine", version)]
 struct Arguments {
-    /// A Hugging Face directory (config.json, *.safetensors, tokenizer.json) of a Llama or Qwen3 model. Without one: a small
-    /// model of seeded weights on bytes, whose answers mean nothing.
+    /// A Hugging Face directory (config.json, *.safetensors, tokenizer.json) of a Llama or Qwen3 model. Without one: a
+    /// small model of seeded weights on bytes, whose answers mean nothing.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Chats, one a line of a .jsonl ({"messages": [...]}), or else a text a line.
@@ -80,8 +80,8 @@ struct Arguments {
     /// Reads what decoding sequences share once.
     #[arg(long)]
     cascade: bool,
-    /// Where attention is computed and keys and values are kept: cpu, cuda (in builds with the feature of that name). All else
-    /// is computed on the processor.
+    /// Where attention is computed and keys and values are kept: cpu, cuda (in builds with the feature of that name).
+    /// All else is computed on the processor.
     #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
     device: String,
     /// What logits are divided by; 0 takes the largest.

@@ -1,8 +1,9 @@
 //! A small engine over radixkv: Qwen3 and Llama on the processor, with continuous batching, chunked prefill and several
 //! scheduler threads on one cache.
 //!
-//! It is an example, and a proof: its matrix products and its attention sum in orders that depend on nothing but a token's own
-//! sequence, so a token's logits have the same bits with the cache and without it, whatever was computed beside it.
+//! It is an example, and a proof: its matrix products and its attention sum in orders that depend on nothing but a
+//! token's own sequence, so a token's logits have the same bits with the cache and without it, whatever was computed
+//! beside it.
 //!
 //! ```sh
 //! cargo run --release --example engine                      # a seeded model, with the cache and without

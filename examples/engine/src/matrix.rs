@@ -1,7 +1,7 @@
 //! Matrix products whose order of sums depends on the inner dimension alone.
 //!
-//! Each element of a product is one sum over `k` in ascending order, whatever the number of rows, so that a token's numbers are
-//! the same alone, in a chunk, and in a batch. What becomes vectors is independent: the columns of a panel.
+//! Each element of a product is one sum over `k` in ascending order, whatever the number of rows, so that a token's
+//! numbers are the same alone, in a chunk, and in a batch. What becomes vectors is independent: the columns of a panel.
 
 use radixkv::attention::Dtype;
 

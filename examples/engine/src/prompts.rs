@@ -83,8 +83,8 @@ struct LineMessage {
 }
 
 impl Prompt {
-    /// Reads a file: each line of a `.jsonl` or `.json` is a chat (`{"messages": [{"role": "user", "content": "..."}]}`),
-    /// each line of any other file that is not empty a text.
+    /// Reads a file: each line of a `.jsonl` or `.json` is a chat (`{"messages": [{"role": "user", "content":
+    /// "..."}]}`), each line of any other file that is not empty a text.
     ///
     /// # Errors
     ///
@@ -107,7 +107,8 @@ impl Prompt {
         Ok(prompts)
     }
 
-    /// Questions to an assistant that begins each time with the same long instructions: what runs when nothing is asked.
+    /// Questions to an assistant that begins each time with the same long instructions: what runs when nothing is
+    /// asked.
     pub fn samples(count: usize) -> Vec<Self> {
         const INSTRUCTIONS: &str = "You are a librarian. Answer in one sentence, name the shelf, and say when a book is lent out. \
             If you do not know, say so. Never guess an author. Shelves are lettered from A to Q; oversized books stand in R, \

@@ -4,8 +4,8 @@ use radixkv::Token;
 
 use crate::dice::Dice;
 
-/// How tokens are chosen. What is drawn depends on the seed, the request and the position alone, so a request that is preempted
-/// and resumed elsewhere goes on as it would have.
+/// How tokens are chosen. What is drawn depends on the seed, the request and the position alone, so a request that is
+/// preempted and resumed elsewhere goes on as it would have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     /// What logits are divided by; 0 takes the largest.

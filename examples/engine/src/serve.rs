@@ -234,7 +234,8 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         Ok(Stepped::Computed { tokens, finished })
     }
 
-    /// Serves every request to its end, on as many threads as the options say; in the order in which they were submitted.
+    /// Serves every request to its end, on as many threads as the options say; in the order in which they were
+    /// submitted.
     ///
     /// # Errors
     ///

@@ -78,8 +78,8 @@ impl Tokenizer {
         }
     }
 
-    /// Tokens of a chat, up to where the assistant is to answer. The template is the one whose marks the vocabulary has:
-    /// ChatML, Llama 3's, or else plain lines.
+    /// Tokens of a chat, up to where the assistant is to answer. The template is the one whose marks the vocabulary
+    /// has: ChatML, Llama 3's, or else plain lines.
     ///
     /// # Errors
     ///

@@ -59,8 +59,8 @@ fn to_bf16(value: f32) -> u16 {
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// Moves exponent and fraction to their places in an `f32` and lets a multiplication by `2^112`, the difference of the two
-/// biases, put the exponent right: that is exact for subnormals too.
+/// Moves exponent and fraction to their places in an `f32` and lets a multiplication by `2^112`, the difference of the
+/// two biases, put the exponent right: that is exact for subnormals too.
 #[inline]
 fn from_f16(bits: u16) -> f32 {
     const REBIAS: f32 = f32::from_bits((127 + 112) << 23);

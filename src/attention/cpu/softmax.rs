@@ -1,8 +1,8 @@
 //! Attention of one query over ranges of tokens, and the merge of ranges.
 //!
-//! Every sum here has one order: a score adds over the head's elements in turn, a range's weights and weighted values over its
-//! tokens in turn, and ranges are merged as they come, from left to right. No multiplication is fused with an addition. What
-//! the compiler makes vectors of is independent: 64 scores, or the elements of a head.
+//! Every sum here has one order: a score adds over the head's elements in turn, a range's weights and weighted values
+//! over its tokens in turn, and ranges are merged as they come, from left to right. No multiplication is fused with an
+//! addition. What the compiler makes vectors of is independent: 64 scores, or the elements of a head.
 
 use crate::attention::RANGE;
 
@@ -32,8 +32,8 @@ impl Tile {
         Self { head_dim, keys: vec![0.0; RANGE * head_dim], values: vec![0.0; RANGE * head_dim] }
     }
 
-    /// Takes the keys and values of the range's first tokens, `[tokens, head_dim]` each. Those of the rest stay what they
-    /// were: nothing that is finite, or not, comes of them.
+    /// Takes the keys and values of the range's first tokens, `[tokens, head_dim]` each. Those of the rest stay what
+    /// they were: nothing that is finite, or not, comes of them.
     pub(super) fn fill(&mut self, keys: &[f32], values: &[f32]) {
         for (token, key) in keys.chunks_exact(self.head_dim).enumerate() {
             key.iter().enumerate().for_each(|(i, element)| self.keys[i * RANGE + token] = *element);

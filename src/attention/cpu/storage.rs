@@ -8,9 +8,9 @@ use crate::sync::memory::{Relaxed, Word};
 
 /// Paged keys and values in main memory.
 ///
-/// Elements lie in words that are read and written one at a time without any order between them: what makes a block's contents
-/// visible to other threads is its insertion into the cache, and then a lease on it. A thread that breaks the cache's promises
-/// reads a mixture of old and new elements.
+/// Elements lie in words that are read and written one at a time without any order between them: what makes a block's
+/// contents visible to other threads is its insertion into the cache, and then a lease on it. A thread that breaks the
+/// cache's promises reads a mixture of old and new elements.
 #[derive(Debug)]
 pub struct CpuKv {
     layout: Layout,

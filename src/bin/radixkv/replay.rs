@@ -70,7 +70,8 @@ pub(crate) struct Arguments {
     /// Check the blocks of every hit against the tokens they were filled with; exit with 1 on a mismatch
     #[arg(long)]
     verify: bool,
-    /// Take each request's priority, an integer from 0 to 100, from this field of its row; counts with --policy priority
+    /// Take each request's priority, an integer from 0 to 100, from this field of its row; counts with --policy
+    /// priority
     #[arg(long, value_name = "FIELD", requires = "trace")]
     priority_from: Option<String>,
     /// Hold each request's lease for output_length steps, a step being a request of the trace

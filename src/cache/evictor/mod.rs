@@ -136,7 +136,8 @@ impl Evictor {
         }
     }
 
-    /// Deflates idle hot points and takes in up to `limit` changes, of time and out of the queue; true if none was left then.
+    /// Deflates idle hot points and takes in up to `limit` changes, of time and out of the queue; true if none was left
+    /// then.
     pub(super) fn drain(&mut self, limit: usize, works: Works<'_>) -> bool {
         works.hot.deflate_idle(works.queue, works.guard);
         self.take_in(limit, works)
@@ -167,8 +168,8 @@ impl Evictor {
         self.drain(usize::MAX, works);
     }
 
-    /// Takes every entry out of the queue, and looks at whatever makes blocks available so that whoever does so afterwards
-    /// sees what the caller wrote before (cache::line).
+    /// Takes every entry out of the queue, and looks at whatever makes blocks available so that whoever does so
+    /// afterwards sees what the caller wrote before (cache::line).
     pub(super) fn settle_surely(&mut self, works: Works<'_>) {
         works.pool.free_surely();
         works.hot.deflate_all(works.queue, works.guard);
@@ -186,7 +187,8 @@ impl Evictor {
         self.drain(self.patience, works)
     }
 
-    /// Frees up to `want` blocks, in the policy's order, first where a namespace has more than it may; how many it freed.
+    /// Frees up to `want` blocks, in the policy's order, first where a namespace has more than it may; how many it
+    /// freed.
     pub(super) fn evict(&mut self, want: usize, works: Works<'_>) -> usize {
         let freed = self.evict_by(want, works, |evictor| {
             evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(|victim| (victim, usize::MAX)))
@@ -195,7 +197,8 @@ impl Evictor {
         freed
     }
 
-    /// Frees up to `want` blocks of the victims that `choose` names, each with how many may go there; how many it freed.
+    /// Frees up to `want` blocks of the victims that `choose` names, each with how many may go there; how many it
+    /// freed.
     fn evict_by(
         &mut self,
         want: usize,
@@ -255,8 +258,8 @@ impl Evictor {
                 self.unfile(point);
                 self.trim(point, usize::MAX, works);
             }
-            // A run ends inside a block while a branch holds it there. The boundary below may be unknown still, or a trim
-            // has taken it back for its own (`withdraw`): its blocks say nothing.
+            // A run ends inside a block while a branch holds it there. The boundary below may be unknown still, or a
+            // trim has taken it back for its own (`withdraw`): its blocks say nothing.
             (true, _) if in_block || blocks == 0 => {
                 self.unfile(point);
                 self.trim(point, 0, works);

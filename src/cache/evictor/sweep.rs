@@ -46,8 +46,8 @@ impl Evictor {
             return;
         };
         self.detached.remove(&space.link());
-        // The dead root stays in the trunk's map: a lookup on its way here would make a new one in an empty place. Nobody
-        // who pins from now on comes here: the space was detached.
+        // The dead root stays in the trunk's map: a lookup on its way here would make a new one in an empty place.
+        // Nobody who pins from now on comes here: the space was detached.
         if !before.is_queued() {
             works.guard.retire(root);
         }

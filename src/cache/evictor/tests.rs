@@ -89,8 +89,8 @@ fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A namespace in which something was inserted since the queue was drained, and that nobody has a handle on any more, is
-/// not empty.
+/// A namespace in which something was inserted since the queue was drained, and that nobody has a handle on any more,
+/// is not empty.
 #[test]
 fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");

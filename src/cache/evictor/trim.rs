@@ -74,8 +74,8 @@ impl Evictor {
 
     /// Kills the idle points beyond `cut.start`, deepest first; the depth of the first held one, or `cut.start`.
     ///
-    /// What stands beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run: it lies on
-    /// no run, and whoever holds it will find that out (lease.rs). To stop there would make the run longer.
+    /// What stands beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run: it lies
+    /// on no run, and whoever holds it will find that out (lease.rs). To stop there would make the run longer.
     fn kill_beyond<'g>(&mut self, run: Ref<'g, Run>, cut: Range<u32>, flowing: &mut Tally, works: Works<'g>) -> u32 {
         let mut beyond = SmallVec::<[Ref<'g, Point>; 8]>::new();
         run.as_ref().points.for_each(works.guard, &mut |point| {

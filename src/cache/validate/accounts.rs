@@ -1,7 +1,7 @@
 //! The accounts: what the evictor knows of runs and points, against their words; and its totals, counted anew.
 //!
-//! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against its
-//! points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
+//! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against
+//! its points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,9 @@
 //! Work lists: which block of threads reads which keys for which rows.
 //!
-//! Attention over one long context would keep one block of threads busy and the rest of the device idle, so contexts are cut
-//! into parts, each is summed by a block of threads of its own, and the parts are merged. What is not cut writes its output
-//! directly. [`split`] chooses how long a part may be; [`decode`], [`extend`] and [`cascade`] lay out the parts.
+//! Attention over one long context would keep one block of threads busy and the rest of the device idle, so contexts
+//! are cut into parts, each is summed by a block of threads of its own, and the parts are merged. What is not cut
+//! writes its output directly. [`split`] chooses how long a part may be; [`decode`], [`extend`] and [`cascade`] lay out
+//! the parts.
 //!
 //! Nothing here touches a device.
 

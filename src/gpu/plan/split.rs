@@ -18,9 +18,9 @@ const TRIED: usize = 6;
 
 /// The longest part that makes a batch finish soonest.
 ///
-/// `lengths` are the contexts, each read by `copies` blocks of threads (one for each head of keys and values); `slots` blocks
-/// run at once, and blocks are started longest first. Candidates are ranked by an estimate, the best of them tried out. Of
-/// equal choices the longest parts win: they need less merging.
+/// `lengths` are the contexts, each read by `copies` blocks of threads (one for each head of keys and values); `slots`
+/// blocks run at once, and blocks are started longest first. Candidates are ranked by an estimate, the best of them
+/// tried out. Of equal choices the longest parts win: they need less merging.
 pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: usize) -> usize {
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let total: usize = lengths.iter().sum::<usize>() * copies;
@@ -40,8 +40,8 @@ fn overhead(pieces: usize) -> usize {
     if pieces == 1 { OVERHEAD } else { 2 * OVERHEAD }
 }
 
-/// About when the last of the parts is done, in tokens read by one block of threads: all work spread evenly, and at the end
-/// some slots idle for as long as the shortest part takes.
+/// About when the last of the parts is done, in tokens read by one block of threads: all work spread evenly, and at the
+/// end some slots idle for as long as the shortest part takes.
 fn estimate(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize {
     let (mut parts, mut cost, mut longest, mut shortest) = (0, 0, 0, usize::MAX);
     for length in lengths.iter().filter(|length| **length > 0) {
@@ -59,7 +59,8 @@ fn estimate(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usiz
     longest.max(cost.div_ceil(slots) + shortest * idle / slots)
 }
 
-/// When the last of the parts is done: list scheduling carried out, unless there are so many parts that the estimate will do.
+/// When the last of the parts is done: list scheduling carried out, unless there are so many parts that the estimate
+/// will do.
 fn finish(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize {
     let count: usize = lengths.iter().map(|length| length.div_ceil(part) * copies).sum();
     if count > 8 * slots {
@@ -83,7 +84,8 @@ fn finish(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize 
     free.into_iter().map(|Reverse(at)| at).max().unwrap_or(0)
 }
 
-/// Cuts `whole` into parts of nearly one length, none longer than `part` rounded up to the grain; an empty whole has none.
+/// Cuts `whole` into parts of nearly one length, none longer than `part` rounded up to the grain; an empty whole has
+/// none.
 pub(in super::super) fn parts(whole: Range<usize>, part: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let grains = whole.len().div_ceil(GRAIN);
     let pieces = grains.div_ceil(part.div_ceil(GRAIN).max(1));

@@ -9,10 +9,10 @@
 //! threads the requests are handed out in trace order by one cursor, and every thread keeps the leases of the last
 //! few requests it served: those are the ones that "run".
 //!
-//! With [`hold`](ReplayConfig::hold) a request runs for as many steps as it generates tokens, on one thread too: a step is
-//! a request of the trace, and the lease goes when so many later ones were served (with several threads, when the thread
-//! that holds it next takes one beyond them). Where leases stand in the way of a reservation, those that would end first are given up, one by one. With
-//! one thread that is a pure function of the trace as well.
+//! With [`hold`](ReplayConfig::hold) a request runs for as many steps as it generates tokens, on one thread too: a step
+//! is a request of the trace, and the lease goes when so many later ones were served (with several threads, when the
+//! thread that holds it next takes one beyond them). Where leases stand in the way of a reservation, those that would
+//! end first are given up, one by one. With one thread that is a pure function of the trace as well.
 //!
 //! A trace that was read with priorities gives each request's to what it matched and inserted.
 

@@ -100,7 +100,8 @@ impl Model {
 
     /// Computes a step: its copies, then its tokens. Returns the logits that it wants, `[logits rows, vocabulary]`.
     ///
-    /// With `cascade`, sequences that decode read the prefixes that they share once. No bit of the result depends on it.
+    /// With `cascade`, sequences that decode read the prefixes that they share once. No bit of the result depends on
+    /// it.
     ///
     /// # Errors
     ///

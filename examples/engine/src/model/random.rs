@@ -33,8 +33,8 @@ impl Weights for RandomWeights {
         Ok((0..len).map(|_| 1.0 + 0.1 * dice.normal()).collect())
     }
 
-    /// Of a size that keeps states as large as they were. Embeddings are larger, so that the next token is not everywhere the
-    /// same.
+    /// Of a size that keeps states as large as they were. Embeddings are larger, so that the next token is not
+    /// everywhere the same.
     fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, Infallible> {
         let mut dice = self.dice(name);
         let size = (inputs as f32).sqrt().recip();

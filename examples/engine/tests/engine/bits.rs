@@ -1,8 +1,8 @@
 //! No bit of a request's logits depends on what the engine does beside it.
 //!
-//! Random engines (block size, chunks, threads, order, policy, eviction, a pool that is too small, cascade, cache on or off)
-//! serve random requests that share prefixes, while sequences are preempted, aborted and forked; every row of logits is
-//! compared with the naive one.
+//! Random engines (block size, chunks, threads, order, policy, eviction, a pool that is too small, cascade, cache on or
+//! off) serve random requests that share prefixes, while sequences are preempted, aborted and forked; every row of
+//! logits is compared with the naive one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};

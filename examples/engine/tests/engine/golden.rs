@@ -1,6 +1,7 @@
 //! Logits of another program: `golden.py` has Hugging Face's transformers compute the same weights and prompt.
 //!
-//! To make `golden.json` anew: `cargo test --test engine -- --ignored golden`, then `golden.py` on the directory that it names.
+//! To make `golden.json` anew: `cargo test --test engine -- --ignored golden`, then `golden.py` on the directory that
+//! it names.
 
 use std::collections::HashMap;
 use std::fs;

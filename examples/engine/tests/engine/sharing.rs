@@ -15,7 +15,8 @@ const SHARED: usize = 2_500;
 const REQUESTS: usize = 32;
 const NEW_TOKENS: usize = 3;
 
-/// Serves the requests, all submitted before anybody serves; tokens computed of the shared ones, and blocks in use at most.
+/// Serves the requests, all submitted before anybody serves; tokens computed of the shared ones, and blocks in use at
+/// most.
 fn serve(block_size: usize, tail: usize, threads: usize, publish: bool) -> (usize, usize) {
     let model = random(Config { layers: 1, query_heads: 2, kv_heads: 1, head_dim: 4, ..tiny() }, 5);
     let dice = &mut Dice::new(5);
