@@ -39,8 +39,24 @@ FILES = {
     "src/tree/lease.rs": ["creation_trim", "death", "insert", "namespaces"],
     "src/tree/point.rs": ["creation_trim", "together"],
     "src/tree/hot.rs": ["hot_points"],
+    "src/tree/word/slot.rs": ["hot_points", "waiting"],
+    "src/tree/marks.rs": ["retention"],
+    "src/tree/holdings.rs": ["exchange"],
     "src/cache/hold.rs": ["hold"],
+    "src/cache/line.rs": ["waiting"],
+    "src/cache/allocate.rs": ["waiting"],
+    "src/cache/quota.rs": ["exchange"],
+    "src/cache/retention.rs": ["retention"],
+    "src/cache/evictor/retained.rs": ["retention"],
+    "src/cache/evictor/due.rs": ["retention"],
+    "src/cache/evictor/exchange.rs": ["exchange"],
+    "src/cache/evictor/quota.rs": ["exchange"],
+    "src/cache/evictor/aging.rs": [],
+    "src/cache/evictor/upkeep.rs": ["exchange"],
     "src/sync/bell.rs": ["bell"],
+    "src/sync/signal.rs": ["waiting"],
+    "src/sync/dekker.rs": ["hot_points"],
+    "src/scheduler/claims.rs": ["claims"],
 }
 # Test targets of the crate, and what they run; the reference compared with itself tells nothing.
 SUITES = [
@@ -48,15 +64,25 @@ SUITES = [
     ("radixkv", ["--skip", "stalled_reader"]),
     ("model", ["agrees"]),
 ]
+# What else goes through a file.
+MORE_SUITES = {
+    "src/cache/line.rs": ["waiting"],
+    "src/cache/allocate.rs": ["waiting"],
+    "src/sync/signal.rs": ["waiting"],
+    "src/tree/marks.rs": ["retention_golden"],
+    "src/cache/retention.rs": ["retention_golden"],
+    "src/cache/evictor/retained.rs": ["retention_golden"],
+    "src/scheduler/claims.rs": ["scheduler"],
+}
 # Seconds after which a suite or a file of models is endless. The longest takes a tenth of that.
-SUITE_CAP, MODEL_CAP = 10, 300
+SUITE_CAP, MODEL_CAP = 20, 300
 KNOWN = os.path.join(ROOT, "ci", "mutants.txt")
 
 
 def listed(path):
     """The mutants of a file, as cargo-mutants lists them; printing for debuggers left out."""
     every, first = int(os.environ.get("EVERY", "1")), int(os.environ.get("FROM", "0"))
-    command = ["cargo", "mutants", "--list", "--json", "--diff", "--no-default-features", "-f", path]
+    command = ["cargo", "mutants", "--list", "--json", "--diff", "--no-default-features", "--features", "scheduler", "-f", path]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     mutants, seen = [mutant for mutant in json.loads(found) if "Debug" not in mutant["name"]], {}
     for mutant in mutants:
@@ -82,16 +108,17 @@ class Judge:
 
     def suite(self, name):
         """The test binary of this name, or nothing if the mutant does not compile."""
-        command = ["cargo", "test", "-q", "--no-default-features", "--no-run", "--message-format=json"]
+        command = ["cargo", "test", "-q", "--no-default-features", "--features", "scheduler", "--no-run", "--message-format=json"]
         command += ["--lib"] if name == "radixkv" else ["--test", name]
         built = subprocess.run(command, cwd=self.tree.tree, env=self.unit, capture_output=True, text=True)
         messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
         binaries = [message["executable"] for message in messages if message.get("executable")]
         return binaries[0] if built.returncode == 0 else None
 
-    def verdict(self, models):
+    def verdict(self, path):
         """'unviable', 'caught', 'endless' or 'missed', and who found it."""
-        for name, arguments in SUITES:
+        models = FILES[path]
+        for name, arguments in SUITES + [(name, []) for name in MORE_SUITES.get(path, [])]:
             binary = self.suite(name)
             if binary is None:
                 return "unviable", ""
@@ -102,8 +129,7 @@ class Judge:
                 return "endless", name
             if run.returncode:
                 return "caught", name
-        refused = self.tree.build(models)
-        if refused:
+        if models and self.tree.build(models):
             return "unviable", ""
         for model in models:
             outcome, _, _ = self.tree.run(model, None, MODEL_CAP, LOOM_MAX_DURATION="10")
@@ -124,7 +150,7 @@ def main():
             name, line = mutant["name"], mutant["span"]["start"]["line"]
             judge.tree.write(path, patched(text, mutant))
             one = time.time()
-            verdict, by = judge.verdict(FILES[path])
+            verdict, by = judge.verdict(path)
             counts[verdict] += 1
             if verdict == "missed" and name not in known:
                 surprises.append(f"{name}  (line {line})")
