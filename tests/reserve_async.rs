@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use radixkv::{PrefixCache, ReserveError};
+use radixkv::{Eviction, PrefixCache, ReserveError, Watermarks};
 
 fn cache(blocks: usize) -> PrefixCache {
     PrefixCache::builder(4, blocks).build().expect("valid")
@@ -84,6 +84,23 @@ fn a_task_takes_a_new_waker_with_each_poll() {
     }
     drop(held);
     assert_eq!((old.0.load(SeqCst), new.0.load(SeqCst)), (0, 1));
+}
+
+/// Nobody else is awake when it is over.
+#[tokio::test]
+async fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
+    let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks { low: 0, high: 0 }));
+    let cache = builder.build().expect("valid");
+    let session = cache.session();
+    let space = cache.default_namespace();
+    let tokens: Vec<u32> = (0..16).collect();
+    let cold = session.match_prefix(&space, &tokens);
+    let blocks = session.reserve(4).expect("free");
+    let inserted = session.insert(cold.lease(), &tokens, blocks).expect("it fits");
+    session.retain(&inserted.lease, Duration::from_millis(20)).expect("cached");
+    drop((cold, inserted));
+    let served = tokio::time::timeout(Duration::from_secs(60), cache.reserve_async(4)).await;
+    assert_eq!(served.expect("woken").expect("it fits").len(), 4);
 }
 
 /// Tasks and threads in one line, deadlines that cut some off, leases that come and go: everybody who stays is served.

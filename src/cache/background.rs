@@ -2,10 +2,11 @@
 //!
 //! It sleeps until somebody says that free blocks are short or changes have piled up, then works in bounded steps, each
 //! under the evictor's lock for itself, so that a session that must evict at once waits for one step at most. It holds
-//! the cache weakly: the last handle ends it. Where prefixes are dropped for their age it also wakes by itself.
+//! the cache weakly: the last handle ends it. Where prefixes are dropped for their age it also wakes by itself, and where
+//! some are retained, when the first of them is to be let go: somebody may wait for it.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
@@ -62,9 +63,12 @@ impl Background {
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
             let bell = Arc::clone(&bell);
             move || {
-                while bell.wait(pause) {
+                let mut sleep = pause;
+                while bell.wait(sleep) {
                     let Some(inner) = inner.upgrade() else { return };
-                    inner.work_off(watermarks);
+                    let retained =
+                        inner.work_off(watermarks).map(|until| until.saturating_duration_since(Instant::now()));
+                    sleep = [pause, retained].into_iter().flatten().min();
                 }
             }
         })?;
@@ -99,22 +103,23 @@ impl Drop for Background {
 }
 
 impl Inner {
-    /// Takes in what is queued and evicts up to the high watermark if free blocks were below the low one.
-    fn work_off(&self, watermarks: Watermarks) {
+    /// Takes in what is queued and evicts up to the high watermark if free blocks were below the low one; when the first
+    /// of what is retained then is over.
+    fn work_off(&self, watermarks: Watermarks) -> Option<Instant> {
         let mut short = false;
         loop {
             short |= self.sink().free() < watermarks.low;
             let idle_since = self.idle_since();
             let mut seat = self.seat.lock();
-            let more = self.with_seat(&mut seat, |evictor, works| {
+            let (more, retained) = self.with_seat(&mut seat, |evictor, works| {
                 let more = evictor.step(STEP, idle_since, works);
                 let missing = if short { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), works) };
-                more || (evicted > 0 && evicted < missing)
+                (more || (evicted > 0 && evicted < missing), evictor.retained.next())
             });
             unlock_fairly(seat);
             if !more {
-                return;
+                return retained.and_then(|deadline| self.time.moment(deadline));
             }
         }
     }

@@ -136,7 +136,7 @@ impl Session {
     /// Its blocks count as protected until then: it is a lease that the cache holds. Of several the longest counts.
     /// Ended early by [`release_retained`](Self::release_retained), and by clearing or dropping the namespace. Also
     /// ends a demotion. It is over when the evictor next works after the deadline: every `reserve` that must evict,
-    /// [`settle`](crate::PrefixCache::settle), [`stats`](crate::PrefixCache::stats), or the background thread.
+    /// [`settle`](crate::PrefixCache::settle), [`stats`](crate::PrefixCache::stats), or at the deadline itself the background thread.
     ///
     /// Without effect on an empty lease. Lock-free; allocates.
     ///
@@ -182,6 +182,9 @@ impl Session {
         self.mark(lease, Marked::retained(inner.time.now()));
         inner.notes.push(Note { point: point.link(), until: inner.time.after(duration) });
         crate::sync::point!("retain::noted");
+        if let Some(background) = inner.background.get() {
+            background.changes_pending();
+        }
         self.help();
         Ok(())
     }

@@ -36,6 +36,10 @@ impl PrefixCache {
     /// the runtime's own timer. A poll may evict what is missing; it never sleeps, but waits its turn if another thread
     /// is evicting.
     ///
+    /// What [`retain`](crate::Session::retain) keeps is over at a moment that nobody may be awake for: a background
+    /// evictor ([`Eviction::Background`](crate::Eviction::Background)) is, and wakes the future. With inline eviction
+    /// the next thread that evicts, settles or asks for [`stats`](Self::stats) does.
+    ///
     /// # Errors
     ///
     /// [`ReserveError::TooLarge`] and [`ReserveError::External`] alone, at once.
