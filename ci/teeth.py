@@ -206,6 +206,8 @@ BUGS = [
      [(HOT, "        if word.still_open(slot, count) {", "        if word.still_open(slot, count) || count.load(Relaxed) > 0 {")]),
     ("the flag without the slot", "hot_points::a_slot_changes_hands", EXACT,
      [(SLOT, "Seen(word).is_open() && Seen(word).slot() == Some(slot)", "Seen(word).is_open() && slot.get() > 0")]),
+    ("a slot that names its point Relaxed", "hot_points::a_new_point_is_inflated", WEAK,
+     [(HOT, "slot.point.store(point.as_ptr(), Release);", "slot.point.store(point.as_ptr(), Relaxed);")]),
     ("a slot attached where one stands", "hot_points::two_inflate", EXACT,
      [(SLOT, "        while word & (DEAD | NEW | OPEN | SLOTS) == 0 && word & LEASES != LEASES {\n"
              "            let next = (word + LEASE) | OPEN | (u64::from(slot.get()) * SLOT);",

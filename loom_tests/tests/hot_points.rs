@@ -117,6 +117,21 @@ fn two_inflate() {
     });
 }
 
+/// The evictor finds the point in its slot before it has heard of it.
+#[test]
+fn a_new_point_is_inflated() {
+    explore("insert, inflate vs settle", || {
+        let world = World::build(hot_points(PrefixCache::builder(1, 1), 1), 1);
+        let inserter = spawn({
+            let world = world.clone();
+            move || inflate(&Actor::new(&world).insert(&[1]).lease)
+        });
+        world.beside(|world| world.cache.settle());
+        inserter.join().unwrap();
+        assert_eq!(world.close(), 1);
+    });
+}
+
 /// A point's slot goes to another point and it gets another slot, while somebody comes with what he saw before.
 #[test]
 fn a_slot_changes_hands() {
