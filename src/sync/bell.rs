@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::atomic::{
     AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use super::lock::{Condvar, Mutex};
 
@@ -36,8 +36,8 @@ impl Bell {
     }
 
     fn raise(&self, state: usize) {
-        // AcqRel: what the caller did comes before the thread's look at it.
-        if self.state.fetch_max(state, AcqRel) < state {
+        // Release: what the caller did comes before the thread's look at it.
+        if self.state.fetch_max(state, Release) < state {
             // Between the thread's look at the state and its sleep this waits.
             drop(self.lock.lock());
             self.rung.notify_one();
@@ -48,8 +48,8 @@ impl Bell {
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let until = at_most.and_then(|pause| Instant::now().checked_add(pause));
         let mut lock = self.lock.lock();
-        // AcqRel: pairs with `raise`.
-        while self.state.compare_exchange(RUNG, QUIET, AcqRel, Relaxed).is_err() {
+        // Acquire: pairs with `raise`.
+        while self.state.compare_exchange(RUNG, QUIET, Acquire, Relaxed).is_err() {
             // Relaxed: the end is final.
             if self.state.load(Relaxed) == ENDED {
                 return false;
@@ -65,8 +65,8 @@ impl Bell {
 
     /// After a sleep that nobody ended early: takes a ring that came at that moment; false when it has been ended.
     fn wakes(&self) -> bool {
-        // AcqRel: pairs with `raise`. Relaxed: the end is final.
-        self.state.compare_exchange(RUNG, QUIET, AcqRel, Relaxed).is_ok() || self.state.load(Relaxed) != ENDED
+        // Acquire: pairs with `raise`; no model sleeps for so long and no longer. Relaxed: the end is final.
+        self.state.compare_exchange(RUNG, QUIET, Acquire, Relaxed).is_ok() || self.state.load(Relaxed) != ENDED
     }
 }
 
@@ -84,13 +84,13 @@ mod tests {
             move || {
                 let mut done = 0;
                 while bell.wait(None) {
-                    done += work.swap(0, AcqRel);
+                    done += work.swap(0, Relaxed);
                 }
                 done
             }
         });
         for _ in 0..10_000 {
-            work.fetch_add(1, AcqRel);
+            work.fetch_add(1, Relaxed);
             bell.ring();
         }
         while work.load(Relaxed) > 0 {

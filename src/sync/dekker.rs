@@ -14,6 +14,7 @@ pub(crate) fn count_then_look(count: &AtomicU64, flags: &AtomicU64) -> u64 {
         use super::atomic::Ordering::{Acquire, Relaxed};
         count.fetch_add(1, Relaxed);
         loom::sync::atomic::fence(super::atomic::Ordering::SeqCst);
+        // Acquire: E5, E12; no model fails without it, because in models the fence orders as much.
         flags.load(Acquire)
     }
     #[cfg(not(radixkv_loom))]

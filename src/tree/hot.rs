@@ -261,9 +261,9 @@ impl HotPoints {
 
     /// Whether `point` and the slots agree about it: for `validate`, at rest.
     pub(crate) fn agree(&self, point: Ref<'_, Point>) -> bool {
-        let word = point.word.load(Acquire);
-        // Acquire: HP1.
-        let names_it = |name| self.slot(name).point.load(Acquire) == point.as_ptr();
+        // Relaxed, twice: nothing is followed.
+        let word = point.word.load(Relaxed);
+        let names_it = |name| self.slot(name).point.load(Relaxed) == point.as_ptr();
         let slot = word.slot();
         word.is_open() == slot.is_some() && slot.is_none_or(|name| names_it(name) && self.leases(name) > 0)
     }

@@ -30,7 +30,7 @@ use std::ptr::{self, NonNull};
 use crate::reclaim::{Canary, Guard, Node, Own, free_owned};
 use crate::sync::atomic::{
     AtomicPtr, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 /// Bits of a moment of expiry.
@@ -165,8 +165,8 @@ impl Marks {
         let record = Record { highest: empty(), longest: empty(), last_override: empty(), canary: Canary::new() };
         let record = Own::new(record, guard);
         crate::sync::point!("marks::made");
-        // Release: E19. Acquire: E19, where another was first.
-        match self.0.compare_exchange(ptr::null_mut(), record.as_ptr(), AcqRel, Acquire) {
+        // Release: E19. Where another was first, `record` acquires.
+        match self.0.compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Relaxed) {
             Ok(_) => _ = record.publish(),
             Err(_) => drop(record),
         }

@@ -44,7 +44,7 @@ use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
-use crate::sync::atomic::Ordering::Acquire;
+use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Chain, HotPoints, Point, Queue, Run, Seen, Space};
 
 /// What the evictor works on.
@@ -276,8 +276,9 @@ impl Evictor {
     fn visit_again(&mut self, works: Works<'_>) {
         while let Some(point) = self.revisit.pop() {
             let point = point.get(works.guard);
-            // Acquire: as a drain's, for a word that is idle without an entry in the queue.
-            let word = point.word.load(Acquire);
+            // Relaxed: what is idle without an entry in the queue is as the drain left it that took its last one out; what has
+            // an entry is looked at again then.
+            let word = point.word.load(Relaxed);
             // A point that is held makes a step when it is let go, and is taken out of the queue then.
             if word.is_idle() && !word.is_dead() {
                 self.know(point);
