@@ -38,7 +38,7 @@ CAP = 120
 
 def mutants(text):
     """(line, ordering, weaker, text with it) for each ordering in code, not in comments, imports and tests."""
-    code = re.split(r"#\[cfg\(test\)\]\nmod \w+ \{", text)[0]
+    code = re.split(r"#\[cfg\(test\)\]\n *(?:mod \w+ \{|pub.* fn )", text)[0]
     for match in re.finditer(r"(?<![\w:])(Acquire|Release|AcqRel)\b", code):
         start = code.rfind("\n", 0, match.start()) + 1
         line = code[start:code.find("\n", match.start())]

@@ -33,7 +33,7 @@ use std::ptr::{self, NonNull};
 use crate::reclaim::{Canary, Guard, Node, Own, Ref, free_owned};
 use crate::sync::atomic::{
     AtomicPtr,
-    Ordering::{AcqRel, Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release},
 };
 
 /// Bits of the key that one branch resolves; one under a model checker, where two entries then need several branches.
@@ -277,8 +277,8 @@ impl<T: Keyed> Map<T> {
             Some(copy) => branch_word(copy.as_ptr()),
             None => first.unwrap_or(ptr::null_mut()),
         };
-        // Release: E1, for a fresh copy. Acquire: whoever retires the branch comes after all who froze it.
-        if slot.compare_exchange(branch_word(branch.as_ptr()), word, AcqRel, Acquire).is_ok() {
+        // Release: E1, for a fresh copy. Those who froze the branch are pinned until they have done with it.
+        if slot.compare_exchange(branch_word(branch.as_ptr()), word, Release, Relaxed).is_ok() {
             if let Some(copy) = copy {
                 copy.publish();
             }
@@ -337,7 +337,8 @@ impl<T> Branch<T> {
     fn has_few_entries(&self, guard: &Guard<'_>) -> bool {
         let mut entries = 0;
         for slot in &self.slots {
-            match Held::<T>::of(slot.load(Acquire), guard) {
+            // Relaxed: only what kind it is of counts.
+            match Held::<T>::of(slot.load(Relaxed), guard) {
                 Held::Nothing => {}
                 Held::Entry(_) if entries == 0 => entries = 1,
                 Held::Entry(_) | Held::Branch(_) => return false,
@@ -351,10 +352,11 @@ impl<T> Branch<T> {
         std::array::from_fn(|i| {
             let slot = &self.slots[i];
             loop {
+                // Acquire, here where another was first, or below: E1, for who finds it in the copy. No model fails
+                // without it: two who freeze and a fourth who reads are too many.
                 let word = slot.load(Acquire);
                 let frozen = word.map_addr(|address| address | FROZEN);
-                // Acquire: E1, for the copy. Release: a frozen entry is published anew.
-                if is_frozen(word) || slot.compare_exchange(word, frozen, AcqRel, Acquire).is_ok() {
+                if is_frozen(word) || slot.compare_exchange(word, frozen, Acquire, Relaxed).is_ok() {
                     return word.map_addr(|address| address & !FROZEN);
                 }
             }
