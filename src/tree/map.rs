@@ -376,7 +376,8 @@ fn each<'g, T: Keyed>(slot: &'g Slot, guard: &'g Guard<'_>, is_enough: &mut dyn 
 
 /// Calls `visit` with every branch below `slot`, children first. Nobody changes the map meanwhile.
 fn each_branch<T: 'static>(slot: &Slot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
-    let word = slot.load(Acquire);
+    // Relaxed: whoever changed the map has been waited for.
+    let word = slot.load(Relaxed);
     if word.addr() & BRANCH == 0 {
         return;
     }
