@@ -150,9 +150,9 @@ BUGS = [
     ("arrays read beyond their end", "together::shrinking_arrays_against_a_reader", EXACT,
      [(RUN, "&tokens[..len.min(tokens.len())]", "&tokens[..len]")]),
     ("arrays published Relaxed", "together::shrinking_arrays_against_a_reader", WEAK,
-     [(RUN, "length.\n        self.arrays.swap(new.as_ptr(), AcqRel)", "length.\n        self.arrays.swap(new.as_ptr(), Acquire)")]),
+     [(RUN, "length.\n        self.arrays.store(new.as_ptr(), Release)", "length.\n        self.arrays.store(new.as_ptr(), Relaxed)")]),
     ("old arrays retired before the swap", "together::shrinking_arrays_against_a_reader", EXACT,
-     [(RUN, "        self.arrays.swap(new.as_ptr(), AcqRel);\n        guard.retire(old);\n",
+     [(RUN, "        self.arrays.store(new.as_ptr(), Release);\n        guard.retire(old);\n",
        "        guard.retire(old);\n        guard.retire(new);\n")]),
 
     # The map.

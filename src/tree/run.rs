@@ -26,7 +26,7 @@ use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::OwnerCell;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU64,
-    Ordering::{AcqRel, Acquire},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use super::arrays::Arrays;
@@ -231,12 +231,13 @@ impl Run {
     #[cfg(test)]
     pub(crate) fn replace_arrays<'g>(&'g self, tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) {
         let new = Arrays::allocate(tokens, blocks, guard).publish();
-        self.arrays.swap(new.as_ptr(), AcqRel);
+        self.arrays.store(new.as_ptr(), Release);
     }
 
     /// Copies the arrays into smaller ones where a trim to `len` left too much of them unused. The trimmer's.
     pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) {
-        let Some(old) = Ref::from_ptr(self.arrays.load(Acquire), guard) else {
+        // Relaxed: the evictor alone puts others in their place, and came to the run by way of its first ones.
+        let Some(old) = Ref::from_ptr(self.arrays.load(Relaxed), guard) else {
             return;
         };
         let keep = len as usize;
@@ -246,7 +247,7 @@ impl Run {
         let blocks = &old.blocks()[..self.blocks_to(len, grid)];
         let new = Arrays::allocate(&old.tokens()[..keep], blocks, guard).publish();
         // Release: a reader finds the copy initialised. Readers take the shorter of array and length.
-        self.arrays.swap(new.as_ptr(), AcqRel);
+        self.arrays.store(new.as_ptr(), Release);
         guard.retire(old);
     }
 }
