@@ -309,9 +309,9 @@ pub fn hot_points(mut builder: Builder, points: usize) -> Builder {
     builder
 }
 
-/// Makes the lease's point hot, as contention would.
-pub fn inflate(lease: &Lease) {
-    lease.inflate();
+/// Makes the lease's point hot, as contention would; whether it is.
+pub fn inflate(lease: &Lease) -> bool {
+    lease.inflate()
 }
 
 /// Lets threads wait for blocks.

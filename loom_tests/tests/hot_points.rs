@@ -23,7 +23,7 @@ fn world(capacity: usize, slots: usize, sequences: &[&[Token]]) -> Arc<World> {
     let actor = Actor::new(&world);
     sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
     world.cache.settle();
-    inflate(actor.find(sequences[0]).lease());
+    assert!(inflate(actor.find(sequences[0]).lease()));
     drop(actor);
     world
 }
@@ -112,7 +112,7 @@ fn two_inflate() {
             spawn(move || inflate(Actor::new(&world).find(&[1]).lease()))
         };
         let inflaters = [inflater(&world), inflater(&world)];
-        inflaters.into_iter().for_each(|inflater| inflater.join().unwrap());
+        inflaters.into_iter().for_each(|inflater| _ = inflater.join().unwrap());
         assert_eq!(world.close(), 1);
     });
 }

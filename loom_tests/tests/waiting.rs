@@ -93,7 +93,7 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
     explore("release on a hot point vs wait for 1", || {
         let world = world(1, &[&[1]]);
         let actor = Actor::new(&world);
-        inflate(actor.find(&[1]).lease());
+        assert!(inflate(actor.find(&[1]).lease()));
         let held = actor.find(&[1]);
         drop(actor);
         let holder = spawn({

@@ -60,12 +60,13 @@ impl Lease {
         &self.hold
     }
 
-    /// Makes its point hot, as contention would.
+    /// Makes its point hot, as contention would; whether it is.
     #[cfg(any(test, radixkv_loom, radixkv_shuttle))]
-    pub(crate) fn inflate(&self) {
-        if let Some(held) = self.held() {
+    pub(crate) fn inflate(&self) -> bool {
+        self.held().is_some_and(|held| {
             self.hold.hot.inflate(held.point);
-        }
+            held.point.word.load(crate::sync::atomic::Ordering::Relaxed).is_open()
+        })
     }
 }
 

@@ -262,7 +262,8 @@ impl Word {
     pub(crate) fn kill(&self) -> Option<Seen> {
         let mut word = self.0.load(Relaxed);
         while Seen(word).is_idle() && word & DEAD == 0 {
-            // Acquire: E2. Release: E11.
+            // Acquire: E2. Release: E11; no model fails without it: whoever detached the space took the root's last child
+            // off since, and the release of that goes on.
             match self.0.compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {
                 Ok(_) => return Some(Seen(word)),
                 Err(seen) => word = seen,
@@ -293,7 +294,7 @@ impl Word {
             debug_assert!(word & CHILDREN != 0, "child removed twice");
             let last = word & (LEASES | CHILDREN) == 1;
             let (next, push) = Seen(word).stepped(word - 1, last);
-            // Release: E2, E3. Acquire: E4.
+            // Release: E2, E3. Acquire: E4; no model fails without it: who takes children off is who takes entries out.
             match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
                 Ok(_) => return push,
                 Err(seen) => word = seen,

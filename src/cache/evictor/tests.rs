@@ -119,8 +119,7 @@ fn a_hot_point_is_a_point_like_any_other() {
         drop(session.insert(miss.lease(), tokens, session.reserve(1).expect("room")).expect("inserted"));
     }
     let held = session.match_prefix(&space, &tokens[0]);
-    held.lease().inflate();
-    held.lease().inflate();
+    assert!(held.lease().inflate() && held.lease().inflate());
     let leases = [&session, &other].map(|session| session.match_prefix(&space, &tokens[0]).into_lease());
     let clone = leases[1].clone();
     drop(held);
