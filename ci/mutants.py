@@ -108,7 +108,8 @@ class Judge:
 
     def suite(self, name):
         """The test binary of this name, or nothing if the mutant does not compile."""
-        command = ["cargo", "test", "-q", "--no-default-features", "--features", "scheduler", "--no-run", "--message-format=json"]
+        command = ["cargo", "test", "-q", "-p", "radixkv", "--no-default-features", "--features", "scheduler", "--no-run"]
+        command += ["--message-format=json"]
         command += ["--lib"] if name == "radixkv" else ["--test", name]
         built = subprocess.run(command, cwd=self.tree.tree, env=self.unit, capture_output=True, text=True)
         messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
