@@ -164,7 +164,7 @@ fn four_threads_on_a_pool_that_is_pinned() {
 
 /// How late a deadline is noticed on this machine: a figure, no promise.
 #[test]
-#[ignore = "prints a time"]
+#[ignore = "prints a time; run by ci/nightly.sh"]
 fn how_late_deadlines_are() {
     let cache = cache(1);
     let _held = cache.session().reserve(1).expect("free");

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use common::{Actor, World, explore, explore_less, explore_more, spawn};
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use radixkv::internals::{HotWord, hot_points, inflate, waiting};
-use radixkv::{PrefixCache, Reservation, Token};
+use radixkv::{PrefixCache, PrefixMatch, Reservation, Token};
 
 /// A world in which threads may wait, and `sequences` are cached.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
@@ -52,21 +52,26 @@ fn a_reservation_returned_to_a_waiter() {
     });
 }
 
+/// The holder of the only block reads it and lets go; a waiter gets it.
+fn release_to_a_waiter(world: Arc<World>, held: PrefixMatch) {
+    let holder = spawn({
+        let world = world.clone();
+        move || {
+            world.check(&[1], 0, held.blocks());
+            drop(held);
+        }
+    });
+    drop(world.beside(|world| wait_for(world, 1)));
+    holder.join().unwrap();
+    world.close();
+}
+
 #[test]
 fn a_lease_released_to_a_waiter() {
     explore("release vs wait for 1", || {
         let world = world(1, &[&[1]]);
         let held = Actor::new(&world).find(&[1]);
-        let holder = spawn({
-            let world = world.clone();
-            move || {
-                world.check(&[1], 0, held.blocks());
-                drop(held);
-            }
-        });
-        drop(world.beside(|world| wait_for(world, 1)));
-        holder.join().unwrap();
-        world.close();
+        release_to_a_waiter(world, held);
     });
 }
 
@@ -96,16 +101,7 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
         assert!(inflate(actor.find(&[1]).lease()));
         let held = actor.find(&[1]);
         drop(actor);
-        let holder = spawn({
-            let world = world.clone();
-            move || {
-                world.check(&[1], 0, held.blocks());
-                drop(held);
-            }
-        });
-        drop(world.beside(|world| wait_for(world, 1)));
-        holder.join().unwrap();
-        world.close();
+        release_to_a_waiter(world, held);
     });
 }
 

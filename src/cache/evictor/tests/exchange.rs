@@ -145,7 +145,7 @@ fn a_small_cache_is_done_at_once_and_the_present_policy_gives_an_exchange_up() {
 
 /// The longest time that a slice holds the evictor's lock, among a million candidates in no order.
 #[test]
-#[ignore = "prints a time; some seconds in a release build"]
+#[ignore = "prints a time, in some seconds of a release build; run by ci/nightly.sh"]
 fn the_longest_slice_among_a_million() {
     let candidates = 1_000_000_u32;
     let builder = PrefixCache::builder(4, candidates as usize).clock(Clock::Logical);
