@@ -104,9 +104,9 @@ BUGS = [
     ("lease given up before the child is counted", "insert::a_branch_inside_a_block_against_a_trim", EXACT,
      [(INSERT, "            let hung = hang(branch.point, sequence, ledger, guard);\n            release(branch, ledger);\n",
        "            release(branch, ledger);\n            let hung = hang(branch.point, sequence, ledger, guard);\n")]),
-    ("dead run taken for live", "death::an_insert_of_the_same_first_token", EXACT,
+    ("dead run taken for live", "death::an_insert_of_what_dies", EXACT,
      [(INSERT, "if there.is_some_and(|run| run.word().len() > 0) {", "if there.is_some() {")]),
-    ("the unlink by store", "death::an_insert_of_the_same_first_token", EXACT,
+    ("the unlink by store", "death::an_insert_of_what_dies", EXACT,
      [(TRIM, "            parent.as_ref().children.remove(run, works.guard);\n",
        "            while let Some(there) = parent.as_ref().children.get(run.first(), works.guard) {\n"
        "                parent.as_ref().children.remove(there, works.guard);\n            }\n")]),

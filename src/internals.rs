@@ -14,7 +14,7 @@ use crate::{Builder, Lease};
 
 pub use crate::reclaim::track;
 #[cfg(radixkv_loom)]
-pub use crate::sync::{exact_loads, model_handles};
+pub use crate::sync::{Loads, at_rest, explore_loads, model_handles};
 
 /// All that one model reclaims.
 #[derive(Debug)]

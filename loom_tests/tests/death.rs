@@ -10,11 +10,11 @@
 
 mod common;
 
-use common::{Actor, World, explore, explore_less, spawn};
+use common::{Actor, World, explore, explore_fewer_loads, explore_less, spawn};
 
 #[test]
 fn an_insert_of_the_same_first_token() {
-    explore("insert 1,3 vs evict all of 1,2", || {
+    explore_fewer_loads("insert 1,3 vs evict all of 1,2", || {
         let world = World::with(1, 5, &[&[1, 2]]);
         let writer = spawn({
             let world = world.clone();
@@ -31,6 +31,32 @@ fn an_insert_of_the_same_first_token() {
         assert_eq!(actor.find(&[1, 2]).len_tokens(), 1);
         drop((held, actor));
         world.close();
+    });
+}
+
+/// The same run again, beside the death of the old one.
+#[test]
+fn an_insert_of_what_dies() {
+    explore("insert 1 vs evict 1", || {
+        let world = World::with(1, 2, &[&[1]]);
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let reservation = actor.session.reserve(1).expect("there are two");
+                let root = actor.find(&[]);
+                actor.fill(&[1], 0, &reservation);
+                actor.session.insert(root.lease(), &[1], reservation).expect("the namespace stands")
+            }
+        });
+        let freed = world.beside(move |world| world.cache.evict(1));
+        let inserted = writer.join().unwrap();
+        assert_eq!(inserted.duplicates.is_empty(), freed == 1);
+        let actor = Actor::new(&world);
+        world.rest(1, inserted.duplicates.len());
+        assert_eq!(actor.find(&[1]).blocks(), inserted.blocks);
+        drop((inserted, actor));
+        assert_eq!(world.close(), 1);
     });
 }
 

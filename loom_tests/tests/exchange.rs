@@ -20,12 +20,7 @@ use radixkv::{PolicyKind, PrefixCache, Quota, ReserveError, Token};
 
 /// A world of capacity `capacity` under lru in which `sequences` are cached, one block each.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
-    let world = World::build(PrefixCache::builder(1, capacity).policy(PolicyKind::Lru), capacity);
-    let actor = Actor::new(&world);
-    sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
-    world.cache.settle();
-    drop(actor);
-    world
+    World::filled(PrefixCache::builder(1, capacity).policy(PolicyKind::Lru), capacity, sequences)
 }
 
 fn quota(cached: Option<usize>, pinned: Option<usize>) -> Quota {

@@ -19,12 +19,7 @@ use common::{Actor, World, explore, explore_less, spawn};
 use radixkv::{PolicyKind, PrefixCache, Priority, Token};
 
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
-    let world = World::build(PrefixCache::builder(1, capacity).policy(PolicyKind::Priority), capacity);
-    let actor = Actor::new(&world);
-    sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
-    world.cache.settle();
-    drop(actor);
-    world
+    World::filled(PrefixCache::builder(1, capacity).policy(PolicyKind::Priority), capacity, sequences)
 }
 
 /// Gives a prefix a priority if it is there.

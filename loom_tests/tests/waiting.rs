@@ -23,12 +23,7 @@ use radixkv::{PrefixCache, PrefixMatch, Reservation, Token};
 
 /// A world in which threads may wait, and `sequences` are cached.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
-    let world = World::build(waiting(hot_points(PrefixCache::builder(1, capacity), 1)), capacity);
-    let actor = Actor::new(&world);
-    sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
-    world.cache.settle();
-    drop(actor);
-    world
+    World::filled(waiting(hot_points(PrefixCache::builder(1, capacity), 1)), capacity, sequences)
 }
 
 /// Takes `n` blocks, however long it takes; no model is that slow.

@@ -98,9 +98,12 @@ const IDLE_SESSIONS: usize = 64;
 /// Points that can be hot at once; none in loom's models, but in those that are about them.
 const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
 
-/// Stripes of a hot point: one for each core.
+/// Stripes of a hot point: one for each core; two in models, which make many caches and would ask each time.
 fn stripes() -> usize {
-    model_size(thread::available_parallelism().map_or(1, NonZeroUsize::get), 2)
+    match model_size(0, 2) {
+        0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        stripes => stripes,
+    }
 }
 
 /// Between two looks for what is idle.

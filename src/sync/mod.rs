@@ -63,7 +63,7 @@ macro_rules! point {
 pub(crate) use point;
 
 #[cfg(radixkv_loom)]
-pub use model::{exact_loads, model_handles};
+pub use model::{Loads, at_rest, explore_loads, model_handles};
 
 /// A count of handles, like `Arc`'s: of no interest to the models of what the handles lead to.
 #[cfg(radixkv_loom)]

@@ -6,6 +6,9 @@
 //!
 //! *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both
 //! orders. Each model runs both ways.
+//!
+//! *At rest*, where everything that was stored happens before, loom checks just that and explores nothing.
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,17 +17,36 @@ use loom::sync::atomic::{self, Ordering};
 
 // All threads of a model share one thread of the system; models may run beside each other.
 thread_local! {
-    static EXACT: Cell<bool> = const { Cell::new(false) };
+    static LOADS: Cell<Loads> = const { Cell::new(Loads::Weak) };
     static HANDLES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Loads are read-modify-writes from now on, or loads.
-pub fn exact_loads(exact: bool) {
-    EXACT.set(exact);
+/// How a model's loads are explored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loads {
+    /// As loads.
+    Weak,
+    /// As read-modify-writes.
+    Exact,
+    /// As accesses that no store may be concurrent with.
+    AtRest,
+}
+
+/// Loads are explored in this way from now on.
+pub fn explore_loads(loads: Loads) {
+    LOADS.set(loads);
+}
+
+/// Runs `body` beside no other thread, and after whatever any of them did.
+pub fn at_rest<T>(body: impl FnOnce() -> T) -> T {
+    let loads = LOADS.replace(Loads::AtRest);
+    let result = body();
+    LOADS.set(loads);
+    result
 }
 
 fn exact() -> bool {
-    EXACT.get()
+    LOADS.get() == Loads::Exact
 }
 
 /// Counts of handles that are made from now on are explored, or not.
@@ -124,7 +146,12 @@ macro_rules! arithmetic {
         impl $name {
             #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $value {
-                if exact() { self.0.fetch_add(0, order) } else { self.0.load(order) }
+                match LOADS.get() {
+                    Loads::Weak => self.0.load(order),
+                    Loads::Exact => self.0.fetch_add(0, order),
+                    // SAFETY: loom panics where a store is not ordered before it.
+                    Loads::AtRest => unsafe { self.0.unsync_load() },
+                }
             }
             $(#[track_caller]
             pub(crate) fn $operation(&self, value: $value, order: Ordering) -> $value {
@@ -143,11 +170,12 @@ arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_max);
 impl<T> AtomicPtr<T> {
     #[track_caller]
     pub(crate) fn load(&self, order: Ordering) -> *mut T {
-        if exact() {
-            let null = std::ptr::null_mut();
-            self.0.compare_exchange(null, null, order, order).unwrap_or_else(|pointer| pointer)
-        } else {
-            self.0.load(order)
+        let null = std::ptr::null_mut();
+        match LOADS.get() {
+            Loads::Weak => self.0.load(order),
+            Loads::Exact => self.0.compare_exchange(null, null, order, order).unwrap_or_else(|pointer| pointer),
+            // SAFETY: loom panics where a store is not ordered before it.
+            Loads::AtRest => unsafe { self.0.unsync_load() },
         }
     }
 }

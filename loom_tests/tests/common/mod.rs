@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
+#[cfg(radixkv_loom)]
+use radixkv::internals::at_rest;
 use radixkv::{
     BlockId, Clock, Inserted, Lease, Namespace, PrefixCache, PrefixMatch, Reservation, Session, Stats, Token,
 };
 
 #[cfg(radixkv_loom)]
 #[allow(unused_imports)]
-pub use explore::{explore, explore_less, explore_more, explore_order, spawn};
+pub use explore::{explore, explore_fewer_loads, explore_less, explore_more, explore_order, spawn};
 
 #[cfg(radixkv_loom)]
 mod explore {
@@ -18,7 +20,7 @@ mod explore {
     use std::time::Instant;
 
     use loom::thread::{Builder, JoinHandle};
-    use radixkv::internals::{exact_loads, track};
+    use radixkv::internals::{Loads, explore_loads, track};
 
     /// Preemptions that a model explores if `LOOM_MAX_PREEMPTIONS` says nothing.
     const PREEMPTIONS: usize = 3;
@@ -35,7 +37,12 @@ mod explore {
         explore_with([0, 1], name, model);
     }
 
-    /// The same with one preemption less: for models of three threads that would take too long.
+    /// The same with one preemption less of the weak memory: for models in which old values are many.
+    pub fn explore_fewer_loads(name: &str, model: impl Fn() + Send + Sync + 'static) {
+        explore_with([0, 2], name, model);
+    }
+
+    /// One preemption less of both: for models of three threads that would take too long.
     pub fn explore_less(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([1, 2], name, model);
     }
@@ -59,11 +66,11 @@ mod explore {
         let unbounded = std::env::var_os("RADIXKV_UNBOUNDED").is_some();
         let model = Arc::new(model);
         let only = std::env::var("RADIXKV_LOADS").unwrap_or_default();
-        for (exact, loads, fewer) in [(true, "exact", fewer[0]), (false, "weak", fewer[1])] {
+        for (kind, loads, fewer) in [(Loads::Exact, "exact", fewer[0]), (Loads::Weak, "weak", fewer[1])] {
             if fewer == usize::MAX || (!only.is_empty() && only != loads) {
                 continue;
             }
-            exact_loads(exact);
+            explore_loads(kind);
             let bound = most.saturating_sub(fewer).max(1);
             builder.preemption_bound = (!unbounded).then_some(bound);
             let executions = Arc::new(AtomicU64::new(0));
@@ -90,6 +97,11 @@ mod explore {
     pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         Builder::new().stack_size(STACK).spawn(body).unwrap()
     }
+}
+
+#[cfg(not(radixkv_loom))]
+fn at_rest<T>(body: impl FnOnce() -> T) -> T {
+    body()
 }
 
 #[cfg(radixkv_loom)]
@@ -158,11 +170,17 @@ impl World {
 
     /// A world in which `sequences` are cached, idle and settled.
     pub fn with(block_size: usize, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
-        let world = Self::new(block_size, capacity);
-        let actor = Actor::new(&world);
-        sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
-        world.cache.settle();
-        drop(actor);
+        Self::filled(PrefixCache::builder(block_size, capacity), capacity, sequences)
+    }
+
+    /// The same with a cache of another kind.
+    pub fn filled(builder: radixkv::Builder, capacity: usize, sequences: &[&[Token]]) -> Arc<Self> {
+        let world = Self::build(builder, capacity);
+        at_rest(|| {
+            let actor = Actor::new(&world);
+            sequences.iter().for_each(|tokens| drop(actor.insert(tokens)));
+            world.cache.settle();
+        });
         world
     }
 
@@ -192,6 +210,10 @@ impl World {
 
     /// At rest, with `protected` blocks leased and `reserved` in reservations: conservation and every invariant.
     pub fn rest(&self, protected: usize, reserved: usize) -> Stats {
+        at_rest(|| self.rest_now(protected, reserved))
+    }
+
+    fn rest_now(&self, protected: usize, reserved: usize) -> Stats {
         self.cache.settle();
         self.cache.validate().unwrap();
         let stats = self.cache.stats();
@@ -206,7 +228,7 @@ impl World {
     /// No lease is left: everything cached can be evicted, and nothing remains. Returns what was cached.
     pub fn close(self: Arc<Self>) -> usize {
         let stats = self.rest(0, 0);
-        let evicted = self.cache.evict(stats.capacity_blocks);
+        let evicted = at_rest(|| self.cache.evict(stats.capacity_blocks));
         assert_eq!(evicted, stats.evictable_blocks, "evictable is what evicting everything frees");
         let stats = self.rest(0, 0);
         assert_eq!((stats.free_blocks, stats.runs, stats.points), (stats.capacity_blocks, 0, 0));
