@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use common::{Aligned, insert, memcmp, sequence, together};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use radixkv::reference::{Policy, Reference};
-use radixkv::{Clock, PrefixCache, Token};
+use radixkv::reference::Reference;
+use radixkv::{Clock, PolicyKind, PrefixCache, Token};
 
 const BLOCK: usize = 16;
 const PROMPT: usize = 2_496;
@@ -27,7 +27,7 @@ fn cache(blocks: usize) -> PrefixCache {
 
 /// The literal model with `prompt` cached, behind the lock that it needs.
 fn locked(prompt: &[Token]) -> RwLock<Reference> {
-    let mut reference = Reference::new(BLOCK, 4 * prompt.len() / BLOCK, Policy::Lru);
+    let mut reference = Reference::new(BLOCK, 4 * prompt.len() / BLOCK, PolicyKind::Lru);
     let hit = reference.match_prefix(&[], prompt);
     let blocks = reference.reserve(prompt.len() / BLOCK).expect("free");
     let inserted = reference.insert(&hit.lease, prompt, blocks).expect("sound");

@@ -9,7 +9,7 @@ mod subject;
 use std::collections::BTreeSet;
 
 use radixkv::Token;
-use radixkv::reference::{Policy, Reference};
+use radixkv::reference::Reference;
 use subject::{Real, Setting, Subject};
 
 const CASES: &str = include_str!("golden/retention.txt");
@@ -102,7 +102,7 @@ fn setting(line: &str) -> Setting {
     let ["policy", policy, "blocks", "of", block_size, capacity, "of", "them"] = words[..] else {
         panic!("no setting: {line}");
     };
-    let policy = Policy::ALL.into_iter().find(|known| known.name() == policy).expect("a policy");
+    let policy = policy.parse().expect("a policy");
     let number = |text: &str| text.parse().expect("a number");
     Setting { block_size: number(block_size), capacity: number(capacity), policy, idle_after: None }
 }

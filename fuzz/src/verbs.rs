@@ -1,7 +1,7 @@
 //! All verbs on the cache and on the literal reference, compared after every step (tests/model/driver.rs).
 
 use arbitrary::{Result, Unstructured};
-use radixkv::reference::Policy;
+use radixkv::PolicyKind;
 
 use crate::driver::Driver;
 use crate::step::{Fault, Sequence, Step};
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
 fn setting(bytes: &mut Unstructured<'_>) -> Result<(Setting, bool, bool)> {
     let block_size = *bytes.choose(&BLOCK_SIZES)?;
     let capacity = bytes.int_in_range(1..=MAX_CAPACITY)?;
-    let policy = *bytes.choose(&Policy::ALL)?;
+    let policy = *bytes.choose(&PolicyKind::ALL)?;
     let setting = Setting { block_size, capacity, policy, idle_after: None };
     Ok((setting, bytes.arbitrary()?, bytes.ratio(1, 4)?))
 }
@@ -66,7 +66,7 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
         22 => Step::Demote(held(bytes)?),
         23 => Step::Wait(bytes.arbitrary()?),
         24 => Step::Partial(held(bytes)?, sequence(bytes)?, bytes.int_in_range(0..=3)?),
-        25 => Step::SetPolicy(*bytes.choose(&Policy::ALL)?),
+        25 => Step::SetPolicy(*bytes.choose(&PolicyKind::ALL)?),
         26 => Step::SetQuota(space(bytes)?, limit(bytes)?, limit(bytes)?),
         _ if bytes.ratio(1, 4)? => Step::Clear,
         _ => Step::DropNamespace(space(bytes)?),

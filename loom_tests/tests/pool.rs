@@ -120,23 +120,31 @@ fn a_returner_against_a_taker() {
     });
 }
 
+fn two_returners_against_a_taker_of(n: usize) {
+    let memory = Memory::new(2);
+    let held = memory.take(2).unwrap();
+    let returners = [0, 1].map(|i| {
+        let (memory, block) = (memory.clone(), held[i]);
+        spawn(move || {
+            memory.write(&[block]);
+            memory.blocks.give_back(&[block]);
+        })
+    });
+    let taken = memory.beside(move |memory| memory.take(n));
+    returners.into_iter().for_each(|returner| returner.join().unwrap());
+    let free = 2 - taken.map_or(0, |taken| taken.len());
+    assert_eq!(memory.blocks.free(), (free, free));
+}
+
 #[test]
 fn two_returners_against_a_taker_of_both() {
-    explore_more("give back 1 vs give back 1 vs take 2", || {
-        let memory = Memory::new(2);
-        let held = memory.take(2).unwrap();
-        let returners = [0, 1].map(|i| {
-            let (memory, block) = (memory.clone(), held[i]);
-            spawn(move || {
-                memory.write(&[block]);
-                memory.blocks.give_back(&[block]);
-            })
-        });
-        let taken = memory.beside(|memory| memory.take(2));
-        returners.into_iter().for_each(|returner| returner.join().unwrap());
-        let free = 2 - taken.map_or(0, |taken| taken.len());
-        assert_eq!(memory.blocks.free(), (free, free));
-    });
+    explore_more("give back 1 vs give back 1 vs take 2", || two_returners_against_a_taker_of(2));
+}
+
+/// The count comes from one returner, the block perhaps from the other.
+#[test]
+fn two_returners_against_a_taker_of_one() {
+    explore_more("give back 1 vs give back 1 vs take 1", || two_returners_against_a_taker_of(1));
 }
 
 /// Two that ask for these very blocks: one block is wanted by both, and the loser's other one stays free.
@@ -169,26 +177,6 @@ fn two_takers_of_one_very_block() {
         returner.join().unwrap();
         assert!(both + one < 2, "a block was taken twice");
         let free = 2 - 2 * both - one;
-        assert_eq!(memory.blocks.free(), (free, free));
-    });
-}
-
-/// The count comes from one returner, the block perhaps from the other.
-#[test]
-fn two_returners_against_a_taker_of_one() {
-    explore_more("give back 1 vs give back 1 vs take 1", || {
-        let memory = Memory::new(2);
-        let held = memory.take(2).unwrap();
-        let returners = [0, 1].map(|i| {
-            let (memory, block) = (memory.clone(), held[i]);
-            spawn(move || {
-                memory.write(&[block]);
-                memory.blocks.give_back(&[block]);
-            })
-        });
-        let taken = memory.beside(|memory| memory.take(1));
-        returners.into_iter().for_each(|returner| returner.join().unwrap());
-        let free = 2 - taken.map_or(0, |taken| taken.len());
         assert_eq!(memory.blocks.free(), (free, free));
     });
 }

@@ -78,10 +78,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub use outcome::{
     InsertError, InsertErrorKind, Inserted, Lease, PrefixMatch, Reservation, ReserveError, Stats, Violation,
 };
-pub use policy::{Policy, Statistics};
+pub use policy::Statistics;
 use store::{HolderId, Place, Store, TreeId};
 
 use crate::key::Token;
+use crate::policy::PolicyKind;
 
 /// Index of a block; the reference hands out its own, the lowest that is free.
 pub type BlockId = u32;
@@ -109,7 +110,7 @@ impl Reference {
     /// # Panics
     ///
     /// Panics if one of them is zero.
-    pub fn new(block_size: usize, capacity: usize, policy: Policy) -> Self {
+    pub fn new(block_size: usize, capacity: usize, policy: PolicyKind) -> Self {
         assert!(block_size > 0 && capacity > 0);
         Self {
             block_size,
@@ -143,7 +144,7 @@ impl Reference {
     }
 
     /// Evicts in the order of another policy from now on.
-    pub fn set_policy(&mut self, policy: Policy) {
+    pub fn set_policy(&mut self, policy: PolicyKind) {
         self.store.set_policy(policy);
     }
 

@@ -1,6 +1,7 @@
 //! What the reference knows of a block's use, and which block each policy gives up first.
 
 use super::marks::Marks;
+use crate::policy::PolicyKind;
 
 /// What a policy may look at.
 ///
@@ -28,61 +29,19 @@ impl Statistics {
 /// with a zero.
 pub(super) type Rank = [i64; 3];
 
-/// The order in which idle leaves are evicted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// Least recently used first.
-    #[default]
-    Lru,
-    /// Fewest hits first, the least recently used among equals.
-    Lfu,
-    /// Oldest insert first.
-    Fifo,
-    /// Most recently used first.
-    Mru,
-    /// Youngest insert first.
-    Filo,
-    /// Blocks that only their insert has used first, the least recently used among equals.
-    Slru,
-    /// Deepest level first, the least recently used among equals.
-    Level,
-    /// Lowest priority first, the least recently used among equals.
-    Priority,
-}
-
-impl Policy {
-    /// Every policy.
-    pub const ALL: [Self; 8] =
-        [Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru, Self::Level, Self::Priority];
-
-    /// The word for it in traces, reports and golden files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Lru => "lru",
-            Self::Lfu => "lfu",
-            Self::Fifo => "fifo",
-            Self::Mru => "mru",
-            Self::Filo => "filo",
-            Self::Slru => "slru",
-            Self::Level => "level",
-            Self::Priority => "priority",
-        }
-    }
-
-    /// The key that eviction compares at `now`.
-    pub(super) fn rank(self, of: &Statistics, marks: &Marks, now: u64) -> Rank {
-        let signed = |n: u64| i64::try_from(n).expect("times and hits stay below 2^63");
-        let (last, hits, born) = (signed(of.last), signed(of.hits), signed(of.born));
-        let [first, second] = match self {
-            Self::Lru => [last, 0],
-            Self::Lfu => [hits, last],
-            Self::Fifo => [born, 0],
-            Self::Mru => [-last, 0],
-            Self::Filo => [-born, 0],
-            Self::Slru => [i64::from(hits >= 2), last],
-            Self::Level => [-i64::from(of.level), last],
-            Self::Priority => [i64::from(marks.priority(now)), last],
-        };
-        [i64::from(!marks.is_demoted(of.last)), first, second]
-    }
+/// The key that eviction by `policy` compares at `now`.
+pub(super) fn rank(policy: PolicyKind, of: &Statistics, marks: &Marks, now: u64) -> Rank {
+    let signed = |n: u64| i64::try_from(n).expect("times and hits stay below 2^63");
+    let (last, hits, born) = (signed(of.last), signed(of.hits), signed(of.born));
+    let [first, second] = match policy {
+        PolicyKind::Lru => [last, 0],
+        PolicyKind::Lfu => [hits, last],
+        PolicyKind::Fifo => [born, 0],
+        PolicyKind::Mru => [-last, 0],
+        PolicyKind::Filo => [-born, 0],
+        PolicyKind::Slru => [i64::from(hits >= 2), last],
+        PolicyKind::Level => [-i64::from(of.level), last],
+        PolicyKind::Priority => [i64::from(marks.priority(now)), last],
+    };
+    [i64::from(!marks.is_demoted(of.last)), first, second]
 }

@@ -12,9 +12,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::marks::Marks;
-use super::policy::{Policy, Rank, Statistics};
+use super::policy::{Rank, Statistics, rank};
 use super::{BlockId, Violation};
 use crate::key::Token;
+use crate::policy::PolicyKind;
 
 /// Number of a tree; never used twice.
 pub(super) type TreeId = u64;
@@ -55,7 +56,7 @@ struct Vertex {
 
 #[derive(Debug)]
 pub(super) struct Store {
-    policy: Policy,
+    policy: PolicyKind,
     pub(super) free: BTreeSet<BlockId>,
     pub(super) reserved: BTreeSet<BlockId>,
     cached: Vec<Option<Vertex>>,
@@ -74,7 +75,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(policy: Policy, capacity: usize) -> Self {
+    pub(super) fn new(policy: PolicyKind, capacity: usize) -> Self {
         let last = BlockId::try_from(capacity).expect("a block id has 32 bits");
         Self {
             policy,
@@ -307,11 +308,11 @@ impl Store {
 
     fn candidate_rank(&self, block: BlockId, vertex: &Vertex) -> Option<Rank> {
         let idle = vertex.children.is_empty() && !self.leased.contains_key(&Place::After(block));
-        idle.then(|| self.policy.rank(&vertex.statistics, &vertex.marks, self.now))
+        idle.then(|| rank(self.policy, &vertex.statistics, &vertex.marks, self.now))
     }
 
     /// Puts another policy in force.
-    pub(super) fn set_policy(&mut self, policy: Policy) {
+    pub(super) fn set_policy(&mut self, policy: PolicyKind) {
         self.policy = policy;
         for block in 0..self.capacity() as BlockId {
             if self.cached[block as usize].is_some() {

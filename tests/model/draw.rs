@@ -1,7 +1,7 @@
 //! How random steps are drawn and shrunk.
 
 use proptest::prelude::*;
-use radixkv::reference::Policy;
+use radixkv::PolicyKind;
 
 use crate::step::{Fault, Sequence, Step};
 use crate::subject::SPACES;
@@ -50,7 +50,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (0..60_u8).prop_map(Step::Wait),
         2 => Just(Step::Settle),
         1 => (0..2_usize).prop_map(|_| Step::Clear),
-        1 => prop::sample::select(Policy::ALL.to_vec()).prop_map(Step::SetPolicy),
+        1 => prop::sample::select(PolicyKind::ALL.to_vec()).prop_map(Step::SetPolicy),
         2 => (space(), limit(), limit()).prop_map(|(space, cached, pinned)| Step::SetQuota(space, cached, pinned)),
         1 => space().prop_map(Step::DropNamespace),
     ]

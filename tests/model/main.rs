@@ -19,7 +19,8 @@ use driver::Driver;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use radixkv::reference::{Policy, Reference};
+use radixkv::PolicyKind;
+use radixkv::reference::Reference;
 use step::Step;
 use subject::{External, Real, Setting, Subject};
 
@@ -29,7 +30,7 @@ const LONG_RUN_STEPS: usize = 20_000;
 
 fn setting() -> impl Strategy<Value = Setting> {
     let block_size = prop::sample::select(vec![1, 3, 16]);
-    let policy = prop::sample::select(Policy::ALL.to_vec());
+    let policy = prop::sample::select(PolicyKind::ALL.to_vec());
     let idle_after = prop::option::weighted(0.3, 1..200_u64);
     (block_size, 1..48_usize, policy, idle_after).prop_map(|(block_size, capacity, policy, idle_after)| Setting {
         block_size,
@@ -64,7 +65,7 @@ fn steps(seed: u8, count: usize) -> Vec<Step> {
 fn long_runs<S: Subject>(count: usize) {
     let started = Instant::now();
     let (mut seed, mut done) = (0, 0);
-    for policy in Policy::ALL {
+    for policy in PolicyKind::ALL {
         for block_size in [1, 3, 16] {
             seed += 1;
             let setting = Setting {
@@ -116,7 +117,7 @@ fn the_driver_finds_nothing_between_two_references() {
 
 #[test]
 fn the_driver_notices_a_wrong_order_of_eviction() {
-    for wrong in Policy::ALL {
+    for wrong in PolicyKind::ALL {
         let alter = |setting: Setting| Setting { policy: wrong, ..setting };
         let failure = cases::<Reference>(256, alter).expect_err("two policies, one order");
         println!("{}: {}", wrong.name(), failure.lines().next().unwrap_or_default());

@@ -3,8 +3,7 @@
 //! A step names leases and reservations by an index that is taken modulo what is held, so that any sequence of
 //! steps means something and dropping steps from a failing case leaves a case.
 
-use radixkv::Token;
-use radixkv::reference::Policy;
+use radixkv::{PolicyKind, Token};
 
 /// A sequence of tokens: a piece of a stem, then a tail of its own.
 ///
@@ -70,7 +69,7 @@ pub enum Step {
     /// So many units of time pass.
     Wait(u8),
     Settle,
-    SetPolicy(Policy),
+    SetPolicy(PolicyKind),
     /// Limits of a namespace on cached and on pinned blocks.
     SetQuota(usize, Option<usize>, Option<usize>),
     Clear,

@@ -29,7 +29,7 @@ fn keys(space: usize) -> Keys {
 pub struct Setting {
     pub block_size: usize,
     pub capacity: usize,
-    pub policy: reference::Policy,
+    pub policy: PolicyKind,
     /// What was not used for so long is dropped.
     pub idle_after: Option<u64>,
 }
@@ -97,7 +97,7 @@ pub trait Subject {
     fn release_retained(&mut self, lease: &Self::Lease);
     fn demote(&mut self, lease: &Self::Lease);
     fn settle(&mut self);
-    fn set_policy(&mut self, policy: reference::Policy);
+    fn set_policy(&mut self, policy: PolicyKind);
     fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>);
     fn clear(&mut self);
     fn drop_namespace(&mut self, space: usize);
@@ -225,7 +225,7 @@ impl Subject for Reference {
         Reference::settle(self);
     }
 
-    fn set_policy(&mut self, policy: reference::Policy) {
+    fn set_policy(&mut self, policy: PolicyKind) {
         Reference::set_policy(self, policy);
     }
 
@@ -302,7 +302,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     const CLAIMS: bool = !EXTERNAL;
 
     fn new(setting: Setting) -> Self {
-        let policy = policy_kind(setting.policy);
+        let policy = setting.policy;
         let cache = PrefixCache::builder(setting.block_size, setting.capacity);
         let cache = if EXTERNAL { cache.external() } else { cache };
         let mut builder = cache.policy(policy).clock(Clock::Logical);
@@ -440,8 +440,8 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
         self.cache.settle();
     }
 
-    fn set_policy(&mut self, policy: reference::Policy) {
-        self.cache.set_policy(policy_kind(policy));
+    fn set_policy(&mut self, policy: PolicyKind) {
+        self.cache.set_policy(policy);
     }
 
     fn set_quota(&mut self, space: usize, cached_blocks: Option<usize>, pinned_blocks: Option<usize>) {
@@ -471,19 +471,6 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
 fn real_found(found: PrefixMatch) -> Found<Lease> {
     let (len_tokens, blocks) = (found.len_tokens(), found.blocks().to_vec());
     Found { len_tokens, blocks, lease: found.into_lease() }
-}
-
-fn policy_kind(policy: reference::Policy) -> PolicyKind {
-    match policy {
-        reference::Policy::Lru => PolicyKind::Lru,
-        reference::Policy::Lfu => PolicyKind::Lfu,
-        reference::Policy::Fifo => PolicyKind::Fifo,
-        reference::Policy::Mru => PolicyKind::Mru,
-        reference::Policy::Filo => PolicyKind::Filo,
-        reference::Policy::Slru => PolicyKind::Slru,
-        reference::Policy::Level => PolicyKind::Level,
-        reference::Policy::Priority => PolicyKind::Priority,
-    }
 }
 
 fn insert_refusal(kind: InsertErrorKind) -> Refusal {
