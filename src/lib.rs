@@ -17,6 +17,7 @@ pub mod gpu;
 pub mod internals;
 pub mod key;
 mod policy;
+mod prefetch;
 mod reclaim;
 pub mod reference;
 #[cfg(feature = "scheduler")]

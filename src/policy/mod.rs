@@ -82,6 +82,12 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// The candidate to evict from next; it stays filed.
     fn choose(&mut self) -> Option<Slot>;
 
+    /// The candidates that would be chosen after the next one.
+    fn following(&self) -> [Option<Slot>; 6];
+
+    /// Asks for what there is about `slot` ahead of its use.
+    fn prefetch(&self, slot: Slot);
+
     /// The first of a group's candidates; it stays filed.
     fn choose_of(&self, group: Group) -> Option<Slot>;
 

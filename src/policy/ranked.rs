@@ -55,7 +55,7 @@ impl fmt::Debug for Ranked {
 impl Ranked {
     pub(super) fn by(key: Key) -> Self {
         let (order, demoted, grouped) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { key, order, demoted, grouped, places: Table::new() }
+        Self { key, order, demoted, grouped, places: Table::default() }
     }
 
     fn place(&self, standing: Standing, entry: Entry) -> Place {
@@ -99,6 +99,15 @@ impl Policy for Ranked {
     fn choose(&mut self) -> Option<Slot> {
         let first = self.demoted.first_key_value().or_else(|| self.order.first_key_value());
         first.map(|(_, slot)| *slot)
+    }
+
+    fn following(&self) -> [Option<Slot>; 6] {
+        let mut following = self.demoted.values().chain(self.order.values()).skip(1);
+        std::array::from_fn(|_| following.next().copied())
+    }
+
+    fn prefetch(&self, slot: Slot) {
+        self.places.prefetch(slot.index());
     }
 
     fn choose_of(&self, group: Group) -> Option<Slot> {
@@ -182,6 +191,12 @@ mod tests {
                 assert_eq!(ranked.choose_of(Group::at(group - 1)), least(&|of| of == group));
             }
             assert_eq!(ranked.len(), model.len());
+            if step % 100 == 0 {
+                let mut order: Vec<_> = model.iter().map(|(slot, (rank, _))| (*rank, *slot)).collect();
+                order.sort_unstable();
+                let following = std::array::from_fn(|i| order.get(i + 1).map(|(_, slot)| *slot));
+                assert_eq!(ranked.following(), following);
+            }
         }
         assert!(ranked.is_sound());
     }

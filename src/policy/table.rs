@@ -1,5 +1,7 @@
 //! A table by slot that grows and goes page by page: no operation copies or frees more than one.
 
+use crate::prefetch::prefetch;
+
 /// Entries of a page.
 const PAGE: usize = 512;
 
@@ -11,11 +13,13 @@ pub(crate) struct Table<T> {
     len: usize,
 }
 
-impl<T> Table<T> {
-    pub(crate) fn new() -> Self {
+impl<T> Default for Table<T> {
+    fn default() -> Self {
         Self { pages: Vec::new(), len: 0 }
     }
+}
 
+impl<T> Table<T> {
     /// One more than the highest index that ever had a value.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -24,6 +28,14 @@ impl<T> Table<T> {
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.pages.get(index / PAGE)?[index % PAGE].as_ref()
+    }
+
+    /// Asks for the value at `index` ahead of its use.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: usize) {
+        if let Some(page) = self.pages.get(index / PAGE) {
+            prefetch(&raw const page[index % PAGE]);
+        }
     }
 
     /// The value at `index`, or nothing, to be written over.
@@ -63,7 +75,7 @@ mod tests {
 
     #[test]
     fn values_stay_where_they_were_put_until_their_page_goes() {
-        let mut table = Table::new();
+        let mut table = Table::default();
         for index in (0..3 * PAGE).step_by(2) {
             *table.at(index) = Some(index);
         }

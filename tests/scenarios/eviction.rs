@@ -4,6 +4,23 @@ use radixkv::{Clock, PolicyKind, PrefixCache, Token};
 
 use crate::{Bench, sequence};
 
+/// Enough of them that the evictor looks ahead.
+#[test]
+fn thousands_of_leaves_go_in_the_order_of_their_last_use() {
+    let leaves = 6_000;
+    let bench = Bench::new(1, leaves as usize);
+    (0..leaves).for_each(|key| bench.serve_at(u64::from(key), &sequence(key, 1)));
+    let by_use: Vec<Vec<Token>> = (0..leaves).map(|i| sequence(i * 7 % leaves, 1)).collect();
+    for (now, tokens) in (u64::from(leaves)..).zip(&by_use) {
+        bench.cache.set_time(now);
+        drop(bench.matched(tokens));
+    }
+    for gone in (500..=by_use.len()).step_by(500) {
+        assert_eq!(bench.cache.evict(500), 500);
+        assert!(by_use.iter().enumerate().all(|(at, tokens)| bench.peek(tokens) == usize::from(at >= gone)), "{gone}");
+    }
+}
+
 /// A trunk of two blocks with two branches of two, inserted at times 1 and 2.
 fn fork(bench: &Bench) -> [Vec<Token>; 2] {
     let branches = [2, 3].map(|key| [sequence(1, 8), sequence(key, 8)].concat());

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::policy::Slot;
+use crate::policy::{Slot, Table};
 
 /// Slots by the moment at which they must be filed anew; a slot has one moment at most.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Due {
     order: BTreeSet<(u64, Slot)>,
     /// The moment of each slot.
-    moments: Vec<Option<u64>>,
+    moments: Table<u64>,
 }
 
 impl Due {
@@ -22,10 +22,7 @@ impl Due {
         if let Some(before) = before {
             self.order.remove(&(before, slot));
         }
-        if self.moments.len() <= slot.index() {
-            self.moments.resize(slot.index() + 1, None);
-        }
-        self.moments[slot.index()] = moment;
+        *self.moments.at(slot.index()) = moment;
         if let Some(moment) = moment {
             self.order.insert((moment, slot));
         }
@@ -33,7 +30,7 @@ impl Due {
 
     /// The slot's moment.
     pub(in crate::cache) fn at(&self, slot: Slot) -> Option<u64> {
-        self.moments.get(slot.index()).copied().flatten()
+        self.moments.get(slot.index()).copied()
     }
 
     /// The first slot whose moment has come at `now`.
@@ -43,14 +40,14 @@ impl Due {
 
     /// The moments by slot, to be written over.
     #[cfg(test)]
-    pub(in crate::cache) fn moments(&mut self) -> &mut Vec<Option<u64>> {
+    pub(in crate::cache) fn moments(&mut self) -> &mut Table<u64> {
         &mut self.moments
     }
 
     /// Slots that have a moment, for `validate`; nothing if the structure contradicts itself.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
         let sound = self.order.iter().all(|&(moment, slot)| self.at(slot) == Some(moment));
-        let count = self.moments.iter().flatten().count();
+        let count = self.moments.iter().count();
         (sound && count == self.order.len()).then_some(count)
     }
 }

@@ -13,11 +13,13 @@
 //! | `exchange` | another policy put in force, slice by slice |
 //! | `upkeep` | what is done between evictions |
 //! | `retained` | what the cache itself keeps a lease on, until a deadline |
+//! | `ahead` | what the next victims are made of, fetched in time |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `sweep` | taking a detached space apart |
 
 mod accounts;
 mod aging;
+mod ahead;
 mod due;
 mod exchange;
 mod quota;
@@ -213,6 +215,7 @@ impl Evictor {
                 break;
             };
             let victim = victim.get(works.guard);
+            self.look_ahead(works);
             self.unfile(victim);
             freed += self.trim(victim, most.min(want - freed), works);
             self.visit_again(works);

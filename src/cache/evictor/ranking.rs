@@ -39,7 +39,7 @@ impl Ranking {
             exchange: Exchange::default(),
             aging: Aging::new(aging),
             due: Due::default(),
-            candidates: Table::new(),
+            candidates: Table::default(),
             vacant: Vec::new(),
             seen: 0,
         }

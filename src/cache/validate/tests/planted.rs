@@ -350,7 +350,7 @@ fn moments() {
     assert_eq!(stray, Violation::MomentCount(counts(1, 0)));
     let unsound = found(|evictor, _| {
         evictor.ranking.due.set(Slot::at(50), Some(9));
-        evictor.ranking.due.moments()[50] = Some(8);
+        *evictor.ranking.due.moments().at(50) = Some(8);
     });
     assert_eq!(unsound, Violation::UnsoundMoments);
 }
@@ -391,6 +391,14 @@ impl Policy for Unsound {
 
     fn choose(&mut self) -> Option<Slot> {
         self.0.choose()
+    }
+
+    fn following(&self) -> [Option<Slot>; 6] {
+        self.0.following()
+    }
+
+    fn prefetch(&self, slot: Slot) {
+        self.0.prefetch(slot);
     }
 
     fn choose_of(&self, group: Group) -> Option<Slot> {
