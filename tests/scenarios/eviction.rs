@@ -4,6 +4,26 @@ use radixkv::{Clock, PolicyKind, PrefixCache, Token};
 
 use crate::{Bench, sequence};
 
+/// Without a thread, and though nothing changes that the evictor must hear of.
+#[test]
+fn lookups_that_find_nothing_bring_an_exchange_to_its_end() {
+    let leaves = 3_000;
+    let bench = Bench::new(1, leaves as usize);
+    (0..leaves).for_each(|key| bench.serve_at(u64::from(key), &sequence(key, 1)));
+    bench.cache.settle();
+    bench.cache.set_policy(PolicyKind::Mru);
+    assert_eq!(bench.cache.policy(), PolicyKind::Lru);
+    let held = bench.matched(&[]);
+    let mut lookups = 0..100_000;
+    while bench.cache.policy() == PolicyKind::Lru && lookups.next().is_some() {
+        drop(bench.matched(&sequence(leaves, 1)));
+    }
+    drop(held);
+    assert_eq!(bench.cache.policy(), PolicyKind::Mru);
+    assert_eq!(bench.cache.evict(1), 1);
+    assert_eq!([0, leaves - 1].map(|key| bench.peek(&sequence(key, 1))), [1, 0]);
+}
+
 /// Enough of them that the evictor looks ahead.
 #[test]
 fn thousands_of_leaves_go_in_the_order_of_their_last_use() {

@@ -29,6 +29,22 @@ fn what_is_retained_is_refused_to_a_reservation_and_given_after_its_deadline() {
 }
 
 #[test]
+fn one_step_of_the_evictor_ends_a_bounded_number_of_priorities() {
+    const LEAVES: usize = 3_000;
+    let bench = Bench::with_policy(1, LEAVES, PolicyKind::Priority);
+    for token in 0..LEAVES as u32 {
+        let lease = bench.insert(&[token]);
+        bench.session.prioritize(&lease, priority(90).expiring_after(Duration::from_nanos(10)));
+    }
+    bench.cache.settle();
+    assert!(!bench.cache.run_once());
+    bench.cache.set_time(10);
+    let steps = (1..).find(|_| !bench.cache.run_once()).expect("it ends");
+    assert!((3..LEAVES).contains(&steps), "{steps}");
+    assert_eq!(bench.cache.validate(), Ok(()));
+}
+
+#[test]
 fn retaining_outlives_the_lease_and_ends_with_the_namespace() {
     let bench = Bench::new(4, 8);
     let space = bench.cache.namespace(&["tenant"]);
