@@ -105,6 +105,22 @@ fn who_does_not_wait_does_not_stand_in_the_line() {
     });
 }
 
+/// There is enough for him, but somebody waits for more before him.
+#[test]
+fn who_waits_too_does_not_overtake() {
+    let cache = cache(4);
+    let held = cache.session().reserve(2).expect("free");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| cache.session().reserve_until(3, Instant::now() + FAR).map(|blocks| blocks.len()));
+        line_of(&cache, 1);
+        let soon = Instant::now() + Duration::from_millis(3);
+        let refused = cache.session().reserve_until(1, soon).unwrap_err();
+        assert_eq!(refused, ReserveError::TimedOut { requested: 1, available: 2 });
+        drop(held);
+        assert_eq!(waiting.join().expect("no panic"), Ok(3));
+    });
+}
+
 /// The last lease on a prefix goes, on whatever thread and however: the waiter evicts it.
 #[test]
 fn a_release_wakes_also_in_a_panic() {
