@@ -75,12 +75,11 @@ mod store;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-pub use outcome::{
-    InsertError, InsertErrorKind, Inserted, Lease, PrefixMatch, Reservation, ReserveError, Stats, Violation,
-};
+pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats, Violation};
 pub use policy::Statistics;
 use store::{HolderId, Place, Store, TreeId};
 
+use crate::cache::{InsertErrorKind, ReserveError};
 use crate::key::Token;
 use crate::policy::PolicyKind;
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::BlockId;
 use super::store::{Place, TreeId};
+use crate::cache::InsertErrorKind;
 
 /// A promise that a path stays cached, until [`super::Reference::release`] takes it back.
 #[derive(Debug)]
@@ -47,62 +48,13 @@ pub struct Inserted {
     pub dropped_tokens: usize,
 }
 
-/// Why a reservation was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReserveError {
-    /// Too many blocks are protected or reserved.
-    Exhausted {
-        /// Blocks asked for.
-        requested: usize,
-        /// Blocks that are free or evictable.
-        available: usize,
-    },
-    /// The namespace would have more in leases and reservations than it may.
-    OverQuota {
-        /// Blocks asked for.
-        requested: usize,
-        /// Blocks that it has.
-        pinned: usize,
-        /// Blocks that it may have.
-        limit: usize,
-    },
-    /// More than there are.
-    TooLarge {
-        /// Blocks asked for.
-        requested: usize,
-        /// Blocks in all.
-        capacity: usize,
-    },
-}
-
 /// A refused insert, with what was given for it.
 #[derive(Debug)]
 pub struct InsertError {
     /// As it was given.
     pub reservation: Reservation,
-    /// Why.
+    /// Why; the first that applies of a namespace dropped, a sequence too short and a count that does not fit.
     pub kind: InsertErrorKind,
-}
-
-/// Why an insert was refused; the first that applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InsertErrorKind {
-    /// The lease's tree was cleared or dropped.
-    NamespaceDropped,
-    /// The sequence is shorter than the lease.
-    TokensTooShort {
-        /// Tokens under the lease.
-        leased: usize,
-        /// Tokens given.
-        given: usize,
-    },
-    /// The reservation does not fit the sequence.
-    BlockCount {
-        /// Whole blocks of the sequence beyond the lease.
-        needed: usize,
-        /// Blocks in the reservation.
-        given: usize,
-    },
 }
 
 /// Where all the blocks are.

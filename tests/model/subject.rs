@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use radixkv::reference::{self, Reference};
 use radixkv::{
-    Clock, InsertErrorKind, Keys, Lease, Namespace, PartialHit, PolicyKind, PrefixCache, PrefixMatch, Priority, Quota,
-    Reservation, ReserveError, Session, Token,
+    Clock, Keys, Lease, Namespace, PartialHit, PolicyKind, PrefixCache, PrefixMatch, Priority, Quota, Reservation,
+    ReserveError, Session, Token,
 };
 
 /// The namespaces of the model, by parts that would collide if they were joined; the last ones compare bigrams, one of
@@ -279,11 +279,11 @@ impl<const EXTERNAL: bool> Cache<EXTERNAL> {
         let stats = self.cache.stats();
         let (requested, capacity) = (blocks, stats.capacity_blocks);
         if requested > capacity {
-            return Err(refusal(reference::ReserveError::TooLarge { requested, capacity }));
+            return Err(refusal(ReserveError::TooLarge { requested, capacity }));
         }
         let available = stats.free_blocks + stats.evictable_blocks;
         if requested > available {
-            return Err(refusal(reference::ReserveError::Exhausted { requested, available }));
+            return Err(refusal(ReserveError::Exhausted { requested, available }));
         }
         self.cache.take_evicted(&mut self.engine);
         assert_eq!(self.engine.len(), stats.free_blocks, "what is free is in the engine's hands");
@@ -349,18 +349,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
             Some(space) => self.session.reserve_in(&self.spaces[space], blocks),
             None => self.session.reserve(blocks),
         };
-        reserved.map_err(|error| match error {
-            ReserveError::OverQuota { requested, pinned, limit } => {
-                refusal(reference::ReserveError::OverQuota { requested, pinned, limit })
-            }
-            ReserveError::Exhausted { requested, available } => {
-                refusal(reference::ReserveError::Exhausted { requested, available })
-            }
-            ReserveError::TooLarge { requested, capacity } => {
-                refusal(reference::ReserveError::TooLarge { requested, capacity })
-            }
-            other => refusal(other),
-        })
+        reserved.map_err(refusal)
     }
 
     fn blocks(&self, reservation: &Reservation) -> Vec<u32> {
@@ -385,7 +374,7 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
                 lease: inserted.lease,
                 duplicates: inserted.duplicates,
             }),
-            Err(error) => Err((insert_refusal(error.kind), error.reservation)),
+            Err(error) => Err((refusal(error.kind), error.reservation)),
         }
     }
 
@@ -471,14 +460,4 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
 fn real_found(found: PrefixMatch) -> Found<Lease> {
     let (len_tokens, blocks) = (found.len_tokens(), found.blocks().to_vec());
     Found { len_tokens, blocks, lease: found.into_lease() }
-}
-
-fn insert_refusal(kind: InsertErrorKind) -> Refusal {
-    use reference::InsertErrorKind as Kind;
-    match kind {
-        InsertErrorKind::BlockCount { needed, given } => refusal(Kind::BlockCount { needed, given }),
-        InsertErrorKind::TokensTooShort { leased, given } => refusal(Kind::TokensTooShort { leased, given }),
-        InsertErrorKind::NamespaceDropped => refusal(Kind::NamespaceDropped),
-        other => refusal(other),
-    }
 }
