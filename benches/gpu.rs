@@ -13,7 +13,8 @@ mod table;
 
 use std::error::Error;
 
-use load::{Load, Random, elements};
+use fastrand::Rng;
+use load::{Load, elements};
 use radixkv::attention::plan::{Rule, share};
 use radixkv::attention::{Backend, Dtype, Layout, Order, Output, Qkv};
 use radixkv::gpu::{Attention, Compare, Device, GpuError, HostPool, OpenError, Runs, Swap};
@@ -228,7 +229,7 @@ fn rows_and_blocks(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let mut kv = attention.allocate(layout)?;
     kv.write(&elements(5, layout.elements()))?;
     let mut to: Vec<u32> = (pairs..2 * pairs).collect();
-    Random::new(6).shuffle(&mut to);
+    Rng::with_seed(6).shuffle(&mut to);
     let pairs: Vec<(u32, u32)> = (0..pairs).zip(to).collect();
     let us = median((device, small), 1, || attention.copy_blocks(&kv, &pairs))?;
     let bytes = 2.0 * (pairs.len() * 2 * layout.block() * 2) as f64;
@@ -272,10 +273,10 @@ fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let Bench { device, small, table } = bench;
     let small = *small;
     let tokens = 2048 / small;
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     // Runs of their own on both sides, so that no pair finds another's tokens in the cache; equal but for the last token.
     let count = (4 * device.properties().l2_bytes / (small * small)).div_ceil(2 * tokens * 4).max(4096 / small);
-    let one: Vec<Vec<u32>> = (0..count).map(|_| (0..tokens).map(|_| random.next() as u32).collect()).collect();
+    let one: Vec<Vec<u32>> = (0..count).map(|_| (0..tokens).map(|_| random.u32(..)).collect()).collect();
     let mut other = one.clone();
     other.iter_mut().for_each(|run| run[tokens - 1] ^= 1);
     let [one, other] = [&one, &other].map(|runs| Runs::new(runs.iter().map(Vec::as_slice)));

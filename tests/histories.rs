@@ -32,8 +32,6 @@
 //!
 //! `HISTORIES` and `SEED` are read from the environment; `ci/histories.sh` runs more, with yields in the atomics.
 
-#[path = "stress/dice.rs"]
-mod dice;
 #[path = "histories/pool.rs"]
 mod pool;
 #[path = "histories/record.rs"]

@@ -13,8 +13,6 @@
 //!
 //! A failure prints what to repeat it with; `SEED`, `SECONDS` and `THREADS` are read from the environment.
 
-#[path = "stress/dice.rs"]
-mod dice;
 #[path = "stress/held.rs"]
 mod held;
 #[path = "stress/rest.rs"]
@@ -34,9 +32,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use radixkv::PolicyKind;
 
-use dice::Dice;
 use worker::{Tally, Worker};
 use world::{Setting, World};
 
@@ -98,6 +96,11 @@ fn whatever_the_interleaving_leases_hold_and_no_block_is_lost() {
     assert!(tally.hit_blocks > 0 && tally.inserts > 0 && evicted > 0, "the threads did nothing: {tally:?}");
 }
 
+/// The random numbers of one of a round's threads.
+fn stream(seed: u64, user: u64) -> Rng {
+    Rng::with_seed(seed ^ user << 32)
+}
+
 /// One cache's life; blocks evicted in it.
 fn round(seed: u64, threads: usize) -> (Tally, u64) {
     let repeat = Repeat { seed, threads };
@@ -107,11 +110,11 @@ fn round(seed: u64, threads: usize) -> (Tally, u64) {
     // A sanitizer ends the process before anything else could say which round it was.
     println!("seed {seed}");
     let mut helpers = vec![
-        spawn(move || roles::evict_forever(world, Dice::new(seed, 0))),
-        spawn(move || roles::hold_forever(world, Dice::new(seed, 1))),
+        spawn(move || roles::evict_forever(world, stream(seed, 0))),
+        spawn(move || roles::hold_forever(world, stream(seed, 1))),
     ];
     let mut workers: Vec<_> =
-        (2..threads as u64).map(|user| spawn(move || Worker::new(world, Dice::new(seed, user)).run())).collect();
+        (2..threads as u64).map(|user| spawn(move || Worker::new(world, stream(seed, user)).run())).collect();
     let end = Instant::now() + ROUND;
     while Instant::now() < end && !workers.iter().any(JoinHandle::is_finished) {
         sleep(Duration::from_millis(5));
@@ -136,7 +139,7 @@ fn leave(world: &'static World, seed: u64, empty: radixkv::Stats) -> u64 {
         rest::check(&world.cache, empty);
     } else {
         let session = world.cache.session();
-        last = Some(session.lease_prefix(&world.namespace(0), &world.sequence(&mut Dice::new(seed, 2))));
+        last = Some(session.lease_prefix(&world.namespace(0), &world.sequence(&mut stream(seed, 2))));
     }
     #[allow(unsafe_code)]
     // SAFETY: made by `Box::leak`; every thread that had it has been joined.

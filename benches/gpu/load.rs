@@ -1,5 +1,6 @@
 //! Random batches at full size, and samples of what they come to.
 
+use fastrand::Rng;
 use radixkv::attention::{Batch, Dtype, Half, Layout, Order, Tables};
 
 /// Blocks and heads of the targets; layers and blocks are each case's.
@@ -11,39 +12,14 @@ const QUERY_HEADS: usize = 64;
 /// Most that a sampled row may differ from `f64`, relative to its norm.
 const BOUND: f64 = 1.2e-2;
 
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        self.next() as usize % end
-    }
-
-    pub fn shuffle<T>(&mut self, of: &mut [T]) {
-        for end in (1..of.len()).rev() {
-            of.swap(end, self.below(end + 1));
-        }
-    }
-}
-
 /// Random `bf16` of magnitudes 1/8 to 2: zeros would be read faster.
 pub fn elements(seed: u64, len: usize) -> Vec<u16> {
-    let mut random = Random::new(seed);
-    let mut elements = Vec::with_capacity(len + 2);
+    let mut random = Rng::with_seed(seed);
+    let mut elements = Vec::with_capacity(len + 3);
     while elements.len() < len {
-        let bits = random.next();
+        let bits = random.u64(..);
         let element = |bits: u64| (bits as u16 & 0x807f) | (0x3f80 - ((bits >> 7) as u16 & 3) * 0x80);
-        elements.extend([element(bits), element(bits >> 16), element(bits >> 32)]);
+        elements.extend([0, 16, 32, 48].map(|at| element(bits >> at)));
     }
     elements.truncate(len);
     elements
@@ -51,10 +27,10 @@ pub fn elements(seed: u64, len: usize) -> Vec<u16> {
 
 /// `count` contexts from 16 to `most` tokens that make `total` together.
 pub fn ragged(count: usize, most: u32, total: u32) -> Vec<u32> {
-    let mut random = Random::new(11);
-    let mut contexts: Vec<u32> = (0..count).map(|_| 16 + random.below(most as usize - 15) as u32).collect();
+    let mut random = Rng::with_seed(11);
+    let mut contexts: Vec<u32> = (0..count).map(|_| random.u32(16..=most)).collect();
     while contexts.iter().sum::<u32>() != total {
-        let (at, sum) = (random.below(count), contexts.iter().sum::<u32>());
+        let (at, sum) = (random.usize(..count), contexts.iter().sum::<u32>());
         let off = i64::from(total) - i64::from(sum);
         contexts[at] = (i64::from(contexts[at]) + off).clamp(16, i64::from(most)) as u32;
     }
@@ -94,7 +70,7 @@ impl Load {
         let own = |context: &u32| of(*context as usize) - of(shared);
         let layout = Layout { blocks: of(shared) + contexts.iter().map(own).sum::<usize>(), ..LAYOUT };
         let mut order: Vec<u32> = (0..layout.blocks as u32).collect();
-        Random::new(seed).shuffle(&mut order);
+        Rng::with_seed(seed).shuffle(&mut order);
         let (prefix, mut rest) = order.split_at(of(shared));
         let (mut blocks, mut offsets, mut slots) = (Vec::new(), vec![0], Vec::new());
         for (sequence, context) in contexts.iter().enumerate() {
@@ -180,12 +156,12 @@ impl Load {
 
     /// Compares some rows and heads with `f64`.
     pub fn check(&self, out: &[u16]) {
-        let mut random = Random::new(self.seed + 400);
+        let mut random = Rng::with_seed(self.seed + 400);
         for _ in 0..24 {
-            let sequence = random.below(self.contexts.len());
+            let sequence = random.usize(..self.contexts.len());
             let rows = self.rows[sequence] as usize..self.rows[sequence + 1] as usize;
-            let row = rows.start + random.below(rows.len());
-            let head = random.below(self.query_heads);
+            let row = random.usize(rows.clone());
+            let head = random.usize(..self.query_heads);
             let seen = self.contexts[sequence] as usize + row + 1 - rows.end;
             let expected = self.attend(sequence, row, head, seen);
             let at = (row * self.query_heads + head) * self.layout.head_dim;

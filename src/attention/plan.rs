@@ -317,18 +317,12 @@ mod tests {
             groups.pop();
             most
         }
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut draw = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let mut dice = fastrand::Rng::with_seed(1);
         for round in 0..400 {
-            let mut table = || (0..draw(6)).map(|depth| (depth * 2 + u64::from(draw(4) == 0)) as BlockId).collect();
+            let mut table = || (0..dice.u32(..6)).map(|depth| depth * 2 + u32::from(dice.u8(..4) == 0)).collect();
             let tables: Vec<Vec<BlockId>> = (0..1 + round % 6).map(|_| table()).collect();
             let slices: Vec<&[BlockId]> = tables.iter().map(Vec::as_slice).collect();
-            let cost = draw(4) as usize;
+            let cost = dice.usize(..4);
             let sharing = Given::new(&slices, 1).share(1, Rule { group_cost_tokens: cost, ..EVERY });
             let saved = sharing.saved_tokens() as isize - (shared(&sharing).len() * cost) as isize;
             assert_eq!(saved, best(&tables, cost as isize, 0, &mut Vec::new()), "round {round}: {tables:?}");

@@ -169,16 +169,15 @@ mod tests {
     fn equals_an_ordered_map_under_random_filing() {
         let mut ranked = Ranked::by(|s| (s.last, 0));
         let mut model = BTreeMap::new();
-        let mut state = 1_u64;
+        let mut dice = fastrand::Rng::with_seed(1);
         for step in 0..20_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let (slot, last) = (Slot::at((state >> 33) as usize % 300), (state >> 50) * 20_000 + step);
-            let group = (state >> 20) as usize % 3;
-            if state >> 62 == 0 {
+            let (slot, last) = (Slot::at(dice.usize(..300)), dice.u64(..1 << 14) * 20_000 + step);
+            let group = dice.usize(..3);
+            if dice.u8(..4) == 0 {
                 ranked.remove(slot);
                 model.remove(&slot);
             } else {
-                let demoted = state >> 59 & 7 == 7;
+                let demoted = dice.u8(..8) == 0;
                 ranked.file(slot, Standing { demoted, ..used_at(last) }, entry(step, group));
                 model.insert(slot, ((!demoted, last), group));
             }

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use radixkv::{PrefixCache, Priority, ReserveError};
 
 use crate::gate::{Gate, arm, as_victim};
@@ -117,12 +118,10 @@ fn expect_all(report: &Receiver<()>, count: usize, who: &str) {
 fn work(cache: &PrefixCache, seed: u64, done: &Sender<()>) {
     let user = User::of(cache);
     let mut held = VecDeque::new();
-    let mut state = seed;
+    let mut dice = Rng::with_seed(seed);
     for _ in 0..OPERATIONS {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let (verb, key) = (state >> 62, (state >> 40) as u32 % KEYS);
-        let tokens = sequence(key, 1 + (state >> 33) as usize % (2 * BLOCKS));
-        match verb {
+        let tokens = sequence(dice.u32(..KEYS), dice.usize(1..=2 * BLOCKS));
+        match dice.u8(..4) {
             0 => held.push_back(user.matched(&tokens)),
             1 => held.push_back(user.insert(&tokens)),
             2 => drop(user.session.reserve(tokens.len() / BLOCK_SIZE).expect("enough blocks are free")),

@@ -1,10 +1,11 @@
 //! Append, decode, extend and cascade against `f64`.
 
+use fastrand::Rng;
 use radixkv::attention::plan::{Rule, Sharing, share};
 use radixkv::attention::{Backend, Dtype, Layout, Order, Output, Qkv};
 use radixkv::gpu::{Attention, Device, Kv};
 
-use super::bed::{Bed, NAN, Random, Sequence, Shape};
+use super::bed::{Bed, NAN, Sequence, Shape};
 use super::driver::{Driver, driver};
 
 const DTYPES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
@@ -102,8 +103,8 @@ fn one(before: usize) -> Sequence {
 }
 
 /// Contexts with the lengths at which something begins or ends, and one that is cut into parts.
-fn ragged(random: &mut Random) -> Vec<Sequence> {
-    let mut lengths = vec![1, 15, 16, 17, random.pick(&[63, 64, 65]), 130 + random.below(200)];
+fn ragged(random: &mut Rng) -> Vec<Sequence> {
+    let mut lengths = vec![1, 15, 16, 17, random.usize(63..=65), random.usize(130..330)];
     random.shuffle(&mut lengths);
     lengths.truncate(4);
     lengths.push(lengths[0]);
@@ -115,7 +116,7 @@ fn decode_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
     for (seed, shape) in shapes {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
-        let bed = Bed::new(seed, shape, &ragged(&mut Random::new(seed)), true);
+        let bed = Bed::new(seed, shape, &ragged(&mut Rng::with_seed(seed)), true);
         let run = Run::new(&device, bed.layout, &bed.storage);
         let Outputs { rows, lse } = run.decode(&bed);
         bed.check(&format!("decode, seed {seed}, {shape:?}"), &rows, Some(&lse));
@@ -157,14 +158,14 @@ fn append_writes_its_slots_and_nothing_else() {
 }
 
 /// Chunks of prompts: one after a prefix, one from the start, one of a single row.
-fn chunks(random: &mut Random) -> Vec<Sequence> {
+fn chunks(random: &mut Rng) -> Vec<Sequence> {
     let edges = [1, 15, 16, 17, 33];
-    let any = |random: &mut Random| Sequence {
-        before: random.pick(&[0, 1, 15, 16, 17, 100, 200]),
-        rows: random.pick(&edges),
+    let any = |random: &mut Rng| Sequence {
+        before: random.choice([0, 1, 15, 16, 17, 100, 200]).expect("one of them"),
+        rows: random.choice(edges).expect("one of them"),
         shared: 0,
     };
-    vec![any(random), Sequence { before: 0, rows: 1 + random.below(40), shared: 0 }, any(random)]
+    vec![any(random), Sequence { before: 0, rows: random.usize(1..=40), shared: 0 }, any(random)]
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn extend_of_every_shape_keeping_rows() {
     for (seed, shape) in shapes() {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
-        let bed = Bed::new(seed, shape, &chunks(&mut Random::new(seed)), true);
+        let bed = Bed::new(seed, shape, &chunks(&mut Rng::with_seed(seed)), true);
         let run = Run::new(&device, bed.layout, &bed.storage);
         let Outputs { rows, lse } = run.extend(&bed);
         bed.check(&format!("extend, seed {seed}, {shape:?}"), &rows, Some(&lse));
@@ -189,7 +190,7 @@ fn extend_beside_the_blocks_writes_none() {
     for (seed, shape) in shapes().step_by(3) {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
-        let bed = Bed::new(seed, shape, &chunks(&mut Random::new(seed)), false);
+        let bed = Bed::new(seed, shape, &chunks(&mut Rng::with_seed(seed)), false);
         let run = Run::new(&device, bed.layout, &bed.storage);
         let Outputs { rows, lse } = run.extend(&bed);
         bed.check(&format!("extend beside, seed {seed}, {shape:?}"), &rows, Some(&lse));
@@ -215,7 +216,7 @@ fn one_row_a_sequence_is_extended_as_it_is_decoded() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let (seed, shape) = shapes().nth(43).expect("a shape");
-    let bed = Bed::new(seed, shape, &ragged(&mut Random::new(seed)), true);
+    let bed = Bed::new(seed, shape, &ragged(&mut Rng::with_seed(seed)), true);
     let extended = Run::new(&device, bed.layout, &bed.storage).extend(&bed);
     let decoded = Run::new(&device, bed.layout, &bed.storage).decode(&bed);
     bed.check("extend", &extended.rows, Some(&extended.lse));
@@ -232,11 +233,11 @@ fn cascade_of_every_shape() {
     for (seed, shape) in shapes() {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
-        let mut random = Random::new(seed);
-        let prefix = shape.block_size * (1 + random.below(4));
-        let mut sequences = vec![one(prefix + random.below(20)), one(random.below(30))];
-        let sharers = 1 + random.below(9);
-        sequences.extend((0..sharers).map(|_| Sequence { shared: prefix, ..one(prefix + random.below(40)) }));
+        let mut random = Rng::with_seed(seed);
+        let prefix = shape.block_size * random.usize(1..=4);
+        let mut sequences = vec![one(prefix + random.usize(..20)), one(random.usize(..30))];
+        let sharers = random.usize(1..=9);
+        sequences.extend((0..sharers).map(|_| Sequence { shared: prefix, ..one(prefix + random.usize(..40)) }));
         let bed = Bed::new(seed, shape, &sequences, true);
         let rule = Rule { grain_tokens: shape.block_size, ..EAGER };
         let sharing = share(bed.batch().tables, &bed.contexts, shape.block_size, rule);

@@ -1,41 +1,11 @@
 //! Batches of random numbers, and what they come to in `f64`.
 
+use fastrand::Rng;
 use radixkv::attention::{Batch, Dtype, Half, Layout, Order, Tables};
 
-/// A small random generator with a printed seed.
-#[derive(Clone)]
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        self.next() as usize % end
-    }
-
-    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-
-    /// Nearly normal, of variance 1: a sum of twelve even ones.
-    pub fn normal(&mut self) -> f32 {
-        (0..12).map(|_| self.below(1 << 16) as f32 / 65536.0).sum::<f32>() - 6.0
-    }
-
-    pub fn shuffle<T>(&mut self, of: &mut [T]) {
-        for end in (1..of.len()).rev() {
-            of.swap(end, self.below(end + 1));
-        }
-    }
+/// Nearly normal, of variance 1: a sum of twelve even ones.
+pub fn normal(random: &mut Rng) -> f32 {
+    (0..12).map(|_| random.f32()).sum::<f32>() - 6.0
 }
 
 /// The nearest element, ties to even.
@@ -130,7 +100,7 @@ pub struct Sequence {
 
 impl Bed {
     pub fn new(seed: u64, shape: Shape, sequences: &[Sequence], save_kv: bool) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let Shape { dtype, head_dim, kv_heads, group, block_size, order, layers, layer } = shape;
         let needed = |sequence: &Sequence| (sequence.before + sequence.rows).div_ceil(block_size);
         let blocks = sequences.iter().map(needed).sum::<usize>() + 3;
@@ -157,12 +127,12 @@ impl Bed {
         bed
     }
 
-    fn add(&mut self, random: &mut Random, free: &mut Vec<u32>, layer: usize, sequence: Sequence) {
+    fn add(&mut self, random: &mut Rng, free: &mut Vec<u32>, layer: usize, sequence: Sequence) {
         let Sequence { before, rows, shared } = sequence;
         let layout = self.layout;
         let (context, row) = (before + rows, layout.row());
-        let draw = |random: &mut Random, elements: usize, by: f32| -> Vec<u16> {
-            (0..elements).map(|_| encode(layout.dtype, random.normal() * by)).collect()
+        let draw = |random: &mut Rng, elements: usize, by: f32| -> Vec<u16> {
+            (0..elements).map(|_| encode(layout.dtype, normal(random) * by)).collect()
         };
         let (mut keys, mut values) = (draw(random, context * row, 1.0), draw(random, context * row, 1.0));
         let mut table: Vec<u32> = Vec::new();

@@ -1,19 +1,19 @@
 //! Comparing token runs on the device.
 
+use fastrand::Rng;
 use radixkv::compare::Shared;
 use radixkv::gpu::{Compare, GpuError, Runs};
 use radixkv::key::common_prefix;
 
-use super::bed::Random;
 use super::driver::driver;
 
 /// Prompts that begin alike: each goes on from some place of an earlier one.
-fn queue(random: &mut Random, prompts: usize, longest: usize) -> Vec<Vec<u32>> {
-    let mut queue: Vec<Vec<u32>> = vec![(0..random.below(longest)).map(|_| random.below(5) as u32).collect()];
+fn queue(random: &mut Rng, prompts: usize, longest: usize) -> Vec<Vec<u32>> {
+    let mut queue: Vec<Vec<u32>> = vec![(0..random.usize(..longest)).map(|_| random.u32(..5)).collect()];
     while queue.len() < prompts {
-        let parent = &queue[random.below(queue.len())];
-        let mut prompt = parent[..random.below(parent.len() + 1)].to_vec();
-        prompt.extend((0..random.below(longest / 2)).map(|_| random.below(5) as u32));
+        let parent = &queue[random.usize(..queue.len())];
+        let mut prompt = parent[..random.usize(..=parent.len())].to_vec();
+        prompt.extend((0..random.usize(..longest / 2)).map(|_| random.u32(..5)));
         queue.push(prompt);
     }
     queue
@@ -25,7 +25,7 @@ fn a_queue_with_itself() {
     let compare = Compare::new(&driver.open()).device_tokens(0);
     for seed in 1..12 {
         driver.schedule(seed as u32 % 4);
-        let queue = queue(&mut Random::new(seed), 24, 700);
+        let queue = queue(&mut Rng::with_seed(seed), 24, 700);
         let prompts: Vec<&[u32]> = queue.iter().map(Vec::as_slice).collect();
         let runs = Runs::new(prompts.iter().copied());
         let pairs: Vec<(u32, u32)> = (0..24).flat_map(|a| (0..24).map(move |b| (a, b))).collect();
@@ -55,9 +55,9 @@ fn few_tokens_stay_on_the_processor() {
 #[test]
 fn a_restored_block_with_one_wrong_token_is_found() {
     let Some(driver) = driver() else { return };
-    let mut random = Random::new(3);
+    let mut random = Rng::with_seed(3);
     let compare = Compare::new(&driver.open()).device_tokens(0);
-    let held: Vec<Vec<u32>> = (0..200).map(|_| (0..16).map(|_| random.below(1000) as u32).collect()).collect();
+    let held: Vec<Vec<u32>> = (0..200).map(|_| (0..16).map(|_| random.u32(..1000)).collect()).collect();
     let of = |blocks: &[Vec<u32>]| Runs::new(blocks.iter().map(Vec::as_slice));
     assert_eq!(compare.first_difference(&of(&held), &of(&held)), Ok(None));
     for (block, token) in [(0, 0), (113, 7), (199, 15)] {

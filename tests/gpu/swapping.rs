@@ -1,9 +1,9 @@
 //! Blocks to the host and back.
 
+use fastrand::Rng;
 use radixkv::attention::{Backend, Dtype, Half, Layout, Order, ShapeError};
 use radixkv::gpu::{Attention, GpuError, HostPool, Swap};
 
-use super::bed::Random;
 use super::driver::driver;
 
 /// Small blocks go by a kernel, large ones by the copy engine.
@@ -117,7 +117,7 @@ fn memory_outlives_the_transfers_that_use_it() {
             // Every order of leaving.
             let mut leaving: Vec<Box<dyn std::any::Any>> =
                 vec![Box::new(kv), Box::new(host), Box::new(swap), Box::new(transfer), Box::new(device)];
-            Random::new(u64::from(seed)).shuffle(&mut leaving);
+            Rng::with_seed(u64::from(seed)).shuffle(&mut leaving);
             drop(leaving);
             driver.assert_nothing_left(&format!("seed {seed}"));
         }

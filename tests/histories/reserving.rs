@@ -1,8 +1,8 @@
 //! Threads that reserve and give back.
 
+use fastrand::Rng;
 use radixkv::{PrefixCache, Reservation};
 
-use crate::dice::Dice;
 use crate::pool::{CAPACITY, Step};
 use crate::record::{Event, Recorder, record};
 
@@ -22,18 +22,18 @@ pub fn history(seed: u64) -> Vec<Event<Step>> {
 
 fn work(shared: &Shared, thread: usize, recorder: &mut Recorder<'_, Step>) {
     let session = shared.cache.session();
-    let mut dice = Dice::new(shared.seed, thread as u64);
+    let mut dice = Rng::with_seed(shared.seed ^ (thread as u64) << 32);
     let mut held: Vec<Reservation> = Vec::new();
     for _ in 0..CALLS {
-        if held.is_empty() || dice.one_in(2) {
-            let blocks = 1 + dice.below(3);
+        if held.is_empty() || dice.bool() {
+            let blocks = dice.usize(1..=3);
             let reserved = recorder.record(|| {
                 let reserved = session.reserve(blocks);
                 (Step::Reserve { blocks, granted: reserved.is_ok() }, reserved)
             });
             held.extend(reserved);
         } else {
-            let reservation = held.swap_remove(dice.below(held.len()));
+            let reservation = held.swap_remove(dice.usize(..held.len()));
             let blocks = reservation.len();
             recorder.record(|| (Step::GiveBack { blocks }, drop(reservation)));
         }

@@ -1,8 +1,8 @@
 //! Threads that match, insert, let go, evict and clear.
 
+use fastrand::Rng;
 use radixkv::{Lease, Namespace, PolicyKind, PrefixCache, Session, Token};
 
-use crate::dice::Dice;
 use crate::record::{Event, Recorder, record};
 use crate::tree::{Call, DEPTH, Inserted, LeaseId, Path, Step};
 
@@ -46,7 +46,7 @@ fn block_size(seed: u64) -> usize {
 struct Worker<'s> {
     shared: &'s Shared,
     session: Session,
-    dice: Dice,
+    dice: Rng,
     held: Vec<(LeaseId, Path, Lease)>,
     next: LeaseId,
 }
@@ -54,13 +54,13 @@ struct Worker<'s> {
 impl<'s> Worker<'s> {
     fn new(shared: &'s Shared, thread: usize) -> Self {
         let session = shared.cache.session();
-        let dice = Dice::new(shared.seed, thread as u64);
+        let dice = Rng::with_seed(shared.seed ^ (thread as u64) << 32);
         Self { shared, session, dice, held: Vec::new(), next: thread * 1000 }
     }
 
     fn run(mut self, recorder: &mut Recorder<'_, Asked>) {
         for _ in 0..CALLS {
-            match self.dice.below(100) {
+            match self.dice.u8(..100) {
                 0..15 => self.peek(recorder),
                 15..50 if !self.held.is_empty() => self.insert(recorder),
                 50..65 if !self.held.is_empty() => self.release(recorder),
@@ -80,7 +80,7 @@ impl<'s> Worker<'s> {
     }
 
     fn path(&mut self) -> Path {
-        Path::new(&[]).extended(1 + self.dice.below(DEPTH), self.dice.below(1 << DEPTH))
+        Path::new(&[]).extended(self.dice.usize(1..=DEPTH), self.dice.usize(..1 << DEPTH))
     }
 
     fn tokens(&self, path: Path) -> Vec<Token> {
@@ -114,9 +114,9 @@ impl<'s> Worker<'s> {
 
     fn insert(&mut self, recorder: &mut Recorder<'_, Asked>) {
         let name = self.name_lease();
-        let (from, leased, lease) = &self.held[self.dice.below(self.held.len())];
-        let len = leased.len() + self.dice.below(DEPTH - leased.len() + 1);
-        let path = leased.extended(len, self.dice.below(1 << DEPTH));
+        let (from, leased, lease) = &self.held[self.dice.usize(..self.held.len())];
+        let len = self.dice.usize(leased.len()..=DEPTH);
+        let path = leased.extended(len, self.dice.usize(..1 << DEPTH));
         let tokens = self.tokens(path);
         let reservation = self.session.reserve(len - leased.len()).expect("enough blocks");
         let inserted = recorder.record(|| {
@@ -128,12 +128,12 @@ impl<'s> Worker<'s> {
     }
 
     fn release(&mut self, recorder: &mut Recorder<'_, Asked>) {
-        let (name, _, lease) = self.held.swap_remove(self.dice.below(self.held.len()));
+        let (name, _, lease) = self.held.swap_remove(self.dice.usize(..self.held.len()));
         recorder.record(|| (Asked::Call(Call::Release { lease: name }), drop(lease)));
     }
 
     fn evict(&mut self, recorder: &mut Recorder<'_, Asked>) {
-        let want = 1 + self.dice.below(3);
+        let want = self.dice.usize(1..=3);
         recorder.record(|| (Asked::Evict { want, freed: self.shared.cache.evict(want) }, ()));
     }
 

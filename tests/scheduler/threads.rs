@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use radixkv::scheduler::{Finish, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId};
 use radixkv::{Eviction, PrefixCache, Token, Watermarks};
 
@@ -14,21 +15,10 @@ use crate::engine::{World, continued, sequence};
 const THREADS: usize = 4;
 const REQUESTS: usize = 120;
 
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % n
-    }
-}
-
 /// A prompt that shares some of what others share.
-fn prompt(dice: &mut Dice) -> Vec<Token> {
-    let shared = sequence(1 + dice.roll(3) as u32, dice.roll(60));
-    let own = sequence(10 + dice.roll(4) as u32, 1 + dice.roll(30));
+fn prompt(dice: &mut Rng) -> Vec<Token> {
+    let shared = sequence(dice.u32(1..=3), dice.usize(..60));
+    let own = sequence(dice.u32(10..14), dice.usize(1..=30));
     [shared, own].concat()
 }
 
@@ -36,7 +26,7 @@ fn prompt(dice: &mut Dice) -> Vec<Token> {
 struct Server<'w> {
     world: &'w World,
     scheduler: Scheduler,
-    dice: Dice,
+    dice: Rng,
     ended: &'w AtomicUsize,
 }
 
@@ -50,7 +40,7 @@ impl Server<'_> {
             self.scheduler.wait(Duration::from_millis(1));
             return;
         }
-        if self.dice.roll(20) == 0 {
+        if self.dice.u8(..20) == 0 {
             return;
         }
         let sampled = self.world.memory.run(&step);
@@ -61,8 +51,8 @@ impl Server<'_> {
     }
 
     fn finish(&mut self, id: SequenceId, committed_len: usize) {
-        let insert = self.dice.roll(4) > 0;
-        let finish = Finish { insert, demote_output: self.dice.roll(3) == 0, ..Finish::keeping(committed_len) };
+        let insert = self.dice.u8(..4) > 0;
+        let finish = Finish { insert, demote_output: self.dice.u8(..3) == 0, ..Finish::keeping(committed_len) };
         let done = self.scheduler.finish(id, finish).expect("computed");
         let prompt = &done.tokens[..done.prompt_len];
         assert_eq!(done.tokens, continued(prompt, done.tokens.len() - prompt.len()));
@@ -74,51 +64,52 @@ impl Server<'_> {
         if running.is_empty() {
             return;
         }
-        let sequence = &running[self.dice.roll(running.len())];
+        let sequence = &running[self.dice.usize(..running.len())];
         let (id, computed, len) = (sequence.id(), sequence.computed_len(), sequence.tokens().len());
-        match self.dice.roll(40) {
+        match self.dice.u8(..40) {
             0 => drop(self.scheduler.abort(id)),
             1 => drop(self.scheduler.preempt(id)),
             2 => {
-                let committed = self.dice.roll(computed + 1);
+                let committed = self.dice.usize(..=computed);
                 self.finish(id, committed);
             }
-            3 => match self.scheduler.fork(id, 1 + self.dice.roll(len), 1 + self.dice.roll(2)) {
+            3 => match self.scheduler.fork(id, self.dice.usize(1..=len), self.dice.usize(1..=2)) {
                 Ok(_) | Err(ForkError::NoSlots { .. } | ForkError::NoBlocks(_)) => {}
                 Err(refused) => panic!("{refused}"),
             },
-            4 => drop(self.world.cache.evict(1 + self.dice.roll(5))),
-            5 => drop(self.world.queue.abort(SequenceId(self.dice.roll(REQUESTS) as u64))),
+            4 => drop(self.world.cache.evict(self.dice.usize(1..=5))),
+            5 => drop(self.world.queue.abort(SequenceId(self.dice.u64(..REQUESTS as u64)))),
             _ => {}
         }
     }
 }
 
 fn run(seed: u64) {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let block_size = [1, 4, 16][dice.roll(3)];
+    let mut dice = Rng::with_seed(seed);
+    let block_size = dice.choice([1, 4, 16]).expect("one of them");
     // The longest prompt and its output, and half as much again.
-    let capacity = (200 / block_size) * (2 + dice.roll(4)) / 2;
-    let order = [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority][dice.roll(4)];
-    let age_bound = [4, 64][dice.roll(2)];
+    let capacity = (200 / block_size) * dice.usize(2..6) / 2;
+    let order =
+        dice.choice([Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority]).expect("one of them");
+    let age_bound = dice.choice([4, 64]).expect("one of them");
     let mut builder = PrefixCache::builder(block_size, capacity);
-    if dice.roll(2) == 0 {
+    if dice.bool() {
         builder = builder.eviction(Eviction::Background(Watermarks { low: capacity / 16, high: capacity / 8 }));
     }
     println!("seed {seed}: {block_size} tokens a block, {capacity} blocks, {order:?}, age bound {age_bound}");
     let world = World::with(builder, QueueConfig { order, age_bound, ..QueueConfig::default() });
     for _ in 0..REQUESTS {
         let tokens = prompt(&mut dice);
-        let mut request = Request::new(world.space.clone(), tokens, 1 + dice.roll(40));
-        request.priority = dice.roll(5) as i32;
-        request.publish = dice.roll(8) > 0;
+        let mut request = Request::new(world.space.clone(), tokens, dice.usize(1..=40));
+        request.priority = dice.i32(..5);
+        request.publish = dice.u8(..8) > 0;
         world.queue.submit(request).expect("sound");
     }
     let ended = AtomicUsize::new(0);
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let (world, ended) = (&world, &ended);
-            let dice = Dice((seed ^ (thread as u64 + 1) << 32).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1);
+            let dice = Rng::with_seed(seed ^ (thread as u64 + 1) << 32);
             scope.spawn(move || {
                 let (max_running, max_chunk_tokens) = (1 + thread as u32 * 2, 7 + 13 * thread);
                 let min_copied_tokens = [None, Some(1), Some(5), Some(1)][thread];

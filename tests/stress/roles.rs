@@ -1,16 +1,17 @@
 //! The threads beside the workers: a background evictor, and a reader who lets nothing go.
 
-use crate::dice::Dice;
+use fastrand::Rng;
+
 use crate::held::{Filling, Held};
 use crate::world::{NAMES, World};
 
 /// The body of a background evictor's thread.
-pub fn evict_forever(world: &'static World, mut dice: Dice) {
+pub fn evict_forever(world: &'static World, mut dice: Rng) {
     while !world.is_over() {
-        match dice.below(16) {
+        match dice.u8(..16) {
             0..8 => _ = world.cache.run_once(),
             8 => world.cache.settle(),
-            9..11 => _ = world.cache.evict(1 + dice.below(4)),
+            9..11 => _ = world.cache.evict(dice.usize(1..=4)),
             _ => std::thread::yield_now(),
         }
     }
@@ -18,12 +19,12 @@ pub fn evict_forever(world: &'static World, mut dice: Dice) {
 
 /// Leases an eighth of the blocks at once and holds them to the end, whatever is cleared, dropped or evicted around
 /// them.
-pub fn hold_forever(world: &'static World, mut dice: Dice) {
+pub fn hold_forever(world: &'static World, mut dice: Rng) {
     let session = world.cache.session();
     let mut held: Vec<Held> = Vec::new();
     let mut blocks = 0;
     while blocks < world.setting.capacity / 8 && !world.is_over() {
-        let name = dice.below(NAMES.len());
+        let name = dice.usize(..NAMES.len());
         let namespace = world.namespace(name);
         let watch = world.watch(name);
         let tokens = world.sequence(&mut dice);

@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use radixkv::{BlockId, Token};
 
-use crate::dice::mix;
-
 const GENERATION: u64 = u32::MAX as u64;
 
 /// One block's memory.
@@ -82,4 +80,11 @@ pub fn prefixes(name: usize, tokens: &[Token], block_size: usize) -> Vec<u64> {
         hash
     });
     blocks.collect()
+}
+
+/// Spreads every bit of `x` over the result.
+pub fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
 }

@@ -16,12 +16,12 @@ impl Worker {
     pub fn ask(&mut self) {
         let Some(held) = self.kept.last() else { return };
         let (lease, undisturbed) = (held.lease(), self.world.is_undisturbed(held.name, held.watch));
-        let duration = LONGEST_RETAINED / (1 + self.dice.below(1000) as u32);
-        match self.dice.below(4) {
+        let duration = LONGEST_RETAINED / self.dice.u32(1..=1000);
+        match self.dice.u8(..4) {
             0 => {
-                let priority = Priority::new(self.dice.below(101) as u8).expect("up to 100");
+                let priority = Priority::new(self.dice.u8(..=100)).expect("up to 100");
                 self.session.prioritize(lease, priority.expiring_after(duration));
-                self.session.prioritize(lease, Priority::new(self.dice.below(101) as u8).expect("up to 100"));
+                self.session.prioritize(lease, Priority::new(self.dice.u8(..=100)).expect("up to 100"));
             }
             1 => match self.session.retain(lease, duration) {
                 Ok(()) => {}
@@ -45,15 +45,15 @@ impl Worker {
         let (leased, given) = (self.world.tokens(name, held.blocks.len()), held.tokens.len());
         let needed = self.world.blocks(name, given) - held.blocks.len();
         let other = self.world.foreign.session();
-        let (tokens, reservation, expected) = match self.dice.below(3) {
+        let (tokens, reservation, expected) = match self.dice.u8(..3) {
             0 if leased > 0 => {
-                let short = leased - 1 - self.dice.below(leased);
+                let short = self.dice.usize(..leased);
                 let kind = InsertErrorKind::TokensTooShort { leased, given: short };
                 (&held.tokens[..short], self.reserve(None, 1).map(Filling::take), kind)
             }
             1 => (&held.tokens[..], other.reserve(needed.min(8)).ok(), InsertErrorKind::ForeignReservation),
             _ => {
-                let wrong = if needed > 0 && self.dice.one_in(2) { needed - 1 } else { needed + 1 };
+                let wrong = if needed > 0 && self.dice.bool() { needed - 1 } else { needed + 1 };
                 let kind = InsertErrorKind::BlockCount { needed, given: wrong };
                 (&held.tokens[..], self.reserve(None, wrong).map(Filling::take), kind)
             }
@@ -75,14 +75,14 @@ impl Worker {
     pub fn look_after(&mut self) {
         let capacity = self.world.setting.capacity;
         let cache = &self.world.cache;
-        match self.dice.below(11) {
+        match self.dice.u8(..11) {
             0..3 => {
-                let want = self.dice.below(capacity / 4);
+                let want = self.dice.usize(..capacity / 4);
                 assert!(cache.evict(want) <= want);
             }
             3 => cache.settle(),
             4 => _ = cache.run_once(),
-            5 => cache.set_policy(PolicyKind::ALL[self.dice.below(PolicyKind::ALL.len())]),
+            5 => cache.set_policy(self.dice.choice(PolicyKind::ALL).expect("one of them")),
             6 => self.limit(),
             7 => {
                 let tokens = self.world.sequence(&mut self.dice);
@@ -103,7 +103,7 @@ impl Worker {
     fn limit(&mut self) {
         let (name, capacity) = (self.pick_name(), self.world.setting.capacity);
         let dice = &mut self.dice;
-        let mut limit = || (!dice.one_in(4)).then(|| dice.below(capacity));
+        let mut limit = || (dice.u8(..4) > 0).then(|| dice.usize(..capacity));
         let quota = Quota { cached_blocks: limit(), pinned_blocks: limit() };
         let namespace = self.handle(name).namespace.clone();
         self.world.cache.set_quota(&namespace, quota);
@@ -116,11 +116,11 @@ impl Worker {
         let name = self.pick_name();
         let namespace = self.handle(name).namespace.clone();
         let world = self.world;
-        match self.dice.below(4) {
+        match self.dice.u8(..4) {
             0 => world.turn_over(0..NAMES.len(), || world.cache.clear()),
             1 => world.turn_over(name..name + 1, || world.cache.clear_namespace(&namespace)),
             _ => {
-                let name = DROPPED + self.dice.below(NAMES.len() - DROPPED);
+                let name = self.dice.usize(DROPPED..NAMES.len());
                 let namespace = self.handle(name).namespace.clone();
                 world.turn_over(name..name + 1, || world.cache.drop_namespace(&namespace));
             }

@@ -2,9 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use fastrand::Rng;
 use radixkv::{InsertErrorKind, Inserted, Namespace, ReserveError, Session, Token};
 
-use crate::dice::Dice;
 use crate::held::{Filling, Held};
 use crate::world::{NAMES, Watch, World};
 
@@ -46,7 +46,7 @@ pub struct Handle {
 /// A scheduler thread's own state.
 pub struct Worker {
     pub world: &'static World,
-    pub dice: Dice,
+    pub dice: Rng,
     pub tally: Tally,
     pub session: Session,
     pub handles: [Option<Handle>; NAMES.len()],
@@ -54,7 +54,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(world: &'static World, dice: Dice) -> Self {
+    pub fn new(world: &'static World, dice: Rng) -> Self {
         let session = world.cache.session();
         Self { world, dice, tally: Tally::default(), session, handles: Default::default(), kept: Vec::new() }
     }
@@ -69,7 +69,7 @@ impl Worker {
 
     fn step(&mut self) {
         self.tally.steps += 1;
-        match self.dice.below(1000) {
+        match self.dice.u32(..1000) {
             0..300 => self.serve(),
             300..360 => self.serve_in_chunks(),
             360..480 => self.look_up_only(),
@@ -94,7 +94,7 @@ impl Worker {
     }
 
     pub fn pick_name(&mut self) -> usize {
-        self.dice.below(NAMES.len())
+        self.dice.usize(..NAMES.len())
     }
 
     pub fn handle(&mut self, name: usize) -> &Handle {
@@ -108,7 +108,7 @@ impl Worker {
     pub fn look_up(&mut self, name: usize, tokens: Vec<Token>) -> Held {
         let watch = self.world.watch(name);
         let namespace = self.handle(name).namespace.clone();
-        let (lease, blocks) = match self.dice.below(3) {
+        let (lease, blocks) = match self.dice.u8(..3) {
             0 => {
                 let mut blocks = vec![7; 3];
                 let lease = self.session.match_prefix_into(&namespace, &tokens, &mut blocks);
@@ -136,10 +136,10 @@ impl Worker {
         let tokens = self.world.sequence(&mut self.dice);
         let held = self.look_up(name, tokens);
         let size = self.world.setting.block_size;
-        if let Some(hit) = self.session.partial(held.lease(), &held.tokens, 1 + self.dice.below(size)) {
+        if let Some(hit) = self.session.partial(held.lease(), &held.tokens, self.dice.usize(1..=size)) {
             assert!((1..=size).contains(&hit.len_tokens()) && !held.blocks.contains(&hit.block()));
             let stamp = self.world.slots.read(hit.block());
-            if self.dice.one_in(2) {
+            if self.dice.bool() {
                 self.look_after();
             }
             assert_eq!(self.world.slots.read(hit.block()), stamp, "the source of a partial hit was recycled");
@@ -213,7 +213,7 @@ impl Worker {
             return;
         };
         while !filling.blocks().is_empty() {
-            let blocks = 1 + self.dice.below(filling.blocks().len());
+            let blocks = self.dice.usize(1..=filling.blocks().len());
             let chunk = filling.split(blocks);
             let filled = chunk.blocks().to_vec();
             let end = self.world.tokens(name, held.blocks.len() + blocks);
@@ -228,7 +228,7 @@ impl Worker {
 
     /// Reserves for a namespace, or for none.
     pub fn reserve(&mut self, name: Option<usize>, blocks: usize) -> Option<Filling> {
-        let namespace = name.filter(|_| self.dice.one_in(2)).map(|name| self.handle(name).namespace.clone());
+        let namespace = name.filter(|_| self.dice.bool()).map(|name| self.handle(name).namespace.clone());
         let reserved = match namespace {
             Some(namespace) => self.session.reserve_in(&namespace, blocks),
             None => self.session.reserve(blocks),
@@ -263,7 +263,7 @@ impl Worker {
     fn resume(&mut self) {
         let Some(mut held) = self.take_kept() else { return };
         let mut tokens = held.tokens.clone();
-        if self.dice.one_in(2) {
+        if self.dice.bool() {
             tokens.extend(self.world.sequence(&mut self.dice));
             tokens.truncate(self.world.setting.longest);
         }
@@ -271,7 +271,7 @@ impl Worker {
             return;
         }
         let lease = held.lease.take().expect("kept with its lease");
-        let (lease, blocks) = if self.dice.one_in(2) {
+        let (lease, blocks) = if self.dice.bool() {
             split(self.session.resume(lease, &tokens))
         } else {
             let mut beyond = vec![7; 3];
@@ -281,16 +281,16 @@ impl Worker {
         assert_eq!(blocks[..held.blocks.len()], held.blocks, "resuming keeps what was leased");
         let longer = Held::new(self.world, (held.name, held.watch), tokens, lease, blocks);
         drop(held);
-        if self.dice.one_in(2) { self.extend(longer) } else { self.keep_or_release(longer) }
+        if self.dice.bool() { self.extend(longer) } else { self.keep_or_release(longer) }
     }
 
     fn take_kept(&mut self) -> Option<Held> {
         let kept = self.kept.len();
-        (kept > 0).then(|| self.kept.swap_remove(self.dice.below(kept)))
+        (kept > 0).then(|| self.kept.swap_remove(self.dice.usize(..kept)))
     }
 
     fn keep_or_release(&mut self, held: Held) {
-        if self.dice.one_in(3) { self.keep(held) } else { self.release(held) }
+        if self.dice.u8(..3) == 0 { self.keep(held) } else { self.release(held) }
     }
 
     fn keep(&mut self, mut held: Held) {
@@ -300,10 +300,10 @@ impl Worker {
 
     fn release(&mut self, held: Held) {
         // Through a fresh handle now and then: what is leased is there for everybody.
-        if self.dice.one_in(8) {
+        if self.dice.u8(..8) == 0 {
             self.handles[held.name] = None;
         }
-        if self.dice.one_in(4) {
+        if self.dice.u8(..4) == 0 {
             let watched = self.handle(held.name).watch;
             let name = held.name;
             if name == 0 || self.world.is_undisturbed(name, watched) {
@@ -323,7 +323,7 @@ impl Worker {
     fn duplicate(&mut self) {
         if let Some(held) = self.take_kept() {
             let copy = held.duplicate();
-            if self.dice.one_in(2) {
+            if self.dice.bool() {
                 self.release(held);
             } else {
                 self.keep(held);
@@ -342,7 +342,7 @@ impl Worker {
         let taken = self.world.exchange.lock().pop();
         if let Some(held) = taken {
             held.check();
-            if self.dice.one_in(3) { self.keep(held) } else { drop(held) }
+            if self.dice.u8(..3) == 0 { self.keep(held) } else { drop(held) }
         }
     }
 

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use fastrand::Rng;
 use parking_lot::Mutex;
 use radixkv::{BlockId, Keys, Namespace, PolicyKind, PrefixCache, Quota, Token};
 
-use crate::dice::{Dice, mix};
 use crate::held::Held;
-use crate::slots::{Slots, prefixes};
+use crate::slots::{Slots, mix, prefixes};
 
 /// Namespaces of a round. The first is the default one; those from [`DROPPED`] on come and go.
 pub const NAMES: [&str; 4] = ["", "adapter", "tenant", "model"];
@@ -105,11 +105,11 @@ impl World {
     }
 
     /// A sequence that shares a beginning with many others.
-    pub fn sequence(&self, dice: &mut Dice) -> Vec<Token> {
-        let len = 1 + dice.below(self.setting.longest);
-        let family = dice.roll() % 3;
-        let part = dice.below(len + 1);
-        let variant = 1 + dice.roll() % 4;
+    pub fn sequence(&self, dice: &mut Rng) -> Vec<Token> {
+        let len = dice.usize(1..=self.setting.longest);
+        let family = dice.u64(..3);
+        let part = dice.usize(..=len);
+        let variant = dice.u64(1..=4);
         let token = |i: usize| {
             let line = if i < part { 0 } else { variant };
             (mix(family << 48 ^ line << 40 ^ i as u64) % self.setting.alphabet) as Token

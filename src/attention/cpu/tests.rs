@@ -1,30 +1,12 @@
 //! Against the definition in `f64`, and against itself: the same bits however a step is cut.
 
+use fastrand::Rng;
+
 use super::*;
 use crate::attention::{Dtype, MAX_GROUP, Order, plan};
 
-/// xorshift64*, seeded.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
-    }
-
-    fn number(&mut self) -> f32 {
-        (self.below(2_000_001) as f32 - 1e6) * 2e-6
-    }
-
-    fn rows(&mut self, rows: usize, row: usize) -> Vec<f32> {
-        (0..rows * row).map(|_| self.number()).collect()
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
+fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
+    (0..rows * row).map(|_| dice.f32() * 4.0 - 2.0).collect()
 }
 
 /// Heads of a model with one layer.
@@ -44,13 +26,13 @@ struct Text {
 }
 
 impl Model {
-    fn draw(dice: &mut Dice) -> Self {
-        let kv_heads = 1 + dice.below(3);
+    fn draw(dice: &mut Rng) -> Self {
+        let kv_heads = dice.usize(1..=3);
         Self {
-            query_heads: kv_heads * (1 + dice.below(MAX_GROUP)),
+            query_heads: kv_heads * dice.usize(1..=MAX_GROUP),
             kv_heads,
-            head_dim: dice.pick(&[4, 16, 64, 128]),
-            dtype: dice.pick(&[Dtype::F32, Dtype::F16, Dtype::Bf16]),
+            head_dim: dice.choice([4, 16, 64, 128]).expect("one of them"),
+            dtype: dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16]).expect("one of them"),
         }
     }
 
@@ -64,12 +46,12 @@ impl Model {
         Layout { layers: 2, blocks, block_size, kv_heads, head_dim, dtype, order }
     }
 
-    fn text(&self, tokens: usize, dice: &mut Dice) -> Text {
+    fn text(&self, tokens: usize, dice: &mut Rng) -> Text {
         let row = self.kv_heads * self.head_dim;
         Text {
-            queries: dice.rows(tokens, self.query_heads * self.head_dim),
-            keys: dice.rows(tokens, row),
-            values: dice.rows(tokens, row),
+            queries: rows(tokens, self.query_heads * self.head_dim, dice),
+            keys: rows(tokens, row, dice),
+            values: rows(tokens, row, dice),
         }
     }
 
@@ -113,7 +95,7 @@ struct Flat {
 
 impl Bed {
     /// Storage whose every element is not a number, and tables of shuffled blocks.
-    fn new(model: Model, block_size: usize, order: Order, lengths: &[usize], dice: &mut Dice) -> Self {
+    fn new(model: Model, block_size: usize, order: Order, lengths: &[usize], dice: &mut Rng) -> Self {
         let blocks_of = |tokens: &usize| tokens.div_ceil(block_size);
         let total: usize = lengths.iter().map(blocks_of).sum();
         let kv = Cpu.allocate(model.layout(block_size, total * block_size, order)).expect("a small layout");
@@ -124,9 +106,9 @@ impl Bed {
             (0..2).for_each(|layer| kv.write(layer, half, slot, &nothing));
         }
         let mut ids: Vec<BlockId> = (0..kv.layout().blocks as BlockId).collect();
-        (1..ids.len()).rev().for_each(|last| ids.swap(last, dice.below(last + 1)));
+        dice.shuffle(&mut ids);
         let tables = lengths.iter().map(|tokens| ids.split_off(ids.len() - blocks_of(tokens))).collect();
-        Self { model, kv, tables, layer: dice.below(2) }
+        Self { model, kv, tables, layer: dice.usize(..2) }
     }
 
     fn flat(&self, chunks: &Chunks) -> Flat {
@@ -212,12 +194,12 @@ fn bits(numbers: &[f32]) -> Vec<u32> {
 #[test]
 fn every_operation_is_close_to_the_definition() {
     for seed in 1..=24 {
-        let dice = &mut Dice(seed);
+        let dice = &mut Rng::with_seed(seed);
         let model = Model::draw(dice);
-        let lengths: Vec<usize> = (0..1 + dice.below(3)).map(|_| 1 + dice.below(150)).collect();
+        let lengths: Vec<usize> = (0..dice.usize(1..=3)).map(|_| dice.usize(1..=150)).collect();
         let texts: Vec<Text> = lengths.iter().map(|tokens| model.text(*tokens, dice)).collect();
-        let block_size = dice.pick(&[1, 5, 16, 64]);
-        let order = dice.pick(&[Order::Nhd, Order::Hnd]);
+        let block_size = dice.choice([1, 5, 16, 64]).expect("one of them");
+        let order = dice.choice([Order::Nhd, Order::Hnd]).expect("one of them");
         let bed = Bed::new(model, block_size, order, &lengths, dice);
         let prompts: Chunks = lengths.iter().map(|tokens| 0..*tokens).enumerate().collect();
         let last: Chunks = lengths.iter().map(|tokens| tokens - 1..*tokens).enumerate().collect();
@@ -228,7 +210,7 @@ fn every_operation_is_close_to_the_definition() {
             let tokens =
                 chunks.iter().flat_map(|(sequence, tokens)| tokens.clone().map(move |token| (*sequence, token)));
             for (row, (sequence, token)) in tokens.enumerate() {
-                let head = dice.below(model.query_heads);
+                let head = dice.usize(..model.query_heads);
                 let (out, defined_lse) = model.defined(&texts[sequence], token, head);
                 let place = row * model.query_heads + head;
                 let worst = out
@@ -248,31 +230,31 @@ fn every_operation_is_close_to_the_definition() {
 #[test]
 fn bits_do_not_depend_on_how_a_step_is_cut() {
     for seed in 1..=30 {
-        let dice = &mut Dice(seed);
-        let model = Model { head_dim: dice.pick(&[4, 32]), ..Model::draw(dice) };
-        let lengths: Vec<usize> = (0..1 + dice.below(4)).map(|_| 1 + dice.below(300)).collect();
+        let dice = &mut Rng::with_seed(seed);
+        let model = Model { head_dim: dice.choice([4, 32]).expect("one of them"), ..Model::draw(dice) };
+        let lengths: Vec<usize> = (0..dice.usize(1..=4)).map(|_| dice.usize(1..=300)).collect();
         let texts: Vec<Text> = lengths.iter().map(|tokens| model.text(*tokens, dice)).collect();
         let plain = Bed::new(model, 1, Order::Nhd, &lengths, dice);
         let whole: Vec<(Vec<f32>, Vec<f32>)> = (0..lengths.len())
             .map(|sequence| plain.step(&vec![(sequence, 0..lengths[sequence])], &texts, How::Extend))
             .collect();
 
-        let order = dice.pick(&[Order::Nhd, Order::Hnd]);
-        let block_size = dice.pick(&[1, 7, 8, 16, 64, 100]);
+        let order = dice.choice([Order::Nhd, Order::Hnd]).expect("one of them");
+        let block_size = dice.choice([1, 7, 8, 16, 64, 100]).expect("one of them");
         let bed = Bed::new(model, block_size, order, &lengths, dice);
         let mut done = vec![0; lengths.len()];
         while done != lengths {
-            let decode = dice.below(4) == 0;
+            let decode = dice.u8(..4) == 0;
             let mut chunks = Chunks::new();
             for sequence in 0..lengths.len() {
                 let left = lengths[sequence] - done[sequence];
-                if left > 0 && dice.below(3) > 0 {
-                    let most = dice.pick(&[1, 7, 64, 512]);
-                    let tokens = if decode { 1 } else { left.min(1 + dice.below(most)) };
+                if left > 0 && dice.u8(..3) > 0 {
+                    let most = dice.choice([1, 7, 64, 512]).expect("one of them");
+                    let tokens = if decode { 1 } else { left.min(dice.usize(1..=most)) };
                     chunks.push((sequence, done[sequence]..done[sequence] + tokens));
                 }
             }
-            let how = match (decode, dice.below(3)) {
+            let how = match (decode, dice.u8(..3)) {
                 (true, 0) => How::Cascade,
                 (true, _) => How::Decode,
                 (false, 0) => {
@@ -305,11 +287,11 @@ fn bits_do_not_depend_on_how_a_step_is_cut() {
 #[test]
 fn sharing_changes_no_bit() {
     for seed in 1..=20 {
-        let dice = &mut Dice(seed);
+        let dice = &mut Rng::with_seed(seed);
         let model = Model { head_dim: 16, ..Model::draw(dice) };
-        let block_size = dice.pick(&[1, 8, 16, 64]);
-        let shared = dice.below(300) / block_size * block_size;
-        let lengths: Vec<usize> = (0..2 + dice.below(4)).map(|_| shared + 1 + dice.below(100)).collect();
+        let block_size = dice.choice([1, 8, 16, 64]).expect("one of them");
+        let shared = dice.usize(..300) / block_size * block_size;
+        let lengths: Vec<usize> = (0..dice.usize(2..6)).map(|_| shared + dice.usize(1..=100)).collect();
         let mut texts: Vec<Text> = lengths.iter().map(|tokens| model.text(*tokens, dice)).collect();
         let mut bed = Bed::new(model, block_size, Order::Nhd, &lengths, dice);
         let (first, rest) = texts.split_at_mut(1);
@@ -335,12 +317,12 @@ fn sharing_changes_no_bit() {
 
 #[test]
 fn copied_blocks_are_the_same_in_all_layers() {
-    let dice = &mut Dice(7);
+    let dice = &mut Rng::with_seed(7);
     let model = Model { query_heads: 2, kv_heads: 2, head_dim: 8, dtype: Dtype::Bf16 };
     let kv = Cpu.allocate(model.layout(4, 8, Order::Hnd)).expect("a small layout");
     for (layer, slot) in (0..2).flat_map(|layer| (0..kv.layout().slots()).map(move |slot| (layer, slot))) {
-        kv.write(layer, Half::Keys, slot, &dice.rows(1, 16));
-        kv.write(layer, Half::Values, slot, &dice.rows(1, 16));
+        kv.write(layer, Half::Keys, slot, &rows(1, 16, dice));
+        kv.write(layer, Half::Values, slot, &rows(1, 16, dice));
     }
     let contents = |block| {
         let place = (0..2).flat_map(|layer| [Half::Keys, Half::Values].map(|half| (layer, half)));
@@ -367,7 +349,7 @@ fn copied_blocks_are_the_same_in_all_layers() {
 
 #[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
-    let dice = &mut Dice(9);
+    let dice = &mut Rng::with_seed(9);
     let model = Model { query_heads: 4, kv_heads: 2, head_dim: 4, dtype: Dtype::F32 };
     let bed = Bed::new(model, 4, Order::Nhd, &[6], dice);
     let text = model.text(6, dice);

@@ -2,20 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
+
 use super::super::SLICE;
 use crate::policy::PolicyKind;
 use crate::sync::model_size;
 use crate::{Clock, Lease, Namespace, PrefixCache, Session, Token};
-
-/// Numbers without a pattern.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-}
 
 /// A cache, and what is held of it.
 struct Side {
@@ -39,16 +31,16 @@ impl Side {
     }
 
     /// One verb, the same on every side for the same dice.
-    fn step(&mut self, now: u64, dice: &mut Dice) {
+    fn step(&mut self, now: u64, dice: &mut Rng) {
         self.cache.set_time(now);
-        let (stem, len) = (dice.roll(5) as Token, 2 + dice.roll(14));
-        let keep = dice.roll(len);
-        let leaf = dice.roll(40) as Token;
+        let (stem, len) = (dice.u32(..5), dice.usize(2..16));
+        let keep = dice.usize(..len);
+        let leaf = dice.u32(..40);
         let tokens: Vec<Token> = (0..len).map(|i| if i < keep { stem } else { 10 + leaf }).collect();
-        match dice.roll(12) {
+        match dice.u8(..12) {
             0..5 => self.insert(&tokens),
             5..7 => self.leases.push(self.session.match_prefix(&self.space, &tokens).into_lease()),
-            7..11 if !self.leases.is_empty() => drop(self.leases.swap_remove(dice.roll(self.leases.len()))),
+            7..11 if !self.leases.is_empty() => drop(self.leases.swap_remove(dice.usize(..self.leases.len()))),
             11 if now % 50 == 0 => self.cache.clear_namespace(&self.space),
             _ => _ = self.cache.inner.evicting(|evictor, works| evictor.drain(usize::MAX, works)),
         }
@@ -81,16 +73,16 @@ fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
     for (at, last) in PolicyKind::ALL.into_iter().enumerate() {
         let first = PolicyKind::ALL[(at + 1) % PolicyKind::ALL.len()];
         let mut sides = [Side::new(first), Side::new(last)];
-        let mut dice = [Dice(at as u64), Dice(at as u64)];
-        let mut own = Dice(99 + at as u64);
+        let mut dice = [Rng::with_seed(at as u64), Rng::with_seed(at as u64)];
+        let mut own = Rng::with_seed(99 + at as u64);
         for now in 0..steps {
             sides.iter_mut().zip(&mut dice).for_each(|(side, dice)| side.step(now / 3, dice));
-            if own.roll(40) == 0 {
-                let kind = PolicyKind::ALL[own.roll(PolicyKind::ALL.len())];
+            if own.u8(..40) == 0 {
+                let kind = own.choice(PolicyKind::ALL).expect("one of them");
                 sides[0].cache.inner.evicting(|evictor, _| evictor.begin_exchange(kind));
             }
-            sides[0].slice(own.roll(4));
-            if own.roll(5) == 0 {
+            sides[0].slice(own.usize(..4));
+            if own.u8(..5) == 0 {
                 // Both: what is filed when the queue is drained shares an order.
                 sides.iter().for_each(|side| assert_eq!(side.cache.validate(), Ok(()), "{last} at {now}"));
             }

@@ -2,19 +2,11 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
+
 use super::bed::{put, sequence};
 use crate::policy::PolicyKind;
 use crate::{Clock, Lease, Namespace, PrefixCache, Priority, Session};
-
-/// Numbers without a pattern.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-}
 
 /// A cache under random verbs, which is checked after each of them.
 struct Churn {
@@ -22,7 +14,7 @@ struct Churn {
     session: Session,
     spaces: [Namespace; 2],
     leases: Vec<Lease>,
-    dice: Dice,
+    dice: Rng,
 }
 
 impl Churn {
@@ -30,24 +22,24 @@ impl Churn {
         let builder = PrefixCache::builder(block_size, 40).policy(policy).clock(Clock::Logical);
         let cache = builder.build().expect("valid");
         let spaces = [cache.default_namespace(), cache.namespace(&["adapter"])];
-        Self { session: cache.session(), spaces, leases: Vec::new(), dice: Dice(block_size as u64), cache }
+        Self { session: cache.session(), spaces, leases: Vec::new(), dice: Rng::with_seed(block_size as u64), cache }
     }
 
     fn step(&mut self) {
         let block_size = self.cache.block_size();
-        let len = self.dice.roll(8 * block_size);
-        let keep = self.dice.roll(len + 1);
-        let tokens = sequence(len, keep, 100 * self.dice.roll(4) as u32);
-        let at = self.dice.roll(2);
-        match self.dice.roll(30) {
+        let len = self.dice.usize(..8 * block_size);
+        let keep = self.dice.usize(..=len);
+        let tokens = sequence(len, keep, 100 * self.dice.u32(..4));
+        let at = self.dice.usize(..2);
+        match self.dice.u8(..30) {
             0..8 => self.leases.extend(put(&self.session, &self.spaces[at], &tokens, block_size)),
             8..12 => self.leases.push(self.session.match_prefix(&self.spaces[at], &tokens).into_lease()),
             12..20 if !self.leases.is_empty() => {
-                let lease = self.dice.roll(self.leases.len());
+                let lease = self.dice.usize(..self.leases.len());
                 drop(self.leases.swap_remove(lease));
             }
             24..30 if !self.leases.is_empty() => self.ask(),
-            20 => drop(self.cache.evict(self.dice.roll(6))),
+            20 => drop(self.cache.evict(self.dice.usize(..6))),
             21 => self.cache.clear_namespace(&self.spaces[at]),
             22 => {
                 self.cache.drop_namespace(&self.spaces[1]);
@@ -59,12 +51,12 @@ impl Churn {
 
     /// Asks for a held prefix to be kept, or not.
     fn ask(&mut self) {
-        let lease = &self.leases[self.dice.roll(self.leases.len())];
-        let duration = Duration::from_nanos(self.dice.roll(200) as u64);
-        match self.dice.roll(6) {
+        let lease = &self.leases[self.dice.usize(..self.leases.len())];
+        let duration = Duration::from_nanos(self.dice.u64(..200));
+        match self.dice.u8(..6) {
             0..3 => {
-                let priority = Priority::new(self.dice.roll(101) as u8).expect("up to 100");
-                let expires = self.dice.roll(3) > 0;
+                let priority = Priority::new(self.dice.u8(..=100)).expect("up to 100");
+                let expires = self.dice.u8(..3) > 0;
                 let priority = if expires { priority.expiring_after(duration) } else { priority };
                 self.session.prioritize(lease, priority);
             }
@@ -80,7 +72,7 @@ impl Churn {
         for step in 0..steps {
             self.cache.set_time(step / 2);
             self.step();
-            if self.dice.roll(3) == 0 {
+            if self.dice.u8(..3) == 0 {
                 assert_eq!(self.cache.validate(), Ok(()), "after step {step}");
             }
         }
