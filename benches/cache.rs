@@ -13,7 +13,7 @@ use std::sync::RwLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Aligned, insert, memcmp, sequence, together};
+use common::{Aligned, fill_with_leaves, insert, memcmp, sequence, together};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use radixkv::reference::Reference;
 use radixkv::{Clock, PolicyKind, PrefixCache, Token};
@@ -123,13 +123,7 @@ fn evict(criterion: &mut Criterion) {
 fn full_of_leaves(leaves: usize) -> PrefixCache {
     let builder = PrefixCache::builder(BLOCK, leaves).clock(Clock::Logical);
     let cache = builder.build().expect("a sound configuration");
-    let session = cache.session();
-    let space = cache.default_namespace();
-    for i in 0..leaves as u32 {
-        cache.set_time(u64::from(i.wrapping_mul(0x9e37_79b9)));
-        drop(insert(&session, &space, &cache, &sequence(i, BLOCK)));
-    }
-    cache.settle();
+    fill_with_leaves(&cache, leaves);
     cache
 }
 

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use common::{Aligned, Spread, insert, memcmp, paired, sequence, time, together};
+use common::{Aligned, Spread, fill_with_leaves, insert, memcmp, paired, sequence, time, together};
 use radixkv::{Clock, Eviction, Namespace, PolicyKind, PrefixCache, Session, Token, Watermarks};
 
 const BLOCK: usize = 16;
@@ -177,14 +177,8 @@ fn tails() -> f64 {
 fn evict(leaves: usize, each: usize) -> f64 {
     let cache =
         PrefixCache::builder(BLOCK, leaves).clock(Clock::Logical).policy(PolicyKind::Lru).build().expect("sound");
-    let session = cache.session();
-    let space = cache.default_namespace();
     let times = (0..(1_000_000 / leaves).clamp(3, ROUNDS)).map(|_| {
-        for i in 0..leaves as u32 {
-            cache.set_time(u64::from(i.wrapping_mul(0x9e37_79b9)));
-            drop(insert(&session, &space, &cache, &sequence(i, BLOCK)));
-        }
-        cache.settle();
+        fill_with_leaves(&cache, leaves);
         time(leaves / each, || assert_eq!(black_box(cache.evict(each)), each)) / each as f64
     });
     Spread::of(times.collect()).median

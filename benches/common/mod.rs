@@ -42,6 +42,16 @@ pub fn insert(session: &Session, space: &Namespace, cache: &PrefixCache, tokens:
     session.insert(hit.lease(), tokens, blocks).expect("the bench's insert is sound").lease
 }
 
+/// Caches `leaves` sequences of one block each, used at times in no order, and settles.
+pub fn fill_with_leaves(cache: &PrefixCache, leaves: usize) {
+    let (session, space) = (cache.session(), cache.default_namespace());
+    for i in 0..leaves as u32 {
+        cache.set_time(u64::from(i.wrapping_mul(0x9e37_79b9)));
+        drop(insert(&session, &space, cache, &sequence(i, cache.block_size())));
+    }
+    cache.settle();
+}
+
 /// Median and quartiles of a set of measurements.
 #[derive(Clone, Copy)]
 pub struct Spread {
