@@ -1,6 +1,6 @@
-"""A scratch copy of the sources that bugs can be put into: `target/teeth`, with its own target directory."""
+"""A scratch copy of the sources that bugs can be put into: `target/teeth`, built beside the models."""
 
-import glob
+import json
 import os
 import shutil
 import subprocess
@@ -11,14 +11,16 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 class Tree:
     def __init__(self, name, level=1):
-        # At level 0 our own code is built in a fraction of the time and runs a few times slower; loom itself does not.
-        ours = [f"profile.loom.package.{package}.opt-level={level}" for package in ("radixkv", "loom_tests")]
+        # At level 0 our own code is built in a fraction of the time and runs a few times slower; loom itself does not,
+        # which is built once for these trees and the models as they stand.
+        ours = [f"profile.loom.package.{package}.{setting}" for package in ("radixkv", "loom_tests")
+                for setting in (f"opt-level={level}", "debug=0")]
         self.level = [part for setting in ours for part in ("--config", setting)]
         self.home = os.path.join(ROOT, "target", name)
         self.tree = os.path.join(self.home, "tree")
-        self.env = dict(os.environ, CARGO_PROFILE_LOOM_DEBUG="0", CARGO_PROFILE_LOOM_OPT_LEVEL="1",
-                        CARGO_INCREMENTAL="1", RUST_BACKTRACE="0",
-                        CARGO_TARGET_DIR=os.path.join(self.home, "build"))
+        target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target", "loom")
+        self.env = dict(os.environ, CARGO_INCREMENTAL="1", RUST_BACKTRACE="0", CARGO_TARGET_DIR=target)
+        self.binaries = {}
         for name in ("RUSTFLAGS", "LOOM_CHECKPOINT_FILE"):
             self.env.pop(name, None)
         shutil.rmtree(self.tree, ignore_errors=True)
@@ -44,19 +46,22 @@ class Tree:
     def build(self, tests):
         """Builds the named test files; what the compiler said if it refused."""
         command = ["cargo", *self.level, "--config", "loom_tests/.cargo/config.toml", "test", "-q", "-p", "loom_tests",
-                   "--profile", "loom", "--no-run"]
+                   "--profile", "loom", "--no-run", "--message-format=json"]
         for test in tests:
             command += ["--test", test]
         built = subprocess.run(command, cwd=self.tree, env=self.env, capture_output=True, text=True)
-        return built.stderr if built.returncode else None
+        messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
+        if built.returncode:
+            said = [message["message"]["rendered"] for message in messages if message["reason"] == "compiler-message"]
+            return "".join(said) + built.stderr
+        self.binaries |= {message["target"]["name"]: message["executable"] for message in messages
+                          if message.get("executable")}
+        return None
 
     def run(self, test, name, seconds, **env):
         """Runs one model (or a file of them): 'passed', 'failed' or 'endless', its output, and the seconds."""
-        pattern = os.path.join(self.home, "build", "loom", "deps", test + "-*")
-        binary = max((path for path in glob.glob(pattern) if os.access(path, os.X_OK) and "." not in os.path.basename(path)),
-                     key=os.path.getmtime)
         began = time.time()
-        arguments = [binary, "--test-threads=1"] + (["--exact", name] if name else [])
+        arguments = [self.binaries[test], "--test-threads=1"] + (["--exact", name] if name else [])
         try:
             run = subprocess.run(arguments, env=dict(self.env, **env), capture_output=True, text=True, timeout=seconds)
             outcome = "failed" if run.returncode else "passed"
