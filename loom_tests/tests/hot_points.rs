@@ -39,7 +39,7 @@ fn take_over(world: &World) -> usize {
 /// A lease on a stripe, or too late for one, against the end of its point and the next use of its block.
 #[test]
 fn a_lease_against_deflation_and_the_kill() {
-    explore("find, read, release on a hot point vs reserve", || {
+    explore_fewer_loads("find, read, release on a hot point vs reserve", || {
         let world = world(1, 1, &[&[1]]);
         let reader = spawn({
             let world = world.clone();
