@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUSTC_BOOTSTRAP=1
 export RUSTFLAGS="-Zsanitizer=address --cfg radixkv_chaos"
 export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:${ASAN_OPTIONS:-}"
-build=(--release --no-default-features --target x86_64-unknown-linux-gnu --target-dir target/asan --test stress)
+build=(-p loom_tests --test stress --release --target x86_64-unknown-linux-gnu --target-dir target/asan)
 cargo test "${build[@]}" --no-run
 # Bash counts in SECONDS itself: only `env` can set it.
 env SECONDS="${1:-2}" cargo test "${build[@]}" -- --nocapture

@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUSTC_BOOTSTRAP=1
 export RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg radixkv_tsan --cfg radixkv_chaos"
 export TSAN_OPTIONS="suppressions=$PWD/ci/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}"
-build=(--release --no-default-features --target x86_64-unknown-linux-gnu --target-dir target/tsan --test stress)
+build=(-p loom_tests --test stress --release --target x86_64-unknown-linux-gnu --target-dir target/tsan)
 cargo test "${build[@]}" --no-run
 # Bash counts in SECONDS itself: only `env` can set it.
 env SECONDS="${1:-30}" cargo test "${build[@]}" -- --nocapture

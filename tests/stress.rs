@@ -12,6 +12,7 @@
 //! - at the end no block is lost, all can be evicted, and the index is as small as at first (`rest`).
 //!
 //! A failure prints what to repeat it with; `SEED`, `SECONDS` and `THREADS` are read from the environment.
+#![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 #[path = "stress/held.rs"]
 mod held;
