@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA kernels without a GPU: every shape in the simulator, the same under sanitizers, planted bugs. About fifteen minutes on two cores.
+# The CUDA kernels without a GPU: every shape in the simulator, the same under sanitizers and as PTX, planted bugs. About twenty minutes on
+# two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,4 +11,5 @@ fi
 CXXFLAGS='-fsanitize=address,undefined -fno-sanitize-recover=all' ASAN_OPTIONS=detect_stack_use_after_return=0 \
     kernels/sim/test.sh quick
 kernels/sim/test.sh full
+kernels/sim/test.sh ptx
 python3 kernels/mutate.py

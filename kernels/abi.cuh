@@ -55,7 +55,7 @@ struct RkTile {
   u32 table;           // 0   where the sequence's first block stands in the block table
   u32 kv_head;         // 4
   u32 first, end;      // 8, 12  key positions; first is a multiple of 16
-  u32 part;            // 16  partial row of the tile's row 0, or RK_DIRECT
+  u32 part;            // 16  partial row of the tile's row 0; extend: or RK_DIRECT
   u32 row_first;       // 20
   u32 rows;            // 24  1 to 128
   u32 q_first;         // 28  extend: packed query token of pair-token 0. cascade: index into `members` of pair-token 0

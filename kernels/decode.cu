@@ -191,7 +191,6 @@ template <int D, bool BF16> RK_DEV void decode(const RkDecodeArgs& a) {
     attend<D, BF16>(k, k + S::TILE, item.end - (item.first + tile * 16), a.scale_log2, lane, q, row, o);
     slot = slot + 1 == S::STAGES ? 0 : slot + 1;
   }
-  rk_copy_wait<0>();
   rk_block_barrier();                                       // the rings are free: the merge uses their memory
   publish<D>((float*)shared, warp, lane, row, o);
   rk_block_barrier();

@@ -1,7 +1,9 @@
 """Plants one bug at a time in the kernels and runs the simulator's tests, which must fail: mutate.py [WORD]..., only mutants whose names
-contain a word. Ends with the number that nobody caught; those with a reason below may live."""
+contain a word. Then leaves out one barrier or one wait at a time of what the compiler made of the kernels (names begin with `ptx`). Ends
+with the number that nobody caught; those with a reason below may live."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,8 @@ HERE = pathlib.Path(__file__).parent
 OUT = HERE.parent / "target/kernel-mutants"
 CXX = os.environ.get("CXX", "c++")
 FLAGS = "-std=c++17 -O1 -fno-strict-aliasing -w -DRK_HOST_SIM".split()
-TESTS = ["sim/fiber", "sim/guard", "sim/simt", "sim/queue", "sim/test/attention", "sim/test/movement", "sim/test/queues", "sim/test/main"]
+TESTS = ["sim/fiber", "sim/guard", "sim/simt", "sim/queue", "sim/ptx", "sim/isa", "sim/races", "sim/test/attention",
+         "sim/test/movement", "sim/test/queues", "sim/test/programs", "sim/test/main"]
 TIMEOUT = 120
 
 # (what, file, text that stands there once, text planted, why it may live)
@@ -56,9 +59,6 @@ MUTANTS = [
     ("rows: keys read without the swizzle", "rows.cuh", "k + swizzled<D>(n * 16 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2)", "k + (n * 16 + lane / 16 * 8 + lane % 8) * D + (d * 2 + lane / 8 % 2) * 8"),
     ("rows: next keys into the stage in use", "rows.cuh", "u16* other = stages + (step + 1) % 2", "u16* other = stages + step % 2"),
     ("rows: table window is filled once", "rows.cuh", "if (step % 8 == 0 &&", "if (step == 0 &&"),
-    ("rows: queries' copies are never waited for", "rows.cuh", "from, valid);\n  }\n  rk_copy_commit();", "from, valid);\n  }"),
-    ("rows: no wait where there is no step", "rows.cuh", "  rk_copy_wait<0>();                                        // without", "  // without"),
-    ("rows: no barrier before results take the queries' place", "rows.cuh", "  rk_block_barrier();                                       // the queries", "  // the queries"),
     ("rows: no barrier before results are read back", "rows.cuh", "  rk_warp_barrier();\n#pragma unroll 1", "#pragma unroll 1"),
     ("rows: writes rows the tile does not have", "rows.cuh", "if (warp * 32 + row >= tile.rows) break;", ""),
     ("rows: partial rows the tile does not have", "rows.cuh", "if (row >= tile.rows) continue;", ""),
@@ -96,6 +96,12 @@ MUTANTS = [
 ]
 
 
+# Barriers and waits in PTX, and what stands in their place; of two element types that differ in nothing else, one is enough.
+PTX = [(r"bar\.sync\s+0;", lambda found: ""), (r"bar\.warp\.sync\s+-1;", lambda found: ""),
+       (r"cp\.async\.wait_group (\d+);", lambda found: f"cp.async.wait_group {int(found[1]) + 1};")]
+PTX_LIVES = {("rk_selftest", "bar.sync"): "nothing depends on it: it is there to be carried out"}
+
+
 def run(command, **more):
     return subprocess.run(command, cwd=HERE / "sim", capture_output=True, text=True, **more)
 
@@ -106,9 +112,9 @@ def build(source, target, include):
         sys.exit(f"{source} does not compile:\n{done.stderr}")
 
 
-def verdict(program):
+def verdict(program, *arguments):
     try:
-        done = run([str(program), "quick", "4", "first"], timeout=TIMEOUT)
+        done = run([str(program), "quick", *arguments], timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return "caught", "never ends"
     said = (done.stderr.strip() or done.stdout.strip()).splitlines()
@@ -125,7 +131,24 @@ def plant(objects, file, before, after):
         (planted / file).write_text((HERE / file).read_text().replace(before, after))
     build(planted / "kernels.cpp", OUT / "kernels.o", ["-I", str(planted)])
     subprocess.run([CXX, *objects, str(OUT / "kernels.o"), "-o", str(OUT / "test")], check=True)
-    return verdict(OUT / "test")
+    return verdict(OUT / "test", "4", "first")
+
+
+def ptx_mutants():
+    """(what, the files with one of them changed, why it may live)"""
+    files = sorted((HERE / "prebuilt").glob("*.ptx"))
+    planted = OUT / "planted.ptx"
+    for file in files:
+        text = file.read_text()
+        for pattern, replacement in PTX:
+            for found in re.finditer(pattern, text):
+                entry = re.findall(r"\.entry (\w+)\(", text[:found.start()])[-1]
+                if "bf16" in entry:
+                    continue
+                what = found[0].split()[0]
+                line = text[:found.start()].count("\n") + 1
+                planted.write_text(text[:found.start()] + replacement(found) + text[found.end():])
+                yield f"ptx: {entry}, line {line}: {what}", [*(f for f in files if f != file), planted], PTX_LIVES.get((entry, what))
 
 
 def main(words):
@@ -139,22 +162,28 @@ def main(words):
     result, how = plant(objects, "plat.cuh", "", "")
     if result != "lives":
         sys.exit(f"the tests fail where nothing is planted: {how}")
-    unexpected = caught = 0
-    for what, file, before, after, *reason in MUTANTS:
-        if words and not any(w in what for w in words):
-            continue
+    program, count = OUT / "test", {"caught": 0, "unexpected": 0}
+
+    def report(what, result, how, reason):
+        count["caught"] += result == "caught"
+        if result == "lives":
+            how = f"expected: {reason}" if reason else "NOBODY CAUGHT IT"
+        elif reason:
+            how = f"CAUGHT AFTER ALL: {how}"
+        count["unexpected"] += (result == "lives") != bool(reason)
+        print(f"{result:6}  {what:60}  {how}", flush=True)
+
+    wanted = lambda what: not words or any(w in what for w in words)
+    for what, file, before, after, *reason in filter(lambda mutant: wanted(mutant[0]), MUTANTS):
         if (HERE / file).read_text().count(before) != 1:
             sys.exit(f"{what}: its text does not stand once in {file}")
-        result, how = plant(objects, file, before, after)
-        caught += result == "caught"
-        if result == "lives":
-            how = f"expected: {reason[0]}" if reason else "NOBODY CAUGHT IT"
-            unexpected += not reason
-        elif reason:
-            how, unexpected = f"CAUGHT AFTER ALL: {how}", unexpected + 1
-        print(f"{result:6}  {what:60}  {how}", flush=True)
-    print(f"{caught} caught, {unexpected} not as expected")
-    sys.exit(min(unexpected, 100))
+        report(what, *plant(objects, file, before, after), *(reason or [""]))
+    plant(objects, "plat.cuh", "", "")
+    for what, files, reason in ptx_mutants():
+        if wanted(what):
+            report(what, *verdict(program, "1", *map(str, files)), reason)
+    print(f"{count['caught']} caught, {count['unexpected']} not as expected")
+    sys.exit(min(count["unexpected"], 100))
 
 
 main(sys.argv[1:])

@@ -30,6 +30,7 @@ RK_DEV u32 row_limit(const RkTile& tile, u32 group, u32 row) {
   return rk_min(tile.end, tile.visible + (tile.row_first + row) / group);
 }
 
+// They belong to the group of copies that is ended next.
 template <int D, Rows KIND> RK_DEV void copy_queries(const RkTileArgs& a, const RkTile& tile, u32 group, u16* q) {
   using S = RowsShape<D>;
   const u32 chunk = RK_THREAD % S::CHUNKS;
@@ -43,7 +44,6 @@ template <int D, Rows KIND> RK_DEV void copy_queries(const RkTileArgs& a, const 
     }
     rk_copy_async(q + swizzled<D>(row, chunk), from, valid);
   }
-  rk_copy_commit();
 }
 
 // Brings 64 keys and values at a time into shared memory. A lane holds the block table entry of one of the next 32
@@ -184,6 +184,7 @@ RK_DEV void write_direct(const RkTileArgs& a, const RkTile& tile, u32 group, u16
                          const RowsState<D>& state) {
   using S = RowsShape<D>;
   u16* mine = q + warp * 32 * D;
+  rk_warp_barrier();                                        // the queries have been read for the last time
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     const u32 row = lane / 4 + 8 * r;
@@ -229,7 +230,7 @@ template <int D, bool BF16, Rows KIND> RK_DEV void attend_rows(const RkTileArgs&
   u16* stages = q + S::Q;                                   // [2][K, V]
   u32* limits = (u32*)(stages + 4 * S::KV);                 // [128]
   const u32 lane = RK_THREAD % 32, warp = RK_THREAD / 32, group = a.q_heads / a.kv_heads;
-  const RkTile* tile = a.tiles + RK_BLOCK_X;                // read again at the end, when registers are free
+  const RkTile* tile = a.tiles + RK_BLOCK_X;
   RK_PROMISE(tile->first % 16 == 0 && tile->first <= tile->end && tile->kv_head < a.kv_heads);
   RK_PROMISE(tile->rows >= 1 && tile->rows <= S::ROWS);
   RowsState<D> state = {};
@@ -239,8 +240,10 @@ template <int D, bool BF16, Rows KIND> RK_DEV void attend_rows(const RkTileArgs&
   Pages<D> pages = {a.kv, a.table + tile->table, tile->kv_head, tile->first, end, 0};
   const u32 steps = pages.first < end ? (end - pages.first + S::KEYS - 1) / S::KEYS : 0;
   limits[RK_THREAD] = row_limit(*tile, group, rk_min(RK_THREAD, tile->rows - 1));
-  copy_queries<D, KIND>(a, *tile, group, q);
-  if (steps > 0) pages.copy(0, stages, stages + S::KV);
+  if (steps > 0) {
+    copy_queries<D, KIND>(a, *tile, group, q);
+    pages.copy(0, stages, stages + S::KV);
+  }
   for (u32 step = 0; step < steps; ++step) {
     rk_copy_wait<0>();
     rk_block_barrier();                                     // this step's keys are here, and the other stage is free
@@ -257,13 +260,11 @@ template <int D, bool BF16, Rows KIND> RK_DEV void attend_rows(const RkTileArgs&
     softmax_step<D>(s, a.scale_log2, state);
     add_values<D, BF16>(s, k + S::KV, anew, state);
   }
-  rk_copy_wait<0>();                                        // without a step the queries are still on their way
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     state.sum[r] += rk_shuffle_xor(state.sum[r], 1);
     state.sum[r] += rk_shuffle_xor(state.sum[r], 2);
   }
-  rk_block_barrier();                                       // the queries have been read for the last time
-  if (tile->part == RK_DIRECT) write_direct<D, BF16, KIND>(a, *tile, group, q, warp, lane, state);
-  else write_part<D>(a, *tile, warp, lane, state);
+  if (KIND == Rows::CHUNK && tile->part == RK_DIRECT) write_direct<D, BF16, KIND>(a, *tile, group, q, warp, lane, state);
+  else write_part<D>(a, a.tiles[rk_anew(RK_BLOCK_X)], warp, lane, state);   // read again: now registers are free
 }

@@ -1,5 +1,5 @@
 //! `radixkv::gpu` on a real driver's interface: on a GPU where there is one, else on the stand-in driver of
-//! `kernels/sim`, which runs the kernels' own sources on the processor.
+//! `kernels/sim`, which runs the kernels on the processor: their own sources, or the PTX it is given.
 //!
 //! `RADIXKV_GPU=simulator` takes the stand-in even where there is a GPU. Seeds are printed with what fails.
 #![allow(unsafe_code)]

@@ -349,8 +349,8 @@ API cuModuleLoadData(void** module, const void* image) {
   Lock lock;
   if (!in_context()) return INVALID_CONTEXT;
   Module read;
-  if (const int code = read_image(static_cast<const u8*>(image), &read.image)) return code;
-  *module = new Module(read);
+  if (const int code = read_image(static_cast<const u8*>(image), &read)) return code;
+  *module = new Module(std::move(read));
   modules.insert(*module);
   return SUCCESS;
 }
@@ -366,9 +366,10 @@ API cuModuleUnload(void* module) {
 API cuModuleGetFunction(void** function, void* module, const char* name) {
   Lock lock;
   if (!modules.count(module)) return INVALID_HANDLE;
-  const Kernel* kernel = find_kernel(name);
-  if (!kernel || static_cast<Module*>(module)->image.find(name) == std::string::npos) return NOT_FOUND;
-  *function = &functions.emplace(std::make_pair(module, kernel), Function{kernel, SHARED_DEFAULT}).first->second;
+  const Module& from = *static_cast<Module*>(module);
+  const Kernel* kernel = from.ptx ? from.ptx->find(name) : find_kernel(name);
+  if (!kernel || from.image.find(name) == std::string::npos) return NOT_FOUND;
+  *function = &functions.emplace(std::make_pair(module, kernel), Function{kernel, from.ptx, SHARED_DEFAULT}).first->second;
   return SUCCESS;
 }
 API cuFuncSetAttribute(void* function, int which, int value) {

@@ -79,7 +79,8 @@ template <class T> T field(const u8* image, size_t at) {
 }
 
 // A cubin names its architecture in its flags, PTX in its text; the length of a cubin is where its headers end.
-int read_image(const u8* image, std::string* text) {
+int read_image(const u8* image, Module* module) {
+  std::string* const text = &module->image;
   if (memcmp(image,
              "\x7f"
              "ELF",
@@ -95,7 +96,9 @@ int read_image(const u8* image, std::string* text) {
   text->assign(reinterpret_cast<const char*>(image));
   const size_t target = text->find(".target sm_");
   if (target == std::string::npos) return text->find(".version") == std::string::npos ? INVALID_IMAGE : INVALID_PTX;
-  return atoi(text->c_str() + target + 11) <= device.major * 10 + device.minor ? SUCCESS : INVALID_PTX;
+  if (atoi(text->c_str() + target + 11) > device.major * 10 + device.minor) return INVALID_PTX;
+  module->ptx = ptx::Module::read(*text);
+  return module->ptx ? SUCCESS : INVALID_PTX;
 }
 
 int launch(Function* f, const u32 (&grid)[3], const u32 (&threads)[3], u32 shared, void* handle, void** args) {
@@ -113,8 +116,8 @@ int launch(Function* f, const u32 (&grid)[3], const u32 (&threads)[3], u32 share
   const std::vector<u8> copied((const u8*)args[0], (const u8*)args[0] + f->kernel->args_bytes);
   const u32 order = schedule < 2 ? schedule : schedule + 2 * launches_scheduled++;
   const Kernel* kernel = f->kernel;
-  queue::submit(*stream, [=] {
-    guard::doing(kernel->name);
+  queue::submit(*stream, [=, ptx = f->ptx] {
+    guard::doing(kernel->name.c_str());
     simt::run({kernel->call, copied.data(), {grid[0], grid[1], grid[2]}, n, shared, order});
     guard::doing(nullptr);
   });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "kernels.hpp"
+#include "ptx.hpp"
 #include "queue.hpp"
 
 #define API extern "C" __attribute__((visibility("default"))) int
@@ -32,11 +34,14 @@ enum Code : int {
 };
 
 struct Context {};
+// PTX runs as it is; in place of a cubin run the kernels' sources, compiled for the host.
 struct Module {
   std::string image;
+  std::shared_ptr<ptx::Module> ptx;
 };
 struct Function {
   const Kernel* kernel;
+  std::shared_ptr<ptx::Module> ptx;
   int shared_limit;
 };
 struct Memory {
@@ -87,8 +92,8 @@ int release(u64 p, bool host);
 // Copies of pageable memory take their source at the call and have written when it returns; those of page-locked memory
 // run with the stream.
 int copy(u64 to, u64 from, size_t bytes, void* stream, Counted kind, bool wait);
-// Looks at a cubin or at PTX: its kind, its architecture; gives its bytes.
-int read_image(const u8* image, std::string* bytes);
+// Looks at a cubin or at PTX: its kind, its architecture.
+int read_image(const u8* image, Module* module);
 int launch(Function* f, const u32 (&grid)[3], const u32 (&threads)[3], u32 shared, void* stream, void** args);
 
 }  // namespace driver

@@ -23,6 +23,6 @@ static const Kernel kernels[] = {
 
 const Kernel* find_kernel(const char* name) {
   for (const Kernel& k : kernels)
-    if (strcmp(k.name, name) == 0) return &k;
+    if (k.name == name) return &k;
   return nullptr;
 }

@@ -1,12 +1,14 @@
-// kernels.hpp - the kernels by name, as the simulator runs them.
+// kernels.hpp - a kernel as the simulator runs it, and those compiled from the sources by name.
 #pragma once
+
+#include <string>
 
 #include "plat.cuh"
 
 struct Kernel {
-  const char* name;
-  u32 threads;        // launch bound
-  size_t args_bytes;
+  std::string name;
+  u32 threads = 0;        // launch bound
+  size_t args_bytes = 0;
   simt::Call call;
 };
 

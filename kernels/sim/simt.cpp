@@ -23,6 +23,7 @@ enum class Wait { NOTHING, WARP, BLOCK };
 
 struct Thread {
   Place place;
+  Epoch epoch;
   Fiber fiber;
   Wait wait = Wait::NOTHING;
   bool done = false;
@@ -47,6 +48,7 @@ struct Block {
 
 Block* block;
 Thread* current;
+u64 epochs = 0;
 char* stacks;
 
 u32 draw(u32 below) {
@@ -76,18 +78,29 @@ void release(Wait what, u32 first, u32 last) {
   for (u32 i = first; i < last; ++i)
     if (block->threads[i].wait == what) block->threads[i].wait = Wait::NOTHING;
 }
+u32 warp_end(u32 w) { return rk_min(w * 32 + 32, (u32)block->threads.size()); }
 void release_warp(u32 w) {
   block->warps[w].arrived = 0;
-  release(Wait::WARP, w * 32, rk_min(w * 32 + 32, (u32)block->threads.size()));
+  release(Wait::WARP, w * 32, warp_end(w));
 }
 void release_block() {
   block->arrived = 0;
+  ++epochs;
+  for (Thread& t : block->threads) t.epoch.block = epochs;
   release(Wait::BLOCK, 0, (u32)block->threads.size());
 }
 
 u16 half(u32 word, u32 i) { return (u16)(word >> (16 * i)); }
 
+// The eight rows of a matrix come at once from the 32 banks, or the load takes longer: the swizzle's purpose.
+void look_at_banks(void** lanes, u32 m) {
+  u32 banks = 0;
+  for (u32 i = 0; i < 8; ++i) banks |= 1u << ((uintptr_t)((Matrix*)lanes[m * 8 + i])->row / 16 % 8);
+  if (banks != 255) die("rows of a matrix load share banks");
+}
+
 void matrix(void** lanes, bool transposed) {
+  for (u32 m = 0; m < 4; ++m) look_at_banks(lanes, m);
   for (u32 lane = 0; lane < 32; ++lane) {
     Matrix& mine = *(Matrix*)lanes[lane];
     const u32 g = lane / 4, t = lane % 4;
@@ -182,12 +195,14 @@ void run_block(u32 x, u32 y, u32 z, std::vector<Thread*>& ready) {
   const u32 n = l.threads;
   block->alive = n;
   block->arrived = 0;
+  ++epochs;
   if (l.shared) memset(block->dynamic_shared, 0xff, l.shared);
   memset(block->static_shared, 0xff, STATIC_SHARED);
   memset(block->warps, 0, sizeof block->warps);
   for (u32 i = 0; i < n; ++i) {
     Thread& t = block->threads[i];
     t.place = {i, n, x, y, z, l.grid[0]};
+    t.epoch = {epochs, epochs, epochs};
     t.wait = Wait::NOTHING;
     t.done = false;
     t.copies.clear();
@@ -202,6 +217,7 @@ void run_block(u32 x, u32 y, u32 z, std::vector<Thread*>& ready) {
 }  // namespace
 
 const Place& here() { return current->place; }
+const Epoch& epoch() { return current->epoch; }
 
 void die(const char* what) {
   if (current) {
@@ -224,6 +240,10 @@ void together(Op op, void* mine) {
   if (warp.alive != 32) die("a lane left the kernel while others of its warp wait for it");
   perform(op, warp.lanes);
   release_warp(thread / 32);
+  if (op == Op::BARRIER) {
+    ++epochs;
+    for (u32 i = thread / 32 * 32; i < warp_end(thread / 32); ++i) block->threads[i].epoch.warp = epochs;
+  }
   if (block->schedule > 1 && draw(4) == 0) pause(Wait::NOTHING);
 }
 
@@ -245,6 +265,7 @@ void copy_wait(int groups) {
 }
 
 void* dynamic_shared() { return block->dynamic_shared; }
+size_t dynamic_shared_bytes() { return block->launch->shared; }
 void* static_shared(size_t bytes) {
   void* p = block->static_shared + current->statics;
   current->statics += (bytes + 15) / 16 * 16;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 
 #define RK_DEV static inline
 #define RK_DEV_METHOD inline
@@ -47,7 +48,11 @@ void copy_async(void* shared, const void* global, bool valid);
 void copy_commit();
 void copy_wait(int groups);
 void* dynamic_shared();
+size_t dynamic_shared_bytes();
 void* static_shared(size_t bytes);
+// How many barriers lie behind the calling thread: of its block, of its warp, and where its block began. The numbers never come again.
+struct Epoch { u64 start, block, warp; };
+const Epoch& epoch();
 [[noreturn]] void die(const char* what);
 
 float from_bf16(u16 x);
@@ -56,8 +61,8 @@ u16 to_bf16(float x);
 u16 to_f16(float x);
 
 // Runs a kernel. `call` unpacks the arguments. Schedule 0 runs the threads in order, 1 in reverse, any other in an order drawn from it.
-typedef void (*Call)(const void* args);
-struct Launch { Call call; const void* args; u32 grid[3]; u32 threads; size_t shared; u32 schedule; };
+typedef std::function<void(const void* args)> Call;
+struct Launch { const Call& call; const void* args; u32 grid[3]; u32 threads; size_t shared; u32 schedule; };
 void run(const Launch& launch);
 
 }  // namespace simt

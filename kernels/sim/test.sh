@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The kernels against 64-bit references, in the simulator: test.sh [quick | full] [SCHEDULES]. CXX and CXXFLAGS may be set, for instance
-# CXXFLAGS='-fsanitize=address,undefined' (with ASAN_OPTIONS=detect_stack_use_after_return=0).
+# The kernels against 64-bit references, in the simulator: test.sh [quick | full | ptx] [SCHEDULES]; ptx takes what the compiler made of them
+# in place of the sources, and looks for races. CXX and CXXFLAGS may be set, for instance CXXFLAGS='-fsanitize=address,undefined' (with
+# ASAN_OPTIONS=detect_stack_use_after_return=0).
 set -euo pipefail
 cd "$(dirname "$0")"
 cxx=${CXX:-c++}
@@ -11,10 +12,15 @@ fi
 out=$(cd ../.. && pwd)/target/kernel-sim
 mkdir -p "$out"
 flags="-std=c++17 -O1 -g -fno-strict-aliasing -Wall -Wextra -Wno-unknown-pragmas -DRK_HOST_SIM -I.. -I. -Itest ${CXXFLAGS:-}"
-# shellcheck disable=SC2086
-for source in fiber guard simt kernels queue test/attention test/movement test/queues test/main; do
-    $cxx $flags -c $source.cpp -o "$out/$(basename $source).o"
+objects=()
+for source in fiber guard simt kernels queue ptx isa races test/attention test/movement test/queues test/programs test/main; do
+    objects+=("$out/$(basename $source).o")
+    # shellcheck disable=SC2086
+    $cxx $flags -c $source.cpp -o "${objects[-1]}"
 done
 # shellcheck disable=SC2086
-$cxx $flags "$out"/{fiber,guard,simt,kernels,queue,attention,movement,queues,main}.o -o "$out/test"
+$cxx $flags "${objects[@]}" -o "$out/test"
+if [ "${1:-}" = ptx ]; then
+    exec "$out/test" quick "${2:-4}" ../prebuilt/*.ptx
+fi
 exec "$out/test" "$@"

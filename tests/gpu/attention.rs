@@ -168,11 +168,9 @@ fn chunks(random: &mut Rng) -> Vec<Sequence> {
     vec![any(random), Sequence { before: 0, rows: random.usize(1..=40), shared: 0 }, any(random)]
 }
 
-#[test]
-fn extend_of_every_shape_keeping_rows() {
-    let Some(driver) = driver() else { return };
+fn extend_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
     let device = driver.open();
-    for (seed, shape) in shapes() {
+    for (seed, shape) in shapes {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
         let bed = Bed::new(seed, shape, &chunks(&mut Rng::with_seed(seed)), true);
@@ -181,6 +179,12 @@ fn extend_of_every_shape_keeping_rows() {
         bed.check(&format!("extend, seed {seed}, {shape:?}"), &rows, Some(&lse));
         assert_eq!(run.kv.to_vec().expect("the storage"), bed.appended(1), "seed {seed}, {shape:?}");
     }
+}
+
+#[test]
+fn extend_of_every_shape_keeping_rows() {
+    let Some(driver) = driver() else { return };
+    extend_shapes(&driver, shapes());
 }
 
 #[test]
@@ -226,11 +230,9 @@ fn one_row_a_sequence_is_extended_as_it_is_decoded() {
 /// Every prefix that two sequences share.
 const EAGER: Rule = Rule { grain_tokens: 1, group_cost_tokens: 0 };
 
-#[test]
-fn cascade_of_every_shape() {
-    let Some(driver) = driver() else { return };
+fn cascade_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
     let device = driver.open();
-    for (seed, shape) in shapes() {
+    for (seed, shape) in shapes {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
         let mut random = Rng::with_seed(seed);
@@ -246,6 +248,23 @@ fn cascade_of_every_shape() {
         let Outputs { rows, lse } = run.cascade(&bed, &sharing);
         bed.check(&format!("cascade, seed {seed}, {shape:?}"), &rows, Some(&lse));
     }
+}
+
+#[test]
+fn cascade_of_every_shape() {
+    let Some(driver) = driver() else { return };
+    cascade_shapes(&driver, shapes());
+}
+
+/// A device for which there is no binary is given the compiled kernels as PTX. The stand-in runs that instruction by
+/// instruction, and ends where threads race.
+#[test]
+fn later_devices_run_what_the_compiler_made() {
+    let Some(driver) = driver() else { return };
+    driver.device(1, (12, 0), 1 << 33);
+    decode_shapes(&driver, shapes().step_by(7));
+    extend_shapes(&driver, shapes().skip(1).step_by(7));
+    cascade_shapes(&driver, shapes().skip(2).step_by(7));
 }
 
 #[test]

@@ -1,9 +1,31 @@
-// Checks the kernels in the simulator: test [quick | full] [SCHEDULES] [first], where `first` stops at the first
-// failure. `test selftest FILE` writes what rk_selftest must give.
+// Checks the kernels in the simulator: test [quick | full] [SCHEDULES] [first | PTX...], where `first` stops at the
+// first failure, and files of PTX are tested in place of the sources. `test selftest FILE` writes what rk_selftest
+// must give.
 #include <cstdarg>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
+#include "ptx.hpp"
 #include "tests.hpp"
+
+static std::vector<std::unique_ptr<ptx::Module>> modules;
+
+static void read_module(const char* path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  modules.push_back(ptx::Module::read(text.str()));
+  if (text.str().empty() || !modules.back()) {
+    fprintf(stderr, "%s is not read\n", path);
+    exit(1);
+  }
+}
+
+const Kernel* kernel_under_test(const std::string& name) {
+  for (const auto& module : modules)
+    if (const Kernel* kernel = module->find(name)) return kernel;
+  return modules.empty() ? find_kernel(name.c_str()) : nullptr;
+}
 
 int failures = 0;
 static int checks = 0;
@@ -87,7 +109,9 @@ int main(int argc, char** argv) {
   const bool full = argc > 1 && !strcmp(argv[1], "full");
   const u32 schedules = argc > 2 ? (u32)atoi(argv[2]) : full ? 12 : 4;
   stop_at_first = argc > 3 && !strcmp(argv[3], "first");
+  for (int i = 3; i < argc && !stop_at_first; ++i) read_module(argv[i]);
   test_queues();
+  test_programs();
   for (u32 schedule = 0; schedule < schedules; ++schedule) {
     test_selftest(schedule, nullptr);
     movement(schedule);

@@ -174,15 +174,18 @@ struct Error {
   bool within(double tolerance) const { return relative() <= tolerance && worst_row <= 3 * tolerance && lse <= 3e-3; }
 };
 
+// The kernel of the name that is tested: compiled from its source, or as PTX.
+const Kernel* kernel_under_test(const std::string& name);
+
 // Launches a kernel by name over the simulator.
 template <class Args>
 void launch(const std::string& name, u32 x, u32 y, u32 threads, size_t shared, u32 schedule, const Args& args) {
-  const Kernel* kernel = find_kernel(name.c_str());
+  const Kernel* kernel = kernel_under_test(name);
   if (!kernel || sizeof(Args) != kernel->args_bytes || threads > kernel->threads) {
     fprintf(stderr, "no kernel %s of these arguments\n", name.c_str());
     abort();
   }
-  guard::doing(kernel->name);
+  guard::doing(kernel->name.c_str());
   simt::run({kernel->call, &args, {x, y, 1}, threads, shared, schedule});
   guard::doing(nullptr);
 }

@@ -14,4 +14,5 @@ void test_copy(u32 rows, u32 row_units, u32 planes, u32 seed);
 void test_compare(u32 runs, u32 longest, u32 seed);
 void test_bandwidth(u32 units, u32 seed);
 void test_queues();
+void test_programs();
 void test_selftest(u32 seed, const char* write_to);
