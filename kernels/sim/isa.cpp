@@ -81,6 +81,7 @@ const u8* source(const Lane& l, const Instruction& i, u64 address, size_t bytes)
     return p;
   }
   if (address % bytes) simt::die("an access to global memory is not aligned to its size");
+  races::read_global(address, bytes);
   return reinterpret_cast<const u8*>(address);
 }
 
@@ -101,8 +102,9 @@ void store(Lane& l, const Instruction& i) {
   if (i.access.space == Space::SHARED) {
     p = shared(l, address, n * width);
     races::write(address, n * width);
-  } else if (address % (n * width)) {
-    simt::die("an access to global memory is not aligned to its size");
+  } else {
+    if (address % (n * width)) simt::die("an access to global memory is not aligned to its size");
+    races::write_global(address, n * width);
   }
   for (u32 k = 0; k < n; ++k) memcpy(p + k * width, &l.registers[i.at[1 + k]], width);
 }
@@ -111,8 +113,10 @@ void copy_async(Lane& l, const Instruction& i) {
   const u64 to = l.get<u64>(i.at[0]), bytes = l.get<u32>(i.at[3]);
   if (i.offset || l.get<u32>(i.at[2]) != 16 || (bytes != 0 && bytes != 16)) simt::die("an asynchronous copy of another size");
   void* p = shared(l, to, 16);
+  const u64 from = l.get<u64>(i.at[1]);
   races::copy_started(to);
-  simt::copy_async(p, reinterpret_cast<const void*>(l.get<u64>(i.at[1])), bytes == 16);
+  races::read_global(from, bytes);
+  simt::copy_async(p, reinterpret_cast<const void*>(from), bytes == 16);
 }
 
 template <bool TRANSPOSED> void load_matrix(Lane& l, const Instruction& i) {

@@ -1,5 +1,5 @@
 // ptx.hpp - PTX, instruction by instruction, on the simulator's threads: what the compiler made of the kernels, their inline assembly
-// included, in place of the kernels' sources compiled for the host. Every access to shared memory is looked at for races (races.hpp).
+// included, in place of the kernels' sources compiled for the host. Every access is looked at for races (races.hpp).
 //
 // Source: NVIDIA, "Parallel Thread Execution ISA", version 8.4. What stands in isa.cpp is known; anything else is an error of `read`.
 #pragma once

@@ -1,5 +1,6 @@
 #include "races.hpp"
 
+#include <unordered_map>
 #include <vector>
 
 namespace races {
@@ -26,6 +27,11 @@ struct Copies {
   u32 group = 0;
 };
 
+// Blocks of the present launch that touched a word of global memory, by their beginning; 0 is none.
+struct Blocks { u64 writer = 0, reader = 0; bool many_read = false; };
+
+std::unordered_map<u64, Blocks> global;
+u64 launch = 0;
 std::vector<Word> words;
 std::vector<Copies> copies;
 u64 start = 0;
@@ -83,6 +89,18 @@ void write_word(Word& w, const Touch& touch) {
   w.write = touch;
 }
 
+template <class Each> void each_global(u64 address, size_t bytes, Each each) {
+  if (launch != simt::epoch().launch) {
+    launch = simt::epoch().launch;
+    global.clear();
+  }
+  for (u64 index = address / 4; index * 4 < address + bytes; ++index) each(global[index], simt::epoch().start);
+}
+
+void behind_writer(const Blocks& w, u64 block, const char* race) {
+  if (w.writer != 0 && w.writer != block) simt::die(race);
+}
+
 template <class Each> void each_word(u64 address, size_t bytes, Each each) {
   const Touch touch = {simt::here().thread, simt::epoch()};
   mine();
@@ -118,6 +136,22 @@ void copy_wait(u32 groups) {
     });
   }
   own.open.resize(kept);
+}
+
+void read_global(u64 address, size_t bytes) {
+  each_global(address, bytes, [](Blocks& w, u64 block) {
+    behind_writer(w, block, "race: a block reads what another one writes");
+    w.many_read |= w.reader != 0 && w.reader != block;
+    w.reader = block;
+  });
+}
+
+void write_global(u64 address, size_t bytes) {
+  each_global(address, bytes, [](Blocks& w, u64 block) {
+    behind_writer(w, block, "race: two blocks write the same global memory");
+    if (w.many_read || (w.reader != 0 && w.reader != block)) simt::die("race: a block writes what another one reads");
+    w.writer = block;
+  });
 }
 
 }  // namespace races

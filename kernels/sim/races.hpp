@@ -1,7 +1,9 @@
-// races.hpp - races in shared memory: two threads of a block touch the same word, one of them writes, and no barrier lies between. A barrier
-// of the block orders all its threads, one of the warp the threads of the warp; shuffles and matrix operations order nothing. An asynchronous
-// copy writes from its start until its thread has waited for it, and may be touched by nobody meanwhile. Other than a test of results, this
-// finds a missing barrier in any order of the threads.
+// races.hpp - races: two threads touch the same word, one of them writes, and nothing orders them. Other than a test of results, this finds
+// them in any order of the threads.
+//
+// In shared memory a barrier of the block orders all its threads, one of the warp the threads of the warp; shuffles and matrix operations
+// order nothing. An asynchronous copy writes from its start until its thread has waited for it, and may be touched by nobody meanwhile. In
+// global memory the blocks of a launch are looked at: nothing orders those.
 #pragma once
 
 #include "plat.cuh"
@@ -15,5 +17,8 @@ void write(u64 address, size_t bytes);
 void copy_started(u64 address);
 void copy_group();
 void copy_wait(u32 groups);
+// Its block reads or writes `bytes` of global memory.
+void read_global(u64 address, size_t bytes);
+void write_global(u64 address, size_t bytes);
 
 }  // namespace races

@@ -48,7 +48,7 @@ struct Block {
 
 Block* block;
 Thread* current;
-u64 epochs = 0;
+u64 epochs = 0, launches = 0;
 char* stacks;
 
 u32 draw(u32 below) {
@@ -202,7 +202,7 @@ void run_block(u32 x, u32 y, u32 z, std::vector<Thread*>& ready) {
   for (u32 i = 0; i < n; ++i) {
     Thread& t = block->threads[i];
     t.place = {i, n, x, y, z, l.grid[0]};
-    t.epoch = {epochs, epochs, epochs};
+    t.epoch = {launches, epochs, epochs, epochs};
     t.wait = Wait::NOTHING;
     t.done = false;
     t.copies.clear();
@@ -278,6 +278,7 @@ void run(const Launch& launch) {
   static const size_t stacks_bytes = 1024 * Fiber::STACK;
   if (!stacks) stacks = (char*)mmap(nullptr, stacks_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   block = the_block;
+  ++launches;
   block->threads.resize(launch.threads);
   block->launch = &launch;
   block->schedule = launch.schedule;

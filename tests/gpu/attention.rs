@@ -262,9 +262,9 @@ fn cascade_of_every_shape() {
 fn later_devices_run_what_the_compiler_made() {
     let Some(driver) = driver() else { return };
     driver.device(1, (12, 0), 1 << 33);
-    decode_shapes(&driver, shapes().step_by(7));
-    extend_shapes(&driver, shapes().skip(1).step_by(7));
-    cascade_shapes(&driver, shapes().skip(2).step_by(7));
+    decode_shapes(&driver, shapes().step_by(11));
+    extend_shapes(&driver, shapes().skip(4).step_by(11));
+    cascade_shapes(&driver, shapes().skip(8).step_by(11));
 }
 
 #[test]

@@ -41,8 +41,8 @@ std::string program(const std::string& body) {
 )" + body + "\n\tret;\n}\n";
 }
 
-// Runs the program in a process of its own; gives what that said before it died, or nothing.
-std::string died_of(const std::string& body) {
+// Runs blocks of the program in a process of its own; gives what that said before it died, or nothing.
+std::string died_of(const std::string& body, u32 blocks) {
   int pipes[2];
   if (pipe(pipes) != 0) return "no pipe";
   fflush(stdout);
@@ -53,7 +53,7 @@ std::string died_of(const std::string& body) {
     if (module) {
       Memory<u32> memory(256);
       const u32* p = memory.get();
-      simt::run({module->find("program")->call, &p, {1, 1, 1}, 64, 0, 0});
+      simt::run({module->find("program")->call, &p, {blocks, 1, 1}, 64, 0, 0});
     }
     _exit(0);
   }
@@ -66,8 +66,8 @@ std::string died_of(const std::string& body) {
   return said;
 }
 
-void expect(const char* what, const std::string& body, const char* death) {
-  const std::string said = died_of(body);
+void expect(const char* what, const std::string& body, const char* death, u32 blocks = 1) {
+  const std::string said = died_of(body, blocks);
   check(death ? said.find(death) != std::string::npos : said.empty(), "%s: %s", what, said.empty() ? "nothing" : said.c_str());
 }
 
@@ -115,6 +115,20 @@ void copies() {
          copy + commit + wait + "bar.sync 0;\nxor.b32 %r7, %r6, 16;\ncvt.u64.u32 %rd7, %r7;\nld.shared.u32 %r4, [%rd7];\n", nullptr);
 }
 
+void blocks() {
+  const std::string write = "st.global.u32 [%rd5], %r1;\n", read = "ld.global.u32 %r4, [%rd5];\n";
+  const std::string first = "mov.u32 %r8, %ctaid.x;\nsetp.eq.s32 %p1, %r8, 0;\n", second = "mov.u32 %r8, %ctaid.x;\nsetp.eq.s32 %p1, %r8, 1;\n";
+  expect("two blocks write", write, "two blocks write", 2);
+  expect("one block writes and reads", write + read, nullptr);
+  expect("two blocks read", read, nullptr, 2);
+  expect("a block reads, the next one writes", first + "@%p1 " + read + "@!%p1 " + write, "writes what another one reads", 2);
+  expect("a block reads, the one after the next writes", "mov.u32 %r8, %ctaid.x;\nsetp.lt.u32 %p1, %r8, 2;\n@%p1 " + read + "@!%p1 " + write,
+         "writes what another one reads", 3);
+  expect("a block writes, the next one reads", second + "@!%p1 " + write + "@%p1 " + read, "reads what another one writes", 2);
+  expect("a block copies what another one writes",
+         first + "@%p1 " + write + "shl.b32 %r6, %r1, 4;\n@!%p1 cp.async.cg.shared.global [%r6], [%rd1], 16, 16;\n", "reads what another one writes", 2);
+}
+
 void refusals() {
   expect("an instruction that is not known", "sin.approx.f32 %f1, %f1;\n", "does not know: sin.approx.f32");
   expect("a register that is not declared", "mov.u32 %r99, %r1;\n", "an operand of mov.u32");
@@ -156,6 +170,7 @@ void values() {
 void test_programs() {
   races();
   copies();
+  blocks();
   refusals();
   values();
 }
