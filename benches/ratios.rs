@@ -294,7 +294,8 @@ fn beside_evictions() -> [Spread; 3] {
 type Paired = Box<dyn Fn() -> [Spread; 3]>;
 type Plain = Box<dyn Fn() -> f64>;
 
-fn main() {
+/// Every figure, or those that are named.
+pub fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let on = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()));
     println!("{:<44} {:>10} {:>10} {:>7} [quartiles]", "match, lease, block ids, release", "ns", "memcmp", "ratio");
