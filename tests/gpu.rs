@@ -18,6 +18,8 @@ mod copies;
 mod driver;
 #[path = "gpu/failures.rs"]
 mod failures;
+#[path = "gpu/graphs.rs"]
+mod graphs;
 #[path = "gpu/images.rs"]
 mod images;
 #[path = "gpu/staged.rs"]

@@ -1,6 +1,6 @@
 // calls.cpp - a stand-in for libcuda.so.1 where there is no GPU: the driver's calls that the crate makes, over host
-// memory, with the kernels run by the simulator. The images given to it are looked at (format, architecture, names of
-// kernels) and not run. Stricter than a driver: memory is poisoned and guarded, freed memory cannot be touched by work
+// memory, with the kernels run by the simulator. Cubins given to it are looked at (format, architecture, names of
+// kernels) and not run, PTX is. Stricter than a driver: memory is poisoned and guarded, freed memory cannot be touched by work
 // that is still queued, a null stream orders nothing but itself.
 #include <algorithm>
 #include <cstdio>
@@ -44,11 +44,15 @@ const std::map<int, const char*> NAMES = {
     {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
     {218, "CUDA_ERROR_INVALID_PTX"},
     {400, "CUDA_ERROR_INVALID_HANDLE"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE"},
     {500, "CUDA_ERROR_NOT_FOUND"},
     {600, "CUDA_ERROR_NOT_READY"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
     {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
     {719, "CUDA_ERROR_LAUNCH_FAILED"},
+    {801, "CUDA_ERROR_NOT_SUPPORTED"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
 };
 
 template <class Word> int fill(u64 to, Word word, size_t words, void* handle, bool wait) {
@@ -172,6 +176,7 @@ API cuCtxGetDevice(int* d) {
 }
 API cuCtxSynchronize() {
   Lock lock;
+  if (breaks_recording()) return CAPTURE_UNSUPPORTED;
   queue::finish_all();
   return SUCCESS;
 }
@@ -197,12 +202,14 @@ API cuStreamSynchronize(void* stream) {
   Lock lock;
   const queue::StreamPtr* s = find_stream(stream);
   if (!s) return INVALID_HANDLE;
+  if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
   queue::finish(*s);
   return SUCCESS;
 }
 API cuStreamQuery(void* stream) {
   Lock lock;
   const queue::StreamPtr* s = find_stream(stream);
+  if (s && breaks_recording(s)) return CAPTURE_UNSUPPORTED;
   return !s ? INVALID_HANDLE : queue::finished(*s) ? SUCCESS : NOT_READY;
 }
 API cuStreamWaitEvent(void* stream, void* event, u32) {
@@ -210,12 +217,9 @@ API cuStreamWaitEvent(void* stream, void* event, u32) {
   const queue::StreamPtr* s = find_stream(stream);
   const queue::EventPtr* e = find_event(event);
   if (!s || !e) return INVALID_HANDLE;
+  if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
   ++counts[EVENT_WAITS];
   queue::wait(*s, *e);
-  return SUCCESS;
-}
-API cuStreamIsCapturing(void*, int* status) {
-  *status = 0;
   return SUCCESS;
 }
 API cuLaunchHostFunc(void* stream, void (*f)(void*), void* arg) {
@@ -243,6 +247,7 @@ API cuEventRecord(void* event, void* stream) {
   const queue::EventPtr* e = find_event(event);
   const queue::StreamPtr* s = find_stream(stream);
   if (!s || !e) return INVALID_HANDLE;
+  if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
   queue::record(*s, *e);
   return SUCCESS;
 }
@@ -280,6 +285,7 @@ API cuMemAllocAsync(u64* p, size_t bytes, void*) {
 }
 API cuMemFree_v2(u64 p) {
   Lock lock;
+  if (breaks_recording()) return CAPTURE_UNSUPPORTED;
   return release(p, false);
 }
 API cuMemFreeAsync(u64 p, void* stream) {
@@ -287,6 +293,7 @@ API cuMemFreeAsync(u64 p, void* stream) {
   const queue::StreamPtr* s = find_stream(stream);
   if (!s) return INVALID_HANDLE;
   if (!find_memory(p, 0)) return INVALID_VALUE;
+  if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
   queue::submit(*s, [p] {
     if (release(p, false) != SUCCESS) simt::die("memory is freed twice");
   });
@@ -298,6 +305,7 @@ API cuMemHostAlloc(void** p, size_t bytes, u32) {
 }
 API cuMemFreeHost(void* p) {
   Lock lock;
+  if (breaks_recording()) return CAPTURE_UNSUPPORTED;
   return release((u64)p, true);
 }
 API cuMemHostGetDevicePointer_v2(u64* p, void* host, u32) {

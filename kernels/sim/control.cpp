@@ -16,6 +16,9 @@ CONTROL void rk_sim_reset() {
   functions.clear();
   for (void* m : modules) delete static_cast<Module*>(m);
   modules.clear();
+  for (void* g : graphs) delete static_cast<Graph*>(g);
+  graphs.clear();
+  recording.reset();
   for (const auto& m : memory) guard::release(reinterpret_cast<void*>(m.first));
   memory.clear();
   guard::forget();
@@ -59,8 +62,9 @@ CONTROL u64 rk_sim_live(u32 kind) {
   for (const auto& m : memory) host += m.second.host;
   const u64 live[] = {
       memory.size() - host, host,           streams.size() - streams.count(nullptr),
-      events.size(),        modules.size(), (u64)primary_retained + contexts.size() - contexts.count(&primary)};
-  return kind < 6 ? live[kind] : 0;
+      events.size(),        modules.size(), (u64)primary_retained + contexts.size() - contexts.count(&primary),
+      graphs.size()};
+  return kind < 7 ? live[kind] : 0;
 }
 CONTROL u64 rk_sim_count(u32 kind) {
   Lock lock;

@@ -10,6 +10,13 @@ namespace driver {
 int shared_limit() { return device.major == 9 ? 232448 : device.major == 8 && device.minor == 0 ? 166912 : 101376; }
 bool in_context() { return !current.empty() && current.back() && contexts.count(current.back()); }
 
+bool breaks_recording(const queue::StreamPtr* stream) {
+  const queue::StreamPtr& of = stream ? *stream : recording;
+  if (!of || !of->recording) return false;
+  of->recording->broken = true;
+  return true;
+}
+
 queue::StreamPtr* find_stream(void* handle) {
   if (reinterpret_cast<uintptr_t>(handle) <= 2) {  // the default stream, by its three names
     queue::StreamPtr& s = streams[nullptr];
@@ -34,6 +41,7 @@ const Memory* find_memory(u64 p, size_t bytes) {
 
 int allocate(u64* p, size_t bytes, bool host) {
   if (!in_context()) return INVALID_CONTEXT;
+  if (breaks_recording()) return CAPTURE_UNSUPPORTED;
   if (bytes == 0) return INVALID_VALUE;
   if (fail_alloc > 0 && --fail_alloc == 0) return OUT_OF_MEMORY;
   if (!host && used + bytes > device.total) return OUT_OF_MEMORY;
@@ -60,6 +68,7 @@ int copy(u64 to, u64 from, size_t bytes, void* handle, Counted kind, bool wait) 
   const Memory* target = find_memory(to, bytes);
   const Memory* source = find_memory(from, bytes);
   if ((kind != TO_HOST && !target) || (kind != TO_DEVICE && !source)) return INVALID_VALUE;
+  if ((wait || !target || !source) && (breaks_recording() || breaks_recording(stream))) return CAPTURE_UNSUPPORTED;
   ++counts[kind];
   if (kind == TO_DEVICE && !source) {
     std::vector<u8> taken(reinterpret_cast<u8*>(from), reinterpret_cast<u8*>(from) + bytes);

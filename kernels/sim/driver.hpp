@@ -29,8 +29,12 @@ enum Code : int {
   NO_BINARY_FOR_GPU = 209,
   INVALID_PTX = 218,
   INVALID_HANDLE = 400,
+  ILLEGAL_STATE = 401,
   NOT_FOUND = 500,
   NOT_READY = 600,
+  NOT_SUPPORTED = 801,
+  CAPTURE_UNSUPPORTED = 900,
+  CAPTURE_INVALIDATED = 901,
 };
 
 struct Context {};
@@ -48,6 +52,10 @@ struct Memory {
   size_t bytes;
   bool host;
 };
+// A graph, and what was made of it to be launched.
+struct Graph {
+  std::vector<std::function<void()>> work;
+};
 struct Device {
   int count, major, minor;
   u64 total;
@@ -61,7 +69,7 @@ inline Device device = DEVICE;
 inline bool initialized = false;
 inline Context primary;
 inline int primary_retained = 0;
-inline std::set<void*> contexts, modules;
+inline std::set<void*> contexts, modules, graphs;
 inline std::map<void*, queue::StreamPtr> streams;
 inline std::map<void*, queue::EventPtr> events;
 inline std::map<std::pair<const void*, const Kernel*>, Function> functions;
@@ -72,7 +80,8 @@ inline i64 fail_alloc = 0, fail_launch = 0;
 inline int fail_launch_code = 0;
 enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, COUNTED };
 inline u64 counts[COUNTED];
-inline thread_local std::vector<void*> current;  // stack of contexts of this thread
+inline thread_local std::vector<void*> current;        // stack of contexts of this thread
+inline thread_local queue::StreamPtr recording;        // the stream whose work this thread records
 
 struct Lock : std::lock_guard<std::recursive_mutex> {
   Lock() : std::lock_guard<std::recursive_mutex>(mutex) {}
@@ -82,6 +91,8 @@ struct Lock : std::lock_guard<std::recursive_mutex> {
 bool in_context();
 // Dynamic shared memory that a block may have at most.
 int shared_limit();
+// Whether this thread records, or anybody on the stream: then the recording is broken, as by a call that cannot be recorded.
+bool breaks_recording(const queue::StreamPtr* stream = nullptr);
 // Null where there is none.
 queue::StreamPtr* find_stream(void* handle);
 queue::EventPtr* find_event(void* handle);

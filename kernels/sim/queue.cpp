@@ -79,7 +79,10 @@ void destroy(const StreamPtr& stream) {
   });
 }
 
-void submit(const StreamPtr& stream, std::function<void()> work) { push(stream, {std::move(work), nullptr, 0}); }
+void submit(const StreamPtr& stream, std::function<void()> work) {
+  if (stream->recording) stream->recording->work.push_back(std::move(work));
+  else push(stream, {std::move(work), nullptr, 0});
+}
 
 void record(const StreamPtr& stream, const EventPtr& event) {
   const uint64_t number = ++event->recorded;

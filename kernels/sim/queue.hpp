@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace queue {
 
@@ -17,9 +18,16 @@ struct Event {
 };
 typedef std::shared_ptr<Event> EventPtr;
 
+// Work that was recorded and not done. Broken: it was given what cannot be recorded.
+struct Recording {
+  std::vector<std::function<void()>> work;
+  bool broken = false;
+};
+
 struct Stream {
   struct Task { std::function<void()> run; EventPtr event; uint64_t number; };   // waits for that record of `event`, if there is one
   std::deque<Task> tasks;
+  std::shared_ptr<Recording> recording;   // where there is one, work goes there
 };
 typedef std::shared_ptr<Stream> StreamPtr;
 

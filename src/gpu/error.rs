@@ -121,6 +121,12 @@ pub enum GpuError {
         /// The driver's reason.
         code: Code,
     },
+    /// While a device recorded ([`Device::record`](super::Device::record)), something was asked of it that cannot be
+    /// recorded: nothing was recorded. Prepare, allocate, copy and wait before or after.
+    NotRecorded {
+        /// The driver's reason.
+        code: Code,
+    },
     /// A storage, a batch or a buffer of another [`Device`](super::Device) was given: another stream orders its use.
     WrongDevice,
     /// The driver failed otherwise; the code says how.
@@ -149,6 +155,11 @@ impl Code {
         NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
     }
 
+    /// Whether something could not be recorded into a graph.
+    fn is_of_recording(self) -> bool {
+        matches!(self.0, 900..=908)
+    }
+
     /// Whether the context is unusable after it.
     fn is_fatal(self) -> bool {
         matches!(self.0, 46 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719)
@@ -156,7 +167,7 @@ impl Code {
 }
 
 /// Names of the statuses one meets.
-const NAMES: [(u32, &str); 32] = [
+const NAMES: [(u32, &str); 36] = [
     (1, "INVALID_VALUE"),
     (2, "OUT_OF_MEMORY"),
     (3, "NOT_INITIALIZED"),
@@ -174,6 +185,7 @@ const NAMES: [(u32, &str); 32] = [
     (221, "JIT_COMPILER_NOT_FOUND"),
     (222, "UNSUPPORTED_PTX_VERSION"),
     (400, "INVALID_HANDLE"),
+    (401, "ILLEGAL_STATE"),
     (500, "NOT_FOUND"),
     (600, "NOT_READY"),
     (700, "ILLEGAL_ADDRESS"),
@@ -189,6 +201,9 @@ const NAMES: [(u32, &str); 32] = [
     (719, "LAUNCH_FAILED"),
     (801, "NOT_SUPPORTED"),
     (803, "SYSTEM_DRIVER_MISMATCH"),
+    (900, "STREAM_CAPTURE_UNSUPPORTED"),
+    (901, "STREAM_CAPTURE_INVALIDATED"),
+    (906, "STREAM_CAPTURE_IMPLICIT"),
 ];
 
 impl From<DriverError> for Code {
@@ -240,7 +255,11 @@ impl From<ShapeError> for GpuError {
 impl GpuError {
     /// Of a call that says no more.
     pub(super) fn of(code: Code) -> Self {
-        if code.is_fatal() { Self::Lost { code } } else { Self::Driver { code } }
+        match code {
+            _ if code.is_fatal() => Self::Lost { code },
+            _ if code.is_of_recording() => Self::NotRecorded { code },
+            _ => Self::Driver { code },
+        }
     }
 
     /// Of an allocation of `bytes`.
@@ -299,6 +318,9 @@ impl fmt::Display for GpuError {
             Self::OtherLayout => f.write_str("the batch was prepared for another layout"),
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not above zero"),
             Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device anew"),
+            Self::NotRecorded { code } => {
+                write!(f, "what was asked cannot be recorded ({code}); do it before or after")
+            }
             Self::WrongDevice => f.write_str("memory of another device was given"),
             Self::Driver { code } => write!(f, "the driver failed: {code}"),
         }

@@ -2,9 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
-use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use cudarc::driver::{CudaGraph, CudaStream};
 
 use super::device::Device;
 use super::driver;
@@ -39,19 +41,43 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The first error of `queue`; or if the driver knows no graphs, the stream is an engine's default stream, or
-    /// something was queued that cannot be recorded.
+    /// The first error of `queue`, which is [`GpuError::NotRecorded`] where it asked for what cannot be recorded, or
+    /// where the stream is an engine's default stream; or if the driver knows no graphs, or a recording stands within
+    /// another. The device goes on as if nothing had been recorded, after a panic of `queue` too.
     pub fn record(&self, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
         if !driver::offers(&FUNCTIONS) {
             return Err(GpuError::Driver { code: Code::NOT_SUPPORTED });
         }
-        let stream = self.stream();
+        let recording = Recording::begin(self.stream())?;
+        queue()?;
+        recording.end()
+    }
+}
+
+/// A stream that records; it ends where it is dropped, in a panic too.
+struct Recording<'a> {
+    stream: &'a Arc<CudaStream>,
+}
+
+impl<'a> Recording<'a> {
+    const FLAGS: CUgraphInstantiate_flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+
+    fn begin(stream: &'a Arc<CudaStream>) -> Result<Self, GpuError> {
         stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
-        let queued = queue();
-        let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-        queued?;
+        Ok(Self { stream })
+    }
+
+    fn end(self) -> Result<Graph, GpuError> {
+        let stream = ManuallyDrop::new(self).stream;
         let nothing = GpuError::Driver { code: Code::NOT_SUPPORTED };
-        Ok(Graph { graph: graph?.ok_or(nothing)? })
+        Ok(Graph { graph: stream.end_capture(Self::FLAGS)?.ok_or(nothing)? })
+    }
+}
+
+impl Drop for Recording<'_> {
+    fn drop(&mut self) {
+        // What was recorded goes; whoever drops has an error of their own to tell.
+        drop(self.stream.end_capture(Self::FLAGS));
     }
 }
 

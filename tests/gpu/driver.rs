@@ -14,7 +14,8 @@ pub struct Driver {
 }
 
 /// What [`Driver::live`] counts.
-pub const KINDS: [&str; 6] = ["device allocations", "host allocations", "streams", "events", "modules", "contexts"];
+pub const KINDS: [&str; 7] =
+    ["device allocations", "host allocations", "streams", "events", "modules", "contexts", "graphs"];
 
 /// The driver, or nothing (and a word) where there is neither a GPU nor a C++ compiler.
 pub fn driver() -> Option<Driver> {
