@@ -14,6 +14,14 @@ fn a_compiler_that_is_not_there_is_named() {
     assert_eq!(refused, OpenError::NoCompiler);
 }
 
+#[test]
+fn a_library_that_is_no_compiler_is_named() {
+    let Some(_driver) = driver() else { return };
+    let nvrtc = Path::new("libm.so.6");
+    let refused = Device::open_with(0, Images::Compile { nvrtc }).expect_err("no compiler");
+    assert!(matches!(refused, OpenError::CompilerIncomplete { .. } | OpenError::NoCompiler), "{refused}");
+}
+
 /// With `RADIXKV_NVRTC` naming the library; its folder has to be where the system looks for libraries, for what it
 /// needs.
 #[test]
@@ -28,4 +36,8 @@ fn the_sources_compile_for_the_device_at_hand() {
         driver.device(1, capability, 1 << 30);
         Device::open_with(0, Images::Compile { nvrtc }).expect("a device");
     }
+    // A device that no compiler knows.
+    driver.device(1, (99, 0), 1 << 30);
+    let refused = driver.is_stand_in().then(|| Device::open_with(0, Images::Compile { nvrtc }));
+    assert!(matches!(refused, None | Some(Err(OpenError::Compile { .. }))), "{refused:?}");
 }
