@@ -23,7 +23,8 @@ namespace {
   {name, [](Lane& l, const Instruction& i) { l.set(i.at[0], l.get<T>(i.at[l.is_true(i.at[3]) ? 1 : 2])); }}
 #define COMPARE(T, kind) \
   BINARY("setp.eq." kind, T, a == b), BINARY("setp.ne." kind, T, a != b && a == a && b == b), \
-  BINARY("setp.lt." kind, T, a < b), BINARY("setp.le." kind, T, a <= b), BINARY("setp.gt." kind, T, a > b), BINARY("setp.ge." kind, T, a >= b)
+  BINARY("setp.lt." kind, T, a < b), BINARY("setp.le." kind, T, a <= b), \
+  BINARY("setp.gt." kind, T, a > b), BINARY("setp.ge." kind, T, a >= b)
 #define WHOLE(T, signed_kind, unsigned_kind, bits) \
   BINARY("add." signed_kind, T, (T)(a + b)), BINARY("sub." signed_kind, T, (T)(a - b)), BINARY("mul.lo." signed_kind, T, (T)((u64)a * b)), \
   TERNARY("mad.lo." signed_kind, T, (T)((u64)a * b + c)), BINARY("div." unsigned_kind, T, divide(a, b)), \
@@ -218,8 +219,9 @@ void drop(std::string* name, const std::string& part) {
 
 // ld and st: [.space] [.vN] .type
 bool read_access(std::string name, Access* access) {
-  access->space = name.find(".param") != std::string::npos ? Space::PARAM : name.find(".shared") != std::string::npos ? Space::SHARED : Space::GLOBAL;
-  access->count = name.find(".v4") != std::string::npos ? 4 : name.find(".v2") != std::string::npos ? 2 : 1;
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  access->space = has(".param") ? Space::PARAM : has(".shared") ? Space::SHARED : Space::GLOBAL;
+  access->count = has(".v4") ? 4 : has(".v2") ? 2 : 1;
   for (const char* part : {".param", ".shared", ".global", ".v4", ".v2"}) drop(&name, part);
   const std::string type = name.substr(2);
   access->bytes = type == ".u16" ? 2 : type == ".u32" || type == ".f32" ? 4 : type == ".u64" ? 8 : 0;

@@ -50,7 +50,8 @@ void copy_wait(int groups);
 void* dynamic_shared();
 size_t dynamic_shared_bytes();
 void* static_shared(size_t bytes);
-// Where the calling thread is: its launch, its block's beginning, the last barrier of its block and of its warp. The numbers never come again.
+// Where the calling thread is: its launch, its block's beginning, the last barrier of its block and of its warp. The numbers never come
+// again.
 struct Epoch { u64 launch, start, block, warp; };
 const Epoch& epoch();
 [[noreturn]] void die(const char* what);

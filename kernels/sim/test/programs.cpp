@@ -103,7 +103,8 @@ void races() {
 
 void copies() {
   // 16 bytes a thread; each reads its own.
-  const std::string address = "shl.b32 %r6, %r1, 4;\ncvt.u64.u32 %rd6, %r6;\n", copy = address + "cp.async.cg.shared.global [%r6], [%rd5], 16, 16;\n";
+  const std::string address = "shl.b32 %r6, %r1, 4;\ncvt.u64.u32 %rd6, %r6;\n";
+  const std::string copy = address + "cp.async.cg.shared.global [%r6], [%rd5], 16, 16;\n";
   const std::string commit = "cp.async.commit_group;\n", wait = "cp.async.wait_group 0;\n", read = "ld.shared.u32 %r4, [%rd6];\n";
   expect("a copy that is not waited for", copy + commit + read, "on its way");
   expect("a copy that is in no group", copy + wait + read, "on its way");
@@ -117,16 +118,19 @@ void copies() {
 
 void blocks() {
   const std::string write = "st.global.u32 [%rd5], %r1;\n", read = "ld.global.u32 %r4, [%rd5];\n";
-  const std::string first = "mov.u32 %r8, %ctaid.x;\nsetp.eq.s32 %p1, %r8, 0;\n", second = "mov.u32 %r8, %ctaid.x;\nsetp.eq.s32 %p1, %r8, 1;\n";
+  const std::string first = "mov.u32 %r8, %ctaid.x;\nsetp.eq.s32 %p1, %r8, 0;\n";
+  const std::string second = "mov.u32 %r8, %ctaid.x;\nsetp.eq.s32 %p1, %r8, 1;\n";
   expect("two blocks write", write, "two blocks write", 2);
   expect("one block writes and reads", write + read, nullptr);
   expect("two blocks read", read, nullptr, 2);
   expect("a block reads, the next one writes", first + "@%p1 " + read + "@!%p1 " + write, "writes what another one reads", 2);
-  expect("a block reads, the one after the next writes", "mov.u32 %r8, %ctaid.x;\nsetp.lt.u32 %p1, %r8, 2;\n@%p1 " + read + "@!%p1 " + write,
+  const std::string first_two = "mov.u32 %r8, %ctaid.x;\nsetp.lt.u32 %p1, %r8, 2;\n";
+  expect("a block reads, the one after the next writes", first_two + "@%p1 " + read + "@!%p1 " + write,
          "writes what another one reads", 3);
   expect("a block writes, the next one reads", second + "@!%p1 " + write + "@%p1 " + read, "reads what another one writes", 2);
   expect("a block copies what another one writes",
-         first + "@%p1 " + write + "shl.b32 %r6, %r1, 4;\n@!%p1 cp.async.cg.shared.global [%r6], [%rd1], 16, 16;\n", "reads what another one writes", 2);
+         first + "@%p1 " + write + "shl.b32 %r6, %r1, 4;\n@!%p1 cp.async.cg.shared.global [%r6], [%rd1], 16, 16;\n",
+         "reads what another one writes", 2);
 }
 
 void refusals() {
