@@ -207,7 +207,7 @@ impl Backend for Attention {
         let span = upload.push(&pairs);
         let arrays = upload.send(&self.device)?;
         let (planes, on_device) = kv.planes();
-        let stride = (layout.block() * layout.dtype.bytes()) as u64;
+        let stride = kv.block_stride_bytes();
         let arguments = CopyArgs {
             from_planes: on_device,
             to_planes: on_device,

@@ -110,6 +110,13 @@ pub enum GpuError {
     },
     /// The batch was prepared for another layout than the storage has.
     OtherLayout,
+    /// An address of an engine's memory, or the bytes between two, is no multiple of 16.
+    Unaligned {
+        /// The address, or the bytes.
+        address: u64,
+    },
+    /// The storage is an engine's memory: read and write it there.
+    Borrowed,
     /// The kernels take softmax scales above zero.
     Scale {
         /// The scale given.
@@ -316,6 +323,8 @@ impl fmt::Display for GpuError {
                 write!(f, "no kernels for {dtype}, heads of {head_dim} and blocks of {block_size} tokens")
             }
             Self::OtherLayout => f.write_str("the batch was prepared for another layout"),
+            Self::Unaligned { address } => write!(f, "{address:#x} is no multiple of 16 bytes"),
+            Self::Borrowed => f.write_str("the storage is an engine's memory; read and write it there"),
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not above zero"),
             Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device anew"),
             Self::NotRecorded { code } => {

@@ -1,11 +1,12 @@
 //! The device's paged keys and values.
+#![allow(unsafe_code)]
 
 use std::fmt;
 
 use cudarc::driver::CudaEvent;
 
 use super::abi::Pages;
-use super::buffer::{Buffer, ViewMut};
+use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
 use super::kernel::Variant;
@@ -13,19 +14,36 @@ use super::upload::{Arrays, Span, Upload};
 use crate::attention::{Layout, ShapeError};
 use crate::sync::Mutex;
 
-/// Keys and values of all layers in one allocation, laid out as the [`Layout`] says.
+/// Keys and values of all layers: in one allocation, laid out as the [`Layout`] says, or in an engine's own memory.
 ///
-/// Freed when dropped, after all that is queued on the device's stream and every transfer of a [`Swap`](super::Swap)
-/// that uses it.
+/// An allocation is freed when it is dropped, after all that is queued on the device's stream and every transfer of a
+/// [`Swap`](super::Swap) that uses it.
 pub struct Kv {
     layout: Layout,
     device: Device,
-    elements: Buffer<u16>,
+    /// Nothing where the memory is the engine's.
+    elements: Option<Buffer<u16>>,
+    /// Elements from a block to the next one in its plane.
+    block_stride: usize,
     /// Addresses of block 0 of each plane: a layer's keys, its values, the next layer's keys...
     planes: Vec<u64>,
     planes_on_device: (Arrays, Span),
     /// The last use by each other stream, by the stream's identity.
     uses: Mutex<Vec<(usize, CudaEvent)>>,
+}
+
+/// Where an engine keeps keys and values.
+///
+/// A block is laid out as the [`Layout`] says: its tokens and heads follow each other without gaps.
+#[derive(Debug, Clone, Copy)]
+pub struct Planes<'a> {
+    /// Device address of block 0's keys, in each layer.
+    pub keys: &'a [u64],
+    /// Device address of block 0's values, in each layer.
+    pub values: &'a [u64],
+    /// Elements from a block's keys to those of the next one, and so for values: [`Layout::block`] where blocks follow
+    /// each other, twice that where the values of a block lie between.
+    pub block_stride: usize,
 }
 
 /// What the kernels ask of a layout; the variant of the attention kernels for it.
@@ -49,11 +67,71 @@ impl Kv {
         check(&layout)?;
         let elements = device.zeros::<u16>(layout.elements())?;
         let plane = (layout.half() * size_of::<u16>()) as u64;
-        let planes: Vec<u64> = (0..2 * layout.layers as u64).map(|index| elements.address() + index * plane).collect();
+        let planes = (0..2 * layout.layers as u64).map(|index| elements.address() + index * plane).collect();
+        Self::of(device, layout, Some(elements), planes, layout.block())
+    }
+
+    /// Pages in memory that an engine owns. They are not freed from here.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Shape`] if there is not one address a layer, or blocks overlap; [`GpuError::Unaligned`] if an address
+    /// or the stride is no multiple of 16 bytes; if the layout is not one that the kernels are compiled for, or the
+    /// driver fails.
+    ///
+    /// # Safety
+    ///
+    /// Every block of `layout`, at these addresses, must lie in `device`'s context, ready in the order of the device's
+    /// stream, and stay until all that is queued with it is done; nothing else writes it in between.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use radixkv::attention::{Dtype, Layout, Order};
+    /// use radixkv::gpu::{Device, Kv, Planes};
+    ///
+    /// # let (layers, blocks, block_size, kv_heads, head_dim) = (1, 1024, 16, 8, 128);
+    /// # let (context, stream, pool) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+    /// // An engine's pool of one layer: [block][keys, values][token][head][element].
+    /// let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, dtype: Dtype::Bf16, order: Order::Nhd };
+    /// let (keys, values) = ([pool], [pool + 2 * layout.block() as u64]);
+    /// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block() };
+    /// // SAFETY: the engine's context, stream and pool outlive all that is done with them.
+    /// let kv = unsafe {
+    ///     let device = Device::within(0, context, stream, Default::default())?;
+    ///     Kv::from_raw(&device, layout, planes)?
+    /// };
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub unsafe fn from_raw(device: &Device, layout: Layout, planes: Planes<'_>) -> Result<Self, GpuError> {
+        check(&layout)?;
+        let Planes { keys, values, block_stride } = planes;
+        check_len("addresses of keys", keys.len(), layout.layers)?;
+        check_len("addresses of values", values.len(), layout.layers)?;
+        if block_stride < layout.block() {
+            let (what, given, needed) = ("elements from block to block", block_stride, layout.block());
+            return Err(ShapeError::Length { what, given, needed }.into());
+        }
+        let planes: Vec<u64> = keys.iter().zip(values).flat_map(|(keys, values)| [*keys, *values]).collect();
+        let bytes = (block_stride * size_of::<u16>()) as u64;
+        if let Some(&address) = planes.iter().chain([&bytes]).find(|address| **address % 16 != 0) {
+            return Err(GpuError::Unaligned { address });
+        }
+        Self::of(device, layout, None, planes, block_stride)
+    }
+
+    fn of(
+        device: &Device,
+        layout: Layout,
+        elements: Option<Buffer<u16>>,
+        planes: Vec<u64>,
+        block_stride: usize,
+    ) -> Result<Self, GpuError> {
         let mut upload = Upload::default();
         let span = upload.push(&planes);
         let planes_on_device = (upload.send(device)?, span);
-        Ok(Self { layout, device: device.clone(), elements, planes, planes_on_device, uses: Mutex::new(Vec::new()) })
+        let (device, uses) = (device.clone(), Mutex::new(Vec::new()));
+        Ok(Self { layout, device, elements, block_stride, planes, planes_on_device, uses })
     }
 
     /// How it is laid out.
@@ -61,31 +139,26 @@ impl Kv {
         &self.layout
     }
 
-    /// All of it, to be written: to fill it from elsewhere.
-    pub fn view_mut(&mut self) -> ViewMut<'_, u16> {
-        self.elements.view_mut()
-    }
-
     /// Replaces all of it, or its beginning, in the order of the device's stream.
     ///
     /// # Errors
     ///
-    /// If the driver fails.
+    /// If the driver fails, or the memory is an engine's.
     ///
     /// # Panics
     ///
     /// If there are more elements than the layout has.
     pub fn write(&mut self, elements: &[u16]) -> Result<(), GpuError> {
-        self.elements.write(elements)
+        self.elements.as_mut().ok_or(GpuError::Borrowed)?.write(elements)
     }
 
     /// A copy of all of it, after waiting for what is queued.
     ///
     /// # Errors
     ///
-    /// If something queued earlier failed.
+    /// If something queued earlier failed, or the memory is an engine's.
     pub fn to_vec(&self) -> Result<Vec<u16>, GpuError> {
-        self.elements.to_vec()
+        self.elements.as_ref().ok_or(GpuError::Borrowed)?.to_vec()
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -98,13 +171,19 @@ impl Kv {
         (&self.planes, arrays.address(*span))
     }
 
+    /// Bytes from a block to the next one in its plane.
+    pub(super) fn block_stride_bytes(&self) -> u64 {
+        (self.block_stride * size_of::<u16>()) as u64
+    }
+
     /// Pages of one layer.
     pub(super) fn pages(&self, layer: usize) -> Result<Pages, GpuError> {
         let layers = self.layout.layers;
         if layer >= layers {
             return Err(ShapeError::Layer { layer, layers }.into());
         }
-        Ok(pages(&self.layout, self.planes[2 * layer], self.planes[2 * layer + 1]))
+        let (keys, values) = (self.planes[2 * layer], self.planes[2 * layer + 1]);
+        Ok(Pages { block_stride: self.block_stride as u64, ..pages(&self.layout, keys, values) })
     }
 
     /// Notes that `stream` uses it until `event`.

@@ -47,7 +47,7 @@ pub use graph::Graph;
 pub use host::HostPool;
 pub use image::Images;
 pub use kernel::{Kernel, Variant};
-pub use kv::Kv;
+pub use kv::{Kv, Planes};
 pub use measure::Mark;
 pub use prepared::{Cascade, Prepared};
 pub use staged::Staged;

@@ -141,7 +141,7 @@ impl Swap {
         let mut upload = Upload::default();
         let (host_planes, copies) = (upload.push(&host_planes), upload.push(&copies));
         let arrays = upload.send(&self.lane)?;
-        let device = (device_planes, chunk as u64);
+        let device = (device_planes, kv.block_stride_bytes());
         let host = (arrays.address(host_planes), host.block_bytes() as u64);
         let ((from_planes, from_stride), (to_planes, to_stride)) = match way {
             Way::Out => (device, host),
@@ -176,7 +176,7 @@ impl Swap {
                 Way::Back => (to, from),
             };
             for (plane, address) in kv.planes().0.iter().enumerate() {
-                let on_device = address + block as u64 * chunk as u64;
+                let on_device = address + u64::from(block) * kv.block_stride_bytes();
                 let offset = host_block as usize * host.block_bytes() + plane * chunk;
                 match way {
                     Way::Out => host.copy_in(&self.lane, offset, on_device, chunk)?,

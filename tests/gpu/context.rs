@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 
 use libloading::Library;
-use radixkv::attention::{Backend, Dtype, Order, Output};
-use radixkv::gpu::{Attention, Device, Images, View, ViewMut};
+use radixkv::attention::{Backend, Dtype, Layout, Order, Output, ShapeError};
+use radixkv::gpu::{Attention, Device, GpuError, HostPool, Images, Kv, Planes, Swap, View, ViewMut};
 
 use super::bed::{Bed, NAN, Sequence, Shape};
 use super::driver::driver;
@@ -135,5 +135,85 @@ fn an_engine_brings_its_context_stream_and_buffers() {
         bed.check(&format!("decode, seed {seed}"), &outputs, None);
         engine.leave(&[queries, keys, values, out]);
         driver.assert_nothing_left("the engine left");
+    }
+}
+
+/// The storage of one layer as engines keep it that put a block's values behind its keys.
+fn interleaved(layout: &Layout, storage: &[u16], layer: usize) -> Vec<u16> {
+    let half = layout.half();
+    let (keys, values) = storage[2 * layer * half..][..2 * half].split_at(half);
+    let blocks = keys.chunks(layout.block()).zip(values.chunks(layout.block()));
+    blocks.flat_map(|(keys, values)| [keys, values]).flatten().copied().collect()
+}
+
+#[test]
+fn an_engine_brings_its_pages() {
+    let Some(driver) = driver() else { return };
+    // Blocks that a kernel swaps, and blocks that the copy engine does.
+    for (seed, block_size, head_dim) in [(1, 16, 64), (2, 64, 128)] {
+        driver.streams(seed);
+        let (dtype, order) = (Dtype::Bf16, Order::Nhd);
+        let shape = Shape { dtype, head_dim, kv_heads: 2, group: 4, block_size, order, layers: 2, layer: 1 };
+        let sequences = [70, 3].map(|before| Sequence { before, rows: 1, shared: 0 });
+        let bed = Bed::new(u64::from(seed), shape, &sequences, true);
+        let layout = bed.layout;
+        let engine = Engine::new();
+        // SAFETY: the engine's context and stream end after the device.
+        let device = unsafe { Device::within(0, engine.context, engine.stream, Images::Prebuilt) }.expect("a device");
+        let attention = Attention::new(&device);
+        let layer = |layer| {
+            let elements = interleaved(&layout, &bed.storage, layer);
+            let address = engine.allocate(elements.len() * 2);
+            engine.write(address, &elements);
+            address
+        };
+        let keys: Vec<Address> = (0..layout.layers).map(layer).collect();
+        let values: Vec<u64> = keys.iter().map(|keys| keys + 2 * layout.block() as u64).collect();
+        let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block() };
+        // SAFETY: the layers' memory stays until all is done, and is read after that alone.
+        let wrap = |layout, planes| unsafe { Kv::from_raw(&device, layout, planes) };
+        let mut kv = wrap(layout, planes).expect("pages");
+        // A step, then a block that goes out, is copied over, and comes back to where it was not.
+        let upload = |elements: &[u16]| device.upload(elements).expect("memory");
+        let (queries, keys_in, values_in) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
+        let mut out = upload(&vec![NAN; bed.queries.len()]);
+        let batch = attention.prepare(&layout, &bed.batch()).expect("a batch");
+        attention.append(&kv, 1, &batch, keys_in.view(), values_in.view()).expect("appended");
+        let into = Output { rows: out.view_mut(), lse: None };
+        attention.decode(&kv, 1, &batch, queries.view(), into).expect("decoded");
+        bed.check("decode in an engine's pages", &out.to_vec().expect("outputs"), None);
+        let host = HostPool::new(&device, &layout, 2).expect("memory");
+        let swap = Swap::new(&device).expect("a stream");
+        let (moved, copied, back) = (bed.blocks[0], 0, 1);
+        swap.out(&kv, &host, &[(moved, 1)]).expect("queued").wait().expect("done");
+        let pairs: &[(u32, u32)] = if moved == copied { &[] } else { &[(moved, copied)] };
+        attention.copy_blocks(&kv, pairs).expect("copied");
+        let transfer = swap.back(&kv, &host, &[(1, back)]).expect("queued");
+        transfer.before(&device).expect("ordered");
+        let mut expected = bed.appended(1);
+        for to in [copied, back] {
+            for plane in expected.chunks_mut(layout.half()) {
+                let block = plane[moved as usize * layout.block()..][..layout.block()].to_vec();
+                plane[to as usize * layout.block()..][..layout.block()].copy_from_slice(&block);
+            }
+        }
+        for (index, address) in keys.iter().enumerate() {
+            let mut got = vec![0; 2 * layout.half()];
+            engine.read(*address, &mut got);
+            assert!(got == interleaved(&layout, &expected, index), "layer {index}, seed {seed}");
+        }
+        // It is not the crate's to read or write, and has to be whole.
+        assert_eq!(kv.write(&[1]), Err(GpuError::Borrowed));
+        assert_eq!(kv.to_vec(), Err(GpuError::Borrowed));
+        let refused = wrap(layout, Planes { keys: &keys[..1], ..planes }).expect_err("a layer too few");
+        let short = ShapeError::Length { what: "addresses of keys", given: 1, needed: 2 };
+        assert_eq!(refused, GpuError::Shape(short));
+        let refused = wrap(layout, Planes { block_stride: 8, ..planes }).expect_err("blocks that overlap");
+        assert!(matches!(refused, GpuError::Shape(ShapeError::Length { given: 8, .. })), "{refused}");
+        let refused = wrap(layout, Planes { values: &[values[0], values[1] + 8], ..planes }).expect_err("unaligned");
+        assert_eq!(refused, GpuError::Unaligned { address: values[1] + 8 });
+        drop((kv, batch, host, swap, transfer, queries, keys_in, values_in, out, attention, device));
+        engine.leave(&keys);
+        driver.assert_nothing_left("an engine's pages");
     }
 }
