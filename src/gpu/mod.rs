@@ -1,7 +1,8 @@
 //! Keys and values on an NVIDIA GPU: paged attention, block copies, swapping to the host, comparing keys.
 //!
 //! A [`Device`] is a context, a stream and the kernels of `kernels/`. [`Attention`] is the trait
-//! [`attention::Backend`](crate::attention::Backend) on it.
+//! [`attention::Backend`](crate::attention::Backend) on it. All of it can be an engine's own: the context and the stream
+//! ([`Device::within`]), the pages ([`Kv::from_raw`]), rows ([`View::from_raw`]).
 //!
 //! Nothing of CUDA is needed to build this, and nothing is called before the driver was found: [`Device::open`] answers
 //! [`OpenError::NoDriver`] on a machine without one.
@@ -11,8 +12,8 @@
 //! - **G1** No function of the driver is called before `driver::find` has succeeded.
 //! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`]. Another stream
 //!   waits for an event before it uses it, and the memory is not freed before that stream is done.
-//! - **G3** The addresses in an argument struct are those of buffers and views of the device it is started on, long
-//!   enough for the plan; plans come from `plan` alone, for batches that were checked.
+//! - **G3** The addresses in an argument struct are those of buffers, views and pages of the device it is started on,
+//!   long enough for the plan; plans come from `plan` alone, for batches that were checked.
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.
 //! - **G5** Page-locked memory is touched by the processor only while no transfer that uses it is in flight.
 

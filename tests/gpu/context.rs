@@ -208,6 +208,7 @@ fn an_engine_brings_its_pages() {
         let refused = wrap(layout, Planes { keys: &keys[..1], ..planes }).expect_err("a layer too few");
         let short = ShapeError::Length { what: "addresses of keys", given: 1, needed: 2 };
         assert_eq!(refused, GpuError::Shape(short));
+        wrap(layout, Planes { block_stride: layout.block(), ..planes }).expect("blocks one behind the other");
         let refused = wrap(layout, Planes { block_stride: 8, ..planes }).expect_err("blocks that overlap");
         assert!(matches!(refused, GpuError::Shape(ShapeError::Length { given: 8, .. })), "{refused}");
         let refused = wrap(layout, Planes { values: &[values[0], values[1] + 8], ..planes }).expect_err("unaligned");
