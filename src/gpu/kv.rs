@@ -113,7 +113,7 @@ impl Kv {
             return Err(ShapeError::Length { what, given, needed }.into());
         }
         let planes: Vec<u64> = keys.iter().zip(values).flat_map(|(keys, values)| [*keys, *values]).collect();
-        let bytes = (block_stride * size_of::<u16>()) as u64;
+        let bytes = block_stride.saturating_mul(size_of::<u16>()) as u64;
         if let Some(&address) = planes.iter().chain([&bytes]).find(|address| **address % 16 != 0) {
             return Err(GpuError::Unaligned { address });
         }

@@ -171,8 +171,7 @@ fn an_engine_brings_its_pages() {
         let values: Vec<u64> = keys.iter().map(|keys| keys + 2 * layout.block() as u64).collect();
         let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block() };
         // SAFETY: the layers' memory stays until all is done, and is read after that alone.
-        let wrap = |layout, planes| unsafe { Kv::from_raw(&device, layout, planes) };
-        let mut kv = wrap(layout, planes).expect("pages");
+        let mut kv = unsafe { Kv::from_raw(&device, layout, planes) }.expect("pages");
         // A step, then a block that goes out, is copied over, and comes back to where it was not.
         let upload = |elements: &[u16]| device.upload(elements).expect("memory");
         let (queries, keys_in, values_in) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
@@ -202,19 +201,49 @@ fn an_engine_brings_its_pages() {
             engine.read(*address, &mut got);
             assert!(got == interleaved(&layout, &expected, index), "layer {index}, seed {seed}");
         }
-        // It is not the crate's to read or write, and has to be whole.
         assert_eq!(kv.write(&[1]), Err(GpuError::Borrowed));
         assert_eq!(kv.to_vec(), Err(GpuError::Borrowed));
-        let refused = wrap(layout, Planes { keys: &keys[..1], ..planes }).expect_err("a layer too few");
-        let short = ShapeError::Length { what: "addresses of keys", given: 1, needed: 2 };
-        assert_eq!(refused, GpuError::Shape(short));
-        wrap(layout, Planes { block_stride: layout.block(), ..planes }).expect("blocks one behind the other");
-        let refused = wrap(layout, Planes { block_stride: 8, ..planes }).expect_err("blocks that overlap");
-        assert!(matches!(refused, GpuError::Shape(ShapeError::Length { given: 8, .. })), "{refused}");
-        let refused = wrap(layout, Planes { values: &[values[0], values[1] + 8], ..planes }).expect_err("unaligned");
-        assert_eq!(refused, GpuError::Unaligned { address: values[1] + 8 });
         drop((kv, batch, host, swap, transfer, queries, keys_in, values_in, out, attention, device));
         engine.leave(&keys);
         driver.assert_nothing_left("an engine's pages");
     }
+}
+
+#[test]
+fn pages_that_do_not_fit_are_refused() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let (dtype, order) = (Dtype::F16, Order::Nhd);
+    let layout = Layout { layers: 2, blocks: 4, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    let (keys, values) = ([0x1000, 0x9000], [0x5000, 0xd000]);
+    let whole = Planes { keys: &keys, values: &values, block_stride: layout.block() };
+    // SAFETY: nothing is queued with any of them.
+    let wrap = |planes| unsafe { Kv::from_raw(&device, layout, planes) }.map(drop);
+    assert_eq!(wrap(whole), Ok(()));
+    let length = |what, given, needed| Err(GpuError::Shape(ShapeError::Length { what, given, needed }));
+    assert_eq!(wrap(Planes { keys: &keys[..1], ..whole }), length("addresses of keys", 1, 2));
+    assert_eq!(wrap(Planes { values: &[], ..whole }), length("addresses of values", 0, 2));
+    let short = layout.block() - 8;
+    let overlap = length("elements from block to block", short, layout.block());
+    assert_eq!(wrap(Planes { block_stride: short, ..whole }), overlap);
+    assert_eq!(wrap(Planes { values: &[0x5000, 0xd008], ..whole }), Err(GpuError::Unaligned { address: 0xd008 }));
+    let uneven = layout.block() + 4;
+    let unaligned = Err(GpuError::Unaligned { address: 2 * uneven as u64 });
+    assert_eq!(wrap(Planes { block_stride: uneven, ..whole }), unaligned);
+    let unaligned = Err(GpuError::Unaligned { address: u64::MAX });
+    assert_eq!(wrap(Planes { block_stride: 1 << 63, ..whole }), unaligned);
+}
+
+#[test]
+fn a_default_stream_records_nothing() {
+    let Some(driver) = driver() else { return };
+    let engine = Engine::new();
+    // SAFETY: the engine's context ends after the device.
+    let device = unsafe { Device::within(0, engine.context, std::ptr::null_mut(), Images::Prebuilt) };
+    let device = device.expect("a device");
+    let refused = device.record(|| Ok(())).expect_err("the default stream");
+    assert!(matches!(refused, GpuError::NotRecorded { .. }), "{refused}");
+    drop(device);
+    engine.leave(&[]);
+    driver.assert_nothing_left("the default stream");
 }
