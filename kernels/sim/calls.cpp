@@ -1,7 +1,7 @@
 // calls.cpp - a stand-in for libcuda.so.1 where there is no GPU: the driver's calls that the crate makes, over host
 // memory, with the kernels run by the simulator. Cubins given to it are looked at (format, architecture, names of
-// kernels) and not run, PTX is. Stricter than a driver: memory is poisoned and guarded, freed memory cannot be touched by work
-// that is still queued, a null stream orders nothing but itself.
+// kernels) and not run, PTX is. Stricter than a driver: memory is poisoned and guarded, freed memory cannot be touched
+// by work that is still queued, a null stream orders nothing but itself.
 #include <algorithm>
 #include <cstdio>
 
@@ -50,7 +50,6 @@ const std::map<int, const char*> NAMES = {
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
     {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
     {719, "CUDA_ERROR_LAUNCH_FAILED"},
-    {801, "CUDA_ERROR_NOT_SUPPORTED"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
     {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
 };

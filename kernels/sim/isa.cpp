@@ -73,7 +73,7 @@ u8* shared(const Lane& l, u64 address, size_t bytes) {
   return l.dynamics + (address - base);
 }
 
-// Where the access at `address` goes; shared memory is looked at for races.
+// Where the access at `address` goes; it is looked at for races.
 const u8* source(const Lane& l, const Instruction& i, u64 address, size_t bytes) {
   if (i.access.space == Space::PARAM) return l.params + address;
   if (i.access.space == Space::SHARED) {
@@ -163,6 +163,11 @@ void warp_barrier(Lane& l, const Instruction& i) {
   simt::together(simt::Op::BARRIER, nullptr);
 }
 
+void block_barrier(Lane& l, const Instruction& i) {
+  if (l.get<u32>(i.at[0]) != 0 || i.at[1] != 0) simt::die("a barrier other than the whole block's first");
+  simt::block_barrier();
+}
+
 void copy_wait(Lane& l, const Instruction& i) {
   races::copy_wait(l.get<u32>(i.at[0]));
   simt::copy_wait(l.get<int>(i.at[0]));
@@ -199,8 +204,7 @@ const std::map<std::string, Execute> OPERATIONS = {
        l.set(i.at[0], inserted(l.get<u32>(i.at[1]), l.get<u32>(i.at[2]), l.get<u32>(i.at[3]), l.get<u32>(i.at[4]))); }},
     {"bra", [](Lane& l, const Instruction& i) { l.next = l.entry->code.data() + i.at[0]; }},
     {"ret", [](Lane& l, const Instruction&) { l.next = nullptr; }},
-    {"bar.sync", [](Lane&, const Instruction&) { simt::block_barrier(); }},
-    {"bar.warp.sync", warp_barrier}, {"vote.sync.ballot.b32", ballot},
+    {"bar.sync", block_barrier}, {"bar.warp.sync", warp_barrier}, {"vote.sync.ballot.b32", ballot},
     {"shfl.sync.idx.b32", shuffle<false>}, {"shfl.sync.bfly.b32", shuffle<true>},
     {"cvt.rn.bf16x2.f32", pack<true>}, {"cvt.rn.f16x2.f32", pack<false>},
     {"cp.async.cg.shared.global", copy_async}, {"cp.async.commit_group", copy_commit}, {"cp.async.wait_group", copy_wait},

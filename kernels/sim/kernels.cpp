@@ -21,7 +21,7 @@ static const Kernel kernels[] = {
     TYPED(rk_cascade, RkTileArgs),    TYPED(rk_merge, RkMergeArgs),
 };
 
-const Kernel* find_kernel(const char* name) {
+const Kernel* find_kernel(const std::string& name) {
   for (const Kernel& k : kernels)
     if (k.name == name) return &k;
   return nullptr;

@@ -13,4 +13,4 @@ struct Kernel {
 };
 
 // Null where there is none of the name.
-const Kernel* find_kernel(const char* name);
+const Kernel* find_kernel(const std::string& name);

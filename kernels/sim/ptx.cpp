@@ -157,7 +157,7 @@ class Reader {
     while (more() && peek() != "}") {
       if (!read_statement()) return nullptr;
     }
-    take();
+    if (take() != "}") return fail("an entry without an end");
     for (const auto& jump : jumps_) {
       const auto label = labels_.find(jump.second);
       if (label == labels_.end()) return fail("a jump to " + jump.second);
@@ -186,7 +186,9 @@ class Reader {
     if (word == "@") {
       word = take();
       instruction.negated = word == "!";
-      instruction.guard = names_[instruction.negated ? take() : word];
+      const auto guard = names_.find(instruction.negated ? take() : word);
+      if (guard == names_.end()) return fail("a guard that is not declared") != nullptr;
+      instruction.guard = guard->second;
       word = take();
     }
     instruction.execute = find_operation(word, &instruction.access);

@@ -24,7 +24,7 @@ static void read_module(const char* path) {
 const Kernel* kernel_under_test(const std::string& name) {
   for (const auto& module : modules)
     if (const Kernel* kernel = module->find(name)) return kernel;
-  return modules.empty() ? find_kernel(name.c_str()) : nullptr;
+  return modules.empty() ? find_kernel(name) : nullptr;
 }
 
 int failures = 0;

@@ -10,8 +10,8 @@
 
 namespace {
 
-// An entry of one pointer, which %rd1 holds, with shared memory at %rd2: a word a thread, and %rd3 the thread's own
-// word, %rd4 that of its left neighbour, of whom there are 64.
+// An entry of 64 threads and one pointer, which %rd1 holds, with shared memory at %rd2: %rd3 is the thread's own word
+// there, %rd4 its left neighbour's, %rd5 the thread's own 16 bytes behind the pointer.
 std::string program(const std::string& body) {
   return R"(
 .version 8.4
@@ -35,7 +35,6 @@ std::string program(const std::string& body) {
 	and.b32 %r2, %r2, 63;
 	mul.wide.u32 %rd5, %r2, 4;
 	add.s64 %rd4, %rd2, %rd5;
-	cvt.u32.u64 %r3, %rd3;
 	mul.wide.u32 %rd5, %r1, 16;
 	add.s64 %rd5, %rd5, %rd1;
 )" + body + "\n\tret;\n}\n";
@@ -81,24 +80,25 @@ u32 result(const std::string& body) {
 }
 
 void races() {
-  const char* const own = "st.shared.u32 [%rd3], %r1;\n";
-  const char* const left = "ld.shared.u32 %r4, [%rd4];\n";
-  const char* const block = "bar.sync 0;\n";
-  const char* const warp = "bar.warp.sync -1;\n";
-  const std::string write = own, read = left, all = block;
+  const std::string write = "st.shared.u32 [%rd3], %r1;\n", read = "ld.shared.u32 %r4, [%rd4];\n";
+  const std::string all = "bar.sync 0;\n", warp = "bar.warp.sync -1;\n";
   expect("a write, then a neighbour's read", write + read, "is read that another thread writes");
   expect("the same behind a barrier", write + all + read, nullptr);
   expect("the same behind a barrier of the warp, across warps", write + warp + read, "is read that another");
-  expect("a read, then the owner's write", write + all + read + own, "race: ");
-  expect("the same behind a barrier", write + all + read + all + own, nullptr);
+  expect("a read, then the owner's write", write + all + read + write, "race: ");
+  expect("the same behind a barrier", write + all + read + all + write, nullptr);
   expect("two writes", "st.shared.u32 [%rd2], %r1;\n", "two threads write");
-  // Within a warp: the upper half reads what the lower half wrote.
+  // In the second warp alone: neighbours exchange their words; the last lane writes what all of them have read.
   const std::string half = "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $DONE;\n";
   const std::string within = half + "xor.b32 %r5, %r1, 1;\nmul.wide.u32 %rd6, %r5, 4;\nadd.s64 %rd6, %rd2, %rd6;\n";
   expect("in a warp", within + write + "ld.shared.u32 %r4, [%rd6];\n$DONE:", "race: ");
   expect("in a warp, behind a shuffle", within + write + "shfl.sync.idx.b32 %r6|%p2, %r1, 0, 31, -1;\nld.shared.u32 %r4, [%rd6];\n$DONE:",
          "race: ");
   expect("in a warp, behind its barrier", within + write + warp + "ld.shared.u32 %r4, [%rd6];\n$DONE:", nullptr);
+  const std::string read_first = half + "ld.shared.u32 %r4, [%rd2];\n";
+  const std::string last_writes = "setp.eq.s32 %p2, %r1, 63;\n@%p2 st.shared.u32 [%rd2], %r1;\n$DONE:";
+  expect("a reader writes what others read too", read_first + last_writes, "is written that another thread reads");
+  expect("the same behind a barrier of the warp", read_first + warp + last_writes, nullptr);
 }
 
 void copies() {
@@ -136,6 +136,9 @@ void blocks() {
 void refusals() {
   expect("an instruction that is not known", "sin.approx.f32 %f1, %f1;\n", "does not know: sin.approx.f32");
   expect("a register that is not declared", "mov.u32 %r99, %r1;\n", "an operand of mov.u32");
+  expect("a guard that is not declared", "@%p9 mov.u32 %r4, %r1;\n", "a guard");
+  expect("a text that ends too early", ".pragma \"", "without an end");
+  expect("a barrier of some threads", "bar.sync 1, 32;\n", "a barrier other than");
   expect("a jump to nowhere", "bra $NOWHERE;\n", "a jump to $NOWHERE");
   expect("an access outside of shared memory", "ld.shared.u32 %r4, [%rd2+1024];\n", "outside of shared memory");
   expect("an access that is not aligned", "ld.shared.u32 %r4, [%rd2+2];\n", "not aligned");
