@@ -1,5 +1,5 @@
 """Plants one bug at a time in the kernels and runs the simulator's tests, which must fail: mutate.py [WORD]..., only mutants whose names
-contain a word. Then leaves out one barrier or one wait at a time of what the compiler made of the kernels (names begin with `ptx`). Ends
+contain a word. One barrier or one wait at a time is left out of what the compiler made of the kernels too (names begin with `ptx`). Ends
 with the number that nobody caught; those with a reason below may live."""
 import os
 import pathlib
@@ -174,14 +174,13 @@ def main(words):
         print(f"{result:6}  {what:60}  {how}", flush=True)
 
     wanted = lambda what: not words or any(w in what for w in words)
+    for what, files, reason in ptx_mutants():
+        if wanted(what):
+            report(what, *verdict(program, "1", *map(str, files)), reason)
     for what, file, before, after, *reason in filter(lambda mutant: wanted(mutant[0]), MUTANTS):
         if (HERE / file).read_text().count(before) != 1:
             sys.exit(f"{what}: its text does not stand once in {file}")
         report(what, *plant(objects, file, before, after), *(reason or [""]))
-    plant(objects, "plat.cuh", "", "")
-    for what, files, reason in ptx_mutants():
-        if wanted(what):
-            report(what, *verdict(program, "1", *map(str, files)), reason)
     print(f"{count['caught']} caught, {count['unexpected']} not as expected")
     sys.exit(min(count["unexpected"], 100))
 
