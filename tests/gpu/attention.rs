@@ -33,20 +33,20 @@ fn shapes() -> impl Iterator<Item = (u64, Shape)> {
 }
 
 /// Outputs of one operation, which poisons them first.
-struct Outputs {
-    rows: Vec<u16>,
-    lse: Vec<f32>,
+pub struct Outputs {
+    pub rows: Vec<u16>,
+    pub lse: Vec<f32>,
 }
 
-struct Run<'a> {
+pub struct Run<'a> {
     device: &'a Device,
-    attention: Attention,
-    kv: Kv,
+    pub attention: Attention,
+    pub kv: Kv,
 }
 
 impl<'a> Run<'a> {
     /// The bed's storage on the device.
-    fn new(device: &'a Device, layout: Layout, storage: &[u16]) -> Self {
+    pub fn new(device: &'a Device, layout: Layout, storage: &[u16]) -> Self {
         let attention = Attention::new(device);
         let mut kv = attention.allocate(layout).expect("memory");
         kv.write(storage).expect("a copy");
@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
     }
 
     /// Appends and decodes.
-    fn decode(&self, bed: &Bed) -> Outputs {
+    pub fn decode(&self, bed: &Bed) -> Outputs {
         let upload = |elements: &[u16]| self.device.upload(elements).expect("memory");
         let (queries, keys, values) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
         let batch = self.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
@@ -228,7 +228,7 @@ fn one_row_a_sequence_is_extended_as_it_is_decoded() {
 }
 
 /// Every prefix that two sequences share.
-const EAGER: Rule = Rule { grain_tokens: 1, group_cost_tokens: 0 };
+pub const EAGER: Rule = Rule { grain_tokens: 1, group_cost_tokens: 0 };
 
 fn cascade_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
     let device = driver.open();

@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fastrand::Rng;
 use radixkv::attention::plan::{Rule, share};
 use radixkv::attention::{Backend, Dtype, Order, Output, Qkv};
-use radixkv::gpu::{Attention, Device, GpuError, ViewMut};
+use radixkv::gpu::{Buffer, Device, GpuError};
 
+use super::attention::{EAGER, Run};
 use super::bed::{Bed, NAN, Sequence, Shape};
 use super::driver::{driver, stand_in_driver};
 
@@ -20,95 +21,118 @@ fn bed(seed: u64) -> Bed {
     Bed::new(seed, shape, &sequences, true)
 }
 
-fn into<'a>(rows: ViewMut<'a, u16>, lse: ViewMut<'a, f32>) -> Output<ViewMut<'a, u16>, ViewMut<'a, f32>> {
-    Output { rows, lse: Some(lse) }
+/// What a recorded operation reads and writes.
+struct Buffers {
+    queries: Buffer<u16>,
+    keys: Buffer<u16>,
+    values: Buffer<u16>,
+    out: Buffer<u16>,
+    lse: Buffer<f32>,
 }
 
-/// A step that appends and decodes, recorded with the rows of one bed and replayed with those of others.
+impl Buffers {
+    fn new(device: &Device, bed: &Bed) -> Self {
+        let upload = |elements: &[u16]| device.upload(elements).expect("memory");
+        Self {
+            queries: upload(&bed.queries),
+            keys: upload(&bed.keys),
+            values: upload(&bed.values),
+            out: upload(&vec![NAN; bed.queries.len()]),
+            lse: device.upload(&vec![f32::NAN; bed.total_rows() * bed.query_heads]).expect("memory"),
+        }
+    }
+
+    /// What was put out is what the bed comes to; it is poisoned for the next time.
+    fn check(&mut self, what: &str, bed: &Bed) {
+        bed.check(what, &self.out.to_vec().expect("outputs"), Some(&self.lse.to_vec().expect("log-sum-exps")));
+        self.out.write(&vec![NAN; bed.queries.len()]).expect("a copy");
+    }
+}
+
+/// A step that appends and decodes, and reads what its rows are when it is launched.
 #[test]
 fn a_recorded_step_is_done_when_it_is_launched_and_as_often() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     for streams in 0..4 {
         driver.streams(streams);
-        let first = bed(7);
-        let attention = Attention::new(&device);
-        let mut kv = attention.allocate(first.layout).expect("memory");
-        kv.write(&first.storage).expect("a copy");
-        let batch = attention.prepare(&first.layout, &first.batch()).expect("a batch");
-        let upload = |elements: &[u16]| device.upload(elements).expect("memory");
-        let (queries, keys, values) = (upload(&first.queries), upload(&first.keys), upload(&first.values));
-        let mut out = upload(&vec![NAN; first.queries.len()]);
-        let mut lse = device.upload(&vec![f32::NAN; first.total_rows() * first.query_heads]).expect("memory");
-        let graph = device
-            .record(|| {
-                attention.append(&kv, 1, &batch, keys.view(), values.view())?;
-                attention.decode(&kv, 1, &batch, queries.view(), into(out.view_mut(), lse.view_mut()))
-            })
-            .expect("a graph");
-        assert!(out.to_vec().expect("outputs").iter().all(|element| *element == NAN), "nothing is done yet");
-        for _ in 0..2 {
+        let mut bed = bed(7);
+        let run = Run::new(&device, bed.layout, &bed.storage);
+        let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+        let mut buffers = Buffers::new(&device, &bed);
+        let Buffers { queries, keys, values, out, lse } = &mut buffers;
+        let recorded = device.record(|| {
+            run.attention.append(&run.kv, 1, &batch, keys.view(), values.view())?;
+            let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
+            run.attention.decode(&run.kv, 1, &batch, queries.view(), into)
+        });
+        let graph = recorded.expect("a graph");
+        assert_eq!(buffers.out.to_vec(), Ok(vec![NAN; bed.queries.len()]), "nothing is done yet");
+        for _ in 0..3 {
             // SAFETY: all that was recorded with is there until the outputs have been read.
             unsafe { graph.launch() }.expect("launched");
-            first.check("replayed", &out.to_vec().expect("outputs"), Some(&lse.to_vec().expect("log-sum-exps")));
-            out.write(&vec![NAN; first.queries.len()]).expect("a copy");
+            buffers.check("replayed", &bed);
+            bed.queries.rotate_left(bed.layout.head_dim + 1);
+            buffers.queries.write(&bed.queries).expect("a copy");
         }
-        drop((graph, kv, batch, queries, keys, values, out, lse, attention));
     }
     drop(device);
     driver.assert_nothing_left("recording");
 }
 
-/// Chunks that are not kept, and a prefix that is read once: everything that a prepared batch does can be recorded.
+fn shape() -> Shape {
+    let (dtype, order) = (Dtype::F16, Order::Hnd);
+    Shape { dtype, head_dim: 128, kv_heads: 1, group: 7, block_size: 16, order, layers: 2, layer: 1 }
+}
+
 #[test]
-fn chunks_and_cascades_can_be_recorded() {
+fn chunks_that_are_not_kept_can_be_recorded() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
-    let (dtype, order) = (Dtype::F16, Order::Hnd);
-    let shape = Shape { dtype, head_dim: 128, kv_heads: 1, group: 7, block_size: 16, order, layers: 2, layer: 1 };
-    let chunks = [Sequence { before: 50, rows: 20, shared: 0 }, Sequence { before: 0, rows: 9, shared: 0 }];
-    let sharers = [48, 60, 70].map(|before| Sequence { before, rows: 1, shared: if before == 48 { 0 } else { 48 } });
-    for (what, bed) in [("extend", Bed::new(3, shape, &chunks, false)), ("cascade", Bed::new(4, shape, &sharers, true))]
-    {
-        let attention = Attention::new(&device);
-        let mut kv = attention.allocate(bed.layout).expect("memory");
-        kv.write(&bed.storage).expect("a copy");
-        let rule = Rule { grain_tokens: 16, group_cost_tokens: 0 };
-        let sharing = share(bed.batch().tables, &bed.contexts, 16, rule);
-        let batch = attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
-        let cascade = (what == "cascade")
-            .then(|| attention.prepare_cascade(&bed.layout, &bed.batch(), &sharing).expect("a cascade"));
-        let upload = |elements: &[u16]| device.upload(elements).expect("memory");
-        let (queries, keys, values) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
-        let mut out = upload(&vec![NAN; bed.queries.len()]);
-        let mut lse = device.upload(&vec![f32::NAN; bed.total_rows() * bed.query_heads]).expect("memory");
-        let graph = device.record(|| {
-            let into = into(out.view_mut(), lse.view_mut());
-            let Some(cascade) = &cascade else {
-                let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
-                return attention.extend(&kv, 1, &batch, new, into);
-            };
-            attention.append(&kv, 1, &batch, keys.view(), values.view())?;
-            attention.cascade(&kv, 1, &batch, cascade, queries.view(), into)
-        });
-        // SAFETY: all that was recorded with is there until the outputs have been read.
-        unsafe { graph.expect("a graph").launch() }.expect("launched");
-        bed.check(what, &out.to_vec().expect("outputs"), Some(&lse.to_vec().expect("log-sum-exps")));
-    }
+    let chunks = [(50, 20), (0, 9)].map(|(before, rows)| Sequence { before, rows, shared: 0 });
+    let bed = Bed::new(3, shape(), &chunks, false);
+    let run = Run::new(&device, bed.layout, &bed.storage);
+    let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+    let mut buffers = Buffers::new(&device, &bed);
+    let Buffers { queries, keys, values, out, lse } = &mut buffers;
+    let recorded = device.record(|| {
+        let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
+        let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
+        run.attention.extend(&run.kv, 1, &batch, new, into)
+    });
+    // SAFETY: all that was recorded with is there until the outputs have been read.
+    unsafe { recorded.expect("a graph").launch() }.expect("launched");
+    buffers.check("extend", &bed);
+}
+
+#[test]
+fn a_cascade_can_be_recorded() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let sharers = [(48, 0), (60, 48), (70, 48)].map(|(before, shared)| Sequence { before, rows: 1, shared });
+    let bed = Bed::new(4, shape(), &sharers, true);
+    let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
+    assert_eq!(sharing.saved_tokens(), 2 * 48);
+    let run = Run::new(&device, bed.layout, &bed.storage);
+    let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+    let cascade = run.attention.prepare_cascade(&bed.layout, &bed.batch(), &sharing).expect("a cascade");
+    let mut buffers = Buffers::new(&device, &bed);
+    let Buffers { queries, keys, values, out, lse } = &mut buffers;
+    let recorded = device.record(|| {
+        run.attention.append(&run.kv, 1, &batch, keys.view(), values.view())?;
+        let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
+        run.attention.cascade(&run.kv, 1, &batch, &cascade, queries.view(), into)
+    });
+    // SAFETY: all that was recorded with is there until the outputs have been read.
+    unsafe { recorded.expect("a graph").launch() }.expect("launched");
+    buffers.check("cascade", &bed);
 }
 
 /// The device goes on as if nothing had been recorded.
 fn works(device: &Device) {
     let bed = bed(9);
-    let attention = Attention::new(device);
-    let mut kv = attention.allocate(bed.layout).expect("memory");
-    kv.write(&bed.appended(1)).expect("a copy");
-    let batch = attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
-    let queries = device.upload(&bed.queries).expect("memory");
-    let mut out = device.upload(&vec![NAN; bed.queries.len()]).expect("memory");
-    let mut lse = device.upload(&vec![f32::NAN; bed.total_rows() * bed.query_heads]).expect("memory");
-    attention.decode(&kv, 1, &batch, queries.view(), into(out.view_mut(), lse.view_mut())).expect("decoded");
-    bed.check("after a recording", &out.to_vec().expect("outputs"), None);
+    let outputs = Run::new(device, bed.layout, &bed.storage).decode(&bed);
+    bed.check("after a recording", &outputs.rows, Some(&outputs.lse));
 }
 
 #[test]
