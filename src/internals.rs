@@ -176,12 +176,12 @@ impl Default for Bell {
 }
 
 impl Bell {
-    pub fn ring(&self) {
-        self.0.ring();
+    pub fn ring(&self, unpark: impl FnOnce()) {
+        self.0.ring(unpark);
     }
 
-    pub fn end(&self) {
-        self.0.end();
+    pub fn end(&self, unpark: impl FnOnce()) {
+        self.0.end(unpark);
     }
 
     pub fn wait(&self) -> bool {

@@ -123,20 +123,23 @@ impl Inner {
     /// Takes `n` blocks, evicting what is missing.
     #[inline]
     pub(super) fn take(&self, n: usize, hold: &dyn Fn() -> Hold, effort: Effort) -> Result<Reservation, ReserveError> {
-        let mut blocks = Vec::new();
-        if !self.pool.try_take(n, &mut blocks) {
-            self.take_evicting(n, &mut blocks, effort)?;
+        // First: blocks that were taken are in hands that give them back, whatever panics.
+        let mut reservation =
+            Reservation { blocks: Vec::new(), shares: Shares::default(), claim: Claim::default(), hold: hold() };
+        if !self.pool.try_take(n, &mut reservation.blocks) {
+            self.take_evicting(n, &mut reservation.blocks, effort)?;
         }
         if let Some(background) = self.background.get() {
             background.blocks_left(self.sink().free());
         }
-        Ok(Reservation { blocks, shares: Shares::default(), claim: Claim::default(), hold: hold() })
+        Ok(reservation)
     }
 
     /// Direct reclaim.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
         self.evicting(|evictor, works| {
+            let mut entries = usize::MAX;
             let mut settled = evictor.catch_up(works);
             if effort == Effort::Waiting {
                 evictor.settle_surely(works);
@@ -150,7 +153,7 @@ impl Inner {
                 let available = free + evictor.totals.evictable;
                 let missing = n.saturating_sub(free);
                 // A change that is not in the queue yet can make the accounts promise too much for a moment.
-                if available < n || (missing > 0 && evictor.evict(missing, works) == 0) {
+                if available < n || (missing > 0 && evictor.evict(missing, &mut entries, works) == 0) {
                     if settled {
                         let available = available.min(n - 1);
                         return Err(ReserveError::Exhausted { requested: n, available });

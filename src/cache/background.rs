@@ -1,16 +1,20 @@
 //! The background evictor: a thread around the evictor's steps.
 //!
-//! It sleeps until somebody says that free blocks are short or changes have piled up, then works in bounded steps, each
-//! under the evictor's lock for itself, so that a session that must evict at once waits for one step at most. It holds
-//! the cache weakly: the last handle ends it. Where prefixes are dropped for their age it also wakes by itself, and where
-//! some are retained, when the first of them is to be let go: somebody may wait for it.
+//! It sleeps until it is called because free blocks are short or changes have piled up, then works in bounded steps, each
+//! under the evictor's lock for itself, so that a session that must evict at once waits for one step at most. Where
+//! nothing is left to evict and free blocks are still short, whatever lets blocks go calls it ([`line`](super::line)).
+//! Where prefixes are dropped for their age it also wakes by itself, and where some are retained, when the first of them
+//! is to be let go: a thread may wait for it. It holds the cache weakly: the last handle ends it.
+//!
+//! A panic in a step is a bug of ours; the thread reports it as every panic is reported, and goes on.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Arc, Bell, Weak, unlock_fairly};
+use crate::sync::{Arc, Bell, Weak};
 
 /// Blocks that one step frees at most.
 const SLICE: usize = 256;
@@ -53,7 +57,10 @@ pub enum Eviction {
 pub(super) struct Background {
     watermarks: Watermarks,
     bell: Arc<Bell>,
+    /// Nothing once the thread was joined.
     thread: Option<JoinHandle<()>>,
+    /// The process that has the thread: a child that is forked off has not.
+    process: u32,
 }
 
 impl Background {
@@ -63,35 +70,48 @@ impl Background {
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
             let bell = Arc::clone(&bell);
             move || {
-                let mut sleep = pause;
+                // A first look at once: from then on it knows whether it is short of blocks.
+                let mut sleep = Some(Duration::ZERO);
                 while bell.wait(sleep) {
                     let Some(inner) = inner.upgrade() else { return };
-                    let retained =
-                        inner.work_off(watermarks).map(|until| until.saturating_duration_since(Instant::now()));
-                    sleep = [pause, retained].into_iter().flatten().min();
+                    // What a panicking step leaves behind is bounded, and no lock (tests/faults.rs).
+                    let retained = catch_unwind(AssertUnwindSafe(|| inner.work_off(watermarks))).unwrap_or(None);
+                    let until = retained.map(|until| until.saturating_duration_since(Instant::now()));
+                    sleep = [pause, until].into_iter().flatten().min();
                 }
             }
         })?;
-        Ok(Self { watermarks, bell, thread: Some(thread) })
+        Ok(Self { watermarks, bell, thread: Some(thread), process: std::process::id() })
     }
 
     /// Called with the number of free blocks after an allocation.
     #[inline]
     pub(super) fn blocks_left(&self, free: usize) {
         if free < self.watermarks.low {
-            self.bell.ring();
+            self.changes_pending();
         }
     }
 
-    /// Called when changes may have piled up.
+    /// Called when changes may have piled up, or blocks become available that it waits for.
     pub(super) fn changes_pending(&self) {
-        self.bell.ring();
+        self.bell.ring(|| self.unpark());
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
-        self.bell.end();
+        if self.process != std::process::id() {
+            // The thread stayed behind in the process that forked: there is nothing to end and nothing to wait for.
+            std::mem::forget(self.thread.take());
+            return;
+        }
+        self.bell.end(|| self.unpark());
         if let Some(thread) = self.thread.take() {
             // The thread itself may hold the cache last; it ends after this.
             if thread.thread().id() != thread::current().id() {
@@ -106,21 +126,33 @@ impl Inner {
     /// Takes in what is queued and evicts up to the high watermark if free blocks were below the low one; when the first
     /// of what is retained then is over.
     fn work_off(&self, watermarks: Watermarks) -> Option<Instant> {
-        let mut short = false;
+        let short = || self.sink().free() < watermarks.low;
+        let (mut evicting, mut waits) = (false, false);
         loop {
-            short |= self.sink().free() < watermarks.low;
+            evicting |= short();
             let idle_since = self.idle_since();
-            let mut seat = self.seat.lock();
-            let (more, retained) = self.with_seat(&mut seat, |evictor, works| {
-                let more = evictor.step(STEP, idle_since, works);
-                let missing = if short { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
-                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), works) };
+            let (more, retained) = self.in_turn(|evictor, works| {
+                if std::mem::take(&mut waits) {
+                    evictor.settle_surely(works);
+                }
+                let more = self.step(idle_since, evictor, works);
+                let mut entries = STEP;
+                let missing = if evicting { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
+                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, works) };
                 (more || (evicted > 0 && evicted < missing), evictor.retained.next())
             });
-            unlock_fairly(seat);
-            if !more {
-                return retained.and_then(|deadline| self.time.moment(deadline));
+            if more {
+                continue;
             }
+            if !short() {
+                self.line.evictor_wakes();
+            } else if !self.line.evictor_is_waiting() {
+                // What is let go of from now on calls the thread; what was before, the next look finds.
+                self.line.evictor_waits();
+                waits = true;
+                continue;
+            }
+            return retained.and_then(|deadline| self.time.moment(deadline));
         }
     }
 }

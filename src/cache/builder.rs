@@ -4,21 +4,19 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
-
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
-use super::evictor::{Notes, Seat};
+use super::evictor::Seat;
 use super::line::Line;
 use super::namespace::Registry;
 use super::stats::Gauges;
 use super::{Inner, PrefixCache, STEP};
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
-use crate::reclaim::Domain;
+use crate::reclaim::{Domain, Idle};
 use crate::sync::gauge::AtomicUsize;
 use crate::sync::{Arc, Mutex, OnceLock, model_size, thread};
-use crate::tree::{HotPoints, Queue};
+use crate::tree::{Demotions, HotPoints, Queue};
 
 /// Sets up a [`PrefixCache`]; everything is checked by [`build`](Builder::build).
 #[derive(Debug, Clone)]
@@ -91,9 +89,6 @@ impl fmt::Display for BuildError {
 }
 
 impl std::error::Error for BuildError {}
-
-/// Participants of ended sessions that are kept for the next ones.
-const IDLE_SESSIONS: usize = 64;
 
 /// Points that can be hot at once; none in loom's models, but in those that are about them.
 const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
@@ -198,19 +193,19 @@ impl Builder {
         let inner = Inner {
             grid,
             queue: Queue::new(),
-            notes: Notes::new(),
             hot: HotPoints::new(self.hot_points, stripes()),
             line: Line::new(self.waiting),
             stripes: AtomicUsize::new(0),
             pool: Pool::new(self.capacity),
             returned: self.external.then(|| Pool::empty(self.capacity)),
             time: Time::new(self.clock),
+            demotions: Demotions::default(),
             idle_after: self.idle_after,
             gauges: Gauges::default(),
             namespaces,
             background: OnceLock::new(),
             seat: Mutex::new(seat),
-            idle: ArrayQueue::new(IDLE_SESSIONS),
+            idle: Idle::new(),
             domain,
         };
         let inner = Arc::new(inner);

@@ -80,8 +80,13 @@ impl Time {
 
     /// [`elapsed`](Self::elapsed), or zero where there is no deadline to compare it with.
     pub(super) fn elapsed_for_deadlines(&self) -> u64 {
+        if self.has_deadlines() { self.elapsed() } else { 0 }
+    }
+
+    /// Whether a deadline was ever made.
+    pub(super) fn has_deadlines(&self) -> bool {
         // Relaxed: who makes a deadline says so before its point is let go, and so before the evictor sees either.
-        if self.has_deadlines.load(Relaxed) { self.elapsed() } else { 0 }
+        self.has_deadlines.load(Relaxed)
     }
 
     /// The moment that lies so far ahead, for [`elapsed`](Self::elapsed) to be compared with.

@@ -87,6 +87,9 @@ impl Session {
             return Err(AdoptError::OutOfRange { block, capacity });
         }
         inner.pool.take_these(blocks).map_err(|block| AdoptError::Held { block })?;
+        if let Some(background) = inner.background.get() {
+            background.blocks_left(inner.sink().free());
+        }
         Ok(Reservation {
             blocks: blocks.to_vec(),
             shares: Shares::default(),
@@ -122,6 +125,8 @@ impl PrefixCache {
         let Some(returned) = &self.inner.returned else {
             return 0;
         };
+        // What was cleared or let go of is with the evictor until it is taken in.
+        self.inner.settle_by(|| self.inner.seat.try_lock());
         let before = blocks.len();
         // Another thread may have taken them in between: then there is less, or new ones.
         while !returned.try_take(returned.free(), blocks) {}

@@ -91,7 +91,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(held) = self.held() {
             release(held, self.hold.ledger(self.share.stripe()));
-            self.hold.line.ring();
+            self.hold.ring();
         }
     }
 }

@@ -17,82 +17,128 @@
 //!
 //! A release that found `QUEUED` set pushes nothing and relies on whoever pushes that entry: he comes through E15
 //! later, or his entry is in the queue, and the waiter takes it out after the release.
+//!
+//! A background evictor that finds nothing more to evict below its low watermark waits in the same way, beside the line
+//! and by the same edges: [`Line::evictor_waits`], then a look that goes through them.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use crossbeam_utils::CachePadded;
 
 use super::hold::Hold;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::sync::{Arc, Mutex, Signal};
+use crate::sync::{Arc, Mutex, Signal, contained};
+
+/// What one place in the line adds to the count.
+const PLACE: usize = 2;
+/// Set in the count while the background evictor waits.
+const EVICTOR: usize = 1;
 
 /// Those who wait, in order.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Places taken.
+    /// Places taken, and whether the background evictor waits too.
     waiting: CachePadded<AtomicUsize>,
-    places: Mutex<VecDeque<Arc<Signal>>>,
+    places: Mutex<Places>,
     /// Whether anybody may wait; false in models of something else, which then need not explore it.
     open: bool,
 }
 
+#[derive(Debug, Default)]
+struct Places {
+    /// By ticket: the lowest is the first.
+    taken: BTreeMap<u64, Arc<Signal>>,
+    tickets: u64,
+}
+
+impl Places {
+    fn first(&self) -> Option<Arc<Signal>> {
+        self.taken.first_key_value().map(|(_, signal)| Arc::clone(signal))
+    }
+}
+
 impl Line {
     pub(super) fn new(open: bool) -> Self {
-        Self { waiting: CachePadded::new(AtomicUsize::new(0)), places: Mutex::new(VecDeque::new()), open }
+        Self { waiting: CachePadded::new(AtomicUsize::new(0)), places: Mutex::new(Places::default()), open }
     }
 
-    /// Whether somebody waits.
+    /// Whether a thread or a task waits.
     #[inline]
     pub(super) fn is_taken(&self) -> bool {
-        // Relaxed: E15 to E17.
+        // Relaxed: E15 to E18.
+        self.open && self.waiting.load(Relaxed) >= PLACE
+    }
+
+    /// Whether a thread, a task or the background evictor waits.
+    #[inline]
+    pub(super) fn is_awaited(&self) -> bool {
+        // Relaxed: E15 to E18.
         self.open && self.waiting.load(Relaxed) != 0
     }
 
-    /// How many wait.
+    /// How many threads and tasks wait.
     pub(super) fn len(&self) -> usize {
         // Relaxed: a number to look at.
-        self.waiting.load(Relaxed)
+        self.waiting.load(Relaxed) / PLACE
     }
 
-    /// Called after blocks may have become available.
-    #[inline]
-    pub(super) fn ring(&self) {
-        if self.is_taken() {
-            self.wake_first();
-        }
-    }
-
+    /// Wakes the first in the line, if any. Runs its waker: call it with no lock held.
     #[cold]
-    fn wake_first(&self) {
-        let first = self.places.lock().front().cloned();
-        if let Some(first) = first {
-            first.raise();
-        }
+    pub(super) fn wake_first(&self) {
+        let first = self.places.lock().first();
+        wake(first);
     }
 
-    fn join(&self) -> Arc<Signal> {
+    /// From now on the background evictor is to be called when blocks may have become available; what it then looks at
+    /// by the waiter's side of E15 to E18 holds all that was let go of before.
+    pub(super) fn evictor_waits(&self) {
+        // Relaxed: E15 to E18 publish it.
+        self.waiting.fetch_or(EVICTOR, Relaxed);
+    }
+
+    pub(super) fn evictor_is_waiting(&self) -> bool {
+        // Relaxed: the evictor's own mark; where a call has just taken it off, it looks once more.
+        self.waiting.load(Relaxed) & EVICTOR != 0
+    }
+
+    /// The background evictor waits no longer; whether it did.
+    pub(super) fn evictor_wakes(&self) -> bool {
+        // Relaxed, twice: a call too many does no harm.
+        self.waiting.load(Relaxed) & EVICTOR != 0 && self.waiting.fetch_and(!EVICTOR, Relaxed) & EVICTOR != 0
+    }
+
+    fn join(&self) -> (u64, Arc<Signal>) {
         let signal = Arc::new(Signal::new());
         let mut places = self.places.lock();
-        places.push_back(Arc::clone(&signal));
-        // Relaxed: E15 to E17 publish it.
-        self.waiting.fetch_add(1, Relaxed);
-        signal
+        let ticket = places.tickets;
+        places.tickets += 1;
+        places.taken.insert(ticket, Arc::clone(&signal));
+        // Relaxed: E15 to E18 publish it.
+        self.waiting.fetch_add(PLACE, Relaxed);
+        (ticket, signal)
     }
 
-    fn is_first(&self, signal: &Arc<Signal>) -> bool {
-        self.places.lock().front().is_some_and(|first| Arc::ptr_eq(first, signal))
+    fn is_first(&self, ticket: u64) -> bool {
+        self.places.lock().taken.first_key_value().is_some_and(|(first, _)| *first == ticket)
     }
 
-    fn leave(&self, signal: &Arc<Signal>) {
+    fn leave(&self, ticket: u64) {
         let mut places = self.places.lock();
-        places.retain(|place| !Arc::ptr_eq(place, signal));
+        let left = places.taken.remove(&ticket);
         // Relaxed: a number too high wakes for nothing.
-        self.waiting.fetch_sub(1, Relaxed);
-        let next = places.front().cloned();
+        self.waiting.fetch_sub(PLACE, Relaxed);
+        let next = places.first();
         drop(places);
-        if let Some(next) = next {
-            next.raise();
-        }
+        drop(left);
+        wake(next);
+    }
+}
+
+/// Wakes who waits for `signal`; with the last handle on it goes its waker, which is code of the caller's too.
+fn wake(signal: Option<Arc<Signal>>) {
+    if let Some(signal) = signal {
+        signal.raise();
+        contained(|| drop(signal));
     }
 }
 
@@ -100,19 +146,21 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Place {
     hold: Hold,
+    ticket: u64,
     signal: Arc<Signal>,
 }
 
 impl Place {
     /// The last place of the cache's line.
     pub(super) fn take(hold: &Hold) -> Self {
-        let place = Self { hold: hold.clone(), signal: hold.line.join() };
+        let (ticket, signal) = hold.line.join();
+        let place = Self { hold: hold.clone(), ticket, signal };
         crate::sync::point!("line::joined");
         place
     }
 
     pub(super) fn is_first(&self) -> bool {
-        self.hold.line.is_first(&self.signal)
+        self.hold.line.is_first(self.ticket)
     }
 
     /// Raised when it is time to try again.
@@ -123,6 +171,6 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.hold.line.leave(&self.signal);
+        self.hold.line.leave(self.ticket);
     }
 }

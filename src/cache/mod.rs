@@ -59,18 +59,16 @@ pub use waiting::Reserving;
 
 use background::Background;
 use clock::Time;
-use evictor::{Evictor, Notes, Seat, Works};
+use evictor::{Evictor, Seat, Upkeep, Works};
 use line::Line;
-use namespace::Registry;
+use namespace::{Pass, Registry};
 use stats::Gauges;
 
-use crossbeam_queue::ArrayQueue;
-
 use crate::block::{Grid, Pool};
-use crate::reclaim::{Domain, Guard, Local};
+use crate::reclaim::{Domain, Guard, Idle, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, unlock_fairly};
-use crate::tree::{HotPoints, Ledger, Queue};
+use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 
 /// Garbage of evictions that may wait for the next one.
 const RECLAIM_BYTES: usize = 32 << 10;
@@ -124,7 +122,6 @@ pub(crate) struct Inner {
     /// Where blocks end in sequences of tokens.
     grid: Grid,
     queue: Queue,
-    notes: Notes,
     hot: HotPoints,
     /// Those who wait for blocks.
     line: Line,
@@ -135,13 +132,14 @@ pub(crate) struct Inner {
     /// Blocks that the engine will take back; nothing if the cache owns its pool.
     returned: Option<Pool>,
     time: Time,
+    demotions: Demotions,
     idle_after: Option<Duration>,
     gauges: Gauges,
     namespaces: Registry,
     background: OnceLock<Background>,
     seat: Mutex<Seat>,
     /// Participants of sessions that have ended.
-    idle: ArrayQueue<Local>,
+    idle: Idle,
     /// Last: what the others leave to it is freed with it.
     domain: Domain,
 }
@@ -184,13 +182,15 @@ impl PrefixCache {
     /// A leased block is never touched. The last run concerned is trimmed from its tail, so exactly as many go as were
     /// asked for, or all that can go. Waits its turn if another thread is evicting.
     pub fn evict(&self, blocks: usize) -> usize {
-        let mut seat = self.inner.seat.lock();
-        let evicted = self.inner.with_seat(&mut seat, |evictor, works| evictor.evict(blocks, works));
-        // Small garbage waits for company; the last of it does not.
-        if evicted > 0 && (seat.evictor.totals.runs == 0 || seat.local.retired_bytes() >= RECLAIM_BYTES) {
-            seat.local.reclaim();
-        }
-        evicted
+        let seat = self.inner.seat.lock();
+        let mut entries = usize::MAX;
+        let leave = |seat: MutexGuard<'_, Seat>, evicted: &usize| {
+            // Small garbage waits for company; the last of it does not.
+            if *evicted > 0 && (seat.evictor.totals.runs == 0 || seat.local.retired_bytes() >= RECLAIM_BYTES) {
+                seat.local.reclaim();
+            }
+        };
+        self.inner.in_seat(seat, |evictor, works| evictor.evict(blocks, &mut entries, works), leave)
     }
 
     /// Brings the accounts up to date with every change made before the call; see [`Stats`].
@@ -203,11 +203,16 @@ impl PrefixCache {
     /// That goes in steps of a fraction of a millisecond,
     /// between which other threads have their turn.
     pub fn settle(&self) {
-        while self.inner.step_in_turn(usize::MAX) {}
-        self.inner.evicting_all(|evictor, works| {
-            evictor.settle(works);
-            self.inner.namespaces.forget_empty(evictor, works);
-        });
+        let inner = &*self.inner;
+        let idle_since = inner.idle_since();
+        inner.settle_by(|| Some(inner.seat.lock()));
+        let mut work = Upkeep::new(idle_since);
+        while inner.in_turn(|evictor, works| evictor.keep_up(&mut work, works)) {}
+        let mut pass = Some(Pass::default());
+        while let Some(at) = pass.take() {
+            pass = inner.in_turn(|evictor, works| inner.namespaces.forget_empty(at, evictor, works));
+        }
+        inner.evicting_all(|_, _| ());
     }
 
     /// One bounded step of the evictor: the body of a background thread's loop.
@@ -215,28 +220,29 @@ impl PrefixCache {
     /// Takes some changes out of the queue, and does a part of whatever else is due (see [`settle`](Self::settle));
     /// true if more is waiting. Waits its turn if another thread is evicting.
     pub fn run_once(&self) -> bool {
-        self.inner.step_in_turn(STEP)
+        let idle_since = self.inner.idle_since();
+        self.inner.in_turn(|evictor, works| self.inner.step(idle_since, evictor, works))
     }
 
     /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
     ///
     /// Without effect on any other clock.
     pub fn set_time(&self, now: u64) {
-        self.inner.time.set(now);
-        if let Some(background) = self.inner.background.get().filter(|_| self.inner.idle_after.is_some()) {
+        let inner = &*self.inner;
+        inner.time.set(now);
+        // What is retained may be over, or idle for too long.
+        let by_time = || inner.idle_after.is_some() || inner.time.has_deadlines();
+        if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }
-        // What is retained may be over.
-        self.inner.line.ring();
+        inner.ring();
     }
 
     /// Numbers of the cache as it is now. Never waits; exact if no other thread is at work.
     ///
     /// Settles the accounts first if no other thread is evicting.
     pub fn stats(&self) -> Stats {
-        if let Some(mut seat) = self.inner.seat.try_lock() {
-            self.inner.with_seat(&mut seat, |evictor, works| evictor.settle(works));
-        }
+        self.inner.settle_by(|| self.inner.seat.try_lock());
         self.inner.gauges.read(&self.inner)
     }
 
@@ -259,16 +265,22 @@ impl PrefixCache {
 impl Inner {
     /// Runs `work` as the evictor, when nobody else is.
     fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
-        let mut seat = self.seat.lock();
-        self.with_seat(&mut seat, work)
+        self.in_seat(self.seat.lock(), work, |_, _| ())
     }
 
     /// The same, and reclaims what it can of the index before the next one's turn.
     fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
-        let mut seat = self.seat.lock();
-        let result = self.with_seat(&mut seat, work);
-        seat.local.reclaim();
-        result
+        self.in_seat(self.seat.lock(), work, |seat, _| seat.local.reclaim())
+    }
+
+    /// The same, after which a thread that waits has its turn.
+    fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
+        self.in_seat(self.seat.lock(), work, |seat, _| unlock_fairly(seat))
+    }
+
+    /// Runs `work` as the evictor where no other thread is.
+    fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> Option<R> {
+        Some(self.in_seat(self.seat.try_lock()?, work, |_, _| ()))
     }
 
     /// What was last used then or before has been idle for too long.
@@ -276,35 +288,88 @@ impl Inner {
         self.idle_after.and_then(|duration| self.time.before(duration))
     }
 
-    /// One step of the evictor, after which whoever waits has his turn; true if more is left.
-    fn step_in_turn(&self, entries: usize) -> bool {
-        let idle_since = self.idle_since();
-        let mut seat = self.seat.lock();
-        let more = self.with_seat(&mut seat, |evictor, works| evictor.step(entries, idle_since, works));
-        unlock_fairly(seat);
-        more
+    /// One bounded step of the evictor; true if more is left.
+    fn step(&self, idle_since: Option<u64>, evictor: &mut Evictor, works: Works<'_>) -> bool {
+        let more = evictor.step(STEP, idle_since, works);
+        let forgetting = self.namespaces.tidy(evictor, works);
+        more || forgetting
     }
 
-    fn with_seat<R>(&self, seat: &mut MutexGuard<'_, Seat>, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
-        let Seat { local, evictor } = &mut **seat;
+    /// Takes in every change made before the call, in steps between which other threads have their turn; stops where
+    /// `lock` gives no lock.
+    fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, Seat>>) {
+        let mut goal = None;
+        while let Some(seat) = lock() {
+            let work = |evictor: &mut Evictor, works: Works<'_>| evictor.settle_towards(&mut goal, STEP, works);
+            if self.in_seat(seat, work, |seat, _| unlock_fairly(seat)) {
+                return;
+            }
+        }
+    }
+
+    /// Runs `work` as the evictor, lets `leave` unlock, and then tells those who wait what was let go of: their wakers
+    /// are code of the caller's, and run under no lock.
+    fn in_seat<'a, R>(
+        &'a self,
+        mut seat: MutexGuard<'a, Seat>,
+        work: impl FnOnce(&mut Evictor, Works<'_>) -> R,
+        leave: impl FnOnce(MutexGuard<'a, Seat>, &R),
+    ) -> R {
+        let Seat { local, evictor } = &mut *seat;
         let guard = local.pin();
         let result = work(evictor, self.works(&guard));
+        drop(guard);
         self.gauges.publish(evictor);
-        if std::mem::take(&mut evictor.has_let_go) {
-            self.line.ring();
+        let let_go = std::mem::take(&mut evictor.has_let_go);
+        leave(seat, &result);
+        if let_go {
+            self.ring();
         }
         result
+    }
+
+    /// Called with no lock held after blocks may have become available.
+    #[inline]
+    fn ring(&self) {
+        if self.line.is_awaited() {
+            self.wake_waiters();
+        }
+    }
+
+    #[cold]
+    fn wake_waiters(&self) {
+        self.line.wake_first();
+        if self.line.evictor_wakes() {
+            if let Some(background) = self.background.get() {
+                background.changes_pending();
+            }
+        }
     }
 
     fn works<'g>(&'g self, guard: &'g Guard<'g>) -> Works<'g> {
         Works {
             queue: &self.queue,
-            notes: &self.notes,
             hot: &self.hot,
             pool: self.sink(),
             grid: self.grid,
             now: self.time.elapsed_for_deadlines(),
             guard,
+        }
+    }
+
+    /// A use at `now` undoes the demotions that were there before it, of `point` and of all that its marks flow to.
+    #[inline]
+    fn undo_demotions(&self, point: Ref<'_, Point>, now: u64, guard: &Guard<'_>) {
+        if self.demotions.may_hide(now) {
+            self.mark_use(point, guard);
+        }
+    }
+
+    #[cold]
+    fn mark_use(&self, point: Ref<'_, Point>, guard: &Guard<'_>) {
+        if point.depth() > 0 {
+            point.statistics.marks.join(self.demotions.undone(), guard);
+            guard.hand_over();
         }
     }
 
@@ -319,16 +384,17 @@ impl Inner {
 
     /// Sees to it that entries leave the queue: calls the thread, or takes some out if nobody else is at it.
     fn help(&self, entries: usize) {
-        if self.queue.is_empty() && self.notes.is_empty() && !self.gauges.is_behind() {
+        if self.queue.is_empty() && !self.gauges.is_behind() && !self.namespaces.is_behind() {
             return;
         }
         if let Some(background) = self.background.get() {
             background.changes_pending();
             return;
         }
-        if let Some(mut seat) = self.seat.try_lock() {
-            self.with_seat(&mut seat, |evictor, works| evictor.tidy(entries, works));
-        }
+        self.try_evicting(|evictor, works| {
+            evictor.tidy(entries, works);
+            self.namespaces.tidy(evictor, works);
+        });
     }
 }
 
@@ -343,7 +409,6 @@ impl Drop for Inner {
         let pool = self.returned.as_ref().unwrap_or(&self.pool);
         let works = Works {
             queue: &self.queue,
-            notes: &self.notes,
             hot: &self.hot,
             pool,
             grid: self.grid,

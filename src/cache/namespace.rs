@@ -1,8 +1,9 @@
 //! Namespaces: trees that never share, for adapters, tenants and model versions.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::ops::Bound;
 
 use super::evictor::{Evictor, Works, runs_below};
 use super::{Inner, PrefixCache};
@@ -12,7 +13,8 @@ use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire},
 };
-use crate::sync::{Arc, Mutex, is_only};
+use crate::sync::gauge::{AtomicBool, Relaxed};
+use crate::sync::{Arc, Mutex, is_only, model_size};
 use crate::tree::{Holdings, Point, Space};
 
 /// A namespace, resolved once: the verbs of a session take it and hash no string.
@@ -20,7 +22,7 @@ use crate::tree::{Holdings, Point, Space};
 pub struct Namespace(pub(super) Arc<State>);
 
 /// What a namespace compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Keys {
     /// Each token for itself.
@@ -58,7 +60,7 @@ pub(super) struct State {
 type Family = Arc<()>;
 
 /// A namespace's name: its parts, each with its length (`("bc", "a")` is not `("c", "ab")`), and what it compares.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Name {
     parts: Box<[Box<str>]>,
     keys: Keys,
@@ -119,16 +121,39 @@ impl State {
 
 /// All namespaces of a cache, by name.
 pub(super) struct Registry {
-    names: Mutex<HashMap<Name, Arc<State>>>,
+    names: Mutex<Names>,
+    /// Whether some are to be looked at again: the next helper does it.
+    behind: AtomicBool,
     default: Arc<State>,
     family: Family,
 }
+
+/// Ordered, so that what is done to all of them is done in an order that does not change from run to run.
+#[derive(Default)]
+struct Names {
+    states: BTreeMap<Name, Arc<State>>,
+    /// Where the pass that is under way goes on.
+    pass: Option<Pass>,
+    /// With so many the next pass begins: twice what the last one left.
+    next_pass: usize,
+}
+
+/// How far a look at all namespaces has come: everything up to a name.
+#[derive(Debug, Default)]
+pub(super) struct Pass(Option<Name>);
+
+/// Namespaces that one step looks at.
+const SLICE: usize = model_size(256, 8);
+
+/// Namespaces that are not worth a look of the cache's own.
+const FEW: usize = 64;
 
 impl Registry {
     pub(super) fn new(grid: Grid, local: &Local) -> Self {
         let family = Family::default();
         let default = State::new(Name::default(), grid, &family, &local.pin());
-        Self { names: Mutex::new(HashMap::new()), default: Arc::new(default), family }
+        let names = Names { next_pass: FEW, ..Names::default() };
+        Self { names: Mutex::new(names), behind: AtomicBool::new(false), default: Arc::new(default), family }
     }
 
     /// # Panics
@@ -141,7 +166,7 @@ impl Registry {
 
     fn all(&self) -> Vec<Arc<State>> {
         let mut all = vec![Arc::clone(&self.default)];
-        all.extend(self.names.lock().values().cloned());
+        all.extend(self.names.lock().states.values().cloned());
         all
     }
 
@@ -150,28 +175,50 @@ impl Registry {
         self.all().iter().filter_map(|state| state.root(guard)).map(|root| root.run().space()).collect()
     }
 
-    /// Forgets the namespaces that nobody holds a handle on, nothing is cached in and no quota is set for.
-    pub(super) fn forget_empty(&self, evictor: &mut Evictor, works: Works<'_>) {
+    /// Whether namespaces have piled up that nobody may hold.
+    pub(super) fn is_behind(&self) -> bool {
+        // Relaxed: whoever takes the evictor's lock looks again.
+        self.behind.load(Relaxed)
+    }
+
+    /// A slice of a pass over all namespaces, where so many have come that one is due; true if more is left.
+    pub(super) fn tidy(&self, evictor: &mut Evictor, works: Works<'_>) -> bool {
+        if !self.is_behind() {
+            return false;
+        }
+        let at = self.names.lock().pass.take().unwrap_or_default();
+        let rest = self.forget_empty(at, evictor, works);
+        let mut names = self.names.lock();
+        if rest.is_none() {
+            names.next_pass = FEW.max(2 * names.states.len());
+            self.behind.store(false, Relaxed);
+        }
+        names.pass = rest;
+        names.pass.is_some()
+    }
+
+    /// Forgets, among the next few, the namespaces that nobody holds a handle on, nothing is cached in and no quota is
+    /// set for; where to go on, if there are more.
+    pub(super) fn forget_empty(&self, at: Pass, evictor: &mut Evictor, works: Works<'_>) -> Option<Pass> {
+        let mut names = self.names.lock();
+        let from = at.0.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut last = None;
         let mut gone = Vec::new();
-        self.names.lock().retain(|_, state| {
-            // In this order. Handles are cloned from this one under the lock, so who could still come is counted here,
-            // and a lease on the root is of a match that found nothing and may be about to insert; the run hangs there
-            // before that lease goes. So one look at the word tells, whatever the evictor has heard of.
-            let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
-            let unused = !limited
-                && is_only(state)
-                && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root());
-            if unused {
-                gone.push(Arc::clone(state));
+        for (name, state) in names.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
+            if is_unused(state, works) {
+                gone.push((name.clone(), Arc::clone(state)));
             }
-            !unused
-        });
-        for state in gone {
+            last = Some(name.clone());
+        }
+        gone.iter().for_each(|(name, _)| _ = names.states.remove(name));
+        drop(names);
+        for (_, state) in gone {
             evictor.end_quota(&state.holdings);
             if let Some(space) = state.detach(std::ptr::null_mut(), works.guard) {
                 evictor.sweep(space, works);
             }
         }
+        last.map(|name| Pass(Some(name)))
     }
 
     /// Retires every tree; the cache is going.
@@ -190,6 +237,17 @@ impl Registry {
             works.guard.retire(space);
         }
     }
+}
+
+/// Whether nobody holds a handle, nothing is cached and no quota is set. Called with the names locked.
+fn is_unused(state: &mut Arc<State>, works: Works<'_>) -> bool {
+    // In this order. Handles are cloned from this one under the lock, so who could still come is counted here, and a
+    // lease on the root is of a match that found nothing and may be about to insert; the run hangs there before that
+    // lease goes. So one look at the word tells, whatever the evictor has heard of.
+    let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
+    !limited
+        && is_only(state)
+        && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }
 
 impl PrefixCache {
@@ -227,13 +285,23 @@ impl PrefixCache {
             return self.default_namespace();
         }
         let name = Name { parts: parts.iter().map(|part| Box::from(*part)).collect(), keys };
-        let mut names = self.inner.namespaces.names.lock();
-        if let Some(state) = names.get(&name) {
+        let registry = &self.inner.namespaces;
+        let mut names = registry.names.lock();
+        if let Some(state) = names.states.get(&name) {
             return Namespace(Arc::clone(state));
         }
         let local = self.inner.domain.register();
-        let state = Arc::new(State::new(name.clone(), self.inner.grid, &self.inner.namespaces.family, &local.pin()));
-        names.insert(name, Arc::clone(&state));
+        let state = Arc::new(State::new(name.clone(), self.inner.grid, &registry.family, &local.pin()));
+        names.states.insert(name, Arc::clone(&state));
+        let pass_is_due = names.states.len() >= names.next_pass;
+        drop(names);
+        if pass_is_due {
+            // Relaxed: a hint to whoever evicts.
+            registry.behind.store(true, Relaxed);
+            if let Some(background) = self.inner.background.get() {
+                background.changes_pending();
+            }
+        }
         Namespace(state)
     }
 
@@ -252,11 +320,12 @@ impl PrefixCache {
             return;
         }
         let mut names = self.inner.namespaces.names.lock();
-        if names.get(&namespace.0.name).is_some_and(|state| Arc::ptr_eq(state, &namespace.0)) {
-            names.remove(&namespace.0.name);
-            drop(names);
-            self.inner.replace_space(&namespace.0, false);
+        if names.states.get(&namespace.0.name).is_some_and(|state| Arc::ptr_eq(state, &namespace.0)) {
+            names.states.remove(&namespace.0.name);
         }
+        drop(names);
+        // Also where another thread has taken the name: it may not have come to the tree yet.
+        self.inner.replace_space(&namespace.0, false);
     }
 
     /// Empties a namespace: its idle blocks are free when this returns, leased ones when their leases go.

@@ -61,16 +61,21 @@ impl Claim {
         Self { holdings: self.holdings.clone(), blocks: self.blocks }
     }
 
-    /// Takes over another's blocks.
-    ///
-    /// # Panics
-    ///
-    /// If both count, and with different namespaces.
+    /// Whether both can be one claim: they count with one namespace, or one of them with none.
+    pub(super) fn goes_with(&self, other: &Self) -> bool {
+        other.holdings.as_ref().is_none_or(|theirs| self.holdings.is_none() || self.is_of(theirs))
+    }
+
+    /// Takes over another's blocks; the two [go](Self::goes_with) together.
     pub(super) fn append(&mut self, mut other: Self) {
         let Some(holdings) = other.holdings.take() else { return };
-        assert!(self.holdings.is_none() || self.is_of(&holdings), "reserved in different namespaces");
         self.holdings = Some(holdings);
         self.blocks += other.blocks;
+    }
+
+    /// Blocks that it counts with `holdings`.
+    pub(super) fn blocks_of(&self, holdings: &Arc<Holdings>) -> usize {
+        if self.is_of(holdings) { self.blocks } else { 0 }
     }
 
     /// Whether it counts with `holdings`.
@@ -147,9 +152,7 @@ impl PrefixCache {
     /// If the namespace is of another cache.
     pub fn namespace_stats(&self, namespace: &Namespace) -> NamespaceStats {
         self.inner.namespaces.check(namespace);
-        if let Some(mut seat) = self.inner.seat.try_lock() {
-            self.inner.with_seat(&mut seat, |evictor, works| evictor.settle(works));
-        }
+        self.inner.settle_by(|| self.inner.seat.try_lock());
         let holdings = &namespace.0.holdings;
         NamespaceStats {
             cached_blocks: holdings.cached(),
@@ -203,10 +206,11 @@ impl Inner {
     pub(super) fn keep_to_quotas(&self, entries: usize) {
         if let Some(background) = self.background.get() {
             background.changes_pending();
-        } else if let Some(mut seat) = self.seat.try_lock() {
-            self.with_seat(&mut seat, |evictor, works| {
-                evictor.drain(entries, works);
-                evictor.keep_to_quotas(works);
+        } else {
+            self.try_evicting(|evictor, works| {
+                let mut entries = entries;
+                evictor.drain(&mut entries, works);
+                evictor.keep_to_quotas(&mut entries, works);
             });
         }
     }
@@ -219,15 +223,12 @@ fn claim_within(
     evictor: &mut Evictor,
     works: Works<'_>,
 ) -> Result<(), ReserveError> {
-    // Read once for an answer: reservations may be let go between two looks.
-    let pinned = || holdings.protected() + holdings.reserved();
-    evictor.catch_up(works);
-    if pinned() + requested > limit {
-        evictor.settle(works);
-        let pinned = pinned();
-        if pinned + requested > limit {
-            return Err(ReserveError::OverQuota { requested, pinned, limit });
-        }
+    // All of it, whoever evicts: a lease that was not taken in yet would not count.
+    evictor.settle(works);
+    // Read once: reservations may be let go between two looks.
+    let pinned = holdings.protected() + holdings.reserved();
+    if pinned + requested > limit {
+        return Err(ReserveError::OverQuota { requested, pinned, limit });
     }
     holdings.reserve(requested);
     Ok(())

@@ -117,7 +117,9 @@ impl Reservation {
     /// If the other is of another cache, or both were reserved in namespaces
     /// ([`reserve_in`](crate::Session::reserve_in)) and not in the same one.
     pub fn append(&mut self, mut other: Self) {
+        // Before anything moves: a panic leaves this one as it was, and the other one gives its blocks back.
         assert!(std::ptr::eq::<Inner>(&*self.hold, &*other.hold), "the reservation is of another cache");
+        assert!(self.claim.goes_with(&other.claim), "reserved in different namespaces");
         self.shares.append(self.blocks.len(), std::mem::take(&mut other.shares));
         self.claim.append(std::mem::take(&mut other.claim));
         self.blocks.append(&mut other.blocks);
@@ -134,7 +136,11 @@ impl Drop for Reservation {
 impl Inner {
     /// Takes blocks back that nobody holds any more.
     pub(super) fn give_back(&self, blocks: &[BlockId]) {
+        // An attempt that took nothing must not wake the waiter that made it.
+        if blocks.is_empty() {
+            return;
+        }
         self.sink().give_back(blocks);
-        self.line.ring();
+        self.ring();
     }
 }

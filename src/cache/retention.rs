@@ -7,7 +7,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::evictor::Note;
 use super::{Lease, Session};
 use crate::tree::Marked;
 
@@ -179,9 +178,15 @@ impl Session {
             return Err(RetainError::TooManyLeases);
         }
         crate::sync::point!("retain::leased");
-        self.mark(lease, Marked::retained(inner.time.now()));
-        inner.notes.push(Note { point: point.link(), until: inner.time.after(duration) });
+        let until = inner.time.after(duration);
+        let guard = self.pin();
+        point.statistics.marks.ask(inner.demotions.undone(), until, &guard);
+        guard.hand_over();
+        drop(guard);
         crate::sync::point!("retain::noted");
+        if point.word.announce() {
+            inner.queue.push(point);
+        }
         if let Some(background) = inner.background.get() {
             background.changes_pending();
         }
@@ -214,14 +219,21 @@ impl Session {
     ///
     /// If the lease is of another cache.
     pub fn demote(&self, lease: &Lease) {
-        self.mark(lease, Marked::demoted(self.inner().time.now()));
+        self.check_lease(lease);
+        let inner = self.inner();
+        if lease.held().is_some_and(|held| held.point.depth() > 0) {
+            self.mark(lease, inner.demotions.demote(inner.time.now()));
+        }
     }
 
     /// Marks the point of a lease. The lease's release tells the evictor (tree/marks.rs).
     fn mark(&self, lease: &Lease, marked: Marked) {
         self.check_lease(lease);
         if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
-            held.point.statistics.marks.join(marked, &self.pin());
+            let guard = self.pin();
+            held.point.statistics.marks.join(marked, &guard);
+            // A record that was replaced is not worth keeping until there are more.
+            guard.hand_over();
         }
     }
 

@@ -138,7 +138,7 @@ enum Use {
 impl Session {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         Self {
-            local: Some(inner.idle.pop().unwrap_or_else(|| inner.domain.register())),
+            local: Some(inner.idle.take().unwrap_or_else(|| inner.domain.register())),
             lot: Lot::new(inner),
             stripe: inner.next_stripe(),
             verbs: Cell::new(0),
@@ -200,6 +200,7 @@ impl Session {
         crate::sync::point!("session::leased");
         if counted {
             inner.hot.statistics(&held).touch(now);
+            inner.undo_demotions(held.point, now, &guard);
         }
         append_blocks(held.point, 0, namespace.0.grid, blocks, &guard);
         drop(guard);
@@ -273,6 +274,7 @@ impl Session {
             (false, _) if counted => inner.hot.statistics(&tip).touch(now),
             (false, _) => {}
         }
+        inner.undo_demotions(tip.point, now, &guard);
         append_blocks(tip.point, first, grid, blocks, &guard);
         drop(guard);
         let mut lease = resumed.unwrap_or(lease);
@@ -298,7 +300,7 @@ impl Session {
             return Some(found);
         }
         release(found, self.ledger());
-        self.lot.inner().line.ring();
+        self.lot.inner().ring();
         None
     }
 
@@ -345,19 +347,19 @@ impl Session {
         // Out of the reservation's hands: a panic halfway would lose blocks, and never give away what the tree holds.
         let given = std::mem::take(&mut reservation.blocks);
         let holdings = &from.run().space().holdings;
-        let (claimed, limited) = (reservation.claim.is_of(holdings), holdings.cached_limit().is_some());
+        let (claimed, limited) = (reservation.claim.blocks_of(holdings), holdings.cached_limit().is_some());
         let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, grid, now, claimed };
         let published = insert(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
             // Leases that it took on its way have gone.
-            inner.line.ring();
+            inner.ring();
             return refused(InsertErrorKind::TooManyBranches, reservation);
         };
         // What lies beyond the duplicates belongs to the tree now.
         let inserted = reservation.blocks.len() - published.duplicates;
         reservation.blocks.truncate(published.duplicates);
-        reservation.claim.spend(inserted, claimed);
+        reservation.claim.spend(inserted, claimed > 0);
         // Resuming from here counts a use of what lies beyond, and not once more of this.
         let new_lease = Lease::new(published.tip, aligned > 0, grid, self.lot.hold());
         let mut blocks = Vec::new();
@@ -365,6 +367,7 @@ impl Session {
         if !published.fresh && aligned > 0 {
             inner.hot.statistics(&published.tip).stamp(now);
         }
+        inner.undo_demotions(published.tip.point, now, &guard);
         drop(guard);
         if limited && inserted > 0 {
             inner.keep_to_quotas(HELP_ENTRIES);
@@ -431,7 +434,7 @@ impl Drop for Session {
         if let Some(local) = self.local.take() {
             local.hand_over();
             // Where enough are idle it is dropped, before the lot, which keeps the domain alive.
-            drop(self.lot.inner().idle.push(local));
+            drop(self.lot.inner().idle.put(local));
         }
     }
 }

@@ -75,15 +75,15 @@ impl Gauges {
 
     pub(super) fn read(&self, inner: &Inner) -> Stats {
         let capacity = inner.pool.capacity();
-        // Relaxed: numbers to look at.
-        let evictable = self.evictable.load(Relaxed);
-        let protected = self.protected.load(Relaxed);
-        let free = inner.pool.free() + inner.returned.as_ref().map_or(0, Pool::free);
+        // Relaxed: numbers to look at. While others are at work they may be of different moments: each is held to what
+        // those before it leave of the capacity.
+        let free = (inner.pool.free() + inner.returned.as_ref().map_or(0, Pool::free)).min(capacity);
+        let protected = self.protected.load(Relaxed).min(capacity - free);
+        let evictable = self.evictable.load(Relaxed).min(capacity - free - protected);
         Stats {
             capacity_blocks: capacity,
             free_blocks: free,
-            // While others are at work the numbers may be of different moments.
-            reserved_blocks: capacity.saturating_sub(free + evictable + protected),
+            reserved_blocks: capacity - free - evictable - protected,
             evictable_blocks: evictable,
             protected_blocks: protected,
             inserted_blocks: self.inserted.load(Relaxed),

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::allocate::Effort;
-use super::hold::Hold;
+use super::hold::{Hold, Lot};
 use super::line::Place;
 use super::{PrefixCache, Reservation, ReserveError};
 
@@ -67,7 +67,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_async(&self, blocks: usize) -> Reserving {
-        Reserving { blocks, hold: self.session().lot.hold(), place: None }
+        Reserving { blocks, hold: Lot::new(&self.inner).hold(), place: None }
     }
 }
 

@@ -45,8 +45,8 @@ impl Group {
 /// What stays the same for as long as a candidate is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The how manieth candidate it is: of equal standings the earlier one goes first.
-    pub(crate) since: u64,
+    /// Of equal standings the smaller one goes first; no two candidates have the same.
+    pub(crate) serial: u64,
     /// Its namespace, if that has a quota; it may get one later.
     pub(crate) group: Option<Group>,
 }

@@ -3,8 +3,8 @@
 //!
 //! An ordered map from key to candidate. The victims stand at its left edge, what was used last at its right, so that
 //! evicting and filing touch the same few nodes again and again however many candidates there are; re-filing any other
-//! is logarithmic, and nothing is ever stale. Equal keys go in the order in which they became candidates, so that two
-//! replicas fed the same log evict the same. Candidates of a group stand in a second map too, by group and key.
+//! is logarithmic, and nothing is ever stale. Equal keys go by the candidates' serial numbers, so that two replicas fed
+//! the same log evict the same. Candidates of a group stand in a second map too, by group and key.
 //!
 //! Tried an indexed 4-ary heap: every level of a removal writes the place of another candidate, ten cold lines at a
 //! million candidates, and evicting a leaf took half as long again.
@@ -17,7 +17,7 @@ use super::{Entry, Group, Policy, Slot, Standing};
 
 type Key = fn(Standing) -> (u64, u64);
 
-/// A key, and the serial number of the candidate, which breaks ties.
+/// A key, and the candidate's serial number, which breaks ties.
 type Rank = ((u64, u64), u64);
 
 /// Where a slot stands.
@@ -59,7 +59,7 @@ impl Ranked {
     }
 
     fn place(&self, standing: Standing, entry: Entry) -> Place {
-        Place { rank: ((self.key)(standing), entry.since), demoted: standing.demoted, group: entry.group }
+        Place { rank: ((self.key)(standing), entry.serial), demoted: standing.demoted, group: entry.group }
     }
 
     fn strike(&mut self, place: Place) {
@@ -157,8 +157,8 @@ impl Policy for Ranked {
 mod tests {
     use super::*;
 
-    fn entry(since: u64, group: usize) -> Entry {
-        Entry { since, group: group.checked_sub(1).map(Group::at) }
+    fn entry(serial: u64, group: usize) -> Entry {
+        Entry { serial, group: group.checked_sub(1).map(Group::at) }
     }
 
     fn used_at(last: u64) -> Standing {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_leave_in_the_order_they_came() {
+    fn equal_keys_leave_by_their_serial_numbers() {
         let mut ranked = Ranked::by(|_| (0, 0));
         (0..50).for_each(|i| ranked.file(Slot::at(i * 7 % 50), used_at(0), entry(i as u64, 0)));
         for i in 0..50 {

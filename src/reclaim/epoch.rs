@@ -76,8 +76,8 @@ impl Local {
 
     /// Hands over what this participant has retired, so that others can free it.
     pub(crate) fn hand_over(&self) {
-        if self.retired.take() > 0 {
-            self.handle.pin().flush();
+        if self.retired.get() > 0 {
+            self.pin().hand_over();
         }
     }
 
@@ -107,6 +107,13 @@ impl Guard<'_> {
 
     pub(super) fn allocated(&self, bytes: usize) {
         self.bytes().add(self.local.stripe, bytes);
+    }
+
+    /// Hands over what its participant has retired, so that others can free it.
+    pub(crate) fn hand_over(&self) {
+        if self.local.retired.take() > 0 {
+            self.pinned.flush();
+        }
     }
 
     /// Frees `node` when nobody pinned now can still see it. The caller has unlinked it, and retires it once (I1).

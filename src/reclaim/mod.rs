@@ -18,6 +18,7 @@
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 mod epoch;
+mod idle;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 mod model;
 mod node;
@@ -28,6 +29,7 @@ pub(crate) use epoch::{Domain, Guard, Local};
 pub use model::track;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use model::{Domain, Guard, Local};
+pub(crate) use idle::Idle;
 pub(crate) use node::{Canary, Link, Node, Own, Ref, free_now, free_owned};
 
 use crossbeam_utils::CachePadded;

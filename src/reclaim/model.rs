@@ -255,6 +255,8 @@ impl Guard<'_> {
         self.bytes().add(self.local.id, bytes);
     }
 
+    pub(crate) fn hand_over(&self) {}
+
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         let shared = &self.local.shared;
         // The unlink comes before the snapshot, as crossbeam's fence in `push_bag` has it.

@@ -6,71 +6,80 @@ use super::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
-use super::lock::{Condvar, Mutex};
+
+#[cfg(radixkv_loom)]
+use loom::thread::park;
+#[cfg(not(radixkv_loom))]
+use std::thread::park;
 
 const QUIET: usize = 0;
 const RUNG: usize = 1;
 const ENDED: usize = 2;
 
-/// Wakes one thread. Ringing while it is awake, or rung already, is one read-modify-write; no ring is lost.
+/// Wakes one thread. Ringing is one read-modify-write, and an unpark where the thread may be asleep: no lock that the
+/// thread could hold while it is stopped. No ring is lost.
 #[derive(Debug)]
 pub(crate) struct Bell {
     state: AtomicUsize,
-    lock: Mutex<()>,
-    rung: Condvar,
 }
 
 impl Bell {
     pub(crate) fn new() -> Self {
-        Self { state: AtomicUsize::new(QUIET), lock: Mutex::new(()), rung: Condvar::new() }
+        Self { state: AtomicUsize::new(QUIET) }
     }
 
-    /// Wakes the thread, or keeps it from falling asleep.
-    pub(crate) fn ring(&self) {
-        self.raise(RUNG);
+    /// Wakes the thread, which `unpark` unparks, or keeps it from falling asleep.
+    pub(crate) fn ring(&self, unpark: impl FnOnce()) {
+        self.raise(RUNG, unpark);
     }
 
     /// Wakes the thread for the last time.
-    pub(crate) fn end(&self) {
-        self.raise(ENDED);
+    pub(crate) fn end(&self, unpark: impl FnOnce()) {
+        self.raise(ENDED, unpark);
     }
 
-    fn raise(&self, state: usize) {
+    fn raise(&self, state: usize, unpark: impl FnOnce()) {
         // Release: what the caller did comes before the thread's look at it.
         if self.state.fetch_max(state, Release) < state {
-            // Between the thread's look at the state and its sleep this waits.
-            drop(self.lock.lock());
-            self.rung.notify_one();
+            // A thread between its look at the state and its sleep does not fall asleep then.
+            unpark();
         }
     }
 
-    /// Sleeps until it is rung, or for so long; false when it has been ended.
+    /// Sleeps until it is rung, or for so long; false when it has been ended. One thread alone calls this.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let until = at_most.and_then(|pause| Instant::now().checked_add(pause));
-        let mut lock = self.lock.lock();
         // Acquire: pairs with `raise`.
         while self.state.compare_exchange(RUNG, QUIET, Acquire, Relaxed).is_err() {
             // Relaxed: the end is final.
             if self.state.load(Relaxed) == ENDED {
                 return false;
             }
-            let late;
-            (lock, late) = self.rung.wait(lock, until);
-            if late {
-                return self.wakes();
+            if is_over(until) {
+                return true;
             }
+            sleep(until);
         }
         true
     }
-
-    /// After a sleep that nobody ended early: takes a ring that came at that moment; false when it has been ended.
-    fn wakes(&self) -> bool {
-        // Acquire: pairs with `raise`; no model sleeps for so long and no longer. Relaxed: the end is final.
-        self.state.compare_exchange(RUNG, QUIET, Acquire, Relaxed).is_ok() || self.state.load(Relaxed) != ENDED
-    }
 }
 
-#[cfg(test)]
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| until <= Instant::now())
+}
+
+/// Sleeps until it is unparked, until that moment, or for no reason. In models nothing is ever late.
+fn sleep(until: Option<Instant>) {
+    #[cfg(not(radixkv_loom))]
+    if let Some(until) = until {
+        std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        return;
+    }
+    let _ = until;
+    park();
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
 mod tests {
     use super::*;
     use std::sync::Arc;
@@ -89,14 +98,15 @@ mod tests {
                 done
             }
         });
+        let unpark = || worker.thread().unpark();
         for _ in 0..10_000 {
             work.fetch_add(1, Relaxed);
-            bell.ring();
+            bell.ring(unpark);
         }
         while work.load(Relaxed) > 0 {
             std::thread::yield_now();
         }
-        bell.end();
+        bell.end(unpark);
         assert_eq!(worker.join().expect("the worker ends"), 10_000);
     }
 
@@ -104,9 +114,18 @@ mod tests {
     fn a_sleep_ends_by_itself_and_the_end_ends_it() {
         let bell = Bell::new();
         assert!(bell.wait(Some(Duration::from_millis(1))));
-        bell.ring();
+        bell.ring(|| ());
         assert!(bell.wait(Some(Duration::from_secs(1_000))), "rung before");
-        bell.end();
+        bell.end(|| ());
         assert!(!bell.wait(Some(Duration::from_millis(1))));
+    }
+
+    /// Code on the worker's thread that parks for itself takes no ring away.
+    #[test]
+    fn a_permit_that_was_used_up_elsewhere_loses_no_ring() {
+        let bell = Bell::new();
+        bell.ring(|| std::thread::current().unpark());
+        std::thread::park();
+        assert!(bell.wait(Some(Duration::from_secs(1_000))));
     }
 }

@@ -35,7 +35,7 @@ pub(crate) use cell::{Owner, OwnerCell, Passed};
 #[cfg(feature = "scheduler")]
 pub(crate) use changes::Changes;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
-pub(crate) use signal::Signal;
+pub(crate) use signal::{Signal, contained};
 
 #[cfg(radixkv_tsan)]
 pub(crate) use arc::{Arc, Weak};

@@ -1,4 +1,7 @@
 //! What one waiter sleeps on: a thread that blocks, or a task that is polled.
+//!
+//! A waker is code of the caller's: cloning, waking and dropping one may run anything, this module included. None of it
+//! happens under the signal's lock.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -23,7 +26,10 @@ impl Signal {
         Self { state: Mutex::new(State::default()), risen: Condvar::new() }
     }
 
-    /// Wakes the owner, or keeps it from falling asleep.
+    /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker: call it with no lock held.
+    ///
+    /// A waker that panics ends its own wake-up and nothing else: the thread that raises the signal is another one's,
+    /// and does not answer for it. The panic hook has reported it then.
     pub(crate) fn raise(&self) {
         let mut state = self.state.lock();
         if state.raised {
@@ -33,9 +39,8 @@ impl Signal {
         let waker = state.waker.take();
         drop(state);
         self.risen.notify_one();
-        // Outside the lock: it may run anything.
         if let Some(waker) = waker {
-            waker.wake();
+            contained(|| waker.wake());
         }
     }
 
@@ -53,14 +58,40 @@ impl Signal {
         true
     }
 
-    /// Takes it down, and has `waker` woken when it is raised next.
+    /// Takes it down, and has `waker` woken when it is raised next. Drops the waker of before, and clones this one:
+    /// call it with no lock held.
+    ///
+    /// Between the two looks at the state it may be raised: the waker of before is woken then, and the caller, who
+    /// looks at what it waits for after this, misses nothing.
     #[cfg(feature = "async")]
     pub(crate) fn wake_by(&self, waker: &Waker) {
         let mut state = self.state.lock();
+        if state.waker.as_ref().is_some_and(|there| there.will_wake(waker)) {
+            state.raised = false;
+            return;
+        }
+        drop(state);
+        let waker = waker.clone();
+        let mut state = self.state.lock();
         state.raised = false;
-        match &mut state.waker {
-            Some(there) => there.clone_from(waker),
-            none => *none = Some(waker.clone()),
+        let before = state.waker.replace(waker);
+        drop(state);
+        drop(before);
+    }
+}
+
+/// Runs code of the caller's, whose panic ends there. Models run it as it is: a panic is how they report.
+pub(crate) fn contained(run: impl FnOnce()) {
+    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+    {
+        use std::panic::{AssertUnwindSafe, catch_unwind};
+        // What it shares with the cache it reaches through the cache's own verbs, which no panic leaves halfway.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            // What it panicked with may panic when it is dropped; the second panic is let go of without a look.
+            let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+            dropped.unwrap_or_else(std::mem::forget);
         }
     }
+    #[cfg(any(radixkv_loom, radixkv_shuttle))]
+    run();
 }

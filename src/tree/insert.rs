@@ -27,8 +27,8 @@ pub(crate) struct Sequence<'a> {
     pub(crate) blocks: &'a [BlockId],
     pub(crate) grid: Grid,
     pub(crate) now: u64,
-    /// The blocks come from a reservation of the namespace.
-    pub(crate) claimed: bool,
+    /// So many of the blocks were claimed by a reservation of the namespace; a run takes over what it can of it.
+    pub(crate) claimed: usize,
 }
 
 /// What came of it.
@@ -150,7 +150,8 @@ fn hang<'g>(
     if there.is_some_and(|run| run.word().len() > 0) {
         return Ok(None);
     }
-    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, claimed: sequence.claimed };
+    let claimed = sequence.claimed.min(sequence.blocks.len()) as u32;
+    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, claimed };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {

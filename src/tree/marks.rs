@@ -1,75 +1,118 @@
 //! Marks: what users asked for a prefix, kept at its point and above what the policy knows of its use.
 //!
 //! A point keeps at most two pairs of a priority and the moment it expires: the pair of the highest priority, and the
-//! pair that lasts longest. Both are maxima, and so is the last override (`retain` or `demote`). So marks can be joined
-//! in any order, and what flows down to a point when those beyond it have gone is what marking every block of every
-//! path would have given it. Of three pairs of which none is at least as high and as lasting as another, the one in
-//! between is dropped; a pair does not come back once it was dropped, and counts as the highest even after its time.
+//! pair that lasts longest. Both are maxima, and so is the last word on demoting it. So marks can be joined in any
+//! order, and what flows down to a point when those beyond it have gone is what marking every block of every path would
+//! have given it. Of three pairs of which none is at least as high and as lasting as another, the one in between is
+//! dropped; a pair does not come back once it was dropped, and counts as the highest even after its time.
 //!
-//! Most points have no marks: they cost a word. The first mark makes a record, which lives as long as its point.
+//! Demotions are numbered through the cache ([`Demotions`]). A use undoes those before it: by its time where that is
+//! later than theirs, and by their number, which it then leaves as a mark, where the time of the last demotion has not
+//! passed. So the order of two verbs at one time is kept, at the price of one look for a use.
+//!
+//! Most points have no marks: they cost a word. A mark makes a record; another one makes a new record that takes its
+//! place, so a record never changes.
 //!
 //! # Who writes
 //!
-//! Whoever holds a lease on the point, and the evictor where marks flow down. A mark that was made before its holder
-//! let go is seen by the evictor that takes the step out of the queue, and by the one that kills the point (word.rs,
-//! E2, E3): so none is ranked without it, and none flows without it.
+//! Whoever holds a lease on the point, and the evictor: where marks flow down, and where it takes over what a session
+//! asked it to retain. A mark that was made before its holder let go is seen by the evictor that takes the step out of
+//! the queue, and by the one that kills the point (word.rs, E2, E3): so none is ranked without it, and none flows without
+//! it.
 //!
 //! # Invariants
 //!
-//! - **K1** A record is published once, never replaced, and freed with its point.
+//! - **K1** A record is never written after it was published, and retired by whoever put another in its place.
+//! - **K2** The record of a dead point stays, and is freed with the point.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E19 | publishing the record | every load of it | a record that is found is initialised |
+//! | E19 | publishing a record | every load of it | a record that is found is initialised |
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
 
-use crate::reclaim::{Canary, Guard, Node, Own, free_owned};
+use crate::reclaim::{Canary, Guard, Node, Own, Ref, free_owned};
 use crate::sync::atomic::{
-    AtomicPtr, AtomicU64,
+    AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::sync::gauge::AtomicU64;
 
-/// Bits of a moment of expiry.
-const EXPIRY_BITS: u32 = 56;
-/// The moment of expiry of what does not expire: in nanoseconds more than two years.
-const NEVER: u64 = (1 << EXPIRY_BITS) - 1;
+/// The demotions of a cache so far.
+///
+/// Read by every use and written by demotions alone. Nothing hangs on it but the order of what one caller does after
+/// another, which its own order gives: every access is relaxed, and no model explores it.
+#[derive(Debug, Default)]
+pub(crate) struct Demotions {
+    count: AtomicU64,
+    /// The latest time at which there was one.
+    latest: AtomicU64,
+}
 
-/// Set in an override that retains; clear in one that demotes.
-const RETAINED: u64 = 1;
+impl Demotions {
+    /// One more, at `time`: the mark of it.
+    pub(crate) fn demote(&self, time: u64) -> Marked {
+        self.latest.fetch_max(time, Relaxed);
+        let number = self.count.fetch_add(1, Relaxed) + 1;
+        Marked { last_word: number << 1, demoted_at: time, ..Marked::NONE }
+    }
 
-/// Marks at one moment. Zero in each is nothing.
+    /// What undoes every demotion up to now, whatever their times.
+    pub(crate) fn undone(&self) -> Marked {
+        let number = self.count.load(Relaxed);
+        // Nothing to undo leaves no mark.
+        let last_word = if number == 0 { 0 } else { number << 1 | KEPT };
+        Marked { last_word, ..Marked::NONE }
+    }
+
+    /// Whether a use at `now` is not told from a demotion before it by its time.
+    #[inline]
+    pub(crate) fn may_hide(&self, now: u64) -> bool {
+        now <= self.latest.load(Relaxed)
+    }
+}
+
+/// Set in a last word that undoes demotions; clear in that of one.
+const KEPT: u64 = 1;
+
+/// When a priority ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Expiry {
+    /// It counts before this moment.
+    At(u64),
+    Never,
+}
+
+impl Expiry {
+    fn has_come(self, now: u64) -> bool {
+        matches!(self, Self::At(moment) if moment <= now)
+    }
+}
+
+/// Marks at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marked {
-    /// `priority:8 | expiry:56`: the highest, and of equals the longest.
-    highest: u64,
-    /// `expiry:56 | priority:8`: the longest, and of equals the highest.
-    longest: u64,
-    /// `time + 1:63 | RETAINED`: the last override; of two at one time retaining.
-    last_override: u64,
+    /// The highest priority, and of equals the longest.
+    highest: Option<(u8, Expiry)>,
+    /// What lasts longest, and of equals the highest.
+    longest: Option<(Expiry, u8)>,
+    /// `number of demotions:63 | KEPT`: the last word on demoting it; of one number keeping it.
+    last_word: u64,
+    /// The latest time at which it was demoted.
+    demoted_at: u64,
 }
 
 impl Marked {
     /// What nobody has marked.
-    pub(crate) const NONE: Self = Self { highest: 0, longest: 0, last_override: 0 };
+    pub(crate) const NONE: Self = Self { highest: None, longest: None, last_word: 0, demoted_at: 0 };
 
     /// A priority up to a moment of the clock that deadlines go by; for good without one.
     pub(crate) fn priority(priority: u8, expiry: Option<u64>) -> Self {
-        let (priority, expiry) = (u64::from(priority), expiry.unwrap_or(NEVER).min(NEVER));
-        Self { highest: priority << EXPIRY_BITS | expiry, longest: expiry << 8 | priority, ..Self::NONE }
-    }
-
-    /// Demoted at `time`, by the clock that touches are stamped with.
-    pub(crate) fn demoted(time: u64) -> Self {
-        Self { last_override: (time + 1) << 1, ..Self::NONE }
-    }
-
-    /// Retained at `time`: a demotion up to then is over.
-    pub(crate) fn retained(time: u64) -> Self {
-        Self { last_override: (time + 1) << 1 | RETAINED, ..Self::NONE }
+        let expiry = expiry.map_or(Expiry::Never, Expiry::At);
+        Self { highest: Some((priority, expiry)), longest: Some((expiry, priority)), ..Self::NONE }
     }
 
     /// What both say together.
@@ -77,24 +120,34 @@ impl Marked {
         Self {
             highest: self.highest.max(other.highest),
             longest: self.longest.max(other.longest),
-            last_override: self.last_override.max(other.last_override),
+            last_word: self.last_word.max(other.last_word),
+            demoted_at: self.demoted_at.max(other.demoted_at),
         }
     }
 
     /// The highest priority that has not expired at `now`, and when that changes.
     pub(crate) fn priority_at(self, now: u64) -> Option<(u8, Option<u64>)> {
-        let pairs = [
-            (self.highest >> EXPIRY_BITS, self.highest & NEVER),
-            (self.longest & u64::from(u8::MAX), self.longest >> 8),
-        ];
-        let (priority, expiry) = pairs.into_iter().find(|&(_, expiry)| now < expiry || expiry == NEVER)?;
-        Some((priority as u8, Some(expiry).filter(|&expiry| expiry != NEVER)))
+        let longest = self.longest.map(|(expiry, priority)| (priority, expiry));
+        let mut pairs = [self.highest, longest].into_iter().flatten();
+        let (priority, expiry) = pairs.find(|(_, expiry)| !expiry.has_come(now))?;
+        match expiry {
+            Expiry::At(moment) => Some((priority, Some(moment))),
+            Expiry::Never => Some((priority, None)),
+        }
     }
 
-    /// Whether the last override is a demotion that no use at `last` or before it has undone.
+    /// Whether the last word is a demotion that no use at `last` or before it has undone.
     pub(crate) fn is_demoted(self, last: u64) -> bool {
-        self.last_override & RETAINED == 0 && self.last_override >> 1 > last
+        self.last_word != 0 && self.last_word & KEPT == 0 && last <= self.demoted_at
     }
+}
+
+/// What sessions asked the evictor to retain a point for: each has taken a lease for it to give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// The latest moment asked for, by the clock that deadlines go by.
+    pub(crate) until: u64,
+    pub(crate) leases: u32,
 }
 
 /// A point's marks.
@@ -103,9 +156,9 @@ pub(crate) struct Marks(AtomicPtr<Record>);
 
 #[derive(Debug)]
 struct Record {
-    highest: AtomicU64,
-    longest: AtomicU64,
-    last_override: AtomicU64,
+    marked: Marked,
+    /// On its way to the evictor; it does not flow.
+    asked: Option<Asked>,
     canary: Canary,
 }
 
@@ -125,57 +178,74 @@ impl Marks {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    fn record(&self) -> Option<&Record> {
+    fn record<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Record>> {
         // Acquire: E19.
-        let record = NonNull::new(self.0.load(Acquire))?;
-        // SAFETY: K1: it lives as long as `self`.
-        Some(unsafe { record.as_ref() })
+        Ref::from_ptr(self.0.load(Acquire), guard)
     }
 
-    pub(crate) fn read(&self) -> Marked {
-        // Relaxed: as the statistics: the release of the marker's lease publishes them (word.rs, E2, E3).
-        self.record().map_or(Marked::NONE, |record| Marked {
-            highest: record.highest.load(Relaxed),
-            longest: record.longest.load(Relaxed),
-            last_override: record.last_override.load(Relaxed),
-        })
+    pub(crate) fn read(&self, guard: &Guard<'_>) -> Marked {
+        self.record(guard).map_or(Marked::NONE, |record| record.marked)
     }
 
-    /// Joins `marked` to what is marked. Allocates where nothing was.
+    /// Joins `marked` to what is marked. Allocates if that changes anything. Lock-free.
     pub(crate) fn join(&self, marked: Marked, guard: &Guard<'_>) {
-        if marked == Marked::NONE {
-            return;
+        if marked != Marked::NONE {
+            self.change(guard, |before, asked| (before.joined(marked), asked));
         }
-        let record = self.record().unwrap_or_else(|| self.publish(guard));
-        let raise = |field: &AtomicU64, to: u64| {
-            // Relaxed: a maximum; published as said at `read`.
-            if field.load(Relaxed) < to {
-                field.fetch_max(to, Relaxed);
+    }
+
+    /// Joins `marked`, and asks the evictor to retain the point until then; the caller has taken the lease for it, and
+    /// announces the point afterwards.
+    pub(crate) fn ask(&self, marked: Marked, until: u64, guard: &Guard<'_>) {
+        self.change(guard, |before, asked| {
+            let (latest, leases) = asked.map_or((0, 0), |asked| (asked.until, asked.leases));
+            (before.joined(marked), Some(Asked { until: latest.max(until), leases: leases + 1 }))
+        });
+    }
+
+    /// Takes over what was asked for. The evictor's.
+    pub(crate) fn take_asked(&self, guard: &Guard<'_>) -> Option<Asked> {
+        self.record(guard)?.asked?;
+        self.change(guard, |before, _| (before, None))
+    }
+
+    /// What is asked for and not taken over: for `validate`, at rest.
+    pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<Asked> {
+        self.record(guard)?.asked
+    }
+
+    /// Puts a record in the place of the one that is there, unless both say the same; what was asked for before.
+    fn change(
+        &self,
+        guard: &Guard<'_>,
+        to: impl Fn(Marked, Option<Asked>) -> (Marked, Option<Asked>),
+    ) -> Option<Asked> {
+        loop {
+            let there = self.record(guard);
+            let before = there.map_or((Marked::NONE, None), |record| (record.marked, record.asked));
+            let (marked, asked) = to(before.0, before.1);
+            if (marked, asked) == before {
+                return before.1;
             }
-        };
-        raise(&record.highest, marked.highest);
-        raise(&record.longest, marked.longest);
-        raise(&record.last_override, marked.last_override);
-    }
-
-    /// The point's record; one of several that make it at once is published.
-    #[cold]
-    fn publish(&self, guard: &Guard<'_>) -> &Record {
-        let empty = || AtomicU64::new(0);
-        let record = Record { highest: empty(), longest: empty(), last_override: empty(), canary: Canary::new() };
-        let record = Own::new(record, guard);
-        crate::sync::point!("marks::made");
-        // Release: E19. Where another was first, `record` acquires.
-        match self.0.compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Relaxed) {
-            Ok(_) => _ = record.publish(),
-            Err(_) => drop(record),
+            let record = Own::new(Record { marked, asked, canary: Canary::new() }, guard);
+            let expected = there.map_or(ptr::null_mut(), Ref::as_ptr);
+            crate::sync::point!("marks::made");
+            // Release: E19. Where another was first, `record` acquires. No record comes back to a place while a guard
+            // holds on to it.
+            if self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok() {
+                record.publish();
+                there.into_iter().for_each(|there| guard.retire(there));
+                return before.1;
+            }
         }
-        self.record().expect("published by us or by another")
     }
 
-    /// Bytes that dropping the marks frees.
+    /// Bytes that dropping the marks frees. Asked of a point that nobody marks any more.
     pub(crate) fn bytes(&self) -> usize {
-        self.record().map_or(0, Node::bytes)
+        // Acquire: E19.
+        let record = NonNull::new(self.0.load(Acquire));
+        // SAFETY: K2: the point is dead, or not published yet: its record stays.
+        record.map_or(0, |record| unsafe { record.as_ref() }.bytes())
     }
 }
 
@@ -183,7 +253,7 @@ impl Drop for Marks {
     fn drop(&mut self) {
         // Relaxed: dropping excludes every other user.
         if let Some(record) = NonNull::new(self.0.load(Relaxed)) {
-            // SAFETY: K1: nobody else has it any more.
+            // SAFETY: K2: nobody else has it any more.
             unsafe { free_owned(record) };
         }
     }
@@ -207,7 +277,10 @@ mod tests {
         assert_eq!(pairs(&[(0, Some(5))]).priority_at(4), Some((0, Some(5))));
         assert_eq!(pairs(&[(0, Some(5))]).priority_at(5), None);
         assert_eq!(pairs(&[(7, None)]).priority_at(u64::MAX), Some((7, None)));
-        assert_eq!(pairs(&[(7, Some(u64::MAX))]).priority_at(u64::MAX), Some((7, None)), "two years are for good");
+        let unix_nanoseconds = 1_800_000_000_000_000_000;
+        let late = pairs(&[(7, Some(unix_nanoseconds))]);
+        assert_eq!(late.priority_at(unix_nanoseconds - 1), Some((7, Some(unix_nanoseconds))));
+        assert_eq!(late.priority_at(unix_nanoseconds), None);
     }
 
     #[test]
@@ -222,10 +295,17 @@ mod tests {
 
     #[test]
     fn a_use_or_a_retention_undoes_a_demotion() {
-        let demoted = Marked::demoted(5);
-        assert!(demoted.is_demoted(0) && demoted.is_demoted(5) && !demoted.is_demoted(6));
-        assert!(!demoted.joined(Marked::retained(5)).is_demoted(0), "of one time retaining wins");
-        assert!(Marked::retained(4).joined(demoted).is_demoted(0), "the last one counts");
-        assert!(!Marked::NONE.is_demoted(0) && Marked::demoted(0).is_demoted(0));
+        for time in [0, 5, u64::MAX / 2, u64::MAX / 2 + 1, u64::MAX - 1] {
+            let demotions = Demotions::default();
+            assert_eq!(demotions.undone(), Marked::NONE, "nothing to undo");
+            let demoted = demotions.demote(time);
+            assert!(demoted.is_demoted(0) && demoted.is_demoted(time) && !demoted.is_demoted(time + 1));
+            assert!(demotions.may_hide(time) && !demotions.may_hide(time + 1));
+            let kept = demotions.undone();
+            assert!(!demoted.joined(kept).is_demoted(time), "the last word counts at one time too");
+            let again = demotions.demote(time);
+            assert!(kept.joined(again).is_demoted(time) && demoted.joined(kept).joined(again).is_demoted(time));
+        }
+        assert!(!Marked::NONE.is_demoted(0));
     }
 }

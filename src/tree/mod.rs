@@ -52,9 +52,9 @@ mod word;
 pub(crate) use holdings::Holdings;
 pub(crate) use hot::{HotPoints, Share};
 pub(crate) use lease::{Held, Ledger};
-pub(crate) use marks::Marked;
+pub(crate) use marks::{Demotions, Marked};
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
-pub(crate) use queue::{Chain, Queue};
+pub(crate) use queue::{Backlog, Queue};
 #[cfg(test)]
 pub(crate) use run::Beginning;
 pub(crate) use run::Run;

@@ -185,13 +185,18 @@ impl Statistics {
 
     /// Takes away what was counted here, which is all there is on a stripe; nobody counts meanwhile.
     pub(crate) fn take_out(&self) -> Tally {
-        let tally = self.read();
+        // Marks are made at the point itself.
+        let tally = Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: Marked::NONE };
         self.last.store(Tally::NONE.last, Relaxed);
         self.hits.store(Tally::NONE.hits, Relaxed);
         tally
     }
 
-    pub(crate) fn read(&self) -> Tally {
-        Tally { last: self.last.load(Relaxed), hits: self.hits.load(Relaxed), marked: self.marks.read() }
+    pub(crate) fn read(&self, guard: &Guard<'_>) -> Tally {
+        Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: self.marks.read(guard) }
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.last.load(Relaxed)
     }
 }

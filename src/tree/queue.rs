@@ -2,8 +2,9 @@
 //!
 //! An intrusive stack: the link lies in the point, a push is one compare-and-swap, a drain one swap. A point has at
 //! most one entry (`QUEUED` in its word), so nothing is allocated and the queue never holds more than the live and the
-//! dying points. The order of entries does not matter: the evictor goes by the word as it is when it takes the entry
-//! out.
+//! dying points. The evictor takes entries out in the order in which they were pushed ([`Backlog`]), so that runs enter
+//! its accounts in the order in which they were inserted, wherever it looked in between; of each it goes by the word as
+//! it is when the entry is taken out.
 //!
 //! # Orderings
 //!
@@ -14,7 +15,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::reclaim::{Guard, Ref};
+use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -28,13 +29,35 @@ pub(crate) struct Queue {
     head: CachePadded<AtomicPtr<Point>>,
 }
 
-/// A chain of entries that left the queue together.
+/// Entries that left the queue, linked one to the next.
 #[derive(Debug)]
-pub(crate) struct Chain(*mut Point);
+struct Chain(*mut Point);
 
 #[allow(unsafe_code)]
 // SAFETY: a chain is an address; its entries hold their points (word.rs: `QUEUED` owns a reference).
 unsafe impl Send for Chain {}
+
+/// What left the queue together, the newest first.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Drained(Chain);
+
+/// What has left the queue and was not taken out yet, in the order in which it was pushed; the evictor's.
+///
+/// The queue is a stack. What leaves it is turned round, an entry at a time and as far as the caller allows, so that no
+/// step of the evictor is longer than it wants to be.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    /// What the evictor itself has caused: parents of runs that have gone, and what it let go of.
+    own: Vec<Link<Point>>,
+    /// Oldest first.
+    ready: Chain,
+    /// What follows that: turned round, and still to be.
+    turned: Chain,
+    rest: Chain,
+    /// How often something was received.
+    received: u64,
+}
 
 impl Queue {
     pub(crate) fn new() -> Self {
@@ -57,18 +80,18 @@ impl Queue {
     }
 
     /// Takes everything; the evictor's.
-    pub(crate) fn drain(&self) -> Chain {
+    pub(crate) fn drain(&self) -> Drained {
         if self.is_empty() {
-            return Chain::empty();
+            return Drained(Chain::empty());
         }
         // Acquire: E8.
-        Chain(self.head.swap(std::ptr::null_mut(), Acquire))
+        Drained(Chain(self.head.swap(std::ptr::null_mut(), Acquire)))
     }
 
     /// Takes everything, by a read-modify-write also where there is nothing; the evictor's.
-    pub(crate) fn drain_surely(&self) -> Chain {
+    pub(crate) fn drain_surely(&self) -> Drained {
         // Acquire: E8. Release: E15.
-        Chain(self.head.swap(std::ptr::null_mut(), AcqRel))
+        Drained(Chain(self.head.swap(std::ptr::null_mut(), AcqRel)))
     }
 
     /// Whether there was nothing a moment ago.
@@ -79,19 +102,79 @@ impl Queue {
 }
 
 impl Chain {
-    pub(crate) fn empty() -> Self {
+    fn empty() -> Self {
         Self(std::ptr::null_mut())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.0.is_null()
     }
 
-    /// The next entry, with its link read: from the moment `QUEUED` is cleared the link belongs to somebody else.
-    pub(crate) fn next<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
+    /// The first entry, with its link read: from the moment `QUEUED` is cleared the link is another thread's.
+    fn pop<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         let point = Ref::from_ptr(self.0, guard)?;
-        // Written before the push (E8), and not again before `QUEUED` was cleared (word.rs, E4).
+        // Written before the push (E8), or here, and not again before `QUEUED` was cleared (word.rs, E4).
         self.0 = point.link.get();
         Some(point)
+    }
+
+    fn push(&mut self, point: Ref<'_, Point>) {
+        point.link.set(self.0);
+        self.0 = point.as_ptr();
+    }
+}
+
+impl Backlog {
+    pub(crate) fn empty() -> Self {
+        let [ready, turned, rest] = std::array::from_fn(|_| Chain::empty());
+        Self { own: Vec::new(), ready, turned, rest, received: 0 }
+    }
+
+    /// Whether nothing is left to be taken out.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.ready.is_empty() && self.is_turned()
+    }
+
+    fn is_turned(&self) -> bool {
+        self.turned.is_empty() && self.rest.is_empty()
+    }
+
+    /// Adds a point whose `QUEUED` the evictor has just set.
+    pub(crate) fn push(&mut self, point: Ref<'_, Point>) {
+        self.own.push(point.link());
+    }
+
+    /// Takes over what [`Queue::drain`] returned. Everything received before must have been turned round: the backlog is
+    /// empty, or was asked for its [`next`](Self::next) entry without a bound.
+    pub(crate) fn receive(&mut self, drained: Drained) {
+        debug_assert!(self.is_turned(), "two chains would be mixed");
+        self.rest = drained.0;
+        self.received += 1;
+    }
+
+    /// How often something was received: what was pushed before the next time is in the backlog then.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// The next entry; nothing if there is none, or if it is not known before more than `turns` entries are turned.
+    pub(crate) fn next<'g>(&mut self, turns: &mut usize, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
+        if let Some(own) = self.own.pop() {
+            return Some(own.get(guard));
+        }
+        if self.ready.is_empty() {
+            while !self.rest.is_empty() {
+                *turns = turns.checked_sub(1)?;
+                let point = self.rest.pop(guard)?;
+                self.turned.push(point);
+            }
+            self.ready = std::mem::replace(&mut self.turned, Chain::empty());
+        }
+        self.ready.pop(guard)
+    }
+
+    /// Whether what the evictor itself has caused is left.
+    pub(crate) fn has_own(&self) -> bool {
+        !self.own.is_empty()
     }
 }

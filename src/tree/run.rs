@@ -67,10 +67,12 @@ pub(crate) struct Run {
 pub(crate) struct RunAccount {
     /// Its blocks are in the accounts.
     pub(crate) registered: bool,
+    /// Which of the cache's runs it is, in the order in which they were inserted: of equal ranks the first goes first.
+    pub(crate) serial: u64,
     /// Depth of its deepest active point; zero when it has none.
     pub(crate) protected: u32,
-    /// Its blocks are counted with the reservations of its namespace until it is registered.
-    pub(crate) claimed: bool,
+    /// Blocks of it that are counted with the reservations of its namespace until it is registered.
+    pub(crate) claimed: u32,
     /// The points the evictor knows, by depth.
     pub(crate) points: SmallVec<[Link<Point>; 2]>,
 }
@@ -99,8 +101,8 @@ pub(crate) struct Beginning<'g> {
     pub(crate) start: usize,
     /// When it was inserted.
     pub(crate) born: u64,
-    /// Its blocks come from a reservation of its namespace.
-    pub(crate) claimed: bool,
+    /// So many of its blocks were claimed by a reservation of its namespace.
+    pub(crate) claimed: u32,
 }
 
 impl Run {

@@ -1,25 +1,20 @@
 //! A space: one generation of a namespace's tree. Clearing or dropping a namespace detaches its space whole.
 
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
-use crate::sync::atomic::{
-    AtomicPtr, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, OwnerCell};
 
 use super::holdings::Holdings;
 use super::point::Point;
 use super::run::Run;
 
-const ATTACHED: usize = 0;
-const DETACHED: usize = 1;
-
 /// One tree: its trunk, its root, and whether lookups still start in it.
 #[derive(Debug)]
 pub(crate) struct Space {
     trunk: AtomicPtr<Run>,
     root: AtomicPtr<Point>,
-    state: AtomicUsize,
+    /// One once lookups start elsewhere.
+    detached: AtomicUsize,
     /// Of the grid on which blocks end in its sequences.
     pub(crate) offset: u32,
     /// Runs in the evictor's accounts.
@@ -36,7 +31,7 @@ impl Space {
             Self {
                 trunk: AtomicPtr::new(std::ptr::null_mut()),
                 root: AtomicPtr::new(std::ptr::null_mut()),
-                state: AtomicUsize::new(ATTACHED),
+                detached: AtomicUsize::new(0),
                 offset,
                 runs: OwnerCell::new(0),
                 holdings,
@@ -53,16 +48,17 @@ impl Space {
         root
     }
 
-    /// Lookups start elsewhere from now on; true for whoever did it.
-    pub(crate) fn detach(&self) -> bool {
-        // Release, Acquire: what an insert saw before, the sweep after it finds or leaves to the queue. The evictor's
-        // lock orders the evictors among themselves; the edge is for inserts, which take no lock.
-        self.state.swap(DETACHED, AcqRel) == ATTACHED
+    /// Lookups start elsewhere from now on. The evictor's, after it has swapped the root.
+    pub(crate) fn detach(&self) {
+        // Relaxed: the evictor, which frees by this flag, is ordered by its lock. For a session it is an early refusal:
+        // what it inserts or retains all the same comes to the evictor through the queue, and goes there.
+        self.detached.store(1, Relaxed);
     }
 
     /// Whether its namespace was cleared or dropped.
     pub(crate) fn is_detached(&self) -> bool {
-        self.state.load(Acquire) == DETACHED
+        // Relaxed: as above.
+        self.detached.load(Relaxed) != 0
     }
 }
 

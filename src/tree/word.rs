@@ -208,6 +208,15 @@ impl Word {
         false
     }
 
+    /// Makes a step of nothing but what the caller, who holds a lease, has written: true if the caller must push.
+    #[must_use]
+    pub(crate) fn announce(&self) -> bool {
+        // Release: E3. Acquire: E4.
+        let before = self.0.fetch_or(QUEUED, AcqRel);
+        debug_assert!(before & LEASES != 0 && before & (DEAD | NEW) == 0, "nobody holds the point");
+        before & QUEUED == 0
+    }
+
     /// Gives a lease back; true if the caller must push the point, and may touch it for nothing else.
     #[inline]
     #[must_use]

@@ -24,15 +24,18 @@ impl Evictor {
         }
         for run in fresh.into_iter().rev() {
             let blocks = run.blocks_to(run.word().len(), works.grid_of(run));
+            let serial = self.registered;
             let claimed = run.account.with_mut(&mut self.owner, |account| {
                 account.registered = true;
+                account.serial = serial;
                 account.claimed
             });
+            self.registered += 1;
             run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
             self.totals.runs += 1;
             self.totals.evictable += blocks;
             self.totals.inserted += blocks as u64;
-            self.count_cached(run, blocks, claimed);
+            self.count_cached(run, blocks, claimed as usize);
             if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
                 self.know(parent);
             }

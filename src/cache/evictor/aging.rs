@@ -49,16 +49,17 @@ impl Aging {
 impl Ranking {
     fn oldest(&mut self) -> Option<Link<Point>> {
         let slot = self.aging.oldest()?;
-        self.at(slot).map(|candidate| candidate.point)
+        self.at(slot)
     }
 }
 
 impl Evictor {
-    /// Drops a slice of what was last used at `idle_since` or before; true if more is left.
-    pub(super) fn age(&mut self, idle_since: u64, works: Works<'_>) -> bool {
-        let dropped = self.evict_by(SLICE, works, |evictor| {
+    /// Drops a slice of what was last used at `idle_since` or before; true if more is left. Takes in up to `entries`
+    /// changes meanwhile, less those then.
+    pub(super) fn age(&mut self, idle_since: u64, entries: &mut usize, works: Works<'_>) -> bool {
+        let dropped = self.evict_by(SLICE, entries, works, |evictor| {
             let oldest = evictor.ranking.oldest()?;
-            let last = oldest.get(works.guard).statistics.read().last;
+            let last = oldest.get(works.guard).statistics.last();
             (last <= idle_since).then_some((oldest, usize::MAX))
         });
         self.totals.aged += dropped as u64;

@@ -45,6 +45,6 @@ impl Evictor {
 
     /// The point that is filed in `slot`: the evictor alone ends points, so it is alive.
     fn victim<'g>(&self, slot: Option<Slot>, works: Works<'g>) -> Option<Ref<'g, Point>> {
-        Some(self.ranking.at(slot?)?.point.get(works.guard))
+        Some(self.ranking.at(slot?)?.get(works.guard))
     }
 }

@@ -4,8 +4,8 @@
 //! complete every choice goes by the old one. A candidate whose slot has been moved is filed with both and removed from
 //! both; one whose slot has not is found when its turn comes. So the two hold the same candidates when the last slot
 //! has been moved, and the new one is in force from then on: the very order of a cache that had it from the start,
-//! because equal standings go by the serial numbers of the candidates, which no policy changes. What is replaced is
-//! freed in slices too.
+//! because equal standings go by the serial numbers of the candidates' runs, which no policy changes. What is replaced
+//! is freed in slices too.
 //!
 //! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
 
@@ -22,6 +22,8 @@ pub(in crate::cache) struct Exchange {
     pub(in crate::cache) incoming: Option<Incoming>,
     /// Policies that were replaced, or given up halfway.
     spent: Vec<Box<dyn Policy>>,
+    /// Exchanges begun so far.
+    pub(in crate::cache) begun: u64,
 }
 
 /// A policy on its way in.
@@ -69,6 +71,7 @@ impl Ranking {
         if self.coming() == kind {
             return;
         }
+        self.exchange.begun += 1;
         self.exchange.spent.extend(self.exchange.incoming.take().map(|given_up| given_up.policy));
         if self.kind != kind {
             self.exchange.incoming = Some(Incoming { kind, policy: kind.build(), moved: 0 });
@@ -94,15 +97,13 @@ impl Evictor {
 
     /// Moves, or frees, up to so many candidates; true if more is left.
     pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, works: Works<'_>) -> bool {
-        if self.ranking.exchange.incoming.is_some() {
-            self.move_candidates(candidates, works);
-            self.ranking.conclude();
-        } else {
-            let spent = &mut self.ranking.exchange.spent;
-            if spent.last_mut().is_some_and(|policy| policy.discard(candidates)) {
-                spent.pop();
-            }
+        // Twice as many are freed as are moved, so what is spent does not pile up however often policies change.
+        let spent = &mut self.ranking.exchange.spent;
+        if spent.last_mut().is_some_and(|policy| policy.discard(2 * candidates)) {
+            spent.pop();
         }
+        self.move_candidates(candidates, works);
+        self.ranking.conclude();
         self.ranking.exchange.is_pending()
     }
 
@@ -114,9 +115,9 @@ impl Evictor {
                 return;
             }
             let slot = Slot::at(at);
-            let filed = self.ranking.at(slot).and_then(|candidate| {
-                let point = candidate.point.get(works.guard);
-                Some((standing(point, self.now).0, self.entry(slot, point)?))
+            let filed = self.ranking.at(slot).map(|candidate| {
+                let point = candidate.get(works.guard);
+                (standing(point, self.now, works).0, self.entry(point))
             });
             if let Some(incoming) = &mut self.ranking.exchange.incoming {
                 if let Some((standing, entry)) = filed {

@@ -34,11 +34,10 @@ mod tests;
 
 pub(super) use exchange::SLICE;
 use quota::Quotas;
-#[cfg(test)]
-pub(super) use ranking::Candidate;
 pub(super) use ranking::{Ranking, standing};
-pub(super) use retained::{Note, Notes, Retained};
+pub(super) use retained::Retained;
 pub(super) use sweep::runs_below;
+pub(super) use upkeep::Upkeep;
 
 use std::collections::HashSet;
 
@@ -47,13 +46,12 @@ use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Chain, HotPoints, Point, Queue, Run, Seen, Space};
+use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Seen, Space};
 
 /// What the evictor works on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Works<'g> {
     pub(super) queue: &'g Queue,
-    pub(super) notes: &'g Notes,
     pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
     /// Where blocks end in sequences of tokens.
@@ -108,8 +106,10 @@ pub(super) struct Evictor {
     pub(super) has_let_go: bool,
     /// The latest time that the evictor was told; standings are as of this moment.
     pub(super) now: u64,
-    /// What is left of a chain that a bounded drain began.
-    pub(super) chain: Chain,
+    /// What left the queue and was not taken out yet.
+    pub(super) backlog: Backlog,
+    /// Runs taken into the accounts so far: the next one's serial number.
+    pub(super) registered: u64,
     /// Points whose standing changed because of what the evictor itself did; it keeps them alive.
     pub(super) revisit: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool.
@@ -130,7 +130,8 @@ impl Evictor {
             retained: Retained::default(),
             has_let_go: false,
             now: 0,
-            chain: Chain::empty(),
+            backlog: Backlog::empty(),
+            registered: 0,
             revisit: Vec::new(),
             freed: Vec::new(),
             patience,
@@ -138,61 +139,73 @@ impl Evictor {
         }
     }
 
-    /// Deflates idle hot points and takes in up to `limit` changes, of time and out of the queue; true if none was left
-    /// then.
-    pub(super) fn drain(&mut self, limit: usize, works: Works<'_>) -> bool {
+    /// Deflates idle hot points and takes in changes, of time and out of the queue: up to `entries`, less those then, and
+    /// none that came after it began. True if nothing was left.
+    pub(super) fn drain(&mut self, entries: &mut usize, works: Works<'_>) -> bool {
         works.hot.deflate_idle(works.queue, works.guard);
-        self.take_in(limit, works)
+        self.take_in(entries, works)
     }
 
-    fn take_in(&mut self, mut limit: usize, works: Works<'_>) -> bool {
-        limit -= self.keep_time(limit, works);
-        loop {
-            if self.chain.is_empty() {
-                self.chain = works.queue.drain();
-            }
-            while limit > 0 {
-                let Some(point) = self.chain.next(works.guard) else {
-                    break;
-                };
-                self.take_out(point, works);
-                limit -= 1;
-            }
-            if limit == 0 || works.queue.is_empty() {
-                self.return_freed(works);
-                return self.chain.is_empty() && works.queue.is_empty() && self.is_on_time(works);
-            }
+    fn take_in(&mut self, entries: &mut usize, works: Works<'_>) -> bool {
+        self.keep_time(entries, works);
+        // The order of entries costs a look at each ahead of its turn.
+        let mut turns = *entries;
+        self.work_backlog_off(entries, &mut turns, works);
+        if self.backlog.is_empty() && !works.queue.is_empty() {
+            self.backlog.receive(works.queue.drain());
+            self.work_backlog_off(entries, &mut turns, works);
+        }
+        self.return_freed(works);
+        self.backlog.is_empty() && works.queue.is_empty() && self.is_on_time()
+    }
+
+    /// Takes up to `entries` out of the backlog, and what the evictor itself causes thereby, which is never left over.
+    fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, works: Works<'_>) {
+        while *entries > 0 || self.backlog.has_own() {
+            let Some(point) = self.backlog.next(turns, works.guard) else {
+                return;
+            };
+            self.take_out(point, works);
+            *entries = entries.saturating_sub(1);
         }
     }
 
-    /// Takes every entry out of the queue.
+    /// Takes in every change that was made before this call.
     pub(super) fn settle(&mut self, works: Works<'_>) {
-        self.drain(usize::MAX, works);
+        let mut all = usize::MAX;
+        self.drain(&mut all, works);
     }
 
-    /// Takes every entry out of the queue, and looks at whatever makes blocks available so that whoever does so
-    /// afterwards sees what the caller wrote before (cache::line).
+    /// The same in steps of so many entries, as many as it takes; true after the last one. The first step sets `goal`.
+    pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, works: Works<'_>) -> bool {
+        // What was pushed before now is in the backlog, or comes with what is received next.
+        let goal = *goal.get_or_insert(self.backlog.received() + 1);
+        let mut entries = entries;
+        let drained = self.drain(&mut entries, works);
+        drained || (self.backlog.is_empty() && entries > 0) || self.backlog.received() > goal
+    }
+
+    /// Takes in every change that was made before this call, and looks at whatever makes blocks available so that a
+    /// thread that does so afterwards sees what the caller wrote before (cache::line).
     pub(super) fn settle_surely(&mut self, works: Works<'_>) {
         works.pool.free_surely();
         works.hot.deflate_all(works.queue, works.guard);
-        loop {
-            self.take_in(usize::MAX, works);
-            self.chain = works.queue.drain_surely();
-            if self.chain.is_empty() {
-                return;
-            }
-        }
+        let mut all = usize::MAX;
+        self.take_in(&mut all, works);
+        self.backlog.receive(works.queue.drain_surely());
+        self.take_in(&mut all, works);
     }
 
-    /// Takes in what a choice must know; true if the queue was then empty.
+    /// Takes in what a choice must know; true if nothing was left then.
     pub(super) fn catch_up(&mut self, works: Works<'_>) -> bool {
-        self.drain(self.patience, works)
+        let mut entries = self.patience;
+        self.drain(&mut entries, works)
     }
 
     /// Frees up to `want` blocks, in the policy's order, first where a namespace has more than it may; how many it
-    /// freed.
-    pub(super) fn evict(&mut self, want: usize, works: Works<'_>) -> usize {
-        let freed = self.evict_by(want, works, |evictor| {
+    /// freed. Takes in up to `entries` changes meanwhile, less those then.
+    pub(super) fn evict(&mut self, want: usize, entries: &mut usize, works: Works<'_>) -> usize {
+        let freed = self.evict_by(want, entries, works, |evictor| {
             evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(|victim| (victim, usize::MAX)))
         });
         self.totals.evicted += freed as u64;
@@ -204,13 +217,14 @@ impl Evictor {
     fn evict_by(
         &mut self,
         want: usize,
+        entries: &mut usize,
         works: Works<'_>,
         mut choose: impl FnMut(&mut Self) -> Option<(Link<Point>, usize)>,
     ) -> usize {
         let mut freed = 0;
         works.hot.deflate_idle(works.queue, works.guard);
         while freed < want {
-            self.take_in(usize::MAX, works);
+            self.take_in(entries, works);
             let Some((victim, most)) = choose(self) else {
                 break;
             };
@@ -221,7 +235,7 @@ impl Evictor {
             self.visit_again(works);
         }
         // The points of dead runs: a branch that has lost its last run must not be there to hang another one on.
-        self.settle(works);
+        self.drain(entries, works);
         freed
     }
 
@@ -238,6 +252,7 @@ impl Evictor {
             return;
         }
         self.register(point.run(), works);
+        self.take_retention_in(point, works);
         self.know(point);
         self.account(point, word.leases() > 0, works);
         self.rank(point, word, works);
@@ -267,7 +282,7 @@ impl Evictor {
                 self.unfile(point);
                 self.trim(point, 0, works);
             }
-            (true, _) => self.file(point),
+            (true, _) => self.file(point, works),
             // A branch point without a branch; its blocks, as above.
             (false, _) if in_block => self.end_branch(point, works),
             // A mark: it keeps its statistics until what lies beyond it has gone.

@@ -22,9 +22,11 @@ pub(in crate::cache) struct Quotas {
     /// All that are over their limit and have a candidate, and some that are not or have none.
     over: BTreeSet<Group>,
     groups: usize,
-    /// Slots that are still to be filed anew, under their groups, and the next of them.
+    /// Slots that are still to be filed anew, under their groups, the next of them, and the slots of the round: those
+    /// beyond hold candidates that came later, and were filed under their groups at once.
     unsorted: usize,
     next: usize,
+    round: usize,
 }
 
 impl Quotas {
@@ -39,12 +41,12 @@ impl Quotas {
 }
 
 impl Evictor {
-    /// `run` holds `blocks` more, which were `claimed` by a reservation of its namespace.
-    pub(super) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, claimed: bool) {
+    /// `run` holds `blocks` more; so many of them were `claimed` by a reservation of its namespace.
+    pub(super) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, claimed: usize) {
         let holdings = &run.space().holdings;
         holdings.set_cached(holdings.cached() + blocks);
-        if claimed {
-            holdings.unreserve(blocks);
+        if claimed > 0 {
+            holdings.unreserve(claimed);
         }
         self.note_group(holdings.group.get(&self.owner), holdings);
     }
@@ -79,7 +81,8 @@ impl Evictor {
             holdings.group.with_mut(&mut self.owner, |group| *group = Some(new));
             // Nothing cached, no candidate: those to come are filed under the group at once.
             if holdings.cached() > 0 {
-                self.quotas.unsorted = self.ranking.slots().len();
+                self.quotas.round = self.ranking.slots().len();
+                self.quotas.unsorted = self.quotas.round;
             }
         }
         self.note_group(group, holdings);
@@ -96,11 +99,10 @@ impl Evictor {
 
     /// Files up to so many slots anew, under their groups; true if more are left.
     pub(super) fn sort_groups(&mut self, slots: usize, works: Works<'_>) -> bool {
-        let all = self.ranking.slots().len();
         for _ in 0..slots.min(self.quotas.unsorted) {
-            self.quotas.next = if self.quotas.next < all { self.quotas.next } else { 0 };
+            self.quotas.next = if self.quotas.next < self.quotas.round { self.quotas.next } else { 0 };
             if let Some(candidate) = self.ranking.at(Slot::at(self.quotas.next)) {
-                self.file(candidate.point.get(works.guard));
+                self.file(candidate.get(works.guard), works);
             }
             self.quotas.next += 1;
             self.quotas.unsorted -= 1;
@@ -120,13 +122,20 @@ impl Evictor {
         None
     }
 
-    /// Evicts a slice of what namespaces have cached beyond their limits; true if more is left.
-    pub(in crate::cache) fn keep_to_quotas(&mut self, works: Works<'_>) -> bool {
+    /// Evicts a slice of what namespaces have cached beyond their limits; how much. Takes in up to `entries` changes
+    /// meanwhile, less those then.
+    pub(in crate::cache) fn keep_to_quotas(&mut self, entries: &mut usize, works: Works<'_>) -> usize {
         if self.quotas.over.is_empty() {
-            return false;
+            return 0;
         }
-        let evicted = self.evict_by(SLICE, works, Self::choose_over_quota);
+        let evicted = self.evict_by(SLICE, entries, works, Self::choose_over_quota);
         self.totals.evicted += evicted as u64;
-        evicted == SLICE
+        evicted
+    }
+
+    /// Blocks that namespaces have cached beyond their limits.
+    pub(super) fn over_quota(&self) -> usize {
+        let over = self.quotas.over.iter().filter_map(|group| self.quotas.limited.get(group));
+        over.map(|holdings| holdings.excess()).sum()
     }
 }

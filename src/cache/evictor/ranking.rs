@@ -1,6 +1,6 @@
 //! Candidates: the idle ends of runs, filed with the policy.
 
-use super::Evictor;
+use super::{Evictor, Works};
 use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
@@ -18,17 +18,8 @@ pub(in crate::cache) struct Ranking {
     pub(in crate::cache) aging: Aging,
     /// When time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
-    candidates: Table<Candidate>,
+    candidates: Table<Link<Point>>,
     vacant: Vec<Slot>,
-    /// Candidates that there have been.
-    seen: u64,
-}
-
-/// A point that is filed, and the how manieth candidate it is.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::cache) struct Candidate {
-    pub(in crate::cache) point: Link<Point>,
-    pub(in crate::cache) since: u64,
 }
 
 impl Ranking {
@@ -41,29 +32,28 @@ impl Ranking {
             due: Due::default(),
             candidates: Table::default(),
             vacant: Vec::new(),
-            seen: 0,
         }
     }
 
     /// The best victim; it stays filed.
     pub(super) fn choose(&mut self) -> Option<Link<Point>> {
         let slot = self.policy.choose()?;
-        self.at(slot).map(|candidate| candidate.point)
+        self.at(slot)
     }
 
     /// The best victim of a group; it stays filed.
     pub(super) fn choose_of(&self, group: Group) -> Option<Link<Point>> {
         let slot = self.policy.choose_of(group)?;
-        self.at(slot).map(|candidate| candidate.point)
+        self.at(slot)
     }
 
     /// The candidate in `slot`.
-    pub(in crate::cache) fn at(&self, slot: Slot) -> Option<Candidate> {
+    pub(in crate::cache) fn at(&self, slot: Slot) -> Option<Link<Point>> {
         self.candidates.get(slot.index()).copied()
     }
 
     /// Which candidate stands in which slot.
-    pub(in crate::cache) fn slots(&self) -> &Table<Candidate> {
+    pub(in crate::cache) fn slots(&self) -> &Table<Link<Point>> {
         &self.candidates
     }
 
@@ -74,14 +64,13 @@ impl Ranking {
 
     /// Both tables, to be written over.
     #[cfg(test)]
-    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Candidate>, &mut Vec<Slot>) {
+    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Vec<Slot>) {
         (&mut self.candidates, &mut self.vacant)
     }
 
     fn occupy(&mut self, point: Link<Point>) -> Slot {
         let slot = self.vacant.pop().unwrap_or_else(|| Slot::at(self.candidates.len()));
-        *self.candidates.at(slot.index()) = Some(Candidate { point, since: self.seen });
-        self.seen += 1;
+        *self.candidates.at(slot.index()) = Some(point);
         slot
     }
 
@@ -103,7 +92,7 @@ impl Ranking {
 
 impl Evictor {
     /// Files `point`, or files it anew under its present standing.
-    pub(super) fn file(&mut self, point: Ref<'_, Point>) {
+    pub(super) fn file(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
         let slot = match point.account.get(&self.owner).slot {
             Some(slot) => slot,
             None => {
@@ -112,12 +101,11 @@ impl Evictor {
                 slot
             }
         };
-        let (standing, until) = standing(point, self.now);
-        if let Some(entry) = self.entry(slot, point) {
-            self.ranking.file(slot, standing, entry);
-            self.ranking.due.set(slot, until);
-            self.note_group(entry.group, &point.run().space().holdings);
-        }
+        let (standing, until) = standing(point, self.now, works);
+        let entry = self.entry(point);
+        self.ranking.file(slot, standing, entry);
+        self.ranking.due.set(slot, until);
+        self.note_group(entry.group, &point.run().space().holdings);
     }
 
     /// Takes `point` out of the ranking if it stands in it.
@@ -128,17 +116,18 @@ impl Evictor {
         }
     }
 
-    /// What does not change while `point` stands in `slot`.
-    pub(in crate::cache) fn entry(&self, slot: Slot, point: Ref<'_, Point>) -> Option<Entry> {
-        let candidate = self.ranking.at(slot)?;
-        let group = point.run().space().holdings.group.get(&self.owner);
-        Some(Entry { since: candidate.since, group })
+    /// What does not change while `point` is a candidate. A run has one candidate at a time, its end: so the run's
+    /// serial number is the candidate's.
+    pub(in crate::cache) fn entry(&self, point: Ref<'_, Point>) -> Entry {
+        let run = point.run();
+        let serial = run.account.with(&self.owner, |account| account.serial);
+        Entry { serial, group: run.space().holdings.group.get(&self.owner) }
     }
 }
 
 /// What the policy is told of a point at `now`, and until when it is true if nobody uses the point.
-pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64) -> (Standing, Option<u64>) {
-    let tally = point.statistics.read();
+pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, works: Works<'_>) -> (Standing, Option<u64>) {
+    let tally = point.statistics.read(works.guard);
     let (priority, until) = tally.marked.priority_at(now).unwrap_or((Priority::DEFAULT.level(), None));
     let demoted = tally.marked.is_demoted(tally.last);
     let run = point.run();

@@ -102,7 +102,7 @@ impl Evictor {
     fn kill<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) -> Option<Tally> {
         let before = point.word.kill()?;
         crate::sync::point!("trim::killed");
-        let tally = point.statistics.read();
+        let tally = point.statistics.read(works.guard);
         // If this fails somebody has put a live point in its place.
         point.run().as_ref().points.remove(point, works.guard);
         self.strike(point, works);
@@ -132,7 +132,7 @@ impl Evictor {
             // If this fails an inserter has put a live run in its place.
             parent.as_ref().children.remove(run, works.guard);
             if parent.word.remove_child() {
-                works.queue.push(parent);
+                self.backlog.push(parent);
             }
         }
         run.retire_arrays(works.guard);
@@ -144,7 +144,7 @@ impl Evictor {
         let Some(point) = run.as_ref().points.get(target, works.guard) else {
             return;
         };
-        let unused = point.statistics.read() == Tally::NONE && !point.account.get(&self.owner).known;
+        let unused = point.statistics.read(works.guard) == Tally::NONE && !point.account.get(&self.owner).known;
         if unused {
             let _ = self.kill(point, works);
         }

@@ -15,7 +15,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) 
         for point in points_of(run, works) {
             if check_point(point, evictor, works)? {
                 candidates += 1;
-                moments += usize::from(standing(point, evictor.now).1.is_some());
+                moments += usize::from(standing(point, evictor.now, works).1.is_some());
             }
         }
     }
@@ -45,10 +45,10 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> Re
         (true, Some(slot)) => slot,
     };
     let ranking = &evictor.ranking;
-    let leads_back = ranking.at(slot).is_some_and(|candidate| candidate.point == point.link());
-    let entry = evictor.entry(slot, point).filter(|_| leads_back);
-    let entry = entry.ok_or(Violation::WrongSlot { point: at, slot: slot.index() })?;
-    let (standing, until) = standing(point, evictor.now);
+    let leads_back = ranking.at(slot) == Some(point.link());
+    ensure(leads_back, || Violation::WrongSlot { point: at, slot: slot.index() })?;
+    let entry = evictor.entry(point);
+    let (standing, until) = standing(point, evictor.now, works);
     let is_filed = |policy: &dyn Policy| {
         // A namespace that has just got a quota is being sorted into a group.
         let unsorted = evictor.quotas.is_sorting() && policy.is_filed(slot, standing, Entry { group: None, ..entry });

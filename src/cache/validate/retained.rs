@@ -1,4 +1,4 @@
-//! What is retained: each entry's point stands in the tree and counts its lease.
+//! What is retained: each entry's point stands in the tree and counts its lease, and nothing that was asked for is left.
 
 use super::{Mismatch, PointAt, Violation, ensure, points_of};
 use crate::cache::evictor::{Evictor, Works};
@@ -11,7 +11,13 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) 
     let recorded = evictor.retained.count().ok_or(Violation::UnsoundRetained)?;
     let mut found = 0;
     for &run in runs {
-        for point in points_of(run, works).into_iter().filter(|&point| evictor.retained.contains(point)) {
+        for point in points_of(run, works) {
+            if let Some(asked) = point.statistics.marks.asked(works.guard) {
+                return Err(Violation::NotesLeft { notes: asked.leases as usize });
+            }
+            if !evictor.retained.contains(point) {
+                continue;
+            }
             found += 1;
             // Acquire: as the evictor reads it.
             let leased = point.word.load(Acquire).leases() > 0;

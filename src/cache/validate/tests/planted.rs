@@ -5,12 +5,12 @@ use super::bed::{CAPACITY, Scene, found, sequence};
 use crate::PrefixCache;
 use crate::block::BlockId;
 use crate::cache::Priority;
-use crate::cache::evictor::{Candidate, Evictor, Note};
+use crate::cache::evictor::Evictor;
 use crate::key::Token;
 use crate::policy::{Entry, Group, Policy, Slot, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
-use crate::tree::{Beginning, Marked, Point, Run, Space, Statistics, Word};
+use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Statistics, Word};
 
 const TRUNK: RunAt = RunAt { start: 0, first: 0 };
 const RUN: RunAt = RunAt { start: 0, first: 1 };
@@ -62,7 +62,7 @@ fn work_left_behind() {
 
 #[test]
 fn spaces() {
-    assert_eq!(found(|_, scene| assert!(scene.space.detach())), Violation::NamespaceDetached);
+    assert_eq!(found(|_, scene| scene.space.detach()), Violation::NamespaceDetached);
     let listed = found(|evictor, scene| assert!(evictor.detached.insert(scene.space.link())));
     assert_eq!(listed, Violation::SpaceNotDetached);
     let uprooted = found(|_, scene| {
@@ -112,21 +112,21 @@ fn places_of_points() {
 fn beginnings_of_runs() {
     let first = RunAt { start: 8, first: 500 };
     let parent = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0, claimed: false }, &[500]);
+        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0, claimed: 0 }, &[500]);
     });
     assert_eq!(parent, Violation::WrongParent(first));
     let start = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 9, born: 0, claimed: false }, &[500]);
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 9, born: 0, claimed: 0 }, &[500]);
     });
     assert_eq!(start, Violation::WrongStart { run: RunAt { start: 9, ..first }, end: 8 });
     let empty = found(|_, scene| {
         let run =
-            hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: false }, &[500]);
+            hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: 0 }, &[500]);
         run.shorten(run.word(), 0).expect("nobody else is here");
     });
     assert_eq!(empty, Violation::EmptyRun(first));
     let same = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: false }, &[9]);
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: 0 }, &[9]);
     });
     assert_eq!(same, Violation::SameToken(on(RUN, 8), 9));
     let misplaced = found(|_, scene| scene.root.children.misplace(scene.works.guard));
@@ -287,7 +287,7 @@ fn slots() {
     let filed = found(|evictor, _| file_stray(&mut *evictor.ranking.policy));
     assert_eq!(filed, Violation::FiledCount(counts(4, 3)));
     let occupied = found(|evictor, scene| {
-        *evictor.ranking.tables().0.at(3) = Some(Candidate { point: scene.mark.link(), since: 9 });
+        *evictor.ranking.tables().0.at(3) = Some(scene.mark.link());
     });
     assert_eq!(occupied, Violation::SlotCount(counts(4, 3)));
     let taken = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(0)));
@@ -313,7 +313,7 @@ fn file_stray(policy: &mut dyn Policy) {
     policy.file(
         Slot::at(50),
         Standing { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
-        Entry { since: 99, group: None },
+        Entry { serial: 99, group: None },
     );
 }
 
@@ -343,7 +343,7 @@ fn moments() {
     });
     assert_eq!(marked, Violation::WrongMoment(on(BRANCH, 6)));
     let demoted = found(|_, scene| {
-        scene.end_of(scene.branch).statistics.marks.join(Marked::demoted(9), scene.works.guard);
+        scene.end_of(scene.branch).statistics.marks.join(Demotions::default().demote(9), scene.works.guard);
     });
     assert_eq!(demoted, Violation::StaleStanding(on(BRANCH, 6)));
     let stray = found(|evictor, _| evictor.ranking.due.set(Slot::at(50), Some(9)));
@@ -357,20 +357,20 @@ fn moments() {
 
 #[test]
 fn retained() {
-    let left = found(|_, scene| scene.works.notes.push(Note { point: scene.leased.link(), until: 9 }));
+    let left = found(|_, scene| scene.leased.statistics.marks.ask(Marked::NONE, 9, scene.works.guard));
     assert_eq!(left, Violation::NotesLeft { notes: 1 });
     let idle = found(|evictor, scene| {
-        evictor.retained.enter(&Note { point: scene.end.link(), until: 9 });
+        evictor.retained.enter(scene.end, 9);
     });
     assert_eq!(idle, Violation::NotRetained(on(RUN, 12)));
     let elsewhere = found(|evictor, scene| {
         let (run, guard) = (scene.run.link(), scene.works.guard);
         let point = Point::new(run, 3, Word::idle(), Statistics::stamped(0), guard);
-        evictor.retained.enter(&Note { point: point.as_ref().link(), until: 9 });
+        evictor.retained.enter(point.as_ref(), 9);
     });
     assert_eq!(elsewhere, Violation::RetainedCount(counts(1, 0)));
     let unsound = found(|evictor, scene| {
-        evictor.retained.enter(&Note { point: scene.leased.link(), until: 9 });
+        evictor.retained.enter(scene.leased, 9);
         evictor.retained.table().clear();
     });
     assert_eq!(unsound, Violation::UnsoundRetained);

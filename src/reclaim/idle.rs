@@ -1,0 +1,102 @@
+//! Participants that nobody uses now, left by one session to the next.
+//!
+//! A few places, each with a state; a thread claims a place by one compare-and-swap and passes over those that another
+//! thread is at. So nobody waits: a thread that is stopped halfway costs the others one place.
+//!
+//! # Invariants
+//!
+//! - **N1** Only the thread that took a place from `EMPTY` or `FULL` to `BUSY` touches its participant, until it sets
+//!   the state that follows.
+
+use std::cell::UnsafeCell;
+
+use super::Local;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::gauge::AtomicUsize;
+
+/// Places; what does not find one is dropped.
+const PLACES: usize = 64;
+
+const EMPTY: usize = 0;
+const BUSY: usize = 1;
+const FULL: usize = 2;
+
+#[derive(Debug)]
+struct Place {
+    /// No model explores it: what a participant is used for orders itself.
+    state: AtomicUsize,
+    local: UnsafeCell<Option<Local>>,
+}
+
+/// Idle participants of one domain, which must outlive them.
+#[derive(Debug)]
+pub(crate) struct Idle([Place; PLACES]);
+
+// SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a participant may be sent.
+unsafe impl Sync for Idle {}
+
+impl Idle {
+    pub(crate) fn new() -> Self {
+        Self(std::array::from_fn(|_| Place { state: AtomicUsize::new(EMPTY), local: UnsafeCell::new(None) }))
+    }
+
+    /// Takes one out. Lock-free.
+    pub(crate) fn take(&self) -> Option<Local> {
+        let place = self.0.iter().find(|place| place.claim(FULL))?;
+        let mut taken = None;
+        place.finish(EMPTY, &mut taken);
+        taken
+    }
+
+    /// Leaves one for others; given back if every place is taken. Lock-free.
+    pub(crate) fn put(&self, local: Local) -> Option<Local> {
+        let mut local = Some(local);
+        if let Some(place) = self.0.iter().find(|place| place.claim(EMPTY)) {
+            place.finish(FULL, &mut local);
+        }
+        local
+    }
+}
+
+impl Place {
+    fn claim(&self, from: usize) -> bool {
+        // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as its last user left it.
+        self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
+    }
+
+    /// Swaps what is there with `other`, and opens the place again.
+    fn finish(&self, to: usize, other: &mut Option<Local>) {
+        // SAFETY: N1: the caller has claimed the place.
+        let local = unsafe { &mut *self.local.get() };
+        std::mem::swap(local, other);
+        // Release: to the next one that claims it.
+        self.state.store(to, Release);
+    }
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::reclaim::Domain;
+
+    #[test]
+    fn what_was_put_is_taken_once_and_what_finds_no_place_comes_back() {
+        let domain = Domain::new();
+        let idle = Idle::new();
+        assert!(idle.take().is_none());
+        assert!((0..PLACES).all(|_| idle.put(domain.register()).is_none()));
+        assert!(idle.put(domain.register()).is_some());
+        assert_eq!(std::iter::from_fn(|| idle.take()).count(), PLACES);
+    }
+
+    #[test]
+    fn a_place_that_a_stopped_thread_is_at_is_passed_over() {
+        let domain = Domain::new();
+        let idle = Idle::new();
+        assert!(idle.put(domain.register()).is_none());
+        assert!(idle.0[0].claim(FULL), "a thread that stops here");
+        assert!(idle.take().is_none());
+        assert!(idle.put(domain.register()).is_none());
+        assert!(idle.take().is_some());
+    }
+}
