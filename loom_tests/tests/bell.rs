@@ -6,7 +6,7 @@
 //!
 //! Edges: ringing (release) before waking (acquire).
 //!
-//! Teeth: a ring that does not wait for the lock; an end that a ring takes back; ringing Relaxed.
+//! Teeth: a ring that does not unpark; an end that a ring takes back; ringing Relaxed.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
+use loom::thread::Thread;
 use radixkv::internals::Bell;
 
 /// A bell, and something to do that was written before it was rung.
@@ -30,6 +31,14 @@ unsafe impl Sync for Desk {}
 unsafe impl Send for Desk {}
 
 impl Desk {
+    fn ring(&self, sleeper: &Thread) {
+        self.bell.ring(|| sleeper.unpark());
+    }
+
+    fn end(&self, sleeper: &Thread) {
+        self.bell.end(|| sleeper.unpark());
+    }
+
     fn put(&self, tray: usize) {
         // SAFETY: loom reports an access that is not ordered; the value is plain.
         self.work[tray].with_mut(|work| unsafe { *work = 1 });
@@ -47,10 +56,10 @@ fn a_ring_against_a_wait() {
     explore_more("ring vs wait", || {
         let desk = Arc::new(Desk::default());
         let ringer = spawn({
-            let desk = desk.clone();
+            let (desk, sleeper) = (desk.clone(), loom::thread::current());
             move || {
                 desk.put(0);
-                desk.bell.ring();
+                desk.ring(&sleeper);
             }
         });
         assert!(desk.bell.wait());
@@ -74,13 +83,14 @@ fn two_rings_and_the_end_against_a_worker() {
                 woken
             }
         });
+        let sleeper = worker.thread().clone();
         let ringer = spawn({
-            let desk = desk.clone();
-            move || desk.bell.ring()
+            let (desk, sleeper) = (desk.clone(), sleeper.clone());
+            move || desk.ring(&sleeper)
         });
-        desk.bell.ring();
+        desk.ring(&sleeper);
         ringer.join().unwrap();
-        desk.bell.end();
+        desk.end(&sleeper);
         assert!(worker.join().unwrap() <= 2);
     });
 }
@@ -91,10 +101,10 @@ fn a_ring_against_the_end() {
     explore_more("ring vs end vs waits until it", || {
         let desk = Arc::new(Desk::default());
         let [ringer, ender] = [false, true].map(|last| {
-            let desk = desk.clone();
+            let (desk, sleeper) = (desk.clone(), loom::thread::current());
             spawn(move || {
                 desk.put(usize::from(last));
-                if last { desk.bell.end() } else { desk.bell.ring() }
+                if last { desk.end(&sleeper) } else { desk.ring(&sleeper) }
             })
         });
         while desk.bell.wait() {

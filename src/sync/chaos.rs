@@ -85,4 +85,4 @@ disturbed!(AtomicU64, u64);
 disturbed!(AtomicUsize, usize);
 disturbed!(AtomicPtr<T>, *mut T);
 arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
-arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_max);
+arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);

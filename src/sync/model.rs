@@ -165,7 +165,7 @@ wrapped!(AtomicU64, u64);
 wrapped!(AtomicUsize, usize);
 wrapped!(AtomicPtr<T>, *mut T);
 arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
-arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_max);
+arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
 
 impl<T> AtomicPtr<T> {
     #[track_caller]
