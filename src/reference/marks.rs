@@ -21,13 +21,6 @@ impl Pair {
     }
 }
 
-/// The last thing that was said of keeping a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Word {
-    Demote,
-    Retain,
-}
-
 /// A block's marks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Marks {
@@ -35,8 +28,8 @@ pub(super) struct Marks {
     highest: Option<Pair>,
     /// What lasts longest; of those, of the highest priority.
     longest: Option<Pair>,
-    /// With its time; of two at one time the greater.
-    last_word: Option<(u64, Word)>,
+    /// Nobody has used or retained it since it was demoted.
+    demoted: bool,
 }
 
 impl Marks {
@@ -49,12 +42,13 @@ impl Marks {
         (self.highest, self.longest) = (highest, longest);
     }
 
-    pub(super) fn demote(&mut self, now: u64) {
-        self.last_word = self.last_word.max(Some((now, Word::Demote)));
+    pub(super) fn demote(&mut self) {
+        self.demoted = true;
     }
 
-    pub(super) fn retain(&mut self, now: u64) {
-        self.last_word = self.last_word.max(Some((now, Word::Retain)));
+    /// A use, or a retention.
+    pub(super) fn keep(&mut self) {
+        self.demoted = false;
     }
 
     /// The highest priority that has not expired.
@@ -63,9 +57,9 @@ impl Marks {
         pairs.filter(|pair| pair.counts_at(now)).map(|pair| pair.priority).max().unwrap_or(DEFAULT_PRIORITY)
     }
 
-    /// Whether a block that was last used at `last` is to go before the others.
-    pub(super) fn is_demoted(&self, last: u64) -> bool {
-        matches!(self.last_word, Some((time, Word::Demote)) if time >= last)
+    /// Whether the block is to go before the others.
+    pub(super) fn is_demoted(&self) -> bool {
+        self.demoted
     }
 
     /// Whether time alone can change the block's rank.

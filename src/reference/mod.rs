@@ -38,8 +38,7 @@
 //! **Marks.** A lease's holder may give every block up to the lease a priority for some time, and demote or retain them
 //! ([`Reference::prioritize`], [`Reference::demote`], [`Reference::retain`]). A block keeps the highest of its
 //! priorities and the one that lasts longest, and counts for the highest that has not expired, or for 35. It is demoted
-//! while that is the last word on it and no use came after, and goes before all that is not. All of these are maxima,
-//! so they may flow down as `last` does.
+//! until it is used or retained, and goes before all that is not.
 //!
 //! **Partial hits.** The blocks just beyond a lease that agree longest with a sequence, for less than all of their
 //! tokens as a rule. Any of them may be leased; which one is part of no promise.
@@ -50,9 +49,8 @@
 //!
 //! **Eviction** takes, again and again, the block of smallest rank among those without child and lease, until
 //! enough are free. Trimming a whole edge from its tail is the same thing: the blocks of an edge share their
-//! statistics, so the edge's next block still ranks first. Equal ranks of different leaves would need one time on
-//! two paths; every verb that stamps has a time of its own and stamps one path, so there are none. (With a clock
-//! that stands still the lower block id goes first, which is part of no promise.)
+//! statistics, so the edge's next block still ranks first. Of equal ranks that goes first which was inserted first:
+//! the blocks of one insert are a *piece*, and no two leaves are of one piece.
 //!
 //! **Quotas.** A namespace may have a limit on its cached blocks, and one on those that leases protect or reservations
 //! made for it hold, over all its trees. While one has more cached than it may, a block of smallest rank among its own
@@ -77,6 +75,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats, Violation};
 pub use policy::Statistics;
+use marks::Marks;
 use store::{HolderId, Place, Store, TreeId};
 
 use crate::cache::{InsertErrorKind, ReserveError};
@@ -307,6 +306,7 @@ impl Reference {
         let (mut at, known) = self.descend(lease.tree, lease.at, &keys[lease.len_tokens * width..]);
         let fresh = keys.chunks(self.block_size * width).skip(lease.len_tokens / self.block_size + known);
         let mut level = None;
+        self.store.begin_piece();
         for (block, keys) in reservation.blocks[known..].iter().zip(fresh) {
             // The first block may share tokens with others; all that follow are of one piece.
             let levels = level.map_or_else(|| self.store.levels(at, keys, width - 1), |level| vec![level; keys.len()]);
@@ -342,8 +342,7 @@ impl Reference {
 
     /// Every block up to the lease goes before all others until it is used or retained.
     pub fn demote(&mut self, lease: &Lease) {
-        let now = self.now;
-        self.store.mark(lease.at, |marks| marks.demote(now));
+        self.store.mark(lease.at, Marks::demote);
     }
 
     /// Protects every block up to the lease until `duration` has passed; false in a tree that was dropped.
@@ -352,7 +351,7 @@ impl Reference {
             return false;
         }
         let now = self.now;
-        self.store.mark(lease.at, |marks| marks.retain(now));
+        self.store.mark(lease.at, Marks::keep);
         if lease.len_tokens > 0 {
             self.store.retain(lease.at, now.saturating_add(duration));
         }

@@ -26,22 +26,21 @@ impl Statistics {
 }
 
 /// A block's place in the order of eviction: the smallest goes first, compared from the left. What was demoted begins
-/// with a zero.
-pub(super) type Rank = [i64; 3];
+/// with a zero; the last is the piece that the block was inserted with.
+pub(super) type Rank = [i128; 4];
 
-/// The key that eviction by `policy` compares at `now`.
-pub(super) fn rank(policy: PolicyKind, of: &Statistics, marks: &Marks, now: u64) -> Rank {
-    let signed = |n: u64| i64::try_from(n).expect("times and hits stay below 2^63");
-    let (last, hits, born) = (signed(of.last), signed(of.hits), signed(of.born));
+/// The key that eviction by `policy` compares at `now`, for a block of the `piece`-th insert.
+pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &Marks, now: u64) -> Rank {
+    let (last, hits, born) = (i128::from(of.last), i128::from(of.hits), i128::from(of.born));
     let [first, second] = match policy {
         PolicyKind::Lru => [last, 0],
         PolicyKind::Lfu => [hits, last],
         PolicyKind::Fifo => [born, 0],
         PolicyKind::Mru => [-last, 0],
         PolicyKind::Filo => [-born, 0],
-        PolicyKind::Slru => [i64::from(hits >= 2), last],
-        PolicyKind::Level => [-i64::from(of.level), last],
-        PolicyKind::Priority => [i64::from(marks.priority(now)), last],
+        PolicyKind::Slru => [i128::from(hits >= 2), last],
+        PolicyKind::Level => [-i128::from(of.level), last],
+        PolicyKind::Priority => [i128::from(marks.priority(now)), last],
     };
-    [i64::from(!marks.is_demoted(of.last)), first, second]
+    [i128::from(!marks.is_demoted()), first, second, i128::from(piece)]
 }

@@ -48,6 +48,8 @@ struct Vertex {
     children: Children,
     /// The level that each token of the block belongs to.
     levels: Vec<u32>,
+    /// Which insert it came with.
+    piece: u64,
     statistics: Statistics,
     marks: Marks,
     /// The rank under which `candidates` has it.
@@ -72,6 +74,8 @@ pub(super) struct Store {
     /// Places that the store itself keeps a lease on, each with the moment at which it lets go.
     retained: BTreeMap<Place, u64>,
     now: u64,
+    /// Inserts that have added blocks, or would have.
+    pieces: u64,
 }
 
 impl Store {
@@ -90,6 +94,7 @@ impl Store {
             limits: Vec::new(),
             retained: BTreeMap::new(),
             now: 0,
+            pieces: 0,
         }
     }
 
@@ -231,10 +236,16 @@ impl Store {
 
     /// Stamps a block, and counts a hit on it if the request has not had one there.
     pub(super) fn touch(&mut self, block: BlockId, now: u64, hit: bool) {
-        let statistics = &mut self.vertex_mut(block).statistics;
-        statistics.last = statistics.last.max(now);
-        statistics.hits += u64::from(hit);
+        let vertex = self.vertex_mut(block);
+        vertex.statistics.last = vertex.statistics.last.max(now);
+        vertex.statistics.hits += u64::from(hit);
+        vertex.marks.keep();
         self.file(block);
+    }
+
+    /// Another insert begins: blocks that are added from now on are its piece.
+    pub(super) fn begin_piece(&mut self) {
+        self.pieces += 1;
     }
 
     /// Caches a reserved block after `parent`.
@@ -249,6 +260,7 @@ impl Store {
             children: Children::new(),
             statistics: Statistics::born_at(now, *levels.last().expect("a block holds tokens")),
             levels,
+            piece: self.pieces,
             marks: Marks::default(),
             filed: None,
         });
@@ -308,7 +320,7 @@ impl Store {
 
     fn candidate_rank(&self, block: BlockId, vertex: &Vertex) -> Option<Rank> {
         let idle = vertex.children.is_empty() && !self.leased.contains_key(&Place::After(block));
-        idle.then(|| rank(self.policy, &vertex.statistics, &vertex.marks, self.now))
+        idle.then(|| rank(self.policy, &vertex.statistics, vertex.piece, &vertex.marks, self.now))
     }
 
     /// Puts another policy in force.

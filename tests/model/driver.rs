@@ -77,7 +77,7 @@ impl<S: Subject> Driver<S> {
             eager,
             reference: <Reference as Subject>::new(setting),
             subject,
-            now: 0,
+            now: setting.start,
             leases: Vec::new(),
             reservations: Vec::new(),
             sources: Vec::new(),
@@ -133,9 +133,9 @@ impl<S: Subject> Driver<S> {
         if self.eager || matches!(step, Step::Settle) { self.compare_settled() } else { Ok(()) }
     }
 
-    /// Gives the next verb that stamps a time of its own.
+    /// Gives the next verb that stamps a time of its own, unless the clock stands.
     fn tick(&mut self) {
-        self.wait(1);
+        self.wait(u64::from(!self.setting.stands));
     }
 
     fn wait(&mut self, units: u64) {

@@ -28,16 +28,24 @@ use subject::{External, Real, Setting, Subject};
 const LONG_RUN: Duration = Duration::from_secs(30);
 const LONG_RUN_STEPS: usize = 20_000;
 
+/// Nothing, nanoseconds since 1970, and where a bit or two of a time would be lost.
+const STARTS: [u64; 5] = [0, 1_800_000_000_000_000_000, (1 << 56) - 60, (1 << 62) - 60, (1 << 63) - 60];
+
 fn setting() -> impl Strategy<Value = Setting> {
     let block_size = prop::sample::select(vec![1, 3, 16]);
     let policy = prop::sample::select(PolicyKind::ALL.to_vec());
     let idle_after = prop::option::weighted(0.3, 1..200_u64);
-    (block_size, 1..48_usize, policy, idle_after).prop_map(|(block_size, capacity, policy, idle_after)| Setting {
-        block_size,
-        capacity,
-        policy,
-        idle_after,
-    })
+    let clock = (prop::sample::select(STARTS.to_vec()), any::<bool>());
+    (block_size, 1..48_usize, policy, idle_after, clock).prop_map(
+        |(block_size, capacity, policy, idle_after, (start, stands))| Setting {
+            block_size,
+            capacity,
+            policy,
+            idle_after,
+            start,
+            stands,
+        },
+    )
 }
 
 /// Runs random cases; the subject gets the setting that `alter` makes of the reference's.
@@ -73,6 +81,8 @@ fn long_runs<S: Subject>(count: usize) {
                 capacity: 24 + usize::from(seed) * 3,
                 policy,
                 idle_after: (seed % 3 == 0).then_some(150),
+                start: STARTS[usize::from(seed) % STARTS.len()],
+                stands: seed % 4 == 0,
             };
             for (i, steps) in steps(seed, count).chunks(count.div_ceil(10)).enumerate() {
                 if started.elapsed() > LONG_RUN {

@@ -32,6 +32,10 @@ pub struct Setting {
     pub policy: PolicyKind,
     /// What was not used for so long is dropped.
     pub idle_after: Option<u64>,
+    /// The time at the beginning.
+    pub start: u64,
+    /// Time goes by with `Wait` alone, so that many verbs have one time; else each verb has its own.
+    pub stands: bool,
 }
 
 /// A match: its length, its blocks from the root, its lease.
