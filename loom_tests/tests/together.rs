@@ -145,10 +145,9 @@ fn a_hit_against_the_death_of_its_point() {
         let world = World::build(PrefixCache::builder(1, 3).policy(PolicyKind::Lfu), 3);
         let actor = Actor::new(&world);
         at_rest(|| {
-            drop(actor.insert(&[1, 2]));
-            world.cache.settle();
             drop(actor.insert(&[7]));
             drop(actor.find(&[7]));
+            drop(actor.insert(&[1, 2]));
             world.cache.settle();
         });
         let reader = spawn({
@@ -164,7 +163,7 @@ fn a_hit_against_the_death_of_its_point() {
         at_rest(|| {
             let kept = actor.session.peek(&world.space, &[7]);
             assert_eq!(world.cache.evict(1), 1);
-            // What is left of 1,2 was hit as often as 7, and filed later.
+            // What is left of 1,2 was hit as often as 7, and inserted later.
             if kept == 1 {
                 assert_eq!(actor.session.peek(&world.space, &[7]), 0);
             }
