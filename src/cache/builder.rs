@@ -105,8 +105,8 @@ fn stripes() -> usize {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tokens of the longest sequence that can be inserted.
-pub(super) const MAX_TOKENS: usize = i32::MAX as usize;
+/// Tokens of the longest sequence that can be inserted: what depths can name, and an allocation can hold.
+pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
 
 impl Builder {
     pub(super) fn new(block_size: usize, capacity: usize) -> Self {

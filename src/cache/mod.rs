@@ -39,6 +39,8 @@ use std::fmt;
 use std::time::Duration;
 
 pub use background::{Eviction, Watermarks};
+#[cfg(test)]
+pub(crate) use builder::MAX_TOKENS;
 pub use builder::{BuildError, Builder};
 pub use clock::Clock;
 pub use external::AdoptError;

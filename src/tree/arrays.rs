@@ -26,7 +26,7 @@ pub(crate) struct Arrays {
     canary: Canary,
     tokens: u32,
     blocks: u32,
-    /// Where the tokens lie, in bytes from the start.
+    /// Where the tokens lie, in words from the start: bytes would not fit for the longest run of blocks of one token.
     tokens_at: u32,
 }
 
@@ -46,6 +46,10 @@ impl Parts {
         let layout = Layout::from_size_align(size, align).expect("a run is shorter than the address space");
         Self { layout, blocks: blocks_at, tokens: tokens_at }
     }
+
+    fn tokens_in_words(&self) -> u32 {
+        u32::try_from(self.tokens / size_of::<Token>()).expect("a run has no more tokens than depths can name")
+    }
 }
 
 impl Arrays {
@@ -56,7 +60,7 @@ impl Arrays {
             canary: Canary::new(),
             tokens: tokens.len() as u32,
             blocks: blocks.len() as u32,
-            tokens_at: u32::try_from(parts.tokens).expect("a run has fewer blocks than ids can name"),
+            tokens_at: parts.tokens_in_words(),
         };
         // SAFETY: the layout is never empty: the header is part of it.
         let memory = unsafe { alloc(parts.layout) };
@@ -88,7 +92,7 @@ fn words<'g>(arrays: Ref<'g, Arrays>, offset: usize, len: usize) -> &'g [u32] {
 impl<'g> Ref<'g, Arrays> {
     #[inline]
     pub(crate) fn tokens(self) -> &'g [Token] {
-        words(self, self.tokens_at as usize, self.tokens as usize)
+        words(self, self.tokens_at as usize * size_of::<Token>(), self.tokens as usize)
     }
 
     #[inline]
@@ -117,5 +121,21 @@ unsafe impl Node for Arrays {
         let layout = Parts::of(header.tokens as usize, header.blocks as usize).layout;
         // SAFETY: allocated with this layout.
         unsafe { dealloc(node.as_ptr().cast(), layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is allocated: the longest sequence alone takes eight gigabytes.
+    #[test]
+    fn the_longest_run_of_the_smallest_blocks_has_a_layout() {
+        let longest = crate::cache::MAX_TOKENS;
+        for len in [1 << 28, (1 << 30) - 6, (1 << 30) - 4, longest - 1, longest] {
+            let parts = Parts::of(len, len);
+            assert!(parts.layout.size() >= 2 * len * size_of::<Token>());
+            assert_eq!(parts.tokens_in_words() as usize * size_of::<Token>(), parts.tokens, "{len}");
+        }
     }
 }
