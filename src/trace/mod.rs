@@ -15,17 +15,22 @@
 //!
 //! Built on the public interface of the cache alone: what is replayed here is what an engine would see.
 
+mod limits;
+mod lines;
+mod list;
 mod priority;
 mod read;
 pub mod replay;
 mod request;
 mod row;
+mod shape;
 mod source;
 mod tokens;
 mod unit;
 mod working_set;
 pub mod workload;
 
+pub use limits::Limits;
 pub use priority::PriorityFault;
 pub use read::TraceError;
 pub use replay::{Replay, ReplayConfig, ReplayError, Report, replay};

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::Value;
 
+use super::shape::Shape;
 use crate::Priority;
 
 /// What is wrong with the field that was named for priorities.
@@ -23,8 +23,10 @@ pub enum PriorityFault {
 /// The priority in `field` of a row that was parsed before.
 pub(super) fn parse(line: &[u8], field: &str) -> Result<Priority, PriorityFault> {
     let mut row = serde_json::Deserializer::from_slice(line);
-    let value = Named(field).deserialize(&mut row).ok().flatten().ok_or(PriorityFault::Missing)?;
-    let level = value.as_u64().and_then(|level| u8::try_from(level).ok()).ok_or(PriorityFault::NotAPriority)?;
+    let Shape::Natural(level) = Named(field).deserialize(&mut row).ok().flatten().ok_or(PriorityFault::Missing)? else {
+        return Err(PriorityFault::NotAPriority);
+    };
+    let level = u8::try_from(level).map_err(|_| PriorityFault::NotAPriority)?;
     Priority::new(level).map_err(|_| PriorityFault::NotAPriority)
 }
 
@@ -32,21 +34,21 @@ pub(super) fn parse(line: &[u8], field: &str) -> Result<Priority, PriorityFault>
 struct Named<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for Named<'_> {
-    type Value = Option<Value>;
+    type Value = Option<Shape>;
 
-    fn deserialize<D: Deserializer<'de>>(self, row: D) -> Result<Option<Value>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, row: D) -> Result<Option<Shape>, D::Error> {
         row.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for Named<'_> {
-    type Value = Option<Value>;
+    type Value = Option<Shape>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<Value>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<Shape>, A::Error> {
         let mut found = None;
         while let Some(name) = fields.next_key::<Cow<'_, str>>()? {
             if name == self.0 {

@@ -1,13 +1,15 @@
 //! Reading a trace file.
 
 use std::{
+    collections::TryReserveError,
     io::{self, BufRead, Read},
-    ops::Range,
     path::{Path, PathBuf},
     time::Instant,
 };
 
 use super::{
+    limits::Limits,
+    lines::{LineFault, Lines},
     priority::{self, PriorityFault},
     request::{Segment, Trace},
     row::{Prompt, Row, RowFault},
@@ -60,6 +62,46 @@ pub enum TraceError {
         /// What is wrong with it.
         fault: PriorityFault,
     },
+    /// A line is longer than [`Limits::line_bytes`]: raise that if the line is meant.
+    #[error("{}:{line}: the line has more than {most} bytes", path.display())]
+    LongLine {
+        /// The file.
+        path: PathBuf,
+        /// Line of the (decompressed) file, counted from 1.
+        line: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// There are more rows than [`Limits::rows`]: raise that, or replay a part of the trace.
+    #[error("{}:{line}: the trace has more than {most} rows", path.display())]
+    TooManyRows {
+        /// The file.
+        path: PathBuf,
+        /// Line of the first row beyond the limit, counted from 1.
+        line: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// There are more hash ids and tokens than [`Limits::tokens`]: raise that, or replay a part of the trace.
+    #[error("{}:{line}: the trace has more than {most} hash ids and tokens", path.display())]
+    TooManyTokens {
+        /// The file.
+        path: PathBuf,
+        /// Line of the (decompressed) file, counted from 1.
+        line: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// The trace does not fit into memory: replay a part of it.
+    #[error("{}:{line}: memory is short: {source}", path.display())]
+    NoMemory {
+        /// The file.
+        path: PathBuf,
+        /// Line of the (decompressed) file, counted from 1.
+        line: usize,
+        /// What the allocator says.
+        source: TryReserveError,
+    },
     /// There is nothing to replay.
     #[error("{}: the trace is empty", path.display())]
     Empty {
@@ -84,14 +126,14 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read to its end, if a row is malformed, and if there is none.
+    /// Fails if the file cannot be read to its end, if a row is malformed, if there is none, and if the trace is larger
+    /// than [`Limits::default`].
     ///
     /// # Panics
     ///
     /// Panics if `unit` is zero.
     pub fn open(path: impl AsRef<Path>, unit: Option<u32>) -> Result<Self, TraceError> {
-        let (path, began) = (path.as_ref(), Instant::now());
-        Self::from_lines(source::open(path), path, unit, None, began)
+        Self::open_within(path, unit, None, &Limits::default())
     }
 
     /// The same, with each request's [priority](super::Request::priority) from the field of that name: an integer from
@@ -105,8 +147,36 @@ impl Trace {
     ///
     /// As [`open`](Self::open).
     pub fn open_prioritized(path: impl AsRef<Path>, unit: Option<u32>, field: &str) -> Result<Self, TraceError> {
+        Self::open_within(path, unit, Some(field), &Limits::default())
+    }
+
+    /// The same with limits of the caller's, and priorities where `priority_from` names a field.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_prioritized`](Self::open_prioritized), for these limits.
+    ///
+    /// # Panics
+    ///
+    /// As [`open`](Self::open).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::trace::{Limits, Trace, TraceError};
+    ///
+    /// let limits = Limits { line_bytes: 1 << 20, ..Limits::default() };
+    /// let missing = Trace::open_within("no/such/trace.jsonl", Some(512), None, &limits);
+    /// assert!(matches!(missing, Err(TraceError::Open { .. })));
+    /// ```
+    pub fn open_within(
+        path: impl AsRef<Path>,
+        unit: Option<u32>,
+        priority_from: Option<&str>,
+        limits: &Limits,
+    ) -> Result<Self, TraceError> {
         let (path, began) = (path.as_ref(), Instant::now());
-        Self::from_lines(source::open(path), path, unit, Some(field), began)
+        Self::from_lines(source::open(path), path, unit, priority_from, limits, began)
     }
 
     /// The same from anything that can be read; `name` stands for the file in errors.
@@ -120,133 +190,135 @@ impl Trace {
     /// As [`open`](Self::open).
     pub fn from_reader(reader: impl Read + 'static, name: &str, unit: Option<u32>) -> Result<Self, TraceError> {
         let began = Instant::now();
-        Self::from_lines(source::decompress(reader), Path::new(name), unit, None, began)
+        Self::from_lines(source::decompress(reader), Path::new(name), unit, None, &Limits::default(), began)
     }
 
     fn from_lines(
-        lines: io::Result<Box<dyn BufRead>>,
+        text: io::Result<Box<dyn BufRead>>,
         path: &Path,
         unit: Option<u32>,
         priority_from: Option<&str>,
+        limits: &Limits,
         began: Instant,
     ) -> Result<Self, TraceError> {
-        let lines = lines.map_err(|source| TraceError::Open { path: path.into(), source })?;
-        let mut trace = Rows::read(lines, path, unit, priority_from)?.into_trace(unit);
+        let text = text.map_err(|source| TraceError::Open { path: path.into(), source })?;
+        let mut trace = Rows::new(path, unit, priority_from, limits).read(text)?;
         trace.priority_from = priority_from.map(Box::from);
         trace.read_time = began.elapsed();
         Ok(trace)
     }
 }
 
-/// All rows of a file, before it is known what a hash id stands for.
-#[derive(Default)]
-struct Rows {
-    rows: Vec<Known>,
-    hash_ids: Vec<u64>,
+/// All rows of a file so far, before it is known what a hash id stands for.
+struct Rows<'a> {
+    path: &'a Path,
+    unit: Option<u32>,
+    priority_from: Option<&'a str>,
+    limits: &'a Limits,
+    /// Lines so far.
+    line: usize,
+    /// Hash ids and spelled-out tokens so far.
+    tokens: usize,
     bounds: UnitBounds,
     any_hashed: bool,
     trace: Trace,
 }
 
-/// A row whose hash ids have moved to the common list.
-struct Known {
-    timestamp: f64,
-    prompt: KnownPrompt,
-    prompt_tokens: u32,
-    output: Option<Segment>,
-    output_tokens: u32,
-    priority: Option<Priority>,
-}
-
-enum KnownPrompt {
-    Hashed(Range<usize>),
-    Literal(Segment),
-}
-
-impl Rows {
-    fn read(
-        mut lines: Box<dyn BufRead>,
-        path: &Path,
-        unit: Option<u32>,
-        priority_from: Option<&str>,
-    ) -> Result<Self, TraceError> {
-        let unit = unit.map_or(1, |unit| unit as usize);
-        assert!(unit > 0, "a hash id stands for at least one token");
-        let (mut rows, mut text, mut line) = (Self::default(), Vec::new(), 0);
-        loop {
-            text.clear();
-            let read = lines.read_until(b'\n', &mut text);
-            if read.map_err(|source| TraceError::Read { path: path.into(), line, source })? == 0 {
-                break;
-            }
-            line += 1;
-            let text = text.trim_ascii();
-            if text.is_empty() {
-                continue;
-            }
-            let mut row = Row::parse(text);
-            if let Ok(row) = &mut row {
-                row.cut_ids(unit);
-            }
-            let row = row.map_err(|fault| TraceError::Row { path: path.into(), line, fault })?;
-            let priority = priority_from.map(|field| {
-                let (path, name) = (path.into(), field.into());
-                priority::parse(text, field).map_err(|fault| TraceError::Priority { path, line, field: name, fault })
-            });
-            rows.add(row, priority.transpose()?);
-        }
-        if rows.rows.is_empty() {
-            return Err(TraceError::Empty { path: path.into() });
-        }
-        Ok(rows)
+impl<'a> Rows<'a> {
+    fn new(path: &'a Path, unit: Option<u32>, priority_from: Option<&'a str>, limits: &'a Limits) -> Self {
+        assert!(unit != Some(0), "a hash id stands for at least one token");
+        let (bounds, trace) = (UnitBounds::default(), Trace::default());
+        Self { path, unit, priority_from, limits, line: 0, tokens: 0, bounds, any_hashed: false, trace }
     }
 
-    fn add(&mut self, row: Row, priority: Option<Priority>) {
-        let prompt = match &row.prompt {
-            Prompt::Tokens(tokens) => KnownPrompt::Literal(self.trace.literal(tokens)),
+    fn read(mut self, text: Box<dyn BufRead>) -> Result<Trace, TraceError> {
+        let mut lines = Lines::new(text, self.limits.line_bytes);
+        while let Some(line) = lines.next().map_err(|fault| self.unreadable(fault))? {
+            self.line += 1;
+            let line = line.trim_ascii();
+            if !line.is_empty() {
+                self.add(line)?;
+            }
+        }
+        if self.trace.requests.is_empty() {
+            return Err(TraceError::Empty { path: self.path.into() });
+        }
+        Ok(self.finish())
+    }
+
+    /// Adds the row of a line that is not blank.
+    fn add(&mut self, line: &[u8]) -> Result<(), TraceError> {
+        let most = self.limits.most_rows();
+        if self.trace.requests.len() >= most {
+            return Err(TraceError::TooManyRows { path: self.path.into(), line: self.line, most });
+        }
+        let mut row = Row::parse(line).map_err(|fault| self.faulty(fault))?;
+        row.cut_ids(self.unit.map_or(1, |unit| unit as usize));
+        let priority = self.priority(line)?;
+        self.tokens += row.listed();
+        if self.tokens > self.limits.tokens {
+            let (path, line, most) = (self.path.into(), self.line, self.limits.tokens);
+            return Err(TraceError::TooManyTokens { path, line, most });
+        }
+        self.keep(&row).map_err(|source| self.no_memory(source))?;
+        self.trace.prioritize_last(priority);
+        Ok(())
+    }
+
+    fn priority(&self, line: &[u8]) -> Result<Option<Priority>, TraceError> {
+        let Some(field) = self.priority_from else {
+            return Ok(None);
+        };
+        let at_fault =
+            |fault| TraceError::Priority { path: self.path.into(), line: self.line, field: field.into(), fault };
+        priority::parse(line, field).map(Some).map_err(at_fault)
+    }
+
+    /// Keeps a row; its hash ids have no length yet.
+    fn keep(&mut self, row: &Row) -> Result<(), TryReserveError> {
+        self.trace.reserve(row)?;
+        let output = row.output.as_deref().map(|tokens| self.trace.literal(tokens));
+        let (timestamp, length, output_tokens) = (row.timestamp, row.prompt_tokens, row.output_tokens);
+        match &row.prompt {
+            Prompt::Tokens(tokens) => {
+                let prompt = self.trace.literal(tokens);
+                self.trace.push(timestamp, [prompt], length, output, output_tokens);
+            }
             Prompt::HashIds(ids) => {
                 self.any_hashed = true;
-                self.bounds.add(u64::from(row.prompt_tokens), ids.len() as u64);
-                let start = self.hash_ids.len();
-                self.hash_ids.extend_from_slice(ids);
-                KnownPrompt::Hashed(start..self.hash_ids.len())
+                self.bounds.add(u64::from(length), ids.len() as u64);
+                let ids = ids.iter().map(|&id| Segment::Hashed { id, len: 0 });
+                self.trace.push(timestamp, ids, length, output, output_tokens);
             }
-        };
-        let output = row.output.map(|tokens| self.trace.literal(&tokens));
-        let (timestamp, prompt_tokens, output_tokens) = (row.timestamp, row.prompt_tokens, row.output_tokens);
-        self.rows.push(Known { timestamp, prompt, prompt_tokens, output, output_tokens, priority });
-    }
-
-    /// Cuts every row into segments and sorts.
-    fn into_trace(self, unit: Option<u32>) -> Trace {
-        let unit = unit.unwrap_or_else(|| u32::try_from(self.bounds.infer()).unwrap_or(u32::MAX));
-        let mut trace = self.trace;
-        trace.unit = self.any_hashed.then_some(unit);
-        for row in self.rows {
-            let (length, output_tokens) = (row.prompt_tokens, row.output_tokens);
-            match row.prompt {
-                KnownPrompt::Hashed(ids) => {
-                    let segments = segments(&self.hash_ids[ids], unit, length);
-                    trace.push(row.timestamp, segments, length, row.output, output_tokens);
-                }
-                KnownPrompt::Literal(prompt) => {
-                    trace.push(row.timestamp, [prompt], length, row.output, output_tokens);
-                }
-            }
-            trace.prioritize_last(row.priority);
         }
-        trace.sort();
-        trace
+        Ok(())
     }
-}
 
-/// `unit` tokens of every id, the last one cut where the prompt ends.
-fn segments(ids: &[u64], unit: u32, length: u32) -> impl Iterator<Item = Segment> {
-    ids.iter().enumerate().map(move |(at, &id)| {
-        let covered = at as u64 * u64::from(unit);
-        let left = u64::from(length).saturating_sub(covered);
-        Segment::Hashed { id, len: u64::from(unit).min(left) as u32 }
-    })
+    /// Gives the hash ids their length and sorts.
+    fn finish(mut self) -> Trace {
+        let unit = self.unit.unwrap_or_else(|| u32::try_from(self.bounds.infer()).unwrap_or(u32::MAX));
+        self.trace.unit = self.any_hashed.then_some(unit);
+        self.trace.cut(unit);
+        self.trace.sort();
+        self.trace
+    }
+
+    fn unreadable(&self, fault: LineFault) -> TraceError {
+        let (path, next) = (self.path.into(), self.line + 1);
+        match fault {
+            LineFault::Read(source) => TraceError::Read { path, line: self.line, source },
+            LineFault::TooLong => TraceError::LongLine { path, line: next, most: self.limits.line_bytes },
+            LineFault::NoMemory(source) => TraceError::NoMemory { path, line: next, source },
+        }
+    }
+
+    fn faulty(&self, fault: RowFault) -> TraceError {
+        TraceError::Row { path: self.path.into(), line: self.line, fault }
+    }
+
+    fn no_memory(&self, source: TryReserveError) -> TraceError {
+        TraceError::NoMemory { path: self.path.into(), line: self.line, source }
+    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,12 @@
 //! A prompt is kept as segments, not as tokens: Mooncake's 145 million prompt tokens are 290 thousand segments of 16
 //! bytes. Tokens are made when a request is replayed, into a buffer that is used again for the next.
 
-use std::{cmp::Ordering, time::Duration};
+use std::{cmp::Ordering, collections::TryReserveError, time::Duration};
 
-use super::tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, fill, token_id};
+use super::{
+    row::{Prompt, Row},
+    tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, fill, token_id},
+};
 use crate::Priority;
 use crate::key::{Token, common_prefix};
 
@@ -183,6 +186,36 @@ impl Trace {
         self.requests.push(Request { timestamp, row, first, end, prompt_tokens, output_tokens, priority });
     }
 
+    /// Makes room for a row: its segments, one for the tokens of its own, and one for what was generated.
+    pub(super) fn reserve(&mut self, row: &Row) -> Result<(), TryReserveError> {
+        let (segments, literals) = match &row.prompt {
+            Prompt::HashIds(ids) => (ids.len(), row.listed() - ids.len()),
+            Prompt::Tokens(_) => (1, row.listed()),
+        };
+        self.requests.try_reserve(1)?;
+        self.segments.try_reserve(segments + 2)?;
+        self.literals.try_reserve(literals)
+    }
+
+    /// Gives `unit` tokens to every hash id of a prompt, as far as that goes, and the rest to the tokens of its own.
+    pub(super) fn cut(&mut self, unit: u32) {
+        for request in &self.requests {
+            // A prompt that is spelled out ends in another kind of segment.
+            let [ids @ .., Segment::Hashed { len: own, .. }] = &mut self.segments[request.first..request.end - 1]
+            else {
+                continue;
+            };
+            let mut left = request.prompt_tokens;
+            for id in ids {
+                if let Segment::Hashed { len, .. } = id {
+                    *len = unit.min(left);
+                    left -= *len;
+                }
+            }
+            *own = left;
+        }
+    }
+
     /// Gives the request that was added last its priority.
     pub(super) fn prioritize_last(&mut self, priority: Option<Priority>) {
         if let Some(request) = self.requests.last_mut() {
@@ -199,7 +232,9 @@ impl Trace {
 
     /// Puts the requests into replay order.
     pub(super) fn sort(&mut self) {
-        self.requests.sort_by(|a, b| a.timestamp.partial_cmp(&b.timestamp).unwrap_or(Ordering::Equal));
+        let by_time = |a: &Request, b: &Request| a.timestamp.partial_cmp(&b.timestamp).unwrap_or(Ordering::Equal);
+        // In place: a stable sort takes memory.
+        self.requests.sort_unstable_by(|a, b| by_time(a, b).then(a.row.cmp(&b.row)));
     }
 }
 

@@ -1,10 +1,14 @@
 //! One line of a trace: its fields, and what may be wrong with them.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
-use serde::Deserialize;
-use serde_json::{Map, Value, error::Category};
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::error::Category;
 
+use super::{list::List, shape::Shape};
 use crate::key::Token;
 
 /// A field of a trace row.
@@ -40,20 +44,22 @@ impl Field {
         }
     }
 
-    /// What is wrong with the type of `value`, if anything.
-    fn fault(self, value: &Value) -> Option<RowFault> {
-        let is_token = |v: &Value| v.as_u64().is_some_and(|token| Token::try_from(token).is_ok());
-        let list_of = |each: &dyn Fn(&Value) -> bool| value.as_array().is_some_and(|list| list.iter().all(each));
-        match self {
-            Self::Timestamp => (!value.is_number()).then_some(RowFault::NotANumber { field: self }),
+    /// What is wrong with the type of a value, if anything.
+    fn fault(self, value: Shape) -> Option<RowFault> {
+        let is_token = |number: u64| Token::try_from(number).is_ok();
+        let (right, fault) = match self {
+            Self::Timestamp => {
+                (matches!(value, Shape::Natural(_) | Shape::Number), RowFault::NotANumber { field: self })
+            }
             Self::InputLength | Self::OutputLength => {
-                (!is_token(value)).then_some(RowFault::NotALength { field: self })
+                (matches!(value, Shape::Natural(length) if is_token(length)), RowFault::NotALength { field: self })
             }
-            Self::HashIds => (!list_of(&Value::is_u64)).then_some(RowFault::NotHashIds { field: self }),
+            Self::HashIds => (matches!(value, Shape::Naturals(_)), RowFault::NotHashIds { field: self }),
             Self::InputTokIds | Self::OutputTokIds => {
-                (!list_of(&is_token)).then_some(RowFault::NotTokens { field: self })
+                (matches!(value, Shape::Naturals(largest) if is_token(largest)), RowFault::NotTokens { field: self })
             }
-        }
+        };
+        (!right && value != Shape::Null).then_some(fault)
     }
 }
 
@@ -133,6 +139,12 @@ pub enum RowFault {
         /// Its `input_length`.
         tokens: usize,
     },
+    /// The list does not fit into memory.
+    #[error("{field} is longer than memory allows")]
+    NoMemory {
+        /// The field.
+        field: Field,
+    },
 }
 
 /// A row whose fields have the right types and lengths.
@@ -157,9 +169,9 @@ struct Fields {
     timestamp: Option<f64>,
     input_length: Option<u32>,
     output_length: Option<u32>,
-    hash_ids: Option<Vec<u64>>,
-    input_tok_ids: Option<Vec<Token>>,
-    output_tok_ids: Option<Vec<Token>>,
+    hash_ids: Option<List<u64>>,
+    input_tok_ids: Option<List<Token>>,
+    output_tok_ids: Option<List<Token>>,
 }
 
 impl Row {
@@ -168,8 +180,8 @@ impl Row {
         let fields: Fields = serde_json::from_slice(line).map_err(|error| diagnose(line, &error))?;
         let timestamp = fields.timestamp.ok_or(RowFault::Missing { field: Field::Timestamp })?;
         let prompt = match (fields.input_tok_ids, fields.hash_ids) {
-            (Some(tokens), _) => Prompt::Tokens(tokens),
-            (None, Some(ids)) => Prompt::HashIds(ids),
+            (Some(tokens), _) => Prompt::Tokens(whole(tokens, Field::InputTokIds)?),
+            (None, Some(ids)) => Prompt::HashIds(whole(ids, Field::HashIds)?),
             (None, None) => return Err(RowFault::Missing { field: Field::HashIds }),
         };
         let listed = match &prompt {
@@ -177,7 +189,7 @@ impl Row {
             Prompt::HashIds(_) => None,
         };
         let prompt_tokens = agreed_length(Field::InputLength, fields.input_length, listed)?;
-        let output = fields.output_tok_ids;
+        let output = fields.output_tok_ids.map(|tokens| whole(tokens, Field::OutputTokIds)).transpose()?;
         // A row that spells out its prompt may leave the answer out altogether.
         let answer = output.as_ref().map(Vec::len).or(listed.filter(|_| fields.output_length.is_none()).map(|_| 0));
         let output_tokens = agreed_length(Field::OutputLength, fields.output_length, answer)?;
@@ -195,12 +207,26 @@ impl Row {
         }
     }
 
+    /// Hash ids and tokens that the row spells out.
+    pub(super) fn listed(&self) -> usize {
+        let prompt = match &self.prompt {
+            Prompt::HashIds(ids) => ids.len(),
+            Prompt::Tokens(tokens) => tokens.len(),
+        };
+        prompt + self.output.as_ref().map_or(0, Vec::len)
+    }
+
     /// Passes over the hash ids that stand beyond the prompt's end at `unit` tokens an id.
     pub(super) fn cut_ids(&mut self, unit: usize) {
         if let Prompt::HashIds(ids) = &mut self.prompt {
             ids.truncate((self.prompt_tokens as usize).div_ceil(unit));
         }
     }
+}
+
+/// All that was listed, if there was memory for it.
+fn whole<T>(list: List<T>, field: Field) -> Result<Vec<T>, RowFault> {
+    list.whole().ok_or(RowFault::NoMemory { field })
 }
 
 /// A length that is given, or follows from the list, or both.
@@ -218,13 +244,41 @@ fn agreed_length(field: Field, length: Option<u32>, listed: Option<usize>) -> Re
 /// Finds the field to blame in a line that could not be read.
 fn diagnose(line: &[u8], error: &serde_json::Error) -> RowFault {
     let column = error.column();
-    let object: Map<String, Value> = match serde_json::from_slice(line) {
-        Ok(object) => object,
-        Err(error) if error.classify() == Category::Eof => return RowFault::Unfinished { column },
-        Err(_) => return RowFault::NotAnObject { column },
-    };
-    let faults = |field: Field| object.get(field.name()).filter(|v| !v.is_null()).and_then(|value| field.fault(value));
-    Field::ALL.into_iter().find_map(faults).unwrap_or(RowFault::NotARow { column })
+    match serde_json::from_slice(line) {
+        Ok(Faults(faults)) => faults.into_iter().flatten().next().unwrap_or(RowFault::NotARow { column }),
+        Err(error) if error.classify() == Category::Eof => RowFault::Unfinished { column },
+        Err(_) => RowFault::NotAnObject { column },
+    }
+}
+
+/// What is wrong with the types of an object's fields, in the order of [`Field::ALL`].
+#[derive(Default)]
+struct Faults([Option<RowFault>; Field::ALL.len()]);
+
+impl<'de> Deserialize<'de> for Faults {
+    fn deserialize<D: Deserializer<'de>>(row: D) -> Result<Self, D::Error> {
+        row.deserialize_map(Self::default())
+    }
+}
+
+impl<'de> Visitor<'de> for Faults {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<Self, A::Error> {
+        while let Some(name) = fields.next_key::<Cow<'_, str>>()? {
+            match Field::ALL.iter().position(|field| field.name() == name) {
+                Some(at) => self.0[at] = Field::ALL[at].fault(fields.next_value()?),
+                None => {
+                    fields.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(self)
+    }
 }
 
 #[cfg(test)]

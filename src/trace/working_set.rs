@@ -4,7 +4,9 @@
 //! by their tokens, every prompt shares its longest known prefix with the one just before it: what it does not share
 //! with that one is new. No block is hashed and no token is made but where two prompts part.
 
-use super::request::Trace;
+use std::collections::TryReserveError;
+
+use super::request::{Request, Trace};
 
 impl Trace {
     /// Distinct full prompt blocks; what was generated does not count.
@@ -14,7 +16,19 @@ impl Trace {
     /// Panics if `block_size` is zero.
     #[must_use]
     pub fn working_set(&self, block_size: usize) -> usize {
-        let mut sorted: Vec<_> = self.requests.iter().collect();
+        self.distinct_blocks(self.requests.iter().collect(), block_size)
+    }
+
+    /// The same, where memory may be short.
+    pub(super) fn try_working_set(&self, block_size: usize) -> Result<usize, TryReserveError> {
+        let mut requests = Vec::new();
+        requests.try_reserve_exact(self.requests.len())?;
+        requests.extend(&self.requests);
+        Ok(self.distinct_blocks(requests, block_size))
+    }
+
+    /// Distinct full prompt blocks of these requests.
+    fn distinct_blocks(&self, mut sorted: Vec<&Request>, block_size: usize) -> usize {
         sorted.sort_unstable_by(|a, b| self.compare(a, b).1);
         let blocks: usize = sorted.iter().map(|r| r.prompt_tokens() / block_size).sum();
         let shared: usize = sorted.windows(2).map(|pair| self.compare(pair[0], pair[1]).0 / block_size).sum();

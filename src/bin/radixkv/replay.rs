@@ -2,29 +2,33 @@
 
 use std::{
     error::Error,
-    fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use clap::{Args, ValueEnum};
 use radixkv::{
-    PolicyKind,
+    InsertErrorKind, PolicyKind,
     trace::{
-        Replay, ReplayConfig, ReplayError, Report, Trace, replay,
-        replay::{CacheKind, Capacity, EvictionMode, TimeToFirstToken},
+        Limits, Replay, ReplayConfig, ReplayError, Report, Trace, TraceError, replay,
+        replay::{CacheKind, Capacity, EvictionMode, MOST_THREADS, TimeToFirstToken},
         workload::{Band, CLASSES},
     },
 };
 use serde::Serialize;
 
-use crate::{progress, table};
+use crate::{
+    AT_FAULT, console,
+    identity::Identity,
+    output::{Output, OutputError, Written},
+    progress, table,
+};
 
 /// The cache broke a promise.
 const BROKEN: u8 = 1;
-/// The input is at fault.
-const BAD_INPUT: u8 = 2;
+/// Slower than this, seconds are more than a number can say.
+const SLOWEST: f64 = 1e-6;
 const SEED: u64 = 0;
 
 /// Replay a request trace, or a built-in workload, and report hits, evictions, latencies and memory.
@@ -35,6 +39,9 @@ const SEED: u64 = 0;
 ///
 /// `seconds` in the report covers the whole replay: reading and parsing the file, counting the working set, making
 /// tokens, and all work of the cache.
+///
+/// Exit status: 0 if all went well, 1 if the cache broke a promise, 2 if the input, the command line or the system is at
+/// fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The trace; a built-in workload without it
@@ -55,8 +62,8 @@ pub(crate) struct Arguments {
     /// The prefix cache, or the baseline that shares nothing
     #[arg(long, value_enum, default_value_t)]
     cache: Cache,
-    /// Scheduler threads that share the cache
-    #[arg(long, default_value = "1", value_name = "N", value_parser = count)]
+    /// Scheduler threads that share the cache, 1024 at most
+    #[arg(long, default_value = "1", value_name = "N", value_parser = threads)]
     threads: usize,
     /// Who evicts: the thread that reserves, or one of its own
     #[arg(long, value_enum, default_value_t)]
@@ -80,7 +87,7 @@ pub(crate) struct Arguments {
     /// Stop so many times with no lease held, and check that the cache is valid and no block is lost
     #[arg(long, default_value = "0", value_name = "N")]
     checks: usize,
-    /// Write a CSV row for every request, in replay order
+    /// Write a CSV row for every request, in replay order; an older file is replaced if all went well
     #[arg(long, value_name = "FILE.csv", requires = "trace")]
     requests: Option<PathBuf>,
     /// Model the time to first token at this prefill rate, with the cache and without
@@ -89,6 +96,27 @@ pub(crate) struct Arguments {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    bounds: Bounds,
+}
+
+/// What a trace may ask for before it is refused.
+#[derive(Args)]
+#[command(next_help_heading = "Bounds")]
+struct Bounds {
+    /// Bytes of a line of the trace, decompressed [default: 64 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = count)]
+    max_line_bytes: Option<usize>,
+    /// Rows of the trace [default: 10 million]
+    #[arg(long, value_name = "ROWS", value_parser = count)]
+    max_rows: Option<usize>,
+    /// Tokens of a request that is not bypassed [default: 2^24]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    max_request_tokens: Option<usize>,
+    /// Hash ids and tokens of the whole trace, and tokens that the cache comes to hold, at 4 to 16 bytes each
+    /// [default: 2^28]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    max_tokens: Option<usize>,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
@@ -113,12 +141,20 @@ fn count(text: &str) -> Result<usize, &'static str> {
     }
 }
 
+fn threads(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        threads if threads > MOST_THREADS => Err(format!("more than {MOST_THREADS}")),
+        threads => Ok(threads),
+    }
+}
+
 fn unit(text: &str) -> Result<u32, &'static str> {
     count(text).and_then(|unit| u32::try_from(unit).map_err(|_| "too large"))
 }
 
 fn rate(text: &str) -> Result<f64, &'static str> {
     match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate < SLOWEST => Err("too small"),
         Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
         _ => Err("not a number above zero"),
     }
@@ -161,52 +197,75 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         None => workload(arguments),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("radixkv: {error}");
-        let broken = matches!(
-            error.downcast_ref(),
-            Some(ReplayError::Check { .. } | ReplayError::Refused { .. } | ReplayError::NotInserted { .. })
-        );
-        ExitCode::from(if broken { BROKEN } else { BAD_INPUT })
+        match remedy(&*error) {
+            Some(option) => console::say(format_args!("radixkv: {error} (raise it: {option})")),
+            None => console::say(format_args!("radixkv: {error}")),
+        }
+        ExitCode::from(if is_broken(&*error) { BROKEN } else { AT_FAULT })
     })
 }
 
+/// The option that raises the bound which an error is about.
+fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(TraceError::LongLine { .. }), _) => Some("--max-line-bytes"),
+        (Some(TraceError::TooManyRows { .. }), _) => Some("--max-rows"),
+        (Some(TraceError::TooManyTokens { .. }), _) => Some("--max-tokens"),
+        (_, Some(ReplayError::RequestTooLong { .. })) => Some("--max-request-tokens, or bypass it: --longest"),
+        (_, Some(ReplayError::CacheTooLarge { .. })) => Some("--max-tokens, or lower --capacity"),
+        _ => None,
+    }
+}
+
+/// Whether an error is the cache's fault.
+fn is_broken(error: &(dyn Error + 'static)) -> bool {
+    match error.downcast_ref() {
+        Some(ReplayError::NotInserted { kind, .. }) => !matches!(kind, InsertErrorKind::TooLong { .. }),
+        Some(ReplayError::Check { .. } | ReplayError::Refused { .. }) => true,
+        _ => false,
+    }
+}
+
 fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    let csv = arguments.requests.as_deref().map(|csv| create(csv).map(|file| (csv, file))).transpose()?;
-    let trace = match &arguments.priority_from {
-        Some(field) => Trace::open_prioritized(path, arguments.unit, field)?,
-        None => Trace::open(path, arguments.unit)?,
-    };
+    if Identity::of_contents(path).is_some_and(|input| Identity::of_stdout() == Some(input)) {
+        return Err(OutputError::IsInput { path: "standard output".into() }.into());
+    }
+    let csv = arguments.requests.as_deref().map(|csv| Output::new(csv, path)).transpose()?;
+    let trace =
+        Trace::open_within(path, arguments.unit, arguments.priority_from.as_deref(), &arguments.bounds.limits())?;
     if let (None, Some(unit)) = (arguments.unit, trace.unit()) {
-        eprintln!("radixkv: {unit} tokens per hash id, inferred from the rows (--unit)");
+        console::say(format_args!("radixkv: {unit} tokens per hash id, inferred from the rows (--unit)"));
     }
     let replayed = arguments.replay(&trace, "10%", "replay")?;
-    if let Some((csv, file)) = csv {
-        write_requests(file, &replayed, arguments.block_size).map_err(|error| unwritable(csv, &error))?;
-    }
+    let rows = |file: &mut dyn Write| write_requests(file, &replayed, arguments.block_size);
+    let csv = csv.map(|csv| csv.write(rows)).transpose()?;
     let shown = path.display().to_string();
     if arguments.json {
-        print(&json(&TraceReport { trace: shown, report: &replayed.report })?)?;
+        console::print(&json(&TraceReport { trace: shown, report: &replayed.report })?).map_err(OutputError::stdout)?;
     } else {
-        print(&table::report(&shown, &replayed.report).to_string())?;
+        console::print(&table::report(&shown, &replayed.report).to_string()).map_err(OutputError::stdout)?;
     }
-    Ok(verdict(&replayed))
+    let Some(broken) = mismatches(&replayed) else {
+        csv.map_or(Ok(()), Written::publish)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    Ok(broken)
 }
 
 fn workload(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let (mut reports, mut status) = (Vec::new(), ExitCode::SUCCESS);
     for class in CLASSES {
         let replayed = arguments.replay(&class.trace(SEED), "100%", class.name)?;
-        if replayed.report.verify_errors.is_some_and(|errors| errors > 0) {
-            status = verdict(&replayed);
-        }
+        status = mismatches(&replayed).unwrap_or(status);
         let (class, strains, band) = (class.name, class.strains, class.band());
         reports.push(ClassReport { class, strains, band, report: replayed.report });
     }
     if arguments.json {
         let seconds = reports.iter().map(|class| class.report.seconds).sum();
-        print(&json(&WorkloadReport { trace: None, seed: SEED, seconds, classes: &reports })?)?;
+        console::print(&json(&WorkloadReport { trace: None, seed: SEED, seconds, classes: &reports })?)
+            .map_err(OutputError::stdout)?;
     } else {
-        print(&table::classes(&reports).to_string())?;
+        console::print(&table::classes(&reports).to_string()).map_err(OutputError::stdout)?;
     }
     Ok(status)
 }
@@ -225,6 +284,7 @@ impl Arguments {
 
     fn config(&self, default_capacity: &str) -> ReplayConfig {
         let default_capacity = || default_capacity.parse().unwrap_or(Capacity::Percent(100.0));
+        let defaults = ReplayConfig::default();
         ReplayConfig {
             block_size: self.block_size,
             capacity: self.capacity.unwrap_or_else(default_capacity),
@@ -243,48 +303,43 @@ impl Arguments {
             verify: self.verify,
             hold: self.hold,
             checks: self.checks,
+            max_request_tokens: self.bounds.max_request_tokens.unwrap_or(defaults.max_request_tokens),
+            max_cached_tokens: self.bounds.max_tokens.unwrap_or(defaults.max_cached_tokens),
+        }
+    }
+}
+
+impl Bounds {
+    fn limits(&self) -> Limits {
+        let defaults = Limits::default();
+        Limits {
+            line_bytes: self.max_line_bytes.unwrap_or(defaults.line_bytes),
+            rows: self.max_rows.unwrap_or(defaults.rows),
+            tokens: self.max_tokens.unwrap_or(defaults.tokens),
         }
     }
 }
 
 /// Reports mismatches, if hits were checked and some were wrong.
-fn verdict(replayed: &Replay) -> ExitCode {
-    let errors = replayed.report.verify_errors.unwrap_or(0);
-    if errors == 0 {
-        return ExitCode::SUCCESS;
-    }
-    eprintln!("radixkv: {errors} blocks did not hold what they were matched for, among them");
+fn mismatches(replayed: &Replay) -> Option<ExitCode> {
+    let errors = replayed.report.verify_errors.filter(|&errors| errors > 0)?;
+    console::say(format_args!("radixkv: {errors} blocks did not hold what they were matched for, among them"));
     for mismatch in &replayed.mismatches {
-        eprintln!("  row {}: block {} of the request, block id {}", mismatch.row, mismatch.at, mismatch.block);
+        let (row, at, block) = (mismatch.row, mismatch.at, mismatch.block);
+        console::say(format_args!("  row {row}: block {at} of the request, block id {block}"));
     }
-    ExitCode::from(BROKEN)
+    Some(ExitCode::from(BROKEN))
 }
 
-fn create(path: &Path) -> Result<BufWriter<File>, String> {
-    File::create(path).map(BufWriter::new).map_err(|error| unwritable(path, &error))
-}
-
-fn unwritable(path: &Path, error: &io::Error) -> String {
-    format!("{}: cannot be written: {error}", path.display())
-}
-
-fn write_requests(mut file: impl Write, replayed: &Replay, block_size: usize) -> io::Result<()> {
+fn write_requests(file: &mut dyn Write, replayed: &Replay, block_size: usize) -> io::Result<()> {
     writeln!(file, "request,prompt_tokens,prefix_hit_len,computed_tokens")?;
     for outcome in &replayed.outcomes {
         let (hit, computed) = (outcome.hit_tokens(block_size), outcome.computed_tokens(block_size));
         writeln!(file, "{},{},{hit},{computed}", outcome.row, outcome.prompt_tokens)?;
     }
-    file.flush()
+    Ok(())
 }
 
 fn json(report: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string(report)
-}
-
-/// Prints, unless whoever reads has heard enough.
-fn print(text: &str) -> io::Result<()> {
-    match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
-    }
 }

@@ -20,12 +20,13 @@ mod latency;
 mod outcome;
 mod report;
 mod schedule;
+mod size;
 mod stamps;
 mod tally;
 mod ttft;
 mod worker;
 
-use std::{str::FromStr, time::Instant};
+use std::{collections::TryReserveError, io, str::FromStr, time::Instant};
 
 pub use latency::Percentiles;
 pub use outcome::Outcome;
@@ -35,7 +36,7 @@ pub use stamps::Mismatch;
 pub use ttft::{TimeToFirstToken, TtftPercentiles};
 
 use super::Trace;
-use crate::{BuildError, Clock, Eviction, InsertErrorKind, PolicyKind, PrefixCache, ReserveError, Watermarks};
+use crate::{BlockId, BuildError, Clock, Eviction, InsertErrorKind, PolicyKind, PrefixCache, ReserveError, Watermarks};
 
 /// How much the cache holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,11 +51,14 @@ impl Capacity {
     /// The number of blocks for a trace.
     #[must_use]
     pub fn blocks(self, trace: &Trace, block_size: usize) -> usize {
+        self.of(|| trace.working_set(block_size))
+    }
+
+    /// The number of blocks for a working set, which is counted only if that matters.
+    fn of(self, working_set: impl FnOnce() -> usize) -> usize {
         match self {
             Self::Blocks(blocks) => blocks,
-            Self::Percent(percent) => {
-                ((trace.working_set(block_size) as f64 * percent / 100.0).round_ties_even() as usize).max(1)
-            }
+            Self::Percent(percent) => ((working_set() as f64 * percent / 100.0).round_ties_even() as usize).max(1),
         }
     }
 }
@@ -87,6 +91,9 @@ impl FromStr for Capacity {
     }
 }
 
+/// Threads of a replay at most: far more than there are cores, far fewer than a system has room for.
+pub const MOST_THREADS: usize = 1024;
+
 /// What the requests are served from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheKind {
@@ -118,7 +125,7 @@ pub struct ReplayConfig {
     pub policy: PolicyKind,
     /// Default: the prefix cache.
     pub cache: CacheKind,
-    /// Threads that share the cache. Default: 1.
+    /// Threads that share the cache, [`MOST_THREADS`] at most. Default: 1.
     pub threads: usize,
     /// Default: inline.
     pub eviction: EvictionMode,
@@ -133,6 +140,12 @@ pub struct ReplayConfig {
     /// How often everything is brought to a halt and the cache checked: no lease held, settled, valid, and no block
     /// lost. Default: never.
     pub checks: usize,
+    /// Tokens of the longest request that is not bypassed: each thread makes it in one piece, at 4 bytes a token.
+    /// Default: 2^24.
+    pub max_request_tokens: usize,
+    /// Tokens that the cache may come to hold, by its capacity or by what the trace asks for, whichever is less: 4 bytes
+    /// each, and some more for every block. Default: 2^28.
+    pub max_cached_tokens: usize,
 }
 
 impl Default for ReplayConfig {
@@ -149,6 +162,8 @@ impl Default for ReplayConfig {
             verify: false,
             hold: false,
             checks: 0,
+            max_request_tokens: 1 << 24,
+            max_cached_tokens: 1 << 28,
         }
     }
 }
@@ -165,6 +180,8 @@ impl ReplayConfig {
             EvictionMode::Inline => Eviction::Inline,
             EvictionMode::Background => Eviction::Background(Watermarks::for_capacity(capacity)),
         };
+        // A cache has a bit for each block and no way to say that memory is short: asked for and given back here first.
+        Vec::<u8>::new().try_reserve_exact(capacity.min(BlockId::MAX as usize) / 8)?;
         let builder = PrefixCache::builder(self.block_size, capacity).policy(self.policy).clock(clock);
         Ok(builder.eviction(eviction).build()?)
     }
@@ -180,6 +197,41 @@ pub enum ReplayError {
     /// Someone must do the work.
     #[error("threads must be more than zero")]
     ZeroThreads,
+    /// Use fewer threads.
+    #[error("{threads} threads are more than the {MOST_THREADS} that a replay has at most")]
+    TooManyThreads {
+        /// Threads asked for.
+        threads: usize,
+    },
+    /// The system started no more threads: use fewer, or raise its limit.
+    #[error("only {started} threads were started: {source}")]
+    NoThread {
+        /// Threads that ran.
+        started: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Bypass the request ([`ReplayConfig::longest`]), or raise [`ReplayConfig::max_request_tokens`].
+    #[error("row {row}: {tokens} tokens of one request, more than the {most} that are made at most")]
+    RequestTooLong {
+        /// The request.
+        row: usize,
+        /// Its tokens in whole blocks.
+        tokens: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// Lower the capacity, or raise [`ReplayConfig::max_cached_tokens`].
+    #[error("the cache would hold {tokens} tokens, more than the {most} that it may")]
+    CacheTooLarge {
+        /// Tokens of its capacity or of all requests, whichever is less.
+        tokens: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// Replay a part of the trace, or with a smaller cache.
+    #[error("memory is short: {0}")]
+    NoMemory(#[from] TryReserveError),
     /// There is no such cache.
     #[error("the cache cannot be built: {0}")]
     Build(#[from] BuildError),
@@ -244,7 +296,15 @@ pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) 
     if config.threads == 0 {
         return Err(ReplayError::ZeroThreads);
     }
-    let capacity = config.capacity.blocks(trace, config.block_size);
+    if config.threads > MOST_THREADS {
+        return Err(ReplayError::TooManyThreads { threads: config.threads });
+    }
+    let working_set = match config.capacity {
+        Capacity::Blocks(_) => 0,
+        Capacity::Percent(_) => trace.try_working_set(config.block_size)?,
+    };
+    let capacity = config.capacity.of(|| working_set);
+    config.check_sizes(trace, capacity)?;
     let cache = config.build(capacity)?;
     let tally = schedule::run(trace, config, capacity, &cache, served)?;
     cache.settle();

@@ -55,20 +55,20 @@ pub(super) fn run(
 ) -> Result<Tally, ReplayError> {
     let requests = trace.requests().len();
     let stretches = config.checks.clamp(1, requests.max(1));
-    let shared = Shared::new(trace, config, capacity, cache, served);
+    let shared = Shared::new(trace, config, capacity, cache, served)?;
     let mut total = Tally::new();
     let mut start = 0;
     for stretch in 1..=stretches {
         let end = requests * stretch / stretches;
         for tally in serve(&shared, start, end)? {
-            total.merge(tally);
+            total.merge(tally)?;
         }
         if config.checks > 0 {
             check(cache).map_err(|fault| ReplayError::Check { served: end, fault })?;
         }
         start = end;
     }
-    total.outcomes = total.in_order();
+    total.sort()?;
     Ok(total)
 }
 
@@ -80,11 +80,25 @@ fn serve(shared: &Shared<'_>, start: usize, end: usize) -> Result<Vec<Tally>, Re
     if shared.threads() == 1 {
         return Ok(vec![Worker::new(shared).run(next)?]);
     }
+    // A thread without a request would do nothing.
+    let threads = shared.threads().min(end - start);
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..shared.threads()).map(|_| scope.spawn(|| Worker::new(shared).run(next))).collect();
+        let (mut workers, mut refused) = (Vec::with_capacity(threads), None);
+        for started in 0..threads {
+            match thread::Builder::new().spawn_scoped(scope, || Worker::new(shared).run(next)) {
+                Ok(worker) => workers.push(worker),
+                Err(source) => {
+                    // Relaxed: as above; those that run take no further request.
+                    cursor.store(end, Relaxed);
+                    refused = Some(ReplayError::NoThread { started, source });
+                    break;
+                }
+            }
+        }
         let joined =
             workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
-        joined.collect()
+        let tallies = joined.collect();
+        refused.map_or(tallies, Err)
     })
 }
 

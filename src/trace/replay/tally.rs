@@ -1,5 +1,7 @@
 //! What is counted while a replay runs: by each thread for itself, then added up.
 
+use std::{collections::TryReserveError, mem};
+
 use super::{Mismatch, Outcome, latency::Latency};
 use crate::{BlockId, Stats, key::Token};
 
@@ -45,9 +47,12 @@ impl Tally {
     }
 
     /// Adds the outcome of the request with this number in the trace.
-    pub(super) fn served(&mut self, number: usize, outcome: Outcome) {
+    pub(super) fn served(&mut self, number: usize, outcome: Outcome) -> Result<(), TryReserveError> {
+        self.numbers.try_reserve(1)?;
+        self.outcomes.try_reserve(1)?;
         self.numbers.push(number);
         self.outcomes.push(outcome);
+        Ok(())
     }
 
     /// Counts a mismatch, and keeps it if it is among the first.
@@ -58,7 +63,9 @@ impl Tally {
         }
     }
 
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) -> Result<(), TryReserveError> {
+        self.outcomes.try_reserve(other.outcomes.len())?;
+        self.numbers.try_reserve(other.numbers.len())?;
         self.outcomes.extend(other.outcomes);
         self.numbers.extend(other.numbers);
         self.inserted_blocks += other.inserted_blocks;
@@ -72,13 +79,23 @@ impl Tally {
         self.given_up += other.given_up;
         self.mismatches.extend(other.mismatches);
         self.mismatches.truncate(MISMATCHES_KEPT);
+        Ok(())
     }
 
-    /// The outcomes in the order of the trace.
-    pub(super) fn in_order(&self) -> Vec<Outcome> {
-        let mut order: Vec<usize> = (0..self.numbers.len()).collect();
-        order.sort_unstable_by_key(|&at| self.numbers[at]);
-        order.into_iter().map(|at| self.outcomes[at]).collect()
+    /// Puts the outcomes into the order of the trace.
+    pub(super) fn sort(&mut self) -> Result<(), TryReserveError> {
+        let numbers = mem::take(&mut self.numbers);
+        if numbers.is_sorted() {
+            return Ok(());
+        }
+        let (mut order, mut sorted) = (Vec::new(), Vec::new());
+        order.try_reserve_exact(numbers.len())?;
+        sorted.try_reserve_exact(numbers.len())?;
+        order.extend(0..numbers.len());
+        order.sort_unstable_by_key(|&at| numbers[at]);
+        sorted.extend(order.into_iter().map(|at| self.outcomes[at]));
+        self.outcomes = sorted;
+        Ok(())
     }
 
     /// Takes the cache's state after a request into account.

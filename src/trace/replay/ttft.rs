@@ -36,7 +36,10 @@ impl TimeToFirstToken {
         let computed = |outcome: &Outcome| outcome.computed_tokens(block_size).max(outcome.prompt_tokens.min(1));
         let cached = TtftPercentiles::of(outcomes.iter().map(computed), prefill_rate);
         let uncached = TtftPercentiles::of(outcomes.iter().map(|outcome| outcome.prompt_tokens), prefill_rate);
-        let speedup = if cached.mean > 0.0 { uncached.mean / cached.mean } else { 1.0 };
+        let all = |tokens: &dyn Fn(&Outcome) -> usize| outcomes.iter().map(tokens).sum::<usize>() as f64;
+        let (most, least) = (all(&|outcome| outcome.prompt_tokens), all(&computed));
+        // Of tokens, not of seconds: those may be too small to be told from zero.
+        let speedup = if least > 0.0 { most / least } else { 1.0 };
         Self { prefill_rate, cached, uncached, speedup }
     }
 }

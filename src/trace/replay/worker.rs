@@ -9,7 +9,7 @@
 //! everything evictable, and no request is larger than the cache.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, TryReserveError},
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -52,10 +52,10 @@ impl<'a> Shared<'a> {
         capacity: usize,
         cache: &'a PrefixCache,
         served: &'a (dyn Fn() + Sync),
-    ) -> Self {
-        let most_blocks = config.longest.map_or(capacity, |longest| longest.min(capacity));
-        let stamps = config.verify.then(|| Stamps::new(capacity));
-        Self { trace, config, cache, served, most_blocks, stamps, lane: Mutex::new(()) }
+    ) -> Result<Self, TryReserveError> {
+        let most_blocks = config.most_blocks(capacity);
+        let stamps = config.verify.then(|| Stamps::new(capacity)).transpose()?;
+        Ok(Self { trace, config, cache, served, most_blocks, stamps, lane: Mutex::new(()) })
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -113,7 +113,7 @@ impl<'a> Worker<'a> {
             let hit_blocks = self.serve(number, request)?;
             let (row, prompt_tokens) = (request.row(), request.prompt_tokens());
             let hit_blocks = hit_blocks.map(|blocks| blocks as u32);
-            self.tally.served(number, Outcome { row, prompt_tokens, hit_blocks });
+            self.tally.served(number, Outcome { row, prompt_tokens, hit_blocks })?;
             if self.shared.threads() == 1 || self.tally.outcomes.len() % SAMPLE_EVERY == 0 {
                 let stats = self.shared.cache.stats();
                 self.tally.sample(&stats, self.shared.config.block_size);
@@ -133,11 +133,12 @@ impl<'a> Worker<'a> {
         }
         let length = blocks * config.block_size;
         if self.tokens.len() < length {
+            self.tokens.try_reserve_exact(length - self.tokens.len())?;
             self.tokens.resize(length, 0);
         }
         trace.fill(request, &mut self.tokens[..length]);
         if config.verify {
-            stamp(&self.tokens[..length], config.block_size, &mut self.stamps);
+            stamp(&self.tokens[..length], config.block_size, &mut self.stamps)?;
         }
         if config.is_deterministic() {
             cache.set_time(2 * number as u64 + 1);
@@ -189,7 +190,7 @@ impl<'a> Worker<'a> {
             Err(refusal) => return Ok(Attempt::Refused(refusal)),
         };
         if let Some(stamps) = &self.shared.stamps {
-            stamps.write(reservation.blocks(), &self.stamps[hit..]);
+            stamps.write(reservation.blocks(), &self.stamps[hit..])?;
         }
         let began = Instant::now();
         let inserted = self.session.insert(&lease, &self.tokens[..length], reservation);
