@@ -64,6 +64,8 @@ pub(super) fn run(
             total.merge(tally)?;
         }
         if config.checks > 0 {
+            // A check notes a byte for each block and has no way to say that memory is short: asked for here first.
+            Vec::<u8>::new().try_reserve_exact(capacity)?;
             check(cache).map_err(|fault| ReplayError::Check { served: end, fault })?;
         }
         start = end;
