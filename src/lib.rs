@@ -7,6 +7,8 @@ mod cache;
 pub mod compare;
 #[doc = include_str!("../docs/matching.md")]
 pub mod guide {
+    #[doc = include_str!("../docs/replay.md")]
+    pub mod replay {}
     #[doc = include_str!("../docs/retention.md")]
     pub mod retention {}
 }

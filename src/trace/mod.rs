@@ -13,6 +13,9 @@
 //! | bypass   | a request that is larger than the cache and goes past it                                  |
 //! | step     | a request served: with `hold`, a request's lease lives for as many steps as it generates tokens |
 //!
+//! What a trace may ask for is bounded, while it is read ([`Limits`]) and before it is replayed ([`ReplayConfig`]): a file
+//! of some kilobytes can decompress to terabytes, and a row can claim billions of tokens.
+//!
 //! Built on the public interface of the cache alone: what is replayed here is what an engine would see.
 
 mod limits;

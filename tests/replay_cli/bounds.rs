@@ -172,6 +172,22 @@ fn threads_are_bounded() {
     assert_eq!(json(Some(&trace), &["--threads", "1024", "--verify", "--checks", "2"])["verify_errors"], 0);
 }
 
+/// The system's own limit; it does not hold for the superuser, who gets all threads.
+#[test]
+#[cfg(unix)]
+fn threads_that_the_system_refuses_are_an_error() {
+    let scratch = Scratch::new("refused-threads");
+    let trace = scratch.file("t.jsonl", ROWS.repeat(500));
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", "ulimit -u 2; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_radixkv"), "replay"]).arg(&trace);
+    let output = shell.args(["--threads", "1000"]).output().expect("a shell");
+    let said = said(&output);
+    match output.status.code() {
+        Some(2) => assert!(said.contains("threads were started"), "{said}"),
+        code => assert_eq!(code, Some(0), "{said}"),
+    }
+}
+
 #[test]
 fn numbers_at_their_ends_are_taken_or_refused() {
     let scratch = Scratch::new("extremes");

@@ -26,11 +26,11 @@ impl Identity {
         None
     }
 
-    /// The file at the end of a path, unless it is a device that takes and gives characters: what is written to a
-    /// terminal does no harm to what is read from it.
+    /// The file at the end of a path, unless it is a terminal or the like: what is written there does no harm to what is
+    /// read.
     pub(crate) fn of_contents(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
-        if is_character_device(&metadata) { None } else { Self::new(&metadata) }
+        if has_two_ends(&metadata) { None } else { Self::new(&metadata) }
     }
 
     /// What standard output goes to.
@@ -40,13 +40,13 @@ impl Identity {
 }
 
 #[cfg(unix)]
-fn is_character_device(metadata: &Metadata) -> bool {
+fn has_two_ends(metadata: &Metadata) -> bool {
     use std::os::unix::fs::FileTypeExt;
-    metadata.file_type().is_char_device()
+    metadata.file_type().is_char_device() || metadata.file_type().is_socket()
 }
 
 #[cfg(not(unix))]
-fn is_character_device(_: &Metadata) -> bool {
+fn has_two_ends(_: &Metadata) -> bool {
     false
 }
 
