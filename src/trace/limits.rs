@@ -14,8 +14,8 @@ const MOST_ROWS: usize = (UNIQUE_OUTPUT - UNIQUE_PROMPT) as usize;
 pub struct Limits {
     /// Bytes of a line, decompressed. Default: 64 MiB.
     pub line_bytes: usize,
-    /// Rows, of which each takes about a hundred bytes. More than 2^30 are refused whatever this says.
-    /// Default: 10 million.
+    /// Rows, of which each takes about a hundred bytes, and blank lines, of which there may be no end either. More than
+    /// 2^30 are refused whatever this says. Default: 10 million.
     pub rows: usize,
     /// Hash ids and spelled-out tokens of all rows together; an id takes 16 bytes and a token 4. Default: 2^28.
     pub tokens: usize,
@@ -28,7 +28,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Rows that are read at most.
+    /// Rows and blank lines that are read at most.
     pub(super) fn most_rows(&self) -> usize {
         self.rows.min(MOST_ROWS)
     }

@@ -73,11 +73,11 @@ pub enum TraceError {
         most: usize,
     },
     /// There are more rows than [`Limits::rows`]: raise that, or replay a part of the trace.
-    #[error("{}:{line}: the trace has more than {most} rows", path.display())]
+    #[error("{}:{line}: the trace has more than {most} rows, blank lines included", path.display())]
     TooManyRows {
         /// The file.
         path: PathBuf,
-        /// Line of the first row beyond the limit, counted from 1.
+        /// Line of the (decompressed) file, counted from 1.
         line: usize,
         /// The limit.
         most: usize,
@@ -235,6 +235,10 @@ impl<'a> Rows<'a> {
         let mut lines = Lines::new(text, self.limits.line_bytes);
         while let Some(line) = lines.next().map_err(|fault| self.unreadable(fault))? {
             self.line += 1;
+            let most = self.limits.most_rows();
+            if self.line > most {
+                return Err(TraceError::TooManyRows { path: self.path.into(), line: self.line, most });
+            }
             let line = line.trim_ascii();
             if !line.is_empty() {
                 self.add(line)?;
@@ -248,10 +252,6 @@ impl<'a> Rows<'a> {
 
     /// Adds the row of a line that is not blank.
     fn add(&mut self, line: &[u8]) -> Result<(), TraceError> {
-        let most = self.limits.most_rows();
-        if self.trace.requests.len() >= most {
-            return Err(TraceError::TooManyRows { path: self.path.into(), line: self.line, most });
-        }
         let mut row = Row::parse(line).map_err(|fault| self.faulty(fault))?;
         row.cut_ids(self.unit.map_or(1, |unit| unit as usize));
         let priority = self.priority(line)?;

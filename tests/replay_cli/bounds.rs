@@ -48,6 +48,15 @@ fn archive(text: &str, byte: u8, bytes: u64) -> Vec<u8> {
     zstd::encode_all(text.as_bytes().chain(std::io::repeat(byte).take(bytes)), 1).expect("compresses")
 }
 
+#[test]
+#[cfg(unix)]
+fn endless_blank_lines_are_refused() {
+    let scratch = Scratch::new("blank-lines");
+    let trace = scratch.file("t.zst", archive("", b'\n', 20_000_000));
+    let said = complaint(Some(&trace), &[]);
+    assert!(said.contains("t.zst:10000001: the trace has more than 10000000 rows"), "{said}");
+}
+
 /// Runs with so much address space, in KiB.
 #[cfg(unix)]
 fn within(kib: usize, trace: &Path, options: &[&str]) -> (Option<i32>, String) {
@@ -84,9 +93,10 @@ fn the_bound_on_lines_can_be_moved() {
 fn rows_are_bounded() {
     let scratch = Scratch::new("rows-bound");
     let trace = scratch.file("t.jsonl", format!("{ROWS}\n\n{ROWS}"));
-    let said = complaint(Some(&trace), &["--max-rows", "3"]);
-    assert!(said.contains("t.jsonl:6: the trace has more than 3 rows (raise it: --max-rows)"), "{said}");
-    assert_eq!(json(Some(&trace), &["--max-rows", "6"])["requests"], 6);
+    let said = complaint(Some(&trace), &["--max-rows", "7"]);
+    let expected = "t.jsonl:8: the trace has more than 7 rows, blank lines included (raise it: --max-rows)";
+    assert!(said.contains(expected), "{said}");
+    assert_eq!(json(Some(&trace), &["--max-rows", "8"])["requests"], 6);
 }
 
 #[test]

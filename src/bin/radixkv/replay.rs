@@ -107,7 +107,7 @@ struct Bounds {
     /// Bytes of a line of the trace, decompressed [default: 64 MiB]
     #[arg(long, value_name = "BYTES", value_parser = count)]
     max_line_bytes: Option<usize>,
-    /// Rows of the trace [default: 10 million]
+    /// Rows of the trace, blank lines included [default: 10 million]
     #[arg(long, value_name = "ROWS", value_parser = count)]
     max_rows: Option<usize>,
     /// Tokens of a request that is not bypassed [default: 2^24]
