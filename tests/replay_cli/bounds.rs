@@ -182,7 +182,7 @@ fn threads_are_bounded() {
     assert_eq!(json(Some(&trace), &["--threads", "1024", "--verify", "--checks", "2"])["verify_errors"], 0);
 }
 
-/// The system's own limit; it does not hold for the superuser, who gets all threads.
+/// The system's own limit; it does not hold for the superuser.
 #[test]
 #[cfg(unix)]
 fn threads_that_the_system_refuses_are_an_error() {

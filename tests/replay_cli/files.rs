@@ -148,7 +148,7 @@ fn pipes_devices_and_descriptors_are_written_as_they_are() {
     to("/dev/stdout", &format!("> {}", name(&scratch.path("all.txt"))));
     let all = scratch.text("all.txt");
     assert!(all.starts_with(CSV) && all.contains("hit tokens"), "{all}");
-    // Who holds the file open still has it afterwards.
+    // A descriptor that is open still leads to the file afterwards.
     let third = scratch.path("third.txt");
     let script = "exec 3>> \"$0\"; \"$@\" > /dev/null 2>&1; echo after >&3";
     let mut shell = Command::new("sh");

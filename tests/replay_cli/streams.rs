@@ -1,4 +1,4 @@
-//! Standard output and standard error that are full, closed, or read by nobody.
+//! Standard output and standard error that are full, closed, or not read to the end.
 
 use std::process::{Command, Stdio};
 

@@ -70,7 +70,7 @@ impl Output {
         Ok(Self { path: path.into(), target })
     }
 
-    /// Writes all of the file; nobody sees it before [`Written::publish`], unless it is a pipe or the like.
+    /// Writes all of the file; a regular file is not seen before [`Written::publish`].
     pub(crate) fn write(self, rows: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Written, OutputError> {
         let path = self.path;
         match self.target.write(rows) {
@@ -152,7 +152,7 @@ fn regular(path: &Path, older: Option<&Metadata>) -> io::Result<Option<PathBuf>>
         let folder = at.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize()?;
         if folder.starts_with("/proc") {
-            // A descriptor that somebody holds open would go on with the file that was replaced.
+            // An open descriptor would go on with the file that was replaced.
             return Ok(None);
         }
         let place = folder.join(name);
@@ -169,21 +169,21 @@ fn temporary(at: &Path) -> io::Result<NamedTempFile> {
     let folder = at.parent().unwrap_or(Path::new("/"));
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX);
-    if let Some(permissions) = for_anybody() {
+    if let Some(permissions) = of_a_new_file() {
         builder.permissions(permissions);
     }
     builder.tempfile_in(folder)
 }
 
 #[cfg(unix)]
-fn for_anybody() -> Option<Permissions> {
+fn of_a_new_file() -> Option<Permissions> {
     use std::os::unix::fs::PermissionsExt;
     // As far as the user's mask goes.
     Some(Permissions::from_mode(0o666))
 }
 
 #[cfg(not(unix))]
-fn for_anybody() -> Option<Permissions> {
+fn of_a_new_file() -> Option<Permissions> {
     None
 }
 
