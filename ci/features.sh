@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The library without features, and with each of them alone.
+# The library without features, with each of them alone, and for newer processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,3 +14,4 @@ for feature in '' $features; do
     echo "features: ${feature:-none}"
     cargo check --locked --package radixkv --all-targets --no-default-features --features "$feature"
 done
+bash ci/processors.sh

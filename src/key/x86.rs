@@ -33,14 +33,29 @@ pub(super) fn common_prefix(a: &[Token], b: &[Token]) -> Option<usize> {
     if !std::arch::is_x86_feature_detected!("avx2") {
         return None;
     }
-    let bulk = if a.len() >= WIDE && std::arch::is_x86_feature_detected!("avx512f") { wide(a, b) } else { 0 };
+    let wide = a.len() >= WIDE && std::arch::is_x86_feature_detected!("avx512f");
     // SAFETY: V1, just tested.
-    Some(bulk + unsafe { vectors(&a[bulk..], &b[bulk..]) })
+    Some(unsafe { agreed(a, b, wide) })
+}
+
+/// Agreeing tokens, the bulk of them in wide strides if `wide`: then there is one at least, and the processor has
+/// AVX-512 (V1).
+#[target_feature(enable = "avx2")]
+unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
+    // SAFETY: V1, the caller's promise.
+    let bulk = if wide { unsafe { strides(a, b) } } else { 0 };
+    // SAFETY: V1.
+    bulk + unsafe { vectors(&a[bulk..], &b[bulk..]) }
 }
 
 /// Agreeing tokens in whole strides of `WIDE`; the processor has AVX-512 (V1), and there is one stride at least.
+///
+/// The compiler clears the upper halves of vector registers where they have to be, and knows then which values it
+/// loses: a `vzeroupper` of our own would end those of sixteen registers. For that it must be told of 32-byte registers
+/// here; those of 64 bytes that they are part of go with them.
 #[inline]
-fn wide(a: &[Token], b: &[Token]) -> usize {
+#[target_feature(enable = "avx2")]
+unsafe fn strides(a: &[Token], b: &[Token]) -> usize {
     let end = a.len().min(b.len()) / WIDE * WIDE * size_of::<Token>();
     let mut at = 0_usize;
     // SAFETY: V1. Loads lie below `end`, which both slices reach (V2); registers and flags are declared.
@@ -64,12 +79,11 @@ fn wide(a: &[Token], b: &[Token]) -> usize {
             "cmp {at}, {end}",
             "jb 2b",
             "3:",
-            "vzeroupper",
             a = in(reg) a.as_ptr(),
             b = in(reg) b.as_ptr(),
             end = in(reg) end,
             at = inout(reg) at,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("k1") _,
+            out("ymm0") _, out("ymm1") _, out("ymm2") _, out("ymm3") _, out("k1") _,
             options(nostack, readonly),
         );
     }
