@@ -20,9 +20,13 @@ mod driver;
 mod failures;
 #[path = "gpu/graphs.rs"]
 mod graphs;
+#[path = "gpu/identity.rs"]
+mod identity;
 #[path = "gpu/images.rs"]
 mod images;
 #[path = "gpu/staged.rs"]
 mod staged;
 #[path = "gpu/swapping.rs"]
 mod swapping;
+#[path = "gpu/uses.rs"]
+mod uses;

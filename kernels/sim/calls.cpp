@@ -52,6 +52,7 @@ const std::map<int, const char*> NAMES = {
     {719, "CUDA_ERROR_LAUNCH_FAILED"},
     {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
     {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+    {999, "CUDA_ERROR_UNKNOWN"},
 };
 
 template <class Word> int fill(u64 to, Word word, size_t words, void* handle, bool wait) {
@@ -63,6 +64,9 @@ template <class Word> int fill(u64 to, Word word, size_t words, void* handle, bo
   if (wait) queue::finish(*stream);
   return SUCCESS;
 }
+
+// Whether this is the call about events (making, recording, ending one) that was chosen to fail.
+bool event_fails() { return fail_event > 0 && --fail_event == 0; }
 
 }  // namespace
 
@@ -232,6 +236,7 @@ API cuLaunchHostFunc(void* stream, void (*f)(void*), void* arg) {
 API cuEventCreate(void** event, u32) {
   Lock lock;
   if (!in_context()) return INVALID_CONTEXT;
+  if (event_fails()) return OUT_OF_MEMORY;
   queue::EventPtr e = std::make_shared<queue::Event>();
   *event = e.get();
   events[*event] = e;
@@ -239,7 +244,8 @@ API cuEventCreate(void** event, u32) {
 }
 API cuEventDestroy_v2(void* event) {
   Lock lock;
-  return events.erase(event) ? SUCCESS : INVALID_HANDLE;
+  if (!events.erase(event)) return INVALID_HANDLE;
+  return event_fails() ? UNKNOWN : SUCCESS;
 }
 API cuEventRecord(void* event, void* stream) {
   Lock lock;
@@ -247,6 +253,7 @@ API cuEventRecord(void* event, void* stream) {
   const queue::StreamPtr* s = find_stream(stream);
   if (!s || !e) return INVALID_HANDLE;
   if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
+  if (event_fails()) return UNKNOWN;
   queue::record(*s, *e);
   return SUCCESS;
 }

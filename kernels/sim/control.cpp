@@ -30,7 +30,7 @@ CONTROL void rk_sim_reset() {
   device = DEVICE;
   initialized = false;
   schedule = launches_scheduled = 0;
-  fail_alloc = fail_launch = 0;
+  fail_alloc = fail_launch = fail_event = 0;
   std::fill(counts, counts + COUNTED, 0);
 }
 CONTROL void rk_sim_seed(u32 seed) {
@@ -50,6 +50,10 @@ CONTROL void rk_sim_fail_launch(i64 n, int code) {
   Lock lock;
   fail_launch = n;
   fail_launch_code = code;
+}
+CONTROL void rk_sim_fail_event(i64 n) {
+  Lock lock;
+  fail_event = n;
 }
 CONTROL void rk_sim_device(int count, int major, int minor, u64 total) {
   Lock lock;

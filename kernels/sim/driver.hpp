@@ -34,6 +34,7 @@ enum Code : int {
   NOT_READY = 600,
   CAPTURE_UNSUPPORTED = 900,
   CAPTURE_INVALIDATED = 901,
+  UNKNOWN = 999,
 };
 
 struct Context {};
@@ -75,7 +76,7 @@ inline std::map<std::pair<const void*, const Kernel*>, Function> functions;
 inline std::map<uintptr_t, Memory> memory;
 inline u64 used = 0;
 inline u32 schedule = 0, launches_scheduled = 0;
-inline i64 fail_alloc = 0, fail_launch = 0;
+inline i64 fail_alloc = 0, fail_launch = 0, fail_event = 0;
 inline int fail_launch_code = 0;
 enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, COUNTED };
 inline u64 counts[COUNTED];

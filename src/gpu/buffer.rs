@@ -62,7 +62,7 @@ pub(super) struct Raw {
     /// Elements.
     pub(super) len: usize,
     /// The device on whose stream it may be used.
-    device: usize,
+    device: u64,
 }
 
 impl Device {

@@ -27,7 +27,7 @@ pub struct Runs {
 
 #[derive(Debug)]
 struct Resident {
-    device: usize,
+    device: u64,
     arrays: Arrays,
     tokens: Span,
     runs: Span,

@@ -12,6 +12,8 @@ use super::driver;
 use super::error::{GpuError, OpenError};
 use super::image::Images;
 use super::kernel::Loaded;
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::Relaxed;
 
 /// The oldest compute capability that the kernels run on: they copy asynchronously and multiply `bf16`.
 const OLDEST: (u32, u32) = (8, 0);
@@ -43,6 +45,8 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Inner {
+    /// No other of the process has it, before or after.
+    identity: u64,
     stream: Arc<CudaStream>,
     kernels: Arc<Loaded>,
     properties: Properties,
@@ -133,14 +137,20 @@ impl Device {
             return Err(OpenError::Unsupported { major, minor });
         }
         let kernels = Arc::new(Loaded::load(stream.context(), properties.capability, images)?);
-        Ok(Self { inner: Arc::new(Inner { stream, kernels, properties }) })
+        Ok(Self::of(stream, kernels, properties))
+    }
+
+    fn of(stream: Arc<CudaStream>, kernels: Arc<Loaded>, properties: Properties) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: nothing but the number is handed on.
+        let identity = NEXT.fetch_add(1, Relaxed);
+        Self { inner: Arc::new(Inner { identity, stream, kernels, properties }) }
     }
 
     /// The same device with a stream of its own: what is queued there runs beside what is queued here.
     pub(super) fn beside(&self) -> Result<Self, GpuError> {
-        let Inner { stream, kernels, properties } = &*self.inner;
-        let (stream, kernels) = (stream.context().new_stream()?, Arc::clone(kernels));
-        Ok(Self { inner: Arc::new(Inner { stream, kernels, properties: properties.clone() }) })
+        let Inner { stream, kernels, properties, .. } = &*self.inner;
+        Ok(Self::of(stream.context().new_stream()?, Arc::clone(kernels), properties.clone()))
     }
 
     /// What the device is.
@@ -170,9 +180,10 @@ impl Device {
         &self.inner.kernels
     }
 
-    /// A number that clones share and nobody else has: whose stream orders the use of a buffer.
-    pub(super) fn identity(&self) -> usize {
-        Arc::as_ptr(&self.inner).addr()
+    /// A number that clones share and no other device of the process has, not even when this one is gone: whose stream
+    /// orders the use of a buffer.
+    pub(super) fn identity(&self) -> u64 {
+        self.inner.identity
     }
 }
 

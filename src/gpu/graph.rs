@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{CudaGraph, CudaStream};
+use cudarc::driver::{CudaGraph, CudaStream, DriverError};
 
 use super::device::Device;
 use super::driver;
@@ -25,6 +25,8 @@ const FUNCTIONS: [&str; 6] = [
 /// Work that a device recorded instead of doing it.
 pub struct Graph {
     graph: CudaGraph,
+    /// Its kernels are what the graph starts.
+    _device: Device,
 }
 
 impl fmt::Debug for Graph {
@@ -37,7 +39,8 @@ impl Device {
     /// Records what `queue` queues on the device, instead of doing it.
     ///
     /// Only launches can be recorded: operations on batches that were prepared before, not preparing or allocating.
-    /// Nobody else may use the device meanwhile.
+    /// Nobody else may use the device meanwhile, and nothing of its memory may be dropped: that is not recorded either,
+    /// and the memory is not given back before the context ends.
     ///
     /// # Errors
     ///
@@ -48,7 +51,7 @@ impl Device {
         if !driver::offers(&FUNCTIONS) {
             return Err(GpuError::Driver { code: Code::NOT_SUPPORTED });
         }
-        let recording = Recording::begin(self.stream())?;
+        let recording = Recording::begin(self)?;
         queue()?;
         recording.end()
     }
@@ -56,29 +59,35 @@ impl Device {
 
 /// A stream that records; it ends where it is dropped, in a panic too.
 struct Recording<'a> {
-    stream: &'a Arc<CudaStream>,
+    device: &'a Device,
 }
 
 impl<'a> Recording<'a> {
-    const FLAGS: CUgraphInstantiate_flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-
-    fn begin(stream: &'a Arc<CudaStream>) -> Result<Self, GpuError> {
-        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
-        Ok(Self { stream })
+    fn begin(device: &'a Device) -> Result<Self, GpuError> {
+        device.stream().begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+        Ok(Self { device })
     }
 
     fn end(self) -> Result<Graph, GpuError> {
-        let stream = ManuallyDrop::new(self).stream;
-        let nothing = GpuError::Driver { code: Code::NOT_SUPPORTED };
-        Ok(Graph { graph: stream.end_capture(Self::FLAGS)?.ok_or(nothing)? })
+        let device = ManuallyDrop::new(self).device;
+        let graph = stop(device.stream())?.ok_or(GpuError::Driver { code: Code::NOT_SUPPORTED })?;
+        Ok(Graph { graph, _device: device.clone() })
     }
 }
 
 impl Drop for Recording<'_> {
     fn drop(&mut self) {
         // What was recorded goes; whoever drops has an error of their own to tell.
-        drop(self.stream.end_capture(Self::FLAGS));
+        drop(stop(self.device.stream()));
     }
+}
+
+/// Ends a recording; what came of it, unless something failed meanwhile.
+fn stop(stream: &Arc<CudaStream>) -> Result<Option<CudaGraph>, DriverError> {
+    // A drop that failed is told at the next call, in place of what that does: asked for here, so that the end is one.
+    let dropped = stream.context().check_err();
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    dropped.and(graph)
 }
 
 impl Graph {

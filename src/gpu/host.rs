@@ -3,13 +3,14 @@
 
 use std::fmt;
 
-use cudarc::driver::{CudaEvent, DriverError, result, sys};
+use cudarc::driver::{DriverError, result, sys};
 
 use super::device::Device;
 use super::error::GpuError;
+use super::uses::{Uses, insist};
 use crate::attention::Layout;
 use crate::block::BlockId;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Blocks in page-locked host memory: a block of all layers is contiguous, its planes (a layer's keys, its values, the
 /// next layer's keys...) one behind the other.
@@ -20,9 +21,8 @@ pub struct HostPool {
     memory: *mut u8,
     blocks: usize,
     block_bytes: usize,
-    /// Transfers that may still touch the memory, the last of each stream; the processor touches it under this lock,
-    /// after waiting for them (G5).
-    uses: Mutex<Vec<(usize, CudaEvent)>>,
+    /// Transfers that may still touch the memory; the processor touches it under this lock, after waiting for them (G5).
+    uses: Mutex<Uses>,
 }
 
 // SAFETY: the memory belongs to the pool alone, and is touched under its lock (G5).
@@ -48,7 +48,7 @@ impl HostPool {
         let memory = unsafe { result::malloc_host(bytes, flags) }.map_err(allocating)?.cast::<u8>();
         // SAFETY: the allocation is `bytes` long.
         unsafe { memory.write_bytes(0, bytes) };
-        Ok(Self { device: device.clone(), memory, blocks, block_bytes, uses: Mutex::new(Vec::new()) })
+        Ok(Self { device: device.clone(), memory, blocks, block_bytes, uses: Mutex::new(Uses::default()) })
     }
 
     /// Blocks that it holds.
@@ -73,7 +73,7 @@ impl HostPool {
     pub fn read(&self, block: BlockId, bytes: &mut [u8]) -> Result<(), GpuError> {
         let first = self.check(block, bytes.len());
         let uses = self.uses.lock();
-        uses.iter().try_for_each(|(_, event)| event.synchronize())?;
+        uses.wait()?;
         // SAFETY: `check` found the block inside; no transfer is in flight and none begins under the lock (G5).
         unsafe { first.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
@@ -91,7 +91,7 @@ impl HostPool {
     pub fn write(&self, block: BlockId, bytes: &[u8]) -> Result<(), GpuError> {
         let first = self.check(block, bytes.len());
         let uses = self.uses.lock();
-        uses.iter().try_for_each(|(_, event)| event.synchronize())?;
+        uses.wait()?;
         // SAFETY: as in `read`.
         unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
@@ -117,15 +117,9 @@ impl HostPool {
         Ok(address)
     }
 
-    /// Queues transfers on `stream` with `queue`, and notes that they are in flight.
-    pub(super) fn use_by(&self, stream: &Device, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<(), GpuError> {
-        let mut uses = self.uses.lock();
-        let queued = queue();
-        // Part of it may be in flight even if it failed.
-        let event = stream.stream().record_event(None)?;
-        uses.retain(|(by, _)| *by != stream.identity());
-        uses.push((stream.identity(), event));
-        queued
+    /// Transfers that may still touch the memory; held while one is queued and noted.
+    pub(super) fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock()
     }
 
     /// Queues a copy of `bytes` at `offset` from the device's `from`.
@@ -133,7 +127,7 @@ impl HostPool {
         debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
         let to = self.memory.wrapping_add(offset).cast();
         let on = stream.stream().cu_stream();
-        // SAFETY: both ends lie in allocations that stay until the event of `use_by` (G2, G5).
+        // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
         Ok(unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, on) }.result()?)
     }
 
@@ -149,12 +143,9 @@ impl HostPool {
 
 impl Drop for HostPool {
     fn drop(&mut self) {
-        // The last use has to end first: freeing memory under a copy ends the context. A failure to wait means it has
-        // ended.
-        for (_, event) in self.uses.get_mut().drain(..) {
-            let _ = event.synchronize();
-        }
-        let _ = self.device.stream().context().bind_to_thread();
+        // Freeing memory under a copy ends the context.
+        self.uses.get_mut().end();
+        insist(|| self.device.stream().context().bind_to_thread());
         // SAFETY: allocated by `malloc_host`, freed once.
         let _ = unsafe { result::free_host(self.memory.cast()) };
     }

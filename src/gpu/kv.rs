@@ -3,16 +3,15 @@
 
 use std::fmt;
 
-use cudarc::driver::CudaEvent;
-
 use super::abi::Pages;
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
 use super::kernel::Variant;
 use super::upload::{Arrays, Span, Upload};
+use super::uses::Uses;
 use crate::attention::{Layout, ShapeError};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Keys and values of all layers: in one allocation, laid out as the [`Layout`] says, or in an engine's own memory.
 ///
@@ -28,8 +27,8 @@ pub struct Kv {
     /// Addresses of block 0 of each plane: a layer's keys, its values, the next layer's keys...
     planes: Vec<u64>,
     planes_on_device: (Arrays, Span),
-    /// The last use by each other stream, by the stream's identity.
-    uses: Mutex<Vec<(usize, CudaEvent)>>,
+    /// Uses by other streams.
+    uses: Mutex<Uses>,
 }
 
 /// Where an engine keeps keys and values.
@@ -130,7 +129,7 @@ impl Kv {
         let mut upload = Upload::default();
         let span = upload.push(&planes);
         let planes_on_device = (upload.send(device)?, span);
-        let (device, uses) = (device.clone(), Mutex::new(Vec::new()));
+        let (device, uses) = (device.clone(), Mutex::new(Uses::default()));
         Ok(Self { layout, device, elements, block_stride, planes, planes_on_device, uses })
     }
 
@@ -186,11 +185,9 @@ impl Kv {
         Ok(Pages { block_stride: self.block_stride as u64, ..pages(&self.layout, keys, values) })
     }
 
-    /// Notes that `stream` uses it until `event`.
-    pub(super) fn used_by(&self, stream: &Device, event: CudaEvent) {
-        let mut uses = self.uses.lock();
-        uses.retain(|(by, _)| *by != stream.identity());
-        uses.push((stream.identity(), event));
+    /// Uses by other streams; held while one is queued and noted.
+    pub(super) fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock()
     }
 }
 
@@ -209,12 +206,8 @@ pub(super) fn pages(layout: &Layout, keys: u64, values: u64) -> Pages {
 
 impl Drop for Kv {
     fn drop(&mut self) {
-        for (_, event) in self.uses.get_mut().drain(..) {
-            // Freeing is queued behind this; if it cannot be, the other stream is waited for here.
-            if self.device.stream().wait(&event).is_err() {
-                let _ = event.synchronize();
-            }
-        }
+        // Freeing is queued behind this.
+        self.uses.get_mut().end_before(&self.device);
     }
 }
 

@@ -37,6 +37,7 @@ mod prepared;
 mod staged;
 mod swap;
 mod upload;
+mod uses;
 mod work;
 
 pub use attention::Attention;

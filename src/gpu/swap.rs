@@ -1,6 +1,8 @@
 //! Blocks between the device and page-locked memory, beside the work of the device's stream.
 
-use cudarc::driver::CudaEvent;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaEvent, DriverError};
 
 use super::abi::{CopyArgs, CopyPair};
 use super::attention::check_ids;
@@ -9,6 +11,7 @@ use super::error::GpuError;
 use super::host::HostPool;
 use super::kv::Kv;
 use super::upload::Upload;
+use super::uses::insist;
 use crate::attention::ShapeError;
 use crate::block::BlockId;
 
@@ -49,7 +52,7 @@ pub struct Swap {
 #[derive(Debug)]
 #[must_use = "the blocks may be used again only once it is done"]
 pub struct Transfer {
-    done: CudaEvent,
+    done: Arc<CudaEvent>,
 }
 
 /// Which way blocks go.
@@ -112,16 +115,25 @@ impl Swap {
         super::attention::check_written_once(pairs)?;
 
         self.lane.stream().join(self.device.stream())?;
-        let queued = host.use_by(&self.lane, || {
-            if chunk < ENGINE_BYTES {
-                self.by_kernel(kv, host, pairs, chunk, way)
-            } else {
-                self.by_engine(kv, host, pairs, chunk, way)
-            }
-        });
-        let done = self.lane.stream().record_event(None)?;
-        kv.used_by(&self.lane, self.lane.stream().record_event(None)?);
+        let done = Arc::new(self.lane.stream().context().new_event(None)?);
+        // Both locked, always in this order, until the use is noted: another thread may queue on the same lane.
+        let (mut host_uses, mut kv_uses) = (host.uses(), kv.uses());
+        let queued = if chunk < ENGINE_BYTES {
+            self.by_kernel(kv, host, pairs, chunk, way)
+        } else {
+            self.by_engine(kv, host, pairs, chunk, way)
+        };
+        // Part of it may be in flight even if it failed.
+        self.end(&done)?;
+        host_uses.note(&self.lane, &done);
+        kv_uses.note(&self.lane, &done);
         queued.map(|()| Transfer { done })
+    }
+
+    /// Records `done` behind all that is queued. Where that fails, nothing is left in flight.
+    fn end(&self, done: &CudaEvent) -> Result<(), DriverError> {
+        let lane = self.lane.stream();
+        done.record(lane).inspect_err(|_| insist(|| lane.synchronize()))
     }
 
     fn by_kernel(

@@ -104,6 +104,14 @@ impl Driver {
         }
     }
 
+    /// The `n`-th call from now that makes, records or ends an event fails, once.
+    pub fn fail_event(&self, n: i64) {
+        if let Some(set) = self.control::<unsafe extern "C" fn(i64)>("rk_sim_fail_event") {
+            // SAFETY: as declared.
+            unsafe { set(n) };
+        }
+    }
+
     /// Devices there are, their compute capability and memory.
     pub fn device(&self, count: i32, capability: (i32, i32), bytes: u64) {
         if let Some(set) = self.control::<unsafe extern "C" fn(i32, i32, i32, u64)>("rk_sim_device") {

@@ -161,6 +161,22 @@ fn what_cannot_be_recorded_is_refused() {
 }
 
 #[test]
+fn a_buffer_dropped_while_recording_ends_the_recording() {
+    let Some(driver) = stand_in_driver() else { return };
+    let device = driver.open();
+    let buffer = device.upload(&[1_u16; 8]).expect("memory");
+    let drop_it = || {
+        drop(buffer);
+        Ok(())
+    };
+    let refused = device.record(drop_it).expect_err("no graph");
+    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 900), "{refused}");
+    works(&device);
+    drop(device);
+    assert_eq!(driver.live(), [1, 0, 0, 0, 0, 0, 0], "the buffer's memory alone");
+}
+
+#[test]
 fn a_panic_while_recording_ends_the_recording() {
     let Some(driver) = driver() else { return };
     let device = driver.open();

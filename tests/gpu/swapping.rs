@@ -7,7 +7,7 @@ use radixkv::gpu::{Attention, GpuError, HostPool, Swap};
 use super::driver::driver;
 
 /// Small blocks go by a kernel, large ones by the copy engine.
-fn layouts() -> [Layout; 2] {
+pub fn layouts() -> [Layout; 2] {
     let layout = |block_size, kv_heads| Layout {
         layers: 2,
         blocks: 12,
@@ -22,12 +22,12 @@ fn layouts() -> [Layout; 2] {
     layouts
 }
 
-fn numbered(layout: &Layout, by: usize) -> Vec<u16> {
+pub fn numbered(layout: &Layout, by: usize) -> Vec<u16> {
     (0..layout.elements()).map(|element| (element * 7 + by) as u16).collect()
 }
 
 /// A block as the host has it: all planes.
-fn planes(layout: &Layout, storage: &[u16], block: u32) -> Vec<u8> {
+pub fn planes(layout: &Layout, storage: &[u16], block: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for layer in 0..layout.layers {
         for half in [Half::Keys, Half::Values] {
