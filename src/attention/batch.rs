@@ -102,6 +102,7 @@ impl Batch<'_> {
     ///
     /// The first thing that is wrong.
     pub fn check(&self, layout: &Layout) -> Result<(), ShapeError> {
+        layout.check()?;
         let (query_heads, kv_heads) = (self.query_heads, layout.kv_heads);
         if query_heads == 0 || query_heads % kv_heads != 0 || query_heads / kv_heads > MAX_GROUP {
             return Err(ShapeError::Heads { query_heads, kv_heads });
@@ -194,6 +195,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         assert_eq!(GOOD.check(&LAYOUT), Ok(()));
+        let none = Layout { kv_heads: 0, ..LAYOUT };
+        assert_eq!(GOOD.check(&none), Err(ShapeError::Zero { what: "kv_heads" }));
         let wrong = |batch: Batch<'_>, error| assert_eq!(batch.check(&LAYOUT), Err(error));
         for query_heads in [0, 3, 34] {
             wrong(Batch { query_heads, ..GOOD }, ShapeError::Heads { query_heads, kv_heads: 2 });

@@ -91,6 +91,14 @@ impl Runs {
         &self.tokens[first as usize..first as usize + len as usize]
     }
 
+    /// Whether `device` is the first to be asked about them, or was.
+    fn check_device(&self, device: &Device) -> Result<(), GpuError> {
+        match self.resident.get() {
+            Some(resident) if resident.device != device.identity() => Err(GpuError::WrongDevice),
+            _ => Ok(()),
+        }
+    }
+
     fn resident(&self, device: &Device) -> Result<&Resident, GpuError> {
         if self.resident.get().is_none() {
             let mut upload = Upload::default();
@@ -99,10 +107,8 @@ impl Runs {
             // Another thread may have been first: then this copy goes.
             let _ = self.resident.set(resident);
         }
-        match self.resident.get() {
-            Some(resident) if resident.device == device.identity() => Ok(resident),
-            _ => Err(GpuError::WrongDevice),
-        }
+        self.check_device(device)?;
+        self.resident.get().ok_or(GpuError::WrongDevice)
     }
 }
 
@@ -145,7 +151,7 @@ impl Compare {
     ///
     /// # Errors
     ///
-    /// If the device has too little memory, or was not the first to be asked about these runs.
+    /// If the device has too little memory, or was not the first to be asked about these runs: then none is brought there.
     ///
     /// # Panics
     ///
@@ -153,6 +159,8 @@ impl Compare {
     pub fn prepare<'a>(&self, a: &'a Runs, b: &'a Runs, pairs: &[(u32, u32)]) -> Result<Comparison<'a>, GpuError> {
         let named = |(x, y): &(u32, u32)| (*x as usize) < a.len() && (*y as usize) < b.len();
         assert!(pairs.iter().all(named), "pairs of {} and {} runs", a.len(), b.len());
+        a.check_device(&self.device)?;
+        b.check_device(&self.device)?;
         let pairs: Vec<ComparePair> = pairs.iter().map(|&(a, b)| ComparePair { a, b }).collect();
         let mut upload = Upload::default();
         let span = upload.push(&pairs);

@@ -110,7 +110,8 @@ impl Device {
     /// # Safety
     ///
     /// Both must be valid, of device `ordinal`, and stay so until the `Device`, its clones and all that was allocated
-    /// through them are gone.
+    /// through them are gone. `stream` must not be the per-thread default stream (2): that is another one in each thread,
+    /// and memory is freed in the order of one.
     pub unsafe fn within(
         ordinal: usize,
         context: *mut c_void,

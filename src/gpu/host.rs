@@ -35,8 +35,9 @@ impl HostPool {
     ///
     /// # Errors
     ///
-    /// If the system locks no more pages, or there is too little memory.
+    /// If the layout is none, the system locks no more pages, or there is too little memory.
     pub fn new(device: &Device, layout: &Layout, blocks: usize) -> Result<Self, GpuError> {
+        layout.check()?;
         let block_bytes = 2 * layout.layers * layout.block() * layout.dtype.bytes();
         let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?.max(1);

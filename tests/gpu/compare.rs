@@ -75,4 +75,9 @@ fn runs_belong_to_the_device_that_was_asked_first() {
     assert_eq!(Compare::new(&one).device_tokens(0).prefix_lengths(&runs, &runs, &[(0, 0)]), Ok(vec![3]));
     let asked = Compare::new(&other).device_tokens(0).prefix_lengths(&runs, &runs, &[(0, 0)]);
     assert_eq!(asked, Err(GpuError::WrongDevice));
+    // A refusal brings nothing anywhere.
+    let fresh = Runs::new([&[1, 2][..]]);
+    let ask = |device| Compare::new(device).device_tokens(0).prefix_lengths(&fresh, &runs, &[(0, 0)]);
+    assert_eq!(ask(&other), Err(GpuError::WrongDevice));
+    assert_eq!(ask(&one), Ok(vec![2]));
 }

@@ -165,6 +165,9 @@ fn pairs_that_do_not_fit_are_refused() {
     assert_eq!(swap.out(&kv, &host, &[(0, 1), (4, 1)]).expect_err("a refusal"), twice);
     let other = HostPool::new(&device, &large, 3).expect("page-locked memory");
     assert!(matches!(swap.out(&kv, &other, &[(0, 0)]), Err(GpuError::Shape(ShapeError::Length { .. }))));
+    let endless = Layout { layers: usize::MAX, ..layout };
+    let too_large = GpuError::Shape(ShapeError::TooLarge { blocks: layout.blocks });
+    assert_eq!(HostPool::new(&device, &endless, 3).expect_err("a refusal"), too_large);
     let elsewhere = Swap::new(&driver.open()).expect("a stream");
     assert_eq!(elsewhere.out(&kv, &host, &[(0, 0)]).expect_err("a refusal"), GpuError::WrongDevice);
 }

@@ -36,10 +36,15 @@ impl CpuKv {
     ///
     /// # Panics
     ///
-    /// If they lie beyond the layout.
+    /// If they lie beyond the layout, or `rows` is not as long as whole rows; nothing was copied then.
     pub fn read(&self, layer: usize, half: Half, block: BlockId, first_token: usize, head: usize, rows: &mut [f32]) {
-        let Layout { dtype, head_dim, block_size, .. } = self.layout;
-        assert!(first_token + rows.len() / head_dim <= block_size, "the tokens lie in more than one block");
+        let Layout { layers, blocks, block_size, kv_heads, head_dim, dtype, .. } = self.layout;
+        assert!(layer < layers && head < kv_heads, "layer {layer} of {layers}, head {head} of {kv_heads}");
+        assert!((block as usize) < blocks, "block {block} of {blocks}");
+        let (tokens, beyond) = (rows.len() / head_dim, rows.len() % head_dim);
+        assert_eq!(beyond, 0, "elements beyond {tokens} rows of {head_dim}");
+        let inside = first_token <= block_size && tokens <= block_size - first_token;
+        assert!(inside, "{tokens} tokens from {first_token} on in a block of {block_size}");
         let each = per_word(dtype);
         let first = self.layout.index(layer, half, block, first_token, head) / each;
         let stride = self.layout.token_stride() / each;
@@ -93,5 +98,35 @@ impl CpuKv {
         let twice = written.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
         let read = || pairs.iter().map(|(from, _)| *from).find(|from| written.binary_search(from).is_ok());
         twice.or_else(read).map_or(Ok(()), |block| Err(ShapeError::CopyOverlap { block }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::attention::{Dtype, Order};
+
+    #[test]
+    fn rows_beyond_the_layout_are_not_read() {
+        for order in [Order::Nhd, Order::Hnd] {
+            let layout =
+                Layout { layers: 2, blocks: 3, block_size: 4, kv_heads: 2, head_dim: 8, dtype: Dtype::F32, order };
+            let kv = CpuKv::new(layout).expect("memory");
+            let read = |layer, block, first_token, head, elements| {
+                let mut rows = vec![7.0; elements];
+                let read = || kv.read(layer, Half::Keys, block, first_token, head, &mut rows);
+                let read = catch_unwind(AssertUnwindSafe(read)).is_ok();
+                assert!(rows.iter().all(|element| *element == if read { 0.0 } else { 7.0 }), "{order:?}: {rows:?}");
+                read
+            };
+            assert!(read(1, 2, 1, 1, 3 * 8));
+            assert!(!read(2, 0, 0, 0, 8), "{order:?}: a layer");
+            assert!(!read(0, 3, 0, 0, 8), "{order:?}: a block");
+            assert!(!read(0, 0, 2, 0, 3 * 8), "{order:?}: a token");
+            assert!(!read(0, 0, 0, 2, 8), "{order:?}: a head");
+            assert!(!read(0, 0, 0, 0, 12), "{order:?}: a row and a half");
+        }
     }
 }
