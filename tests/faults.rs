@@ -13,17 +13,20 @@
 //! | `session::leased` | nothing: the lease has its handle |
 //! | `lease::published`, `lease::bumped` | a lease for good on the prefix that was being leased |
 //! | `insert::linked`, `insert::counted` | the blocks of the insert, and leases for good on its path |
-//! | `queue::push` | one point that the evictor never hears of again, and the lease that was changing hands |
+//! | `queue::push` | one point that the evictor never hears of again, and the lease that was changing hands, if any was |
 //! | `trim::killed` | the run is evictable again only after a match has come to its end |
 //! | `trim::shortened` | the blocks that were being trimmed |
 //! | `trim::unlink` | a dead run and the point it hangs on, no block |
-//! | `hot::enter`, `marks::made`, `line::joined`, `retain::noted`, `quota::claimed` | nothing |
+//! | `hot::enter`, `line::joined`, `quota::claimed` | nothing |
+//! | `marks::made` | nothing; in `retain` what `retain::leased` leaves |
 //! | `hot::closed` | nothing: the next deflation closes it again |
 //! | `hot::summed` | the hits that were counted on the stripes, if it broke between two of them |
 //! | `hot::entered` | a lease for good on the hot prefix, and its slot |
 //! | `hot::taken` | a lease for good on the prefix that was to be hot, and its slot |
-//! | `retain::leased` | a lease for good on the prefix that was to be retained |
+//! | `retain::leased`, `retain::noted` | a lease for good on the prefix that was to be retained |
 //! | `pool::counted`, `pool::set` | the blocks that were being taken or given back |
+//!
+//! In a step of the background evictor it costs the same, and the thread goes on.
 //!
 //! Running out of memory is no panic: every allocation of the core aborts the process, as `Vec` and `Box` do.
 

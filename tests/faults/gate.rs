@@ -2,6 +2,10 @@
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Whatever takes longer than this does not come any more.
+pub const STUCK: Duration = Duration::from_secs(60);
 
 thread_local!(static VICTIM: Cell<bool> = const { Cell::new(false) });
 
@@ -22,6 +26,13 @@ pub fn stay_victim() {
 pub fn arm(point: &'static str, action: impl Fn() + Send + Sync + 'static) -> Armed {
     let armed = Armed { _scenario: fail::FailScenario::setup() };
     armed.and(point, action);
+    armed
+}
+
+/// While it lives, `point` runs `action` on whatever thread comes there.
+pub fn arm_for_all(point: &'static str, action: impl Fn() + Send + Sync + 'static) -> Armed {
+    let armed = Armed { _scenario: fail::FailScenario::setup() };
+    fail::cfg_callback(point, action).expect("a fail point");
     armed
 }
 
@@ -68,7 +79,9 @@ impl Gate {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.arrived {
-            state = changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let late;
+            (state, late) = changed.wait_timeout(state, STUCK).unwrap_or_else(PoisonError::into_inner);
+            assert!(state.arrived || !late.timed_out(), "the victim did not come to the point");
         }
     }
 

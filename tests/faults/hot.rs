@@ -6,7 +6,7 @@ use std::thread;
 use radixkv::{Lease, PrefixCache};
 
 use crate::gate::{Armed, Gate, arm, as_victim, stay_victim};
-use crate::panics::break_at;
+use crate::panics::{BROKEN, break_at};
 use crate::stalls::{Holds, Opening, stall_at};
 use crate::{BLOCKS, User, cache, check_nothing_lost, sequence};
 
@@ -139,13 +139,13 @@ fn a_panic_at_a_hot_point_costs_no_more_than_its_call() {
         ("hot::summed", |cache, _| settle(cache), 0),
     ] {
         let (cache, _) = hot_cache();
-        let armed = arm(point, || panic!("broken at a point"));
+        let armed = arm(point, || panic!("{BROKEN}"));
         break_at(point, armed, &cache, victim, lost);
     }
 
     let between = Gate::default();
     let armed = arm_contention(&between, stay_victim);
-    armed.and("hot::taken", || panic!("broken at a point"));
+    armed.and("hot::taken", || panic!("{BROKEN}"));
     let (cache, _) = cache();
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| contend(&cache, &between)));
     assert!(outcome.is_err());

@@ -2,16 +2,21 @@
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use radixkv::{BlockId, Lease, PrefixCache, Priority};
+use radixkv::{BlockId, Eviction, Lease, PrefixCache, Priority, Watermarks};
 
-use crate::gate::{Armed, arm, as_victim};
+use crate::gate::{Armed, STUCK, arm, arm_for_all, as_victim};
 use crate::{BLOCK_SIZE, BLOCKS, CAPACITY, KEYS, User, accounts, cache, check_nothing_lost, sequence};
 
 /// A call that comes to the point it is to break at, after what it needs is there.
 pub type Victim = fn(&PrefixCache, &User);
+
+/// What a thread panics with at a point.
+pub const BROKEN: &str = "broken at a point";
 
 /// Blocks that `reserve` and `abort` deal with.
 const RESERVED: usize = 8;
@@ -62,8 +67,9 @@ fn wait_in_line(_: &PrefixCache, user: &User) {
     drop(lease);
 }
 
-fn retain(_: &PrefixCache, user: &User) {
+fn retain(cache: &PrefixCache, user: &User) {
     let lease = user.matched(&sequence(0, BLOCKS));
+    cache.settle();
     as_victim(|| user.session.retain(&lease, Duration::from_nanos(1))).expect("it is cached");
 }
 
@@ -78,7 +84,7 @@ fn reserve_in(_: &PrefixCache, user: &User) {
 
 /// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends
 /// that were killed.
-const INSIDE: [(&str, Victim, usize); 22] = [
+const INSIDE: [(&str, Victim, usize); 23] = [
     ("session::leased", match_inside, 0),
     ("lease::published", match_inside, 2),
     ("lease::bumped", match_inside, 2),
@@ -94,11 +100,12 @@ const INSIDE: [(&str, Victim, usize); 22] = [
     ("trim::killed", evict_all, 0),
     ("trim::shortened", evict_all, BLOCKS),
     ("trim::unlink", evict_all, 0),
-    ("queue::push", evict_all, 0),
     ("pool::set", evict_all, BLOCKS),
     ("line::joined", wait_in_line, 0),
     ("retain::leased", retain, BLOCKS),
-    ("retain::noted", retain, 0),
+    ("marks::made", retain, BLOCKS),
+    ("retain::noted", retain, BLOCKS),
+    ("queue::push", retain, BLOCKS),
     ("marks::made", prioritize, 0),
     ("quota::claimed", reserve_in, 0),
 ];
@@ -106,7 +113,7 @@ const INSIDE: [(&str, Victim, usize); 22] = [
 #[test]
 fn a_panic_inside_a_step_costs_no_more_than_its_call() {
     for (point, victim, lost) in INSIDE {
-        let armed = arm(point, || panic!("broken at a point"));
+        let armed = arm(point, || panic!("{BROKEN}"));
         break_at(point, armed, &cache().0, victim, lost);
     }
 }
@@ -114,7 +121,8 @@ fn a_panic_inside_a_step_costs_no_more_than_its_call() {
 /// Lets `victim` break at the armed `point`, which costs `lost` blocks.
 pub fn break_at(point: &str, armed: Armed, cache: &PrefixCache, victim: Victim, lost: usize) {
     let outcome = catch_unwind(AssertUnwindSafe(|| victim(cache, &User::of(cache))));
-    assert!(outcome.is_err(), "{point}: the panic reached the caller");
+    let broken = outcome.expect_err("the panic reached the caller");
+    assert_eq!(broken.downcast_ref(), Some(&BROKEN.to_owned()), "{point}: another panic");
     drop(armed);
 
     check_no_block_twice(cache);
@@ -131,6 +139,45 @@ pub fn break_at(point: &str, armed: Armed, cache: &PrefixCache, victim: Victim, 
     cache.evict(usize::MAX);
     cache.settle();
     assert!(CAPACITY - cache.stats().free_blocks <= lost, "more was lost after {point}");
+}
+
+/// Below 64 free blocks the thread evicts up to 128.
+const WATERMARKS: Watermarks = Watermarks { low: 64, high: 128 };
+
+#[test]
+fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
+    for point in ["trim::killed", "trim::shortened", "trim::unlink"] {
+        let builder = PrefixCache::builder(BLOCK_SIZE, CAPACITY).eviction(Eviction::Background(WATERMARKS));
+        let cache = builder.build().expect("a sound setting");
+        let broken = Arc::new(AtomicBool::new(false));
+        let armed = arm_for_all(point, {
+            let broken = Arc::clone(&broken);
+            move || {
+                if thread::current().name() == Some("radixkv-evictor") && !broken.swap(true, SeqCst) {
+                    panic!("{BROKEN}");
+                }
+            }
+        });
+        let user = User::of(&cache);
+        let end = Instant::now() + STUCK;
+        let mut fresh = 0..;
+        while !broken.load(SeqCst) {
+            assert!(Instant::now() < end, "{point}: the thread did not come there");
+            fresh.by_ref().take(16).for_each(|key| drop(user.insert(&sequence(key, BLOCKS))));
+        }
+        let before = cache.stats().evicted_blocks;
+        while cache.stats().evicted_blocks < before + CAPACITY as u64 {
+            assert!(Instant::now() < end, "{point}: nobody evicts after the panic");
+            // Nobody but the thread: what is asked for is free.
+            if cache.stats().free_blocks > BLOCKS {
+                let key = fresh.next().expect("there are more");
+                drop(user.insert(&sequence(key, BLOCKS)));
+            } else {
+                drop(user.session.reserve(1));
+            }
+        }
+        drop(armed);
+    }
 }
 
 /// No two sequences, and no sequence and a reservation, share a block: nobody reads KV that is not his.
