@@ -41,6 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A victim is stopped at most so long after it went on.
 const LONGEST_RUN: Duration = Duration::from_micros(200);
 
+/// A victim does its verb so often, and rests for at most so long then: the others keep up with it.
+const BURST: usize = 16;
+const LONGEST_REST: Duration = Duration::from_micros(10);
+
 const SETTINGS: [(&str, fn(Builder) -> Builder); 3] = [
     ("inline", |builder| builder),
     ("background", |builder| {
@@ -115,11 +119,7 @@ impl Stopping<'_> {
         let end = Instant::now() + time;
         for stops in 1.. {
             self.make_room();
-            let run = self.dice.u64(..LONGEST_RUN.as_nanos() as u64);
-            let from = Instant::now();
-            while from.elapsed() < Duration::from_nanos(run) {
-                std::hint::spin_loop();
-            }
+            spin(&mut self.dice, LONGEST_RUN);
             let stopped = Stopped::at_once(victim);
             self.stops += 1;
             if !self.prober.comes_round() {
@@ -148,12 +148,13 @@ impl Stopping<'_> {
         let (tid, over) = (AtomicI32::new(0), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
-                let mut user = user();
+                let (mut user, mut dice) = (user(), Rng::with_seed(2));
                 user.warm_up();
                 tid.store(this_thread(), Release);
                 while !over.load(Relaxed) {
                     user.renew();
-                    (0..8).for_each(|_| (verb.run)(&mut user));
+                    (0..BURST).for_each(|_| (verb.run)(&mut user));
+                    spin(&mut dice, LONGEST_REST);
                 }
             });
             while tid.load(Acquire) == 0 {
@@ -163,6 +164,14 @@ impl Stopping<'_> {
             over.store(true, Relaxed);
             found
         })
+    }
+}
+
+/// Spins for a random time up to `longest`.
+fn spin(dice: &mut Rng, longest: Duration) {
+    let end = Instant::now() + Duration::from_nanos(dice.u64(..longest.as_nanos() as u64));
+    while Instant::now() < end {
+        std::hint::spin_loop();
     }
 }
 

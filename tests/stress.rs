@@ -2,18 +2,25 @@
 //!
 //! Rounds of half a second, each with a cache and a setting of its own: more threads than cores, far fewer blocks than
 //! they want, so that eviction never rests. In each a background evictor, a reader that lets nothing go, and workers
-//! that mix all verbs: namespaces that are cleared and dropped underfoot, leases that change threads, holders that
-//! panic, arguments that are wrong, policies and quotas that change, prefixes that go for their age. What is checked:
+//! that mix all verbs: namespaces that are cleared and dropped underfoot or made by the thousand, leases and forks that
+//! change threads, holders that panic, arguments that are wrong, policies and quotas that change, prefixes that go for
+//! their age, futures that are dropped or polled never again, wakers that do anything. What is checked:
 //!
 //! - a lease names the blocks of its very prefix, and they are not rewritten until it goes (`slots`, `held`);
 //! - what is leased or was inserted is found, unless its namespace was cleared or dropped since (`held`);
-//! - reservations are all-or-nothing and never share a block (`held`);
+//! - reservations are all-or-nothing and share no block but with their forks (`held`, `forks`);
+//! - a block of forks is not written to while two hold it, nor its source while it is copied (`forks`);
+//! - quotas are kept to once all is settled (`world`);
 //! - an insert says exactly which blocks are canonical; a refused one gives its reservation back (`worker`);
 //! - at the end no block is lost, all can be evicted, and the index is as small as at first (`rest`).
 //!
 //! A failure prints what to repeat it with; `SEED`, `SECONDS` and `THREADS` are read from the environment.
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
+#[path = "stress/crowd.rs"]
+mod crowd;
+#[path = "stress/forks.rs"]
+mod forks;
 #[path = "stress/held.rs"]
 mod held;
 #[path = "stress/rest.rs"]
@@ -24,6 +31,10 @@ mod roles;
 mod slots;
 #[path = "stress/upkeep.rs"]
 mod upkeep;
+#[path = "stress/waiting.rs"]
+mod waiting;
+#[path = "stress/wakers.rs"]
+mod wakers;
 #[path = "stress/worker.rs"]
 mod worker;
 #[path = "stress/world.rs"]
@@ -44,13 +55,16 @@ const ROUND: Duration = Duration::from_millis(400);
 /// After the end of a round its threads come home within this, or one of them waits for ever.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const SETTINGS: [Setting; 6] = [
+/// An odd number: each comes with every end of a round.
+const SETTINGS: [Setting; 7] = [
     Setting { block_size: 1, capacity: 96, policy: PolicyKind::Lru, longest: 24, alphabet: 2 },
     Setting { block_size: 3, capacity: 72, policy: PolicyKind::Lfu, longest: 50, alphabet: 2 },
     Setting { block_size: 16, capacity: 48, policy: PolicyKind::Slru, longest: 180, alphabet: 3 },
     Setting { block_size: 3, capacity: 130, policy: PolicyKind::Fifo, longest: 40, alphabet: 1000 },
     Setting { block_size: 1, capacity: 96, policy: PolicyKind::Priority, longest: 24, alphabet: 2 },
     Setting { block_size: 3, capacity: 96, policy: PolicyKind::Level, longest: 40, alphabet: 2 },
+    // So many candidates that their tables grow while they are sorted.
+    Setting { block_size: 1, capacity: 3000, policy: PolicyKind::Lru, longest: 8, alphabet: 1000 },
 ];
 
 fn from_environment(name: &str, default: f64) -> f64 {
@@ -130,13 +144,18 @@ fn round(seed: u64, threads: usize) -> (Tally, u64) {
 
 /// The end of a round; every other one drops a cache that is full, with a lease that outlives it.
 fn leave(world: &'static World, seed: u64, empty: radixkv::Stats) -> u64 {
-    world.exchange.lock().clear();
+    world.let_go();
+    // What is retained stays for so long.
+    sleep(upkeep::LONGEST_RETAINED);
+    world.check_quotas();
+    rest::sound(&world.cache);
     world.lift_quotas();
+    if seed % 16 == 1 {
+        waiting::forget_a_future(world);
+    }
     let evicted = world.cache.stats().evicted_blocks;
     let mut last = None;
     if seed % 8 < 4 {
-        // What is retained stays for so long.
-        sleep(upkeep::LONGEST_RETAINED);
         rest::check(&world.cache, empty);
     } else {
         let session = world.cache.session();

@@ -66,7 +66,7 @@ impl Stopped {
         let is_code = |word: &usize| ranges.iter().any(|(from, to, code)| *code && (from..to).contains(&word));
         let words = TRACE.iter().map(|word| word.load(Relaxed));
         let places: Vec<_> = words.filter(is_code).map(|word| format!("{:#x}", word - base)).collect();
-        let named = Command::new("addr2line").arg("-pfCie").arg(&program).args(&places).output();
+        let named = Command::new("addr2line").arg("-pfCe").arg(&program).args(&places).output();
         named.map_or(places.join(" "), |named| String::from_utf8_lossy(&named.stdout).into_owned())
     }
 }

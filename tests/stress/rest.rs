@@ -26,7 +26,7 @@ pub fn check(cache: &PrefixCache, empty: Stats) {
     assert!(returned, "{} bytes of index stay, {} at first", cache.stats().index_bytes, empty.index_bytes);
 }
 
-fn sound(cache: &PrefixCache) {
+pub fn sound(cache: &PrefixCache) {
     if let Err(violation) = cache.validate() {
         panic!("{violation:?}: {violation}");
     }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use fastrand::Rng;
 use radixkv::{InsertErrorKind, Inserted, Namespace, ReserveError, Session, Token};
 
+use crate::forks::Fork;
 use crate::held::{Filling, Held};
 use crate::world::{NAMES, Watch, World};
 
@@ -22,6 +23,8 @@ pub struct Tally {
     pub over_quota: u64,
     pub disturbed: u64,
     pub parts: u64,
+    pub forks: u64,
+    pub served: u64,
 }
 
 impl Tally {
@@ -34,6 +37,8 @@ impl Tally {
         self.over_quota += other.over_quota;
         self.disturbed += other.disturbed;
         self.parts += other.parts;
+        self.forks += other.forks;
+        self.served += other.served;
     }
 }
 
@@ -51,12 +56,14 @@ pub struct Worker {
     pub session: Session,
     pub handles: [Option<Handle>; NAMES.len()],
     pub kept: Vec<Held>,
+    pub fork: Option<Fork>,
 }
 
 impl Worker {
     pub fn new(world: &'static World, dice: Rng) -> Self {
         let session = world.cache.session();
-        Self { world, dice, tally: Tally::default(), session, handles: Default::default(), kept: Vec::new() }
+        let (tally, handles) = (Tally::default(), Default::default());
+        Self { world, dice, tally, session, handles, kept: Vec::new(), fork: None }
     }
 
     /// Works until the round is over.
@@ -70,9 +77,13 @@ impl Worker {
     fn step(&mut self) {
         self.tally.steps += 1;
         match self.dice.u32(..1000) {
-            0..300 => self.serve(),
-            300..360 => self.serve_in_chunks(),
-            360..480 => self.look_up_only(),
+            0..250 => self.serve(),
+            250..300 => self.serve_in_chunks(),
+            300..340 => self.fork(),
+            340..370 => self.await_blocks(),
+            370..375 => self.wait(),
+            375..377 => self.crowd(),
+            377..480 => self.look_up_only(),
             480..520 => self.copy_a_part(),
             520..600 => self.resume(),
             600..640 => self.duplicate(),
@@ -177,7 +188,7 @@ impl Worker {
     }
 
     /// Checks what an insert says it did.
-    fn inserted(&mut self, held: &Held, tokens: Vec<Token>, filled: &[u32], inserted: Inserted) -> Held {
+    pub fn inserted(&mut self, held: &Held, tokens: Vec<Token>, filled: &[u32], inserted: Inserted) -> Held {
         let size = self.world.setting.block_size;
         let aligned = self.world.blocks(held.name, tokens.len()) * size;
         assert_eq!(inserted.lease.len_tokens(), aligned);
@@ -192,7 +203,7 @@ impl Worker {
         Held::new(self.world, (held.name, held.watch), tokens, inserted.lease, blocks)
     }
 
-    fn refused(&mut self, held: &Held, kind: InsertErrorKind) {
+    pub fn refused(&mut self, held: &Held, kind: InsertErrorKind) {
         assert_eq!(kind, InsertErrorKind::NamespaceDropped, "a sound insert was refused");
         let handle = self.handles[held.name].take();
         let is_current = handle.is_some_and(|handle| self.world.is_undisturbed(held.name, handle.watch));
@@ -255,6 +266,8 @@ impl Worker {
                     _ => panic!("refused without a reason: {error}"),
                 }
                 self.kept.clear();
+                self.fork = None;
+                self.let_tasks_go();
                 None
             }
         }
@@ -284,12 +297,12 @@ impl Worker {
         if self.dice.bool() { self.extend(longer) } else { self.keep_or_release(longer) }
     }
 
-    fn take_kept(&mut self) -> Option<Held> {
+    pub fn take_kept(&mut self) -> Option<Held> {
         let kept = self.kept.len();
         (kept > 0).then(|| self.kept.swap_remove(self.dice.usize(..kept)))
     }
 
-    fn keep_or_release(&mut self, held: Held) {
+    pub fn keep_or_release(&mut self, held: Held) {
         if self.dice.u8(..3) == 0 { self.keep(held) } else { self.release(held) }
     }
 

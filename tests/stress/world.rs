@@ -1,5 +1,6 @@
 //! What the threads of one round share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -7,8 +8,10 @@ use fastrand::Rng;
 use parking_lot::Mutex;
 use radixkv::{BlockId, Keys, Namespace, PolicyKind, PrefixCache, Quota, Token};
 
+use crate::forks::Fork;
 use crate::held::Held;
 use crate::slots::{Slots, mix, prefixes};
+use crate::waiting::Task;
 
 /// Namespaces of a round. The first is the default one; those from [`DROPPED`] on come and go.
 pub const NAMES: [&str; 4] = ["", "adapter", "tenant", "model"];
@@ -51,6 +54,10 @@ pub struct World {
     pub slots: Slots,
     /// Leases on their way to another thread.
     pub exchange: Mutex<Vec<Held>>,
+    /// Forks on theirs.
+    pub forks: Mutex<Vec<Fork>>,
+    /// Those who wait for blocks.
+    pub tasks: Mutex<Vec<Arc<Task>>>,
     pub over: AtomicBool,
     turnovers: [Turnover; NAMES.len()],
 }
@@ -66,6 +73,8 @@ impl World {
             foreign,
             slots: Slots::new(setting.capacity),
             exchange: Mutex::new(Vec::new()),
+            forks: Mutex::new(Vec::new()),
+            tasks: Mutex::new(Vec::new()),
             over: AtomicBool::new(false),
             turnovers: Default::default(),
         }
@@ -91,6 +100,23 @@ impl World {
     /// Tokens that a sequence of so many blocks needs.
     pub fn tokens(&self, name: usize, blocks: usize) -> usize {
         blocks * self.setting.block_size + usize::from(name == BIGRAMS && blocks > 0)
+    }
+
+    /// Lets go of what was on its way when the threads went home.
+    pub fn let_go(&self) {
+        drop(std::mem::take(&mut *self.exchange.lock()));
+        drop(std::mem::take(&mut *self.forks.lock()));
+        drop(std::mem::take(&mut *self.tasks.lock()));
+    }
+
+    /// Checks that every quota is kept to once nothing is leased.
+    pub fn check_quotas(&self) {
+        self.cache.settle();
+        for (name, of) in NAMES.iter().enumerate() {
+            let stats = self.cache.namespace_stats(&self.namespace(name));
+            let is_within = stats.quota.cached_blocks.is_none_or(|limit| stats.cached_blocks <= limit);
+            assert!(is_within || stats.protected_blocks == stats.cached_blocks, "{of:?} beyond its quota: {stats:?}");
+        }
     }
 
     /// Takes every quota away once all reservations are gone: a namespace with one is not forgotten.
