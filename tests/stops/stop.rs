@@ -7,10 +7,14 @@ use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::time::Duration;
 use std::{fs, ptr, thread};
 
 /// A thread, as the system knows it.
 pub type Tid = i32;
+
+/// Between two looks at the other thread, which needs the processor more.
+const MOMENT: Duration = Duration::from_micros(5);
 
 /// Words of a stopped thread's stack that are kept: there is as much above any stack's first frame.
 const WORDS: usize = 256;
@@ -45,7 +49,7 @@ impl Stopped {
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
         assert_eq!(sent, 0, "the thread is there");
         while !IS_STOPPED.load(Acquire) {
-            thread::yield_now();
+            thread::sleep(MOMENT);
         }
         Self(())
     }
@@ -78,7 +82,7 @@ impl Drop for Stopped {
         let written = unsafe { libc::write(*OPENER.get().expect("installed"), ptr::from_ref(&byte).cast(), 1) };
         assert_eq!(written, 1, "the pipe takes a byte");
         while IS_STOPPED.load(Acquire) {
-            thread::yield_now();
+            thread::sleep(MOMENT);
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Blocks that several sequences hold, on several threads: each reads them while they are shared, and whoever has one
 //! alone writes to it.
 
-use std::sync::Arc;
-
 use radixkv::{BlockCopy, BlockId, InsertErrorKind, Reservation};
 
 use crate::held::Filling;
@@ -14,7 +12,7 @@ use crate::world::World;
 const MOST_BLOCKS: usize = 2;
 const MOST_WAITING: usize = 4;
 
-/// Notes that a block is in the reservations of its forks, until the last of them is about to let go.
+/// Notes that a block is in a reservation that may have forks, until that is about to let go of it.
 struct Mark {
     world: &'static World,
     block: BlockId,
@@ -24,6 +22,13 @@ impl Mark {
     fn new(world: &'static World, block: BlockId) -> Self {
         world.slots.reserve(block);
         Self { world, block }
+    }
+}
+
+impl Clone for Mark {
+    fn clone(&self) -> Self {
+        self.world.slots.share(self.block);
+        Self { world: self.world, block: self.block }
     }
 }
 
@@ -37,13 +42,13 @@ impl Drop for Mark {
 pub struct Fork {
     world: &'static World,
     // Before the reservation: what is marked is held.
-    marks: Vec<Arc<Mark>>,
+    marks: Vec<Mark>,
     reservation: Reservation,
 }
 
 /// A block that is being copied: the source stays as it is until this goes.
 struct Copying {
-    _mark: Arc<Mark>,
+    mark: Mark,
     copy: BlockCopy,
     stamp: u64,
 }
@@ -51,7 +56,7 @@ struct Copying {
 impl Fork {
     pub fn new(world: &'static World, filling: Filling) -> Self {
         let reservation = filling.take();
-        let marks = reservation.blocks().iter().map(|&block| Arc::new(Mark::new(world, block))).collect();
+        let marks = reservation.blocks().iter().map(|&block| Mark::new(world, block)).collect();
         Self { world, marks, reservation }
     }
 
@@ -79,12 +84,12 @@ impl Fork {
         let mut fresh = Self::new(self.world, fresh);
         let stamp = self.world.slots.read(from);
         let copy = self.reservation.make_unique(i, &mut fresh.reservation)?;
-        let mark = fresh.marks.pop().expect("of the block to copy into");
-        assert_eq!((copy.from(), copy.to()), (from, mark.block));
-        assert_eq!(self.reservation.blocks()[i], mark.block);
-        let _mark = std::mem::replace(&mut self.marks[i], mark);
+        let own = fresh.marks.pop().expect("of the block to copy into");
+        assert_eq!((copy.from(), copy.to()), (from, own.block));
+        assert_eq!(self.reservation.blocks()[i], own.block);
+        let mark = std::mem::replace(&mut self.marks[i], own);
         self.world.slots.fill(copy.to(), mix(u64::from(from)));
-        Some(Copying { _mark, copy, stamp })
+        Some(Copying { mark, copy, stamp })
     }
 
     /// Moves the first `n` blocks into a fork of their own.
@@ -110,7 +115,7 @@ impl Fork {
 impl Drop for Copying {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            let stamp = self._mark.world.slots.read(self.copy.from());
+            let stamp = self.mark.world.slots.read(self.copy.from());
             assert_eq!(stamp, self.stamp, "the source of a copy was written to");
         }
     }

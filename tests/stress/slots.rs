@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use radixkv::{BlockId, Token};
 
@@ -19,8 +19,8 @@ struct Slot {
     /// Hash of the prefix above, fillings below.
     stamp: AtomicU64,
     payload: UnsafeCell<u64>,
-    /// A reservation of the test's holds it.
-    reserved: AtomicBool,
+    /// Reservations of the test's that hold it: several if they are forks.
+    holders: AtomicUsize,
 }
 
 /// The memory of a cache's blocks.
@@ -37,13 +37,19 @@ impl Slots {
 
     /// Notes that a reservation holds `block`; nobody else may.
     pub fn reserve(&self, block: BlockId) {
-        let twice = self.0[block as usize].reserved.swap(true, Relaxed);
-        assert!(!twice, "block {block} is in two reservations");
+        let before = self.0[block as usize].holders.fetch_add(1, Relaxed);
+        assert!(before == 0, "block {block} is in two reservations");
     }
 
-    /// Notes that the reservation is about to go.
+    /// Notes that a fork holds `block` too.
+    pub fn share(&self, block: BlockId) {
+        let before = self.0[block as usize].holders.fetch_add(1, Relaxed);
+        assert!(before > 0, "block {block} is forked and in no reservation");
+    }
+
+    /// Notes that a reservation is about to go.
     pub fn unreserve(&self, block: BlockId) {
-        self.0[block as usize].reserved.store(false, Relaxed);
+        self.0[block as usize].holders.fetch_sub(1, Relaxed);
     }
 
     /// Fills a reserved block for the prefix of this hash.

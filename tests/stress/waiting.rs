@@ -2,68 +2,57 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use radixkv::{PrefixCache, Reservation, ReserveError, Reserving};
+use radixkv::{Reservation, ReserveError, Reserving};
 
 use crate::held::Filling;
-use crate::wakers::{Wild, waker};
+use crate::wakers::waker;
 use crate::worker::Worker;
 use crate::world::World;
 
 /// A thread waits for blocks at most so long.
 const LONGEST_WAIT: Duration = Duration::from_millis(2);
 /// Tasks of one round at once.
-const MOST_TASKS: usize = 6;
+pub const TASKS: usize = 6;
 
-/// A future that any thread may poll, its own waker included.
+/// A place for a future that any thread may poll, its own waker included.
+#[derive(Default)]
 pub struct Task(Mutex<Option<Pin<Box<Reserving>>>>);
 
 impl Task {
-    pub fn new(cache: &PrefixCache, blocks: usize) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(Box::pin(cache.reserve_async(blocks))))))
-    }
-
-    /// Polls it, if nobody else is at it; what it gives. A waker's panic ends the poll and nothing else.
-    pub fn poll(&self, waker: &Waker) -> Option<Reservation> {
-        let mut future = self.0.try_lock()?;
+    /// Polls the future, if nobody else is at it; what it gives. A waker's panic ends the poll and nothing else.
+    pub fn poll(&self, make: impl FnOnce() -> Option<Reserving>, waker: &Waker) -> Option<Reservation> {
+        let mut place = self.0.try_lock()?;
+        if place.is_none() {
+            *place = make().map(Box::pin);
+        }
+        let future = place.as_mut()?;
         let mut served = None;
-        // Cloning this waker and dropping the one of before run here, and may panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            let polled = future.as_mut()?.as_mut().poll(&mut Context::from_waker(waker));
-            if let Poll::Ready(ready) = polled {
+        // Cloning this waker and dropping the one of before run here.
+        contain(|| {
+            if let Poll::Ready(ready) = future.as_mut().poll(&mut Context::from_waker(waker)) {
                 served = Some(ready.expect("it can be served"));
             }
-            Some(())
-        }));
-        if served.is_none() {
-            return None;
-        }
-        let done = future.take();
-        drop(future);
-        let_go(done);
+        });
+        let done = if served.is_some() { place.take() } else { None };
+        drop(place);
+        contain(|| drop(done));
         served
     }
 
     /// Drops the future, unless somebody is at it.
     pub fn cancel(&self) {
-        let future = self.0.try_lock().and_then(|mut future| future.take());
-        let_go(future);
+        let future = self.0.try_lock().and_then(|mut place| place.take());
+        contain(|| drop(future));
     }
 }
 
-impl Drop for Task {
-    fn drop(&mut self) {
-        let_go(self.0.get_mut().take());
-    }
-}
-
-/// Drops what a waker may go with, which may panic.
-pub fn let_go<T>(what: T) {
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(what)));
+/// Runs what may panic because of a waker.
+pub fn contain(run: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(run));
 }
 
 impl Worker {
@@ -79,54 +68,32 @@ impl Worker {
             }
             Err(ReserveError::TimedOut { requested, available }) => {
                 assert!(requested == blocks && available <= self.world.setting.capacity);
-                self.let_tasks_go();
+                self.let_a_task_go();
             }
             Err(error) => panic!("refused without a reason: {error}"),
         }
     }
 
-    /// Makes a task, polls one of somebody's, or drops one.
+    /// Makes a task, polls one that is there, or drops one.
     pub fn await_blocks(&mut self) {
-        let task = match self.dice.u8(..4) {
-            0 => return self.let_tasks_go(),
-            1 => {
-                let tasks = self.world.tasks.lock();
-                self.dice.choice(tasks.iter()).cloned()
-            }
-            _ => None,
-        };
-        let blocks = self.dice.usize(1..=self.world.setting.capacity / 4);
-        let task = task.unwrap_or_else(|| self.new_task(blocks));
+        if self.dice.u8(..4) == 0 {
+            return self.let_a_task_go();
+        }
+        let (task, blocks) = (self.dice.usize(..TASKS), self.dice.usize(1..=self.world.setting.capacity / 4));
         let held = if self.dice.u8(..4) == 0 { self.take_kept() } else { None };
         let filling = if self.dice.u8(..8) == 0 { self.reserve(None, 1) } else { None };
-        let wild = Wild::new(self.world, &task, held, filling, &mut self.dice);
-        let waker = waker(wild);
-        if let Some(reservation) = task.poll(&waker) {
-            drop(Filling::new(self.world, reservation));
+        let waker = waker(self.world, task, (held, filling), &mut self.dice);
+        let world = self.world;
+        if let Some(reservation) = world.tasks[task].poll(|| Some(world.cache.reserve_async(blocks)), &waker) {
+            drop(Filling::new(world, reservation));
             self.tally.served += 1;
         }
-        let_go(waker);
-    }
-
-    fn new_task(&mut self, blocks: usize) -> Arc<Task> {
-        let task = Task::new(&self.world.cache, blocks);
-        let mut tasks = self.world.tasks.lock();
-        tasks.push(Arc::clone(&task));
-        let oldest = (tasks.len() > MOST_TASKS).then(|| tasks.remove(0));
-        drop(tasks);
-        drop(oldest);
-        task
+        contain(|| drop(waker));
     }
 
     /// Some task is given up: those in the line behind it have their turn.
-    pub fn let_tasks_go(&mut self) {
-        let mut tasks = self.world.tasks.lock();
-        let count = tasks.len();
-        let task = (count > 0).then(|| tasks.swap_remove(self.dice.usize(..count)));
-        drop(tasks);
-        if let Some(task) = task {
-            task.cancel();
-        }
+    pub fn let_a_task_go(&mut self) {
+        self.world.tasks[self.dice.usize(..TASKS)].cancel();
     }
 }
 
@@ -141,8 +108,7 @@ pub fn forget_a_future(world: &World) {
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(reservation);
     FORGOTTEN.lock().push(future);
-    let refused = session.reserve_until(world.setting.capacity + 1 - 1, Instant::now() + LONGEST_WAIT);
-    // The first attempt stands in no line where nobody waits; here somebody does.
+    let refused = session.reserve_until(1, Instant::now() + LONGEST_WAIT);
     assert!(matches!(refused, Err(ReserveError::TimedOut { .. })), "{refused:?}");
     assert!(session.reserve(world.setting.capacity).is_ok(), "a plain reserve goes past those who wait");
 }

@@ -2,15 +2,17 @@
 #![allow(unsafe_code)]
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Relaxed},
+};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 use std::thread::panicking;
 
 use fastrand::Rng;
 
 use crate::held::{Filling, Held};
-use crate::waiting::Task;
+use crate::waiting::TASKS;
 use crate::world::World;
 
 /// What a waker does when it is cloned, woken or dropped.
@@ -28,10 +30,12 @@ enum Manner {
 
 const MANNERS: [Manner; 5] = [Manner::Nothing, Manner::Polls, Manner::PollsAnother, Manner::Enters, Manner::Panics];
 
-/// The state of a waker and its clones.
-pub struct Wild {
+/// The state of a waker and its clones, and how many they are. Not an `Arc`, whose last fence ThreadSanitizer does not
+/// see.
+struct Wild {
+    count: AtomicUsize,
     world: &'static World,
-    task: Weak<Task>,
+    task: usize,
     cloned: Manner,
     woken: Manner,
     dropped: Manner,
@@ -41,28 +45,11 @@ pub struct Wild {
 }
 
 impl Wild {
-    pub fn new(
-        world: &'static World,
-        task: &Arc<Task>,
-        held: Option<Held>,
-        filling: Option<Filling>,
-        dice: &mut Rng,
-    ) -> Self {
-        let mut rarely = || if dice.u8(..4) == 0 { MANNERS[dice.usize(..MANNERS.len())] } else { Manner::Nothing };
-        let (cloned, dropped) = (rarely(), rarely());
-        let woken = MANNERS[dice.usize(..MANNERS.len())];
-        let (task, dice) = (Arc::downgrade(task), AtomicU64::new(dice.u64(..)));
-        Self { world, task, cloned, woken, dropped, dice, _holds: (held, filling) }
-    }
-
     fn act(&self, manner: Manner) {
         match manner {
             Manner::Nothing => {}
-            Manner::Polls => self.task.upgrade().into_iter().for_each(|task| self.poll(&task)),
-            Manner::PollsAnother => {
-                let first = self.world.tasks.try_lock().and_then(|tasks| tasks.first().cloned());
-                first.into_iter().for_each(|task| self.poll(&task));
-            }
+            Manner::Polls => self.poll(self.task),
+            Manner::PollsAnother => self.poll((self.task + 1) % TASKS),
             Manner::Enters => self.enter(),
             // Past the hook: this panic is no news. A second one would end the process, and none is wanted.
             Manner::Panics if !panicking() => resume_unwind(Box::new("expected")),
@@ -70,8 +57,8 @@ impl Wild {
         }
     }
 
-    fn poll(&self, task: &Task) {
-        if let Some(reservation) = task.poll(Waker::noop()) {
+    fn poll(&self, task: usize) {
+        if let Some(reservation) = self.world.tasks[task].poll(|| None, Waker::noop()) {
             drop(Filling::new(self.world, reservation));
         }
     }
@@ -98,38 +85,69 @@ impl Drop for Wild {
     }
 }
 
-static TABLE: RawWakerVTable = RawWakerVTable::new(
-    |wild| {
-        // SAFETY: the pointer came from `Arc::into_raw`, and the waker that is cloned is counted.
-        unsafe { &*wild.cast::<Wild>() }.act_cloned();
-        // SAFETY: as above.
-        unsafe { Arc::increment_strong_count(wild.cast::<Wild>()) };
-        RawWaker::new(wild, &TABLE)
-    },
-    |wild| {
-        // SAFETY: as above; this waker's count is taken over.
-        let wild = unsafe { Arc::from_raw(wild.cast::<Wild>()) };
-        wild.act(wild.woken);
-    },
-    |wild| {
-        // SAFETY: as above; the waker stays.
-        let wild = unsafe { &*wild.cast::<Wild>() };
-        wild.act(wild.woken);
-    },
-    |wild| {
-        // SAFETY: as above; this waker's count is taken over.
-        drop(unsafe { Arc::from_raw(wild.cast::<Wild>()) });
-    },
-);
+/// # Safety
+///
+/// `wild` is of a waker of [`TABLE`] that is not dropped yet.
+unsafe fn borrow<'a>(wild: *const ()) -> &'a Wild {
+    // SAFETY: the caller's waker is counted.
+    unsafe { &*wild.cast::<Wild>() }
+}
 
-impl Wild {
-    fn act_cloned(&self) {
-        self.act(self.cloned);
+/// # Safety
+///
+/// `wild` is of a waker of [`TABLE`] that is dropped with this.
+unsafe fn release(wild: *const ()) {
+    // SAFETY: not dropped before this.
+    let last = unsafe { borrow(wild) }.count.fetch_sub(1, AcqRel) == 1;
+    if last {
+        // SAFETY: made by `Box::into_raw`, and nobody else is left.
+        drop(unsafe { Box::from_raw(wild.cast::<Wild>().cast_mut()) });
     }
 }
 
-pub fn waker(wild: Wild) -> Waker {
-    let data = Arc::into_raw(Arc::new(wild)).cast();
-    // SAFETY: the table's functions treat the pointer as the count of an `Arc`, which may be sent and shared.
+/// Drops a waker when it goes out of scope, by a panic too.
+struct Woken(*const ());
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        // SAFETY: made where a waker is woken by value.
+        unsafe { release(self.0) };
+    }
+}
+
+static TABLE: RawWakerVTable = RawWakerVTable::new(
+    |wild| {
+        // SAFETY: the waker that is cloned is there.
+        let original = unsafe { borrow(wild) };
+        original.act(original.cloned);
+        original.count.fetch_add(1, Relaxed);
+        RawWaker::new(wild, &TABLE)
+    },
+    |wild| {
+        let woken = Woken(wild);
+        // SAFETY: dropped after this.
+        let wild = unsafe { borrow(woken.0) };
+        wild.act(wild.woken);
+    },
+    |wild| {
+        // SAFETY: the waker stays.
+        let wild = unsafe { borrow(wild) };
+        wild.act(wild.woken);
+    },
+    |wild| {
+        // SAFETY: the waker is dropped with this.
+        unsafe { release(wild) };
+    },
+);
+
+/// A waker of that task, which holds on to something, and misbehaves at random.
+pub fn waker(world: &'static World, task: usize, holds: (Option<Held>, Option<Filling>), dice: &mut Rng) -> Waker {
+    let mut rarely = || if dice.u8(..4) == 0 { MANNERS[dice.usize(..MANNERS.len())] } else { Manner::Nothing };
+    let (cloned, dropped) = (rarely(), rarely());
+    let woken = MANNERS[dice.usize(..MANNERS.len())];
+    let dice = AtomicU64::new(dice.u64(..));
+    let wild = Wild { count: AtomicUsize::new(1), world, task, cloned, woken, dropped, dice, _holds: holds };
+    let data = Box::into_raw(Box::new(wild)).cast_const().cast();
+    // SAFETY: the table's functions count the clones of the state, which may be sent and shared.
     unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) }
 }

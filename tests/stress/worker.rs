@@ -267,7 +267,7 @@ impl Worker {
                 }
                 self.kept.clear();
                 self.fork = None;
-                self.let_tasks_go();
+                self.let_a_task_go();
                 None
             }
         }

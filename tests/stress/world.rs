@@ -1,6 +1,5 @@
 //! What the threads of one round share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use radixkv::{BlockId, Keys, Namespace, PolicyKind, PrefixCache, Quota, Token};
 use crate::forks::Fork;
 use crate::held::Held;
 use crate::slots::{Slots, mix, prefixes};
-use crate::waiting::Task;
+use crate::waiting::{TASKS, Task};
 
 /// Namespaces of a round. The first is the default one; those from [`DROPPED`] on come and go.
 pub const NAMES: [&str; 4] = ["", "adapter", "tenant", "model"];
@@ -57,7 +56,7 @@ pub struct World {
     /// Forks on theirs.
     pub forks: Mutex<Vec<Fork>>,
     /// Those who wait for blocks.
-    pub tasks: Mutex<Vec<Arc<Task>>>,
+    pub tasks: [Task; TASKS],
     pub over: AtomicBool,
     turnovers: [Turnover; NAMES.len()],
 }
@@ -74,7 +73,7 @@ impl World {
             slots: Slots::new(setting.capacity),
             exchange: Mutex::new(Vec::new()),
             forks: Mutex::new(Vec::new()),
-            tasks: Mutex::new(Vec::new()),
+            tasks: Default::default(),
             over: AtomicBool::new(false),
             turnovers: Default::default(),
         }
@@ -106,7 +105,7 @@ impl World {
     pub fn let_go(&self) {
         drop(std::mem::take(&mut *self.exchange.lock()));
         drop(std::mem::take(&mut *self.forks.lock()));
-        drop(std::mem::take(&mut *self.tasks.lock()));
+        self.tasks.iter().for_each(Task::cancel);
     }
 
     /// Checks that every quota is kept to once nothing is leased.
