@@ -57,14 +57,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An odd number: each comes with every end of a round.
 const SETTINGS: [Setting; 7] = [
-    Setting { block_size: 1, capacity: 96, policy: PolicyKind::Lru, longest: 24, alphabet: 2 },
-    Setting { block_size: 3, capacity: 72, policy: PolicyKind::Lfu, longest: 50, alphabet: 2 },
-    Setting { block_size: 16, capacity: 48, policy: PolicyKind::Slru, longest: 180, alphabet: 3 },
-    Setting { block_size: 3, capacity: 130, policy: PolicyKind::Fifo, longest: 40, alphabet: 1000 },
-    Setting { block_size: 1, capacity: 96, policy: PolicyKind::Priority, longest: 24, alphabet: 2 },
-    Setting { block_size: 3, capacity: 96, policy: PolicyKind::Level, longest: 40, alphabet: 2 },
+    Setting { block_size: 1, capacity: 96, policy: PolicyKind::Lru, longest: 24, alphabet: 2, background: false },
+    Setting { block_size: 3, capacity: 72, policy: PolicyKind::Lfu, longest: 50, alphabet: 2, background: true },
+    Setting { block_size: 16, capacity: 48, policy: PolicyKind::Slru, longest: 180, alphabet: 3, background: false },
+    Setting { block_size: 3, capacity: 130, policy: PolicyKind::Fifo, longest: 40, alphabet: 1000, background: false },
+    Setting { block_size: 1, capacity: 96, policy: PolicyKind::Priority, longest: 24, alphabet: 2, background: true },
+    Setting { block_size: 3, capacity: 96, policy: PolicyKind::Level, longest: 40, alphabet: 2, background: false },
     // So many candidates that their tables grow while they are sorted.
-    Setting { block_size: 1, capacity: 3000, policy: PolicyKind::Lru, longest: 8, alphabet: 1000 },
+    Setting { block_size: 1, capacity: 3000, policy: PolicyKind::Lru, longest: 8, alphabet: 1000, background: true },
 ];
 
 fn from_environment(name: &str, default: f64) -> f64 {

@@ -4,7 +4,7 @@
 use std::panic::resume_unwind;
 use std::sync::atomic::{
     AtomicU64, AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
+    Ordering::{AcqRel, Relaxed, Release},
 };
 use std::task::{RawWaker, RawWakerVTable, Waker};
 use std::thread::panicking;
@@ -98,10 +98,21 @@ unsafe fn borrow<'a>(wild: *const ()) -> &'a Wild {
 /// `wild` is of a waker of [`TABLE`] that is dropped with this.
 unsafe fn release(wild: *const ()) {
     // SAFETY: not dropped before this.
-    let last = unsafe { borrow(wild) }.count.fetch_sub(1, AcqRel) == 1;
-    if last {
+    let borrowed = unsafe { borrow(wild) };
+    let world = borrowed.world;
+    if borrowed.count.fetch_sub(1, AcqRel) == 1 {
+        let _gone = Gone(world);
         // SAFETY: made by `Box::into_raw`, and nobody else is left.
         drop(unsafe { Box::from_raw(wild.cast::<Wild>().cast_mut()) });
+    }
+}
+
+/// Counts a waker off when all of it has gone, by a panic too.
+struct Gone(&'static World);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        self.0.wakers.fetch_sub(1, Release);
     }
 }
 
@@ -147,6 +158,7 @@ pub fn waker(world: &'static World, task: usize, holds: (Option<Held>, Option<Fi
     let woken = MANNERS[dice.usize(..MANNERS.len())];
     let dice = AtomicU64::new(dice.u64(..));
     let wild = Wild { count: AtomicUsize::new(1), world, task, cloned, woken, dropped, dice, _holds: holds };
+    world.wakers.fetch_add(1, Relaxed);
     let data = Box::into_raw(Box::new(wild)).cast_const().cast();
     // SAFETY: the table's functions count the clones of the state, which may be sent and shared.
     unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) }

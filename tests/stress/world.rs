@@ -1,11 +1,14 @@
 //! What the threads of one round share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
 use std::time::Duration;
 
 use fastrand::Rng;
 use parking_lot::Mutex;
-use radixkv::{BlockId, Keys, Namespace, PolicyKind, PrefixCache, Quota, Token};
+use radixkv::{BlockId, Eviction, Keys, Namespace, PolicyKind, PrefixCache, Quota, Token, Watermarks};
 
 use crate::forks::Fork;
 use crate::held::Held;
@@ -21,6 +24,9 @@ const BIGRAMS: usize = 2;
 /// What nobody has used for so long goes.
 const IDLE: Duration = Duration::from_millis(2);
 
+/// Between these the cache's own thread evicts, where it has one.
+pub const WATERMARKS: Watermarks = Watermarks { low: 4, high: 8 };
+
 /// The shape of a round.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
@@ -31,6 +37,8 @@ pub struct Setting {
     pub longest: usize,
     /// Different tokens at one place: few make sequences part and meet everywhere.
     pub alphabet: u64,
+    /// Whether a thread of the cache's own evicts, and wakes those who wait.
+    pub background: bool,
 }
 
 /// Clears and drops of one namespace: what was found may be gone only if one has begun since.
@@ -57,6 +65,8 @@ pub struct World {
     pub forks: Mutex<Vec<Fork>>,
     /// Those who wait for blocks.
     pub tasks: [Task; TASKS],
+    /// Wakers that are there, clones counted once: the cache's own thread may be at one still.
+    pub wakers: AtomicUsize,
     pub over: AtomicBool,
     turnovers: [Turnover; NAMES.len()],
 }
@@ -64,7 +74,8 @@ pub struct World {
 impl World {
     pub fn new(setting: Setting) -> Self {
         let builder = PrefixCache::builder(setting.block_size, setting.capacity).policy(setting.policy);
-        let builder = builder.idle_after(IDLE);
+        let eviction = if setting.background { Eviction::Background(WATERMARKS) } else { Eviction::Inline };
+        let builder = builder.idle_after(IDLE).eviction(eviction);
         let foreign = PrefixCache::builder(setting.block_size, 64).build().expect("a sound setting");
         Self {
             setting,
@@ -74,6 +85,7 @@ impl World {
             exchange: Mutex::new(Vec::new()),
             forks: Mutex::new(Vec::new()),
             tasks: Default::default(),
+            wakers: AtomicUsize::new(0),
             over: AtomicBool::new(false),
             turnovers: Default::default(),
         }
@@ -106,6 +118,10 @@ impl World {
         drop(std::mem::take(&mut *self.exchange.lock()));
         drop(std::mem::take(&mut *self.forks.lock()));
         self.tasks.iter().for_each(Task::cancel);
+        // Acquire: with the last of them.
+        while self.wakers.load(Acquire) > 0 {
+            std::thread::yield_now();
+        }
     }
 
     /// Checks that every quota is kept to once nothing is leased.
