@@ -75,7 +75,7 @@ impl Worker {
     pub fn look_after(&mut self) {
         let capacity = self.world.setting.capacity;
         let cache = &self.world.cache;
-        match self.dice.u8(..11) {
+        match self.dice.u8(..10) {
             0..3 => {
                 let want = self.dice.usize(..capacity / 4);
                 assert!(cache.evict(want) <= want);
@@ -83,8 +83,7 @@ impl Worker {
             3 => cache.settle(),
             4 => _ = cache.run_once(),
             5 => cache.set_policy(self.dice.choice(PolicyKind::ALL).expect("one of them")),
-            6 => self.limit(),
-            7 => {
+            6 => {
                 let tokens = self.world.sequence(&mut self.dice);
                 let name = self.pick_name();
                 let namespace = self.handle(name).namespace.clone();
@@ -100,7 +99,7 @@ impl Worker {
     }
 
     /// Gives a namespace another quota, or none.
-    fn limit(&mut self) {
+    pub fn limit(&mut self) {
         let (name, capacity) = (self.pick_name(), self.world.setting.capacity);
         let dice = &mut self.dice;
         let mut limit = || (dice.u8(..4) > 0).then(|| dice.usize(..capacity));
