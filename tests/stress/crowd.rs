@@ -1,4 +1,6 @@
-//! Namespaces by the thousand: made, used once or not at all, let go of or dropped.
+//! Namespaces by the thousand: made, used once or not at all, let go of or dropped; and some that outgrow a limit.
+
+use radixkv::{Namespace, Quota, Token};
 
 use crate::slots::mix;
 use crate::worker::Worker;
@@ -14,7 +16,8 @@ impl Worker {
             let name = self.dice.u32(..CROWD).to_string();
             let namespace = self.world.cache.namespace(&["crowd", &name]);
             if self.dice.u8(..8) == 0 {
-                self.insert_one(&namespace);
+                let token = self.dice.u32(..4);
+                self.insert_one(&namespace, token);
             }
             match self.dice.u8(..16) {
                 0 => self.world.cache.drop_namespace(&namespace),
@@ -24,10 +27,24 @@ impl Worker {
         }
     }
 
+    /// Caches much in a namespace that no other thread knows of, then limits that: after settling it is kept to.
+    pub fn outgrow(&mut self) {
+        let name = self.dice.u64(..).to_string();
+        let namespace = self.world.cache.namespace(&["own", &name]);
+        let blocks = self.dice.u32(..self.world.setting.capacity as u32 / 4);
+        (0..blocks).for_each(|token| self.insert_one(&namespace, token));
+        let limit = self.dice.usize(..=blocks as usize);
+        self.world.cache.set_quota(&namespace, Quota { cached_blocks: Some(limit), pinned_blocks: None });
+        self.world.cache.settle();
+        let stats = self.world.cache.namespace_stats(&namespace);
+        assert!(stats.cached_blocks <= limit, "nothing is leased there: {stats:?}");
+        self.world.cache.drop_namespace(&namespace);
+    }
+
     /// Caches one block in a namespace that others may drop meanwhile.
-    fn insert_one(&mut self, namespace: &radixkv::Namespace) {
+    fn insert_one(&mut self, namespace: &Namespace, token: Token) {
         let size = self.world.setting.block_size;
-        let tokens = vec![self.dice.u32(..4); size];
+        let tokens = vec![token; size];
         let hit = self.session.match_prefix(namespace, &tokens);
         if hit.len_tokens() == size {
             self.world.slots.read(hit.blocks()[0]);
