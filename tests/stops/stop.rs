@@ -71,7 +71,10 @@ impl Stopped {
         let words = TRACE.iter().map(|word| word.load(Relaxed));
         let places: Vec<_> = words.filter(is_code).map(|word| format!("{:#x}", word - base)).collect();
         let named = Command::new("addr2line").arg("-pfCe").arg(&program).args(&places).output();
-        named.map_or(places.join(" "), |named| String::from_utf8_lossy(&named.stdout).into_owned())
+        let Ok(named) = named else { return places.join(" ") };
+        let mut lines: Vec<_> = str::from_utf8(&named.stdout).unwrap_or_default().lines().collect();
+        lines.dedup();
+        lines.join("\n")
     }
 }
 
