@@ -45,7 +45,9 @@ const LONGEST_RUN: Duration = Duration::from_micros(200);
 const BURST: usize = 16;
 const LONGEST_REST: Duration = Duration::from_micros(10);
 
-const SETTINGS: [(&str, fn(Builder) -> Builder); 3] = [
+type Configure = fn(Builder) -> Builder;
+
+const SETTINGS: [(&str, Configure); 3] = [
     ("inline", |builder| builder),
     ("background", |builder| {
         builder.eviction(Eviction::Background(Watermarks { low: CAPACITY / 2, high: CAPACITY * 3 / 4 }))

@@ -46,7 +46,7 @@ impl Stopped {
     pub fn at_once(thread: Tid) -> Self {
         let signal = *SIGNAL.get_or_init(install);
         // SAFETY: has no conditions: a thread that is not there is an error.
-        let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+        let sent = unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, signal) };
         assert_eq!(sent, 0, "the thread is there");
         while !IS_STOPPED.load(Acquire) {
             thread::sleep(MOMENT);
@@ -72,7 +72,7 @@ impl Stopped {
         let places: Vec<_> = words.filter(is_code).map(|word| format!("{:#x}", word - base)).collect();
         let named = Command::new("addr2line").arg("-pfCe").arg(&program).args(&places).output();
         let Ok(named) = named else { return places.join(" ") };
-        let mut lines: Vec<_> = str::from_utf8(&named.stdout).unwrap_or_default().lines().collect();
+        let mut lines: Vec<_> = std::str::from_utf8(&named.stdout).unwrap_or_default().lines().collect();
         lines.dedup();
         lines.join("\n")
     }
