@@ -12,18 +12,24 @@ mod eviction;
 mod external;
 #[path = "scenarios/forks.rs"]
 mod forks;
+#[path = "scenarios/handles.rs"]
+mod handles;
 #[path = "scenarios/matching.rs"]
 mod matching;
 #[path = "scenarios/memory.rs"]
 mod memory;
 #[path = "scenarios/namespaces.rs"]
 mod namespaces;
+#[path = "scenarios/order.rs"]
+mod order;
 #[path = "scenarios/partial.rs"]
 mod partial;
 #[path = "scenarios/quotas.rs"]
 mod quotas;
 #[path = "scenarios/retention.rs"]
 mod retention;
+#[path = "scenarios/thread.rs"]
+mod thread;
 
 use radixkv::{Clock, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Session, Stats, Token};
 

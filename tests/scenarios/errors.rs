@@ -1,6 +1,8 @@
 //! Bad input: typed refusals that change nothing and hand back what was given.
 
-use radixkv::{BuildError, InsertErrorKind, PrefixCache, ReserveError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use radixkv::{BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, ReserveError, Watermarks};
 
 use crate::{Bench, sequence};
 
@@ -95,4 +97,57 @@ fn a_lease_of_another_cache_is_foreign() {
     assert_eq!(error.reservation.blocks(), blocks);
     drop(error);
     assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [15, 0, 0, 1]));
+}
+
+#[test]
+fn what_no_cache_can_be_is_refused_with_the_numbers() {
+    let refused = |block_size, capacity| PrefixCache::builder(block_size, capacity).build().expect_err("refused");
+    let (most, longest) = (u32::MAX as usize, i32::MAX as usize);
+    assert_eq!(refused(16, most + 1), BuildError::CapacityTooLarge { capacity: most + 1 });
+    assert_eq!(refused(longest + 1, 16), BuildError::BlockSizeTooLarge { block_size: longest + 1 });
+    for (low, high) in [(5, 4), (4, 17)] {
+        let thread = Eviction::Background(Watermarks { low, high });
+        let error = PrefixCache::builder(16, 16).eviction(thread).build().expect_err("refused");
+        assert_eq!(error, BuildError::Watermarks { low, high, capacity: 16 });
+    }
+}
+
+#[test]
+fn a_reservation_of_another_cache_comes_back() {
+    let (bench, other) = (Bench::new(4, 16), Bench::new(4, 16));
+    let lease = bench.matched(&[]);
+    let reservation = other.session.reserve(2).expect("free blocks");
+    let error = bench.session.insert(&lease, &sequence(1, 8), reservation).expect_err("foreign");
+    assert_eq!((error.kind, error.reservation.len()), (InsertErrorKind::ForeignReservation, 2));
+    assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [14, 2, 0, 0]));
+}
+
+/// A panic of the caller's fault comes before anything is moved: no block is in two hands, none is lost.
+#[test]
+fn reservations_that_cannot_be_joined_stay_as_they_are() {
+    let (bench, other) = (Bench::new(4, 16), Bench::new(4, 16));
+    let spaces = ["a", "b"].map(|name| bench.cache.namespace(&[name]));
+    let mut front = bench.session.reserve_in(&spaces[0], 2).expect("free blocks");
+    let before = front.blocks().to_vec();
+    let mut behind = bench.session.reserve_in(&spaces[1], 2).expect("free blocks");
+    let fork = behind.fork();
+    let foreign = other.session.reserve(2).expect("free blocks");
+    for wrong in [behind, foreign] {
+        assert!(catch_unwind(AssertUnwindSafe(|| front.append(wrong))).is_err());
+        assert!(!front.is_shared(0));
+        assert_eq!(front.blocks(), before);
+    }
+    assert_eq!((bench.accounts(), other.accounts()), ([12, 4, 0, 0], [16, 0, 0, 0]));
+    assert_eq!(bench.session.reserve(13).map(drop), Err(ReserveError::Exhausted { requested: 13, available: 12 }));
+    drop((front, fork));
+    assert_eq!(bench.accounts(), [16, 0, 0, 0]);
+}
+
+#[test]
+fn policies_are_read_by_the_names_that_they_print() {
+    for policy in PolicyKind::ALL {
+        assert_eq!((policy.to_string().parse(), policy.name()), (Ok(policy), &*policy.to_string()));
+    }
+    let unknown = "LRU".parse::<PolicyKind>().expect_err("names are in lower case").to_string();
+    assert!(unknown.starts_with("unknown policy 'LRU'") && unknown.contains(" lru "), "{unknown}");
 }
