@@ -55,15 +55,15 @@ fn equal_ranks_keep_their_order_whatever_was_leased_and_whatever_policy_was_befo
 #[test]
 fn clearing_many_namespaces_gives_blocks_back_in_one_order() {
     let run = || {
-        let bench = Bench::new(4, 64);
+        let bench = Bench::new(4, 8_192);
         let spaces: Vec<_> = (0..40).map(|i| bench.cache.namespace(&[&i.to_string()])).collect();
         for (key, space) in (0..).zip(&spaces) {
-            let tokens = sequence(key, 4);
+            let tokens = sequence(key, 4 * 200);
             let miss = bench.session.match_prefix(space, &tokens).into_lease();
             drop(bench.insert_from(&miss, &tokens));
         }
         bench.cache.clear();
-        let ids = bench.session.reserve(64).expect("all are free");
+        let ids = bench.session.reserve(100).expect("all are free");
         ids.blocks().to_vec()
     };
     let first = run();
