@@ -18,6 +18,8 @@ mod matching;
 mod memory;
 #[path = "scenarios/namespaces.rs"]
 mod namespaces;
+#[path = "scenarios/order.rs"]
+mod order;
 #[path = "scenarios/partial.rs"]
 mod partial;
 #[path = "scenarios/quotas.rs"]
