@@ -4,6 +4,8 @@
 mod aging;
 #[path = "scenarios/bigrams.rs"]
 mod bigrams;
+#[path = "scenarios/clocks.rs"]
+mod clocks;
 #[path = "scenarios/errors.rs"]
 mod errors;
 #[path = "scenarios/eviction.rs"]
@@ -20,6 +22,8 @@ mod matching;
 mod memory;
 #[path = "scenarios/namespaces.rs"]
 mod namespaces;
+#[path = "scenarios/numbers.rs"]
+mod numbers;
 #[path = "scenarios/order.rs"]
 mod order;
 #[path = "scenarios/partial.rs"]
@@ -28,8 +32,6 @@ mod partial;
 mod quotas;
 #[path = "scenarios/retention.rs"]
 mod retention;
-#[path = "scenarios/thread.rs"]
-mod thread;
 
 use radixkv::{Clock, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Session, Stats, Token};
 

@@ -280,7 +280,14 @@ fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
         quietly();
         let marks = Watermarks { low: 2, high: 4 };
         let cache = PrefixCache::builder(BLOCK, 8).eviction(Eviction::Background(marks)).build().expect("sound");
-        let waiting = waits_for_the_retained(&cache, |_| waker(|| std::panic::panic_any(ON_PURPOSE)));
+        let (woken, panicked) = mpsc::channel();
+        let waiting = waits_for_the_retained(&cache, |_| {
+            waker(move || {
+                woken.send(()).expect("the test goes on");
+                std::panic::panic_any(ON_PURPOSE);
+            })
+        });
+        panicked.recv_timeout(HANG).expect("woken by the thread");
         drop(waiting);
         let end = Instant::now() + HANG;
         for round in 0..20 {

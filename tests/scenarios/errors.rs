@@ -1,7 +1,5 @@
 //! Bad input: typed refusals that change nothing and hand back what was given.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use radixkv::{BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, ReserveError, Watermarks};
 
 use crate::{Bench, sequence};
@@ -120,27 +118,6 @@ fn a_reservation_of_another_cache_comes_back() {
     let error = bench.session.insert(&lease, &sequence(1, 8), reservation).expect_err("foreign");
     assert_eq!((error.kind, error.reservation.len()), (InsertErrorKind::ForeignReservation, 2));
     assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [14, 2, 0, 0]));
-}
-
-/// A panic of the caller's fault comes before anything is moved: no block is in two hands, none is lost.
-#[test]
-fn reservations_that_cannot_be_joined_stay_as_they_are() {
-    let (bench, other) = (Bench::new(4, 16), Bench::new(4, 16));
-    let spaces = ["a", "b"].map(|name| bench.cache.namespace(&[name]));
-    let mut front = bench.session.reserve_in(&spaces[0], 2).expect("free blocks");
-    let before = front.blocks().to_vec();
-    let mut behind = bench.session.reserve_in(&spaces[1], 2).expect("free blocks");
-    let fork = behind.fork();
-    let foreign = other.session.reserve(2).expect("free blocks");
-    for wrong in [behind, foreign] {
-        assert!(catch_unwind(AssertUnwindSafe(|| front.append(wrong))).is_err());
-        assert!(!front.is_shared(0));
-        assert_eq!(front.blocks(), before);
-    }
-    assert_eq!((bench.accounts(), other.accounts()), ([12, 4, 0, 0], [16, 0, 0, 0]));
-    assert_eq!(bench.session.reserve(13).map(drop), Err(ReserveError::Exhausted { requested: 13, available: 12 }));
-    drop((front, fork));
-    assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
 
 #[test]
