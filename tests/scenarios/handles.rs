@@ -28,6 +28,8 @@ fn handles_go_to_other_threads_and_a_session_stays() {
     impl<T> Stays<()> for T {}
     impl<T: Send> Stays<Sent> for T {}
     <Session as Stays<_>>::stays();
+    #[cfg(feature = "scheduler")]
+    <radixkv::scheduler::Scheduler as Stays<_>>::stays();
 }
 
 #[test]
