@@ -2,6 +2,8 @@
 
 #[path = "scheduler/aborts.rs"]
 mod aborts;
+#[path = "scheduler/copies.rs"]
+mod copies;
 #[path = "scheduler/engine.rs"]
 mod engine;
 #[path = "scheduler/forks.rs"]
@@ -10,6 +12,8 @@ mod forks;
 mod lifecycle;
 #[path = "scheduler/orders.rs"]
 mod orders;
+#[path = "scheduler/patience.rs"]
+mod patience;
 #[path = "scheduler/preemption.rs"]
 mod preemption;
 #[path = "scheduler/refusals.rs"]
@@ -18,3 +22,5 @@ mod refusals;
 mod sharing;
 #[path = "scheduler/threads.rs"]
 mod threads;
+#[path = "scheduler/turns.rs"]
+mod turns;

@@ -140,8 +140,13 @@ pub(super) mod testing {
 
     /// A request that waits, as the queue would make it.
     pub(crate) fn waiting(namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
+        named(0, namespace, tokens)
+    }
+
+    /// The same, of that name.
+    pub(crate) fn named(name: u64, namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         let ticket = Ticket {
-            id: SequenceId(0),
+            id: SequenceId(name),
             namespace: namespace.clone(),
             prompt_len: tokens.len(),
             limit: tokens.len() + 1,

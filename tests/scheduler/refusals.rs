@@ -1,8 +1,8 @@
 //! Bad input: typed refusals with numbers, that change nothing and hand back what was given.
 
 use radixkv::scheduler::{
-    ConfigError, Finish, FinishError, ForkError, QueueConfig, Request, Scheduler, SchedulerConfig, SubmitErrorKind,
-    WaitingQueue,
+    ConfigError, Finish, FinishError, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig,
+    SubmitErrorKind, WaitingQueue,
 };
 use radixkv::{Keys, PrefixCache};
 
@@ -92,4 +92,32 @@ fn forks_are_made_all_or_none() {
 fn a_queue_may_be_shared_and_a_scheduler_stays_on_its_thread() {
     fn is_shared<T: Send + Sync + Clone + 'static>() {}
     is_shared::<WaitingQueue>();
+}
+
+/// Every extreme of a configuration is refused with its numbers, or serves.
+#[test]
+fn extremes_of_a_configuration_are_refused_or_serve() {
+    for max_running in [1, 64, 65_536, 65_537, u32::MAX] {
+        for tokens in [(usize::MAX, usize::MAX), (usize::MAX, 1), (1 << 17, usize::MAX)] {
+            for min_copied_tokens in [None, Some(0), Some(usize::MAX)] {
+                for age_bound in [0, 1, u64::MAX] {
+                    for order in [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority] {
+                        let config = QueueConfig { order, age_bound, max_blocks: usize::MAX };
+                        let world = World::with(PrefixCache::builder(4, 8), config);
+                        let (max_batch_tokens, max_chunk_tokens) = tokens;
+                        let config =
+                            SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
+                        let Ok(mut scheduler) = Scheduler::new(&world.queue, config) else {
+                            assert!(max_running > 65_536);
+                            continue;
+                        };
+                        world.submit(&sequence(1, 9), 3);
+                        world.submit(&sequence(1, 10), 3);
+                        assert_eq!(world.finish_all(&mut scheduler).len(), 2);
+                        world.rest();
+                    }
+                }
+            }
+        }
+    }
 }
