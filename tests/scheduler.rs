@@ -16,6 +16,8 @@ mod orders;
 mod patience;
 #[path = "scheduler/preemption.rs"]
 mod preemption;
+#[path = "scheduler/random.rs"]
+mod random;
 #[path = "scheduler/refusals.rs"]
 mod refusals;
 #[path = "scheduler/sharing.rs"]

@@ -3,7 +3,8 @@
 //! One lock, held for as long as it takes to find, put or take a request; who looks at all of them copies the list and
 //! compares without it. And one *turn*: a scheduler that tries to admit a request has it until the request is admitted,
 //! stands aside or is refused. What is being tried stays where it is: the others wait for the turn, and then find the
-//! same request first. So requests are admitted in the order in which a scheduler alone would admit them.
+//! same request first. A request that is put back has its place before another turn finds its blocks. So requests are
+//! admitted in the order in which a scheduler alone would admit them.
 //!
 //! # Invariants
 //!

@@ -328,8 +328,12 @@ impl Scheduler {
         }
     }
 
-    /// Lets a request wait again, unless it was aborted.
-    fn put_back(&mut self, waiting: Waiting) {
+    /// Takes a sequence off and lets its request wait again, unless it was aborted. In a turn: nobody is admitted to
+    /// the blocks that come free before the request has its place back.
+    fn put_back(&mut self, at: usize) {
+        let desk = Arc::clone(&self.desk);
+        let _turn = desk.turn();
+        let waiting = self.let_go(at);
         let id = waiting.ticket.id;
         if !self.desk.put_back(Arc::new(waiting)) {
             self.aborted.push(id);
@@ -339,8 +343,7 @@ impl Scheduler {
     pub(super) fn preempt_at(&mut self, at: usize) {
         let sequence = &mut self.running[at];
         sequence.publish(sequence.computed, &mut self.site);
-        let waiting = self.let_go(at);
-        self.put_back(waiting);
+        self.put_back(at);
     }
 
     /// Drops the sequences that somebody has aborted.
@@ -366,9 +369,12 @@ impl Drop for Scheduler {
         // A step that was forgotten was not computed.
         self.discard();
         while let Some(last) = self.running.len().checked_sub(1) {
-            let (id, full) = (self.running[last].id(), self.running[last].is_full());
-            let waiting = self.let_go(last);
-            if full { self.end(id) } else { self.put_back(waiting) }
+            if self.running[last].is_full() {
+                let id = self.let_go(last).ticket.id;
+                self.end(id);
+            } else {
+                self.put_back(last);
+            }
         }
         self.desk.leave_unlisted(&mut self.aborted);
         self.desk.changes.announce();
