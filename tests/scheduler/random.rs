@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::mem;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use radixkv::PrefixCache;
@@ -188,14 +189,22 @@ impl Driver {
     }
 }
 
+fn run(seed: u64) {
+    println!("seed {seed}");
+    Driver::new(seed).run();
+}
+
 #[test]
 fn several_schedulers_and_everything_at_once() {
-    let seeds = match std::env::var("SCHEDULER_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed..=seed,
-        None => 1..=if cfg!(debug_assertions) { 60 } else { 300 },
-    };
-    for seed in seeds {
-        println!("seed {seed}");
-        Driver::new(seed).run();
+    if let Some(seed) = std::env::var("SCHEDULER_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return run(seed);
     }
+    (1..=if cfg!(debug_assertions) { 60 } else { 300 }).for_each(run);
+}
+
+#[test]
+#[ignore = "half a minute of random loads"]
+fn several_schedulers_and_everything_at_once_for_long() {
+    let began = Instant::now();
+    (1_000..).take_while(|_| began.elapsed() < Duration::from_secs(30)).for_each(run);
 }
