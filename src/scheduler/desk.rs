@@ -250,7 +250,7 @@ impl Desk {
                 let from = state.next_due.max(arrived.saturating_add(half)).max(state.steps.saturating_sub(half));
                 (from, self.config.age_bound / 16)
             }
-            Due::Many => (state.steps.saturating_add(state.rhythm), half),
+            Due::Many => (state.steps + state.rhythm.saturating_sub(1), half),
         };
         state.next_due = from.saturating_add(share.max(1));
     }

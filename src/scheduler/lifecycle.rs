@@ -366,7 +366,7 @@ impl Scheduler {
 impl Drop for Scheduler {
     /// What is being served waits again, for another scheduler; nothing of it is published.
     fn drop(&mut self) {
-        // A step that was forgotten was not computed.
+        // A step that was forgotten was not computed: what its copies keep goes with those who were to make them.
         self.discard();
         while let Some(last) = self.running.len().checked_sub(1) {
             if self.running[last].is_full() {

@@ -60,6 +60,15 @@ impl Pick {
             };
             self.ranked = Some(desk.list().into_iter().map(ranked).collect());
         }
+        if order == Order::LongestPrefix && self.best.is_none() {
+            let ranked = self.ranked.iter().flatten();
+            self.best = Some(ranked.map(|seen| (seen.rank, Reverse(seen.name))).collect::<Vec<_>>().into());
+        }
+    }
+
+    /// Requests that the pass has looked at, all at once.
+    pub(super) fn looked_at(&self) -> usize {
+        self.ranked.as_ref().map_or(0, Vec::len)
     }
 
     /// The next request to try, in the caller's turn: one that has waited too long if it is time for it, else the
@@ -96,11 +105,7 @@ impl Pick {
     }
 
     fn first_in_order(&mut self, desk: &Desk) -> Option<Arc<Waiting>> {
-        let ranked = self.ranked.as_deref()?;
-        let best = self.best.get_or_insert_with(|| {
-            ranked.iter().map(|seen| (seen.rank, Reverse(seen.name))).collect::<Vec<_>>().into()
-        });
-        while let Some((_, Reverse(name))) = best.pop() {
+        while let Some((_, Reverse(name))) = self.best.as_mut()?.pop() {
             // Another scheduler may have been faster.
             if let Some(waiting) = desk.find(name) {
                 return Some(waiting);

@@ -104,7 +104,7 @@ enum Tried {
     Refused,
 }
 
-/// Requests that one step tries in vain at most.
+/// Requests that one step tries in vain at most; or a sixteenth of those that it has looked at, which costs more.
 const TRIES: usize = model_size(64, 4);
 
 impl Scheduler {
@@ -112,8 +112,9 @@ impl Scheduler {
     /// then whoever is admitted, up to the budget of tokens.
     ///
     /// Without blocks for a sequence that decodes, those of the last rank are preempted. Of requests that turn out to
-    /// wait for a prefix that is being computed it tries 64 at most. While another scheduler tries to admit a request
-    /// it waits for that to end: for two lookups and a reservation.
+    /// wait for a prefix that is being computed it tries 64 at most, or a sixteenth of all under
+    /// [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all anyway. While another scheduler tries
+    /// to admit a request it waits for that to end: for two lookups and a reservation.
     pub fn schedule(&mut self) -> Step<'_> {
         self.seen = self.desk.changes.count();
         // A step that was forgotten was not computed.
@@ -182,7 +183,7 @@ impl Scheduler {
         }
         let mut in_vain = 0;
         while *budget > 0 && self.site.slots.free() > 0 {
-            if in_vain == TRIES {
+            if in_vain >= TRIES.max(self.pick.looked_at() / 16) {
                 self.cut_short = true;
                 return;
             }

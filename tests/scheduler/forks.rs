@@ -176,8 +176,8 @@ fn no_forks_hold_nothing() {
     let mut scheduler = world.scheduler(2, 64);
     let id = world.submit(&sequence(1, 18), 4);
     world.step(&mut scheduler, &mut Vec::new());
-    for _ in 0..3 {
-        assert_eq!(scheduler.fork(id, 18, 0), Ok(Vec::new()));
+    for len in 1..=19 {
+        assert_eq!(scheduler.fork(id, len, 0), Ok(Vec::new()));
     }
     scheduler.finish(id, Finish::keeping(0)).expect("served");
     world.rest();

@@ -183,3 +183,31 @@ fn eight_are_served_within_the_age_bound_at_any_priority() {
         }
     }
 }
+
+/// Those that have waited too long go first every sixteenth of the bound, and no more often, however many there are and
+/// however little room: the order has the rest.
+#[test]
+fn the_order_goes_on_beside_those_that_are_due() {
+    for (new_tokens, max_running, least) in [(1, 1, 400), (3, 1, 40), (7, 2, 15)] {
+        let world = world(Order::Priority, 64, 1_024);
+        let mut scheduler = world.scheduler(max_running, 512);
+        let submit = |key: u32, priority| {
+            let mut request = Request::new(world.space.clone(), sequence(key, 20), new_tokens);
+            request.priority = priority;
+            world.queue.submit(request).expect("sound")
+        };
+        for key in 0..300 {
+            submit(1 + key, 7);
+        }
+        let mut done = Vec::new();
+        let mut hot = Vec::new();
+        for step in 0..600 {
+            hot.push(submit(1_000 + step, 10));
+            world.step(&mut scheduler, &mut done);
+        }
+        let preferred = done.iter().filter(|finished| hot.contains(&finished.id)).count();
+        let due = done.len() - preferred;
+        assert!(preferred >= least, "{preferred} that the order prefers, {due} that were due");
+        assert!((600 - 32) / 4 - 8 <= due || due >= done.len() / 2, "{due} that were due, {preferred} others");
+    }
+}

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use radixkv::scheduler::{Aborted, Order, QueueConfig, Request};
+use radixkv::scheduler::{Aborted, Finish, Order, QueueConfig, Request, SequenceId};
 use radixkv::{PrefixCache, Reservation};
 
 use crate::engine::{World, sequence};
@@ -44,7 +44,7 @@ fn an_aborted_head_wakes() {
     for order in ORDERS {
         let (world, held) = refused(order);
         let mut scheduler = world.scheduler(2, 64);
-        let head = radixkv::scheduler::SequenceId(0);
+        let head = SequenceId(0);
         world.submit(&sequence(2, 4), 1);
         assert!(scheduler.schedule().is_empty() || order != Order::Fcfs);
         thread::scope(|scope| {
@@ -100,8 +100,57 @@ fn a_pass_that_was_cut_short_goes_on() {
                 assert!(step.sequence(stranger).is_some());
             }
         }
+        assert!(empty >= 1_000 / 65, "{order:?}: steps try more than their share, {empty} were empty");
         drop(owner);
         world.finish_all(&mut other);
+        world.rest();
+    }
+}
+
+/// Threads that sleep without a limit whenever there is nothing to do: whatever lets one go on wakes it. Blocks are
+/// short, so that most of what ends is what somebody else waits for.
+#[test]
+fn nobody_sleeps_through_what_lets_it_go_on() {
+    for seed in 0..if cfg!(debug_assertions) { 40 } else { 200 } {
+        let order = ORDERS[seed as usize % ORDERS.len()];
+        let world = World::with(PrefixCache::builder(4, 24), QueueConfig { order, ..QueueConfig::default() });
+        let mut dice = fastrand::Rng::with_seed(seed);
+        for _ in 0..60 {
+            let shared = sequence(dice.u32(1..3), dice.usize(..40));
+            let own = sequence(dice.u32(10..20), dice.usize(1..30));
+            world.submit(&[shared, own].concat(), dice.usize(1..12));
+        }
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let (world, mut dice) = (&world, fastrand::Rng::with_seed(seed << 8 | thread));
+                scope.spawn(move || {
+                    let mut scheduler = world.scheduler(1 + thread as u32, 8);
+                    while world.queue.unfinished() > 0 {
+                        let step = scheduler.schedule();
+                        if step.is_empty() {
+                            drop(step);
+                            // The last one may have ended before this step.
+                            let done = world.queue.unfinished() == 0;
+                            assert!(done || scheduler.wait(LONG), "seed {seed}, {order:?}: slept through");
+                            continue;
+                        }
+                        let sampled = world.memory.run(&step);
+                        for id in step.complete(&sampled).expect("a token for each row") {
+                            scheduler.finish(id, Finish::keeping(0)).expect("served");
+                        }
+                        let Some(id) = dice.choice(scheduler.running()).map(|sequence| sequence.id()) else { continue };
+                        match dice.u8(..30) {
+                            0 => drop(scheduler.preempt(id)),
+                            1 => drop(scheduler.abort(id)),
+                            2 => drop(world.queue.abort(SequenceId(dice.u64(..60)))),
+                            3 => drop(scheduler.fork(id, 1, 1)),
+                            4 => scheduler = world.scheduler(1 + thread as u32, 8),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
         world.rest();
     }
 }

@@ -53,6 +53,9 @@ fn a_scheduler_that_could_serve_nobody_is_not_made() {
     assert_eq!(refused(0, 1, 1), ConfigError::NoSlots);
     assert_eq!(refused(1, 1, 0), ConfigError::EmptyChunk);
     assert_eq!(refused(5, 4, 1), ConfigError::BatchTooSmall { max_batch_tokens: 4, max_running: 5 });
+    let many = refused(u32::MAX, usize::MAX, 1);
+    assert_eq!(many, ConfigError::TooManySlots { max_running: u32::MAX, most: 65_536 });
+    assert_eq!(many.to_string(), "4294967295 request slots where 65536 are the most that can be used");
 }
 
 #[test]
