@@ -96,7 +96,7 @@ pub struct Scheduler {
     /// Somebody had to be preempted, and nothing has ended since: who is admitted now would be preempted next.
     pub(super) crowded: bool,
     /// Aborted requests that have left this scheduler's hands, for the next step to list.
-    pub(super) aborted: Vec<SequenceId>,
+    pub(super) unlisted: Vec<SequenceId>,
     /// Those that the last step lists.
     pub(super) listed: Vec<SequenceId>,
     /// Changes of the queue when the last step was scheduled.
@@ -220,7 +220,7 @@ impl Scheduler {
             pick: Pick::default(),
             copies: Copies::default(),
             crowded: false,
-            aborted: Vec::new(),
+            unlisted: Vec::new(),
             listed: Vec::new(),
             seen: 0,
             cut_short: false,
@@ -324,7 +324,7 @@ impl Scheduler {
     /// Tells the desk that a sequence has ended.
     fn end(&mut self, id: SequenceId) {
         if !self.desk.end(id) {
-            self.aborted.push(id);
+            self.unlisted.push(id);
         }
     }
 
@@ -336,7 +336,7 @@ impl Scheduler {
         let waiting = self.let_go(at);
         let id = waiting.ticket.id;
         if !self.desk.put_back(Arc::new(waiting)) {
-            self.aborted.push(id);
+            self.unlisted.push(id);
         }
     }
 
@@ -376,7 +376,7 @@ impl Drop for Scheduler {
                 self.put_back(last);
             }
         }
-        self.desk.leave_unlisted(&mut self.aborted);
+        self.desk.leave_unlisted(&mut self.unlisted);
         self.desk.changes.announce();
     }
 }

@@ -95,9 +95,9 @@ impl Drop for Step<'_> {
     }
 }
 
-/// What became of a request that was tried.
-enum Tried {
-    Admitted(Sequence),
+/// Why a request that was tried is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passed {
     /// It waits for a claim now, or was aborted.
     Aside,
     /// There are no blocks for it: it stays where it is.
@@ -132,7 +132,7 @@ impl Scheduler {
         if !self.batch.is_empty() {
             self.desk.count_step();
         }
-        self.listed = std::mem::take(&mut self.aborted);
+        self.listed = std::mem::take(&mut self.unlisted);
         self.desk.take_unlisted(&mut self.listed);
         Step { scheduler: self }
     }
@@ -189,25 +189,25 @@ impl Scheduler {
             }
             self.pick.look(&self.desk, &self.site.session);
             match self.try_next() {
-                Some(Tried::Admitted(sequence)) => {
+                Some(Ok(sequence)) => {
                     let chunk = sequence.missing().min(self.config.max_chunk_tokens).min(*budget);
                     *budget -= chunk;
                     push(&mut self.batch, &sequence, chunk, self.site.slots.row(sequence.slot));
                     self.enlist(sequence);
                 }
-                Some(Tried::Aside) => in_vain += 1,
-                Some(Tried::Refused) | None => return,
+                Some(Err(Passed::Aside)) => in_vain += 1,
+                Some(Err(Passed::Refused)) | None => return,
             }
         }
     }
 
     /// Tries to admit who is next, in a turn of this scheduler's.
-    fn try_next(&mut self) -> Option<Tried> {
+    fn try_next(&mut self) -> Option<Result<Sequence, Passed>> {
         let desk = Arc::clone(&self.desk);
         let _turn = desk.turn();
         let waiting = self.pick.next(&desk)?;
         let tried = self.admit_one(&waiting);
-        if let (Tried::Admitted(_), Some((due, arrived))) = (&tried, self.pick.due) {
+        if let (Ok(_), Some((due, arrived))) = (&tried, self.pick.due) {
             desk.due_was_served(due, arrived);
         }
         Some(tried)
@@ -217,22 +217,22 @@ impl Scheduler {
     ///
     /// So it never waits for blocks that its own match protects, and nobody waits for a claim whose owner waits for
     /// blocks. The claim comes first, or two that share a prefix would both take blocks for it for a moment.
-    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Tried {
+    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Passed> {
         let look_up = || self.site.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();
         let Some(claim) = Desk::claim(&self.desk, waiting, before.len_tokens()) else {
-            return Tried::Aside;
+            return Err(Passed::Aside);
         };
         // What was committed before the claim was ours is found now (C4): no block is taken for it.
         let hit = look_up();
         let needed = waiting.tokens.len().div_ceil(self.site.block_size) - hit.blocks().len();
         let Ok(own) = self.site.session.reserve(needed) else {
-            return Tried::Refused;
+            return Err(Passed::Refused);
         };
         let Some(fate) = self.desk.admit(waiting.ticket.id, self.name) else {
-            return Tried::Aside;
+            return Err(Passed::Aside);
         };
-        Tried::Admitted(self.serve(waiting, fate, hit, own, claim))
+        Ok(self.serve(waiting, fate, hit, own, claim))
     }
 
     fn serve(

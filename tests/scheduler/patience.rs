@@ -62,13 +62,21 @@ fn an_aborted_head_wakes() {
 fn the_longest_patience_is_none_too_long() {
     let world = World::new(4, 8);
     let mut scheduler = world.scheduler(1, 64);
-    assert!(scheduler.schedule().is_empty());
-    thread::scope(|scope| {
-        scope.spawn(|| world.submit(&sequence(1, 4), 1));
-        assert!(scheduler.wait(Duration::MAX));
-    });
-    world.finish_all(&mut scheduler);
-    assert!(scheduler.wait(Duration::MAX), "its own request ended since the last step was scheduled");
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    for patience in [century, Duration::from_secs(i64::MAX as u64 / 2), Duration::from_secs(u64::MAX), Duration::MAX] {
+        assert!(scheduler.schedule().is_empty());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(SHORT);
+                world.submit(&sequence(1, 4), 1)
+            });
+            assert!(scheduler.wait(patience));
+        });
+        world.finish_all(&mut scheduler);
+        assert!(scheduler.wait(patience), "its own request ended since the last step was scheduled");
+        assert!(scheduler.schedule().is_empty());
+        assert!(!scheduler.wait(Duration::ZERO));
+    }
     world.rest();
 }
 
