@@ -1,5 +1,5 @@
 //! Several schedulers in one thread, everything at random: steps that are computed, dropped or forgotten side by side,
-//! forks, clears, preemptions, aborts at any point, schedulers that go. Every read is looked at, every accepted abort is
+//! forks, namespaces cleared and dropped, preemptions, aborts at any point, schedulers that go. Every read is looked at, every accepted abort is
 //! listed once, and in the end nothing is held.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
@@ -58,7 +58,9 @@ impl Driver {
         let shared = sequence(self.dice.u32(1..=2), self.dice.usize(..longest / 2));
         let own = sequence(self.dice.u32(10..13), self.dice.usize(1..longest / 3));
         let new_tokens = self.dice.usize(1..=longest / 6);
-        let mut request = Request::new(self.world.space.clone(), [shared, own].concat(), new_tokens);
+        let spaces = [self.world.space.clone(), self.world.cache.namespace(&["adapter"])];
+        let space = self.dice.choice(spaces).expect("one of them");
+        let mut request = Request::new(space, [shared, own].concat(), new_tokens);
         request.priority = self.dice.i32(-3..3);
         request.publish = self.dice.u8(..8) > 0;
         self.world.queue.submit(request).expect("sound");
@@ -133,6 +135,7 @@ impl Driver {
     fn disturb_all(&mut self) {
         match self.dice.u8(..24) {
             0 => self.world.cache.clear(),
+            9 => self.world.cache.drop_namespace(&self.world.cache.namespace(&["adapter"])),
             1 | 2 => drop(self.world.cache.evict(self.dice.usize(1..=9))),
             3..6 => {
                 // Somebody else writes into whatever is free.
