@@ -1,4 +1,4 @@
-//! The schedulers' desk: who is tried, who is aborted, who is woken (R13).
+//! The schedulers' desk: which request is tried, which is aborted, which thread is woken (R13).
 //!
 //! Property: two schedulers admit what one would, in its order; an abort that is accepted is listed once, by the
 //! scheduler in whose hands the request was, and nothing of it is published after the abort has returned; who sleeps
@@ -94,7 +94,7 @@ fn two_schedulers_and_the_head() {
             move || first_served(&office)
         });
         let served = [first_served(&office), beside.join().unwrap()].concat();
-        assert!(!served.is_empty(), "nobody admits the head");
+        assert!(!served.is_empty(), "the head is not admitted");
         assert!(served.iter().all(|&id| id == head), "admitted past the head");
         office.serve();
         office.close();
@@ -176,7 +176,7 @@ fn an_end_against_a_sleeper() {
     });
 }
 
-/// The head is refused for as long as somebody holds a block; what waits behind it is admitted when it is aborted.
+/// The head is refused for as long as a block is held elsewhere; what waits behind it is admitted when it is aborted.
 #[test]
 fn an_abort_of_the_head_against_a_sleeper() {
     explore("desk: abort the head vs wait", || {

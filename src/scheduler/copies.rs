@@ -53,7 +53,7 @@ impl Copies {
         self.kept.push(Kept { sources, _holder: holder });
     }
 
-    /// A sequence goes, and with it the copies into its own blocks; those blocks when nobody reads them.
+    /// A sequence goes, and with it the copies into its own blocks; those blocks when no copy reads them.
     pub(super) fn part_from(&mut self, own: Reservation) {
         if self.pending.is_empty() {
             return;

@@ -307,8 +307,8 @@ impl Desk {
         ids.map(|id| (id, state.serve(id, by))).collect()
     }
 
-    /// Claims a request's whole blocks for whoever tries it, or has it wait if somebody else computes more of them than
-    /// what the first `cached` tokens have. Nothing either if it was aborted meanwhile.
+    /// Claims a request's whole blocks for the turn's scheduler, or has it wait if another request computes more of
+    /// them than what the first `cached` tokens have. Nothing either if it was aborted meanwhile.
     pub(super) fn claim(desk: &Arc<Self>, waiting: &Arc<Waiting>, cached: usize) -> Option<Claim> {
         let id = waiting.ticket.id;
         let mut state = desk.state.lock();

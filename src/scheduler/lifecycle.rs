@@ -328,7 +328,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a sequence off and lets its request wait again, unless it was aborted. In a turn: nobody is admitted to
+    /// Takes a sequence off and lets its request wait again, unless it was aborted. In a turn: no request is admitted to
     /// the blocks that come free before the request has its place back.
     fn put_back(&mut self, at: usize) {
         let desk = Arc::clone(&self.desk);
@@ -366,7 +366,7 @@ impl Scheduler {
 impl Drop for Scheduler {
     /// What is being served waits again, for another scheduler; nothing of it is published.
     fn drop(&mut self) {
-        // A step that was forgotten was not computed: what its copies keep goes with those who were to make them.
+        // A step that was forgotten was not computed: what its copies keep goes with their destinations.
         self.discard();
         while let Some(last) = self.running.len().checked_sub(1) {
             if self.running[last].is_full() {

@@ -1,4 +1,4 @@
-//! Who is tried next.
+//! Which request is tried next.
 //!
 //! Where an order is a matter of the requests alone, the desk knows its first. Under [`Order::LongestPrefix`] one pass
 //! compares every waiting request with what is cached for it, under no lock and before the turn. The pass sorts nothing:

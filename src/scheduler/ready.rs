@@ -69,12 +69,12 @@ impl Ready {
         self.by_name.get(&name)
     }
 
-    /// Whoever came first.
+    /// The one that came first.
     pub(super) fn oldest(&self) -> Option<&Arc<Waiting>> {
         self.by_name.first_key_value().map(|(_, waiting)| waiting)
     }
 
-    /// The order's first, as far as it is a matter of the requests alone; else whoever came first.
+    /// The order's first, as far as it is a matter of the requests alone; else the one that came first.
     pub(super) fn first(&self) -> Option<&Arc<Waiting>> {
         match &self.index {
             Index::Arrival => self.oldest(),

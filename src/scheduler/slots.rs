@@ -38,7 +38,7 @@ impl Slots {
         self.free.push(row);
     }
 
-    /// What was written into a row, by whoever had it before too.
+    /// What was written into a row, by those that had it before too.
     pub(super) fn row(&self, row: u32) -> &[BlockId] {
         &self.rows[row as usize]
     }

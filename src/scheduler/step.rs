@@ -201,7 +201,7 @@ impl Scheduler {
         }
     }
 
-    /// Tries to admit who is next, in a turn of this scheduler's.
+    /// Tries to admit the next request, in a turn of this scheduler's.
     fn try_next(&mut self) -> Option<Result<Sequence, Passed>> {
         let desk = Arc::clone(&self.desk);
         let _turn = desk.turn();

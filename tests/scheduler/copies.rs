@@ -1,4 +1,4 @@
-//! Copies that are not made: what they would read is let go, what they would write is somebody else's.
+//! Copies that are not made: what they would read is let go, what they would write is another's.
 
 use std::mem;
 
@@ -22,7 +22,7 @@ fn parent_and_fork() -> (World, Scheduler, [SequenceId; 2]) {
 fn the_whole_pool_is_to_be_had(world: &World, scheduler: &mut Scheduler) {
     let id = world.submit(&sequence(9, 4 * CAPACITY), 1);
     let step = scheduler.schedule();
-    assert!(step.sequence(id).is_some(), "blocks are held for copies that nobody waits for");
+    assert!(step.sequence(id).is_some(), "blocks are held for copies that are not made");
     drop(step);
     let done = world.finish_all(scheduler);
     assert_eq!(done[&id].tokens, continued(&sequence(9, 4 * CAPACITY), 1));
@@ -84,7 +84,7 @@ fn a_partial_hit_goes_with_who_was_to_copy_it() {
     the_whole_pool_is_to_be_had(&world, &mut scheduler);
 }
 
-/// A forgotten step was not computed: whoever ends then takes his copies along, before his blocks are another's.
+/// A forgotten step was not computed: a sequence that ends then takes its copies along, before its blocks are another's.
 #[test]
 fn a_forgotten_step_leaves_no_copy_into_blocks_that_were_given_back() {
     for fate in 0..4 {
@@ -113,7 +113,7 @@ fn a_forgotten_step_leaves_no_copy_into_blocks_that_were_given_back() {
     }
 }
 
-/// Sources that the parent alone had stay for who copies them, whoever else has gone.
+/// Sources that the parent alone had stay for the forks that copy them, whichever others have gone.
 #[test]
 fn a_source_stays_for_those_that_are_left() {
     for forgotten in [false, true] {

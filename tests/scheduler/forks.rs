@@ -94,17 +94,17 @@ fn a_parent_may_go_before_its_blocks_are_copied() {
     }
 }
 
-/// Spoils whatever is free, as if somebody else had taken it and written to it.
+/// Spoils whatever is free, as if it had been taken and written to elsewhere.
 fn spoil_free(world: &World) {
     world.cache.settle();
     let taken = world.cache.session().reserve(world.cache.stats().free_blocks).expect("free");
     taken.blocks().iter().for_each(|&block| world.memory.spoil(block));
 }
 
-/// The cache is cleared under the parent, and somebody else publishes the same tokens in other blocks: a fork that
+/// The cache is cleared under the parent, and another request publishes the same tokens in other blocks: a fork that
 /// shared what is published now would read the parent's blocks under a lease on others.
 #[test]
-fn a_fork_after_a_clear_has_the_parents_tokens_whoever_publishes_them_again() {
+fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
     for again in [false, true] {
         for len in 1..=19 {
             let world = World::new(4, 64);

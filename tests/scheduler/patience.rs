@@ -14,7 +14,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 const ORDERS: [Order; 4] = [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority];
 
-/// A request waits that needs more blocks than are left beside what somebody holds.
+/// A request waits that needs more blocks than are left beside what is held.
 fn refused(order: Order) -> (World, Reservation) {
     let world = World::with(PrefixCache::builder(4, 8), QueueConfig { order, ..QueueConfig::default() });
     let held = world.cache.session().reserve(6).expect("free");
@@ -116,9 +116,9 @@ fn a_pass_that_was_cut_short_goes_on() {
 }
 
 /// Threads that sleep without a limit whenever there is nothing to do: whatever lets one go on wakes it. Blocks are
-/// short, so that most of what ends is what somebody else waits for.
+/// short, so that most of what ends is what another thread waits for.
 #[test]
-fn nobody_sleeps_through_what_lets_it_go_on() {
+fn no_thread_sleeps_through_what_lets_it_go_on() {
     for seed in 0..if cfg!(debug_assertions) { 40 } else { 200 } {
         let order = ORDERS[seed as usize % ORDERS.len()];
         let world = World::with(PrefixCache::builder(4, 24), QueueConfig { order, ..QueueConfig::default() });

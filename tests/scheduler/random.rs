@@ -18,7 +18,7 @@ use crate::engine::{World, continued, sequence};
 
 const BLOCKS: usize = 60;
 const OPERATIONS: usize = 400;
-/// Steps in a row that may serve nobody, at the end, when nothing disturbs any more.
+/// Rounds in a row that may serve no request, at the end, when nothing disturbs any more.
 const PATIENCE: usize = 64;
 
 struct Driver {
@@ -138,7 +138,7 @@ impl Driver {
             9 => self.world.cache.drop_namespace(&self.world.cache.namespace(&["adapter"])),
             1 | 2 => drop(self.world.cache.evict(self.dice.usize(1..=9))),
             3..6 => {
-                // Somebody else writes into whatever is free.
+                // Whatever is free is taken and written to elsewhere.
                 let free = self.world.cache.stats().free_blocks;
                 let taken = self.world.cache.session().reserve(free).expect("free");
                 taken.blocks().iter().for_each(|&block| self.world.memory.spoil(block));
@@ -183,7 +183,7 @@ impl Driver {
         let mut idle = 0;
         while self.world.queue.unfinished() > 0 {
             idle = if self.round(&mut schedulers) { 0 } else { idle + 1 };
-            assert!(idle < PATIENCE, "nobody is served any more");
+            assert!(idle < PATIENCE, "no request is served any more");
         }
         self.round(&mut schedulers);
         assert_eq!(self.listed, self.accepted, "accepted aborts that were never listed");
