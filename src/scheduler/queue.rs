@@ -93,8 +93,8 @@ impl WaitingQueue {
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] with the request, if it asks for nothing or for more than pool or slot can ever hold, or in a
-    /// namespace of bigrams.
+    /// [`SubmitError`] with the request, if it asks for nothing or for more than pool or slot can ever hold, in a
+    /// namespace of bigrams, or of a cache whose pool is the engine's.
     ///
     /// # Panics
     ///
@@ -117,6 +117,9 @@ impl WaitingQueue {
         }
         if request.namespace.keys() != Keys::Tokens {
             return Err(SubmitErrorKind::BigramNamespace);
+        }
+        if cache.is_external() {
+            return Err(SubmitErrorKind::ExternalPool);
         }
         let (requested, capacity) = (request.blocks(cache.block_size()), cache.capacity_blocks());
         let max_blocks = self.desk.config.max_blocks;

@@ -36,6 +36,15 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
     assert_eq!((error.kind, error.request.tokens.len()), (SubmitErrorKind::BigramNamespace, 9));
 }
 
+/// It has no blocks of its own to serve anything with, however long a request waits.
+#[test]
+fn a_cache_over_the_engines_pool_serves_no_request() {
+    let world = World::with(PrefixCache::builder(4, 8).external(), QueueConfig::default());
+    let error = world.queue.submit(Request::new(world.space.clone(), sequence(1, 4), 1)).expect_err("to be refused");
+    assert_eq!((error.kind, error.request.tokens.len()), (SubmitErrorKind::ExternalPool, 4));
+    assert!(world.queue.is_empty());
+}
+
 #[test]
 #[should_panic(expected = "is of another cache")]
 fn a_namespace_of_another_cache_is_the_callers_fault() {
