@@ -171,6 +171,11 @@ impl PrefixCache {
         self.inner.pool.capacity()
     }
 
+    /// Whether the pool is the engine's ([`Builder::external`]): then nothing can be reserved.
+    pub fn is_external(&self) -> bool {
+        self.inner.returned.is_some()
+    }
+
     /// A way into the cache for one thread, until it is dropped.
     ///
     /// Takes about 100 ns where another session has ended before, some hundred the first times: a thread that serves

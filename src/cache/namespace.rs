@@ -175,6 +175,12 @@ impl Registry {
         self.all().iter().filter_map(|state| state.root(guard)).map(|root| root.run().space()).collect()
     }
 
+    /// Whether the namespace is still found by its name.
+    #[cfg(test)]
+    pub(super) fn has_name(&self, namespace: &Namespace) -> bool {
+        self.names.lock().states.contains_key(&namespace.0.name)
+    }
+
     /// Whether namespaces have piled up that nobody may hold.
     pub(super) fn is_behind(&self) -> bool {
         // Relaxed: whoever takes the evictor's lock looks again.

@@ -332,17 +332,22 @@ fn reservations_of_two_namespaces_are_refused_before_anything_moves() {
 fn a_limit_takes_hold_while_candidates_come() {
     for first in [300, 700, 2_000] {
         let bench = Bench::new(4, 8_000);
-        let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
+        let [tenant, earlier, other] = ["tenant", "earlier", "other"].map(|name| bench.cache.namespace(&[name]));
         let fill = |space: &Namespace, keys: std::ops::Range<u32>| {
             keys.for_each(|key| drop(put(&bench, space, key, 1).expect("room")));
             _ = bench.cache.stats();
         };
         fill(&tenant, 0..first);
+        // One sorting ends where the table ended, and the next begins there.
+        fill(&earlier, 0..20);
+        bench.cache.set_quota(&earlier, cached(10));
+        bench.cache.settle();
+        fill(&other, 0..500);
         // Slices of one sorting, and candidates between them.
         bench.cache.set_quota(&tenant, cached(10));
-        fill(&other, 0..500);
+        fill(&other, 500..1_500);
         while bench.cache.run_once() {
-            fill(&other, 500..510);
+            fill(&other, 1_500..1_510);
         }
         bench.cache.settle();
         assert_eq!(holdings(&bench, &tenant), [10, 0, 0], "{first} at first");
