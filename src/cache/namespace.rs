@@ -336,8 +336,9 @@ impl PrefixCache {
 
     /// Empties a namespace: its idle blocks are free when this returns, leased ones when their leases go.
     ///
-    /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused.
-    /// Waits its turn if another thread is evicting.
+    /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused;
+    /// [`resume`](super::Session::resume) and [`partial`](super::Session::partial) from one still find what leases keep
+    /// there. Waits its turn if another thread is evicting.
     ///
     /// # Panics
     ///

@@ -1,6 +1,8 @@
 //! Clocks: which one may be set, and what becomes of what was used when it is set back.
 
-use radixkv::{Clock, PrefixCache};
+use std::time::Duration;
+
+use radixkv::{Clock, PolicyKind, PrefixCache, Priority};
 
 use crate::{Bench, sequence};
 
@@ -26,4 +28,23 @@ fn a_logical_clock_may_be_set_back() {
     bench.cache.validate().expect("sound");
     assert_eq!(bench.cache.evict(1), 1);
     assert_eq!([0, 1].map(|key| bench.peek(&sequence(key, 4))), [4, 0]);
+}
+
+/// A duration of years ends like any other.
+#[test]
+fn a_time_to_live_may_be_as_long_as_a_time() {
+    for ttl in [1 << 57, 1 << 63, u64::MAX] {
+        let bench = Bench::with_policy(4, 8, PolicyKind::Priority);
+        let high = Priority::new(90).expect("up to 100").expiring_after(Duration::from_nanos(ttl));
+        let lease = bench.insert(&sequence(0, 4));
+        bench.session.prioritize(&lease, high);
+        bench.session.retain(&lease, Duration::from_nanos(ttl)).expect("cached");
+        drop(lease);
+        drop(bench.insert(&sequence(1, 4)));
+        bench.cache.set_time(ttl - 1);
+        assert_eq!((bench.cache.evict(8), bench.peek(&sequence(0, 4))), (1, 4), "{ttl}");
+        drop(bench.insert(&sequence(1, 4)));
+        bench.cache.set_time(ttl);
+        assert_eq!((bench.cache.evict(1), bench.peek(&sequence(0, 4))), (1, 0), "{ttl}");
+    }
 }
