@@ -135,7 +135,9 @@ fn every_use_undoes_a_demotion_for_all_blocks_that_it_passes() {
         // Beyond it, in a run of its own, which then goes.
         |bench, tokens| {
             drop(bench.insert(&[tokens, &[7, 7, 7, 7]].concat()));
-            bench.session.demote(&bench.session.lease_prefix(&bench.space, &[tokens, &[7, 7, 7, 7]].concat()).into_lease());
+            bench
+                .session
+                .demote(&bench.session.lease_prefix(&bench.space, &[tokens, &[7, 7, 7, 7]].concat()).into_lease());
             bench.cache.evict(1);
             drop(bench.matched(tokens));
         },

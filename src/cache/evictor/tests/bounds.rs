@@ -95,7 +95,8 @@ fn filed_by(verb: impl FnOnce(&PrefixCache)) -> usize {
 
 #[test]
 fn a_turn_ends_although_every_change_makes_another() {
-    let verbs: [(&str, fn(&PrefixCache)); 8] = [
+    type Verb = fn(&PrefixCache);
+    let verbs: [(&str, Verb); 8] = [
         ("stats", |cache| _ = cache.stats()),
         ("settle", PrefixCache::settle),
         ("run_once", |cache| _ = cache.run_once()),
@@ -202,7 +203,7 @@ fn numbers_read_at_any_moment_add_up() {
             scope.spawn(move || {
                 let (session, space) = (cache.session(), cache.default_namespace());
                 for key in (0..).take_while(|_| over.load(Relaxed) == 0) {
-                    let tokens: Vec<u32> = (0..256).map(|i| key % 50 << 10 | worker << 9 | i).collect();
+                    let tokens: Vec<u32> = (0..256).map(|i| (key % 50) << 10 | worker << 9 | i).collect();
                     let cold = session.match_prefix(&space, &tokens);
                     if let Ok(blocks) = session.reserve((tokens.len() - cold.len_tokens()) / 4) {
                         drop(session.insert(cold.lease(), &tokens, blocks).expect("fitting"));
