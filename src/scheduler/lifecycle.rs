@@ -127,7 +127,7 @@ pub struct Finish {
     /// Where reasoning begins that no later prompt repeats: nothing from there on is published.
     pub reasoning_from: Option<usize>,
     /// Whether the output is evicted before all else that is cached, until somebody uses it; its own prompt it goes
-    /// before in any case. On a logical clock the time must rise, or the prompt goes with it.
+    /// before in any case.
     pub demote_output: bool,
 }
 
