@@ -102,7 +102,8 @@ const STEP: usize = 1024;
 /// # Forked processes
 ///
 /// A child that is forked off has a copy of the cache and not its background thread, and locks that other threads held
-/// at that moment stay locked in it. It must not use the cache; it may drop its handles.
+/// at that moment stay locked in it. It must not use the cache. It may drop its handles if no other thread was inside a
+/// verb then; otherwise it forgets them ([`std::mem::forget`]).
 ///
 /// # Examples
 ///
