@@ -221,7 +221,7 @@ impl Registry {
         for (_, state) in gone {
             evictor.end_quota(&state.holdings);
             if let Some(space) = state.detach(std::ptr::null_mut(), works.guard) {
-                evictor.sweep(space, works);
+                evictor.end_bare(space, works);
             }
         }
         last.map(|name| Pass(Some(name)))
