@@ -25,9 +25,9 @@ const HELP_ENTRIES: usize = 1024;
 /// Not `Send`: each thread makes its own, once or where it needs it. What it returns ([`Lease`], [`Reservation`]) may
 /// go anywhere and outlive it.
 ///
-/// A session that is idle holds up nothing. A thread that stops inside a lock-free verb holds up no other, and no block;
-/// but what leaves the index meanwhile is not freed before that verb goes on: 7 to 9 KB for each request that others
-/// serve.
+/// A session that is idle holds up nothing. A thread that stops inside a lock-free verb holds up no other, and no
+/// block; but what leaves the index meanwhile is not freed before that verb goes on: 7 to 9 KB for each request that
+/// others serve.
 pub struct Session {
     /// There until the session is dropped.
     local: Option<Local>,

@@ -15,9 +15,9 @@ use super::{PrefixCache, Reservation, ReserveError};
 /// It stands in the line from its first poll on. Dropping it at any time leaves the line, wakes the next one, and loses
 /// nothing: the blocks are taken in the very poll that returns them.
 ///
-/// Its place is not passed over: polled once and then forgotten, or not polled again when its waker was called, it holds
-/// up all behind it, however much is free. Drop a future that is not wanted any more, and put a deadline around one whose
-/// task may stop polling.
+/// Its place is not passed over: polled once and then forgotten, or not polled again when its waker was called, it
+/// holds up all behind it, however much is free. Drop a future that is not wanted any more, and put a deadline around
+/// one whose task may stop polling.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
     blocks: usize,
