@@ -176,6 +176,26 @@ fn whoever_drops_a_namespace_second_waits_for_the_first() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
+/// Namespaces have piled up, and another thread is stopped at their names: whoever helps leaves them for later.
+#[test]
+fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
+    let cache = PrefixCache::builder(4, 64).build().expect("sound");
+    (0..200).for_each(|i| drop(cache.namespace(&[&i.to_string()])));
+    cache.inner.namespaces.with_names_locked(|| {
+        let (done, over) = std::sync::mpsc::channel();
+        let user = cache.clone();
+        thread::spawn(move || {
+            let (session, space) = (user.session(), user.default_namespace());
+            (0..1_000).for_each(|key| drop(session.match_prefix(&space, &tokens(key))));
+            done.send(()).expect("the test goes on");
+        });
+        over.recv_timeout(std::time::Duration::from_secs(60)).expect("matches stand still");
+        assert!(!cache.run_once(), "and so does whoever evicts");
+    });
+    cache.settle();
+    assert_eq!(cache.validate(), Ok(()));
+}
+
 /// Policies that are given up or replaced are freed as fast as they come.
 #[test]
 fn what_is_left_of_exchanges_does_not_pile_up() {
