@@ -26,3 +26,6 @@ mod sharing;
 mod threads;
 #[path = "scheduler/turns.rs"]
 mod turns;
+#[cfg(feature = "async")]
+#[path = "scheduler/wakers.rs"]
+mod wakers;

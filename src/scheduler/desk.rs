@@ -23,8 +23,9 @@ use super::fate::Fate;
 use super::queue::{Aborted, QueueConfig};
 use super::ready::Ready;
 use super::request::{Request, Ticket, Waiting};
+use super::turn::{Turn, Turns};
 use crate::cache::PrefixCache;
-use crate::sync::{Arc, Changes, Mutex, MutexGuard};
+use crate::sync::{Arc, Changes, Mutex};
 
 /// How many have waited too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub(super) struct Desk {
     pub(super) config: QueueConfig,
     /// Counts whatever may let an idle scheduler find something to do.
     pub(super) changes: Changes,
-    turn: Mutex<()>,
+    turns: Turns,
     state: Mutex<State>,
 }
 
@@ -126,8 +127,8 @@ impl Desk {
             ending: BTreeSet::new(),
             unlisted: Vec::new(),
         };
-        let (turn, state) = (Mutex::new(()), Mutex::new(state));
-        Self { cache: cache.clone(), config, changes: Changes::new(), turn, state }
+        let state = Mutex::new(state);
+        Self { cache: cache.clone(), config, changes: Changes::new(), turns: Turns::new(), state }
     }
 
     /// A name for one more scheduler.
@@ -215,9 +216,10 @@ impl Desk {
         aborted.append(&mut self.state.lock().unlisted);
     }
 
-    /// Lets the caller try to admit a request, alone.
-    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock()
+    /// Lets the caller try to admit a request, or put one back, alone; nothing where it does so in a turn of its thread's
+    /// already: no other thread has one then either.
+    pub(super) fn turn(&self) -> Option<Turn<'_>> {
+        self.turns.take()
     }
 
     /// A step has room for another request.

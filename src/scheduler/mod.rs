@@ -32,6 +32,7 @@ mod request;
 mod sequence;
 mod slots;
 mod step;
+mod turn;
 
 pub use batch::{Batch, BlockCopy, Scheduled, SequenceId};
 pub use fork::ForkError;

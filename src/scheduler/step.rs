@@ -204,7 +204,11 @@ impl Scheduler {
     /// Tries to admit the next request, in a turn of this scheduler's.
     fn try_next(&mut self) -> Option<Result<Sequence, Passed>> {
         let desk = Arc::clone(&self.desk);
-        let _turn = desk.turn();
+        let Some(_turn) = desk.turn() else {
+            // A waker runs this in the middle of another scheduler's turn: there is a next time.
+            self.cut_short = true;
+            return None;
+        };
         let waiting = self.pick.next(&desk)?;
         let tried = self.admit_one(&waiting);
         if let (Ok(_), Some((due, arrived))) = (&tried, self.pick.due) {
