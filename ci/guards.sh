@@ -42,4 +42,7 @@ if [ -n "$extra" ]; then
 else
     echo 'holds:  unsafe stands only in files that allow it'
 fi
+
+# docs/guarantees.md says which tests hold each promise.
+python3 ci/promises.py || broken=1
 exit "$broken"

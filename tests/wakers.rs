@@ -305,7 +305,8 @@ fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
 mod clones {
     use std::task::{RawWaker, RawWakerVTable, Waker};
 
-    static TABLE: RawWakerVTable = RawWakerVTable::new(|_| std::panic::panic_any(super::ON_PURPOSE), |_| (), |_| (), |_| ());
+    static TABLE: RawWakerVTable =
+        RawWakerVTable::new(|_| std::panic::panic_any(super::ON_PURPOSE), |_| (), |_| (), |_| ());
 
     #[allow(unsafe_code)]
     pub fn panicking() -> Waker {
