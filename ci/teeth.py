@@ -26,6 +26,8 @@ RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
 LINE, QUOTA = "src/cache/line.rs", "src/cache/quota.rs"
 RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.rs"
+WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background.rs"
+ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
 
 # (bug, model, loads, [(file, text, replacement)...])
 BUGS = [
@@ -117,11 +119,11 @@ BUGS = [
 
     # The queue.
     ("link read after take_out", "queue::two_points_against_a_drain", EXACT,
-     [(QUEUE, "        self.0 = point.link.get();\n        Some(point)\n    }",
-       "        Some(point)\n    }\n\n    pub(crate) fn advance(&mut self, point: Ref<'_, Point>) {\n"
-       "        self.0 = point.link.get();\n    }"),
-      (EVICTOR, "                self.take_out(point, works);\n",
-       "                self.take_out(point, works);\n                self.chain.advance(point);\n")]),
+     [(QUEUE, "        self.ready.pop(guard)\n    }",
+       "        Ref::from_ptr(self.ready.0, guard)\n    }\n\n    pub(crate) fn advance(&mut self, point: Ref<'_, Point>) {\n"
+       "        if self.ready.0 == point.as_ptr() {\n            self.ready.0 = point.link.get();\n        }\n    }"),
+      (EVICTOR, "            self.take_out(point, works);\n",
+       "            self.take_out(point, works);\n            self.backlog.advance(point);\n")]),
     ("push Relaxed", "together::a_new_run_and_a_point_on_it_against_drains", WEAK,
      [(QUEUE, "compare_exchange_weak(head, point.as_ptr(), AcqRel, Relaxed)",
        "compare_exchange_weak(head, point.as_ptr(), Acquire, Relaxed)")]),
@@ -184,6 +186,9 @@ BUGS = [
      [(POOL, "word.fetch_and(!bit(block), Acquire)", "word.fetch_and(!bit(block), Relaxed)")]),
     ("take_these that keeps what it got", "pool::two_takers_of_one_very_block", EXACT,
      [(POOL, "                    self.words[block as usize / BITS].fetch_or(bit(block), Relaxed);\n", "                    _ = block;\n")]),
+    ("the count lowered Relaxed", "pool::two_returners_against_a_taker_of_one", WEAK,
+     [(POOL, "match self.free.compare_exchange_weak(free, left, Acquire, Relaxed) {",
+       "match self.free.compare_exchange_weak(free, left, Relaxed, Relaxed) {")]),
     ("blocks claimed without a look at what was got", "pool::two_takers_in_one_word", EXACT,
      [(POOL, "fetch_and(!wanted, Acquire) & wanted;", "fetch_and(!wanted, Acquire) & wanted | wanted;")]),
 
@@ -201,6 +206,11 @@ BUGS = [
     ("the root read Relaxed", "namespaces::an_empty_lease_against_a_clear", WEAK,
      [(NAMESPACE, "Ref::from_ptr(self.root.load(Acquire), guard)",
        "Ref::from_ptr(self.root.load(std::sync::atomic::Ordering::Relaxed), guard)")]),
+    ("a space detached before its root is swapped", "namespaces::an_insert_that_a_clear_refuses", EXACT,
+     [(NAMESPACE, "        let old = Ref::from_ptr(self.root.swap(next, AcqRel), guard)?;\n        let space = old.run().space();\n"
+                  "        space.detach();\n",
+       "        let space = self.root(guard)?.run().space();\n        space.detach();\n        self.root.swap(next, AcqRel);\n")]),
+
     # Hot points.
     ("no second look at a hot point's word", "hot_points::a_lease_against_deflation_and_the_kill", EXACT,
      [(HOT, "        if word.still_open(slot, count) {", "        if word.still_open(slot, count) || count.load(Relaxed) > 0 {")]),
@@ -225,6 +235,16 @@ BUGS = [
      [(DEKKER, "flag, super::atomic::Ordering::Relaxed);\n        loom::sync::atomic::fence(super::atomic::Ordering::SeqCst);\n    }\n    #[cfg(not(radixkv_loom))]\n    flags",
        "flag, super::atomic::Ordering::Relaxed);\n    }\n    #[cfg(not(radixkv_loom))]\n    flags"),
       (DEKKER, "return count.fetch_add(0, super::atomic::Ordering::AcqRel);", "return count.load(super::atomic::Ordering::Acquire);")]),
+    ("a slot freed Relaxed", "hot_points::a_slot_is_emptied_before_its_next_point_has_it", WEAK,
+     [(HOT, "self.taken.fetch_and(!(1 << (name.get() - 1)), Release);", "self.taken.fetch_and(!(1 << (name.get() - 1)), Relaxed);")]),
+    ("a slot taken Relaxed", "hot_points::a_slot_is_emptied_before_its_next_point_has_it", WEAK,
+     [(HOT, "compare_exchange_weak(taken, taken | 1 << free, Acquire, Relaxed)",
+       "compare_exchange_weak(taken, taken | 1 << free, Relaxed, Relaxed)")]),
+    ("a slot attached Relaxed", "hot_points::a_slot_is_emptied_before_its_next_point_has_it", WEAK,
+     [(SLOT, "match self.0.compare_exchange_weak(word, next, Release, Relaxed) {",
+       "match self.0.compare_exchange_weak(word, next, Relaxed, Relaxed) {")]),
+    ("an open slot looked at Relaxed", "hot_points::a_slot_is_emptied_before_its_next_point_has_it", WEAK,
+     [(DEKKER, "        flags.load(Acquire)\n", "        let _ = Acquire;\n        flags.load(Relaxed)\n")]),
     ("hits left on the stripes", "hot_points::hits_on_stripes_are_counted", EXACT,
      [(HOT, "            point.statistics.take_in(stripe.statistics.take_out(), guard);\n", "            stripe.statistics.take_out();\n")]),
     ("a clone that only counts", "hot_points::a_clone_against_deflation", EXACT,
@@ -241,11 +261,28 @@ BUGS = [
     ("a namespace forgotten before its run is drained", "namespaces::resolving_against_forgetting", EXACT,
      [(NAMESPACE, ".is_bare_root()", ".leases() == 0")]),
     ("a namespace forgotten while it is resolved", "namespaces::resolving_against_forgetting", EXACT,
-     [(NAMESPACE, "                && is_only(state)\n", "")]),
+     [(NAMESPACE, "        && is_only(state)\n", "")]),
+
+    ("a namespace's root looked at before its handles", "namespaces::the_last_handle_against_forgetting", EXACT,
+     [(NAMESPACE, "        && is_only(state)\n        && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())\n",
+       "        && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())\n        && is_only(state)\n")]),
+
+    # Forks, and participants between two sessions.
+    ("a fork alone without Acquire", "forks::a_fork_alone_against_another_that_goes", WEAK,
+     [(ARC, "if this.counted().handles.load(Acquire) != 1", "if this.counted().handles.load(Relaxed) != 1")]),
+    ("a fork let go Relaxed", "forks::two_forks_that_go_against_a_taker", WEAK,
+     [(ARC, "if self.counted().handles.fetch_sub(1, AcqRel) == 1 {", "if self.counted().handles.fetch_sub(1, Relaxed) == 1 {")]),
+    ("a participant left Relaxed", "idle::two_sessions_and_what_a_third_one_left", WEAK,
+     [(IDLE, "self.state.store(to, Release);", "self.state.store(to, Relaxed);")]),
+    ("a participant taken Relaxed", "idle::two_sessions_and_what_a_third_one_left", WEAK,
+     [(IDLE, "compare_exchange(from, BUSY, Acquire, Relaxed)", "compare_exchange(from, BUSY, Relaxed, Relaxed)")]),
+    ("a participant taken without a claim", "idle::two_sessions_and_what_a_third_one_left", EXACT,
+     [(IDLE, "self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()",
+       "self.state.load(Acquire) == from")]),
 
     # The bell, and the count that keeps the cache.
-    ("a ring that does not wait for the lock", "bell::a_ring_against_a_wait", EXACT,
-     [(BELL, "            drop(self.lock.lock());\n", "")]),
+    ("a ring that does not unpark", "bell::a_ring_against_a_wait", EXACT,
+     [(BELL, "            unpark();\n", "            drop(unpark);\n")]),
     ("an end that a ring takes back", "bell::a_ring_against_the_end", EXACT,
      [(BELL, "self.state.fetch_max(state, Release) < state", "self.state.swap(state, Release) < state")]),
     ("ringing Relaxed", "bell::a_ring_against_a_wait", WEAK,
@@ -283,31 +320,45 @@ BUGS = [
        "        state.leave(waiting.ticket.id);\n        state.make_ready(waiting);")]),
     # Marks and retaining.
     ("a record published in place of another's", "retention::two_mark_one_point", EXACT,
-     [(MARKS, "match self.0.compare_exchange(ptr::null_mut(), record.as_ptr(), Release, Relaxed) {",
-       "match self.0.compare_exchange(self.0.load(Acquire), record.as_ptr(), Release, Relaxed) {")]),
+     [(MARKS, "if self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok() {",
+       "if self.0.swap(record.as_ptr(), Release) == expected || expected.is_null() || there.is_some() {")]),
     ("a record read Relaxed", "retention::two_mark_one_point", WEAK,
-     [(MARKS, "NonNull::new(self.0.load(Acquire))?", "NonNull::new(self.0.load(Relaxed))?")]),
+     [(MARKS, "Ref::from_ptr(self.0.load(Acquire), guard)", "Ref::from_ptr(self.0.load(Relaxed), guard)")]),
+    ("a record published Relaxed", "retention::two_mark_one_point", WEAK,
+     [(MARKS, "record.as_ptr(), Release, Relaxed)", "record.as_ptr(), Relaxed, Relaxed)")]),
+    ("a mark that forgets what was asked for", "retention::a_mark_against_a_retention_that_is_taken_over", EXACT,
+     [(MARKS, "|before, asked| (before.joined(marked), asked)", "|before, _| (before.joined(marked), None)")]),
+    ("a retention announced without Release", "retention::a_retention_against_evicting_everything", WEAK,
+     [(WORD, "let before = self.0.fetch_or(QUEUED, AcqRel);", "let before = self.0.fetch_or(QUEUED, Acquire);")]),
+    ("a retention announced without Acquire", "retention::a_retention_against_evicting_everything", WEAK,
+     [(WORD, "let before = self.0.fetch_or(QUEUED, AcqRel);", "let before = self.0.fetch_or(QUEUED, Release);")]),
+    ("a retention announced and not pushed", "retention::a_retention_against_evicting_everything", EXACT,
+     [(RETENTION, "            inner.queue.push(point);\n", "")]),
+    ("a retention kept in a cleared space", "retention::a_retention_against_a_clear", EXACT,
+     [(RETAINED, "let too_many = detached || self", "let _ = detached;\n        let too_many = self")]),
+    ("retentions that outlive a clear", "retention::a_retention_against_a_clear", EXACT,
+     [(SWEEP, "        self.end_retentions(space, works);\n", "")]),
     ("marks that do not flow", "retention::a_mark_against_the_trim_of_its_point", EXACT,
      [(POINT, "        self.marks.join(tally.marked, guard);\n", "        let _ = guard;\n")]),
-    ("a note without a lease", "retention::a_retention_against_evicting_everything", EXACT,
+    ("a retention without a lease", "retention::a_retention_against_evicting_everything", EXACT,
      [(RETENTION, "if !point.word.lease_more() {", "if false {"),
       (RETAINED, "    if point.word.release() {", "    if point.word.load(Acquire).leases() > 99 && point.word.release() {"),
       (RETAINED, "use super::{Evictor, Works};", "use super::{Evictor, Works};\nuse crate::sync::atomic::Ordering::Acquire;")]),
-    ("a second note's lease kept", "retention::two_retain_one_prefix", EXACT,
-     [(RETAINED, "is_detached() || self.retained.enter(&note) {", "is_detached() || { self.retained.enter(&note); false } {")]),
+    ("a second retention's lease kept", "retention::two_retain_one_prefix", EXACT,
+     [(RETAINED, "        for _ in u32::from(!too_many)..asked.leases {", "        let _ = too_many;\n        for _ in 1..asked.leases {")]),
 
     # Waiting.
     ("no ring after a release", "waiting::a_lease_released_to_a_waiter", EXACT,
-     [("src/cache/lease.rs", "            self.hold.line.ring();\n", "")]),
+     [("src/cache/lease.rs", "            self.hold.ring();\n", "")]),
     ("no ring after a return", "waiting::a_reservation_returned_to_a_waiter", EXACT,
-     [("src/cache/reservation.rs", "        self.line.ring();\n", "")]),
+     [("src/cache/reservation.rs", "        self.ring();\n", "")]),
     ("the next one not woken", "waiting::one_return_for_two_waiters", EXACT,
-     [(LINE, "        if let Some(next) = next {\n            next.raise();\n        }\n", "        drop(next);\n")]),
+     [(LINE, "        drop(left);\n        wake(next);\n", "        drop(left);\n        drop(next);\n")]),
     ("push without Acquire", "waiting::a_lease_released_to_a_waiter", WEAK,
      [(QUEUE, "compare_exchange_weak(head, point.as_ptr(), AcqRel, Relaxed)",
        "compare_exchange_weak(head, point.as_ptr(), std::sync::atomic::Ordering::Release, Relaxed)")]),
     ("an empty queue only looked at", "waiting::a_lease_released_to_a_waiter", WEAK,
-     [(EVICTOR, "self.chain = works.queue.drain_surely();", "self.chain = works.queue.drain();")]),
+     [(EVICTOR, "works.queue.drain_surely()", "works.queue.drain()")]),
     ("give_back without Acquire", "waiting::a_reservation_returned_to_a_waiter", WEAK,
      [(POOL, "self.free.fetch_add(blocks.len(), AcqRel);", "self.free.fetch_add(blocks.len(), Release);")]),
     ("free blocks only looked at", "waiting::a_reservation_returned_to_a_waiter", WEAK,
@@ -323,6 +374,18 @@ BUGS = [
        "            drop(place);\n            place = Place::take(&hold);\n            if !place.signal().wait_until(until) &&"),
       ("src/cache/allocate.rs", "        let place = Place::take(&hold);", "        let mut place = Place::take(&hold);")]),
 
+    ("a task whose waker is kept after its look", "waiting::a_reservation_returned_to_a_task", EXACT,
+     [(WAITING, "        waiting.signal().wake_by(context.waker());\n", ""),
+      (WAITING, "            Err(ReserveError::Exhausted { .. }) => Poll::Pending,",
+       "            Err(ReserveError::Exhausted { .. }) => {\n                waiting.signal().wake_by(context.waker());\n"
+       "                Poll::Pending\n            }")]),
+    ("no second look once the evictor waits", "waiting::a_lease_released_to_the_background_evictor", EXACT,
+     [(BACKGROUND, "                waits = true;\n                continue;\n", "")]),
+    ("an evictor that waits and looks as ever", "waiting::a_lease_released_to_the_background_evictor", WEAK,
+     [(BACKGROUND, "                if std::mem::take(&mut waits) {\n", "                if std::mem::take(&mut waits) && false {\n")]),
+    ("an evictor that waits and is not called", "waiting::a_lease_released_to_the_background_evictor", EXACT,
+     [("src/cache/mod.rs", "        if self.line.evictor_wakes() {\n", "        if false {\n")]),
+
     # Policies and quotas that change.
     ("filed with the present policy alone", "exchange::a_use_against_an_exchange", EXACT,
      [(RANKING, "        self.exchange.file(slot, standing, entry);\n", "")]),
@@ -333,14 +396,15 @@ BUGS = [
     ("a claim that is not counted", "exchange::two_claims_on_one_block", EXACT,
      [(QUOTA, "    holdings.reserve(requested);\n", "")]),
     ("a claim that ends when its blocks are cached", "exchange::a_claim_that_is_cached_against_another", EXACT,
-     [(SESSION, "reservation.claim.spend(inserted, claimed);", "reservation.claim.spend(inserted, false);")]),
+     [(SESSION, "reservation.claim.spend(inserted, claimed > 0);", "reservation.claim.spend(inserted, false);")]),
     ("cached blocks that do not take a claim over", "exchange::a_claim_that_is_cached_against_another", EXACT,
-     [("src/cache/evictor/quota.rs", "        if claimed {\n            holdings.unreserve(blocks);\n        }\n", "        _ = claimed;\n")]),
+     [("src/cache/evictor/quota.rs", "        if claimed > 0 {\n            holdings.unreserve(claimed);\n        }\n", "        _ = claimed;\n")]),
     ("a refusal that looks twice", "exchange::a_claim_let_go_against_another", EXACT,
-     [(QUOTA, "        let pinned = pinned();\n        if pinned + requested > limit {\n",
-       "        if pinned() + requested > limit {\n            let pinned = pinned();\n")]),
+     [(QUOTA, "    let pinned = holdings.protected() + holdings.reserved();\n    if pinned + requested > limit {\n",
+       "    if holdings.protected() + holdings.reserved() + requested > limit {\n"
+       "        let pinned = holdings.protected() + holdings.reserved();\n")]),
     ("candidates left outside their group", "exchange::an_insert_against_a_limit", EXACT,
-     [("src/cache/evictor/quota.rs", "                self.quotas.unsorted = self.ranking.slots().len();\n", "")]),
+     [("src/cache/evictor/quota.rs", "                self.quotas.unsorted = self.quotas.round;\n", "")]),
 
     # What checking found.
     ("a point beyond the end taken for it", "creation_trim::a_new_point_beyond_the_end_against_a_trim", EXACT,

@@ -11,37 +11,38 @@
 use std::cell::UnsafeCell;
 
 use super::Local;
+use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::gauge::AtomicUsize;
+use crate::sync::model_size;
 
 /// Places; what does not find one is dropped.
-const PLACES: usize = 64;
+const PLACES: usize = model_size(64, 2);
 
 const EMPTY: usize = 0;
 const BUSY: usize = 1;
 const FULL: usize = 2;
 
 #[derive(Debug)]
-struct Place {
-    /// No model explores it: what a participant is used for orders itself.
+struct Place<T> {
+    /// Explored by its own model alone: what a participant is used for orders itself.
     state: AtomicUsize,
-    local: UnsafeCell<Option<Local>>,
+    local: UnsafeCell<Option<T>>,
 }
 
-/// Idle participants of one domain, which must outlive them.
+/// Idle participants of one domain, which must outlive them; a model puts others in their place.
 #[derive(Debug)]
-pub(crate) struct Idle([Place; PLACES]);
+pub(crate) struct Idle<T = Local>([Place<T>; PLACES]);
 
 // SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a participant may be sent.
-unsafe impl Sync for Idle {}
+unsafe impl<T: Send> Sync for Idle<T> {}
 
-impl Idle {
+impl<T> Idle<T> {
     pub(crate) fn new() -> Self {
         Self(std::array::from_fn(|_| Place { state: AtomicUsize::new(EMPTY), local: UnsafeCell::new(None) }))
     }
 
     /// Takes one out. Lock-free.
-    pub(crate) fn take(&self) -> Option<Local> {
+    pub(crate) fn take(&self) -> Option<T> {
         let place = self.0.iter().find(|place| place.claim(FULL))?;
         let mut taken = None;
         place.finish(EMPTY, &mut taken);
@@ -49,7 +50,7 @@ impl Idle {
     }
 
     /// Leaves one for others; given back if every place is taken. Lock-free.
-    pub(crate) fn put(&self, local: Local) -> Option<Local> {
+    pub(crate) fn put(&self, local: T) -> Option<T> {
         let mut local = Some(local);
         if let Some(place) = self.0.iter().find(|place| place.claim(EMPTY)) {
             place.finish(FULL, &mut local);
@@ -58,14 +59,14 @@ impl Idle {
     }
 }
 
-impl Place {
+impl<T> Place<T> {
     fn claim(&self, from: usize) -> bool {
         // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as its last user left it.
         self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
     }
 
     /// Swaps what is there with `other`, and opens the place again.
-    fn finish(&self, to: usize, other: &mut Option<Local>) {
+    fn finish(&self, to: usize, other: &mut Option<T>) {
         // SAFETY: N1: the caller has claimed the place.
         let local = unsafe { &mut *self.local.get() };
         std::mem::swap(local, other);
