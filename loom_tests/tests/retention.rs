@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Actor, World, explore, explore_less, spawn};
+use radixkv::internals::at_rest;
 use radixkv::{PolicyKind, PrefixCache, Priority, RetainError, Token};
 
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
@@ -147,14 +148,17 @@ fn a_mark_against_a_retention_that_is_taken_over() {
     });
 }
 
-/// A retention is refused, or goes with its space: nothing is kept that no lookup finds.
+/// A retention is refused, or goes with its space, as an earlier one does: nothing is kept that no lookup finds.
 #[test]
 fn a_retention_against_a_clear() {
     explore("retain vs clear", || {
-        let world = world(1, &[&[1]]);
-        let actor = Actor::new(&world);
-        let found = actor.find(&[1]);
-        drop(actor);
+        let world = world(2, &[&[1], &[2]]);
+        let found = at_rest(|| {
+            let actor = Actor::new(&world);
+            actor.session.retain(actor.find(&[2]).lease(), Duration::from_nanos(10)).unwrap();
+            world.cache.settle();
+            actor.find(&[1])
+        });
         let keeper = spawn({
             let world = world.clone();
             move || world.cache.session().retain(found.lease(), Duration::from_nanos(10))
@@ -162,7 +166,7 @@ fn a_retention_against_a_clear() {
         world.beside(|world| world.cache.clear_namespace(&world.space));
         let refused = keeper.join().unwrap();
         assert!(matches!(refused, Ok(()) | Err(RetainError::NamespaceDropped)), "{refused:?}");
-        assert_eq!(world.rest(0, 0).free_blocks, 1);
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
         assert_eq!(world.close(), 0);
     });
 }
