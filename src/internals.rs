@@ -219,8 +219,8 @@ impl<T> Held<T> {
     }
 }
 
-/// The places in which idle participants are left, with something else in them.
-pub struct Places<T>(Idle<T>);
+/// Two of the places in which idle participants are left, with something else in them.
+pub struct Places<T>(Idle<T, 2>);
 
 impl<T> Default for Places<T> {
     fn default() -> Self {

@@ -19,8 +19,8 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::Inner;
-use crate::sync::gauge::{AcqRel, Relaxed};
 use crate::sync::apart::AtomicUsize;
+use crate::sync::gauge::{AcqRel, Relaxed};
 use crate::sync::{Arc, model_size};
 
 /// Holds drawn at once.

@@ -13,10 +13,9 @@ use std::cell::UnsafeCell;
 use super::Local;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::model_size;
 
 /// Places; what does not find one is dropped.
-const PLACES: usize = model_size(64, 2);
+const PLACES: usize = 64;
 
 const EMPTY: usize = 0;
 const BUSY: usize = 1;
@@ -31,12 +30,12 @@ struct Place<T> {
 
 /// Idle participants of one domain, which must outlive them; a model puts others in their place.
 #[derive(Debug)]
-pub(crate) struct Idle<T = Local>([Place<T>; PLACES]);
+pub(crate) struct Idle<T = Local, const N: usize = PLACES>([Place<T>; N]);
 
 // SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a participant may be sent.
-unsafe impl<T: Send> Sync for Idle<T> {}
+unsafe impl<T: Send, const N: usize> Sync for Idle<T, N> {}
 
-impl<T> Idle<T> {
+impl<T, const N: usize> Idle<T, N> {
     pub(crate) fn new() -> Self {
         Self(std::array::from_fn(|_| Place { state: AtomicUsize::new(EMPTY), local: UnsafeCell::new(None) }))
     }
@@ -83,7 +82,7 @@ mod tests {
     #[test]
     fn what_was_put_is_taken_once_and_what_finds_no_place_comes_back() {
         let domain = Domain::new();
-        let idle = Idle::new();
+        let idle: Idle = Idle::new();
         assert!(idle.take().is_none());
         assert!((0..PLACES).all(|_| idle.put(domain.register()).is_none()));
         assert!(idle.put(domain.register()).is_some());
@@ -93,7 +92,7 @@ mod tests {
     #[test]
     fn a_place_that_a_stopped_thread_is_at_is_passed_over() {
         let domain = Domain::new();
-        let idle = Idle::new();
+        let idle: Idle = Idle::new();
         assert!(idle.put(domain.register()).is_none());
         assert!(idle.0[0].claim(FULL), "a thread that stops here");
         assert!(idle.take().is_none());
