@@ -28,6 +28,8 @@ LINE, QUOTA = "src/cache/line.rs", "src/cache/quota.rs"
 RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.rs"
 WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background.rs"
 ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
+# The look at a namespace's root.
+BARE = "state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())"
 
 # (bug, model, loads, [(file, text, replacement)...]), and the edge that it weakens, if it does.
 BUGS = [
@@ -259,11 +261,10 @@ BUGS = [
     ("a namespace forgotten before its run is drained", "namespaces::resolving_against_forgetting", EXACT,
      [(NAMESPACE, ".is_bare_root()", ".leases() == 0")]),
     ("a namespace forgotten while it is resolved", "namespaces::resolving_against_forgetting", EXACT,
-     [(NAMESPACE, "        && is_only(state)\n", "")]),
+     [(NAMESPACE, "is_only(state)", "true")]),
 
     ("a namespace's root looked at before its handles", "namespaces::the_last_handle_against_forgetting", EXACT,
-     [(NAMESPACE, "        && is_only(state)\n        && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())\n",
-       "        && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())\n        && is_only(state)\n")]),
+     [(NAMESPACE, "is_only(state)", "ITS ROOT"), (NAMESPACE, BARE, "is_only(state)"), (NAMESPACE, "ITS ROOT", BARE)]),
 
     # Forks, and participants between two sessions.
     # Either of the two would do: whoever finds that it is alone lets go of its count at once.
