@@ -366,3 +366,26 @@ impl Inner {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look at all of them costs a step for each: so the next one comes when they are twice as many.
+    #[test]
+    fn the_next_pass_waits_until_there_are_twice_as_many() {
+        let cache = PrefixCache::builder(1, 1).build().expect("valid");
+        let behind = || cache.inner.namespaces.is_behind();
+        let name = |i: usize| cache.namespace(&[i.to_string().as_str()]);
+        let mut held: Vec<_> = (0..FEW - 1).map(name).collect();
+        assert!(!behind());
+        for next in [FEW, 2 * FEW] {
+            held.extend((held.len()..next - 1).map(name));
+            assert!(!behind(), "{} of {next}", held.len());
+            held.push(name(next - 1));
+            assert!(behind());
+            while cache.run_once() {}
+            assert!(!behind());
+        }
+    }
+}
