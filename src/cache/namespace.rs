@@ -245,9 +245,7 @@ fn is_unused(state: &mut Arc<State>, works: Works<'_>) -> bool {
     // lease on the root is of a match that found nothing and may be about to insert; the run hangs there before that
     // lease goes. So one look at the word tells, whatever the evictor has heard of.
     let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
-    !limited
-        && is_only(state)
-        && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
+    !limited && is_only(state) && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }
 
 impl PrefixCache {
