@@ -369,6 +369,15 @@ impl Inner {
 mod tests {
     use super::*;
 
+    #[test]
+    fn handles_are_equal_that_lead_into_the_same_trees() {
+        let cache = PrefixCache::builder(1, 1).build().expect("valid");
+        let first = cache.namespace(&["a"]);
+        assert_eq!((first == cache.namespace(&["a"]), first == cache.namespace(&["b"])), (true, false));
+        cache.drop_namespace(&first);
+        assert!(first != cache.namespace(&["a"]), "made again");
+    }
+
     /// A look at all of them costs a step for each: so the next one comes when they are twice as many.
     #[test]
     fn the_next_pass_waits_until_there_are_twice_as_many() {
