@@ -256,6 +256,11 @@ impl PrefixCache {
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }
+        if inner.time.has_deadlines() {
+            // A waiter reads the time in a turn of the evictor's, after it has taken its place: if that turn came before
+            // this one, its place is seen now; else it sees the new time.
+            drop(inner.seat.lock());
+        }
         inner.ring();
     }
 

@@ -1,9 +1,9 @@
-//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `parking_lot`, `loom` or
+//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `loom` or
 //! `shuttle`.
 //!
 //! | cfg | what stands behind the door |
 //! |---|---|
-//! | none | `std` atomics, `parking_lot` locks |
+//! | none | `std` atomics and locks |
 //! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
