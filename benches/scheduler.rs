@@ -1,11 +1,14 @@
-//! One pass over 10,000 waiting requests, beside memcmp of the tokens that match, measured in turn in one process.
+//! One pass over 10,000 waiting requests, beside memcmp of the tokens that match, measured in turn in one process; and
+//! one `schedule` and one `abort` beside 10 to 100,000 ([`crowd`]).
 //!
-//! `cargo bench --bench scheduler`: requests of 2,000 tokens in the mean whose prefixes are cached, under each order. A
+//! `cargo bench --bench scheduler [-- passes|crowd]`. A pass: requests of 2,000 tokens in the mean whose prefixes are cached, under each order. A
 //! pass is a whole [`Scheduler::schedule`] after the queue has changed, its one admission included. Prints nanoseconds a
 //! request; the limit is one and a half times memcmp and 100 ns.
 
 #[allow(dead_code)]
 mod common;
+#[path = "scheduler/crowd.rs"]
+mod crowd;
 
 use std::time::Instant;
 
@@ -62,6 +65,17 @@ fn passes(order: Order, prefixes: usize) -> [Spread; 3] {
 }
 
 fn main() {
+    let only: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| only == name);
+    if wanted("passes") {
+        all_passes();
+    }
+    if wanted("crowd") {
+        crowd::run();
+    }
+}
+
+fn all_passes() {
     println!("{:<44} {:>8} {:>8} {:>22}", "a pass over 10,000 requests, ns a request", "ns", "memcmp", "of the limit");
     for (name, order, prefixes) in [
         ("longest prefix, 1 prefix", Order::LongestPrefix, 1),

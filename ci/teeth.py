@@ -21,6 +21,7 @@ EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", 
 SESSION, BELL, HOLD = "src/cache/session.rs", "src/sync/bell.rs", "src/cache/hold.rs"
 CLAIMS, DESK = "src/scheduler/claims.rs", "src/scheduler/desk.rs"
 SEQUENCE, STEP = "src/scheduler/sequence.rs", "src/scheduler/step.rs"
+LIFECYCLE, FATE = "src/scheduler/lifecycle.rs", "src/scheduler/fate.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
@@ -312,15 +313,37 @@ BUGS = [
      [(SEQUENCE, "        site.slots.give_back(self.slot);\n",
        "        site.slots.give_back(self.slot);\n        std::mem::forget(self.claim);\n")]),
     ("a scheduler that goes with its requests", "claims::the_owners_scheduler_goes", EXACT,
-     [("src/scheduler/lifecycle.rs", "if full { self.desk.end(id) } else { self.desk.put_back(Arc::new(waiting)) }",
-       "if full { self.desk.end(id) } else { drop(waiting) }")]),
+     [(LIFECYCLE, "            } else {\n                self.put_back(last);\n", "            } else {\n                self.let_go(last);\n")]),
+    ("blocks given back before the place", "desk::two_schedulers_and_the_head", EXACT,
+     [(LIFECYCLE, "        let _turn = desk.turn();\n        let waiting", "        drop(desk.turn());\n        let waiting")]),
     ("waiters lost that a commit does not reach", "claims::waiters_of_two_depths", EXACT,
-     [(CLAIMS, "        pending.waiters = waiters;\n", "        drop::<Vec<_>>(waiters);\n")]),
+     [(CLAIMS, "        let woken = std::mem::replace(&mut pending.waiters, waiters);\n",
+       "        drop(waiters);\n        let woken = std::mem::take(&mut pending.waiters);\n")]),
     ("a request that waits although it was aborted", "claims::an_abort_against_waiting", EXACT,
-     [(DESK, "            self.board.forget(waiting);\n", "")]),
-    ("a request put back although it was aborted", "claims::an_abort_against_putting_back", EXACT,
-     [(DESK, "        if state.leave(waiting.ticket.id) {\n            state.make_ready(waiting);\n        }",
-       "        state.leave(waiting.ticket.id);\n        state.make_ready(waiting);")]),
+     [(DESK, "        if !state.is_ready(id) {\n            return None;\n        }\n", "")]),
+
+    # The desk.
+    ("no turn", "desk::two_schedulers_and_the_head", EXACT,
+     [(STEP, "        let _turn = desk.turn();\n", "        drop(desk.turn());\n")]),
+    ("published although it was aborted", "desk::an_abort_against_a_step", EXACT,
+     [(FATE, "(!*aborted).then_some(Publishing { _open: aborted })", "Some(Publishing { _open: aborted })")]),
+    ("an insert behind the abort's back", "desk::an_abort_against_a_step", EXACT,
+     [(SEQUENCE, "        let filled = self.own.split(whole - known);\n",
+       "        drop(publishing);\n        let filled = self.own.split(whole - known);\n"),
+      (SEQUENCE, "        drop(publishing);\n        match inserted {", "        match inserted {")]),
+    ("a request put back although it was aborted", "desk::an_abort_against_a_preemption", EXACT,
+     [(DESK, "        if stays {\n            state.make_ready(waiting);\n        }", "        state.make_ready(waiting);")]),
+    ("an aborted request that nobody lists", "desk::an_abort_against_a_preemption", EXACT,
+     [(LIFECYCLE, "        if !self.desk.put_back(Arc::new(waiting)) {\n            self.unlisted.push(id);\n        }",
+       "        let _ = (id, self.desk.put_back(Arc::new(waiting)));")]),
+    ("an end that wakes nobody", "desk::an_end_against_a_sleeper", EXACT,
+     [(DESK, "        let stays = self.state.lock().leave(id);\n        self.changes.announce();\n",
+       "        let stays = self.state.lock().leave(id);\n"),
+      (LIFECYCLE, "        self.desk.leave_unlisted(&mut self.unlisted);\n        self.desk.changes.announce();\n",
+       "        self.desk.leave_unlisted(&mut self.unlisted);\n")]),
+    ("an abort that wakes nobody", "desk::an_abort_of_the_head_against_a_sleeper", EXACT,
+     [(DESK, "        // What waited behind it may be admitted now.\n        self.changes.announce();\n", "")]),
+
     # Marks and retaining.
     ("a record published in place of another's", "retention::two_mark_one_point", EXACT,
      [(MARKS, "if self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok() {",

@@ -1,25 +1,43 @@
-//! What a cache costs, counted by the allocator: every byte asked for, by whatever part of the cache.
+//! What a cache costs, counted by the allocator: every byte asked for, by whatever part of the cache, and how often.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::cell::Cell;
 
 use radixkv::{Clock, Namespace, PrefixCache, Session, Token};
 
 struct Counting;
 
-static BYTES: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// Bytes that this thread has asked for and not given back, above what another thread may have left to it; and how
+    /// often it has asked.
+    static BYTES: Cell<usize> = const { Cell::new(1 << 40) };
+    static CALLS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn bytes() -> usize {
+    BYTES.get()
+}
+
+/// How often `call` asks for memory, and what it returns.
+fn allocations<R>(call: impl FnOnce() -> R) -> (usize, R) {
+    let before = CALLS.get();
+    let result = call();
+    (CALLS.get() - before, result)
+}
 
 #[allow(unsafe_code)]
 // SAFETY: forwards to the system's allocator and counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BYTES.fetch_add(layout.size(), Relaxed);
+        // A thread that ends gives back the last of its memory after these have gone.
+        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
+        let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size(), Relaxed);
+        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() - layout.size()));
         // SAFETY: as the caller promised.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -41,15 +59,14 @@ fn serve(session: &Session, space: &Namespace, tokens: &[Token]) {
     drop(session.insert(hit.lease(), tokens, blocks).expect("a sound insert"));
 }
 
-/// One test, so that nothing else allocates meanwhile.
 #[test]
 fn the_index_stays_within_its_bound_and_is_counted_truly() {
-    let before = BYTES.load(Relaxed);
+    let before = bytes();
     let capacity = 20_000;
     let cache = PrefixCache::builder(BLOCK, capacity).clock(Clock::Logical).build().expect("sound");
     let session = cache.session();
     let space = cache.default_namespace();
-    let empty = BYTES.load(Relaxed) - before;
+    let empty = bytes() - before;
     for turn in 0..600_u32 {
         cache.set_time(u64::from(turn));
         // Shared stems, own tails, every length: full and evicting from the fortieth request on.
@@ -60,7 +77,7 @@ fn the_index_stays_within_its_bound_and_is_counted_truly() {
         drop(tokens);
 
         let stats = cache.stats();
-        let held = BYTES.load(Relaxed) - before;
+        let held = bytes() - before;
         let cached = stats.evictable_blocks + stats.protected_blocks;
         let payload = 4 * cached * BLOCK + 4 * cached;
         assert!(held <= payload + payload / 4 + 1_000_000, "{held} bytes for {payload} of payload at {turn}");
@@ -72,8 +89,73 @@ fn the_index_stays_within_its_bound_and_is_counted_truly() {
     cache.settle();
     assert_eq!((cache.stats().runs, cache.stats().points), (0, 0));
     // Tables that grew with the cache stay; they follow its leaves, not its tokens.
-    assert!(BYTES.load(Relaxed) - before <= empty + 200_000);
+    assert!(bytes() - before <= empty + 200_000);
     drop((session, space, cache));
-    let left = BYTES.load(Relaxed).saturating_sub(before);
+    let left = bytes().saturating_sub(before);
     assert!(left < 1_000, "{left} bytes left of a dropped cache");
+}
+
+/// A full cache on a logical clock, and a prompt that is cached in it.
+fn warm() -> (PrefixCache, Vec<Token>) {
+    let cache = PrefixCache::builder(BLOCK, 64).clock(Clock::Logical).build().expect("sound");
+    let (session, space, prompt) = (cache.session(), cache.default_namespace(), sequence(1, 20 * BLOCK));
+    serve(&session, &space, &prompt);
+    serve(&session, &space, &prompt[..7 * BLOCK]);
+    cache.settle();
+    (cache, prompt)
+}
+
+/// What the documentation says allocates nothing, and where there is room for the result neither do these.
+#[test]
+fn looking_leasing_again_and_letting_go_ask_for_no_memory() {
+    let (cache, prompt) = warm();
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let mut blocks = Vec::with_capacity(64);
+    // The first lease of a session draws on what counts them.
+    drop(session.match_prefix_into(&space, &prompt, &mut blocks));
+    assert_eq!(allocations(|| session.peek(&space, &prompt)), (0, 20 * BLOCK));
+    assert_eq!(allocations(|| session.peek(&space, &prompt[..3 * BLOCK])), (0, 3 * BLOCK), "inside a run");
+    let (calls, lease) = allocations(|| session.match_prefix_into(&space, &prompt, &mut blocks));
+    assert_eq!((calls, blocks.len()), (0, 20), "to an end that is there");
+    let (calls, again) = allocations(|| lease.clone());
+    assert_eq!((calls, allocations(|| drop(again)).0), (0, 0));
+    let (calls, lease) = allocations(|| session.resume_into(lease, &prompt, &mut blocks));
+    assert_eq!((calls, allocations(|| drop(lease)).0), (0, 0));
+    let (calls, lease) = allocations(|| session.match_prefix_into(&space, &prompt[..3 * BLOCK], &mut blocks));
+    assert!(calls > 0 && blocks.len() == 3, "the counting counts: a point is made there");
+    assert_eq!(allocations(|| drop(lease)).0, 0);
+}
+
+/// A session that helps now and then takes in what piled up: candidates are filed then, in tables that grow.
+#[test]
+fn a_lookup_among_many_asks_for_memory_for_the_evictors_tables() {
+    let cache = PrefixCache::builder(1, 4_096).clock(Clock::Logical).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let root = session.match_prefix(&space, &[]).into_lease();
+    for key in 0..200 {
+        drop(session.insert(&root, &[key], session.reserve(1).expect("room")));
+    }
+    let mut blocks = Vec::with_capacity(4);
+    let asked = (0..300).map(|_| allocations(|| drop(session.match_prefix_into(&space, &[7], &mut blocks))).0);
+    let asked: Vec<usize> = asked.filter(|calls| *calls > 0).collect();
+    assert_eq!(asked.len(), 1, "the one that helped: {asked:?}");
+}
+
+/// As `mem::forget` says: nothing comes back, however many other handles are dropped.
+#[test]
+fn a_forgotten_lease_keeps_the_whole_cache() {
+    let before = bytes();
+    let (cache, prompt) = warm();
+    let held = bytes() - before;
+    std::mem::forget(cache.session().match_prefix(&cache.default_namespace(), &prompt).into_lease());
+    drop(cache);
+    assert!(bytes() - before >= held, "{} bytes of {held}", bytes() - before);
+
+    let before = bytes();
+    let (cache, prompt) = warm();
+    let lease = cache.session().match_prefix(&cache.default_namespace(), &prompt).into_lease();
+    drop(cache);
+    assert!(bytes() - before >= held);
+    drop(lease);
+    assert!(bytes() - before < 2_000, "{} bytes left: one that is dropped keeps nothing", bytes() - before);
 }

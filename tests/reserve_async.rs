@@ -87,6 +87,30 @@ fn a_task_takes_a_new_waker_with_each_poll() {
     assert_eq!((old.0.load(SeqCst), new.0.load(SeqCst)), (0, 1));
 }
 
+/// A place in the line is a promise: it is not passed over, however long its future is not polled. Dropping it helps.
+#[test]
+fn a_future_that_does_not_answer_holds_the_line_up_until_it_is_dropped() {
+    let cache = cache(4);
+    let held = cache.session().reserve(4).expect("free");
+    let mut context = Context::from_waker(Waker::noop());
+    let mut silent = Box::pin(cache.reserve_async(1));
+    let mut next = Box::pin(cache.reserve_async(1));
+    assert!(silent.as_mut().poll(&mut context).is_pending());
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    drop(held);
+    let late = Instant::now() + Duration::from_millis(5);
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    let refused = cache.session().reserve_until(1, late).map(drop);
+    assert!(matches!(refused, Err(ReserveError::TimedOut { requested: 1, .. })), "{refused:?}");
+    assert_eq!(cache.session().reserve(1).map(|blocks| blocks.len()), Ok(1), "a plain one does not stand in the line");
+    drop(silent);
+    assert!(next.as_mut().poll(&mut context).is_ready());
+    // One that was never polled has no place.
+    let never_polled = cache.reserve_async(4);
+    assert!(pin!(cache.reserve_async(1)).poll(&mut context).is_ready());
+    drop(never_polled);
+}
+
 /// Tells that it was woken.
 struct Told(Sender<()>);
 

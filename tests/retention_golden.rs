@@ -104,7 +104,14 @@ fn setting(line: &str) -> Setting {
     };
     let policy = policy.parse().expect("a policy");
     let number = |text: &str| text.parse().expect("a number");
-    Setting { block_size: number(block_size), capacity: number(capacity), policy, idle_after: None, start: 0, stands: false }
+    Setting {
+        block_size: number(block_size),
+        capacity: number(capacity),
+        policy,
+        idle_after: None,
+        start: 0,
+        stands: false,
+    }
 }
 
 /// Runs every case; how many lines said what comes of them.

@@ -4,6 +4,8 @@
 mod aging;
 #[path = "scenarios/bigrams.rs"]
 mod bigrams;
+#[path = "scenarios/clocks.rs"]
+mod clocks;
 #[path = "scenarios/errors.rs"]
 mod errors;
 #[path = "scenarios/eviction.rs"]
@@ -12,12 +14,18 @@ mod eviction;
 mod external;
 #[path = "scenarios/forks.rs"]
 mod forks;
+#[path = "scenarios/handles.rs"]
+mod handles;
 #[path = "scenarios/matching.rs"]
 mod matching;
 #[path = "scenarios/memory.rs"]
 mod memory;
 #[path = "scenarios/namespaces.rs"]
 mod namespaces;
+#[path = "scenarios/numbers.rs"]
+mod numbers;
+#[path = "scenarios/order.rs"]
+mod order;
 #[path = "scenarios/partial.rs"]
 mod partial;
 #[path = "scenarios/quotas.rs"]

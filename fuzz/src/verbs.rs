@@ -37,7 +37,9 @@ fn setting(bytes: &mut Unstructured<'_>) -> Result<(Setting, bool, bool)> {
     let block_size = *bytes.choose(&BLOCK_SIZES)?;
     let capacity = bytes.int_in_range(1..=MAX_CAPACITY)?;
     let policy = *bytes.choose(&PolicyKind::ALL)?;
-    let setting = Setting { block_size, capacity, policy, idle_after: None };
+    // Without bytes of their own: what is kept of the corpus means the same.
+    let (start, stands) = ([0, (1 << 63) - 60][capacity / 2 % 2], capacity % 2 == 0);
+    let setting = Setting { block_size, capacity, policy, idle_after: None, start, stands };
     Ok((setting, bytes.arbitrary()?, bytes.ratio(1, 4)?))
 }
 

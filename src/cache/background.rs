@@ -50,7 +50,9 @@ pub enum Eviction {
     Inline,
     /// A thread of the cache's own, between these watermarks; whoever finds too little evicts beside it.
     ///
-    /// A choice goes by the changes that the evictor has taken in, which may lag by what its queue holds.
+    /// A choice goes by the changes that the evictor has taken in, which may lag by what its queue holds. Where it was
+    /// short of blocks with nothing left to evict, it is called when leases end. It goes on after a panic, which the
+    /// panic hook reports.
     Background(Watermarks),
 }
 

@@ -145,10 +145,11 @@ impl Builder {
     /// [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
     /// A use is what counts as one for a policy: a match, a resume, an insert; a leased prefix stays until it is let
-    /// go. A background evictor looks by itself, and drops it at most an eighth of the time, or a second, too late;
-    /// else [`PrefixCache::run_once`] and [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one
-    /// unit, and [`PrefixCache::set_time`] calls the background evictor. Costs a second order of the candidates: about
-    /// 70 bytes for each idle end of a run, and the time to keep it.
+    /// go. A background evictor looks by itself after an eighth of the time, but not more often than each millisecond
+    /// nor less often than each second, and drops it so much too late at most; else [`PrefixCache::run_once`] and
+    /// [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one unit, and [`PrefixCache::set_time`]
+    /// calls the background evictor. Costs a second order of the candidates: about 70 bytes for each idle end of a run,
+    /// and the time to keep it.
     pub fn idle_after(mut self, duration: Duration) -> Self {
         self.idle_after = Some(duration);
         self

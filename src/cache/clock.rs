@@ -9,10 +9,13 @@ use crate::sync::gauge::{AtomicBool, AtomicU64, Relaxed};
 #[non_exhaustive]
 pub enum Clock {
     /// The monotonic clock of the machine, in its own fine ticks since the cache was built.
+    ///
+    /// Setting the machine's date changes nothing. Time that the machine sleeps may count for the order of uses and not
+    /// for deadlines, or the other way round.
     #[default]
     Monotonic,
-    /// What [`PrefixCache::set_time`](crate::PrefixCache::set_time) says, from 0: replays are a function of their
-    /// trace. Where a verb takes a duration, a nanosecond of it is one unit of this clock.
+    /// What [`PrefixCache::set_time`](crate::PrefixCache::set_time) says, from 0, any 64 bits: replays are a function
+    /// of their trace. Where a verb takes a duration, a nanosecond of it is one unit of this clock.
     Logical,
 }
 

@@ -8,11 +8,11 @@ impl PrefixCache {
     /// Puts another policy in force, without a pause: eviction goes on under the present one until the order of the new
     /// one is complete.
     ///
-    /// Returns at once. The order is built in slices of a fraction of a millisecond, by the background evictor, or by
-    /// [`run_once`](Self::run_once) and by sessions now and then; [`settle`](Self::settle) completes it. A cache of up
-    /// to 256 candidates (idle ends of what was inserted) is done when this returns. Once complete the order is exactly
-    /// that of a cache that had the policy from the start. Calling it again before gives the exchange up and begins
-    /// another. Waits its turn if another thread is evicting.
+    /// Waits its turn if another thread is evicting, and does the first slice. The order is built in slices of a
+    /// fraction of a millisecond, by the background evictor, or by [`run_once`](Self::run_once) and by sessions now and
+    /// then; [`settle`](Self::settle) completes it. A cache that never had more than 256 candidates at once (idle ends
+    /// of what was inserted) is done when this returns. Once complete the order is exactly that of a cache that had the
+    /// policy from the start. Calling it again before gives the exchange up and begins another.
     ///
     /// # Examples
     ///

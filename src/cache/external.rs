@@ -17,7 +17,7 @@ use crate::block::{BlockId, Pool};
 pub enum AdoptError {
     /// There is no such block: the cache was built with fewer.
     OutOfRange {
-        /// The first such id.
+        /// The first such id in the list.
         block: BlockId,
         /// Blocks of the cache.
         capacity: usize,
@@ -25,7 +25,8 @@ pub enum AdoptError {
     /// The cache has this block: it is cached, in a reservation, evicted and not [taken
     /// back](PrefixCache::take_evicted) yet, or stands in the list twice.
     Held {
-        /// The first such id.
+        /// The first such id in the list. While other threads adopt some of the same ids it may be one that they have
+        /// taken for a moment and give back.
         block: BlockId,
     },
     /// The cache owns its pool: [`reserve`](Session::reserve), or build it with [`external`](super::Builder::external).
@@ -57,7 +58,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`AdoptError`] with the first id at fault; nothing has changed.
+    /// [`AdoptError`]; nothing has changed. It names the first id that there is no block for, wherever that stands in
+    /// the list; if there is none, the first that the cache has, or that stands there for the second time.
     ///
     /// # Examples
     ///

@@ -14,6 +14,10 @@ use crate::tree::{Held, Point, Share};
 /// Exact: it protects its own prefix and nothing beyond. Dropping it is O(1), lock-free unless somebody waits for
 /// blocks and must be woken, and may happen on any thread, in a panic too. A clone is a lease of its own, and no second
 /// use of the prefix in the eyes of a policy.
+///
+/// It keeps the cache. If it is the last handle, dropping it frees the index: about 3 s for a million runs. A lease
+/// that is forgotten ([`std::mem::forget`]) protects its path for good, through clears too, and keeps the whole cache
+/// with its session's share of the bookkeeping.
 pub struct Lease {
     /// The lease counts on this point, so it stays (reclaim, I3); nothing in a namespace that was dropped.
     point: Option<Link<Point>>,

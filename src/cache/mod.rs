@@ -80,17 +80,30 @@ const STEP: usize = 1024;
 
 /// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
 ///
-/// A handle: clones share one cache, which lives as long as any handle, [`Session`], [`Lease`] or [`Reservation`].
+/// A handle: clones share one cache, which lives as long as any handle, [`Session`], [`Lease`], [`Reservation`] or
+/// other handle made from it. Whoever drops the last of them frees the index, on its thread: about 3 s for a million
+/// runs. A handle that is forgotten ([`std::mem::forget`]) keeps the cache for good.
 ///
 /// | verb | takes effect | progress | allocates |
 /// |---|---|---|---|
 /// | [`Session::match_prefix`] | when its lease is counted | lock-free | the result; a point for a match that ends inside a run |
+/// | [`Session::resume`] | as a match | lock-free | as a match |
 /// | [`Session::peek`] | when it reads the last run's length | lock-free | nothing |
 /// | [`Session::insert`] | when the run is linked | lock-free | the run |
 /// | dropping a [`Lease`] | at once | lock-free | nothing |
 /// | [`Session::reserve`] | when the blocks are counted off | lock-free while enough are free; else waits its turn to evict | the result |
-/// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | waits its turn | |
-/// | [`PrefixCache::stats`] | | never waits | nothing |
+/// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | waits its turn | the evictor's tables |
+/// | [`PrefixCache::stats`] | | never waits | the evictor's tables |
+///
+/// Without a background evictor each 256th verb of a session *helps*: if no other thread evicts it takes up to 1,024
+/// changes in, does a slice of what else is due, and allocates what the evictor's tables then need. A waker that is
+/// called ([`reserve_async`](Self::reserve_async)) runs on the thread whose verb made blocks available.
+///
+/// # Forked processes
+///
+/// A child that is forked off has a copy of the cache and not its background thread, and locks that other threads held
+/// at that moment stay locked in it. It must not use the cache. It may drop its handles if no other thread was inside a
+/// verb then; otherwise it forgets them ([`std::mem::forget`]).
 ///
 /// # Examples
 ///
@@ -171,7 +184,12 @@ impl PrefixCache {
         self.inner.pool.capacity()
     }
 
-    /// A way into the cache for one thread, until it is dropped.
+    /// Whether the pool is the engine's ([`Builder::external`]): then nothing can be reserved.
+    pub fn is_external(&self) -> bool {
+        self.inner.returned.is_some()
+    }
+
+    /// A way into the cache for one thread, until it is dropped; a thread may have several.
     ///
     /// Takes about 100 ns where another session has ended before, some hundred the first times: a thread that serves
     /// many requests keeps one; a task that may run on any thread makes its own. Lock-free.
@@ -228,7 +246,8 @@ impl PrefixCache {
 
     /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
     ///
-    /// Without effect on any other clock.
+    /// It may go forward by any amount, and back: an earlier use makes nothing older, and what was to end at a later
+    /// time ends later. Without effect on any other clock.
     pub fn set_time(&self, now: u64) {
         let inner = &*self.inner;
         inner.time.set(now);
@@ -237,12 +256,18 @@ impl PrefixCache {
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }
+        if inner.time.has_deadlines() {
+            // A waiter reads the time in a turn of the evictor's, after it has taken its place: if that turn came before
+            // this one, its place is seen now; else it sees the new time.
+            drop(inner.seat.lock());
+        }
         inner.ring();
     }
 
     /// Numbers of the cache as it is now. Never waits; exact if no other thread is at work.
     ///
-    /// Settles the accounts first if no other thread is evicting.
+    /// Settles the accounts first, in slices, as far as no other thread is evicting. The four numbers of blocks add up
+    /// to the capacity in any case.
     pub fn stats(&self) -> Stats {
         self.inner.settle_by(|| self.inner.seat.try_lock());
         self.inner.gauges.read(&self.inner)

@@ -175,55 +175,63 @@ impl Registry {
         self.all().iter().filter_map(|state| state.root(guard)).map(|root| root.run().space()).collect()
     }
 
+    /// Runs `body` as if a thread were stopped while it resolves a name.
+    #[cfg(test)]
+    pub(super) fn with_names_locked(&self, body: impl FnOnce()) {
+        let _names = self.names.lock();
+        body();
+    }
+
+    /// Whether the namespace is still found by its name.
+    #[cfg(test)]
+    pub(super) fn has_name(&self, namespace: &Namespace) -> bool {
+        self.names.lock().states.contains_key(&namespace.0.name)
+    }
+
     /// Whether namespaces have piled up that nobody may hold.
     pub(super) fn is_behind(&self) -> bool {
         // Relaxed: whoever takes the evictor's lock looks again.
         self.behind.load(Relaxed)
     }
 
-    /// A slice of a pass over all namespaces, where so many have come that one is due; true if more is left.
+    /// A slice of a pass over all namespaces, where so many have come that one is due; true if more is left. Leaves it
+    /// for later where another thread is at the names: a match that helps the evictor waits for nobody.
     pub(super) fn tidy(&self, evictor: &mut Evictor, works: Works<'_>) -> bool {
         if !self.is_behind() {
             return false;
         }
-        let at = self.names.lock().pass.take().unwrap_or_default();
-        let rest = self.forget_empty(at, evictor, works);
-        let mut names = self.names.lock();
+        let Some(mut names) = self.names.try_lock() else {
+            return false;
+        };
+        let at = names.pass.take().unwrap_or_default();
+        let (gone, rest) = names.take_unused(at, works);
         if rest.is_none() {
             names.next_pass = FEW.max(2 * names.states.len());
             self.behind.store(false, Relaxed);
         }
+        let more = rest.is_some();
         names.pass = rest;
-        names.pass.is_some()
+        drop(names);
+        end(gone, evictor, works);
+        more
     }
 
     /// Forgets, among the next few, the namespaces that nobody holds a handle on, nothing is cached in and no quota is
     /// set for; where to go on, if there are more.
     pub(super) fn forget_empty(&self, at: Pass, evictor: &mut Evictor, works: Works<'_>) -> Option<Pass> {
-        let mut names = self.names.lock();
-        let from = at.0.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut last = None;
-        let mut gone = Vec::new();
-        for (name, state) in names.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
-            if is_unused(state, works) {
-                gone.push((name.clone(), Arc::clone(state)));
-            }
-            last = Some(name.clone());
-        }
-        gone.iter().for_each(|(name, _)| _ = names.states.remove(name));
-        drop(names);
-        for (_, state) in gone {
-            evictor.end_quota(&state.holdings);
-            if let Some(space) = state.detach(std::ptr::null_mut(), works.guard) {
-                evictor.sweep(space, works);
-            }
-        }
-        last.map(|name| Pass(Some(name)))
+        let (gone, rest) = self.names.lock().take_unused(at, works);
+        end(gone, evictor, works);
+        rest
     }
 
-    /// Retires every tree; the cache is going.
-    pub(super) fn tear_down(&self, works: Works<'_>) {
-        for space in self.spaces(works.guard) {
+    /// Retires every tree; the cache is going. Takes no lock: a child process may have been forked off while another
+    /// thread held it.
+    pub(super) fn tear_down(&mut self, works: Works<'_>) {
+        let named = self.names.get_mut().states.values();
+        for state in named.chain([&self.default]) {
+            let Some(space) = state.root(works.guard).map(|root| root.run().space()) else {
+                continue;
+            };
             let Some((root, trunk)) = space.root(works.guard).zip(space.trunk(works.guard)) else {
                 continue;
             };
@@ -235,6 +243,32 @@ impl Registry {
                 works.guard.retire(run);
             }
             works.guard.retire(space);
+        }
+    }
+}
+
+impl Names {
+    /// Takes the unused ones out of the next few; where to go on, if there are more.
+    fn take_unused(&mut self, at: Pass, works: Works<'_>) -> (Vec<Arc<State>>, Option<Pass>) {
+        let from = at.0.map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut last, mut unused) = (None, Vec::new());
+        for (name, state) in self.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
+            if is_unused(state, works) {
+                unused.push(name.clone());
+            }
+            last = Some(name.clone());
+        }
+        let gone = unused.iter().filter_map(|name| self.states.remove(name)).collect();
+        (gone, last.map(|name| Pass(Some(name))))
+    }
+}
+
+/// Ends namespaces that were taken out of the names.
+fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, works: Works<'_>) {
+    for state in gone {
+        evictor.end_quota(&state.holdings);
+        if let Some(space) = state.detach(std::ptr::null_mut(), works.guard) {
+            evictor.end_bare(space, works);
         }
     }
 }
@@ -328,8 +362,9 @@ impl PrefixCache {
 
     /// Empties a namespace: its idle blocks are free when this returns, leased ones when their leases go.
     ///
-    /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused.
-    /// Waits its turn if another thread is evicting.
+    /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused;
+    /// [`resume`](super::Session::resume) and [`partial`](super::Session::partial) from one still find what leases keep
+    /// there. Waits its turn if another thread is evicting.
     ///
     /// # Panics
     ///

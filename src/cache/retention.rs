@@ -211,9 +211,10 @@ impl Session {
 
     /// The prefix of `lease` is evicted before all that is not demoted, under every policy, until it is used again.
     ///
-    /// A match, a resume or an insert undoes it for the blocks that it passes, [`retain`](Self::retain) for those that
-    /// it retains; what is leased or retained stays as long as that lasts. Among demoted prefixes the policy chooses.
-    /// Without effect on an empty lease. Lock-free; allocates the first time for a place.
+    /// A match, a resume or an insert after it, at the same logical time too, undoes it for the blocks that it passes,
+    /// [`retain`](Self::retain) for those that it retains; what is leased or retained stays as long as that lasts.
+    /// Among demoted prefixes the policy chooses. Without effect on an empty lease. Lock-free; allocates the first time
+    /// for a place.
     ///
     /// # Panics
     ///

@@ -24,6 +24,10 @@ const HELP_ENTRIES: usize = 1024;
 ///
 /// Not `Send`: each thread makes its own, once or where it needs it. What it returns ([`Lease`], [`Reservation`]) may
 /// go anywhere and outlive it.
+///
+/// A session that is idle holds up nothing. A thread that stops inside a lock-free verb holds up no other, and no
+/// block; but what leaves the index meanwhile is not freed before that verb goes on: 7 to 9 KB for each request that
+/// others serve.
 pub struct Session {
     /// There until the session is dropped.
     local: Option<Local>,
@@ -221,9 +225,11 @@ impl Session {
         }
     }
 
-    /// Continues from a held lease, at a cost that does not depend on how much it covers.
+    /// Continues from a held lease: looks at what lies beyond it alone.
     ///
-    /// `tokens` is the whole sequence; what the lease covers is not compared again. The request's use moves along: it
+    /// `tokens` is the whole sequence; what the lease covers is not compared again. The ids of all blocks are copied,
+    /// which takes about 70 us for a million; [`resume_into`](Self::resume_into) copies those beyond the lease, at a
+    /// cost that does not depend on how much it covers. The request's use moves along: it
     /// counts once, at the deepest prefix it reached. A lease that was not counted yet (of
     /// [`lease_prefix`](Self::lease_prefix), or a clone) is counted now.
     ///

@@ -14,6 +14,10 @@ use super::{PrefixCache, Reservation, ReserveError};
 ///
 /// It stands in the line from its first poll on. Dropping it at any time leaves the line, wakes the next one, and loses
 /// nothing: the blocks are taken in the very poll that returns them.
+///
+/// Its place is not passed over: polled once and then forgotten, or not polled again when its waker was called, it
+/// holds up all behind it, however much is free. Drop a future that is not wanted any more, and put a deadline around
+/// one whose task may stop polling.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
     blocks: usize,
@@ -35,6 +39,9 @@ impl PrefixCache {
     /// the order in which they came. Needs no runtime, and is cancelled by being dropped: put a deadline around it with
     /// the runtime's own timer. A poll may evict what is missing; it never sleeps, but waits its turn if another thread
     /// is evicting.
+    ///
+    /// The waker is called on the thread that makes blocks available, with no lock of the cache held: it may poll at
+    /// once, and use the cache. If it panics, the panic hook reports it, and this wake-up alone is lost.
     ///
     /// What [`retain`](crate::Session::retain) keeps is over at a moment that nobody may be awake for: a background
     /// evictor ([`Eviction::Background`](crate::Eviction::Background)) is, and wakes the future. With inline eviction

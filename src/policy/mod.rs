@@ -104,7 +104,7 @@ pub(crate) trait Policy: fmt::Debug + Send {
     fn is_sound(&self) -> bool;
 }
 
-/// The built-in policies.
+/// The built-in policies. Of equals in every respect goes first what was inserted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum PolicyKind {

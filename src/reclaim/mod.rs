@@ -25,11 +25,11 @@ mod node;
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 pub(crate) use epoch::{Domain, Guard, Local};
+pub(crate) use idle::Idle;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub use model::track;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use model::{Domain, Guard, Local};
-pub(crate) use idle::Idle;
 pub(crate) use node::{Canary, Link, Node, Own, Ref, free_now, free_owned};
 
 use crossbeam_utils::CachePadded;

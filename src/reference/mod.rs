@@ -73,9 +73,9 @@ mod store;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use marks::Marks;
 pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats, Violation};
 pub use policy::Statistics;
-use marks::Marks;
 use store::{HolderId, Place, Store, TreeId};
 
 use crate::cache::{InsertErrorKind, ReserveError};

@@ -13,7 +13,7 @@
 //! - **C4** A claim is committed when its blocks are published, never before; who is granted a claim looks into the
 //!   cache again *afterwards*. So what was committed before the grant is found, and nothing is computed twice.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::prompts::Prompts;
 use super::request::Waiting;
@@ -26,8 +26,8 @@ struct Pending {
     committed: usize,
     /// Tokens that will be: whole blocks.
     covers: usize,
-    /// Who waits, and for how many tokens.
-    waiters: Vec<(usize, Arc<Waiting>)>,
+    /// Who waits, by how many tokens it waits for and by name.
+    waiters: BTreeMap<(usize, u64), Arc<Waiting>>,
 }
 
 /// All pending claims.
@@ -35,6 +35,8 @@ struct Pending {
 pub(super) struct Board {
     prompts: Prompts,
     pending: HashMap<u64, Pending>,
+    /// For each waiter what it waits for: whose claim, and how many tokens of it.
+    waits: HashMap<u64, (u64, usize)>,
 }
 
 /// What became of asking for a claim.
@@ -55,13 +57,15 @@ impl Board {
     pub(super) fn claim(&mut self, name: u64, prompt: &Arc<Waiting>, cached: usize, block_size: usize) -> Asked {
         if let Some((depth, owner)) = self.deepest(prompt, cached, block_size) {
             let pending = self.pending.get_mut(&owner).expect("named claims are pending");
-            pending.waiters.push((depth, Arc::clone(prompt)));
+            let waiter = prompt.ticket.id.0;
+            pending.waiters.insert((depth, waiter), Arc::clone(prompt));
+            self.waits.insert(waiter, (owner, depth));
             return Asked::Waits;
         }
         let covers = prompt.tokens.len() / block_size * block_size;
         if covers > cached && prompt.ticket.publish {
             self.prompts.insert(name, prompt, covers);
-            self.pending.insert(name, Pending { committed: cached, covers, waiters: Vec::new() });
+            self.pending.insert(name, Pending { committed: cached, covers, waiters: BTreeMap::new() });
         }
         Asked::Granted
     }
@@ -88,10 +92,9 @@ impl Board {
         if pending.committed >= pending.covers {
             return self.give_up(name);
         }
-        let (woken, waiters) =
-            std::mem::take(&mut pending.waiters).into_iter().partition(|&(depth, _)| depth <= tokens);
-        pending.waiters = waiters;
-        woken.into_iter().map(|(_, waiter)| waiter).collect()
+        let waiters = pending.waiters.split_off(&(tokens + 1, 0));
+        let woken = std::mem::replace(&mut pending.waiters, waiters);
+        self.wake(woken)
     }
 
     /// A claim's owner computes no more; whom to wake.
@@ -99,13 +102,21 @@ impl Board {
     pub(super) fn give_up(&mut self, name: u64) -> Vec<Arc<Waiting>> {
         self.prompts.remove(name);
         let pending = self.pending.remove(&name);
-        pending.into_iter().flat_map(|pending| pending.waiters).map(|(_, waiter)| waiter).collect()
+        self.wake(pending.map(|pending| pending.waiters).unwrap_or_default())
+    }
+
+    fn wake(&mut self, woken: BTreeMap<(usize, u64), Arc<Waiting>>) -> Vec<Arc<Waiting>> {
+        for (_, waiter) in woken.keys() {
+            self.waits.remove(waiter);
+        }
+        woken.into_values().collect()
     }
 
     /// Takes a waiter out, wherever it waits.
-    pub(super) fn forget(&mut self, waiter: &Arc<Waiting>) {
-        for pending in self.pending.values_mut() {
-            pending.waiters.retain(|(_, other)| !Arc::ptr_eq(other, waiter));
+    pub(super) fn forget(&mut self, waiter: u64) {
+        let Some((owner, depth)) = self.waits.remove(&waiter) else { return };
+        if let Some(pending) = self.pending.get_mut(&owner) {
+            pending.waiters.remove(&(depth, waiter));
         }
     }
 }
@@ -114,7 +125,7 @@ impl Board {
 mod tests {
     use super::*;
     use crate::key::Token;
-    use crate::scheduler::request::testing::waiting;
+    use crate::scheduler::request::testing::named;
     use crate::{Namespace, PrefixCache};
 
     const BLOCK: usize = 4;
@@ -134,9 +145,11 @@ mod tests {
     fn a_waiter_waits_for_the_deepest_block_shared_and_no_longer() {
         let (_cache, space) = space();
         let mut board = Board::default();
-        assert_eq!(board.claim(1, &waiting(&space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
-        let waits = |board: &mut Board, shared, own, cached| {
-            let asks = waiting(&space, &prompt(shared, own));
+        assert_eq!(board.claim(1, &named(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        let mut name = 9;
+        let mut waits = |board: &mut Board, shared, own, cached| {
+            name += 1;
+            let asks = named(name, &space, &prompt(shared, own));
             let asked = board.claim(99, &asks, cached, BLOCK);
             assert!(board.give_up(99).is_empty());
             (asked == Asked::Waits).then_some(asks)
@@ -152,35 +165,36 @@ mod tests {
         assert!(Arc::ptr_eq(&board.commit(1, 36)[0], &equal));
         assert!(Arc::ptr_eq(&board.commit(1, 40)[0], &long));
         assert!(waits(&mut board, 40, 4, 0).is_none(), "the claim is done");
-        assert!(board.pending.is_empty());
+        assert!(board.pending.is_empty() && board.waits.is_empty());
     }
 
     #[test]
     fn claims_that_nobody_can_use_keep_nobody_waiting() {
         let (cache, space) = space();
         let mut board = Board::default();
-        let mut secret = waiting(&space, &prompt(40, 0));
+        let mut secret = named(1, &space, &prompt(40, 0));
         Arc::get_mut(&mut secret).expect("alone").ticket.publish = false;
         assert_eq!(board.claim(1, &secret, 0, BLOCK), Asked::Granted);
         let other = cache.namespace(&["other"]);
-        assert_eq!(board.claim(2, &waiting(&other, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
-        assert_eq!(board.claim(3, &waiting(&space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(board.claim(2, &named(2, &other, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(board.claim(3, &named(3, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
         // It waits as everybody does.
         assert_eq!(board.claim(4, &secret, 0, BLOCK), Asked::Waits);
         assert_eq!(board.give_up(3).len(), 1);
-        board.forget(&secret);
+        board.forget(secret.ticket.id.0);
     }
 
     #[test]
     fn a_claim_given_up_wakes_all_but_those_that_are_gone() {
         let (_cache, space) = space();
         let mut board = Board::default();
-        assert_eq!(board.claim(1, &waiting(&space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
-        let asks: Vec<_> = (0..3).map(|own| waiting(&space, &prompt(20, own))).collect();
+        assert_eq!(board.claim(1, &named(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        let asks: Vec<_> = (0..3).map(|own| named(2 + u64::from(own), &space, &prompt(20, own))).collect();
         for asks in &asks {
             assert_eq!(board.claim(2, asks, 0, BLOCK), Asked::Waits);
         }
-        board.forget(&asks[1]);
+        board.forget(asks[1].ticket.id.0);
+        board.forget(99);
         let woken = board.give_up(1);
         assert!(woken.len() == 2 && Arc::ptr_eq(&woken[0], &asks[0]) && Arc::ptr_eq(&woken[1], &asks[2]));
         assert!(board.give_up(1).is_empty());

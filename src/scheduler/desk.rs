@@ -1,20 +1,29 @@
 //! What the schedulers of one queue share: the waiting requests, where each request is, and the pending claims.
 //!
 //! One lock, held for as long as it takes to find, put or take a request; who looks at all of them copies the list and
-//! compares without it.
+//! compares without it. And one *turn*: a scheduler that tries to admit a request has it until the request is admitted,
+//! stands aside or is refused. What is being tried stays where it is: the others wait for the turn, and then find the
+//! same request first. A request that is put back has its place before another turn finds its blocks. So requests are
+//! admitted in the order in which a scheduler alone would admit them.
 //!
 //! # Invariants
 //!
 //! - **D1** A request is in exactly one place: ready, waiting for a claim, or served by one scheduler.
-//! - **D2** A request that is not served holds no block, no lease and no claim.
+//! - **D2** A request that is not served holds no block, no lease and, but for the turn in which it is tried, no claim.
+//! - **D3** A request whose abort was accepted ([`Aborted::Served`]) is handed to its scheduler as such once, when it
+//!   leaves that one's hands; and nothing of it is published from then on ([`Fate`]).
+//!
+//! Locks are taken in this order: the turn, this one. A request's fate is decided under neither.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::batch::SequenceId;
 use super::claims::{Asked, Board};
-use super::prompts::Prompts;
-use super::queue::{Aborted, Order, QueueConfig};
+use super::fate::Fate;
+use super::queue::{Aborted, QueueConfig};
+use super::ready::Ready;
 use super::request::{Request, Ticket, Waiting};
+use super::turn::{Turn, Turns};
 use crate::cache::PrefixCache;
 use crate::sync::{Arc, Changes, Mutex};
 
@@ -32,100 +41,101 @@ pub(super) struct Desk {
     pub(super) config: QueueConfig,
     /// Counts whatever may let an idle scheduler find something to do.
     pub(super) changes: Changes,
+    turns: Turns,
     state: Mutex<State>,
 }
+
+/// Names a scheduler among those of its queue.
+pub(super) type Server = u64;
 
 /// Where a request is.
 #[derive(Debug)]
 enum Place {
-    Ready(Arc<Waiting>),
+    Ready,
     /// For a claim.
     Waits(Arc<Waiting>),
-    Served,
-    /// Its scheduler is to drop it.
-    Ending,
+    Served {
+        by: Server,
+        fate: Arc<Fate>,
+    },
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     /// Steps that schedulers have made.
     steps: u64,
     /// The step from which on one that has waited too long goes first.
     next_due: u64,
+    /// The last step with room for another request, and how long after the one before it came.
+    room: u64,
+    rhythm: u64,
     /// The next request's name.
     next: u64,
-    /// Changes of `ready`.
-    version: u64,
-    /// By name, which is the order of arrival.
-    ready: BTreeMap<u64, Arc<Waiting>>,
-    /// The same by tokens, for the order that asks for it.
-    by_prompt: Option<Prompts>,
+    servers: Server,
+    ready: Ready,
     board: Board,
     places: HashMap<SequenceId, Place>,
-    /// Places that are `Served` or `Ending`.
+    /// Places that are `Served`.
     served: usize,
-    ending: Vec<SequenceId>,
+    /// Those of them that were aborted.
+    ending: BTreeSet<(Server, SequenceId)>,
+    /// Aborted requests whose scheduler went before it could list them.
+    unlisted: Vec<SequenceId>,
 }
 
 impl State {
     fn make_ready(&mut self, waiting: Arc<Waiting>) {
-        let id = waiting.ticket.id;
-        if let Some(by_prompt) = &mut self.by_prompt {
-            by_prompt.insert(id.0, &waiting, waiting.tokens.len());
-        }
-        self.ready.insert(id.0, Arc::clone(&waiting));
-        self.places.insert(id, Place::Ready(waiting));
-        self.version += 1;
+        self.places.insert(waiting.ticket.id, Place::Ready);
+        self.ready.insert(waiting);
     }
 
-    /// Takes a request out of those that are ready, into nobody's hands.
-    fn take_out(&mut self, name: u64) -> Option<Arc<Waiting>> {
-        let waiting = self.ready.remove(&name)?;
-        if let Some(by_prompt) = &mut self.by_prompt {
-            by_prompt.remove(name);
-        }
-        self.version += 1;
-        Some(waiting)
+    fn is_ready(&self, id: SequenceId) -> bool {
+        matches!(self.places.get(&id), Some(Place::Ready))
     }
 
-    /// The same, into a scheduler's.
-    fn serve(&mut self, name: u64) -> Option<Arc<Waiting>> {
-        let waiting = self.take_out(name)?;
-        self.places.insert(waiting.ticket.id, Place::Served);
-        self.served += 1;
-        Some(waiting)
-    }
-
-    /// Takes a request out of its scheduler's hands; false if it was to end, and now is gone.
+    /// Takes a request out of its scheduler's hands; false if it was aborted, and now is gone.
+    #[must_use = "an aborted request is to be listed"]
     fn leave(&mut self, id: SequenceId) -> bool {
+        let Some(Place::Served { by, .. }) = self.places.remove(&id) else {
+            unreachable!("a scheduler lets go what it serves");
+        };
         self.served -= 1;
-        let ends = matches!(self.places.remove(&id), Some(Place::Ending));
-        if ends {
-            self.ending.retain(|&other| other != id);
-        }
-        !ends
+        !self.ending.remove(&(by, id))
     }
 
-    /// A request that waits for a claim leaves its scheduler's hands, and the board too if it is to end.
-    fn stand_aside(&mut self, waiting: &Arc<Waiting>) {
-        let id = waiting.ticket.id;
-        if self.leave(id) {
-            self.places.insert(id, Place::Waits(Arc::clone(waiting)));
-        } else {
-            self.board.forget(waiting);
-        }
-    }
-
-    fn wake(&mut self, woken: Vec<Arc<Waiting>>) {
-        woken.into_iter().for_each(|waiting| self.make_ready(waiting));
+    fn serve(&mut self, id: SequenceId, by: Server) -> Arc<Fate> {
+        let fate = Arc::new(Fate::new());
+        self.places.insert(id, Place::Served { by, fate: Arc::clone(&fate) });
+        self.served += 1;
+        fate
     }
 }
 
 impl Desk {
     pub(super) fn new(cache: &PrefixCache, config: QueueConfig) -> Self {
-        let by_prompt = (config.order == Order::DfsWeight).then(Prompts::default);
-        let state = Mutex::new(State { by_prompt, ..State::default() });
-        Self { cache: cache.clone(), config, changes: Changes::new(), state }
+        let state = State {
+            steps: 0,
+            next_due: 0,
+            room: 0,
+            rhythm: 0,
+            next: 0,
+            servers: 0,
+            ready: Ready::new(config.order),
+            board: Board::default(),
+            places: HashMap::new(),
+            served: 0,
+            ending: BTreeSet::new(),
+            unlisted: Vec::new(),
+        };
+        let state = Mutex::new(state);
+        Self { cache: cache.clone(), config, changes: Changes::new(), turns: Turns::new(), state }
+    }
+
+    /// A name for one more scheduler.
+    pub(super) fn enter(&self) -> Server {
+        let mut state = self.state.lock();
+        state.servers += 1;
+        state.servers
     }
 
     pub(super) fn take_in(&self, request: Request) -> SequenceId {
@@ -151,27 +161,27 @@ impl Desk {
 
     pub(super) fn abort(&self, id: SequenceId) -> Aborted {
         let mut state = self.state.lock();
-        let waiting = match state.places.remove(&id) {
+        let waiting = match state.places.get(&id) {
             None => return Aborted::Unknown,
-            Some(Place::Ready(waiting)) => {
-                state.take_out(id.0);
-                waiting
-            }
-            Some(Place::Waits(waiting)) => {
-                state.board.forget(&waiting);
-                waiting
-            }
-            Some(served) => {
-                if matches!(served, Place::Served) {
-                    state.ending.push(id);
-                }
-                state.places.insert(id, Place::Ending);
+            Some(Place::Served { by, fate }) => {
+                let (by, fate) = (*by, Arc::clone(fate));
+                state.ending.insert((by, id));
                 drop(state);
+                fate.abort();
                 self.changes.announce();
                 return Aborted::Served;
             }
+            Some(Place::Ready) => state.ready.remove(id.0).expect("what is ready is there"),
+            Some(Place::Waits(waiting)) => {
+                let waiting = Arc::clone(waiting);
+                state.board.forget(id.0);
+                waiting
+            }
         };
+        state.places.remove(&id);
         drop(state);
+        // What waited behind it may be admitted now.
+        self.changes.announce();
         Aborted::Waiting { tokens: waiting.tokens.clone() }
     }
 
@@ -189,92 +199,129 @@ impl Desk {
         self.state.lock().steps += 1;
     }
 
-    /// Names of requests that are to end at whoever serves them.
-    pub(super) fn ending(&self) -> Vec<SequenceId> {
-        self.state.lock().ending.clone()
-    }
-
-    /// Takes the request that has waited longest.
-    pub(super) fn serve_oldest(&self) -> Option<Arc<Waiting>> {
-        let mut state = self.state.lock();
-        let (&name, _) = state.ready.first_key_value()?;
-        state.serve(name)
-    }
-
-    /// If it is time for one of those that have waited for half the bound: by when such a one came.
-    pub(super) fn due(&self) -> Option<u64> {
+    /// Names of requests that a scheduler is to drop.
+    pub(super) fn ending(&self, by: Server) -> Vec<SequenceId> {
         let state = self.state.lock();
-        let (_, oldest) = state.ready.first_key_value()?;
-        let latest = state.steps.checked_sub(self.config.age_bound / 2)?;
-        (state.steps >= state.next_due && oldest.ticket.arrived <= latest).then_some(latest)
+        let all = (by, SequenceId(0))..=(by, SequenceId(u64::MAX));
+        state.ending.range(all).map(|&(_, id)| id).collect()
     }
 
-    /// One of those was admitted: for a while the order decides again.
-    pub(super) fn due_was_served(&self, due: Due) {
-        let share = match due {
-            Due::Few => 16,
-            Due::Many => 2,
-        };
+    /// Leaves aborted requests for another scheduler to list.
+    pub(super) fn leave_unlisted(&self, aborted: &mut Vec<SequenceId>) {
+        self.state.lock().unlisted.append(aborted);
+    }
+
+    /// Takes over what schedulers have left unlisted when they went.
+    pub(super) fn take_unlisted(&self, aborted: &mut Vec<SequenceId>) {
+        aborted.append(&mut self.state.lock().unlisted);
+    }
+
+    /// Lets the caller try to admit a request, or put one back, alone; nothing where it does so in a turn of its thread's
+    /// already: no other thread has one then either.
+    pub(super) fn turn(&self) -> Option<Turn<'_>> {
+        self.turns.take()
+    }
+
+    /// A step has room for another request.
+    pub(super) fn note_room(&self) {
         let mut state = self.state.lock();
-        state.next_due = state.steps + (self.config.age_bound / share).max(1);
-    }
-
-    /// Takes a request, if it is ready still.
-    pub(super) fn serve(&self, name: u64) -> Option<Arc<Waiting>> {
-        self.state.lock().serve(name)
-    }
-
-    /// Copies the list of what is ready, unless it has not changed since the version given.
-    pub(super) fn list(&self, list: &mut Vec<Arc<Waiting>>, version: &mut Option<u64>) {
-        let state = self.state.lock();
-        if *version != Some(state.version) {
-            *version = Some(state.version);
-            list.clear();
-            list.extend(state.ready.values().cloned());
+        if state.steps > state.room {
+            state.rhythm = state.steps - state.room;
+            state.room = state.steps;
         }
     }
 
-    /// Up to `most` names of what is ready, depth first from where the cursor leads.
-    pub(super) fn depth_first(&self, cursor: Option<&Waiting>, most: usize) -> Vec<u64> {
+    /// If it is time for one of those that have waited for half the bound, or will be before there is room again: by
+    /// when such a one came.
+    pub(super) fn due(&self) -> Option<u64> {
         let state = self.state.lock();
-        state.by_prompt.as_ref().map_or_else(Vec::new, |by_prompt| by_prompt.depth_first(cursor, most))
+        let latest = state.steps.checked_sub(self.config.age_bound / 2)?;
+        let soon = state.steps.saturating_add(state.rhythm.max(1)) > state.next_due;
+        (soon && state.ready.oldest()?.ticket.arrived <= latest).then_some(latest)
     }
 
-    /// A scheduler does not serve the request for now.
-    pub(super) fn put_back(&self, waiting: Arc<Waiting>) {
+    /// One of those was admitted, that came with step `arrived`: for a while the order decides again.
+    ///
+    /// The sixteenths of the bound count from when it became due, or from when the last one's was over: if there was no
+    /// room for a while, the next ones make up for it.
+    pub(super) fn due_was_served(&self, due: Due, arrived: u64) {
+        let half = self.config.age_bound / 2;
         let mut state = self.state.lock();
-        if state.leave(waiting.ticket.id) {
+        let (from, share) = match due {
+            Due::Few => {
+                let from = state.next_due.max(arrived.saturating_add(half)).max(state.steps.saturating_sub(half));
+                (from, self.config.age_bound / 16)
+            }
+            Due::Many => (state.steps + state.rhythm.saturating_sub(1), half),
+        };
+        state.next_due = from.saturating_add(share.max(1));
+    }
+
+    /// The order's first, as far as it is a matter of the requests alone; it stays where it is.
+    pub(super) fn first(&self) -> Option<Arc<Waiting>> {
+        self.state.lock().ready.first().cloned()
+    }
+
+    /// A request, if it is ready still; it stays where it is.
+    pub(super) fn find(&self, name: u64) -> Option<Arc<Waiting>> {
+        self.state.lock().ready.get(name).cloned()
+    }
+
+    /// All that is ready, by arrival.
+    pub(super) fn list(&self) -> Vec<Arc<Waiting>> {
+        self.state.lock().ready.list()
+    }
+
+    /// Takes a request that was tried into a scheduler's hands, unless it was aborted meanwhile.
+    pub(super) fn admit(&self, id: SequenceId, by: Server) -> Option<Arc<Fate>> {
+        let mut state = self.state.lock();
+        state.ready.admit(id.0)?;
+        Some(state.serve(id, by))
+    }
+
+    /// A scheduler does not serve the request for now; false if it was aborted, and now is gone.
+    #[must_use = "an aborted request is to be listed"]
+    pub(super) fn put_back(&self, waiting: Arc<Waiting>) -> bool {
+        let mut state = self.state.lock();
+        let stays = state.leave(waiting.ticket.id);
+        if stays {
             state.make_ready(waiting);
         }
         drop(state);
         self.changes.announce();
+        stays
     }
 
-    /// A scheduler is done with a request.
-    pub(super) fn end(&self, id: SequenceId) {
-        self.state.lock().leave(id);
+    /// A scheduler is done with a request; false if it was aborted.
+    #[must_use = "an aborted request is to be listed"]
+    pub(super) fn end(&self, id: SequenceId) -> bool {
+        let stays = self.state.lock().leave(id);
         self.changes.announce();
+        stays
     }
 
     /// Names `n` new requests that are served already.
-    pub(super) fn name_served(&self, n: usize) -> Vec<SequenceId> {
+    pub(super) fn name_served(&self, n: usize, by: Server) -> Vec<(SequenceId, Arc<Fate>)> {
         let mut state = self.state.lock();
         let first = state.next;
         state.next += n as u64;
-        state.served += n;
         let ids = (first..state.next).map(SequenceId);
-        ids.inspect(|&id| drop(state.places.insert(id, Place::Served))).collect()
+        ids.map(|id| (id, state.serve(id, by))).collect()
     }
 
-    /// Claims a request's whole blocks for whoever serves it, or has it wait if somebody else computes more of them
-    /// than what the first `cached` tokens have.
+    /// Claims a request's whole blocks for the turn's scheduler, or has it wait if another request computes more of
+    /// them than what the first `cached` tokens have. Nothing either if it was aborted meanwhile.
     pub(super) fn claim(desk: &Arc<Self>, waiting: &Arc<Waiting>, cached: usize) -> Option<Claim> {
-        let name = waiting.ticket.id.0;
+        let id = waiting.ticket.id;
         let mut state = desk.state.lock();
-        match state.board.claim(name, waiting, cached, desk.cache.block_size()) {
-            Asked::Granted => Some(Claim { desk: Arc::clone(desk), name }),
+        if !state.is_ready(id) {
+            return None;
+        }
+        match state.board.claim(id.0, waiting, cached, desk.cache.block_size()) {
+            Asked::Granted => Some(Claim { desk: Arc::clone(desk), name: id.0 }),
             Asked::Waits => {
-                state.stand_aside(waiting);
+                let waiting = state.ready.remove(id.0).expect("what is ready is there");
+                state.places.insert(id, Place::Waits(waiting));
                 None
             }
         }
@@ -284,7 +331,7 @@ impl Desk {
         let mut state = self.state.lock();
         let woken = choose(&mut state.board);
         if !woken.is_empty() {
-            state.wake(woken);
+            woken.into_iter().for_each(|waiting| state.make_ready(waiting));
             drop(state);
             self.changes.announce();
         }

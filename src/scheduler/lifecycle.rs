@@ -4,21 +4,22 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
-use super::batch::{Batch, BlockCopy, SequenceId};
-use super::desk::Desk;
+use super::batch::{Batch, SequenceId};
+use super::copies::Copies;
+use super::desk::{Desk, Server};
 use super::pick::Pick;
 use super::queue::{Aborted, Order, WaitingQueue};
 use super::request::{Ticket, Waiting};
 use super::sequence::{Sequence, Site};
 use super::slots::Slots;
-use crate::cache::{Lease, PartialHit, Reservation};
 use crate::key::Token;
 use crate::sync::Arc;
 
 /// How much one scheduler serves at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchedulerConfig {
-    /// Request slots: sequences that run at once. Default: 64.
+    /// Request slots: sequences that run at once. Each has a block of its own, so no more than the cache has blocks are
+    /// ever used; up to 65,536 are allowed with a smaller cache too. Default: 64.
     pub max_running: u32,
     /// Tokens of one step: at least one for each slot. Default: 2,048.
     pub max_batch_tokens: usize,
@@ -43,6 +44,13 @@ pub enum ConfigError {
     NoSlots,
     /// A chunk has at least one token.
     EmptyChunk,
+    /// Each running sequence has a block of its own: so many never run at once.
+    TooManySlots {
+        /// Sequences that were to run at once.
+        max_running: u32,
+        /// The most that are allowed: the cache's blocks, or 65,536 if it has fewer.
+        most: u32,
+    },
     /// Every running sequence must be able to decode in every step: allow more tokens, or fewer sequences.
     BatchTooSmall {
         /// Tokens of one step.
@@ -57,6 +65,9 @@ impl fmt::Display for ConfigError {
         match self {
             Self::NoSlots => f.write_str("0 request slots"),
             Self::EmptyChunk => f.write_str("chunks of 0 tokens"),
+            Self::TooManySlots { max_running, most } => {
+                write!(f, "{max_running} request slots where {most} are the most that can be used")
+            }
             Self::BatchTooSmall { max_batch_tokens, max_running } => {
                 write!(f, "{max_batch_tokens} tokens a step are too few for {max_running} running sequences")
             }
@@ -73,6 +84,7 @@ impl std::error::Error for ConfigError {}
 /// in a panic too, lets its sequences wait for another one; those that only waited to be finished end.
 pub struct Scheduler {
     pub(super) desk: Arc<Desk>,
+    pub(super) name: Server,
     pub(super) config: SchedulerConfig,
     pub(super) site: Site,
     /// By rank: whoever is preempted first comes last.
@@ -80,15 +92,19 @@ pub struct Scheduler {
     pub(super) batch: Batch,
     pub(super) pick: Pick,
     /// To be done with the next step.
-    pub(super) copies: Vec<BlockCopy>,
-    /// What such copies read.
-    pub(super) kept: Kept,
+    pub(super) copies: Copies,
     /// Somebody had to be preempted, and nothing has ended since: who is admitted now would be preempted next.
     pub(super) crowded: bool,
-    /// Aborted sequences that were dropped before this step.
-    pub(super) dropped: Vec<SequenceId>,
+    /// Aborted requests that have left this scheduler's hands, for the next step to list.
+    pub(super) unlisted: Vec<SequenceId>,
+    /// Those that the last step lists.
+    pub(super) listed: Vec<SequenceId>,
     /// Changes of the queue when the last step was scheduled.
     pub(super) seen: u64,
+    /// The last step did not try all that it might have.
+    pub(super) cut_short: bool,
+    /// Of each slot the place of its sequence in `running`, when a step is taken in.
+    pub(super) by_slot: Vec<usize>,
 }
 
 impl fmt::Debug for Scheduler {
@@ -98,14 +114,6 @@ impl fmt::Debug for Scheduler {
             .field("running", &self.running)
             .finish_non_exhaustive()
     }
-}
-
-/// What keeps the sources of copies in place until they are done, whatever becomes of the sequences.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    pub(super) leases: Vec<Lease>,
-    pub(super) partial: Vec<PartialHit>,
-    pub(super) blocks: Vec<Reservation>,
 }
 
 /// How a sequence ends.
@@ -119,7 +127,7 @@ pub struct Finish {
     /// Where reasoning begins that no later prompt repeats: nothing from there on is published.
     pub reasoning_from: Option<usize>,
     /// Whether the output is evicted before all else that is cached, until somebody uses it; its own prompt it goes
-    /// before in any case. On a logical clock the time must rise, or the prompt goes with it.
+    /// before in any case.
     pub demote_output: bool,
 }
 
@@ -175,15 +183,22 @@ impl fmt::Display for FinishError {
 impl std::error::Error for FinishError {}
 
 impl Scheduler {
+    /// Slots that may be asked for whatever the cache has, so that one setting does for small ones too.
+    const ALWAYS_ALLOWED: u32 = 1 << 16;
+
     /// A scheduler for the calling thread.
     ///
     /// # Errors
     ///
-    /// If it has no slots, or too few tokens a step.
+    /// If it has no slots or too many, or too few tokens a step.
     pub fn new(queue: &WaitingQueue, config: SchedulerConfig) -> Result<Self, ConfigError> {
         let SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, .. } = config;
         if max_running == 0 {
             return Err(ConfigError::NoSlots);
+        }
+        let most = u32::try_from(queue.desk.cache.capacity_blocks()).unwrap_or(u32::MAX).max(Self::ALWAYS_ALLOWED);
+        if max_running > most {
+            return Err(ConfigError::TooManySlots { max_running, most });
         }
         if max_chunk_tokens == 0 {
             return Err(ConfigError::EmptyChunk);
@@ -196,27 +211,31 @@ impl Scheduler {
         let slots = Slots::new(max_running, desk.config.max_blocks);
         let site = Site { session: desk.cache.session(), slots, block_size, beyond: Vec::new() };
         Ok(Self {
+            name: desk.enter(),
             desk,
             config,
             site,
             running: Vec::new(),
             batch: Batch::new(block_size),
             pick: Pick::default(),
-            copies: Vec::new(),
-            kept: Kept::default(),
+            copies: Copies::default(),
             crowded: false,
-            dropped: Vec::new(),
+            unlisted: Vec::new(),
+            listed: Vec::new(),
             seen: 0,
+            cut_short: false,
+            by_slot: Vec::new(),
         })
     }
 
-    /// Sleeps until something has changed since the last step was scheduled that may give work: a request came or was
-    /// put back, a claim was committed or given up, a sequence ended. False if nothing has within `timeout`.
+    /// Sleeps until something has changed since the last step was scheduled that may give work: a request came, was put
+    /// back, aborted or is to end, a claim was committed or given up, a sequence ended. False if nothing has within
+    /// `timeout`. Does not sleep if the last step left requests untried, because there were too many to try in one step.
     ///
-    /// For a step that was empty. Blocks that somebody beside the queue's schedulers gives back wake nobody: let the
-    /// timeout be short where there is such a one.
+    /// For a step that was empty. A request that was refused blocks is no change. Blocks that somebody beside the
+    /// queue's schedulers gives back wake nobody: let the timeout be short where there is such a one.
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.desk.changes.wait_beyond(self.seen, timeout)
+        self.cut_short || self.desk.changes.wait_beyond(self.seen, timeout)
     }
 
     /// The sequences that are served here.
@@ -234,12 +253,14 @@ impl Scheduler {
         self.site.slots.free()
     }
 
-    /// Ends a sequence: publishes what is to be kept, and lets everything go.
+    /// Ends a sequence: publishes what is to be kept, and lets everything go. Nothing is published of one that was
+    /// aborted ([`Aborted::Served`]); the next step lists it ([`Step::aborted`](super::Step::aborted)) all the same.
     ///
     /// # Errors
     ///
     /// [`FinishError`], and it goes on.
     pub fn finish(&mut self, id: SequenceId, finish: Finish) -> Result<Finished, FinishError> {
+        self.discard();
         let at = self.find(id).ok_or(FinishError::NotServed)?;
         let sequence = &mut self.running[at];
         let (committed, computed) = (finish.committed_len, sequence.computed);
@@ -253,7 +274,7 @@ impl Scheduler {
             sequence.publish(kept, &mut self.site);
         }
         let Waiting { ticket, tokens } = self.let_go(at);
-        self.desk.end(id);
+        self.end(id);
         let Ticket { prompt_len, cached, computed, .. } = ticket;
         Ok(Finished { id, tokens, prompt_len, cached: cached.unwrap_or(0), computed })
     }
@@ -262,14 +283,19 @@ impl Scheduler {
     pub fn abort(&mut self, id: SequenceId) -> Aborted {
         let aborted = self.desk.abort(id);
         if aborted == Aborted::Served {
+            self.discard();
             self.drop_ending();
         }
         aborted
     }
 
     /// Lets a sequence wait again: its blocks are given back, published as far as they are whole, and it will be
-    /// resumed here or at another scheduler from what is still cached then. False if it is not served here.
+    /// resumed here or at another scheduler from what is still cached then. False if it is not served here, or has all
+    /// the tokens that it may have.
+    ///
+    /// One that was aborted ends instead, and nothing of it is published.
     pub fn preempt(&mut self, id: SequenceId) -> bool {
+        self.discard();
         let at = self.find(id).filter(|&at| !self.running[at].is_full());
         at.inspect(|&at| self.preempt_at(at)).is_some()
     }
@@ -291,41 +317,66 @@ impl Scheduler {
         self.crowded = false;
         let sequence = self.running.remove(at);
         let (waiting, own) = sequence.release(&mut self.site);
-        self.copies.retain(|copy| !own.blocks().contains(&copy.destination));
-        if self.copies.iter().any(|copy| own.blocks().contains(&copy.source)) {
-            self.kept.blocks.push(own);
-        }
+        self.copies.part_from(own);
         waiting
+    }
+
+    /// Tells the desk that a sequence has ended.
+    fn end(&mut self, id: SequenceId) {
+        if !self.desk.end(id) {
+            self.unlisted.push(id);
+        }
+    }
+
+    /// Takes a sequence off and lets its request wait again, unless it was aborted. In a turn: no request is admitted to
+    /// the blocks that come free before the request has its place back.
+    fn put_back(&mut self, at: usize) {
+        let desk = Arc::clone(&self.desk);
+        let _turn = desk.turn();
+        let waiting = self.let_go(at);
+        let id = waiting.ticket.id;
+        if !self.desk.put_back(Arc::new(waiting)) {
+            self.unlisted.push(id);
+        }
     }
 
     pub(super) fn preempt_at(&mut self, at: usize) {
         let sequence = &mut self.running[at];
         sequence.publish(sequence.computed, &mut self.site);
-        let waiting = self.let_go(at);
-        self.desk.put_back(Arc::new(waiting));
-        self.desk.changes.announce();
+        self.put_back(at);
     }
 
     /// Drops the sequences that somebody has aborted.
     pub(super) fn drop_ending(&mut self) {
-        for id in self.desk.ending() {
+        for id in self.desk.ending(self.name) {
             if let Some(at) = self.find(id) {
                 self.let_go(at);
-                self.desk.end(id);
-                self.dropped.push(id);
+                self.end(id);
             }
         }
+    }
+
+    /// The last step was not computed, if it was not taken in: what it would have copied is still to be copied.
+    pub(super) fn discard(&mut self) {
+        self.copies.take_back(&self.batch);
+        self.batch.clear();
     }
 }
 
 impl Drop for Scheduler {
     /// What is being served waits again, for another scheduler; nothing of it is published.
     fn drop(&mut self) {
+        // A step that was forgotten was not computed: what its copies keep goes with their destinations.
+        self.discard();
         while let Some(last) = self.running.len().checked_sub(1) {
-            let (id, full) = (self.running[last].id(), self.running[last].is_full());
-            let waiting = self.let_go(last);
-            if full { self.desk.end(id) } else { self.desk.put_back(Arc::new(waiting)) }
+            if self.running[last].is_full() {
+                let id = self.let_go(last).ticket.id;
+                self.end(id);
+            } else {
+                self.put_back(last);
+            }
         }
+        self.desk.leave_unlisted(&mut self.unlisted);
         self.desk.changes.announce();
     }
 }

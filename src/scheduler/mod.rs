@@ -8,25 +8,31 @@
 //! | file | holds |
 //! |---|---|
 //! | `request`, `queue` | what is asked for; the queue as callers see it |
-//! | `desk` | the queue as schedulers see it: where each request is, and the claims |
+//! | `desk` | the queue as schedulers see it: where each request is, whose turn it is, and the claims |
+//! | `ready` | the requests that are ready, as their order prefers them |
+//! | `fate` | whether a request that is served was aborted |
 //! | `claims`, `prompts` | who computes what; prompts in a tree, by their tokens |
 //! | `pick` | who is admitted next |
 //! | `step`, `batch` | one step: chosen, handed out, taken in |
 //! | `sequence`, `slots` | tokens and blocks of one request; the table of slots |
-//! | `lifecycle`, `fork` | what happens between two steps |
+//! | `lifecycle`, `fork`, `copies` | what happens between two steps; blocks that are to be copied |
 
 mod batch;
 mod claims;
+mod copies;
 mod desk;
+mod fate;
 mod fork;
 mod lifecycle;
 mod pick;
 mod prompts;
 mod queue;
+mod ready;
 mod request;
 mod sequence;
 mod slots;
 mod step;
+mod turn;
 
 pub use batch::{Batch, BlockCopy, Scheduled, SequenceId};
 pub use fork::ForkError;

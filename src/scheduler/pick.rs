@@ -1,10 +1,11 @@
-//! Who is admitted next.
+//! Which request is tried next.
 //!
-//! One pass looks at every waiting request: under [`Order::LongestPrefix`] it compares each prompt with what is cached
-//! for it, under no lock. The pass sorts nothing: candidates lie in a heap and leave it one by one.
+//! Where an order is a matter of the requests alone, the desk knows its first. Under [`Order::LongestPrefix`] one pass
+//! compares every waiting request with what is cached for it, under no lock and before the turn. The pass sorts nothing:
+//! candidates lie in a heap and leave it one by one. The same look at all finds one that has waited too long.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use super::desk::{Desk, Due};
 use super::queue::Order;
@@ -15,85 +16,102 @@ use crate::sync::Arc;
 /// Requests far behind the best in an order's eyes: so many, or a sixteenth of all, are few.
 const FEW: usize = 8;
 
-/// A scheduler's view of the queue.
+/// One request as a pass saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ranked {
+    /// How much the order prefers it.
+    rank: i64,
+    name: u64,
+    /// Steps of the queue when it was submitted.
+    arrived: u64,
+}
+
+/// A scheduler's view of the queue in one pass.
 #[derive(Debug, Default)]
 pub(super) struct Pick {
-    /// What was ready at `version`.
-    list: Vec<Arc<Waiting>>,
-    version: Option<u64>,
-    /// The present pass's candidates: rank and name, the best on top.
-    ranked: Option<BinaryHeap<(i64, Reverse<u64>)>>,
-    /// The same for depth first, the best in front.
-    branch: VecDeque<u64>,
-    /// The last choice was one that had waited too long, of so many.
-    pub(super) due: Option<Due>,
-    /// There was such a choice in this pass: one is enough, it takes a look at all.
-    overruled: bool,
-    /// Whoever was admitted last: depth first goes on from there.
-    pub(super) last: Option<Arc<Waiting>>,
+    /// What was ready when the pass looked at all.
+    ranked: Option<Vec<Ranked>>,
+    /// Rank and name of the same, the best on top.
+    best: Option<BinaryHeap<(i64, Reverse<u64>)>>,
+    /// It was time for one that had come by then.
+    latest: Option<u64>,
+    /// The last choice was one that had waited too long, of so many, since then.
+    pub(super) due: Option<(Due, u64)>,
 }
 
 impl Pick {
-    /// Candidates that depth first looks up at once.
-    const BRANCH: usize = 32;
-
     /// A new pass: what the last one found may have changed.
     pub(super) fn begin(&mut self) {
-        self.ranked = None;
-        self.branch.clear();
-        self.overruled = false;
+        *self = Self::default();
     }
 
-    /// Takes the next request out of the queue: one that has waited too long if it is time for it, else the order's
-    /// choice.
-    pub(super) fn next(&mut self, desk: &Desk, session: &Session) -> Option<Arc<Waiting>> {
+    /// Looks at all that wait, if the next choice needs it; before the turn, for it may take long.
+    pub(super) fn look(&mut self, desk: &Desk, session: &Session) {
         let order = desk.config.order;
         if order == Order::Fcfs {
-            return desk.serve_oldest();
+            return;
         }
-        loop {
-            self.due = None;
-            let latest = if self.overruled { None } else { desk.due() };
-            let name = if let Some(latest) = latest {
-                self.overruled = true;
-                self.last_in_order(desk, latest, |waiting| rank(order, waiting, session))?
-            } else if order == Order::DfsWeight {
-                self.next_of_branch(desk)?
-            } else {
-                self.first_in_order(desk, |waiting| rank(order, waiting, session))?
+        self.latest = desk.due();
+        if self.ranked.is_none() && (self.latest.is_some() || order == Order::LongestPrefix) {
+            let ranked = |waiting: Arc<Waiting>| Ranked {
+                rank: rank(order, &waiting, session),
+                name: waiting.ticket.id.0,
+                arrived: waiting.ticket.arrived,
             };
-            // Another scheduler may have been faster.
-            if let Some(waiting) = desk.serve(name) {
+            self.ranked = Some(desk.list().into_iter().map(ranked).collect());
+        }
+        if order == Order::LongestPrefix && self.best.is_none() {
+            let ranked = self.ranked.iter().flatten();
+            self.best = Some(ranked.map(|seen| (seen.rank, Reverse(seen.name))).collect::<Vec<_>>().into());
+        }
+    }
+
+    /// Requests that the pass has looked at, all at once.
+    pub(super) fn looked_at(&self) -> usize {
+        self.ranked.as_ref().map_or(0, Vec::len)
+    }
+
+    /// The next request to try, in the caller's turn: one that has waited too long if it is time for it, else the
+    /// order's choice.
+    pub(super) fn next(&mut self, desk: &Desk) -> Option<Arc<Waiting>> {
+        self.due = None;
+        // Another scheduler may have served one in a turn between.
+        if let Some(latest) = self.latest.take().filter(|_| desk.due().is_some()) {
+            if let Some(waiting) = self.last_in_order(desk, latest) {
                 return Some(waiting);
             }
         }
+        if desk.config.order == Order::LongestPrefix { self.first_in_order(desk) } else { desk.first() }
     }
 
     /// Who came by `latest` and would be served last of all; of equals, whoever came first.
-    fn last_in_order(&mut self, desk: &Desk, latest: u64, rank: impl Fn(&Waiting) -> i64) -> Option<u64> {
-        desk.list(&mut self.list, &mut self.version);
-        let ranks: Vec<i64> = self.list.iter().map(|waiting| rank(waiting)).collect();
-        let half = ranks.iter().max()? / 2;
-        let due = self.list.iter().zip(ranks).filter(|(waiting, _)| waiting.ticket.arrived <= latest);
-        let behind = due.clone().filter(|&(_, rank)| rank < half).count();
-        self.due = Some(if behind > FEW.max(self.list.len() / 16) { Due::Many } else { Due::Few });
-        due.map(|(waiting, rank)| (rank, waiting.ticket.id.0)).min().map(|(_, name)| name)
-    }
-
-    fn first_in_order(&mut self, desk: &Desk, rank: impl Fn(&Waiting) -> i64) -> Option<u64> {
-        let Self { list, version, ranked, .. } = self;
-        let ranked = ranked.get_or_insert_with(|| {
-            desk.list(list, version);
-            list.iter().map(|waiting| (rank(waiting), Reverse(waiting.ticket.id.0))).collect::<Vec<_>>().into()
-        });
-        ranked.pop().map(|(_, Reverse(name))| name)
-    }
-
-    fn next_of_branch(&mut self, desk: &Desk) -> Option<u64> {
-        if self.branch.is_empty() {
-            self.branch = desk.depth_first(self.last.as_deref(), Self::BRANCH).into();
+    fn last_in_order(&mut self, desk: &Desk, latest: u64) -> Option<Arc<Waiting>> {
+        let ranked = self.ranked.as_ref()?;
+        let ranks = || ranked.iter().map(|seen| seen.rank);
+        // Half as good as the best, counted from what is worth nothing.
+        let (best, nothing) = (ranks().max()?, ranks().min()?.min(0));
+        let half = nothing + (best - nothing) / 2;
+        let due = ranked.iter().filter(|seen| seen.arrived <= latest);
+        let behind = due.clone().filter(|seen| seen.rank < half).count();
+        let many = if behind > FEW.max(ranked.len() / 16) { Due::Many } else { Due::Few };
+        let mut last: BinaryHeap<_> = due.map(|seen| Reverse((seen.rank, seen.name, seen.arrived))).collect();
+        while let Some(Reverse((_, name, arrived))) = last.pop() {
+            if let Some(waiting) = desk.find(name) {
+                self.due = Some((many, arrived));
+                return Some(waiting);
+            }
         }
-        self.branch.pop_front()
+        None
+    }
+
+    fn first_in_order(&mut self, desk: &Desk) -> Option<Arc<Waiting>> {
+        while let Some((_, Reverse(name))) = self.best.as_mut()?.pop() {
+            // Another scheduler may have been faster.
+            if let Some(waiting) = desk.find(name) {
+                return Some(waiting);
+            }
+        }
+        None
     }
 }
 

@@ -3,9 +3,17 @@
 //! Edges are ranges of the prompts themselves, so nothing is copied. A node splits where prompts part and is joined
 //! again when they are gone; the lower part of a split keeps its name, so a prompt's place never moves. One thread at a
 //! time.
+//!
+//! Putting in and taking out cost a comparison of the tokens and, for each node on the way, the logarithm of what hangs
+//! on it.
+//!
+//! # Invariants
+//!
+//! - **P1** A node's source is a prompt that ends at the node or below: prompts that are gone are not kept.
+//! - **P2** A node's weight is the number of prompts that end there or below, and the key under which its parent has it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use super::request::Waiting;
@@ -14,18 +22,21 @@ use crate::key::{Token, common_prefix};
 use crate::sync::Arc;
 
 type NodeId = usize;
+type ByWeight = BTreeSet<(Reverse<usize>, NodeId)>;
 
 /// An edge with what ends on it and what hangs below.
 #[derive(Debug)]
 struct Node {
-    /// A prompt that runs through the edge, or ran.
+    /// A prompt that runs through the edge.
     source: Arc<Waiting>,
     /// Of the prompt's tokens: those of the edge.
     edge: Range<usize>,
     parent: Option<NodeId>,
     children: BTreeMap<Token, NodeId>,
+    /// The children, the heaviest first; of equal ones the lower name counts for heavier.
+    by_weight: ByWeight,
     /// Prompts that end where the edge ends, by name.
-    ends: Vec<u64>,
+    ends: BTreeMap<u64, Arc<Waiting>>,
     /// Prompts that end here or below.
     weight: usize,
 }
@@ -36,6 +47,7 @@ pub(super) struct Prompts {
     nodes: Vec<Option<Node>>,
     free: Vec<NodeId>,
     roots: HashMap<Namespace, NodeId>,
+    roots_by_weight: ByWeight,
     places: HashMap<u64, NodeId>,
 }
 
@@ -77,9 +89,7 @@ impl Prompts {
         if agreed < len {
             at = self.hang(at, prompt, agreed..len);
         }
-        let ends = &mut self.node_mut(at).ends;
-        let place = ends.partition_point(|&other| other < name);
-        ends.insert(place, name);
+        self.node_mut(at).ends.insert(name, Arc::clone(prompt));
         self.places.insert(name, at);
         self.weigh(at, 1);
     }
@@ -90,13 +100,16 @@ impl Prompts {
         }
         let root = self.make(Node::new(prompt, 0..0, None));
         self.roots.insert(prompt.ticket.namespace.clone(), root);
+        self.roots_by_weight.insert((Reverse(0), root));
         root
     }
 
     fn hang(&mut self, parent: NodeId, prompt: &Arc<Waiting>, edge: Range<usize>) -> NodeId {
         let first = prompt.tokens[edge.start];
         let child = self.make(Node::new(prompt, edge, Some(parent)));
-        self.node_mut(parent).children.insert(first, child);
+        let above = self.node_mut(parent);
+        above.children.insert(first, child);
+        above.by_weight.insert((Reverse(0), child));
         child
     }
 
@@ -110,53 +123,93 @@ impl Prompts {
         let mut upper = Node::new(&source, start..at, Some(parent));
         upper.weight = weight;
         upper.children.insert(rest, lower);
+        upper.by_weight.insert((Reverse(weight), lower));
         let upper = self.make(upper);
         self.node_mut(lower).parent = Some(upper);
-        self.node_mut(parent).children.insert(first, upper);
+        self.replace_child(parent, first, weight, lower, upper);
         upper
+    }
+
+    /// Hangs a node of the same weight in another one's place.
+    fn replace_child(&mut self, parent: NodeId, first: Token, weight: usize, old: NodeId, new: NodeId) {
+        let above = self.node_mut(parent);
+        above.children.insert(first, new);
+        above.by_weight.remove(&(Reverse(weight), old));
+        above.by_weight.insert((Reverse(weight), new));
+    }
+
+    /// The set in which a node stands by its weight.
+    fn siblings(&mut self, parent: Option<NodeId>) -> &mut ByWeight {
+        match parent {
+            Some(parent) => &mut self.node_mut(parent).by_weight,
+            None => &mut self.roots_by_weight,
+        }
     }
 
     fn weigh(&mut self, from: NodeId, by: isize) {
         let mut at = Some(from);
         while let Some(id) = at {
             let node = self.node_mut(id);
-            node.weight = node.weight.checked_add_signed(by).expect("what is taken out was put in");
+            let before = node.weight;
+            node.weight = before.checked_add_signed(by).expect("what is taken out was put in");
+            let after = node.weight;
             at = node.parent;
+            let siblings = self.siblings(at);
+            siblings.remove(&(Reverse(before), id));
+            siblings.insert((Reverse(after), id));
         }
     }
 
     /// Takes out the prompt of that name, if it is there.
     pub(super) fn remove(&mut self, name: u64) {
         let Some(at) = self.places.remove(&name) else { return };
-        self.node_mut(at).ends.retain(|&other| other != name);
+        let gone = self.node_mut(at).ends.remove(&name).expect("it ends at its place");
         self.weigh(at, -1);
-        self.tidy(at);
+        if let Some(lowest) = self.tidy(at) {
+            self.part_from(&gone, lowest);
+        }
     }
 
-    /// Drops nodes that hold nothing, from `at` upwards, and joins one that only leads on with what it leads to.
-    fn tidy(&mut self, mut at: NodeId) {
+    /// Drops nodes that hold nothing, from `at` upwards, and joins one that only leads on with what it leads to. The
+    /// lowest node of the way that is left.
+    fn tidy(&mut self, mut at: NodeId) -> Option<NodeId> {
         while self.node(at).weight == 0 {
             let node = self.nodes[at].take().expect("named nodes are there");
             self.free.push(at);
+            self.siblings(node.parent).remove(&(Reverse(0), at));
             let Some(parent) = node.parent else {
                 self.roots.remove(&node.source.ticket.namespace);
-                return;
+                return None;
             };
             self.node_mut(parent).children.remove(&node.source.tokens[node.edge.start]);
             at = parent;
         }
         let node = self.node(at);
-        if let (Some(parent), true, [child]) =
-            (node.parent, node.ends.is_empty(), &*node.children.values().copied().collect::<Vec<_>>())
-        {
-            let (child, start) = (*child, node.edge.start);
-            self.nodes[at] = None;
-            self.free.push(at);
-            let joined = self.node_mut(child);
-            joined.edge.start = start;
-            joined.parent = Some(parent);
-            let first = joined.source.tokens[start];
-            self.node_mut(parent).children.insert(first, child);
+        let Some(parent) = node.parent.filter(|_| node.ends.is_empty() && node.children.len() == 1) else {
+            return Some(at);
+        };
+        let (&child, start, weight) = (node.children.values().next().expect("one"), node.edge.start, node.weight);
+        self.nodes[at] = None;
+        self.free.push(at);
+        let joined = self.node_mut(child);
+        joined.edge.start = start;
+        joined.parent = Some(parent);
+        let first = joined.source.tokens[start];
+        self.replace_child(parent, first, weight, at, child);
+        Some(parent)
+    }
+
+    /// Gives the nodes from `lowest` upwards another source than a prompt that is gone (P1).
+    fn part_from(&mut self, gone: &Arc<Waiting>, lowest: NodeId) {
+        let mut at = Some(lowest);
+        while let Some(id) = at {
+            let node = self.node(id);
+            at = node.parent;
+            if Arc::ptr_eq(&node.source, gone) {
+                let below = || node.children.values().next().map(|&child| &self.node(child).source);
+                let source = Arc::clone(node.ends.values().next().or_else(below).expect("nodes lead to prompts"));
+                self.node_mut(id).source = source;
+            }
         }
     }
 
@@ -180,55 +233,43 @@ impl Prompts {
     pub(super) fn sharers(&self, shared: &Shared, mut each: impl FnMut(u64, usize)) {
         let Some(&(last, agreed)) = shared.path.last().filter(|&&(_, agreed)| agreed > 0) else { return };
         for &(id, agreed) in &shared.path[..shared.path.len() - 1] {
-            self.node(id).ends.iter().for_each(|&name| each(name, agreed));
+            self.node(id).ends.keys().for_each(|&name| each(name, agreed));
         }
         let mut below = vec![last];
         while let Some(id) = below.pop() {
             let node = self.node(id);
-            node.ends.iter().for_each(|&name| each(name, agreed));
+            node.ends.keys().for_each(|&name| each(name, agreed));
             below.extend(node.children.values());
         }
     }
 
-    /// Up to `most` names, depth first from where `cursor` leads, the heaviest branch first: whoever shares most comes
-    /// next, and a branch is done before another begins.
-    pub(super) fn depth_first(&self, cursor: Option<&Waiting>, most: usize) -> Vec<u64> {
+    /// The name that comes next, depth first from where `cursor` leads, the heaviest branch first: whoever shares most
+    /// comes next, and a branch is done before another begins.
+    pub(super) fn next(&self, cursor: Option<&Waiting>) -> Option<u64> {
         let path = cursor.map(|cursor| self.walk(&cursor.ticket.namespace, &cursor.tokens)).unwrap_or_default().path;
-        let mut names = Vec::new();
         let mut done = None;
         for &(id, _) in path.iter().rev() {
-            self.visit(vec![id], done, most, &mut names);
+            let node = self.node(id);
+            // Its own come before what hangs below it, but for the branch that is done.
+            let first = node.ends.keys().next().copied();
+            if let Some(name) = first.or_else(|| self.first_below(&node.by_weight, done)) {
+                return Some(name);
+            }
             done = Some(id);
         }
-        let mut roots: Vec<NodeId> = self.roots.values().copied().collect();
-        self.heaviest_last(&mut roots, most + 1);
-        self.visit(roots, done, most, &mut names);
-        names
+        self.first_below(&self.roots_by_weight, done)
     }
 
-    fn visit(&self, mut stack: Vec<NodeId>, done: Option<NodeId>, most: usize, names: &mut Vec<u64>) {
-        while let Some(id) = stack.pop().filter(|_| names.len() < most) {
-            if Some(id) == done {
-                continue;
+    /// The first name of the heaviest of some branches, but for one.
+    fn first_below(&self, branches: &ByWeight, done: Option<NodeId>) -> Option<u64> {
+        let &(_, mut at) = branches.iter().find(|&&(_, id)| Some(id) != done)?;
+        loop {
+            let node = self.node(at);
+            if let Some(&name) = node.ends.keys().next() {
+                return Some(name);
             }
-            let node = self.node(id);
-            let room = most - names.len();
-            names.extend(node.ends.iter().take(room));
-            let mut children: Vec<NodeId> = node.children.values().copied().collect();
-            self.heaviest_last(&mut children, room + 1);
-            stack.append(&mut children);
+            (_, at) = *node.by_weight.first().expect("nodes lead to prompts");
         }
-    }
-
-    /// Keeps the `most` heaviest nodes, the heaviest last; of equal ones the lower name counts for heavier.
-    fn heaviest_last(&self, nodes: &mut Vec<NodeId>, most: usize) {
-        let key = |&id: &NodeId| (Reverse(self.node(id).weight), id);
-        if most < nodes.len() {
-            nodes.select_nth_unstable_by_key(most, key);
-            nodes.truncate(most);
-        }
-        nodes.sort_unstable_by_key(key);
-        nodes.reverse();
     }
 
     #[cfg(test)]
@@ -239,73 +280,18 @@ impl Prompts {
 
 impl Node {
     fn new(source: &Arc<Waiting>, edge: Range<usize>, parent: Option<NodeId>) -> Self {
-        Self { source: Arc::clone(source), edge, parent, children: BTreeMap::new(), ends: Vec::new(), weight: 0 }
+        let source = Arc::clone(source);
+        Self {
+            source,
+            edge,
+            parent,
+            children: BTreeMap::new(),
+            by_weight: ByWeight::new(),
+            ends: BTreeMap::new(),
+            weight: 0,
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::PrefixCache;
-    use crate::scheduler::request::testing::waiting;
-
-    /// Few tokens, so that everything shares, parts and ends inside something else.
-    fn some(dice: &mut u64) -> Vec<Token> {
-        let mut roll = |n: u64| {
-            *dice = dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (*dice >> 33) % n
-        };
-        (0..1 + roll(8)).map(|_| roll(2) as Token).collect()
-    }
-
-    #[test]
-    fn sharers_are_those_of_a_list() {
-        let cache = PrefixCache::builder(1, 1).build().expect("sound");
-        let spaces = [cache.namespace(&["a"]), cache.namespace(&["b"])];
-        let (mut tree, mut list, mut dice) = (Prompts::default(), Vec::<(u64, Arc<Waiting>)>::new(), 7);
-        for name in 0..4_000 {
-            let space = &spaces[(name % 3 == 0) as usize];
-            let prompt = waiting(space, &some(&mut dice));
-            tree.insert(name, &prompt, prompt.tokens.len());
-            list.push((name, prompt));
-            while list.len() > 1 + name as usize % 23 {
-                let (gone, _) = list.swap_remove(dice as usize % list.len());
-                tree.remove(gone);
-            }
-            let asked = some(&mut dice);
-            let mut found = Vec::new();
-            tree.sharers(&tree.walk(space, &asked), |name, agreed| found.push((name, agreed)));
-            found.sort_unstable();
-            let longest = |prompt: &Waiting| common_prefix(&prompt.tokens, &asked);
-            let there = list.iter().filter(|(_, prompt)| prompt.ticket.namespace == *space);
-            let mut expected: Vec<_> = there.map(|(name, prompt)| (*name, longest(prompt))).collect();
-            expected.retain(|&(_, agreed)| agreed > 0);
-            expected.sort_unstable();
-            // Those that part from the path earlier are not asked for: something deeper is shared.
-            let deepest = expected.iter().map(|&(_, agreed)| agreed).max().unwrap_or(0);
-            let ends =
-                |name: u64| list.iter().any(|(n, p)| *n == name && common_prefix(&p.tokens, &asked) == p.tokens.len());
-            expected.retain(|&(name, agreed)| agreed == deepest || ends(name));
-            assert_eq!(found, expected, "step {name}");
-            assert!(tree.len() <= 2 * list.len() + 2, "a joined tree has no more inner nodes than prompts");
-        }
-        list.iter().for_each(|(name, _)| tree.remove(*name));
-        assert_eq!((tree.len(), tree.roots.len()), (0, 0));
-    }
-
-    #[test]
-    fn the_heaviest_branch_comes_first_and_is_done_before_the_next() {
-        let cache = PrefixCache::builder(1, 1).build().expect("sound");
-        let space = cache.default_namespace();
-        let prompts = [&[1, 1, 5][..], &[2, 1], &[2, 2], &[1, 1, 6], &[1, 2], &[3], &[2, 3], &[1, 1, 7]];
-        let mut tree = Prompts::default();
-        for (name, prompt) in prompts.iter().enumerate() {
-            tree.insert(name as u64, &waiting(&space, prompt), prompt.len());
-        }
-        assert_eq!(tree.depth_first(None, 99), [0, 3, 7, 4, 1, 2, 6, 5]);
-        assert_eq!(tree.depth_first(None, 3), [0, 3, 7]);
-        // Whoever came last decides where to go on: its own branch first, whatever is heavier elsewhere.
-        assert_eq!(tree.depth_first(Some(&waiting(&space, &[2, 2, 9])), 99), [2, 1, 6, 0, 3, 7, 4, 5]);
-        assert_eq!(tree.depth_first(Some(&waiting(&space, &[3, 3])), 2), [5, 0]);
-    }
-}
+mod tests;

@@ -36,11 +36,12 @@ pub struct QueueConfig {
     /// Steps within which a request is to be admitted that [`order`](Self::order) would leave to the last.
     ///
     /// Who has waited for half the bound is *due*. Every sixteenth of the bound one of those goes first, and nobody
-    /// overtakes it: the one that the order would serve last. So eight that become due together are admitted within the
-    /// bound, as long as running sequences end and make room. Where more are due (than eight and than a sixteenth of
-    /// the queue) that the order likes less than half as well as the best, the queue is not unfair but too long: then
-    /// every half of the bound, and the order goes on to decide. Steps of all the queue's schedulers count. Default:
-    /// 1,024.
+    /// overtakes it: the one that the order would serve last; where there was no room at its time, with the next room.
+    /// So eight that become due together are admitted within the bound, as long as running sequences end and make room
+    /// for eight in the other half of it. Where more are due (than eight and than a sixteenth of the queue) that the
+    /// order likes less than half as well as the best, the queue is not unfair but too long: then every half of the
+    /// bound, and the order goes on to decide. (Half as well: of the tokens cached; of the priority, counted from the
+    /// lowest that waits if that is negative.) Steps of all the queue's schedulers count. Default: 1,024.
     pub age_bound: u64,
 }
 
@@ -52,7 +53,8 @@ impl Default for QueueConfig {
 
 /// Requests that wait for a [`Scheduler`](super::Scheduler), and the claims of those that are served.
 ///
-/// A handle: clones share one queue, on any threads. Every verb takes the queue's lock for a moment.
+/// A handle: clones share one queue, on any threads. Every verb takes the queue's lock for a moment: the logarithm of
+/// how many wait, and under [`Order::DfsWeight`] a comparison of the request's tokens.
 #[derive(Clone)]
 pub struct WaitingQueue {
     pub(super) desk: Arc<Desk>,
@@ -67,7 +69,8 @@ pub enum Aborted {
         /// The prompt, and what was sampled before it was preempted.
         tokens: Vec<Token>,
     },
-    /// It is being served: its scheduler drops it when its present step is done.
+    /// It is being served: its scheduler drops it when its present step is done, and the next step lists it
+    /// ([`Step::aborted`](super::Step::aborted)). So again until then.
     Served,
     /// It was finished, aborted, or never there.
     Unknown,
@@ -90,8 +93,8 @@ impl WaitingQueue {
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] with the request, if it asks for nothing or for more than pool or slot can ever hold, or in a
-    /// namespace of bigrams.
+    /// [`SubmitError`] with the request, if it asks for nothing or for more than pool or slot can ever hold, in a
+    /// namespace of bigrams, or of a cache whose pool is the engine's.
     ///
     /// # Panics
     ///
@@ -115,6 +118,9 @@ impl WaitingQueue {
         if request.namespace.keys() != Keys::Tokens {
             return Err(SubmitErrorKind::BigramNamespace);
         }
+        if cache.is_external() {
+            return Err(SubmitErrorKind::ExternalPool);
+        }
         let (requested, capacity) = (request.blocks(cache.block_size()), cache.capacity_blocks());
         let max_blocks = self.desk.config.max_blocks;
         if requested > capacity {
@@ -126,7 +132,8 @@ impl WaitingQueue {
         Ok(())
     }
 
-    /// Ends a request wherever it is; nothing more of it is published.
+    /// Ends a request wherever it is. When this returns nothing more of it is published, whatever its scheduler does
+    /// with it yet: if it is publishing a chunk just now, this waits for that.
     ///
     /// One that is being served keeps its blocks until its scheduler's present step is done: they may be being written.
     pub fn abort(&self, id: SequenceId) -> Aborted {

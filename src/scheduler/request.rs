@@ -60,6 +60,9 @@ pub enum SubmitErrorKind {
     /// The namespace compares pairs ([`Keys::Bigrams`](crate::Keys::Bigrams)), whose blocks end a token later than a
     /// scheduler counts them: use one of tokens.
     BigramNamespace,
+    /// The pool is the engine's ([`Builder::external`](crate::Builder::external)): the cache has no blocks to serve a
+    /// request with. Build it with a pool of its own.
+    ExternalPool,
     /// The cache's pool can never hold prompt and output: ask for less, or build a larger cache.
     ExceedsPool {
         /// Blocks that prompt and output need.
@@ -85,6 +88,7 @@ impl fmt::Display for SubmitErrorKind {
             Self::ExceedsPool { requested, capacity } => {
                 write!(f, "prompt and output need {requested} blocks of a pool of {capacity}")
             }
+            Self::ExternalPool => f.write_str("the engine owns the pool, the cache has no blocks to give"),
             Self::ExceedsSlot { requested, max_blocks } => {
                 write!(f, "prompt and output need {requested} blocks of the {max_blocks} that a request may have")
             }
@@ -140,8 +144,13 @@ pub(super) mod testing {
 
     /// A request that waits, as the queue would make it.
     pub(crate) fn waiting(namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
+        named(0, namespace, tokens)
+    }
+
+    /// The same, of that name.
+    pub(crate) fn named(name: u64, namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         let ticket = Ticket {
-            id: SequenceId(0),
+            id: SequenceId(name),
             namespace: namespace.clone(),
             prompt_len: tokens.len(),
             limit: tokens.len() + 1,

@@ -16,15 +16,18 @@ use std::fmt;
 
 use super::batch::SequenceId;
 use super::desk::Claim;
+use super::fate::Fate;
 use super::request::{Ticket, Waiting};
 use super::slots::Slots;
 use crate::block::BlockId;
 use crate::cache::{Lease, PartialHit, Reservation, Session};
 use crate::key::Token;
+use crate::sync::Arc;
 
 /// A sequence that is being served.
 pub struct Sequence {
     pub(super) ticket: Ticket,
+    pub(super) fate: Arc<Fate>,
     pub(super) tokens: Vec<Token>,
     /// Tokens that it was admitted with: up to there it fills in, from there on it decodes.
     pub(super) admitted: usize,
@@ -135,7 +138,8 @@ impl Sequence {
     }
 
     /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the table to the canonical
-    /// ones; duplicates go back. A sequence that the cache refuses keeps its blocks and publishes no more.
+    /// ones; duplicates go back. A sequence that the cache refuses keeps its blocks and publishes no more, and so does
+    /// one that was aborted.
     ///
     /// The lease that it had, if it has another one now.
     pub(super) fn publish(&mut self, len: usize, site: &mut Site) -> Option<Lease> {
@@ -143,8 +147,15 @@ impl Sequence {
         if !self.ticket.publish || whole <= known {
             return None;
         }
+        let fate = Arc::clone(&self.fate);
+        let Some(publishing) = fate.publishing() else {
+            self.claim = None;
+            return None;
+        };
         let filled = self.own.split(whole - known);
-        match site.session.insert(self.lease(), &self.tokens[..whole * site.block_size], filled) {
+        let inserted = site.session.insert(self.lease(), &self.tokens[..whole * site.block_size], filled);
+        drop(publishing);
+        match inserted {
             Ok(inserted) => {
                 site.slots.write(self.slot, known, &inserted.blocks);
                 if let Some(claim) = &self.claim {

@@ -1,47 +1,57 @@
-//! Request slots: a fixed table of block ids, a row for each running sequence.
+//! Request slots: a table of block ids, a row for each running sequence.
 
 use crate::block::BlockId;
 
-/// `rows` rows of `max_blocks` block ids each; taken all or nothing, never grown.
+/// Up to `most` rows of up to `max_blocks` block ids each; taken all or nothing. A row comes into being when it is taken
+/// first, and grows with what is written: what was never used costs nothing.
 #[derive(Debug)]
 pub(super) struct Slots {
-    table: Box<[BlockId]>,
+    rows: Vec<Vec<BlockId>>,
+    most: u32,
     max_blocks: usize,
-    /// The lowest last: it is taken first.
+    /// Rows that were given back: the last one is taken first, all of them before a new one.
     free: Vec<u32>,
 }
 
 impl Slots {
-    pub(super) fn new(rows: u32, max_blocks: usize) -> Self {
-        let table = vec![0; rows as usize * max_blocks].into_boxed_slice();
-        Self { table, max_blocks, free: (0..rows).rev().collect() }
+    pub(super) fn new(most: u32, max_blocks: usize) -> Self {
+        Self { rows: Vec::new(), most, max_blocks, free: Vec::new() }
     }
 
     pub(super) fn free(&self) -> usize {
-        self.free.len()
+        self.most as usize - self.rows.len() + self.free.len()
     }
 
     /// `n` rows, or none.
     pub(super) fn take(&mut self, n: usize) -> Option<Vec<u32>> {
-        let left = self.free.len().checked_sub(n)?;
-        let mut taken = self.free.split_off(left);
-        taken.reverse();
-        Some(taken)
+        (n <= self.free()).then(|| (0..n).map(|_| self.take_one()).collect())
+    }
+
+    fn take_one(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.rows.push(Vec::new());
+            self.rows.len() as u32 - 1
+        })
     }
 
     pub(super) fn give_back(&mut self, row: u32) {
         self.free.push(row);
     }
 
+    /// What was written into a row, by those that had it before too.
     pub(super) fn row(&self, row: u32) -> &[BlockId] {
-        &self.table[row as usize * self.max_blocks..][..self.max_blocks]
+        &self.rows[row as usize]
     }
 
     /// Writes `blocks` into a row from its `at`-th place on.
     pub(super) fn write(&mut self, row: u32, at: usize, blocks: &[BlockId]) {
-        let start = row as usize * self.max_blocks + at;
-        assert!(at + blocks.len() <= self.max_blocks, "a request has at most {} blocks", self.max_blocks);
-        self.table[start..start + blocks.len()].copy_from_slice(blocks);
+        let end = at + blocks.len();
+        assert!(end <= self.max_blocks, "a request has at most {} blocks", self.max_blocks);
+        let row = &mut self.rows[row as usize];
+        if row.len() < end {
+            row.resize(end, 0);
+        }
+        row[at..end].copy_from_slice(blocks);
     }
 }
 
@@ -56,15 +66,25 @@ mod tests {
         assert_eq!((two.as_slice(), slots.take(2), slots.free()), (&[0, 1][..], None, 1));
         slots.write(0, 0, &[7, 8]);
         slots.write(1, 1, &[9]);
-        assert_eq!((slots.row(0), slots.row(1), slots.row(2)), (&[7, 8][..], &[0, 9][..], &[0, 0][..]));
+        assert_eq!((slots.row(0), slots.row(1)), (&[7, 8][..], &[0, 9][..]));
         slots.give_back(1);
-        assert_eq!(slots.take(2).map(|rows| rows.len()), Some(2));
+        assert_eq!(slots.take(2), Some(vec![1, 2]));
         assert_eq!((slots.take(1), slots.take(0)), (None, Some(vec![])));
+    }
+
+    #[test]
+    fn rows_that_are_not_used_cost_nothing() {
+        let mut slots = Slots::new(u32::MAX, usize::MAX);
+        assert_eq!((slots.free(), slots.take(1)), (u32::MAX as usize, Some(vec![0])));
+        slots.write(0, 0, &[7]);
+        assert_eq!((slots.rows.len(), slots.row(0)), (1, &[7][..]));
     }
 
     #[test]
     #[should_panic(expected = "at most 2 blocks")]
     fn a_row_does_not_reach_into_the_next() {
-        Slots::new(2, 2).write(0, 1, &[1, 2]);
+        let mut slots = Slots::new(2, 2);
+        slots.take(1);
+        slots.write(0, 1, &[1, 2]);
     }
 }

@@ -1,16 +1,17 @@
 //! One step: what it computes is chosen, handed out as a [`Batch`], and taken in again.
 
 use std::fmt;
-use std::ops::ControlFlow;
 
 use super::batch::{Batch, BlockCopy, SequenceId};
+use super::copies::Holder;
 use super::desk::{Claim, Desk};
-use super::lifecycle::{Kept, Scheduler};
+use super::fate::Fate;
+use super::lifecycle::Scheduler;
 use super::request::Waiting;
 use super::sequence::Sequence;
 use crate::cache::{PrefixMatch, Reservation};
 use crate::key::Token;
-use crate::sync::Arc;
+use crate::sync::{Arc, model_size};
 
 /// A step that was scheduled and is being computed.
 ///
@@ -61,15 +62,20 @@ impl Step<'_> {
         self.scheduler.sequence(id)
     }
 
-    /// Sequences that were dropped before this step because somebody aborted them: nothing of them is left here.
+    /// Requests that were aborted while they were served ([`Aborted::Served`](super::Aborted::Served)) and have left
+    /// this scheduler's hands since the last step, or a scheduler's that has gone: nothing of them is left.
+    ///
+    /// Each is listed once, by one step of one scheduler, also if it was finished, preempted or put back after it was
+    /// aborted. An empty step lists too.
     pub fn aborted(&self) -> &[SequenceId] {
-        &self.scheduler.dropped
+        &self.scheduler.listed
     }
 
     /// Takes the step's results in: `sampled` is one token for each of [`Batch::logits_rows`], in their order.
     ///
     /// Publishes what was computed of prompts. Returns the sequences that have all the tokens they may have; they are
-    /// scheduled no more and wait for [`Scheduler::finish`].
+    /// scheduled no more and wait for [`Scheduler::finish`]. Nothing is published of those that were aborted, and they
+    /// are not returned.
     ///
     /// # Errors
     ///
@@ -86,18 +92,29 @@ impl Step<'_> {
 impl Drop for Step<'_> {
     fn drop(&mut self) {
         self.scheduler.discard();
-        self.scheduler.dropped.clear();
     }
 }
 
-/// What became of a request that was to be admitted.
-type Admission = ControlFlow<(), Option<Sequence>>;
+/// Why a request that was tried is not admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    /// It waits for a claim now, or was aborted.
+    Aside,
+    /// There are no blocks for it: it stays where it is.
+    Refused,
+}
+
+/// Requests that one step tries in vain at most; or a sixteenth of those that it has looked at, which costs more.
+const TRIES: usize = model_size(64, 4);
 
 impl Scheduler {
     /// Chooses what the next step computes: a token of every sequence that decodes, chunks of those that fill in, and
     /// then whoever is admitted, up to the budget of tokens.
     ///
-    /// Without blocks for a sequence that decodes, those of the last rank are preempted.
+    /// Without blocks for a sequence that decodes, those of the last rank are preempted. Of requests that turn out to
+    /// wait for a prefix that is being computed it tries 64 at most, or a sixteenth of all under
+    /// [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all anyway. While another scheduler tries
+    /// to admit a request it waits for that to end: for two lookups and a reservation.
     pub fn schedule(&mut self) -> Step<'_> {
         self.seen = self.desk.changes.count();
         // A step that was forgotten was not computed.
@@ -106,14 +123,17 @@ impl Scheduler {
         self.grow();
         let mut budget = self.config.max_batch_tokens;
         self.schedule_running(&mut budget);
+        self.cut_short = false;
         if !self.crowded || self.running.is_empty() {
             self.crowded = false;
             self.admit(&mut budget);
         }
-        self.copies.drain(..).for_each(|copy| self.batch.push_copy(copy));
+        self.copies.hand_to(&mut self.batch);
         if !self.batch.is_empty() {
             self.desk.count_step();
         }
+        self.listed = std::mem::take(&mut self.unlisted);
+        self.desk.take_unlisted(&mut self.listed);
         Step { scheduler: self }
     }
 
@@ -158,50 +178,81 @@ impl Scheduler {
 
     fn admit(&mut self, budget: &mut usize) {
         self.pick.begin();
+        if *budget > 0 && self.site.slots.free() > 0 {
+            self.desk.note_room();
+        }
+        let mut in_vain = 0;
         while *budget > 0 && self.site.slots.free() > 0 {
-            let Some(waiting) = self.pick.next(&self.desk, &self.site.session) else { return };
-            match self.admit_one(&waiting) {
-                Admission::Continue(None) => {}
-                Admission::Continue(Some(sequence)) => {
+            if in_vain >= TRIES.max(self.pick.looked_at() / 16) {
+                self.cut_short = true;
+                return;
+            }
+            self.pick.look(&self.desk, &self.site.session);
+            match self.try_next() {
+                Some(Ok(sequence)) => {
                     let chunk = sequence.missing().min(self.config.max_chunk_tokens).min(*budget);
                     *budget -= chunk;
                     push(&mut self.batch, &sequence, chunk, self.site.slots.row(sequence.slot));
                     self.enlist(sequence);
-                    if let Some(due) = self.pick.due {
-                        self.desk.due_was_served(due);
-                    }
-                    self.pick.last = Some(waiting);
                 }
-                Admission::Break(()) => return self.desk.put_back(waiting),
+                Some(Err(Passed::Aside)) => in_vain += 1,
+                Some(Err(Passed::Refused)) | None => return,
             }
         }
+    }
+
+    /// Tries to admit the next request, in a turn of this scheduler's.
+    fn try_next(&mut self) -> Option<Result<Sequence, Passed>> {
+        let desk = Arc::clone(&self.desk);
+        let Some(_turn) = desk.turn() else {
+            // A waker runs this in the middle of another scheduler's turn: there is a next time.
+            self.cut_short = true;
+            return None;
+        };
+        let waiting = self.pick.next(&desk)?;
+        let tried = self.admit_one(&waiting);
+        if let (Ok(_), Some((due, arrived))) = (&tried, self.pick.due) {
+            desk.due_was_served(due, arrived);
+        }
+        Some(tried)
     }
 
     /// Admits a request: match, claim, reserve; everything is given back if one of them is refused.
     ///
     /// So it never waits for blocks that its own match protects, and nobody waits for a claim whose owner waits for
     /// blocks. The claim comes first, or two that share a prefix would both take blocks for it for a moment.
-    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Admission {
+    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Passed> {
         let look_up = || self.site.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();
         let Some(claim) = Desk::claim(&self.desk, waiting, before.len_tokens()) else {
-            return Admission::Continue(None);
+            return Err(Passed::Aside);
         };
         // What was committed before the claim was ours is found now (C4): no block is taken for it.
         let hit = look_up();
         let needed = waiting.tokens.len().div_ceil(self.site.block_size) - hit.blocks().len();
-        match self.site.session.reserve(needed) {
-            Ok(own) => Admission::Continue(Some(self.serve(waiting, hit, own, claim))),
-            Err(_) => Admission::Break(()),
-        }
+        let Ok(own) = self.site.session.reserve(needed) else {
+            return Err(Passed::Refused);
+        };
+        let Some(fate) = self.desk.admit(waiting.ticket.id, self.name) else {
+            return Err(Passed::Aside);
+        };
+        Ok(self.serve(waiting, fate, hit, own, claim))
     }
 
-    fn serve(&mut self, waiting: &Waiting, hit: PrefixMatch, own: Reservation, claim: Claim) -> Sequence {
+    fn serve(
+        &mut self,
+        waiting: &Waiting,
+        fate: Arc<Fate>,
+        hit: PrefixMatch,
+        own: Reservation,
+        claim: Claim,
+    ) -> Sequence {
         let slot = self.site.slots.take(1).expect("admission looks for a free slot first")[0];
         self.site.slots.write(slot, 0, hit.blocks());
         self.site.slots.write(slot, hit.blocks().len(), own.blocks());
         let mut sequence = Sequence {
             ticket: waiting.ticket.clone(),
+            fate,
             tokens: waiting.tokens.clone(),
             admitted: waiting.tokens.len(),
             computed: hit.len_tokens(),
@@ -227,18 +278,21 @@ impl Scheduler {
         // is to be copied is not published.
         let tokens = hit.len_tokens().min(self.site.block_size - 1);
         self.copies.push(BlockCopy { source: hit.block(), destination: sequence.own.blocks()[0], tokens });
-        self.kept.partial.push(hit);
+        self.copies.keep(vec![hit.block()], Holder::Partial(hit));
         sequence.computed += tokens;
     }
 
     /// The step was computed.
     fn take_in(&mut self, sampled: &[Token]) -> Vec<SequenceId> {
-        let mut by_slot = vec![usize::MAX; self.config.max_running as usize];
-        self.running.iter().enumerate().for_each(|(at, sequence)| by_slot[sequence.slot as usize] = at);
+        for (at, sequence) in self.running.iter().enumerate() {
+            let slot = sequence.slot as usize;
+            self.by_slot.resize(self.by_slot.len().max(slot + 1), 0);
+            self.by_slot[slot] = at;
+        }
         let mut sampled = sampled.iter();
         let mut full = Vec::new();
         for scheduled in self.batch.sequences() {
-            let sequence = &mut self.running[by_slot[scheduled.slot as usize]];
+            let sequence = &mut self.running[self.by_slot[scheduled.slot as usize]];
             sequence.computed = scheduled.context_len();
             sequence.ticket.computed += scheduled.tokens.len();
             if scheduled.start < sequence.admitted {
@@ -249,20 +303,16 @@ impl Scheduler {
             }
             if scheduled.wants_logits {
                 sequence.tokens.extend(sampled.next());
-                if sequence.is_full() {
+                if sequence.is_full() && !sequence.fate.is_aborted() {
                     full.push(sequence.id());
                 }
             }
         }
         self.batch.clear();
-        self.kept = Kept::default();
+        if self.copies.done() {
+            self.desk.changes.announce();
+        }
         full
-    }
-
-    /// The step was not computed; after `take_in` there is nothing left to undo.
-    fn discard(&mut self) {
-        self.copies.extend_from_slice(self.batch.copies());
-        self.batch.clear();
     }
 }
 

@@ -26,13 +26,14 @@ impl Changes {
         self.changed.notify_all();
     }
 
-    /// Sleeps until more than `seen` were counted; false if that has not happened within the time.
+    /// Sleeps until more than `seen` were counted; false if that has not happened within the time. A time that ends
+    /// beyond what a clock can tell never ends.
     pub(crate) fn wait_beyond(&self, seen: u64, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now().checked_add(timeout);
         let mut count = self.count.lock();
         while *count <= seen {
             let late;
-            (count, late) = self.changed.wait(count, Some(deadline));
+            (count, late) = self.changed.wait(count, deadline);
             if late {
                 return *count > seen;
             }

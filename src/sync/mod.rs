@@ -1,9 +1,9 @@
-//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `parking_lot`, `loom` or
+//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `loom` or
 //! `shuttle`.
 //!
 //! | cfg | what stands behind the door |
 //! |---|---|
-//! | none | `std` atomics, `parking_lot` locks |
+//! | none | `std` atomics and locks |
 //! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return; an `Arc` whose count it can explore |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
@@ -34,6 +34,8 @@ pub(crate) use bell::Bell;
 pub(crate) use cell::{Owner, OwnerCell, Passed};
 #[cfg(feature = "scheduler")]
 pub(crate) use changes::Changes;
+#[cfg(feature = "scheduler")]
+pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
 pub(crate) use signal::{Signal, contained};
 
@@ -43,6 +45,24 @@ pub(crate) use std::sync::OnceLock;
 #[cfg(not(any(radixkv_loom, radixkv_tsan)))]
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
+
+/// The thread that runs: all threads of a model are one of the system.
+#[cfg(feature = "scheduler")]
+pub(crate) fn current_thread() -> ThreadId {
+    #[cfg(radixkv_loom)]
+    return loom::thread::current().id();
+    #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
+    return shuttle::thread::current().id();
+    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+    thread::current().id()
+}
+
+#[cfg(all(feature = "scheduler", radixkv_loom))]
+pub(crate) use loom::thread::ThreadId;
+#[cfg(all(feature = "scheduler", radixkv_shuttle, not(radixkv_loom)))]
+pub(crate) use shuttle::thread::ThreadId;
+#[cfg(all(feature = "scheduler", not(any(radixkv_loom, radixkv_shuttle))))]
+pub(crate) use std::thread::ThreadId;
 
 /// Whether this is the only handle; what was done through the others comes before.
 pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {

@@ -1,6 +1,8 @@
 //! Bad input: typed refusals that change nothing and hand back what was given.
 
-use radixkv::{BuildError, InsertErrorKind, PrefixCache, ReserveError};
+use radixkv::{
+    BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, Priority, PriorityError, ReserveError, Watermarks,
+};
 
 use crate::{Bench, sequence};
 
@@ -95,4 +97,46 @@ fn a_lease_of_another_cache_is_foreign() {
     assert_eq!(error.reservation.blocks(), blocks);
     drop(error);
     assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [15, 0, 0, 1]));
+}
+
+#[test]
+fn what_no_cache_can_be_is_refused_with_the_numbers() {
+    let refused = |block_size, capacity| PrefixCache::builder(block_size, capacity).build().expect_err("refused");
+    let (most, longest) = (u32::MAX as usize, i32::MAX as usize);
+    assert_eq!(refused(16, most + 1), BuildError::CapacityTooLarge { capacity: most + 1 });
+    assert_eq!(refused(longest + 1, 16), BuildError::BlockSizeTooLarge { block_size: longest + 1 });
+    for (low, high) in [(5, 4), (4, 17)] {
+        let thread = Eviction::Background(Watermarks { low, high });
+        let error = PrefixCache::builder(16, 16).eviction(thread).build().expect_err("refused");
+        assert_eq!(error, BuildError::Watermarks { low, high, capacity: 16 });
+    }
+}
+
+#[test]
+fn a_reservation_of_another_cache_comes_back() {
+    let (bench, other) = (Bench::new(4, 16), Bench::new(4, 16));
+    let lease = bench.matched(&[]);
+    let reservation = other.session.reserve(2).expect("free blocks");
+    let error = bench.session.insert(&lease, &sequence(1, 8), reservation).expect_err("foreign");
+    assert_eq!((error.kind, error.reservation.len()), (InsertErrorKind::ForeignReservation, 2));
+    assert_eq!((bench.accounts(), other.accounts()), ([16, 0, 0, 0], [14, 2, 0, 0]));
+}
+
+#[test]
+fn policies_are_read_by_the_names_that_they_print() {
+    for policy in PolicyKind::ALL {
+        assert_eq!((policy.to_string().parse(), policy.name()), (Ok(policy), &*policy.to_string()));
+    }
+    let unknown = "LRU".parse::<PolicyKind>().expect_err("names are in lower case").to_string();
+    assert!(unknown.starts_with("unknown policy 'LRU'") && unknown.contains(" lru "), "{unknown}");
+}
+
+#[test]
+fn a_priority_above_a_hundred_is_refused() {
+    assert_eq!(Priority::new(Priority::MAX).map(Priority::level), Ok(100));
+    let refused = Priority::new(101).expect_err("above the highest");
+    assert_eq!(
+        (refused, refused.to_string()),
+        (PriorityError { level: 101 }, "a priority of 101 is not from 0 to 100".into())
+    );
 }

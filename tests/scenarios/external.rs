@@ -189,3 +189,16 @@ fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
     all.sort_unstable();
     assert!(all.iter().copied().eq(0..CAPACITY as u32), "{all:?}");
 }
+
+/// Without anybody who settles, evicts or asks for numbers in between.
+#[test]
+fn what_was_cleared_under_a_lease_is_taken_when_the_lease_has_gone() {
+    let bench = bench(4, 16);
+    let lease = bench.matched(&sequence(1, 8));
+    let inserted = bench.session.insert(&lease, &sequence(1, 8), bench.session.adopt(&[3, 4]).expect("ours"));
+    let inserted = inserted.expect("fitting");
+    bench.cache.clear();
+    assert!(taken(&bench).is_empty());
+    drop((inserted, lease));
+    assert_eq!(taken(&bench), [3, 4]);
+}

@@ -94,6 +94,23 @@ fn an_eviction_takes_victims_over_their_quota_first_and_no_more_than_asked() {
     drop(all);
 }
 
+/// Whichever was used last, and whichever was limited to less.
+#[test]
+fn of_namespaces_over_their_quotas_the_one_that_was_limited_first_pays_first() {
+    let bench = Bench::new(4, 16);
+    let spaces = ["late", "early"].map(|name| bench.cache.namespace(&[name]));
+    for (key, space) in [&spaces[0], &spaces[0], &spaces[1], &spaces[1]].into_iter().enumerate() {
+        bench.cache.set_time(key as u64);
+        drop(put(&bench, space, key as u32, 1).expect("room"));
+    }
+    bench.cache.set_quota(&spaces[1], cached(1));
+    bench.cache.set_quota(&spaces[0], cached(1));
+    let cached = || spaces.each_ref().map(|space| holdings(&bench, space)[0]);
+    assert_eq!(cached(), [2, 2], "a limit that comes evicts nothing by itself");
+    assert_eq!((bench.cache.evict(1), cached()), (1, [2, 1]));
+    assert_eq!((bench.cache.evict(1), cached()), (1, [1, 1]));
+}
+
 #[test]
 fn the_quota_of_a_full_namespace_is_lowered_raised_and_taken_away() {
     let bench = Bench::with_policy(4, 2_000, PolicyKind::Mru);
@@ -243,4 +260,96 @@ fn blocks_that_are_put_together_count_on() {
     assert_eq!(holdings(&bench, &space), [0, 0, 1]);
     drop(all);
     assert_eq!((holdings(&bench, &space), bench.cache.stats().free_blocks), ([0, 0, 0], 8));
+}
+
+/// Blocks that count with nobody, taken over by a reservation that counts with the namespace.
+#[test]
+fn blocks_of_no_namespace_in_a_claim_are_not_taken_off_it() {
+    for extra in [1, 3, 9] {
+        let bench = Bench::new(4, 32);
+        let tenant = bench.cache.namespace(&["tenant"]);
+        bench.cache.set_quota(&tenant, pinned(8));
+        let mut fill = bench.session.reserve_in(&tenant, 1).expect("within");
+        fill.append(bench.session.reserve(extra).expect("free"));
+        assert_eq!(holdings(&bench, &tenant), [0, 0, 1]);
+        let tokens = sequence(1, 4 * (1 + extra));
+        let cold = bench.session.match_prefix(&tenant, &tokens);
+        drop(bench.session.insert(cold.lease(), &tokens, fill).expect("fitting"));
+        assert_eq!(holdings(&bench, &tenant), [1 + extra, 0, 0]);
+        let all = bench.session.reserve_in(&tenant, 8).expect("within");
+        let refused = bench.session.reserve_in(&tenant, 1).expect_err("beyond");
+        assert_eq!(refused, ReserveError::OverQuota { requested: 1, pinned: 8, limit: 8 });
+        drop(all);
+        assert_eq!(holdings(&bench, &tenant), [1 + extra, 0, 0]);
+    }
+}
+
+/// The same in parts, with duplicates, and in the wrong namespace.
+#[test]
+fn a_claim_on_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
+    let bench = Bench::new(4, 64);
+    let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
+    let mut dice = fastrand::Rng::with_seed(7);
+    for round in 0..200 {
+        let mut fill = bench.session.reserve_in(&tenant, dice.usize(..4)).expect("room");
+        fill.append(bench.session.reserve(dice.usize(..4)).expect("room"));
+        if dice.bool() {
+            let fork = fill.fork();
+            drop(if dice.bool() { fork } else { std::mem::replace(&mut fill, fork) });
+        }
+        let rest = fill.split(dice.usize(..=fill.len()));
+        let space = if dice.u8(..4) == 0 { &other } else { &tenant };
+        let tokens = sequence(dice.u32(..20), 4 * rest.len() + 3);
+        let cold = bench.session.match_prefix(space, &[]);
+        let inserted = bench.session.insert(cold.lease(), &tokens, rest);
+        drop((fill, inserted.map_err(|error| error.reservation), cold));
+        assert_eq!(holdings(&bench, &tenant)[1..], [0, 0], "round {round}");
+        bench.cache.evict(dice.usize(..8));
+    }
+}
+
+/// What does not go together stays apart: the one is as it was, the other gives its blocks back, shared or not.
+#[test]
+fn reservations_of_two_namespaces_are_refused_before_anything_moves() {
+    let bench = Bench::new(4, 32);
+    let spaces = [bench.cache.namespace(&["one"]), bench.cache.namespace(&["two"])];
+    let [mut one, mut two] = spaces.each_ref().map(|space| bench.session.reserve_in(space, 3).expect("free"));
+    let (fork, blocks) = (two.fork(), one.blocks().to_vec());
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one.append(two)));
+    assert!(refused.is_err());
+    assert_eq!((one.blocks(), fork.len()), (&blocks[..], 3));
+    assert_eq!(spaces.each_ref().map(|space| holdings(&bench, space)[2]), [3, 3]);
+    assert_eq!(bench.accounts(), [26, 6, 0, 0]);
+    // Nobody else gets what the fork holds.
+    let rest = bench.session.reserve(26).expect("free");
+    assert!(fork.blocks().iter().all(|block| !rest.blocks().contains(block)));
+    drop((one, fork, rest));
+    assert_eq!(bench.accounts(), [32, 0, 0, 0]);
+}
+
+/// The table of candidates grows while they are sorted into groups.
+#[test]
+fn a_limit_takes_hold_while_candidates_come() {
+    for first in [300, 700, 2_000] {
+        let bench = Bench::new(4, 8_000);
+        let [tenant, earlier, other] = ["tenant", "earlier", "other"].map(|name| bench.cache.namespace(&[name]));
+        let fill = |space: &Namespace, keys: std::ops::Range<u32>| {
+            keys.for_each(|key| drop(put(&bench, space, key, 1).expect("room")));
+            _ = bench.cache.stats();
+        };
+        fill(&tenant, 0..first);
+        // One sorting ends where the table ended, and the next begins there.
+        fill(&earlier, 0..20);
+        bench.cache.set_quota(&earlier, cached(10));
+        bench.cache.settle();
+        fill(&other, 0..500);
+        // Slices of one sorting, and candidates between them.
+        bench.cache.set_quota(&tenant, cached(10));
+        fill(&other, 500..1_500);
+        while bench.cache.run_once() {
+            fill(&other, 1_500..1_510);
+        }
+        bench.cache.settle();
+        assert_eq!(holdings(&bench, &tenant), [10, 0, 0], "{first} at first");
+    }
 }

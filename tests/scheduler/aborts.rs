@@ -1,6 +1,7 @@
 //! Aborting at every point, from inside and outside.
 
-use radixkv::scheduler::{Aborted, Scheduler, SequenceId};
+use radixkv::Token;
+use radixkv::scheduler::{Aborted, Finish, Request, Scheduler, SequenceId};
 
 use crate::engine::{World, continued, sequence};
 
@@ -75,4 +76,107 @@ fn what_waits_is_handed_back() {
     assert!(world.queue.is_empty());
     world.finish_all(&mut scheduler);
     world.rest();
+}
+
+/// Tokens that are published of what a request has.
+fn published(world: &World, tokens: &[Token]) -> usize {
+    world.cache.session().peek(&world.space, tokens)
+}
+
+/// How often the next steps of a scheduler list a request as aborted.
+fn listed(world: &World, scheduler: &mut Scheduler, id: SequenceId) -> usize {
+    let mut times = 0;
+    for _ in 0..4 {
+        let step = scheduler.schedule();
+        times += step.aborted().iter().filter(|&&listed| listed == id).count();
+        let sampled = world.memory.run(&step);
+        step.complete(&sampled).expect("a token for each row");
+    }
+    times
+}
+
+/// An abort of what is served is accepted, and again for as long as it is not gone.
+fn abort_twice(world: &World, id: SequenceId) {
+    assert_eq!([world.queue.abort(id), world.queue.abort(id)], [Aborted::Served, Aborted::Served]);
+}
+
+/// Once an abort is accepted no verb publishes anything of the request, and one step lists it.
+#[test]
+fn an_accepted_abort_publishes_nothing_and_is_listed_once() {
+    for publish in [true, false] {
+        for steps in 1..9 {
+            for verb in 0..7 {
+                let world = World::new(4, 64);
+                let mut scheduler = world.scheduler(4, 5);
+                let mut request = Request::new(world.space.clone(), sequence(1, PROMPT), 6);
+                request.publish = publish;
+                let id = world.queue.submit(request).expect("sound");
+                world.steps(steps, &mut scheduler, &mut Vec::new());
+                let tokens = continued(&sequence(1, PROMPT), 6);
+                let before = published(&world, &tokens);
+                if verb < 2 {
+                    let step = scheduler.schedule();
+                    abort_twice(&world, id);
+                    let sampled = world.memory.run(&step);
+                    let full = step.complete(&sampled).expect("a token for each row");
+                    assert_eq!(full, [], "an aborted request is not to be finished");
+                } else {
+                    abort_twice(&world, id);
+                }
+                let computed = scheduler.sequence(id).expect("served").computed_len();
+                match verb {
+                    0 => {}
+                    1 | 2 => assert_eq!(scheduler.preempt(id), computed + 1 < PROMPT + 6),
+                    3 => drop(scheduler.finish(id, Finish::keeping(computed)).expect("computed")),
+                    4 => {
+                        let finish = Finish { demote_output: true, ..Finish::keeping(computed) };
+                        drop(scheduler.finish(id, finish).expect("computed"));
+                    }
+                    5 => {
+                        let fork = scheduler.fork(id, 3, 1).expect("room for one")[0];
+                        scheduler.abort(fork);
+                    }
+                    _ => {
+                        drop(scheduler);
+                        scheduler = world.scheduler(4, 5);
+                    }
+                }
+                assert_eq!(published(&world, &tokens), before, "verb {verb} after {steps} steps");
+                assert_eq!(listed(&world, &mut scheduler, id), 1, "verb {verb} after {steps} steps");
+                assert_eq!(published(&world, &tokens), before, "verb {verb} after {steps} steps");
+                assert_eq!(world.queue.abort(id), Aborted::Unknown);
+                world.rest();
+            }
+        }
+    }
+}
+
+/// Sequences that a scheduler preempts for want of blocks are aborted just before.
+#[test]
+fn an_abort_before_a_forced_preemption_is_listed_once() {
+    let world = World::new(4, 10);
+    let mut scheduler = world.scheduler(2, 64);
+    let ids = [1, 2].map(|key| world.submit(&sequence(key, 16), 20));
+    for _ in 0..4 {
+        let step = scheduler.schedule();
+        let sampled = world.memory.run(&step);
+        step.complete(&sampled).expect("a token for each row");
+    }
+    assert_eq!(world.queue.abort(ids[1]), Aborted::Served);
+    assert!(scheduler.preempt(ids[1]));
+    assert_eq!(world.queue.len(), 0, "it does not wait again");
+    assert_eq!(listed(&world, &mut scheduler, ids[1]), 1);
+    scheduler.abort(ids[0]);
+    world.rest();
+}
+
+#[test]
+fn a_forgotten_step_lists_what_it_listed() {
+    let (world, mut scheduler, ids) = world_after(2);
+    scheduler.abort(ids[0]);
+    let step = scheduler.schedule();
+    assert_eq!(step.aborted(), &ids[..1]);
+    std::mem::forget(step);
+    assert!(scheduler.schedule().aborted().is_empty());
+    the_other_is_served(&world, scheduler, ids[1]);
 }

@@ -55,6 +55,17 @@ impl Memory {
         self.slots[block as usize * size..][..size].iter().for_each(|slot| slot.store(u64::MAX, Relaxed));
     }
 
+    /// What a step leaves that broke off: garbage wherever it was to write.
+    pub fn ruin(&self, step: &Step<'_>) {
+        let (batch, size) = (step.batch(), self.block_size);
+        let copied = batch.copies().iter().flat_map(|copy| {
+            let first = copy.destination as usize * size;
+            first..first + copy.tokens
+        });
+        let written = batch.slot_mapping().iter().map(|&slot| slot as usize);
+        copied.chain(written).for_each(|slot| self.slots[slot].store(u64::MAX, Relaxed));
+    }
+
     /// Computes a step: copies, writes, and then looks at all that is read. The sampled tokens.
     pub fn run(&self, step: &Step<'_>) -> Vec<Token> {
         let (batch, size) = (step.batch(), step.batch().block_size());

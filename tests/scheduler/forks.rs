@@ -93,3 +93,92 @@ fn a_parent_may_go_before_its_blocks_are_copied() {
         }
     }
 }
+
+/// Spoils whatever is free, as if it had been taken and written to elsewhere.
+fn spoil_free(world: &World) {
+    world.cache.settle();
+    let taken = world.cache.session().reserve(world.cache.stats().free_blocks).expect("free");
+    taken.blocks().iter().for_each(|&block| world.memory.spoil(block));
+}
+
+/// The cache is cleared under the parent, and another request publishes the same tokens in other blocks: a fork that
+/// shared what is published now would read the parent's blocks under a lease on others.
+#[test]
+fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
+    for again in [false, true] {
+        for len in 1..=19 {
+            let world = World::new(4, 64);
+            let mut scheduler = world.scheduler(4, 64);
+            let prompt = sequence(1, 18);
+            let id = world.submit(&prompt, 9);
+            let mut done = Vec::new();
+            world.step(&mut scheduler, &mut done);
+            world.cache.clear();
+            if again {
+                world.submit(&[&prompt[..], &[7]].concat(), 1);
+                world.step(&mut scheduler, &mut done);
+                assert_eq!(done.len(), 1);
+            }
+            let fork = scheduler.fork(id, len, 1).expect("room for one")[0];
+            scheduler.finish(id, Finish::keeping(0)).expect("served");
+            for _ in 0..3 {
+                spoil_free(&world);
+                world.step(&mut scheduler, &mut done);
+            }
+            done.extend(world.finish_all(&mut scheduler).into_values());
+            let tokens = &done.iter().find(|finished| finished.id == fork).expect("served").tokens;
+            let expected = continued(&continued(&prompt, 1)[..len], 27 - len);
+            assert_eq!(tokens, &expected, "{len} tokens, published again: {again}");
+            world.rest();
+        }
+    }
+}
+
+/// What a fork has to copy is not there before a step has copied it: nothing of it is published until then.
+#[test]
+fn a_fork_that_ends_before_its_first_step_publishes_nothing_that_was_not_copied() {
+    for publish in [false, true] {
+        for fate in 0..4 {
+            for len in 1..=18 {
+                let world = World::new(4, 64);
+                let mut scheduler = world.scheduler(4, 64);
+                let prompt = sequence(1, 18);
+                let mut request = Request::new(world.space.clone(), prompt.clone(), 9);
+                request.publish = publish;
+                let id = world.queue.submit(request).expect("sound");
+                world.step(&mut scheduler, &mut Vec::new());
+                world.cache.clear();
+                let fork = scheduler.fork(id, len, 1).expect("room for one")[0];
+                spoil_free(&world);
+                match fate {
+                    0 => assert!(scheduler.preempt(fork)),
+                    1 => drop(scheduler.finish(fork, Finish::keeping(len - 1)).expect("computed")),
+                    2 => drop(scheduler.fork(fork, len, 1).expect("room for one more")),
+                    _ => {
+                        drop(scheduler.fork(fork, len, 1).expect("room for one more"));
+                        assert!(scheduler.preempt(fork));
+                    }
+                }
+                let peeked = world.cache.session().peek(&world.space, &prompt);
+                assert_eq!(peeked, 0, "fate {fate}, {len} tokens: published before it was copied");
+                world.finish_all(&mut scheduler);
+                let beside = world.submit(&prompt, 2);
+                assert_eq!(world.finish_all(&mut scheduler)[&beside].tokens, continued(&prompt, 2));
+                world.rest();
+            }
+        }
+    }
+}
+
+#[test]
+fn no_forks_hold_nothing() {
+    let world = World::new(4, 8);
+    let mut scheduler = world.scheduler(2, 64);
+    let id = world.submit(&sequence(1, 18), 4);
+    world.step(&mut scheduler, &mut Vec::new());
+    for len in 1..=19 {
+        assert_eq!(scheduler.fork(id, len, 0), Ok(Vec::new()));
+    }
+    scheduler.finish(id, Finish::keeping(0)).expect("served");
+    world.rest();
+}

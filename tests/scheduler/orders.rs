@@ -140,3 +140,74 @@ fn the_slowest_cold_request_is_served_within_the_age_bound() {
         assert_eq!(slowest_cold(order, u64::MAX, 700), None, "{order:?}");
     }
 }
+
+/// Steps that the slowest of eight waits that came together, of `cold` priority beside a crowd of `hot` ones that never
+/// stop coming, each of which is served for `new_tokens` steps.
+fn slowest_of_eight(age_bound: u64, hot: i32, cold: i32, new_tokens: usize, max_running: u32) -> u64 {
+    let world = world(Order::Priority, age_bound, 1_024);
+    let mut scheduler = world.scheduler(max_running, 512);
+    let mut done = Vec::new();
+    let mut keys = 0;
+    let mut submit = |priority| {
+        keys += 1;
+        let mut request = Request::new(world.space.clone(), sequence(keys % 60_000, 20), new_tokens);
+        request.priority = priority;
+        world.queue.submit(request).expect("sound")
+    };
+    for _ in 0..100 {
+        submit(hot);
+    }
+    let mut waiting: Vec<SequenceId> = (0..8).map(|_| submit(cold)).collect();
+    for now in 1..20 * age_bound {
+        submit(hot);
+        world.step(&mut scheduler, &mut done);
+        waiting.retain(|&id| scheduler.sequence(id).is_none() && done.iter().all(|finished| finished.id != id));
+        if waiting.is_empty() {
+            return now;
+        }
+    }
+    u64::MAX
+}
+
+/// Eight that become due together are admitted within the bound, whatever the numbers of their priorities are and
+/// however the ends of sequences fall between the sixteenths of the bound.
+#[test]
+fn eight_are_served_within_the_age_bound_at_any_priority() {
+    for (hot, cold) in [(1, 0), (10, 0), (0, -1), (-1, -2), (-10, -20), (5, -5), (i32::MAX, i32::MIN), (-1, i32::MIN)] {
+        for (new_tokens, max_running) in [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (7, 2), (11, 4)] {
+            let slowest = slowest_of_eight(64, hot, cold, new_tokens, max_running);
+            assert!(
+                slowest <= 64,
+                "{slowest} steps: {cold} beside {hot}, {new_tokens} steps each, {max_running} slots"
+            );
+        }
+    }
+}
+
+/// Those that have waited too long go first every sixteenth of the bound, and no more often, however many there are and
+/// however little room: the order has the rest.
+#[test]
+fn the_order_goes_on_beside_those_that_are_due() {
+    for (new_tokens, max_running, least) in [(1, 1, 400), (3, 1, 40), (7, 2, 15)] {
+        let world = world(Order::Priority, 64, 1_024);
+        let mut scheduler = world.scheduler(max_running, 512);
+        let submit = |key: u32, priority| {
+            let mut request = Request::new(world.space.clone(), sequence(key, 20), new_tokens);
+            request.priority = priority;
+            world.queue.submit(request).expect("sound")
+        };
+        for key in 0..300 {
+            submit(1 + key, 7);
+        }
+        let mut done = Vec::new();
+        let mut hot = Vec::new();
+        for step in 0..600 {
+            hot.push(submit(1_000 + step, 10));
+            world.step(&mut scheduler, &mut done);
+        }
+        let preferred = done.iter().filter(|finished| hot.contains(&finished.id)).count();
+        let due = done.len() - preferred;
+        assert!(preferred >= least, "{preferred} that the order prefers, {due} that were due");
+        assert!((600 - 32) / 4 - 8 <= due || due >= done.len() / 2, "{due} that were due, {preferred} others");
+    }
+}

@@ -1,8 +1,8 @@
 //! Bad input: typed refusals with numbers, that change nothing and hand back what was given.
 
 use radixkv::scheduler::{
-    ConfigError, Finish, FinishError, ForkError, QueueConfig, Request, Scheduler, SchedulerConfig, SubmitErrorKind,
-    WaitingQueue,
+    ConfigError, Finish, FinishError, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig,
+    SubmitErrorKind, WaitingQueue,
 };
 use radixkv::{Keys, PrefixCache};
 
@@ -36,6 +36,15 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
     assert_eq!((error.kind, error.request.tokens.len()), (SubmitErrorKind::BigramNamespace, 9));
 }
 
+/// It has no blocks of its own to serve anything with, however long a request waits.
+#[test]
+fn a_cache_over_the_engines_pool_serves_no_request() {
+    let world = World::with(PrefixCache::builder(4, 8).external(), QueueConfig::default());
+    let error = world.queue.submit(Request::new(world.space.clone(), sequence(1, 4), 1)).expect_err("to be refused");
+    assert_eq!((error.kind, error.request.tokens.len()), (SubmitErrorKind::ExternalPool, 4));
+    assert!(world.queue.is_empty());
+}
+
 #[test]
 #[should_panic(expected = "is of another cache")]
 fn a_namespace_of_another_cache_is_the_callers_fault() {
@@ -53,6 +62,9 @@ fn a_scheduler_that_could_serve_nobody_is_not_made() {
     assert_eq!(refused(0, 1, 1), ConfigError::NoSlots);
     assert_eq!(refused(1, 1, 0), ConfigError::EmptyChunk);
     assert_eq!(refused(5, 4, 1), ConfigError::BatchTooSmall { max_batch_tokens: 4, max_running: 5 });
+    let many = refused(u32::MAX, usize::MAX, 1);
+    assert_eq!(many, ConfigError::TooManySlots { max_running: u32::MAX, most: 65_536 });
+    assert_eq!(many.to_string(), "4294967295 request slots where 65536 are the most that can be used");
 }
 
 #[test]
@@ -92,4 +104,32 @@ fn forks_are_made_all_or_none() {
 fn a_queue_may_be_shared_and_a_scheduler_stays_on_its_thread() {
     fn is_shared<T: Send + Sync + Clone + 'static>() {}
     is_shared::<WaitingQueue>();
+}
+
+/// Every extreme of a configuration is refused with its numbers, or serves.
+#[test]
+fn extremes_of_a_configuration_are_refused_or_serve() {
+    for max_running in [1, 64, 65_536, 65_537, u32::MAX] {
+        for tokens in [(usize::MAX, usize::MAX), (usize::MAX, 1), (1 << 17, usize::MAX)] {
+            for min_copied_tokens in [None, Some(0), Some(usize::MAX)] {
+                for age_bound in [0, 1, u64::MAX] {
+                    for order in [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority] {
+                        let config = QueueConfig { order, age_bound, max_blocks: usize::MAX };
+                        let world = World::with(PrefixCache::builder(4, 8), config);
+                        let (max_batch_tokens, max_chunk_tokens) = tokens;
+                        let config =
+                            SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
+                        let Ok(mut scheduler) = Scheduler::new(&world.queue, config) else {
+                            assert!(max_running > 65_536);
+                            continue;
+                        };
+                        world.submit(&sequence(1, 9), 3);
+                        world.submit(&sequence(1, 10), 3);
+                        assert_eq!(world.finish_all(&mut scheduler).len(), 2);
+                        world.rest();
+                    }
+                }
+            }
+        }
+    }
 }

@@ -1,13 +1,18 @@
-//! Several threads, one cache, one queue: everything at random, under eviction pressure, and every read is looked at.
+//! Several threads, one cache, one queue: everything at random, under eviction pressure, forks, clears, preemptions,
+//! aborts, steps that are dropped or forgotten and schedulers that go. Every read is looked at, and every accepted abort
+//! is listed once.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::collections::HashSet;
+use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use radixkv::scheduler::{Finish, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId};
+use radixkv::scheduler::{
+    Aborted, Finish, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, Step,
+};
 use radixkv::{Eviction, PrefixCache, Token, Watermarks};
 
 use crate::engine::{World, continued, sequence};
@@ -22,26 +27,51 @@ fn prompt(dice: &mut Rng) -> Vec<Token> {
     [shared, own].concat()
 }
 
+/// What all threads know of aborts.
+#[derive(Default)]
+struct Aborts {
+    accepted: Mutex<HashSet<SequenceId>>,
+    listed: Mutex<HashSet<SequenceId>>,
+}
+
+impl Aborts {
+    fn count(&self, id: SequenceId, aborted: &Aborted) {
+        if *aborted == Aborted::Served {
+            self.accepted.lock().expect("no panic").insert(id);
+        }
+    }
+
+    fn list(&self, step: &Step<'_>) {
+        let mut listed = self.listed.lock().expect("no panic");
+        step.aborted().iter().for_each(|&id| assert!(listed.insert(id), "{id:?} is listed twice"));
+    }
+}
+
 /// What one thread does until every request has ended.
 struct Server<'w> {
     world: &'w World,
     scheduler: Scheduler,
     dice: Rng,
-    ended: &'w AtomicUsize,
+    aborts: &'w Aborts,
 }
 
 impl Server<'_> {
     fn step(&mut self) {
         let step = self.scheduler.schedule();
-        self.ended.fetch_add(step.aborted().len(), Relaxed);
+        self.aborts.list(&step);
         if step.is_empty() {
             drop(step);
             // Whoever holds the blocks may be asleep too.
             self.scheduler.wait(Duration::from_millis(1));
             return;
         }
-        if self.dice.u8(..20) == 0 {
-            return;
+        match self.dice.u8(..24) {
+            0 => return self.world.memory.ruin(&step),
+            1 => {
+                self.world.memory.ruin(&step);
+                return std::mem::forget(step);
+            }
+            _ => {}
         }
         let sampled = self.world.memory.run(&step);
         for id in step.complete(&sampled).expect("a token for each row") {
@@ -56,7 +86,6 @@ impl Server<'_> {
         let done = self.scheduler.finish(id, finish).expect("computed");
         let prompt = &done.tokens[..done.prompt_len];
         assert_eq!(done.tokens, continued(prompt, done.tokens.len() - prompt.len()));
-        self.ended.fetch_add(1, Relaxed);
     }
 
     fn disturb(&mut self) {
@@ -67,7 +96,7 @@ impl Server<'_> {
         let sequence = &running[self.dice.usize(..running.len())];
         let (id, computed, len) = (sequence.id(), sequence.computed_len(), sequence.tokens().len());
         match self.dice.u8(..40) {
-            0 => drop(self.scheduler.abort(id)),
+            0 => self.aborts.count(id, &self.scheduler.abort(id)),
             1 => drop(self.scheduler.preempt(id)),
             2 => {
                 let committed = self.dice.usize(..=computed);
@@ -78,7 +107,11 @@ impl Server<'_> {
                 Err(refused) => panic!("{refused}"),
             },
             4 => drop(self.world.cache.evict(self.dice.usize(1..=5))),
-            5 => drop(self.world.queue.abort(SequenceId(self.dice.u64(..REQUESTS as u64)))),
+            5 => {
+                let id = SequenceId(self.dice.u64(..REQUESTS as u64));
+                self.aborts.count(id, &self.world.queue.abort(id));
+            }
+            6 if self.dice.bool() => self.world.cache.clear(),
             _ => {}
         }
     }
@@ -105,26 +138,30 @@ fn run(seed: u64) {
         request.publish = dice.u8(..8) > 0;
         world.queue.submit(request).expect("sound");
     }
-    let ended = AtomicUsize::new(0);
+    let aborts = Aborts::default();
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (world, ended) = (&world, &ended);
+            let (world, aborts) = (&world, &aborts);
             let dice = Rng::with_seed(seed ^ (thread as u64 + 1) << 32);
             scope.spawn(move || {
                 let (max_running, max_chunk_tokens) = (1 + thread as u32 * 2, 7 + 13 * thread);
                 let min_copied_tokens = [None, Some(1), Some(5), Some(1)][thread];
                 let max_batch_tokens = max_chunk_tokens + 8;
                 let config = SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
-                let scheduler = world.scheduler_of(config);
-                let mut server = Server { world, scheduler, dice, ended };
+                let mut server = Server { world, scheduler: world.scheduler_of(config), dice, aborts };
                 while world.queue.unfinished() > 0 {
                     server.step();
                     server.disturb();
+                    if server.dice.u8(..100) == 0 {
+                        server.scheduler = world.scheduler_of(config);
+                    }
                 }
             });
         }
     });
-    assert!(ended.load(Relaxed) > 0);
+    // The last ones went with their schedulers.
+    aborts.list(&world.scheduler(1, 1).schedule());
+    assert_eq!(*aborts.listed.lock().expect("no panic"), *aborts.accepted.lock().expect("no panic"));
     world.rest();
 }
 
@@ -134,4 +171,11 @@ fn no_request_reads_a_slot_that_holds_other_tokens() {
         return run(seed);
     }
     (1..=if cfg!(debug_assertions) { 24 } else { 100 }).for_each(run);
+}
+
+#[test]
+#[ignore = "half a minute of random loads"]
+fn no_request_reads_a_slot_that_holds_other_tokens_for_long() {
+    let began = Instant::now();
+    (1_000..).take_while(|_| began.elapsed() < Duration::from_secs(30)).for_each(run);
 }

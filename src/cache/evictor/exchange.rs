@@ -54,6 +54,12 @@ impl Exchange {
         }
     }
 
+    /// Candidates in policies that were replaced or given up.
+    #[cfg(test)]
+    pub(in crate::cache) fn spent(&self) -> usize {
+        self.spent.iter().map(|policy| policy.len()).sum()
+    }
+
     /// Whether slices are left to be done.
     pub(in crate::cache) fn is_pending(&self) -> bool {
         self.incoming.is_some() || !self.spent.is_empty()

@@ -1,9 +1,9 @@
 //! Candidates: the idle ends of runs, filed with the policy.
 
-use super::{Evictor, Works};
 use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
+use super::{Evictor, Works};
 use crate::cache::Priority;
 use crate::policy::{Entry, Group, Policy, PolicyKind, Slot, Standing, Table};
 use crate::reclaim::{Link, Ref};

@@ -28,11 +28,25 @@ impl Evictor {
                 }
             }
         }
-        // The root's permanent child: from now on it is a point like any other.
-        if root.word.remove_child() {
-            works.queue.push(root);
-        }
+        self.uproot(root);
         self.settle(works);
+    }
+
+    /// Ends `space`, which was just detached and in which nothing hangs or is leased.
+    pub(in crate::cache) fn end_bare<'g>(&mut self, space: Ref<'g, Space>, works: Works<'g>) {
+        self.detached.insert(space.link());
+        if let Some(root) = space.root(works.guard) {
+            self.uproot(root);
+        }
+        // The root alone.
+        self.drain(&mut 0, works);
+    }
+
+    /// Takes the root's permanent child off: from now on it is a point like any other.
+    fn uproot(&mut self, root: Ref<'_, Point>) {
+        if root.word.remove_child() {
+            self.backlog.push(root);
+        }
     }
 
     /// Ends the root of a detached space when nobody holds it and nothing hangs on it, and the space with it.

@@ -1,5 +1,6 @@
 //! Steps of a reader put between those of the trimmer.
 
+mod bounds;
 mod exchange;
 
 use crate::cache::namespace::Pass;

@@ -42,7 +42,7 @@ impl Side {
             5..7 => self.leases.push(self.session.match_prefix(&self.space, &tokens).into_lease()),
             7..11 if !self.leases.is_empty() => drop(self.leases.swap_remove(dice.usize(..self.leases.len()))),
             11 if now % 50 == 0 => self.cache.clear_namespace(&self.space),
-            _ => _ = self.cache.inner.evicting(|evictor, works| evictor.settle(works)),
+            _ => self.cache.inner.evicting(|evictor, works| evictor.settle(works)),
         }
     }
 

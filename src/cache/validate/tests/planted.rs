@@ -120,8 +120,7 @@ fn beginnings_of_runs() {
     });
     assert_eq!(start, Violation::WrongStart { run: RunAt { start: 9, ..first }, end: 8 });
     let empty = found(|_, scene| {
-        let run =
-            hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: 0 }, &[500]);
+        let run = hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: 0 }, &[500]);
         run.shorten(run.word(), 0).expect("nobody else is here");
     });
     assert_eq!(empty, Violation::EmptyRun(first));

@@ -1,0 +1,244 @@
+//! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
+
+use crate::cache::STEP;
+use crate::policy::{Entry, Group, Policy, Slot, Standing};
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::{Arc, thread};
+use crate::{Clock, Eviction, Lease, PrefixCache, Watermarks};
+
+/// Leases and lets go of a prefix whenever a candidate is filed: for each change that is taken in there is a new one.
+#[derive(Debug)]
+struct Endless {
+    cache: PrefixCache,
+    policy: Box<dyn Policy>,
+    filed: Arc<AtomicUsize>,
+}
+
+/// More than what one turn may take in; then it is endless.
+const ENDLESS: usize = 10_000;
+
+impl Policy for Endless {
+    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+        assert!(self.filed.fetch_add(1, Relaxed) < ENDLESS, "a turn takes in what came after it began");
+        for key in 0..KEYS {
+            drop(self.cache.session().match_prefix(&self.cache.default_namespace(), &tokens(key)));
+        }
+        self.policy.file(slot, standing, entry);
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        self.policy.remove(slot);
+    }
+
+    fn choose(&mut self) -> Option<Slot> {
+        self.policy.choose()
+    }
+
+    fn following(&self) -> [Option<Slot>; 6] {
+        self.policy.following()
+    }
+
+    fn prefetch(&self, slot: Slot) {
+        self.policy.prefetch(slot);
+    }
+
+    fn choose_of(&self, group: Group) -> Option<Slot> {
+        self.policy.choose_of(group)
+    }
+
+    fn len(&self) -> usize {
+        self.policy.len()
+    }
+
+    fn discard(&mut self, candidates: usize) -> bool {
+        self.policy.discard(candidates)
+    }
+
+    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool {
+        self.policy.is_filed(slot, standing, entry)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.policy.is_sound()
+    }
+}
+
+const KEYS: u32 = 20;
+
+fn tokens(key: u32) -> [u32; 4] {
+    [key, 1, 2, 3]
+}
+
+/// Caches `KEYS` sequences and more of one block each, all leased.
+fn leases(cache: &PrefixCache, keys: u32) -> Vec<Lease> {
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let one = |key| {
+        let cold = session.match_prefix(&space, &tokens(key));
+        session.insert(cold.lease(), &tokens(key), session.reserve(1).expect("room")).expect("fitting").lease
+    };
+    (0..keys).map(one).collect()
+}
+
+/// Puts the endless policy in force, and a sound one back again around `verb`; how often something was filed.
+fn filed_by(verb: impl FnOnce(&PrefixCache)) -> usize {
+    let cache = PrefixCache::builder(4, 64).clock(Clock::Logical).build().expect("sound");
+    drop(leases(&cache, KEYS));
+    let filed = Arc::new(AtomicUsize::new(0));
+    cache.inner.evicting(|evictor, _| {
+        let policy = std::mem::replace(&mut evictor.ranking.policy, crate::PolicyKind::Lru.build());
+        evictor.ranking.policy = Box::new(Endless { cache: cache.clone(), policy, filed: Arc::clone(&filed) });
+    });
+    verb(&cache);
+    cache.inner.evicting(|evictor, _| evictor.ranking.policy = crate::PolicyKind::Lru.build());
+    filed.load(Relaxed)
+}
+
+#[test]
+fn a_turn_ends_although_every_change_makes_another() {
+    type Verb = fn(&PrefixCache);
+    let verbs: [(&str, Verb); 8] = [
+        ("stats", |cache| _ = cache.stats()),
+        ("settle", PrefixCache::settle),
+        ("run_once", |cache| _ = cache.run_once()),
+        ("evict", |cache| _ = cache.evict(4)),
+        ("clear", PrefixCache::clear),
+        ("namespace_stats", |cache| _ = cache.namespace_stats(&cache.default_namespace())),
+        ("a refused reserve", |cache| {
+            let all = cache.session().reserve(60).expect("20 are evictable");
+            assert!(cache.session().reserve(5).is_err());
+            drop(all);
+        }),
+        ("a wait", |cache| {
+            let all = cache.session().reserve(64).expect("all are evictable");
+            assert!(cache.session().reserve_until(1, std::time::Instant::now()).is_err());
+            drop(all);
+        }),
+    ];
+    for (name, verb) in verbs {
+        let filed = filed_by(verb);
+        assert!(filed < 100 * KEYS as usize, "{name}: {filed} times");
+    }
+}
+
+/// Changes that wait, of which each step takes in no more than it may, with and without what goes for its age.
+#[test]
+fn a_step_takes_in_a_bounded_number_of_changes() {
+    for idle_after in [None, Some(std::time::Duration::from_nanos(5))] {
+        let keys = 20 * STEP as u32;
+        let builder = PrefixCache::builder(4, keys as usize).clock(Clock::Logical);
+        let builder = idle_after.into_iter().fold(builder, |builder, duration| builder.idle_after(duration));
+        let cache = builder.build().expect("sound");
+        let held = leases(&cache, keys);
+        cache.settle();
+        cache.set_time(100);
+        // From sessions that do not help.
+        drop(held);
+        // Read without settling.
+        let protected = || cache.inner.gauges.read(&cache.inner).protected_blocks;
+        let (mut before, mut steps) = (protected(), 0);
+        assert_eq!(before, keys as usize);
+        loop {
+            let more = cache.run_once();
+            let after = protected();
+            assert!(before - after <= 2 * STEP, "{} in one step", before - after);
+            (before, steps) = (after, steps + 1);
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(before, 0);
+        assert!(steps >= keys as usize / STEP / 2, "{steps}");
+    }
+}
+
+/// While the first of two is on its way, the second must not say that it is done.
+#[test]
+fn whoever_drops_a_namespace_second_waits_for_the_first() {
+    let cache = PrefixCache::builder(4, 8).build().expect("sound");
+    let space = cache.namespace(&["tenant"]);
+    let (first, second) = cache.inner.evicting(|_, _| {
+        let dropping = || {
+            let (cache, space) = (cache.clone(), space.clone());
+            thread::spawn(move || cache.drop_namespace(&space))
+        };
+        let first = dropping();
+        // It has taken the name, and waits for this turn to end.
+        while cache.inner.namespaces.has_name(&space) {
+            thread::yield_now();
+        }
+        let second = dropping();
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!second.is_finished(), "lookups still find what is there");
+        (first, second)
+    });
+    first.join().expect("dropped");
+    second.join().expect("dropped");
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+/// Namespaces have piled up, and another thread is stopped at their names: whoever helps leaves them for later.
+#[test]
+fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
+    let cache = PrefixCache::builder(4, 64).build().expect("sound");
+    (0..200).for_each(|i| drop(cache.namespace(&[&i.to_string()])));
+    cache.inner.namespaces.with_names_locked(|| {
+        let (done, over) = std::sync::mpsc::channel();
+        let user = cache.clone();
+        thread::spawn(move || {
+            let (session, space) = (user.session(), user.default_namespace());
+            (0..1_000).for_each(|key| drop(session.match_prefix(&space, &tokens(key))));
+            done.send(()).expect("the test goes on");
+        });
+        over.recv_timeout(std::time::Duration::from_secs(60)).expect("matches stand still");
+        assert!(!cache.run_once(), "and so does whoever evicts");
+    });
+    cache.settle();
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+/// Policies that are given up or replaced are freed as fast as they come.
+#[test]
+fn what_is_left_of_exchanges_does_not_pile_up() {
+    let cache = PrefixCache::builder(4, 4_096).build().expect("sound");
+    drop(leases(&cache, 4_000));
+    cache.settle();
+    for i in 0..60 {
+        cache.set_policy([crate::PolicyKind::Lfu, crate::PolicyKind::Fifo][i % 2]);
+        // In force or given up halfway.
+        (0..i % 20).for_each(|_| _ = cache.run_once());
+        let spent = cache.inner.evicting(|evictor, _| evictor.ranking.exchange.spent());
+        assert!(spent <= 4_000 + 4_000, "{spent} candidates of policies that are not in force, at exchange {i}");
+    }
+}
+
+/// The evictor's tables of free, evictable and protected blocks are of different moments; their sum is not.
+#[test]
+fn numbers_read_at_any_moment_add_up() {
+    let builder = PrefixCache::builder(4, 256).eviction(Eviction::Background(Watermarks { low: 64, high: 128 }));
+    let cache = builder.build().expect("sound");
+    let over = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for worker in 0..2_u32 {
+            let (cache, over) = (&cache, &over);
+            scope.spawn(move || {
+                let (session, space) = (cache.session(), cache.default_namespace());
+                for key in (0..).take_while(|_| over.load(Relaxed) == 0) {
+                    let tokens: Vec<u32> = (0..256).map(|i| (key % 50) << 10 | worker << 9 | i).collect();
+                    let cold = session.match_prefix(&space, &tokens);
+                    if let Ok(blocks) = session.reserve((tokens.len() - cold.len_tokens()) / 4) {
+                        drop(session.insert(cold.lease(), &tokens, blocks).expect("fitting"));
+                    }
+                }
+            });
+        }
+        for _ in 0..20_000 {
+            let stats = cache.inner.gauges.read(&cache.inner);
+            let blocks = [stats.free_blocks, stats.reserved_blocks, stats.evictable_blocks, stats.protected_blocks];
+            if blocks.iter().sum::<usize>() != 256 {
+                over.store(1, Relaxed);
+                panic!("{stats:?}");
+            }
+        }
+        over.store(1, Relaxed);
+    });
+}

@@ -1,0 +1,41 @@
+//! Turns: one scheduler of a queue at a time tries to admit a request, or puts one back.
+
+use crate::sync::{Mutex, MutexGuard, ThreadId, current_thread};
+
+/// Whose turn it is.
+///
+/// What happens in a turn may wake tasks, and their wakers are the caller's code: one that runs another scheduler of the
+/// queue, on the same thread, finds the turn taken by its own thread and does not wait for itself.
+#[derive(Debug)]
+pub(super) struct Turns {
+    turn: Mutex<()>,
+    holder: Mutex<Option<ThreadId>>,
+}
+
+/// While it lives no other thread has a turn.
+pub(super) struct Turn<'t> {
+    turns: &'t Turns,
+    _lock: MutexGuard<'t, ()>,
+}
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        Self { turn: Mutex::new(()), holder: Mutex::new(None) }
+    }
+
+    /// Waits for its turn; nothing if the thread has it already.
+    pub(super) fn take(&self) -> Option<Turn<'_>> {
+        if *self.holder.lock() == Some(current_thread()) {
+            return None;
+        }
+        let lock = self.turn.lock();
+        *self.holder.lock() = Some(current_thread());
+        Some(Turn { turns: self, _lock: lock })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.turns.holder.lock() = None;
+    }
+}
