@@ -10,4 +10,4 @@ export RUST_BACKTRACE=0
 
 cargo test -p radixkv "${profile[@]}" --no-default-features --features failpoints --test faults
 cargo test -p radixkv "${profile[@]}" --no-default-features --lib -- stalled_reader
-RUSTFLAGS="--cfg radixkv_tiny" cargo test -p radixkv "${profile[@]}" --no-default-features --test limits --target-dir target/tiny
+RUSTFLAGS="--cfg radixkv_tiny" cargo test -p radixkv "${profile[@]}" --no-default-features --features async --test limits --target-dir target/tiny

@@ -44,7 +44,10 @@ FILES = {
     "src/tree/holdings.rs": ["exchange"],
     "src/cache/hold.rs": ["hold"],
     "src/cache/line.rs": ["waiting"],
+    "src/cache/waiting.rs": ["waiting"],
     "src/cache/allocate.rs": ["waiting"],
+    "src/cache/fork.rs": ["forks"],
+    "src/cache/namespace.rs": ["namespaces"],
     "src/cache/quota.rs": ["exchange"],
     "src/cache/retention.rs": ["retention"],
     "src/cache/evictor/retained.rs": ["retention"],
@@ -53,11 +56,14 @@ FILES = {
     "src/cache/evictor/quota.rs": ["exchange"],
     "src/cache/evictor/aging.rs": [],
     "src/cache/evictor/upkeep.rs": ["exchange"],
+    "src/reclaim/idle.rs": ["idle"],
+    "src/sync/arc.rs": ["forks", "hold", "namespaces"],
     "src/sync/bell.rs": ["bell"],
     "src/sync/signal.rs": ["waiting"],
     "src/sync/dekker.rs": ["hot_points"],
     "src/scheduler/claims.rs": ["claims"],
 }
+FEATURES = "async,scheduler"
 # Test targets of the crate, and what they run; the reference compared with itself tells nothing.
 SUITES = [
     ("scenarios", []),
@@ -65,13 +71,15 @@ SUITES = [
     ("model", ["agrees"]),
 ]
 # What else goes through a file.
+LINE = ["wake_ups", "waiting", "reserve_async"]
 MORE_SUITES = {
-    "src/cache/line.rs": ["waiting"],
-    "src/cache/allocate.rs": ["waiting"],
-    "src/sync/signal.rs": ["waiting"],
+    "src/cache/line.rs": LINE,
+    "src/cache/waiting.rs": LINE,
+    "src/cache/allocate.rs": LINE,
+    "src/sync/signal.rs": LINE,
     "src/tree/marks.rs": ["retention_golden"],
     "src/cache/retention.rs": ["retention_golden"],
-    "src/cache/evictor/retained.rs": ["retention_golden"],
+    "src/cache/evictor/retained.rs": ["retention_golden", "wake_ups"],
     "src/scheduler/claims.rs": ["scheduler"],
 }
 # Seconds after which a suite or a file of models is endless. The longest takes a tenth of that.
@@ -82,7 +90,7 @@ KNOWN = os.path.join(ROOT, "ci", "mutants.txt")
 def listed(path):
     """The mutants of a file, as cargo-mutants lists them; printing for debuggers left out."""
     every, first = int(os.environ.get("EVERY", "1")), int(os.environ.get("FROM", "0"))
-    command = ["cargo", "mutants", "--list", "--json", "--diff", "--no-default-features", "--features", "scheduler", "-f", path]
+    command = ["cargo", "mutants", "--list", "--json", "--diff", "--no-default-features", "--features", FEATURES, "-f", path]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     mutants, seen = [mutant for mutant in json.loads(found) if "Debug" not in mutant["name"]], {}
     for mutant in mutants:
@@ -108,7 +116,7 @@ class Judge:
 
     def suite(self, name):
         """The test binary of this name, or nothing if the mutant does not compile."""
-        command = ["cargo", "test", "-q", "-p", "radixkv", "--no-default-features", "--features", "scheduler", "--no-run"]
+        command = ["cargo", "test", "-q", "-p", "radixkv", "--no-default-features", "--features", FEATURES, "--no-run"]
         command += ["--message-format=json"]
         command += ["--lib"] if name == "radixkv" else ["--test", name]
         built = subprocess.run(command, cwd=self.tree.tree, env=self.unit, capture_output=True, text=True)

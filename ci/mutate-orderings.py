@@ -16,7 +16,7 @@ from scratch import Tree
 # The models that go through each file; cheap ones first.
 TREE = ["point_word", "queue", "recycling", "creation_trim", "death", "together", "insert", "namespaces"]
 FILES = {
-    "src/tree/word.rs": TREE,
+    "src/tree/word.rs": [*TREE, "retention"],
     "src/tree/run.rs": ["creation_trim", "recycling", "together", "death"],
     "src/tree/queue.rs": ["queue", "together", "waiting"],
     "src/tree/map.rs": ["map", "creation_trim", "death", "insert"],
@@ -31,6 +31,8 @@ FILES = {
     "src/tree/marks.rs": ["retention"],
     "src/cache/hold.rs": ["hold"],
     "src/sync/bell.rs": ["bell"],
+    "src/sync/arc.rs": ["forks", "hold", "namespaces"],
+    "src/reclaim/idle.rs": ["idle"],
 }
 WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}
 CAP = 120

@@ -6,15 +6,17 @@
 
 use crate::block::{BlockId, Pool};
 use crate::cache::{Hold, Lot};
-use crate::reclaim::{self, Canary, Node, Own, Ref};
+use crate::reclaim::{self, Canary, Idle, Node, Own, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{self, Arc};
 use crate::tree::{HotPoints, Keyed, Leased, Map, SlotName, Word};
 use crate::{Builder, Lease};
+#[cfg(radixkv_loom)]
+use crate::{PrefixCache, Watermarks};
 
 pub use crate::reclaim::track;
 #[cfg(radixkv_loom)]
-pub use crate::sync::{Loads, at_rest, explore_loads, model_handles};
+pub use crate::sync::{Loads, at_rest, explore_loads, exploring_apart};
 
 /// All that one model reclaims.
 #[derive(Debug)]
@@ -217,6 +219,25 @@ impl<T> Held<T> {
     }
 }
 
+/// Two of the places in which idle participants are left, with something else in them.
+pub struct Places<T>(Idle<T, 2>);
+
+impl<T> Default for Places<T> {
+    fn default() -> Self {
+        Self(Idle::new())
+    }
+}
+
+impl<T> Places<T> {
+    pub fn take(&self) -> Option<T> {
+        self.0.take()
+    }
+
+    pub fn put(&self, local: T) -> Option<T> {
+        self.0.put(local)
+    }
+}
+
 /// The map, with entries of its own.
 #[derive(Debug)]
 pub struct Entries(Map<Entry>);
@@ -312,6 +333,32 @@ pub fn hot_points(mut builder: Builder, points: usize) -> Builder {
 /// Makes the lease's point hot, as contention would; whether it is.
 pub fn inflate(lease: &Lease) -> bool {
     lease.inflate()
+}
+
+/// A background evictor without its thread.
+#[cfg(radixkv_loom)]
+pub struct Background {
+    bell: Arc<sync::Bell>,
+    look: Box<dyn Fn() + Send>,
+}
+
+#[cfg(radixkv_loom)]
+impl Background {
+    /// The evictor of `cache` from now on, which keeps the cache.
+    pub fn of(cache: &PrefixCache, watermarks: Watermarks) -> Self {
+        let (bell, look) = cache.evict_beside(watermarks);
+        Self { bell, look: Box::new(look) }
+    }
+
+    /// What the thread does whenever it is awake.
+    pub fn look(&self) {
+        (self.look)();
+    }
+
+    /// Sleeps until it is called.
+    pub fn sleep(&self) {
+        assert!(self.bell.wait(None));
+    }
 }
 
 /// Lets threads wait for blocks.

@@ -155,3 +155,35 @@ fn run_versions_wrap_and_nothing_happens() {
     }
     bench.check_nothing_lost();
 }
+
+/// An insert that is refused lets go of what it leased on its way: who waits for blocks may have found it leased.
+#[cfg(feature = "async")]
+#[test]
+fn a_refused_insert_wakes_who_waits() {
+    use std::future::Future;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::task::{Context, Wake, Waker};
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    let bench = Bench::new();
+    (1..CHILDREN).for_each(|key| bench.serve(&sequence(key, 1)).expect("room"));
+    let root = bench.lease(&[]);
+    let (tokens, blocks) = (sequence(50, 1), bench.session.reserve(1).expect("free"));
+    let woken = Arc::new(Woken(AtomicBool::new(false)));
+    let mut waiting = Box::pin(bench.cache.reserve_async(CAPACITY));
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let refused = bench.session.insert(&root, &tokens, blocks).expect_err("no room");
+    assert_eq!(refused.kind, InsertErrorKind::TooManyBranches);
+    assert!(woken.0.load(Relaxed), "before its blocks are given back");
+    drop((refused, waiting, root));
+    bench.check_nothing_lost();
+}

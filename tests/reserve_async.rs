@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -110,9 +111,19 @@ fn a_future_that_does_not_answer_holds_the_line_up_until_it_is_dropped() {
     drop(never_polled);
 }
 
-/// Nobody else is awake when it is over.
-#[tokio::test]
-async fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
+/// Tells that it was woken.
+struct Told(Sender<()>);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        // Nobody listens any more once all is served.
+        let _ = self.0.send(());
+    }
+}
+
+/// Nobody else is awake when it is over: polled when it is woken, and at no other time.
+#[test]
+fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
     let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks { low: 0, high: 0 }));
     let cache = builder.build().expect("valid");
     let session = cache.session();
@@ -123,8 +134,16 @@ async fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
     let inserted = session.insert(cold.lease(), &tokens, blocks).expect("it fits");
     session.retain(&inserted.lease, Duration::from_millis(20)).expect("cached");
     drop((cold, inserted));
-    let served = tokio::time::timeout(Duration::from_secs(60), cache.reserve_async(4)).await;
-    assert_eq!(served.expect("woken").expect("it fits").len(), 4);
+    let (told, woken) = channel();
+    let waker = Waker::from(Arc::new(Told(told)));
+    let mut waiting = Box::pin(cache.reserve_async(4));
+    let served = loop {
+        match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(served) => break served,
+            Poll::Pending => woken.recv_timeout(Duration::from_secs(60)).expect("woken"),
+        }
+    };
+    assert_eq!(served.expect("it fits").len(), 4);
 }
 
 /// Tasks and threads in one line, deadlines that cut some off, leases that come and go: everybody who stays is served.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread::Thread;
 use radixkv::internals::Bell;
 
@@ -64,6 +65,27 @@ fn a_ring_against_a_wait() {
         });
         assert!(desk.bell.wait());
         assert_eq!(desk.look(0), 1);
+        ringer.join().unwrap();
+    });
+}
+
+/// A worker that is awake finds the ring and is not unparked, which would order as much.
+#[test]
+fn a_ring_that_is_found() {
+    explore_more("ring, then tell vs hear, then wait", || {
+        let (desk, told) = (Arc::new(Desk::default()), Arc::new(AtomicUsize::new(0)));
+        let ringer = spawn({
+            let (desk, told) = (desk.clone(), told.clone());
+            move || {
+                desk.put(0);
+                desk.bell.ring(|| ());
+                told.store(1, Relaxed);
+            }
+        });
+        if told.load(Relaxed) == 1 {
+            assert!(desk.bell.wait());
+            assert_eq!(desk.look(0), 1);
+        }
         ringer.join().unwrap();
     });
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
-use radixkv::internals::{Held, Holds, model_handles};
+use radixkv::internals::{Held, Holds, exploring_apart};
 
 /// What is kept: read by its holders, written when it goes.
 struct Kept {
@@ -48,12 +48,11 @@ unsafe impl Send for Drops {}
 
 fn kept() -> (Holds<Kept>, Drops) {
     let dropped = Rc::new(std::cell::Cell::new(0));
-    model_handles(true);
     let state = UnsafeCell::new(0);
     // SAFETY: loom reports an access that is not ordered; the value is plain.
     state.with_mut(|state| unsafe { *state = 7 });
-    let holds = Holds::new(Kept { state, dropped: Rc::clone(&dropped) });
-    model_handles(false);
+    let kept = Kept { state, dropped: Rc::clone(&dropped) };
+    let holds = exploring_apart(|| Holds::new(kept));
     (holds, Drops(dropped))
 }
 

@@ -6,7 +6,8 @@
 //! Edges: E12, E13, E14, Dekker.
 //!
 //! Teeth: no second look at the word; the look at the flag without the slot; a slot attached where one stands; a stripe
-//! given back Relaxed; a clone that only counts; the bias not taken; either side's Dekker without its fence.
+//! given back Relaxed; a clone that only counts; the bias not taken; either side's Dekker without its fence; a slot
+//! freed, taken or attached Relaxed.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -198,5 +199,42 @@ fn hits_on_stripes_are_counted() {
         assert_eq!([1, 2].map(|token| session.peek(&world.space, &[token])), [1, 0]);
         drop(session);
         assert_eq!(world.close(), 1);
+    });
+}
+
+/// A slot goes from one point to another, which two use at once: what they count on its stripes is on top of nothing.
+/// With lru the prefix that was used later stays.
+#[test]
+fn a_slot_is_emptied_before_its_next_point_has_it() {
+    explore_less("deflate 1 vs inflate 2 vs find 2, then evict 1 of 3", || {
+        let builder = PrefixCache::builder(1, 3).policy(PolicyKind::Lru);
+        let world = World::filled(hot_points(builder, 1), 3, &[&[1], &[2], &[3]]);
+        at_rest(|| {
+            let actor = Actor::new(&world);
+            world.cache.set_time(3);
+            drop(actor.find(&[3]));
+            world.cache.set_time(5);
+            let found = actor.find(&[1]);
+            assert!(inflate(found.lease()));
+            // Stamps the stripe.
+            drop(actor.find(&[1]));
+        });
+        let inflater = spawn({
+            let world = world.clone();
+            move || inflate(world.cache.session().lease_prefix(&world.space, &[2]).lease())
+        });
+        let user = spawn({
+            let world = world.clone();
+            move || drop(world.cache.session().match_prefix(&world.space, &[2]))
+        });
+        world.beside(|world| world.cache.run_once());
+        inflater.join().unwrap();
+        user.join().unwrap();
+        world.rest(0, 0);
+        assert_eq!(world.cache.evict(1), 1);
+        let session = world.cache.session();
+        assert_eq!([1, 2, 3].map(|token| session.peek(&world.space, &[token])), [1, 1, 0]);
+        drop(session);
+        assert_eq!(world.close(), 2);
     });
 }

@@ -6,12 +6,14 @@
 //! Edges: the space's swap and `detach`, E3 (the root's last child), E2.
 //!
 //! Teeth: the root's permanent child not taken off; a detached space's idle ends ranked instead of trimmed; the root
-//! killed although it is held; a namespace forgotten although it is leased, or while it is resolved.
+//! killed although it is held; a namespace forgotten although it is leased, or while it is resolved, or because its root
+//! was looked at before its handles; a space marked as detached before its root is swapped.
 #![cfg(radixkv_loom)]
 
 mod common;
 
 use common::{Actor, World, explore, explore_order, spawn};
+use radixkv::internals::exploring_apart;
 use radixkv::{InsertErrorKind, Inserted, Lease, Token};
 
 #[test]
@@ -194,5 +196,51 @@ fn resolving_against_forgetting() {
         user.join().unwrap();
         assert_eq!(world.rest(0, 0).evictable_blocks, 1);
         assert_eq!(world.close(), 1);
+    });
+}
+
+/// The last handle goes beside the look whether there is one, and what was inserted through it stays.
+#[test]
+fn the_last_handle_against_forgetting() {
+    explore_order("insert 1, let the handle go vs settle", || {
+        let world = World::new(1, 1);
+        let space = exploring_apart(|| world.cache.namespace(&["adapter"]));
+        let user = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let root = actor.find_in(&space, &[1]).into_lease();
+                drop(insert(&actor, &root, &[1]).expect("a namespace that is held stays"));
+                drop((root, space));
+            }
+        });
+        world.beside(|world| world.cache.settle());
+        user.join().unwrap();
+        let space = world.cache.namespace(&["adapter"]);
+        assert_eq!(Actor::new(&world).find_in(&space, &[1]).len_tokens(), 1);
+        drop(space);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// One clear refuses one insert: who matches again inserts into the tree that came after.
+#[test]
+fn an_insert_that_a_clear_refuses() {
+    explore_order("insert 1, match, insert 1 vs clear", || {
+        let world = World::new(1, 1);
+        let root = Actor::new(&world).find(&[]).into_lease();
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                if insert(&actor, &root, &[1]).is_none() {
+                    let again = actor.find(&[]).into_lease();
+                    assert!(insert(&actor, &again, &[1]).is_some(), "one clear refused two inserts");
+                }
+            }
+        });
+        world.beside(|world| world.cache.clear_namespace(&world.space));
+        writer.join().unwrap();
+        world.close();
     });
 }

@@ -6,8 +6,9 @@
 //!
 //! Edges: E2, E3, E19.
 //!
-//! Teeth: a record published in place of another's; a record read without Acquire; marks that do not flow; a note that
-//! carries no lease; a lease of a second note kept.
+//! Teeth: a record published in place of another's, or Relaxed; a record read without Acquire; marks that do not flow;
+//! a retention that carries no lease; the lease of a second one kept; one that is announced Relaxed, or not pushed; one
+//! that is kept in a space that is being cleared.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -16,7 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Actor, World, explore, explore_less, spawn};
-use radixkv::{PolicyKind, PrefixCache, Priority, Token};
+use radixkv::internals::at_rest;
+use radixkv::{PolicyKind, PrefixCache, Priority, RetainError, Token};
 
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(PrefixCache::builder(1, capacity).policy(PolicyKind::Priority), capacity, sequences)
@@ -120,5 +122,51 @@ fn two_retain_one_prefix() {
         world.rest(1, 0);
         world.cache.set_time(20);
         assert_eq!(world.close(), 1);
+    });
+}
+
+/// What was asked for is taken over while another mark is made: neither is lost.
+#[test]
+fn a_mark_against_a_retention_that_is_taken_over() {
+    explore("prioritize vs retain, settle", || {
+        let world = world(2, &[&[1], &[2]]);
+        let marking = prioritize(&world, &[1], 60);
+        world.beside(|world| {
+            let session = world.cache.session();
+            let found = session.lease_prefix(&world.space, &[1]);
+            session.retain(found.lease(), Duration::from_nanos(5)).unwrap();
+            drop(found);
+            world.cache.settle();
+        });
+        assert!(marking.join().unwrap());
+        world.rest(1, 0);
+        world.cache.set_time(5);
+        // 60 against the 35 of the other one.
+        assert_eq!(world.cache.evict(1), 1);
+        assert_eq!(world.cache.session().peek(&world.space, &[1]), 1);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// A retention is refused, or goes with its space, as an earlier one does: nothing is kept that no lookup finds.
+#[test]
+fn a_retention_against_a_clear() {
+    explore("retain vs clear", || {
+        let world = world(2, &[&[1], &[2]]);
+        let found = at_rest(|| {
+            let actor = Actor::new(&world);
+            actor.session.retain(actor.find(&[2]).lease(), Duration::from_nanos(10)).unwrap();
+            world.cache.settle();
+            actor.find(&[1])
+        });
+        let keeper = spawn({
+            let world = world.clone();
+            move || world.cache.session().retain(found.lease(), Duration::from_nanos(10))
+        });
+        world.beside(|world| world.cache.clear_namespace(&world.space));
+        let refused = keeper.join().unwrap();
+        assert!(matches!(refused, Ok(()) | Err(RetainError::NamespaceDropped)), "{refused:?}");
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
+        assert_eq!(world.close(), 0);
     });
 }

@@ -4,22 +4,28 @@
 //! that is dropped, the last lease on a prefix, a lease on a stripe; who leaves the line passes the wake-up on. A
 //! wake-up that is lost is a deadlock, which the checker reports.
 //!
-//! Edges: E15, E16, E17.
+//! A task is woken as a thread is, and so is a background evictor that has found nothing to evict.
+//!
+//! Edges: E15, E16, E17, E18.
 //!
 //! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a
 //! look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the place is
-//! taken.
+//! taken; a task whose waker is kept after its look; a background evictor that does not look again once it is known to
+//! wait, or looks without the read-modify-writes.
 #![cfg(radixkv_loom)]
 
 mod common;
 
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use common::{Actor, World, explore, explore_less, explore_more, spawn};
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use radixkv::internals::{HotWord, hot_points, inflate, waiting};
-use radixkv::{PrefixCache, PrefixMatch, Reservation, Token};
+use loom::sync::{Condvar, Mutex};
+use radixkv::internals::{Background, HotWord, hot_points, inflate, waiting};
+use radixkv::{PrefixCache, PrefixMatch, Reservation, Token, Watermarks};
 
 /// A world in which threads may wait, and `sequences` are cached.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
@@ -149,5 +155,95 @@ fn two_takers_and_one_block() {
         assert_eq!(taken.iter().flatten().count(), 1);
         drop(taken);
         world.close();
+    });
+}
+
+/// What a task's thread sleeps on.
+#[derive(Default)]
+struct Woken {
+    woken: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+}
+
+impl Woken {
+    fn sleep(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.changed.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+}
+
+/// Polls until it is ready, and sleeps in between: a wake-up that is lost is slept on for ever.
+fn await_one(world: &World) -> Reservation {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut waiting = Box::pin(world.cache.reserve_async(1));
+    loop {
+        if let Poll::Ready(blocks) = waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return blocks.expect("it fits");
+        }
+        woken.sleep();
+    }
+}
+
+#[test]
+fn a_reservation_returned_to_a_task() {
+    explore("reserve 1, return vs await 1", || {
+        let world = world(1, &[]);
+        let held = world.cache.session().reserve(1).unwrap();
+        let returner = spawn(move || drop(held));
+        drop(world.beside(|world| await_one(world)));
+        returner.join().unwrap();
+        world.close();
+    });
+}
+
+/// The background evictor is short of blocks, and all there are become evictable beside its look: it finds them, or is
+/// called.
+fn release_to_the_background(world: Arc<World>, held: PrefixMatch) {
+    let evictor = Background::of(&world.cache, Watermarks { low: 1, high: 1 });
+    let holder = spawn(move || drop(held));
+    let evictor = world.beside(move |_| {
+        evictor.look();
+        evictor
+    });
+    holder.join().unwrap();
+    let free = || world.cache.stats().free_blocks;
+    if free() == 0 {
+        evictor.sleep();
+        evictor.look();
+    }
+    assert_eq!(free(), 1);
+    drop(evictor);
+    world.close();
+}
+
+#[test]
+fn a_lease_released_to_the_background_evictor() {
+    explore("release vs a look of the background evictor", || {
+        let world = world(1, &[&[1]]);
+        let held = Actor::new(&world).find(&[1]);
+        release_to_the_background(world, held);
+    });
+}
+
+#[test]
+fn a_lease_on_a_stripe_released_to_the_background_evictor() {
+    explore("release on a hot point vs a look of the background evictor", || {
+        let world = world(1, &[&[1]]);
+        let actor = Actor::new(&world);
+        assert!(inflate(actor.find(&[1]).lease()));
+        let held = actor.find(&[1]);
+        drop(actor);
+        release_to_the_background(world, held);
     });
 }

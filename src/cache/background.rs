@@ -12,6 +12,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+#[cfg(radixkv_loom)]
+use super::PrefixCache;
 use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Bell, Weak};
@@ -121,6 +123,20 @@ impl Drop for Background {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+/// For models, whose threads the checker starts: the thread's turns and its bell, without the thread.
+#[cfg(radixkv_loom)]
+impl PrefixCache {
+    /// From now on whatever calls a background evictor rings a bell; returns its look at free blocks, to be taken again
+    /// whenever it was rung.
+    pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
+        let bell = Arc::new(Bell::new());
+        let background = Background { watermarks, bell: Arc::clone(&bell), thread: None, process: std::process::id() };
+        assert!(self.inner.background.set(background).is_ok(), "one evictor");
+        let inner = Arc::clone(&self.inner);
+        (bell, move || _ = inner.work_off(watermarks))
     }
 }
 

@@ -25,7 +25,8 @@ enum Source {
     Ticks(u64, Instant),
     /// Where that counter does not run evenly: when the cache was built.
     Instant(Instant),
-    Logical(AtomicU64),
+    /// What was set last, and the latest that ever was.
+    Logical(AtomicU64, AtomicU64),
 }
 
 /// A cache's time.
@@ -43,7 +44,7 @@ impl Time {
                 let now = Instant::now();
                 ticks::now().map_or(Source::Instant(now), |ticks| Source::Ticks(ticks, now))
             }
-            Clock::Logical => Source::Logical(AtomicU64::new(0)),
+            Clock::Logical => Source::Logical(AtomicU64::new(0), AtomicU64::new(0)),
         };
         Self { source, has_deadlines: AtomicBool::new(false) }
     }
@@ -54,7 +55,7 @@ impl Time {
             Source::Ticks(start, _) => ticks::read().saturating_sub(*start),
             Source::Instant(start) => start.elapsed().as_nanos() as u64,
             // Relaxed: the caller orders its own calls.
-            Source::Logical(now) => now.load(Relaxed),
+            Source::Logical(now, _) => now.load(Relaxed),
         }
     }
 
@@ -70,14 +71,15 @@ impl Time {
         u64::try_from(ticks).ok().and_then(|ticks| now.checked_sub(ticks))
     }
 
-    /// What deadlines go by: nanoseconds since the cache was built, or what a logical clock says.
+    /// What deadlines go by: nanoseconds since the cache was built, or the latest that a logical clock was set to. It
+    /// never goes back: else what is retained would depend on who looked in between.
     ///
     /// Not what touches are stamped with: nobody knows how long a tick of the counter is.
     fn elapsed(&self) -> u64 {
         match &self.source {
             Source::Ticks(_, start) | Source::Instant(start) => nanoseconds(start.elapsed()),
             // Relaxed: as above.
-            Source::Logical(now) => now.load(Relaxed),
+            Source::Logical(_, latest) => latest.load(Relaxed),
         }
     }
 
@@ -103,14 +105,15 @@ impl Time {
     pub(super) fn moment(&self, deadline: u64) -> Option<Instant> {
         match &self.source {
             Source::Ticks(_, start) | Source::Instant(start) => start.checked_add(Duration::from_nanos(deadline)),
-            Source::Logical(_) => None,
+            Source::Logical(..) => None,
         }
     }
 
     pub(super) fn set(&self, time: u64) {
-        if let Source::Logical(now) = &self.source {
+        if let Source::Logical(now, latest) = &self.source {
             // Relaxed: as above.
             now.store(time, Relaxed);
+            latest.fetch_max(time, Relaxed);
         }
     }
 }

@@ -184,3 +184,15 @@ impl Reservation {
         Some(BlockCopy { from, to, _source: source })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::PrefixCache;
+
+    #[test]
+    #[should_panic(expected = "block 1 of a reservation of 1")]
+    fn a_block_that_it_does_not_hold_is_no_block_to_ask_for() {
+        let cache = PrefixCache::builder(1, 1).build().expect("valid");
+        cache.session().reserve(1).expect("free").is_shared(1);
+    }
+}

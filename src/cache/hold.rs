@@ -19,15 +19,16 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::Inner;
+use crate::sync::apart::AtomicUsize;
 use crate::sync::gauge::{AcqRel, Relaxed};
-use crate::sync::{Arc, HandleCount, model_size};
+use crate::sync::{Arc, model_size};
 
 /// Holds drawn at once.
 const DRAW: usize = model_size(1 << 16, 2);
 
 struct Shard<T> {
     inner: Arc<T>,
-    count: CachePadded<HandleCount>,
+    count: CachePadded<AtomicUsize>,
 }
 
 /// One count on a shard: keeps the cache alive, leads to it.
@@ -87,7 +88,7 @@ pub(crate) struct Lot<T = Inner> {
 impl<T> Lot<T> {
     /// A shard of its own on `inner`.
     pub(crate) fn new(inner: &Arc<T>) -> Self {
-        let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(HandleCount::new(DRAW)) };
+        let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(AtomicUsize::new(DRAW)) };
         Self { shard: NonNull::from(Box::leak(Box::new(shard))), left: Cell::new(DRAW) }
     }
 

@@ -246,8 +246,8 @@ impl PrefixCache {
 
     /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
     ///
-    /// It may go forward by any amount, and back: an earlier use makes nothing older, and what was to end at a later
-    /// time ends later. Without effect on any other clock.
+    /// It may go forward by any amount, and back: an earlier use makes nothing older, and deadlines (of what is retained,
+    /// of priorities) go by the latest time that was set. Without effect on any other clock.
     pub fn set_time(&self, now: u64) {
         let inner = &*self.inner;
         inner.time.set(now);
@@ -255,6 +255,11 @@ impl PrefixCache {
         let by_time = || inner.idle_after.is_some() || inner.time.has_deadlines();
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
+        }
+        if inner.time.has_deadlines() {
+            // A waiter reads the time in a turn of the evictor's, after it has taken its place: if that turn came before
+            // this one, its place is seen now; else it sees the new time.
+            drop(inner.seat.lock());
         }
         inner.ring();
     }

@@ -399,3 +399,35 @@ impl Inner {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_equal_that_lead_into_the_same_trees() {
+        let cache = PrefixCache::builder(1, 1).build().expect("valid");
+        let first = cache.namespace(&["a"]);
+        assert_eq!((first == cache.namespace(&["a"]), first == cache.namespace(&["b"])), (true, false));
+        cache.drop_namespace(&first);
+        assert!(first != cache.namespace(&["a"]), "made again");
+    }
+
+    /// A look at all of them costs a step for each: so the next one comes when they are twice as many.
+    #[test]
+    fn the_next_pass_waits_until_there_are_twice_as_many() {
+        let cache = PrefixCache::builder(1, 1).build().expect("valid");
+        let behind = || cache.inner.namespaces.is_behind();
+        let name = |i: usize| cache.namespace(&[i.to_string().as_str()]);
+        let mut held: Vec<_> = (0..FEW - 1).map(name).collect();
+        assert!(!behind());
+        for next in [FEW, 2 * FEW] {
+            held.extend((held.len()..next - 1).map(name));
+            assert!(!behind(), "{} of {next}", held.len());
+            held.push(name(next - 1));
+            assert!(behind());
+            while cache.run_once() {}
+            assert!(!behind());
+        }
+    }
+}

@@ -11,8 +11,8 @@
 use std::cell::UnsafeCell;
 
 use super::Local;
+use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use crate::sync::gauge::AtomicUsize;
 
 /// Places; what does not find one is dropped.
 const PLACES: usize = 64;
@@ -22,26 +22,26 @@ const BUSY: usize = 1;
 const FULL: usize = 2;
 
 #[derive(Debug)]
-struct Place {
-    /// No model explores it: what a participant is used for orders itself.
+struct Place<T> {
+    /// Explored by its own model alone: what a participant is used for orders itself.
     state: AtomicUsize,
-    local: UnsafeCell<Option<Local>>,
+    local: UnsafeCell<Option<T>>,
 }
 
-/// Idle participants of one domain, which must outlive them.
+/// Idle participants of one domain, which must outlive them; a model puts others in their place.
 #[derive(Debug)]
-pub(crate) struct Idle([Place; PLACES]);
+pub(crate) struct Idle<T = Local, const N: usize = PLACES>([Place<T>; N]);
 
 // SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a participant may be sent.
-unsafe impl Sync for Idle {}
+unsafe impl<T: Send, const N: usize> Sync for Idle<T, N> {}
 
-impl Idle {
+impl<T, const N: usize> Idle<T, N> {
     pub(crate) fn new() -> Self {
         Self(std::array::from_fn(|_| Place { state: AtomicUsize::new(EMPTY), local: UnsafeCell::new(None) }))
     }
 
     /// Takes one out. Lock-free.
-    pub(crate) fn take(&self) -> Option<Local> {
+    pub(crate) fn take(&self) -> Option<T> {
         let place = self.0.iter().find(|place| place.claim(FULL))?;
         let mut taken = None;
         place.finish(EMPTY, &mut taken);
@@ -49,7 +49,7 @@ impl Idle {
     }
 
     /// Leaves one for others; given back if every place is taken. Lock-free.
-    pub(crate) fn put(&self, local: Local) -> Option<Local> {
+    pub(crate) fn put(&self, local: T) -> Option<T> {
         let mut local = Some(local);
         if let Some(place) = self.0.iter().find(|place| place.claim(EMPTY)) {
             place.finish(FULL, &mut local);
@@ -58,14 +58,14 @@ impl Idle {
     }
 }
 
-impl Place {
+impl<T> Place<T> {
     fn claim(&self, from: usize) -> bool {
         // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as its last user left it.
         self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
     }
 
     /// Swaps what is there with `other`, and opens the place again.
-    fn finish(&self, to: usize, other: &mut Option<Local>) {
+    fn finish(&self, to: usize, other: &mut Option<T>) {
         // SAFETY: N1: the caller has claimed the place.
         let local = unsafe { &mut *self.local.get() };
         std::mem::swap(local, other);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn what_was_put_is_taken_once_and_what_finds_no_place_comes_back() {
         let domain = Domain::new();
-        let idle = Idle::new();
+        let idle: Idle = Idle::new();
         assert!(idle.take().is_none());
         assert!((0..PLACES).all(|_| idle.put(domain.register()).is_none()));
         assert!(idle.put(domain.register()).is_some());
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_place_that_a_stopped_thread_is_at_is_passed_over() {
         let domain = Domain::new();
-        let idle = Idle::new();
+        let idle: Idle = Idle::new();
         assert!(idle.put(domain.register()).is_none());
         assert!(idle.0[0].claim(FULL), "a thread that stops here");
         assert!(idle.take().is_none());

@@ -1,5 +1,5 @@
-//! `Arc` and `Weak` for ThreadSanitizer: it does not see the fence in the standard library's last drop, and reports
-//! every one.
+//! `Arc` and `Weak` for ThreadSanitizer and for models. The one does not see the fence in the standard library's last
+//! drop, and reports every one; the others do not see its count, on which forks and namespaces go by.
 //!
 //! # Invariants
 //!
@@ -13,14 +13,15 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{
-    AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use super::apart::AtomicUsize;
+use super::gauge;
 
 struct Counted<T> {
     handles: AtomicUsize,
-    holders: AtomicUsize,
+    /// No model explores it: a weak handle leads to nothing by itself.
+    holders: gauge::AtomicUsize,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
 
@@ -42,7 +43,7 @@ unsafe impl<T: Send + Sync> Sync for Weak<T> {}
 impl<T> Arc<T> {
     pub(crate) fn new(value: T) -> Self {
         let value = UnsafeCell::new(ManuallyDrop::new(value));
-        let counted = Counted { handles: AtomicUsize::new(1), holders: AtomicUsize::new(1), value };
+        let counted = Counted { handles: AtomicUsize::new(1), holders: gauge::AtomicUsize::new(1), value };
         Self(NonNull::from(Box::leak(Box::new(counted))))
     }
 
@@ -60,10 +61,6 @@ impl<T> Arc<T> {
         let value = this.counted().value.get();
         // SAFETY: A1: this is the only handle.
         Some(unsafe { &mut *value })
-    }
-
-    pub(crate) fn strong_count(this: &Self) -> usize {
-        this.counted().handles.load(Acquire)
     }
 
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {
@@ -126,10 +123,15 @@ impl<T> Weak<T> {
     }
 
     pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
-        let handles = &self.counted().handles;
-        let one_more = |handles: usize| (handles > 0).then(|| handles + 1);
-        // Acquire: what was done before the handle that this one is made beside.
-        handles.fetch_update(Acquire, Relaxed, one_more).is_ok().then(|| Arc(self.0))
+        let mut handles = self.counted().handles.load(Relaxed);
+        while handles > 0 {
+            // Acquire: what was done before the handle that this one is made beside.
+            match self.counted().handles.compare_exchange(handles, handles + 1, Acquire, Relaxed) {
+                Ok(_) => return Some(Arc(self.0)),
+                Err(seen) => handles = seen,
+            }
+        }
+        None
     }
 }
 

@@ -1,46 +1,122 @@
-//! A mutex with `parking_lot`'s manners in every build, and a condition variable that hands its lock over and back.
+//! A mutex that a panicking holder does not poison, in every build, and a condition variable that hands its lock over and
+//! back.
+//!
+//! Behind it stands the standard library's: where the system has futexes, unlocking one is a read-modify-write and, with a
+//! waiter, a call of the system's. So a thread that is stopped on its way to sleep at a lock holds up nobody who unlocks
+//! it; a lock that keeps its waiters in a table of its own would.
 
+use std::ops::{Deref, DerefMut};
+use std::sync::TryLockError;
 use std::time::Instant;
-
-#[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
-pub(crate) use parking_lot::{Mutex, MutexGuard};
-
-#[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
-use parking_lot as backend;
 
 #[cfg(radixkv_loom)]
 use loom::sync as backend;
 #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
 use shuttle::sync as backend;
+#[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+use std::sync as backend;
 
-#[cfg(any(radixkv_loom, radixkv_shuttle))]
-pub(crate) use backend::MutexGuard;
+use super::gauge::{AtomicUsize, Relaxed};
+use super::thread;
 
-/// The model checker's mutex; a panicking holder poisons nothing.
-#[cfg(any(radixkv_loom, radixkv_shuttle))]
+/// Looks whether a waiter has come to the lock that was left to it.
+const COURTESY: usize = 100;
+
+/// A mutex; a panicking holder poisons nothing.
 #[derive(Debug)]
-pub(crate) struct Mutex<T>(backend::Mutex<T>);
+pub(crate) struct Mutex<T> {
+    inner: backend::Mutex<T>,
+    /// Threads that wait; a hint, which no model explores.
+    waiting: AtomicUsize,
+}
 
-#[cfg(any(radixkv_loom, radixkv_shuttle))]
+/// The lock, held.
+pub(crate) struct MutexGuard<'a, T> {
+    inner: backend::MutexGuard<'a, T>,
+    of: &'a Mutex<T>,
+}
+
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(backend::Mutex::new(value))
+        Self { inner: backend::Mutex::new(value), waiting: AtomicUsize::new(0) }
     }
 
+    fn held<'a>(&'a self, inner: backend::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard { inner, of: self }
+    }
+
+    /// The lock as a condition variable gave it back.
+    fn again<'a>(&'a self, inner: backend::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        #[cfg(not(radixkv_tsan))]
+        return self.held(inner);
+        #[cfg(radixkv_tsan)]
+        {
+            drop(inner);
+            self.spin()
+        }
+    }
+
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        // In models the look would be a place to switch of its own.
+        #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+        if let Some(guard) = self.try_lock() {
+            return guard;
+        }
+        self.wait_for_it()
     }
 
+    #[cold]
+    fn wait_for_it(&self) -> MutexGuard<'_, T> {
+        self.waiting.fetch_add(1, Relaxed);
+        #[cfg(not(radixkv_tsan))]
+        let guard = self.held(self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        #[cfg(radixkv_tsan)]
+        let guard = self.spin();
+        self.waiting.fetch_sub(1, Relaxed);
+        guard
+    }
+
+    /// Waits where ThreadSanitizer sees the lock change hands: in code that is compiled with the crate.
+    #[cfg(radixkv_tsan)]
+    fn spin(&self) -> MutexGuard<'_, T> {
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            thread::yield_now();
+        }
+    }
+
+    #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok()
+        match self.inner.try_lock() {
+            Ok(inner) => Some(self.held(inner)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.held(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
-/// Where the holder of a lock waits for somebody else to change what it guards.
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+/// Where the holder of a lock waits for another thread to change what it guards.
 #[derive(Debug)]
 pub(crate) struct Condvar(backend::Condvar);
 
@@ -49,27 +125,19 @@ impl Condvar {
         Self(backend::Condvar::new())
     }
 
-    /// Waits to be notified, or until `deadline`; whether that has passed.
-    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
-    pub(crate) fn wait<'a, T>(
-        &self,
-        mut lock: MutexGuard<'a, T>,
-        deadline: Option<Instant>,
-    ) -> (MutexGuard<'a, T>, bool) {
-        let late = match deadline {
-            Some(deadline) => self.0.wait_until(&mut lock, deadline).timed_out(),
-            None => {
-                self.0.wait(&mut lock);
-                false
-            }
-        };
-        (lock, late)
-    }
-
-    /// In models nothing is ever late: who is never notified is found.
-    #[cfg(any(radixkv_loom, radixkv_shuttle))]
-    pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, _: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
-        (self.0.wait(lock).unwrap_or_else(|poisoned| poisoned.into_inner()), false)
+    /// Waits to be notified, or until `deadline`; whether that has passed. In models nothing is ever late: who is never
+    /// notified is found.
+    pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
+        let MutexGuard { inner, of } = lock;
+        #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+        if let Some(deadline) = deadline {
+            let pause = deadline.saturating_duration_since(Instant::now());
+            let (inner, _) = self.0.wait_timeout(inner, pause).unwrap_or_else(|poisoned| poisoned.into_inner());
+            return (of.again(inner), Instant::now() >= deadline);
+        }
+        let _ = deadline;
+        let inner = self.0.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner());
+        (of.again(inner), false)
     }
 
     pub(crate) fn notify_one(&self) {
@@ -82,10 +150,78 @@ impl Condvar {
     }
 }
 
-/// Unlocks, and hands the lock to whoever has waited longest.
+/// Unlocks, and where threads wait gives one of them the time to take the lock, so that a loop that comes back at once
+/// does not keep it from them. Bounded: a waiter that does not come is not waited for.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
-    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
-    MutexGuard::unlock_fair(guard);
-    #[cfg(any(radixkv_loom, radixkv_shuttle))]
-    drop(guard);
+    let MutexGuard { inner, of } = guard;
+    let before = of.waiting.load(Relaxed);
+    drop(inner);
+    if cfg!(any(radixkv_loom, radixkv_shuttle)) {
+        return;
+    }
+    for _ in 0..COURTESY {
+        if before == 0 || of.waiting.load(Relaxed) < before {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::sync::Arc;
+
+    #[test]
+    fn a_panicking_holder_poisons_nothing() {
+        let mutex = Arc::new(Mutex::new(1));
+        let holder = Arc::clone(&mutex);
+        let broken = thread::spawn(move || {
+            let mut held = holder.lock();
+            *held = 2;
+            std::panic::resume_unwind(Box::new(()));
+        });
+        assert!(broken.join().is_err());
+        assert_eq!(*mutex.lock(), 2);
+        assert_eq!(mutex.try_lock().map(|held| *held), Some(2));
+    }
+
+    /// Whoever comes back at once leaves the lock to those who wait, time and again.
+    #[test]
+    fn a_lock_that_is_unlocked_fairly_is_taken_by_who_waits() {
+        let mutex = Mutex::new(0_u64);
+        let stop = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while stop.load(Relaxed) == 0 {
+                    let mut held = mutex.lock();
+                    *held += 1;
+                    unlock_fairly(held);
+                }
+            });
+            while *mutex.lock() == 0 {
+                thread::yield_now();
+            }
+            for _ in 0..200 {
+                drop(mutex.lock());
+            }
+            stop.store(1, Relaxed);
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline() {
+        let (mutex, condvar) = (Mutex::new(()), Condvar::new());
+        let deadline = Instant::now() + std::time::Duration::from_millis(2);
+        let mut held = mutex.lock();
+        loop {
+            let late;
+            (held, late) = condvar.wait(held, Some(deadline));
+            if late {
+                break;
+            }
+        }
+        drop(held);
+        assert!(Instant::now() >= deadline);
+    }
 }

@@ -1,10 +1,10 @@
-//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `parking_lot`, `loom` or
+//! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `loom` or
 //! `shuttle`.
 //!
 //! | cfg | what stands behind the door |
 //! |---|---|
-//! | none | `std` atomics, `parking_lot` locks |
-//! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return |
+//! | none | `std` atomics and locks |
+//! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return; an `Arc` whose count it can explore |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
 //! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
@@ -15,7 +15,7 @@
 //! `SeqCst` is used by `dekker` alone, behind which models see fences: loom treats sequentially consistent accesses as
 //! `AcqRel`.
 
-#[cfg(radixkv_tsan)]
+#[cfg(any(radixkv_loom, radixkv_tsan))]
 mod arc;
 mod bell;
 mod cell;
@@ -39,10 +39,10 @@ pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
 pub(crate) use signal::{Signal, contained};
 
-#[cfg(radixkv_tsan)]
+#[cfg(any(radixkv_loom, radixkv_tsan))]
 pub(crate) use arc::{Arc, Weak};
 pub(crate) use std::sync::OnceLock;
-#[cfg(not(radixkv_tsan))]
+#[cfg(not(any(radixkv_loom, radixkv_tsan)))]
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
@@ -66,9 +66,6 @@ pub(crate) use std::thread::ThreadId;
 
 /// Whether this is the only handle; what was done through the others comes before.
 pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
-    #[cfg(radixkv_tsan)]
-    return Arc::strong_count(handle) == 1;
-    #[cfg(not(radixkv_tsan))]
     Arc::get_mut(handle).is_some()
 }
 
@@ -83,13 +80,7 @@ macro_rules! point {
 pub(crate) use point;
 
 #[cfg(radixkv_loom)]
-pub use model::{Loads, at_rest, explore_loads, model_handles};
-
-/// A count of handles, like `Arc`'s: of no interest to the models of what the handles lead to.
-#[cfg(radixkv_loom)]
-pub(crate) use model::HandleCount;
-#[cfg(not(radixkv_loom))]
-pub(crate) use std::sync::atomic::AtomicUsize as HandleCount;
+pub use model::{Loads, at_rest, explore_loads, exploring_apart};
 
 /// Atomics of the build at hand.
 pub(crate) mod atomic {
@@ -103,6 +94,15 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
     pub(crate) use std::sync::atomic::Ordering;
+}
+
+/// Counts of handles, and places in pools: each with a model of its own, and of no interest to the models of what the
+/// handles lead to.
+pub(crate) mod apart {
+    #[cfg(radixkv_loom)]
+    pub(crate) use super::model::Apart as AtomicUsize;
+    #[cfg(not(radixkv_loom))]
+    pub(crate) use std::sync::atomic::AtomicUsize;
 }
 
 /// Gauges and totals, that somebody reads and nothing is decided on: no model has to explore them.

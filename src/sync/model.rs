@@ -18,7 +18,7 @@ use loom::sync::atomic::{self, Ordering};
 // All threads of a model share one thread of the system; models may run beside each other.
 thread_local! {
     static LOADS: Cell<Loads> = const { Cell::new(Loads::Weak) };
-    static HANDLES: Cell<bool> = const { Cell::new(false) };
+    static APART: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How a model's loads are explored.
@@ -49,40 +49,45 @@ fn exact() -> bool {
     LOADS.get() == Loads::Exact
 }
 
-/// Counts of handles that are made from now on are explored, or not.
-pub fn model_handles(modelled: bool) {
-    HANDLES.set(modelled);
+/// What stands apart ([`Apart`]) and is made in `body` is explored.
+pub fn exploring_apart<T>(body: impl FnOnce() -> T) -> T {
+    let before = APART.replace(true);
+    let result = body();
+    APART.set(before);
+    result
 }
 
-/// A count of handles: explored in the model of such counts, and nowhere else, where it would order what nothing
-/// orders.
-pub(crate) enum HandleCount {
-    Modelled(AtomicUsize),
+/// A count of handles, or the state of a place in a pool of participants: explored in the models of just that, and
+/// nowhere else, where it would order what nothing orders.
+#[derive(Debug)]
+pub(crate) enum Apart {
+    Explored(AtomicUsize),
     Plain(std::sync::atomic::AtomicUsize),
 }
 
-impl HandleCount {
+macro_rules! either {
+    ($($operation:ident($($value:ident: $kind:ty),*) -> $result:ty;)+) => {
+        $(#[track_caller]
+        pub(crate) fn $operation(&self, $($value: $kind),*) -> $result {
+            match self {
+                Self::Explored(count) => count.$operation($($value),*),
+                Self::Plain(count) => count.$operation($($value),*),
+            }
+        })+
+    };
+}
+
+impl Apart {
     pub(crate) fn new(value: usize) -> Self {
-        match HANDLES.get() {
-            true => Self::Modelled(AtomicUsize::new(value)),
-            false => Self::Plain(value.into()),
-        }
+        if APART.get() { Self::Explored(AtomicUsize::new(value)) } else { Self::Plain(value.into()) }
     }
 
-    #[track_caller]
-    pub(crate) fn fetch_add(&self, value: usize, order: Ordering) -> usize {
-        match self {
-            Self::Modelled(count) => count.fetch_add(value, order),
-            Self::Plain(count) => count.fetch_add(value, order),
-        }
-    }
-
-    #[track_caller]
-    pub(crate) fn fetch_sub(&self, value: usize, order: Ordering) -> usize {
-        match self {
-            Self::Modelled(count) => count.fetch_sub(value, order),
-            Self::Plain(count) => count.fetch_sub(value, order),
-        }
+    either! {
+        load(order: Ordering) -> usize;
+        store(value: usize, order: Ordering) -> ();
+        fetch_add(value: usize, order: Ordering) -> usize;
+        fetch_sub(value: usize, order: Ordering) -> usize;
+        compare_exchange(current: usize, new: usize, success: Ordering, failure: Ordering) -> Result<usize, usize>;
     }
 }
 

@@ -15,7 +15,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E6 | `bump` after publishing the point | the trimmer's `word` load and failed `shorten` | the scan sees the point |
-//! | E7 | `shorten` | `bump`, `len` | who sees the shorter length sees the points dead |
+//! | E7 | `shorten` | `bump`, `len` | who sees the shorter length sees the points dead (margin) |
 #![allow(unsafe_code)]
 
 use smallvec::SmallVec;
@@ -204,8 +204,8 @@ impl Run {
 
     /// Says that a point was published and needs its proof; the word before.
     pub(crate) fn bump(&self) -> RunWord {
-        // Release: E6. Acquire: E7; no model fails without it: whoever comes upon a dead point afterwards leases it by
-        // a read-modify-write, which sees the newest word.
+        // Release: E6. Acquire: E7, which is margin: whoever comes upon a dead point afterwards leases it by a
+        // read-modify-write, which sees the newest word.
         RunWord(self.word.fetch_add(BUMP, AcqRel))
     }
 

@@ -51,7 +51,8 @@ impl Space {
     /// Lookups start elsewhere from now on. The evictor's, after it has swapped the root.
     pub(crate) fn detach(&self) {
         // Relaxed: the evictor, which frees by this flag, is ordered by its lock. For a session it is an early refusal:
-        // what it inserts or retains all the same comes to the evictor through the queue, and goes there.
+        // what it inserts or retains all the same comes to the evictor through the queue, and goes there. Once refused
+        // it may, on a weak memory, find the old root again, and be refused once more.
         self.detached.store(1, Relaxed);
     }
 

@@ -29,7 +29,7 @@
 //! | E2 | `release`, `remove_child` | `kill` | a holder's use of the blocks comes before their reuse |
 //! | E3 | whatever sets or leaves `QUEUED` set | `take_out` | the evictor sees what the step saw |
 //! | E4 | `take_out` | whatever sets `QUEUED` next | the link is read before it is written again |
-//! | E5 | `prove` | `lease` | who leases a proven point sees the proof |
+//! | E5 | `prove` | `lease` | who leases a proven point sees the proof (margin) |
 //! | E12 | `attach` | `still_open` | who counts on a stripe comes after the slot's last point was done with it |
 //! | E11 | `kill` of a detached space's root | `lease_at`, which found it dead | the lookup that starts again sees the space that came after |
 
@@ -241,7 +241,9 @@ impl Word {
         let mut word = self.0.load(Relaxed);
         while word & NEW != 0 {
             let next = (word & !NEW) | QUEUED;
-            // Release: E3, E5. E4 asks for nothing: a `NEW` point was never queued (W2).
+            // Release: E5, which is margin: who leases the point goes by nothing that the proof orders, because lengths
+            // only fall and arrays reach as far as any held point. E3 comes with the push (E8), which is the caller's,
+            // and E4 asks for nothing: a `NEW` point was never queued (W2).
             match self.0.compare_exchange_weak(word, next, Release, Relaxed) {
                 Ok(_) => return true,
                 Err(seen) => word = seen,
@@ -257,9 +259,9 @@ impl Word {
             debug_assert!(word & NEW != 0, "an abandoned point was proved");
             let last = word & (LEASES | CHILDREN) == LEASE;
             let next = if last { (word - LEASE) | DEAD } else { word - LEASE };
-            // Acquire: who retires the point comes after all who let it go. Release: so that he does; no model has two
-            // holders of a doomed point with weak memory, so none fails without it.
-            match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
+            // Relaxed: nothing was written under the lease. The point is freed after all who let it go, because all of
+            // them are pinned.
+            match self.0.compare_exchange_weak(word, next, Relaxed, Relaxed) {
                 Ok(_) if last => return Abandoned::Dead,
                 Ok(_) => return Abandoned::Left,
                 Err(seen) => word = seen,

@@ -180,3 +180,44 @@ fn a_lease_of_another_cache_is_refused() {
     let lease = other.insert(&sequence(1, 4));
     bench.session.demote(&lease);
 }
+
+/// Two of one place between two looks of the evictor: the longer one counts, in whatever order they came.
+#[test]
+fn the_longest_of_what_was_asked_for_counts_whichever_came_last() {
+    for durations in [[100, 10], [10, 100]] {
+        let bench = Bench::new(4, 8);
+        let lease = bench.insert(&sequence(1, 8));
+        for duration in durations {
+            bench.session.retain(&lease, Duration::from_nanos(duration)).expect("the namespace stands");
+        }
+        drop(lease);
+        bench.cache.set_time(50);
+        assert_eq!(bench.cache.evict(8), 0, "{durations:?}");
+        bench.cache.set_time(100);
+        assert_eq!(bench.cache.evict(8), 2, "{durations:?}");
+    }
+}
+
+/// Deadlines go by the latest time that was set, whoever has looked at it.
+#[test]
+fn what_is_retained_after_the_clock_went_back_stays_whoever_looked() {
+    for looked in [false, true] {
+        let bench = Bench::new(4, 8);
+        let first = bench.insert(&sequence(1, 4));
+        bench.session.retain(&first, Duration::from_nanos(1)).expect("the namespace stands");
+        drop(first);
+        bench.cache.set_time(1_000_000);
+        let second = bench.insert(&sequence(2, 8));
+        if looked {
+            _ = bench.cache.stats();
+        }
+        bench.cache.set_time(0);
+        bench.session.retain(&second, Duration::from_nanos(100)).expect("the namespace stands");
+        drop(second);
+        assert_eq!(bench.cache.evict(8), 1, "looked: {looked}");
+        bench.cache.set_time(1_000_099);
+        assert_eq!(bench.cache.evict(8), 0, "looked: {looked}");
+        bench.cache.set_time(1_000_100);
+        assert_eq!(bench.cache.evict(8), 2, "looked: {looked}");
+    }
+}

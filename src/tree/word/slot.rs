@@ -14,8 +14,7 @@ impl Word {
         let mut word = self.0.load(Relaxed);
         while word & (DEAD | NEW | OPEN | SLOTS) == 0 && word & LEASES != LEASES {
             let next = (word + LEASE) | OPEN | (u64::from(slot.get()) * SLOT);
-            // Release: E12; no model fails without it: the stripes are counted on by read-modify-writes, which see the
-            // newest value there.
+            // Release: E12.
             match self.0.compare_exchange_weak(word, next, Release, Relaxed) {
                 Ok(_) => return true,
                 Err(seen) => word = seen,

@@ -1,0 +1,95 @@
+//! Forks of a reservation (R14): who has a block alone, and who gives it back.
+//!
+//! Property: a fork that is told that nobody shares its block comes after all that the others did with it; the block
+//! goes back once, by the last of them, and after all of them.
+//!
+//! Edges: letting go of a handle (release) before the look at the count that finds one (acquire); E9.
+//!
+//! Teeth: the count of handles looked at Relaxed.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{World, explore, explore_less, spawn};
+use radixkv::Reservation;
+use radixkv::internals::exploring_apart;
+
+/// Two forks of one block that holds what was computed for the prefix 1, with the counts of their handles explored.
+fn forks(capacity: usize) -> (Arc<World>, [Reservation; 2]) {
+    let world = World::new(1, capacity);
+    let mut one = world.cache.session().reserve(1).unwrap();
+    world.write(&[1], 0, &one);
+    let two = exploring_apart(|| one.fork());
+    (world, [one, two])
+}
+
+/// Both read, and whoever has it alone then writes.
+#[test]
+fn a_fork_alone_against_another_that_goes() {
+    explore("fork: read, write if alone vs the same", || {
+        let (world, forks) = forks(1);
+        let forks = forks.map(|mut fork| {
+            let world = world.clone();
+            spawn(move || {
+                world.check(&[1], 0, fork.blocks());
+                let shared = fork.is_shared(0);
+                if !shared {
+                    world.write(&[2], 0, &fork);
+                }
+                shared
+            })
+        });
+        assert!(forks.map(|fork| fork.join().unwrap()).contains(&true), "both had it alone");
+        world.close();
+    });
+}
+
+/// One copies the block before it goes on, the other one writes to it as soon as it has it alone.
+#[test]
+fn a_copy_against_a_fork_that_writes() {
+    explore("fork: copy vs write if alone", || {
+        let (world, [mut one, mut two]) = forks(2);
+        let mut fresh = world.cache.session().reserve(1).unwrap();
+        let copier = spawn({
+            let world = world.clone();
+            move || {
+                if let Some(copy) = one.make_unique(0, &mut fresh) {
+                    world.check(&[1], 0, &[copy.from()]);
+                    drop(copy);
+                }
+                world.write(&[2], 0, &one);
+            }
+        });
+        world.beside(move |world| {
+            if !two.is_shared(0) {
+                world.write(&[3], 0, &two);
+            }
+        });
+        copier.join().unwrap();
+        world.close();
+    });
+}
+
+/// The last of two forks gives the block to the next owner.
+#[test]
+fn two_forks_that_go_against_a_taker() {
+    explore_less("fork: read, go vs the same vs reserve 1 of 1", || {
+        let (world, forks) = forks(1);
+        let forks = forks.map(|fork| {
+            let world = world.clone();
+            spawn(move || {
+                world.check(&[1], 0, fork.blocks());
+                drop(fork);
+            })
+        });
+        world.beside(|world| {
+            if let Ok(blocks) = world.cache.session().reserve(1) {
+                world.write(&[2], 0, &blocks);
+            }
+        });
+        forks.into_iter().for_each(|fork| fork.join().unwrap());
+        world.close();
+    });
+}

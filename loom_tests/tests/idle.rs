@@ -1,0 +1,51 @@
+//! Participants that one session leaves to the next.
+//!
+//! Property: what is left is taken by one thread, which comes after everything that its last user did with it.
+//!
+//! Edges: opening a place (release) before claiming it (acquire).
+//!
+//! Teeth: a place opened Relaxed, or claimed Relaxed; a place claimed by load and store.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{explore_more, spawn};
+use loom::cell::UnsafeCell;
+use radixkv::internals::{Places, exploring_apart};
+
+/// What a thread has for itself while it has it.
+#[derive(Default)]
+struct Local(UnsafeCell<u32>);
+
+impl Local {
+    fn use_it(&self) {
+        // SAFETY: loom reports an access that is not ordered; the value is plain.
+        self.0.with_mut(|uses| unsafe { *uses += 1 });
+    }
+}
+
+/// Each comes twice: what it takes the second time may be what the other one has left, or it itself.
+#[test]
+fn two_sessions_and_what_a_third_one_left() {
+    explore_more("take or make, use, put vs the same", || {
+        let places = Arc::new(exploring_apart(Places::<Local>::default));
+        assert!(places.put(Local::default()).is_none());
+        let sessions = [0; 2].map(|_| {
+            let places = places.clone();
+            spawn(move || {
+                for _ in 0..2 {
+                    let local = places.take().unwrap_or_default();
+                    local.use_it();
+                    // Where both places look taken it is dropped.
+                    drop(places.put(local));
+                }
+            })
+        });
+        sessions.into_iter().for_each(|session| session.join().unwrap());
+        while let Some(local) = places.take() {
+            local.use_it();
+        }
+    });
+}
