@@ -11,6 +11,8 @@ pub const CAPACITY: usize = 8192;
 /// Prefixes that all threads use, and their blocks.
 const SHARED: u32 = 16;
 const BLOCKS: usize = 4;
+/// Names of namespaces: with some of them the cache begins to look which can be forgotten.
+const NAMESPACES: u32 = 4096;
 
 /// One thread's own view of the cache.
 pub struct User {
@@ -115,7 +117,7 @@ pub const LOCK_FREE: [Verb; 19] = [
 ];
 
 /// What takes a lock: a thread that stands in it holds up those alone that take the same one.
-pub const LOCKING: [Verb; 8] = [
+pub const LOCKING: [Verb; 10] = [
     verb("evict", |user| _ = user.cache.evict(2)),
     verb("settle", |user| user.cache.settle()),
     verb("run_once", |user| _ = user.cache.run_once()),
@@ -133,6 +135,14 @@ pub const LOCKING: [Verb; 8] = [
         user.cache.set_quota(&user.space, quota);
     }),
     verb("clear_namespace", |user| user.cache.clear_namespace(&user.space)),
+    verb("making a namespace", |user| {
+        let name = user.dice.u32(..NAMESPACES).to_string();
+        drop(user.cache.namespace(&[&name]));
+    }),
+    verb("drop_namespace", |user| {
+        let name = user.dice.u32(..NAMESPACES).to_string();
+        user.cache.drop_namespace(&user.cache.namespace(&[&name]));
+    }),
 ];
 
 /// Tokens that share a block with those of every fourth `key`.
