@@ -324,9 +324,9 @@ BUGS = [
 
     # The desk.
     ("no turn", "desk::two_schedulers_and_the_head", EXACT,
-     [(STEP, "        let _turn = desk.turn();\n", "        drop(desk.turn());\n")]),
+     [(STEP, "        let Some(_turn) = desk.turn() else {\n", "        if desk.turn().is_none() {\n")]),
     ("published although it was aborted", "desk::an_abort_against_a_step", EXACT,
-     [(FATE, "(!*aborted).then_some(Publishing { _open: aborted })", "Some(Publishing { _open: aborted })")]),
+     [(FATE, "        if state.aborted {\n            return None;\n        }\n", "")]),
     ("an insert behind the abort's back", "desk::an_abort_against_a_step", EXACT,
      [(SEQUENCE, "        let filled = self.own.split(whole - known);\n",
        "        drop(publishing);\n        let filled = self.own.split(whole - known);\n"),
