@@ -45,17 +45,6 @@ impl<T> Mutex<T> {
         MutexGuard { inner, of: self }
     }
 
-    /// The lock as a condition variable gave it back.
-    fn again<'a>(&'a self, inner: backend::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        #[cfg(not(radixkv_tsan))]
-        return self.held(inner);
-        #[cfg(radixkv_tsan)]
-        {
-            drop(inner);
-            self.spin()
-        }
-    }
-
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         // In models the look would be a place to switch of its own.
@@ -125,19 +114,29 @@ impl Condvar {
         Self(backend::Condvar::new())
     }
 
-    /// Waits to be notified, or until `deadline`; whether that has passed. In models nothing is ever late: who is never
-    /// notified is found.
+    /// Waits to be notified, or until `deadline`, or for no reason; whether the deadline has passed. In models nothing is
+    /// ever late: who is never notified is found.
+    #[cfg(not(radixkv_tsan))]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, of } = lock;
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
             let pause = deadline.saturating_duration_since(Instant::now());
             let (inner, _) = self.0.wait_timeout(inner, pause).unwrap_or_else(|poisoned| poisoned.into_inner());
-            return (of.again(inner), Instant::now() >= deadline);
+            return (of.held(inner), Instant::now() >= deadline);
         }
         let _ = deadline;
         let inner = self.0.wait(inner).unwrap_or_else(|poisoned| poisoned.into_inner());
-        (of.again(inner), false)
+        (of.held(inner), false)
+    }
+
+    /// The same where ThreadSanitizer sees the lock change hands: looks now and then.
+    #[cfg(radixkv_tsan)]
+    pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
+        let MutexGuard { inner, of } = lock;
+        drop(inner);
+        thread::sleep(std::time::Duration::from_micros(50));
+        (of.spin(), deadline.is_some_and(|deadline| Instant::now() >= deadline))
     }
 
     pub(crate) fn notify_one(&self) {
