@@ -228,10 +228,8 @@ impl PrefixCache {
         inner.settle_by(|| Some(inner.seat.lock()));
         let mut work = Upkeep::new(idle_since);
         while inner.in_turn(|evictor, works| evictor.keep_up(&mut work, works)) {}
-        let mut pass = Some(Pass::default());
-        while let Some(at) = pass.take() {
-            pass = inner.in_turn(|evictor, works| inner.namespaces.forget_empty(at, evictor, works));
-        }
+        let mut pass = Pass::default();
+        while inner.in_turn(|evictor, works| inner.namespaces.forget_empty(&mut pass, evictor, works)) {}
         inner.evicting_all(|_, _| ());
     }
 

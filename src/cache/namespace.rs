@@ -134,13 +134,17 @@ struct Names {
     states: BTreeMap<Name, Arc<State>>,
     /// Where the pass that is under way goes on.
     pass: Option<Pass>,
-    /// With so many the next pass begins: twice what the last one left.
+    /// With so many the next pass begins: twice what the last one found in use. What was made meanwhile, behind it, does
+    /// not count.
     next_pass: usize,
 }
 
-/// How far a look at all namespaces has come: everything up to a name.
+/// How far a look at all namespaces has come: everything up to a name, and how many of those are in use.
 #[derive(Debug, Default)]
-pub(super) struct Pass(Option<Name>);
+pub(super) struct Pass {
+    up_to: Option<Name>,
+    used: usize,
+}
 
 /// Namespaces that one step looks at.
 const SLICE: usize = model_size(256, 8);
@@ -203,25 +207,27 @@ impl Registry {
         let Some(mut names) = self.names.try_lock() else {
             return false;
         };
-        let at = names.pass.take().unwrap_or_default();
-        let (gone, rest) = names.take_unused(at, works);
-        if rest.is_none() {
-            names.next_pass = FEW.max(2 * names.states.len());
-            self.behind.store(false, Relaxed);
+        let mut pass = names.pass.take().unwrap_or_default();
+        let (gone, more) = names.take_unused(&mut pass, works);
+        if more {
+            names.pass = Some(pass);
+        } else {
+            names.next_pass = FEW.max(2 * pass.used);
         }
-        let more = rest.is_some();
-        names.pass = rest;
+        // Where many came behind the pass the next one begins at once.
+        let more = more || names.states.len() >= names.next_pass;
+        self.behind.store(more, Relaxed);
         drop(names);
         end(gone, evictor, works);
         more
     }
 
     /// Forgets, among the next few, the namespaces that nobody holds a handle on, nothing is cached in and no quota is
-    /// set for; where to go on, if there are more.
-    pub(super) fn forget_empty(&self, at: Pass, evictor: &mut Evictor, works: Works<'_>) -> Option<Pass> {
-        let (gone, rest) = self.names.lock().take_unused(at, works);
+    /// set for; true if there are more.
+    pub(super) fn forget_empty(&self, pass: &mut Pass, evictor: &mut Evictor, works: Works<'_>) -> bool {
+        let (gone, more) = self.names.lock().take_unused(pass, works);
         end(gone, evictor, works);
-        rest
+        more
     }
 
     /// Retires every tree; the cache is going. Takes no lock: a child process may have been forked off while another
@@ -248,18 +254,20 @@ impl Registry {
 }
 
 impl Names {
-    /// Takes the unused ones out of the next few; where to go on, if there are more.
-    fn take_unused(&mut self, at: Pass, works: Works<'_>) -> (Vec<Arc<State>>, Option<Pass>) {
-        let from = at.0.map_or(Bound::Unbounded, Bound::Excluded);
-        let (mut last, mut unused) = (None, Vec::new());
+    /// Takes the unused ones out of the next few; whether there are more.
+    fn take_unused(&mut self, pass: &mut Pass, works: Works<'_>) -> (Vec<Arc<State>>, bool) {
+        let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut unused = Vec::new();
         for (name, state) in self.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
             if is_unused(state, works) {
                 unused.push(name.clone());
+            } else {
+                pass.used += 1;
             }
-            last = Some(name.clone());
+            pass.up_to = Some(name.clone());
         }
         let gone = unused.iter().filter_map(|name| self.states.remove(name)).collect();
-        (gone, last.map(|name| Pass(Some(name))))
+        (gone, pass.up_to.is_some())
     }
 }
 

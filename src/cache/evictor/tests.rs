@@ -103,7 +103,7 @@ fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
         let miss = session.match_prefix(&space, &tokens);
         let inserted = session.insert(miss.lease(), &tokens, session.reserve(1).expect("room")).expect("inserted");
         drop((miss, space));
-        cache.inner.namespaces.forget_empty(Pass::default(), evictor, works);
+        cache.inner.namespaces.forget_empty(&mut Pass::default(), evictor, works);
         inserted.lease
     });
     assert_eq!(session.peek(&cache.namespace(&["tenant"]), &tokens), lease.len_tokens());
