@@ -128,10 +128,15 @@ fn a_use_undoes_a_demotion_at_any_time_and_at_the_same_one() {
 /// What uses a prefix: in each way it is demoted no longer.
 #[test]
 fn every_use_undoes_a_demotion_for_all_blocks_that_it_passes() {
-    let uses: [fn(&Bench, &[Token]); 4] = [
+    let uses: [fn(&Bench, &[Token]); 5] = [
         |bench, tokens| drop(bench.matched(tokens)),
         |bench, tokens| drop(bench.session.resume(bench.matched(&[]), tokens)),
         |bench, tokens| drop(bench.insert(tokens)),
+        // Without a match before it.
+        |bench, tokens| {
+            let (nothing, blocks) = (bench.matched(&[]), bench.session.reserve(tokens.len() / 4).expect("room"));
+            drop(bench.session.insert(&nothing, tokens, blocks).expect("fitting"));
+        },
         // Beyond it, in a run of its own, which then goes.
         |bench, tokens| {
             drop(bench.insert(&[tokens, &[7, 7, 7, 7]].concat()));
