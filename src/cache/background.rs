@@ -9,14 +9,13 @@
 //! A panic in a step is a bug of ours; the thread reports it as every panic is reported, and goes on.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 #[cfg(radixkv_loom)]
 use super::PrefixCache;
 use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Arc, Bell, Weak};
+use crate::sync::{Arc, Bell, Weak, contained};
 
 /// Blocks that one step frees at most.
 const SLICE: usize = 256;
@@ -79,7 +78,8 @@ impl Background {
                 while bell.wait(sleep) {
                     let Some(inner) = inner.upgrade() else { return };
                     // What a panicking step leaves behind is bounded, and no lock (tests/faults.rs).
-                    let retained = catch_unwind(AssertUnwindSafe(|| inner.work_off(watermarks))).unwrap_or(None);
+                    let mut retained = None;
+                    contained(|| retained = inner.work_off(watermarks));
                     let until = retained.map(|until| until.saturating_duration_since(Instant::now()));
                     sleep = [pause, until].into_iter().flatten().min();
                 }

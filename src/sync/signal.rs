@@ -80,7 +80,8 @@ impl Signal {
     }
 }
 
-/// Runs code of the caller's, whose panic ends there. Models run it as it is: a panic is how they report.
+/// Runs code of the caller's, or a step of ours, whose panic ends there. Models run it as it is: a panic is how they
+/// report.
 pub(crate) fn contained(run: impl FnOnce()) {
     #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
     {

@@ -206,7 +206,7 @@ fn several_schedulers_and_everything_at_once() {
 }
 
 #[test]
-#[ignore = "half a minute of random loads"]
+#[ignore = "half a minute of random loads; run by ci/nightly.sh"]
 fn several_schedulers_and_everything_at_once_for_long() {
     let began = Instant::now();
     (1_000..).take_while(|_| began.elapsed() < Duration::from_secs(30)).for_each(run);

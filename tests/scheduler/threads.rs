@@ -174,7 +174,7 @@ fn no_request_reads_a_slot_that_holds_other_tokens() {
 }
 
 #[test]
-#[ignore = "half a minute of random loads"]
+#[ignore = "half a minute of random loads; run by ci/nightly.sh"]
 fn no_request_reads_a_slot_that_holds_other_tokens_for_long() {
     let began = Instant::now();
     (1_000..).take_while(|_| began.elapsed() < Duration::from_secs(30)).for_each(run);
