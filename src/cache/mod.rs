@@ -245,7 +245,8 @@ impl PrefixCache {
     /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
     ///
     /// It may go forward by any amount, and back: an earlier use makes nothing older, and deadlines (of what is retained,
-    /// of priorities) go by the latest time that was set. Without effect on any other clock.
+    /// of priorities) go by the latest time that was set. Without effect on any other clock. Lock-free until a deadline
+    /// was made; from then on it waits its turn if another thread is evicting.
     pub fn set_time(&self, now: u64) {
         let inner = &*self.inner;
         inner.time.set(now);

@@ -120,7 +120,7 @@ impl Session {
     /// has the highest of all that were given through it.
     ///
     /// Kept under every policy; [`PolicyKind::Priority`](crate::PolicyKind::Priority) alone goes by it. Without effect
-    /// on an empty lease. Lock-free; allocates the first time for a place.
+    /// on an empty lease. Lock-free; allocates where it changes anything.
     ///
     /// # Panics
     ///
@@ -213,8 +213,8 @@ impl Session {
     ///
     /// A match, a resume or an insert after it, at the same logical time too, undoes it for the blocks that it passes,
     /// [`retain`](Self::retain) for those that it retains; what is leased or retained stays as long as that lasts.
-    /// Among demoted prefixes the policy chooses. Without effect on an empty lease. Lock-free; allocates the first time
-    /// for a place.
+    /// Among demoted prefixes the policy chooses. Without effect on an empty lease. Lock-free; allocates where
+    /// it changes anything.
     ///
     /// # Panics
     ///
