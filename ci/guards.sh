@@ -53,6 +53,12 @@ else
     diff <(echo "$shown") <(echo "$edges") || true
     broken=1
 fi
+if python3 ci/teeth.py --texts; then
+    echo 'holds:  every seeded bug has the text that it replaces'
+else
+    echo 'broken: every seeded bug has the text that it replaces'
+    broken=1
+fi
 named=$(grep -rhoE '^//! \| E[0-9]+ \|' src | grep -oE 'E[0-9]+' | sort -u)
 unproven=$(comm -23 <(echo "$named") <(grep -oE '^\| E[0-9]+' <<<"$edges" | grep -oE 'E[0-9]+' | sort -u))
 if [ -n "$unproven" ]; then

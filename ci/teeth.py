@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The seeded bugs, and for each the model that must find it. `--edges` prints what weakens each edge of DESIGN.md.
+"""The seeded bugs, and for each the model that must find it. `--edges` prints what weakens each edge of DESIGN.md;
+`--texts` checks that every text that a bug replaces stands in the sources, once.
 
 A bug is one or more replacements of exact text; where the text is no longer present the run fails, so the table follows
 the code. Each is put into a scratch copy (`target/teeth`), and only the model that is named for it runs.
@@ -9,7 +10,7 @@ import os
 import sys
 import time
 
-from scratch import Tree
+from scratch import ROOT, Tree
 
 # Loads as loads (values that a weak memory returns), or as read-modify-writes (every order of events).
 WEAK, EXACT = "weak", "exact"
@@ -469,10 +470,19 @@ def edges():
     return "\n".join(["| edge | weakened so, a model fails (its file); or why it is margin |", "|---|---|", *rows])
 
 
+def strays():
+    """The replacements whose text is not in its file exactly once."""
+    sources = {path: open(os.path.join(ROOT, path), encoding="utf-8").read() for bug in BUGS for path, _, _ in bug[3]}
+    return [f"{bug[0]}: {sources[path].count(old)} times in {path}: {old!r}"
+            for bug in BUGS for path, old, _ in bug[3] if sources[path].count(old) != 1]
+
+
 def main():
     if sys.argv[1:] == ["--edges"]:
         print(edges())
         return
+    if sys.argv[1:] == ["--texts"]:
+        sys.exit("\n".join(strays()) or None)
     words = " ".join(sys.argv[1:])
     chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]][int(os.environ.get("TEETH_FROM", "0")):]
     tree, missed, began = Tree("teeth", level=0), [], time.time()
