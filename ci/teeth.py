@@ -471,10 +471,15 @@ def edges():
 
 
 def strays():
-    """The replacements whose text is not in its file exactly once."""
-    sources = {path: open(os.path.join(ROOT, path), encoding="utf-8").read() for bug in BUGS for path, _, _ in bug[3]}
-    return [f"{bug[0]}: {sources[path].count(old)} times in {path}: {old!r}"
-            for bug in BUGS for path, old, _ in bug[3] if sources[path].count(old) != 1]
+    """The replacements whose text is not in its file exactly once, after those of the same bug before it."""
+    found = []
+    for bug, _, _, edits, *_ in BUGS:
+        sources = {path: open(os.path.join(ROOT, path), encoding="utf-8").read() for path, _, _ in edits}
+        for path, old, new in edits:
+            if (count := sources[path].count(old)) != 1:
+                found.append(f"{bug}: {count} times in {path}: {old!r}")
+            sources[path] = sources[path].replace(old, new)
+    return found
 
 
 def main():
