@@ -1,19 +1,13 @@
 #![doc = include_str!("../README.md")]
 
-#[cfg(feature = "attention")]
-pub mod attention;
 mod block;
 mod cache;
 pub mod compare;
 #[doc = include_str!("../docs/matching.md")]
 pub mod guide {
-    #[doc = include_str!("../docs/replay.md")]
-    pub mod replay {}
     #[doc = include_str!("../docs/retention.md")]
     pub mod retention {}
 }
-#[cfg(all(feature = "cuda", not(any(radixkv_loom, radixkv_shuttle))))]
-pub mod gpu;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 #[doc(hidden)]
 pub mod internals;
@@ -21,12 +15,11 @@ pub mod key;
 mod policy;
 mod prefetch;
 mod reclaim;
+#[cfg(feature = "reference")]
 pub mod reference;
 #[cfg(feature = "scheduler")]
 pub mod scheduler;
 mod sync;
-#[cfg(feature = "trace")]
-pub mod trace;
 mod tree;
 
 pub use block::BlockId;

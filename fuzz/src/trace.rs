@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use radixkv::trace::{Trace, TraceError};
+use radixkv_replay::{Trace, TraceError};
 
 const NAME: &str = "garbage.jsonl";
 /// Tokens of a request that are made up: a row can claim billions.

@@ -6,9 +6,9 @@
 //! with the first request's in this one token: where partial hits are copied, 24 are left.
 
 use radixkv::Token;
-use radixkv::attention::Dtype;
-use radixkv::attention::cpu::Cpu;
 use radixkv::scheduler::{Finished, SchedulerConfig};
+use radixkv_attention::Dtype;
+use radixkv_attention::cpu::Cpu;
 
 use crate::config::Config;
 use crate::dice::Dice;

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use radixkv::attention::Dtype;
-use radixkv::attention::cpu::Cpu;
-#[cfg(feature = "cuda")]
-use radixkv::gpu::{Device, Staged};
 use radixkv::scheduler::{Finished, Order, QueueConfig, SchedulerConfig, SequenceId};
 use radixkv::{Eviction, PolicyKind, Token, Watermarks};
+use radixkv_attention::Dtype;
+use radixkv_attention::cpu::Cpu;
+#[cfg(feature = "cuda")]
+use radixkv_cuda::{Device, Staged};
 
 use crate::acceptance::{Acceptance, Served};
 use crate::checkpoint::{Checkpoint, CheckpointError};
@@ -128,7 +128,7 @@ pub enum CommandError {
     /// No GPU computes for this engine.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
-    Device(#[from] radixkv::gpu::OpenError),
+    Device(#[from] radixkv_cuda::OpenError),
     /// The engine cannot compute on a GPU.
     #[cfg(not(feature = "cuda"))]
     #[error("this engine was built without the feature `cuda`")]

@@ -3,7 +3,7 @@
 //! Each element of a product is one sum over `k` in ascending order, whatever the number of rows, so that a token's
 //! numbers are the same alone, in a chunk, and in a batch. What becomes vectors is independent: the columns of a panel.
 
-use radixkv::attention::Dtype;
+use radixkv_attention::Dtype;
 
 /// Columns that lie side by side.
 const PANEL: usize = 16;

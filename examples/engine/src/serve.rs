@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use radixkv::attention::{Dtype, Layout};
 use radixkv::scheduler::{
     Finish, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, SubmitErrorKind, WaitingQueue,
 };
 use radixkv::{BuildError, Eviction, PolicyKind, PrefixCache, Token};
+use radixkv_attention::{Dtype, Layout};
 
 use crate::model::{HostBackend, Model};
 use crate::sampling::Sampling;

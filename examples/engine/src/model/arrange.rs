@@ -1,9 +1,9 @@
 //! A step's rows in the order in which attention takes them: sequences with one row first, then chunks.
 
-use radixkv::attention::plan::share;
-use radixkv::attention::{self, Layout, Output, Qkv, Tables};
 use radixkv::scheduler::{Batch, Scheduled};
 use radixkv::{BlockId, Token};
+use radixkv_attention::plan::share;
+use radixkv_attention::{Layout, Output, Qkv, Tables};
 
 use super::HostBackend;
 use crate::config::Config;
@@ -50,8 +50,8 @@ impl Part {
         self.rows.push(self.slots.len() as u32);
     }
 
-    fn batch(&self, config: &Config) -> attention::Batch<'_> {
-        attention::Batch {
+    fn batch(&self, config: &Config) -> radixkv_attention::Batch<'_> {
+        radixkv_attention::Batch {
             query_heads: config.query_heads,
             scale: (config.head_dim as f32).sqrt().recip(),
             tables: Tables { blocks: &self.blocks, offsets: &self.offsets },

@@ -1,6 +1,6 @@
 //! One layer: attention, then the feed-forward part, each on normed states and added to them.
 
-use radixkv::attention::Qkv;
+use radixkv_attention::Qkv;
 
 use super::Weights;
 use super::rotary::Angles;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use engine::config::Config;
 use engine::model::Model;
-use radixkv::attention::Dtype;
+use radixkv_attention::Dtype;
 
 use crate::naive::logits;
 use crate::saved::{Recorded, write_config_to, write_to};

@@ -6,8 +6,8 @@ use engine::config::Config;
 use engine::dice::Dice;
 use engine::serve::{Engine, Options};
 use radixkv::Token;
-use radixkv::attention::cpu::Cpu;
 use radixkv::scheduler::SchedulerConfig;
+use radixkv_attention::cpu::Cpu;
 
 use crate::{assert_at_rest, random, tiny};
 
