@@ -34,8 +34,9 @@ def place(path):
         return ROOT / "loom_tests/tests" / rest
     if folder in ("src", "crates", "examples"):
         return ROOT / path
-    # A test of the core or of any other package.
-    return next((file for file in ROOT.glob(f"crates/*/tests/{path}")), ROOT / "tests" / path)
+    # A test of the core, or of another package.
+    places = [ROOT / "tests" / path, *ROOT.glob(f"crates/*/tests/{path}")]
+    return next((file for file in places if file.is_file()), places[0])
 
 
 @cache
@@ -75,7 +76,7 @@ def faults(cells):
     for name in re.findall(r"`(\w+)`", said):
         if name not in vocabulary():
             yield f"said at `{name}`, which is nowhere in the sources"
-    names = re.findall(r"`([\w/.]+)::(\w+)`", held)
+    names = re.findall(r"`([\w/.-]+)::(\w+)`", held)
     if re.match(r"by design: \w", held):
         return
     if not names:

@@ -30,7 +30,7 @@ const COPYING_BLOCKS: usize = 32;
 /// # Examples
 ///
 /// ```no_run
-/// # use radixkv::{attention::*, gpu::*};
+/// # use {radixkv_attention::*, radixkv_cuda::*};
 /// # fn show(device: &Device, kv: &Kv) -> Result<(), GpuError> {
 /// let host = HostPool::new(device, kv.layout(), 64)?;
 /// let swap = Swap::new(device)?;
