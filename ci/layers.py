@@ -22,6 +22,7 @@ OUTSIDE = {"internals"}
 def source(file):
     """The text of a file without comments, strings and tests."""
     text = re.sub(r"//[^\n]*|\"(?:[^\"\\]|\\.)*\"", "", file.read_text())
+    text = re.sub(r"\bpub\(in [\w:]+\)", "pub(crate)", text)
     return TESTS.sub("", text)
 
 
@@ -166,7 +167,7 @@ def table(name):
 def main():
     crate = Crate()
     uses = modules(crate) | packages()
-    rings = ["::".join(circle) if False else [str(crate.files[path].relative_to(SRC)) for path in circle] for circle in circles(crate.uses)]
+    rings = [[str(crate.files[path].relative_to(SRC)) for path in circle] for circle in circles(crate.uses)]
     if sys.argv[1:] == ["--print"]:
         for name, used in sorted(uses.items()):
             print(f"{name}: {', '.join(sorted(used)) or '-'}")
