@@ -1,6 +1,7 @@
 //! Blocks: ids of the slots that hold keys and values, and the pool that hands them out.
 
 mod grid;
+mod hints;
 mod pool;
 
 pub(crate) use grid::Grid;

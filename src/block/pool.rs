@@ -24,6 +24,7 @@
 use crossbeam_utils::CachePadded;
 
 use super::BlockId;
+use super::hints::Hints;
 use crate::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -36,6 +37,7 @@ pub(crate) struct Pool {
     /// Word in which blocks were freed last: where a search best begins.
     recent: CachePadded<AtomicUsize>,
     words: Box<[AtomicU64]>,
+    hints: Hints,
     capacity: usize,
 }
 
@@ -52,6 +54,7 @@ impl Pool {
             free: CachePadded::new(AtomicUsize::new(capacity)),
             recent: CachePadded::new(AtomicUsize::new(0)),
             words: (0..capacity.div_ceil(BITS)).map(|i| AtomicU64::new(word(i))).collect(),
+            hints: Hints::new(capacity.div_ceil(BITS), true),
             capacity,
         }
     }
@@ -62,6 +65,7 @@ impl Pool {
             free: CachePadded::new(AtomicUsize::new(0)),
             recent: CachePadded::new(AtomicUsize::new(0)),
             words: (0..capacity.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect(),
+            hints: Hints::new(capacity.div_ceil(BITS), false),
             capacity,
         }
     }
@@ -142,10 +146,25 @@ impl Pool {
                     continue;
                 }
             }
-            at = if at + 1 == self.words.len() { 0 } else { at + 1 };
+            at = self.next(at);
         }
         // Relaxed: a hint.
         self.recent.store(at, Relaxed);
+    }
+
+    /// Where to look next, after word `at` had too few blocks: the next one with a hint; without any, its neighbour.
+    ///
+    /// A promised block is found even if its hint is lost: words without blocks lose their hints one by one, and then
+    /// every word is looked at.
+    fn next(&self, at: usize) -> usize {
+        // Relaxed: hints follow the words, and nothing is decided on them.
+        if self.words[at].load(Relaxed) == 0 {
+            self.hints.clear(at);
+            if self.words[at].load(Relaxed) != 0 {
+                self.hints.set(at);
+            }
+        }
+        self.hints.after(at).filter(|next| *next != at).unwrap_or((at + 1) % self.words.len())
     }
 
     /// Makes `blocks` free again. Lock-free.
@@ -171,6 +190,7 @@ impl Pool {
             // Release: E9. Acquire is not needed: nothing is read.
             let before = self.words[word].fetch_or(bits, Release);
             assert!(before & bits == 0, "a free block of {:?} was given back", word * BITS..(word + 1) * BITS);
+            self.hints.set(word);
         }
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
