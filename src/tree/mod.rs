@@ -13,6 +13,8 @@
 //! | `word` | the point word and its transitions |
 //! | `point`, `run`, `arrays`, `space` | the nodes |
 //! | `holdings` | what a namespace has, over all its spaces |
+//! | `known` | the points of a run that the evictor knows |
+//! | `points` | the points of a run, counted |
 //! | `map` | children by token, points by depth |
 //! | `marks` | priorities and overrides of a prefix |
 //! | `walk` | comparing tokens along runs |
@@ -37,12 +39,14 @@ mod arrays;
 mod holdings;
 mod hot;
 pub(crate) mod insert;
+mod known;
 pub(crate) mod lease;
 mod map;
 mod marks;
 pub(crate) mod nearest;
 pub(crate) mod path;
 mod point;
+mod points;
 mod queue;
 mod run;
 mod space;

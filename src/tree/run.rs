@@ -18,8 +18,6 @@
 //! | E7 | `shorten` | `bump`, `len` | who sees the shorter length sees the points dead (margin) |
 #![allow(unsafe_code)]
 
-use smallvec::SmallVec;
-
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
@@ -30,8 +28,10 @@ use crate::sync::atomic::{
 };
 
 use super::arrays::Arrays;
-use super::map::{Keyed, Map};
+use super::known::KnownPoints;
+use super::map::Keyed;
 use super::point::{Point, Statistics};
+use super::points::Points;
 use super::space::Space;
 use super::word::Word;
 
@@ -47,7 +47,7 @@ pub(crate) struct Run {
     word: AtomicU64,
     arrays: AtomicPtr<Arrays>,
     /// Points on the run by depth; the end is one of them.
-    pub(crate) points: Map<Point>,
+    pub(crate) points: Points,
     /// Kept by this run's place among its children; nothing for a trunk.
     parent: Option<Link<Point>>,
     /// Kept until the last run in it has gone.
@@ -73,8 +73,8 @@ pub(crate) struct RunAccount {
     pub(crate) protected: u32,
     /// Blocks of it that are counted with the reservations of its namespace until it is registered.
     pub(crate) claimed: u32,
-    /// The points the evictor knows, by depth.
-    pub(crate) points: SmallVec<[Link<Point>; 2]>,
+    /// The points the evictor knows.
+    pub(crate) points: KnownPoints,
 }
 
 /// The run word at one moment.
@@ -116,7 +116,7 @@ impl Run {
         let run = Self {
             word: AtomicU64::new(tokens.len() as u64),
             arrays: AtomicPtr::new(Arrays::allocate(tokens, blocks, guard).publish().as_ptr()),
-            points: Map::new(),
+            points: Points::new(),
             parent: Some(at.parent.link()),
             space: at.parent.run().space,
             born: at.born,
@@ -135,7 +135,7 @@ impl Run {
         let run = Self {
             word: AtomicU64::new(0),
             arrays: AtomicPtr::new(Arrays::allocate(&[], &[], guard).publish().as_ptr()),
-            points: Map::new(),
+            points: Points::new(),
             parent: None,
             space,
             born: 0,

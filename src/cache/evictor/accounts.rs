@@ -49,20 +49,23 @@ impl Evictor {
         }
         point.account.with_mut(&mut self.owner, |account| account.known = true);
         let run = point.run();
-        let at = run.account.with(&self.owner, |account| {
-            account.points.partition_point(|known| known.get(&*run).depth() < point.depth())
-        });
-        run.account.with_mut(&mut self.owner, |account| account.points.insert(at, point.link()));
+        let active = point.account.get(&self.owner).is_active();
+        if run.account.with(&self.owner, |account| account.points.is_full()) {
+            let is_active = |point: &Ref<'_, Point>| point.account.get(&self.owner).is_active();
+            let deep = run.account.with(&self.owner, |account| {
+                let points = account.points.iter().map(|point| point.get(run.as_ref()));
+                points.filter(is_active).map(|point| point.depth()).collect()
+            });
+            run.account.with_mut(&mut self.owner, |account| account.points.grow(deep, &run));
+        }
+        run.account.with_mut(&mut self.owner, |account| account.points.insert(point, active, &run));
         self.totals.points += 1;
     }
 
     /// The next known point below `point` on its run.
     pub(in crate::cache) fn point_below<'g>(&self, point: Ref<'g, Point>) -> Option<Ref<'g, Point>> {
         let run = point.run();
-        let below = run.account.with(&self.owner, |account| {
-            let at = account.points.partition_point(|known| known.get(&*run).depth() < point.depth());
-            at.checked_sub(1).map(|at| account.points[at])
-        });
+        let below = run.account.with(&self.owner, |account| account.points.below(point.depth(), &run));
         // The evictor alone ends points: what it knows is alive.
         below.map(|below| below.get(run.as_ref()))
     }
@@ -81,10 +84,7 @@ impl Evictor {
         }
         point.account.with_mut(&mut self.owner, |account| account.known = false);
         let run = point.run();
-        run.account.with_mut(&mut self.owner, |account| {
-            let at = account.points.partition_point(|known| known.get(&*run).depth() < point.depth());
-            account.points.remove(at);
-        });
+        run.account.with_mut(&mut self.owner, |account| account.points.remove(point, &run));
         self.totals.points -= 1;
     }
 
@@ -119,7 +119,10 @@ impl Evictor {
     /// Moves the protected part of `point`'s run; whether the run is active now, if that changed.
     fn protect(&mut self, point: Ref<'_, Point>, active: bool, works: Works<'_>) -> Option<bool> {
         let run = point.run();
-        let old = run.account.with(&self.owner, |account| account.protected);
+        let old = run.account.with_mut(&mut self.owner, |account| {
+            account.points.set_active(point.depth(), active);
+            account.protected
+        });
         let new = match (active, point.depth()) {
             (true, depth) => old.max(depth),
             (false, depth) if depth == old => self.deepest_active(run),
@@ -135,10 +138,6 @@ impl Evictor {
 
     /// Depth of the deepest active point that is known on `run`, or zero.
     pub(super) fn deepest_active(&self, run: Ref<'_, Run>) -> u32 {
-        run.account.with(&self.owner, |account| {
-            let known = account.points.iter().rev().map(|known| known.get(&*run));
-            let mut active = known.filter(|known| known.account.get(&self.owner).is_active());
-            active.next().map_or(0, |point| point.depth())
-        })
+        run.account.with(&self.owner, |account| account.points.deepest_active(&run, &self.owner))
     }
 }

@@ -77,14 +77,7 @@ impl Evictor {
     /// What stands beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run: it lies
     /// on no run, and whoever holds it will find that out (lease.rs). To stop there would make the run longer.
     fn kill_beyond<'g>(&mut self, run: Ref<'g, Run>, cut: Range<u32>, flowing: &mut Tally, works: Works<'g>) -> u32 {
-        let mut beyond = SmallVec::<[Ref<'g, Point>; 8]>::new();
-        run.as_ref().points.for_each(works.guard, &mut |point| {
-            if point.depth() > cut.start && point.depth() <= cut.end {
-                beyond.push(point);
-            }
-        });
-        beyond.sort_unstable_by_key(|point| std::cmp::Reverse(point.depth()));
-        for point in beyond {
+        for point in self.points_within(run, cut.clone(), works) {
             // Relaxed: a dead point stays dead, and was counted by whoever killed it.
             if point.word.load(Relaxed).is_dead() {
                 continue;
@@ -96,6 +89,32 @@ impl Evictor {
             }
         }
         cut.start
+    }
+
+    /// The points beyond `cut.start` and up to `cut.end`, the deepest first: of those that the evictor knows, if there are
+    /// no others.
+    fn points_within<'g>(
+        &self,
+        run: Ref<'g, Run>,
+        cut: Range<u32>,
+        works: Works<'g>,
+    ) -> SmallVec<[Ref<'g, Point>; 8]> {
+        let points = &run.as_ref().points;
+        let known = run.account.with(&self.owner, |account| {
+            let all = points.are_known(account.points.len());
+            all.then(|| account.points.within(cut.clone(), &run))
+        });
+        if let Some(known) = known {
+            return known.into_iter().map(|point| point.get(works.guard)).collect();
+        }
+        let mut within = SmallVec::new();
+        points.for_each(works.guard, &mut |point| {
+            if point.depth() > cut.start && point.depth() <= cut.end {
+                within.push(point);
+            }
+        });
+        within.sort_unstable_by_key(|point: &Ref<'_, Point>| std::cmp::Reverse(point.depth()));
+        within
     }
 
     /// Kills, unlinks, strikes and retires a point; its statistics, or nothing if it is held.

@@ -112,7 +112,7 @@ fn check_active_children<'g>(point: Ref<'g, Point>, evictor: &Evictor, works: Wo
 /// Checks the evictor's list by address: what it names wrongly may be gone.
 fn check_list(run: Ref<'_, Run>, points: &[Ref<'_, Point>], evictor: &Evictor) -> Result<(), Violation> {
     run.account.with(&evictor.owner, |account| {
-        let same = account.points.iter().copied().eq(points.iter().map(|point| point.link()));
+        let same = account.points.iter().eq(points.iter().map(|point| point.link()));
         let (listed, live) = (account.points.len(), points.len());
         ensure(same, || Violation::PointList { run: RunAt::of(run), listed, live })
     })

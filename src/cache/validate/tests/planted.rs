@@ -205,11 +205,11 @@ fn accounts_of_runs() {
     });
     assert_eq!(unregistered, Violation::RunUnregistered(OTHER));
     let unsorted = found(|evictor, scene| {
-        scene.run.account.with_mut(&mut evictor.owner, |account| account.points.swap(0, 1));
+        scene.run.account.with_mut(&mut evictor.owner, |account| account.points.list().swap(0, 1));
     });
     assert_eq!(unsorted, Violation::PointList { run: RUN, listed: 4, live: 4 });
     let doubled = found(|evictor, scene| {
-        scene.branch.account.with_mut(&mut evictor.owner, |account| account.points.push(scene.end.link()));
+        scene.branch.account.with_mut(&mut evictor.owner, |account| account.points.list().push(scene.end.link()));
     });
     assert_eq!(doubled, Violation::PointList { run: BRANCH, listed: 2, live: 1 });
     let protected = found(|evictor, scene| {
