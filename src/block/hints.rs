@@ -96,7 +96,8 @@ mod tests {
         for words in [1, 2, 63, 64, 65, 4_095, 4_096, 4_097, 300_000] {
             let hints = Hints::new(words, false);
             assert_eq!(hints.after(0), None);
-            let set: Vec<usize> = [0, 1, words / 3, words / 2, words - 1].into_iter().filter(|at| *at < words).collect();
+            let set: Vec<usize> =
+                [0, 1, words / 3, words / 2, words - 1].into_iter().filter(|at| *at < words).collect();
             for (i, &at) in set.iter().enumerate() {
                 hints.set(at);
                 let mut known = set[..=i].to_vec();

@@ -1,7 +1,8 @@
 //! A run's tokens and block ids in one allocation.
 //!
 //! Layout: header, block ids, padding, tokens. Tokens start on a cache line where there are enough of them for it to
-//! matter, so that comparing them reads no line twice.
+//! matter, so that comparing them reads no line twice. The allocation itself has no such alignment, for which allocators take
+//! a slower path: it has room to move the tokens up to the next line.
 //!
 //! # Invariants
 //!
@@ -30,25 +31,28 @@ pub(crate) struct Arrays {
     tokens_at: u32,
 }
 
-/// Where the parts lie.
+/// What is allocated, and where the tokens may begin in it.
 struct Parts {
     layout: Layout,
-    blocks: usize,
-    tokens: usize,
+    /// Behind the block ids.
+    tokens_from: usize,
+    tokens_align: usize,
 }
 
 impl Parts {
     fn of(tokens: usize, blocks: usize) -> Self {
-        let align = if tokens >= ALIGN_FROM { CACHE_LINE } else { align_of::<Arrays>() };
-        let blocks_at = size_of::<Arrays>();
-        let tokens_at = (blocks_at + blocks * size_of::<BlockId>()).next_multiple_of(align);
-        let size = tokens_at + tokens * size_of::<Token>();
+        let align = align_of::<Arrays>();
+        let tokens_align = if tokens >= ALIGN_FROM { CACHE_LINE } else { align };
+        let tokens_from = size_of::<Arrays>() + blocks * size_of::<BlockId>();
+        let size = tokens_from + (tokens_align - align) + tokens * size_of::<Token>();
         let layout = Layout::from_size_align(size, align).expect("a run is shorter than the address space");
-        Self { layout, blocks: blocks_at, tokens: tokens_at }
+        Self { layout, tokens_from, tokens_align }
     }
 
-    fn tokens_in_words(&self) -> u32 {
-        u32::try_from(self.tokens / size_of::<Token>()).expect("a run has no more tokens than depths can name")
+    /// Where the tokens begin in an allocation at this address, in words from its start.
+    fn tokens_at(&self, address: usize) -> u32 {
+        let offset = (address + self.tokens_from).next_multiple_of(self.tokens_align) - address;
+        u32::try_from(offset / size_of::<Token>()).expect("a run has no more tokens than depths can name")
     }
 }
 
@@ -56,20 +60,17 @@ impl Arrays {
     /// Copies `tokens` and `blocks` into an allocation of their own.
     pub(crate) fn allocate<'g>(tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) -> Own<'g, Self> {
         let parts = Parts::of(tokens.len(), blocks.len());
-        let header = Self {
-            canary: Canary::new(),
-            tokens: tokens.len() as u32,
-            blocks: blocks.len() as u32,
-            tokens_at: parts.tokens_in_words(),
-        };
         // SAFETY: the layout is never empty: the header is part of it.
         let memory = unsafe { alloc(parts.layout) };
         let Some(start) = NonNull::new(memory) else { handle_alloc_error(parts.layout) };
+        let tokens_at = parts.tokens_at(memory.addr());
+        let header =
+            Self { canary: Canary::new(), tokens: tokens.len() as u32, blocks: blocks.len() as u32, tokens_at };
         let node = start.cast::<Self>();
         // SAFETY: the allocation starts with room for the header, aligned for it.
         unsafe { node.write(header) };
-        copy_to(start, parts.blocks, blocks);
-        copy_to(start, parts.tokens, tokens);
+        copy_to(start, size_of::<Self>(), blocks);
+        copy_to(start, tokens_at as usize * size_of::<Token>(), tokens);
         Own::from_raw(node, guard)
     }
 }
@@ -134,8 +135,14 @@ mod tests {
         let longest = crate::cache::MAX_TOKENS;
         for len in [1 << 28, (1 << 30) - 6, (1 << 30) - 4, longest - 1, longest] {
             let parts = Parts::of(len, len);
-            assert!(parts.layout.size() >= 2 * len * size_of::<Token>());
-            assert_eq!(parts.tokens_in_words() as usize * size_of::<Token>(), parts.tokens, "{len}");
+            for address in (0..=CACHE_LINE).step_by(align_of::<Arrays>()) {
+                let tokens_at = parts.tokens_at(address) as usize * size_of::<Token>();
+                assert!(
+                    (parts.tokens_from..=parts.layout.size() - len * size_of::<Token>()).contains(&tokens_at),
+                    "{len}"
+                );
+                assert_eq!((address + tokens_at) % CACHE_LINE, 0, "{len} at {address}");
+            }
         }
     }
 }

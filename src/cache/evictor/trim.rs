@@ -93,12 +93,7 @@ impl Evictor {
 
     /// The points beyond `cut.start` and up to `cut.end`, the deepest first: of those that the evictor knows, if there are
     /// no others.
-    fn points_within<'g>(
-        &self,
-        run: Ref<'g, Run>,
-        cut: Range<u32>,
-        works: Works<'g>,
-    ) -> SmallVec<[Ref<'g, Point>; 8]> {
+    fn points_within<'g>(&self, run: Ref<'g, Run>, cut: Range<u32>, works: Works<'g>) -> SmallVec<[Ref<'g, Point>; 8]> {
         let points = &run.as_ref().points;
         let known = run.account.with(&self.owner, |account| {
             let all = points.are_known(account.points.len());
