@@ -29,6 +29,7 @@ HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker
 LINE, QUOTA = "src/cache/line.rs", "src/cache/quota.rs"
 RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.rs"
 WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background.rs"
+POINTS = "src/tree/points.rs"
 ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
 # The look at a namespace's root.
 BARE = "state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())"
@@ -78,6 +79,8 @@ BUGS = [
      [(RUN, "RunWord(self.word.fetch_add(BUMP, AcqRel))", "RunWord(self.word.load(Acquire))")]),
     ("bump without Release", "creation_trim::a_new_point_against_a_trim", WEAK,
      [(RUN, "RunWord(self.word.fetch_add(BUMP, AcqRel))", "RunWord(self.word.fetch_add(BUMP, Acquire))")], "E6"),
+    ("a trim that looks at known points alone", "creation_trim::a_new_point_against_a_trim", EXACT,
+     [(POINTS, "self.placed.load(Relaxed) == known", "self.placed.load(Relaxed) >= known")]),
     ("run word loaded Relaxed", "creation_trim::a_new_point_against_a_trim", WEAK,
      [(RUN, "RunWord(self.word.load(Acquire))", "RunWord(self.word.load(std::sync::atomic::Ordering::Relaxed))")], "E6"),
     ("failed shorten Relaxed", "creation_trim::a_new_point_against_a_trim", WEAK,
