@@ -1,6 +1,6 @@
 //! What one step computes attention for.
 
-use super::{Layout, MAX_GROUP, ShapeError};
+use super::{Layout, MAX_GQA_GROUP, ShapeError};
 use radixkv::BlockId;
 
 /// Block tables of several sequences, one after another.
@@ -33,7 +33,7 @@ pub struct Tables<'a> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
-    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GROUP`] times as many.
+    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GQA_GROUP`] times as many.
     pub query_heads: usize,
     /// What `q . k` is multiplied by before the softmax; usually `1 / sqrt(head_dim)`.
     pub scale: f32,
@@ -66,7 +66,7 @@ impl<'a> Tables<'a> {
     /// # Panics
     ///
     /// If there is no such sequence, or the offsets lie outside the blocks.
-    pub fn of(&self, sequence: usize) -> &'a [BlockId] {
+    pub fn blocks_of(&self, sequence: usize) -> &'a [BlockId] {
         &self.blocks[self.offsets[sequence] as usize..self.offsets[sequence + 1] as usize]
     }
 }
@@ -104,7 +104,7 @@ impl Batch<'_> {
     pub fn check(&self, layout: &Layout) -> Result<(), ShapeError> {
         layout.check()?;
         let (query_heads, kv_heads) = (self.query_heads, layout.kv_heads);
-        if query_heads == 0 || query_heads % kv_heads != 0 || query_heads / kv_heads > MAX_GROUP {
+        if query_heads == 0 || query_heads % kv_heads != 0 || query_heads / kv_heads > MAX_GQA_GROUP {
             return Err(ShapeError::Heads { query_heads, kv_heads });
         }
         if !self.scale.is_finite() {
@@ -162,7 +162,7 @@ impl Batch<'_> {
             return Err(ShapeError::Context { sequence, context, rows });
         }
         let stored = if self.save_kv { context } else { context - rows };
-        let (needed, table) = (stored.div_ceil(layout.block_size), self.tables.of(sequence));
+        let (needed, table) = (stored.div_ceil(layout.block_size), self.tables.blocks_of(sequence));
         if table.len() < needed {
             return Err(ShapeError::Table { sequence, blocks: table.len(), needed });
         }

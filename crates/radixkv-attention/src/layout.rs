@@ -132,23 +132,23 @@ impl Layout {
     }
 
     /// Elements of one token in one layer and half: `kv_heads * head_dim`.
-    pub fn row(&self) -> usize {
+    pub fn row_elements(&self) -> usize {
         self.kv_heads * self.head_dim
     }
 
     /// Elements of one block in one layer and half.
-    pub fn block(&self) -> usize {
-        self.block_size * self.row()
+    pub fn block_elements(&self) -> usize {
+        self.block_size * self.row_elements()
     }
 
     /// Elements of one half of one layer.
-    pub fn half(&self) -> usize {
-        self.blocks * self.block()
+    pub fn plane_elements(&self) -> usize {
+        self.blocks * self.block_elements()
     }
 
     /// Elements of everything.
     pub fn elements(&self) -> usize {
-        2 * self.layers * self.half()
+        2 * self.layers * self.plane_elements()
     }
 
     /// Bytes of everything.
@@ -164,7 +164,7 @@ impl Layout {
     /// Elements from one token of a head to its next within a block.
     pub fn token_stride(&self) -> usize {
         match self.order {
-            Order::Nhd => self.row(),
+            Order::Nhd => self.row_elements(),
             Order::Hnd => self.head_dim,
         }
     }
@@ -183,8 +183,8 @@ impl Layout {
             Half::Keys => 0,
             Half::Values => 1,
         };
-        (2 * layer + half) * self.half()
-            + block as usize * self.block()
+        (2 * layer + half) * self.plane_elements()
+            + block as usize * self.block_elements()
             + token * self.token_stride()
             + head * self.head_stride()
     }

@@ -17,7 +17,7 @@
 //! # Sums
 //!
 //! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the threads and the sharing: over
-//! ranges of [`RANGE`] tokens at fixed places of the sequence, merged from left to right. So a sequence's output has
+//! ranges of [`RANGE_TOKENS`] tokens at fixed places of the sequence, merged from left to right. So a sequence's output has
 //! the same bits whoever is computed beside it and whatever came out of the cache. A GPU backend promises closeness,
 //! not bits.
 
@@ -38,10 +38,10 @@ use plan::{Rule, Sharing};
 use radixkv::BlockId;
 
 /// Tokens of a range that the CPU backend sums by itself: `64 i..64 (i + 1)` of each sequence.
-pub const RANGE: usize = 64;
+pub const RANGE_TOKENS: usize = 64;
 
 /// Most query heads to a head of keys and values.
-pub const MAX_GROUP: usize = 16;
+pub const MAX_GQA_GROUP: usize = 16;
 
 /// What a batch's rows bring: each `[rows, heads, head_dim]`, without gaps; keys and values have fewer heads than
 /// queries.

@@ -79,7 +79,7 @@ impl Group {
         let blocks = self.shared_tokens.div_ceil(block_size);
         let begins = |sequence: &u32| {
             let fits = contexts[*sequence as usize] as usize >= self.shared_tokens;
-            tables.of(*sequence as usize).get(..blocks).filter(|_| fits)
+            tables.blocks_of(*sequence as usize).get(..blocks).filter(|_| fits)
         };
         let first = self.sequences.first().and_then(begins);
         first.is_some() && self.sequences.iter().all(|sequence| begins(sequence) == first)
@@ -107,7 +107,7 @@ impl Group {
 /// ```
 pub fn share(tables: Tables<'_>, contexts: &[u32], block_size: usize, rule: Rule) -> Sharing {
     let whole = |sequence: u32| {
-        let table = tables.of(sequence as usize);
+        let table = tables.blocks_of(sequence as usize);
         &table[..table.len().min(contexts[sequence as usize] as usize / block_size)]
     };
     let mut sorted: Vec<u32> = (0..contexts.len() as u32).collect();
@@ -131,7 +131,7 @@ fn common_blocks(a: &[BlockId], b: &[BlockId]) -> usize {
 }
 
 /// Neighbours among the sorted sequences, `first..end`, and what they all have in common.
-struct Span {
+struct SharedSpan {
     first: usize,
     end: usize,
     tokens: usize,
@@ -144,18 +144,18 @@ struct Span {
 ///
 /// Spans whose end was not seen lie on a stack, the longer prefix above the shorter; one ends where a neighbour shares
 /// less.
-fn nest(shared: &[usize]) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    let mut open: Vec<Span> = Vec::new();
+fn nest(shared: &[usize]) -> Vec<SharedSpan> {
+    let mut spans: Vec<SharedSpan> = Vec::new();
+    let mut open: Vec<SharedSpan> = Vec::new();
     for (last, tokens) in shared.iter().copied().chain([0]).enumerate() {
-        let mut next = Span { first: last, end: 0, tokens, inner: Vec::new() };
+        let mut next = SharedSpan { first: last, end: 0, tokens, inner: Vec::new() };
         while open.last().is_some_and(|span| span.tokens > tokens) {
             let Some(span) = open.pop() else { break };
             let (first, index) = (span.first, spans.len());
-            spans.push(Span { end: last + 1, ..span });
+            spans.push(SharedSpan { end: last + 1, ..span });
             match open.last_mut() {
                 Some(outer) if outer.tokens >= tokens => outer.inner.push(index),
-                _ => next = Span { first, inner: vec![index], ..next },
+                _ => next = SharedSpan { first, inner: vec![index], ..next },
             }
         }
         if tokens > 0 && open.last().is_none_or(|span| span.tokens < tokens) {
@@ -169,7 +169,7 @@ fn nest(shared: &[usize]) -> Vec<Span> {
 ///
 /// Level `k` of a span is the `k`-th span around it counted from outside, from 1 on; level 0 is none. What is best for
 /// a span is found for each level that could be the innermost group around it.
-fn choose(spans: &[Span], cost: usize) -> Vec<bool> {
+fn choose(spans: &[SharedSpan], cost: usize) -> Vec<bool> {
     let mut outer = vec![None; spans.len()];
     // The tokens of each level: what a sequence saves whose innermost group it is.
     let mut levels: Vec<Vec<usize>> = vec![vec![0]; spans.len()];
@@ -204,7 +204,7 @@ fn choose(spans: &[Span], cost: usize) -> Vec<bool> {
 }
 
 /// The groups in the order of their first sequence, then the sequences that are in none.
-fn into_groups(group_of: &[Option<usize>], spans: &[Span]) -> Sharing {
+fn into_groups(group_of: &[Option<usize>], spans: &[SharedSpan]) -> Sharing {
     let mut place = vec![None; spans.len()];
     let mut groups: Vec<Group> = Vec::new();
     for (sequence, span) in group_of.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::MAX_GROUP;
+use super::MAX_GQA_GROUP;
 use radixkv::BlockId;
 
 /// What is wrong with the shape of a layout, a batch or a buffer. Nothing has been computed.
@@ -24,7 +24,7 @@ pub enum ShapeError {
         /// Blocks asked for.
         blocks: usize,
     },
-    /// The query heads are not 1 to [`MAX_GROUP`] for each head of keys and values.
+    /// The query heads are not 1 to [`MAX_GQA_GROUP`] for each head of keys and values.
     Heads {
         /// Query heads.
         query_heads: usize,
@@ -150,7 +150,7 @@ impl fmt::Display for ShapeError {
             Self::HeadDim { head_dim } => write!(f, "a head of {head_dim} elements is not a multiple of 4"),
             Self::TooLarge { blocks } => write!(f, "{blocks} blocks are more than ids or addresses can name"),
             Self::Heads { query_heads, kv_heads } => {
-                write!(f, "{query_heads} query heads are not 1 to {MAX_GROUP} for each of {kv_heads} kv heads")
+                write!(f, "{query_heads} query heads are not 1 to {MAX_GQA_GROUP} for each of {kv_heads} kv heads")
             }
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not finite"),
             Self::Length { what, given, needed } => write!(f, "{what}: {given} elements given, {needed} needed"),

@@ -12,7 +12,7 @@ pub(super) const ALL: u32 = u32::MAX;
 /// The pages of one layer; strides in elements.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pages {
+pub(super) struct LayerKv {
     pub(super) keys: u64,
     pub(super) values: u64,
     pub(super) block_stride: u64,
@@ -37,7 +37,7 @@ pub(super) struct DecodeItem {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecodeArgs {
-    pub(super) pages: Pages,
+    pub(super) kv: LayerKv,
     pub(super) queries: u64,
     pub(super) out: u64,
     pub(super) lse: u64,
@@ -71,7 +71,7 @@ pub(super) struct Tile {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TileArgs {
-    pub(super) pages: Pages,
+    pub(super) kv: LayerKv,
     pub(super) queries: u64,
     pub(super) out: u64,
     pub(super) lse: u64,
@@ -114,7 +114,7 @@ pub(super) struct MergeArgs {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AppendArgs {
-    pub(super) pages: Pages,
+    pub(super) kv: LayerKv,
     pub(super) keys: u64,
     pub(super) values: u64,
     pub(super) slots: u64,
@@ -152,7 +152,7 @@ pub(super) struct CopyArgs {
 /// Tokens `first..first + len` of an array of tokens.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct TokenRange {
     pub(super) first: u32,
     pub(super) len: u32,
 }
@@ -188,7 +188,7 @@ pub(super) struct BandwidthArgs {
 
 /// Sizes that `abi.cuh` asserts too.
 const _: () = {
-    assert!(size_of::<Pages>() == 40);
+    assert!(size_of::<LayerKv>() == 40);
     assert!(size_of::<DecodeItem>() == 24);
     assert!(size_of::<DecodeArgs>() == 120);
     assert!(size_of::<Tile>() == 36);
@@ -198,7 +198,7 @@ const _: () = {
     assert!(size_of::<AppendArgs>() == 88);
     assert!(size_of::<CopyPair>() == 12);
     assert!(size_of::<CopyArgs>() == 56);
-    assert!(size_of::<Run>() == 8);
+    assert!(size_of::<TokenRange>() == 8);
     assert!(size_of::<ComparePair>() == 8);
     assert!(size_of::<CompareArgs>() == 56);
     assert!(size_of::<BandwidthArgs>() == 24);
@@ -211,4 +211,4 @@ macro_rules! device {
     )*};
 }
 device!(DecodeArgs TileArgs MergeArgs AppendArgs CopyArgs CompareArgs BandwidthArgs);
-device!(DecodeItem Tile MergeItem CopyPair Run ComparePair);
+device!(DecodeItem Tile MergeItem CopyPair TokenRange ComparePair);

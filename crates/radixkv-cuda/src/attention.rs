@@ -1,13 +1,13 @@
 //! Attention on a device: what the trait asks for, as launches of kernels.
 
-use super::abi::{CopyArgs, CopyPair, Pages};
+use super::abi::{CopyArgs, CopyPair, LayerKv};
 use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::error::GpuError;
 use super::kv::{self, Kv, check_len};
 use super::prepared::{Cascade, Prepared};
 use super::upload::Upload;
-use super::work::{Ends, Sizes};
+use super::work::{AttentionIo, Sizes};
 use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
@@ -71,28 +71,28 @@ impl Attention {
         if self.device.identity() == device.identity() { Ok(()) } else { Err(GpuError::WrongDevice) }
     }
 
-    /// Where an attention begins and ends, if its buffers fit.
-    fn ends(
+    /// Where an attention begins and io, if its buffers fit.
+    fn io(
         &self,
         sizes: &Sizes,
         queries: View<'_, u16>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
-    ) -> Result<Ends, GpuError> {
-        let ends = Ends {
+    ) -> Result<AttentionIo, GpuError> {
+        let io = AttentionIo {
             queries: self.device.resolve(queries.raw())?,
             out: self.device.resolve(out.rows.raw())?,
             lse: out.lse.map(|lse| self.device.resolve(lse.raw())).transpose()?,
         };
-        sizes.check_ends(&ends)?;
-        Ok(ends)
+        sizes.check_io(&io)?;
+        Ok(io)
     }
 
-    /// Checks that pages and batch belong together and to this device; the layer's pages.
-    fn pages(&self, kv: &Kv, layer: usize, device: &Device, sizes: &Sizes) -> Result<Pages, GpuError> {
+    /// The layer of `kv`, if storage and batch belong together and to this device.
+    fn layer_kv(&self, kv: &Kv, layer: usize, device: &Device, sizes: &Sizes) -> Result<LayerKv, GpuError> {
         self.check_device(kv.device())?;
         self.check_device(device)?;
         sizes.check_layout(kv.layout())?;
-        kv.pages(layer)
+        kv.layer_kv(layer)
     }
 }
 
@@ -123,12 +123,12 @@ impl Backend for Attention {
         keys: View<'_, u16>,
         values: View<'_, u16>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &batch.device, &batch.sizes)?;
+        let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         let (keys, values) = batch.rows(keys, values)?;
         if !batch.keeps {
             return Err(ShapeError::NotKept.into());
         }
-        batch.write(pages, keys, values)
+        batch.write(layer_kv, keys, values)
     }
 
     fn decode(
@@ -139,10 +139,10 @@ impl Backend for Attention {
         queries: View<'_, u16>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &batch.device, &batch.sizes)?;
-        let ends = self.ends(&batch.sizes, queries, out)?;
+        let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
+        let io = self.io(&batch.sizes, queries, out)?;
         batch.decodes?;
-        batch.attend(pages, &ends)
+        batch.attend(layer_kv, &io)
     }
 
     fn extend(
@@ -153,15 +153,15 @@ impl Backend for Attention {
         new: Qkv<View<'_, u16>>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &batch.device, &batch.sizes)?;
-        let ends = self.ends(&batch.sizes, new.queries, out)?;
+        let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
+        let io = self.io(&batch.sizes, new.queries, out)?;
         let (keys, values) = batch.rows(new.keys, new.values)?;
-        batch.write(batch.kept_in(pages), keys, values)?;
-        batch.attend(pages, &ends)
+        batch.write(batch.kept_in(layer_kv), keys, values)?;
+        batch.attend(layer_kv, &io)
     }
 
     fn rule(&self, layout: &Layout) -> Rule {
-        let bytes_per_token = 2 * layout.row() * layout.dtype.bytes();
+        let bytes_per_token = 2 * layout.row_elements() * layout.dtype.bytes();
         let bytes_per_us = self.device.properties().bytes_per_us;
         let group_cost_tokens = (WORTHWHILE_US * bytes_per_us).div_ceil(bytes_per_token.max(1));
         Rule { grain_tokens: layout.block_size, group_cost_tokens }
@@ -188,20 +188,20 @@ impl Backend for Attention {
         queries: View<'_, u16>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &cascade.device, &cascade.sizes)?;
+        let layer_kv = self.layer_kv(kv, layer, &cascade.device, &cascade.sizes)?;
         check_len("the cascade's rows", cascade.sizes.rows, batch.sizes.rows)?;
-        let ends = self.ends(&cascade.sizes, queries, out)?;
+        let io = self.io(&cascade.sizes, queries, out)?;
         let work = cascade.work();
-        work.tiles(pages, &ends, cascade.tiles, Some(cascade.members))?;
-        work.decode(pages, &ends, cascade.items)?;
-        work.merge(&ends)
+        work.tiles(layer_kv, &io, cascade.tiles, Some(cascade.members))?;
+        work.decode(layer_kv, &io, cascade.items)?;
+        work.merge(&io)
     }
 
     fn copy_blocks(&self, kv: &Kv, pairs: &[(BlockId, BlockId)]) -> Result<(), GpuError> {
         self.check_device(kv.device())?;
         let layout = kv.layout();
         check_copies(pairs, layout.blocks)?;
-        let units = (layout.block() * layout.dtype.bytes() / 16) as u32;
+        let units = (layout.block_elements() * layout.dtype.bytes() / 16) as u32;
         let pairs: Vec<CopyPair> = pairs.iter().map(|&(from, to)| CopyPair { from, to, units }).collect();
         let mut upload = Upload::default();
         let span = upload.push(&pairs);

@@ -43,20 +43,20 @@ pub struct Buffer<T> {
 /// Device memory to be read, of elements of `T`; [`Buffer::view`] makes it.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a, T> {
-    raw: Raw,
+    raw: RawView,
     lifetime: PhantomData<&'a [T]>,
 }
 
 /// Device memory to be written, of elements of `T`; [`Buffer::view_mut`] makes it.
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
-    raw: Raw,
+    raw: RawView,
     lifetime: PhantomData<&'a mut [T]>,
 }
 
 /// Where a view lies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Raw {
+pub(super) struct RawView {
     /// Address of the first element.
     pub(super) address: u64,
     /// Elements.
@@ -99,7 +99,7 @@ impl Device {
     }
 
     /// Where a view of this device lies.
-    pub(super) fn resolve(&self, raw: Raw) -> Result<Raw, GpuError> {
+    pub(super) fn resolve(&self, raw: RawView) -> Result<RawView, GpuError> {
         if raw.device == self.identity() { Ok(raw) } else { Err(GpuError::WrongDevice) }
     }
 }
@@ -156,9 +156,9 @@ impl<T: Element> Buffer<T> {
         ViewMut { raw: self.raw(), lifetime: PhantomData }
     }
 
-    pub(super) fn raw(&self) -> Raw {
+    pub(super) fn raw(&self) -> RawView {
         let (address, _) = self.slice.device_ptr(self.device.stream());
-        Raw { address, len: self.len, device: self.device.identity() }
+        RawView { address, len: self.len, device: self.device.identity() }
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -180,10 +180,10 @@ impl<T: Element> View<'_, T> {
     /// `address` must lie in `device`'s context, aligned to 16 bytes, with `len` elements that are ready in the order
     /// of the device's stream and stay while what is queued with the view runs.
     pub unsafe fn from_raw(device: &Device, address: u64, len: usize) -> Self {
-        Self { raw: Raw { address, len, device: device.identity() }, lifetime: PhantomData }
+        Self { raw: RawView { address, len, device: device.identity() }, lifetime: PhantomData }
     }
 
-    pub(super) fn raw(&self) -> Raw {
+    pub(super) fn raw(&self) -> RawView {
         self.raw
     }
 }
@@ -195,10 +195,10 @@ impl<T: Element> ViewMut<'_, T> {
     ///
     /// As for [`View::from_raw`]; and nothing else may use it in between.
     pub unsafe fn from_raw(device: &Device, address: u64, len: usize) -> Self {
-        Self { raw: Raw { address, len, device: device.identity() }, lifetime: PhantomData }
+        Self { raw: RawView { address, len, device: device.identity() }, lifetime: PhantomData }
     }
 
-    pub(super) fn raw(&self) -> Raw {
+    pub(super) fn raw(&self) -> RawView {
         self.raw
     }
 }

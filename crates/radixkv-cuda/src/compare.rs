@@ -1,27 +1,27 @@
 //! Comparing many token runs at once on a device.
 
-use super::abi::{CompareArgs, ComparePair, Run};
+use super::abi::{CompareArgs, ComparePair, TokenRange};
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
-use super::upload::{Arrays, Span, Upload};
+use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv::key::{self, Token};
 use std::sync::OnceLock;
 
 /// From so many tokens on the device is asked: about 60 runs of 4,096 tokens, where by arithmetic a start of a kernel
 /// and the way back of its results (8 to 15 us) is made up for. To be measured on a GPU: `cargo bench --bench gpu`
 /// prints both.
-const DEVICE_TOKENS: usize = 60 * 4096;
+const MIN_DEVICE_TOKENS: usize = 60 * 4096;
 
 /// Token runs to compare, brought to the device when it is first asked about them, and once.
 ///
 /// A link to the host is slower than one core's comparing, so a device pays only for runs that are compared many times:
 /// a queue with itself, or restored blocks whose tokens are there anyway.
 #[derive(Debug)]
-pub struct Runs {
+pub struct TokenSequences {
     /// All tokens; every run begins at a multiple of 4.
     tokens: Vec<Token>,
-    runs: Vec<Run>,
+    runs: Vec<TokenRange>,
     resident: OnceLock<Resident>,
 }
 
@@ -29,8 +29,8 @@ pub struct Runs {
 struct Resident {
     device: u64,
     arrays: Arrays,
-    tokens: Span,
-    runs: Span,
+    tokens: ArraySpan,
+    runs: ArraySpan,
 }
 
 /// Compares runs, few on the processor and many on the device.
@@ -38,10 +38,10 @@ struct Resident {
 /// # Examples
 ///
 /// ```no_run
-/// use radixkv_cuda::{Compare, Device, Runs};
+/// use radixkv_cuda::{Compare, Device, TokenSequences};
 ///
 /// let queue: Vec<Vec<u32>> = (0..1024).map(|prompt| (0..4096).map(|token| token / (prompt + 1)).collect()).collect();
-/// let runs = Runs::new(queue.iter().map(Vec::as_slice));
+/// let runs = TokenSequences::new(queue.iter().map(Vec::as_slice));
 /// let pairs: Vec<(u32, u32)> = (0..1024).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
 /// let shared = Compare::new(&Device::open(0)?).prefix_lengths(&runs, &runs, &pairs)?;
 /// assert_eq!(shared.len(), pairs.len());
@@ -50,10 +50,10 @@ struct Resident {
 #[derive(Debug, Clone)]
 pub struct Compare {
     device: Device,
-    device_tokens: usize,
+    min_device_tokens: usize,
 }
 
-impl Runs {
+impl TokenSequences {
     /// Takes a copy of each run.
     ///
     /// # Panics
@@ -66,7 +66,7 @@ impl Runs {
             all.tokens.extend(run);
             all.tokens.resize(all.tokens.len().next_multiple_of(4), 0);
             assert!(u32::try_from(all.tokens.len()).is_ok(), "{} tokens in one comparison", all.tokens.len());
-            all.runs.push(Run { first: first as u32, len: run.len() as u32 });
+            all.runs.push(TokenRange { first: first as u32, len: run.len() as u32 });
         }
         all
     }
@@ -86,8 +86,8 @@ impl Runs {
     /// # Panics
     ///
     /// If there is no such run.
-    pub fn of(&self, run: usize) -> &[Token] {
-        let Run { first, len } = self.runs[run];
+    pub fn tokens_of(&self, run: usize) -> &[Token] {
+        let TokenRange { first, len } = self.runs[run];
         &self.tokens[first as usize..first as usize + len as usize]
     }
 
@@ -115,14 +115,14 @@ impl Runs {
 impl Compare {
     /// Comparing with the help of `device`.
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone(), device_tokens: DEVICE_TOKENS }
+        Self { device: device.clone(), min_device_tokens: MIN_DEVICE_TOKENS }
     }
 
     /// Asks the device from so many tokens on, counted over the shorter runs of the pairs. Default: 245,760, by
     /// arithmetic.
     #[must_use]
-    pub fn device_tokens(mut self, tokens: usize) -> Self {
-        self.device_tokens = tokens;
+    pub fn min_device_tokens(mut self, tokens: usize) -> Self {
+        self.min_device_tokens = tokens;
         self
     }
 
@@ -135,15 +135,21 @@ impl Compare {
     /// # Panics
     ///
     /// If a pair names no run.
-    pub fn prefix_lengths(&self, a: &Runs, b: &Runs, pairs: &[(u32, u32)]) -> Result<Vec<u32>, GpuError> {
+    pub fn prefix_lengths(
+        &self,
+        a: &TokenSequences,
+        b: &TokenSequences,
+        pairs: &[(u32, u32)],
+    ) -> Result<Vec<u32>, GpuError> {
         let shorter = |(x, y): &(u32, u32)| a.runs[*x as usize].len.min(b.runs[*y as usize].len) as usize;
         let tokens: usize = pairs.iter().map(shorter).sum();
-        if tokens < self.device_tokens {
-            let compare = |(x, y): &(u32, u32)| key::common_prefix(a.of(*x as usize), b.of(*y as usize)) as u32;
+        if tokens < self.min_device_tokens {
+            let compare =
+                |(x, y): &(u32, u32)| key::common_prefix(a.tokens_of(*x as usize), b.tokens_of(*y as usize)) as u32;
             return Ok(pairs.iter().map(compare).collect());
         }
         let comparison = self.prepare(a, b, pairs)?;
-        comparison.queue()?;
+        comparison.launch()?;
         comparison.lengths()
     }
 
@@ -156,7 +162,12 @@ impl Compare {
     /// # Panics
     ///
     /// If a pair names no run.
-    pub fn prepare<'a>(&self, a: &'a Runs, b: &'a Runs, pairs: &[(u32, u32)]) -> Result<Comparison<'a>, GpuError> {
+    pub fn prepare<'a>(
+        &self,
+        a: &'a TokenSequences,
+        b: &'a TokenSequences,
+        pairs: &[(u32, u32)],
+    ) -> Result<Comparison<'a>, GpuError> {
         let named = |(x, y): &(u32, u32)| (*x as usize) < a.len() && (*y as usize) < b.len();
         assert!(pairs.iter().all(named), "pairs of {} and {} runs", a.len(), b.len());
         a.check_device(&self.device)?;
@@ -183,7 +194,7 @@ impl Compare {
     /// # Panics
     ///
     /// If `a` and `b` are not as many.
-    pub fn first_difference(&self, a: &Runs, b: &Runs) -> Result<Option<(usize, usize)>, GpuError> {
+    pub fn first_difference(&self, a: &TokenSequences, b: &TokenSequences) -> Result<Option<(usize, usize)>, GpuError> {
         assert_eq!(a.len(), b.len(), "runs to compare");
         let pairs: Vec<(u32, u32)> = (0..a.len() as u32).map(|run| (run, run)).collect();
         let agreed = self.prefix_lengths(a, b, &pairs)?;
@@ -200,7 +211,7 @@ pub struct Comparison<'a> {
     a: &'a Resident,
     b: &'a Resident,
     arrays: Arrays,
-    pairs: Span,
+    pairs: ArraySpan,
     out: Buffer<u32>,
 }
 
@@ -210,7 +221,7 @@ impl Comparison<'_> {
     /// # Errors
     ///
     /// If the kernel does not start.
-    pub fn queue(&self) -> Result<(), GpuError> {
+    pub fn launch(&self) -> Result<(), GpuError> {
         let Self { a, b, pairs, .. } = *self;
         let arguments = CompareArgs {
             a: a.arrays.address(a.tokens),

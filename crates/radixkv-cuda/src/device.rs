@@ -11,7 +11,7 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use super::driver;
 use super::error::{GpuError, OpenError};
 use super::image::Images;
-use super::kernel::Loaded;
+use super::kernel::LoadedKernels;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,7 +48,7 @@ struct Inner {
     /// No other of the process has it, before or after.
     identity: u64,
     stream: Arc<CudaStream>,
-    kernels: Arc<Loaded>,
+    kernels: Arc<LoadedKernels>,
     properties: Properties,
 }
 
@@ -112,7 +112,7 @@ impl Device {
     /// Both must be valid, of device `ordinal`, and stay so until the `Device`, its clones and all that was allocated
     /// through them are gone. `stream` must not be the per-thread default stream (2): that is another one in each thread,
     /// and memory is freed in the order of one.
-    pub unsafe fn within(
+    pub unsafe fn from_raw(
         ordinal: usize,
         context: *mut c_void,
         stream: *mut c_void,
@@ -137,11 +137,11 @@ impl Device {
         if properties.capability < OLDEST {
             return Err(OpenError::Unsupported { major, minor });
         }
-        let kernels = Arc::new(Loaded::load(stream.context(), properties.capability, images)?);
+        let kernels = Arc::new(LoadedKernels::load(stream.context(), properties.capability, images)?);
         Ok(Self::of(stream, kernels, properties))
     }
 
-    fn of(stream: Arc<CudaStream>, kernels: Arc<Loaded>, properties: Properties) -> Self {
+    fn of(stream: Arc<CudaStream>, kernels: Arc<LoadedKernels>, properties: Properties) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: nothing but the number is handed on.
         let identity = NEXT.fetch_add(1, Relaxed);
@@ -149,7 +149,7 @@ impl Device {
     }
 
     /// The same device with a stream of its own: what is queued there runs beside what is queued here.
-    pub(super) fn beside(&self) -> Result<Self, GpuError> {
+    pub(super) fn with_new_stream(&self) -> Result<Self, GpuError> {
         let Inner { stream, kernels, properties, .. } = &*self.inner;
         Ok(Self::of(stream.context().new_stream()?, Arc::clone(kernels), properties.clone()))
     }
@@ -177,7 +177,7 @@ impl Device {
         &self.inner.stream
     }
 
-    pub(super) fn kernels(&self) -> &Loaded {
+    pub(super) fn kernels(&self) -> &LoadedKernels {
         &self.inner.kernels
     }
 

@@ -68,7 +68,7 @@ const FUNCTIONS: [&str; 41] = [
 static DRIVER: OnceLock<Library> = OnceLock::new();
 
 /// Whether the driver has functions beside those that everything needs.
-pub(super) fn offers(functions: &[&'static str]) -> bool {
+pub(super) fn has_functions(functions: &[&'static str]) -> bool {
     let Some(driver) = DRIVER.get() else { return false };
     // SAFETY: symbols are looked up, not called.
     functions.iter().all(|function| unsafe { driver.get::<*const c_void>(*function) }.is_ok())

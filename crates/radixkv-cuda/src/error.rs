@@ -128,9 +128,9 @@ pub enum GpuError {
         /// The driver's reason.
         code: Code,
     },
-    /// While a device recorded ([`Device::record`](super::Device::record)), something was asked of it that cannot be
+    /// While a device recorded ([`Device::capture`](super::Device::capture)), something was asked of it that cannot be
     /// recorded: nothing was recorded. Prepare, allocate, copy and wait before or after.
-    NotRecorded {
+    NotCaptured {
         /// The driver's reason.
         code: Code,
     },
@@ -264,7 +264,7 @@ impl GpuError {
     pub(super) fn of(code: Code) -> Self {
         match code {
             _ if code.is_fatal() => Self::Lost { code },
-            _ if code.is_of_recording() => Self::NotRecorded { code },
+            _ if code.is_of_recording() => Self::NotCaptured { code },
             _ => Self::Driver { code },
         }
     }
@@ -327,7 +327,7 @@ impl fmt::Display for GpuError {
             Self::Borrowed => f.write_str("the storage is an engine's memory; read and write it there"),
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not above zero"),
             Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device anew"),
-            Self::NotRecorded { code } => {
+            Self::NotCaptured { code } => {
                 write!(f, "what was asked cannot be recorded ({code}); do it before or after")
             }
             Self::WrongDevice => f.write_str("memory of another device was given"),

@@ -44,25 +44,25 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// The first error of `queue`, which is [`GpuError::NotRecorded`] where it asked for what cannot be recorded, or
+    /// The first error of `queue`, which is [`GpuError::NotCaptured`] where it asked for what cannot be recorded, or
     /// where the stream is an engine's default stream; or if the driver knows no graphs, or a recording stands within
     /// another. The device goes on as if nothing had been recorded, after a panic of `queue` too.
-    pub fn record(&self, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
-        if !driver::offers(&FUNCTIONS) {
+    pub fn capture(&self, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
+        if !driver::has_functions(&FUNCTIONS) {
             return Err(GpuError::Driver { code: Code::NOT_SUPPORTED });
         }
-        let recording = Recording::begin(self)?;
+        let recording = Capture::begin(self)?;
         queue()?;
         recording.end()
     }
 }
 
 /// A stream that records; it ends where it is dropped, in a panic too.
-struct Recording<'a> {
+struct Capture<'a> {
     device: &'a Device,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> Capture<'a> {
     fn begin(device: &'a Device) -> Result<Self, GpuError> {
         device.stream().begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
         Ok(Self { device })
@@ -75,14 +75,14 @@ impl<'a> Recording<'a> {
     }
 }
 
-impl Drop for Recording<'_> {
+impl Drop for Capture<'_> {
     fn drop(&mut self) {
         // What was recorded goes; whoever drops has an error of their own to tell.
         drop(stop(self.device.stream()));
     }
 }
 
-/// Ends a recording; what came of it, unless something failed meanwhile.
+/// AttentionIo a recording; what came of it, unless something failed meanwhile.
 fn stop(stream: &Arc<CudaStream>) -> Result<Option<CudaGraph>, DriverError> {
     // A drop that failed is told at the next call, in place of what that does: asked for here, so that the end is one.
     let dropped = stream.context().check_err();

@@ -7,7 +7,7 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::device::Device;
 use super::error::GpuError;
-use super::uses::{Uses, insist};
+use super::uses::{Uses, retry_once};
 use parking_lot::{Mutex, MutexGuard};
 use radixkv::BlockId;
 use radixkv_attention::Layout;
@@ -38,7 +38,7 @@ impl HostPool {
     /// If the layout is none, the system locks no more pages, or there is too little memory.
     pub fn new(device: &Device, layout: &Layout, blocks: usize) -> Result<Self, GpuError> {
         layout.check()?;
-        let block_bytes = 2 * layout.layers * layout.block() * layout.dtype.bytes();
+        let block_bytes = 2 * layout.layers * layout.block_elements() * layout.dtype.bytes();
         let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?.max(1);
         let allocating = |error: DriverError| GpuError::allocating(bytes, error);
@@ -146,7 +146,7 @@ impl Drop for HostPool {
     fn drop(&mut self) {
         // Freeing memory under a copy ends the context.
         self.uses.get_mut().end();
-        insist(|| self.device.stream().context().bind_to_thread());
+        retry_once(|| self.device.stream().context().bind_to_thread());
         // SAFETY: allocated by `malloc_host`, freed once.
         let _ = unsafe { result::free_host(self.memory.cast()) };
     }

@@ -35,7 +35,7 @@ pub(super) enum Module {
 }
 
 /// One module in all its forms.
-pub(super) struct Forms {
+pub(super) struct ModuleFiles {
     pub(super) name: &'static str,
     pub(super) source: &'static str,
     sm_80: &'static [u8],
@@ -53,7 +53,7 @@ pub(super) const HEADERS: [(&str, &str); 4] = [
 
 macro_rules! forms {
     ($name:literal) => {
-        Forms {
+        ModuleFiles {
             name: concat!($name, ".cu"),
             source: include_str!(concat!("../kernels/", $name, ".cu")),
             sm_80: include_bytes!(concat!("../kernels/prebuilt/", $name, ".sm_80.cubin")),
@@ -64,7 +64,7 @@ macro_rules! forms {
 }
 
 impl Module {
-    pub(super) fn forms(self) -> Forms {
+    pub(super) fn forms(self) -> ModuleFiles {
         match self {
             Self::Append => forms!("append"),
             Self::Bandwidth => forms!("bandwidth"),

@@ -53,7 +53,7 @@ pub enum Kernel {
 
 /// What a kernel is started with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct LaunchShape {
     /// Threads of a block.
     pub(super) threads: u32,
     /// Dynamic shared memory of a block.
@@ -133,9 +133,9 @@ impl Kernel {
     }
 
     /// What it is started with, as `kernels/README.md` says.
-    pub(super) fn shape(self) -> Shape {
-        let plain = |threads, blocks_at_once| Shape { threads, shared_bytes: 0, blocks_at_once };
-        let tiles = |shared_bytes| Shape { threads: 128, shared_bytes, blocks_at_once: 2 };
+    pub(super) fn shape(self) -> LaunchShape {
+        let plain = |threads, blocks_at_once| LaunchShape { threads, shared_bytes: 0, blocks_at_once };
+        let tiles = |shared_bytes| LaunchShape { threads: 128, shared_bytes, blocks_at_once: 2 };
         match self {
             Self::Append | Self::CopyBlocks | Self::CompareKeys => plain(256, 4),
             Self::Read | Self::Copy => plain(512, 2),
@@ -165,11 +165,11 @@ impl fmt::Display for Kernel {
 
 /// Every kernel, ready to start in one context.
 #[derive(Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedKernels {
     functions: Vec<CudaFunction>,
 }
 
-impl Loaded {
+impl LoadedKernels {
     /// Loads all images that suit the capability.
     pub(super) fn load(
         context: &Arc<CudaContext>,

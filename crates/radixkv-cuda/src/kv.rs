@@ -3,12 +3,12 @@
 
 use std::fmt;
 
-use super::abi::Pages;
+use super::abi::LayerKv;
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
 use super::kernel::Variant;
-use super::upload::{Arrays, Span, Upload};
+use super::upload::{ArraySpan, Arrays, Upload};
 use super::uses::Uses;
 use parking_lot::{Mutex, MutexGuard};
 use radixkv_attention::{Layout, ShapeError};
@@ -26,7 +26,7 @@ pub struct Kv {
     block_stride: usize,
     /// Addresses of block 0 of each plane: a layer's keys, its values, the next layer's keys...
     planes: Vec<u64>,
-    planes_on_device: (Arrays, Span),
+    planes_on_device: (Arrays, ArraySpan),
     /// Uses by other streams.
     uses: Mutex<Uses>,
 }
@@ -54,7 +54,7 @@ pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
         return Err(refused);
     }
     // Strides inside a block are `u32`, and so are the units of a copy.
-    if u32::try_from(layout.block() * size_of::<u16>()).is_err() {
+    if u32::try_from(layout.block_elements() * size_of::<u16>()).is_err() {
         return Err(ShapeError::TooLarge { blocks: layout.blocks }.into());
     }
     Variant::of(dtype, head_dim).ok_or(refused)
@@ -65,12 +65,12 @@ impl Kv {
     pub(super) fn new(device: &Device, layout: Layout) -> Result<Self, GpuError> {
         check(&layout)?;
         let elements = device.zeros::<u16>(layout.elements())?;
-        let plane = (layout.half() * size_of::<u16>()) as u64;
+        let plane = (layout.plane_elements() * size_of::<u16>()) as u64;
         let planes = (0..2 * layout.layers as u64).map(|index| elements.address() + index * plane).collect();
-        Self::of(device, layout, Some(elements), planes, layout.block())
+        Self::of(device, layout, Some(elements), planes, layout.block_elements())
     }
 
-    /// Pages in memory that an engine owns. They are not freed from here.
+    /// LayerKv in memory that an engine owns. They are not freed from here.
     ///
     /// # Errors
     ///
@@ -93,11 +93,11 @@ impl Kv {
     /// # let (context, stream, pool) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
     /// // An engine's pool of one layer: [block][keys, values][token][head][element].
     /// let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, dtype: Dtype::Bf16, order: Order::Nhd };
-    /// let (keys, values) = ([pool], [pool + 2 * layout.block() as u64]);
-    /// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block() };
+    /// let (keys, values) = ([pool], [pool + 2 * layout.block_elements() as u64]);
+    /// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block_elements() };
     /// // SAFETY: the engine's context, stream and pool outlive all that is done with them.
     /// let kv = unsafe {
-    ///     let device = Device::within(0, context, stream, Default::default())?;
+    ///     let device = Device::from_raw(0, context, stream, Default::default())?;
     ///     Kv::from_raw(&device, layout, planes)?
     /// };
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -107,8 +107,8 @@ impl Kv {
         let Planes { keys, values, block_stride } = planes;
         check_len("addresses of keys", keys.len(), layout.layers)?;
         check_len("addresses of values", values.len(), layout.layers)?;
-        if block_stride < layout.block() {
-            let (what, given, needed) = ("elements from block to block", block_stride, layout.block());
+        if block_stride < layout.block_elements() {
+            let (what, given, needed) = ("elements from block to block", block_stride, layout.block_elements());
             return Err(ShapeError::Length { what, given, needed }.into());
         }
         let planes: Vec<u64> = keys.iter().zip(values).flat_map(|(keys, values)| [*keys, *values]).collect();
@@ -175,14 +175,14 @@ impl Kv {
         (self.block_stride * size_of::<u16>()) as u64
     }
 
-    /// Pages of one layer.
-    pub(super) fn pages(&self, layer: usize) -> Result<Pages, GpuError> {
+    /// LayerKv of one layer.
+    pub(super) fn layer_kv(&self, layer: usize) -> Result<LayerKv, GpuError> {
         let layers = self.layout.layers;
         if layer >= layers {
             return Err(ShapeError::Layer { layer, layers }.into());
         }
         let (keys, values) = (self.planes[2 * layer], self.planes[2 * layer + 1]);
-        Ok(Pages { block_stride: self.block_stride as u64, ..pages(&self.layout, keys, values) })
+        Ok(LayerKv { block_stride: self.block_stride as u64, ..layer_kv(&self.layout, keys, values) })
     }
 
     /// Uses by other streams; held while one is queued and noted.
@@ -191,12 +191,12 @@ impl Kv {
     }
 }
 
-/// Pages of this layout whose keys and values begin at these addresses.
-pub(super) fn pages(layout: &Layout, keys: u64, values: u64) -> Pages {
-    Pages {
+/// LayerKv of this layout whose keys and values begin at these addresses.
+pub(super) fn layer_kv(layout: &Layout, keys: u64, values: u64) -> LayerKv {
+    LayerKv {
         keys,
         values,
-        block_stride: layout.block() as u64,
+        block_stride: layout.block_elements() as u64,
         token_stride: layout.token_stride() as u32,
         head_stride: layout.head_stride() as u32,
         block_shift: layout.block_size.ilog2(),

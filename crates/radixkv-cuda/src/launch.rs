@@ -40,28 +40,28 @@ arguments! {
     CompareArgs, (): |()| Kernel::CompareKeys;
     DecodeArgs, Variant: Kernel::Decode;
     MergeArgs, Variant: Kernel::Merge;
-    TileArgs, (Variant, Sharing): |(variant, sharing)| match sharing {
-        Sharing::Alone => Kernel::Extend(variant),
-        Sharing::Prefix => Kernel::Cascade(variant),
+    TileArgs, (Variant, TileRows): |(variant, sharing)| match sharing {
+        TileRows::Chunk => Kernel::Extend(variant),
+        TileRows::Sharers => Kernel::Cascade(variant),
     };
-    BandwidthArgs, Ceiling: |ceiling| match ceiling {
-        Ceiling::Read => Kernel::Read,
-        Ceiling::Copy => Kernel::Copy,
+    BandwidthArgs, BandwidthKernel: |ceiling| match ceiling {
+        BandwidthKernel::Read => Kernel::Read,
+        BandwidthKernel::Copy => Kernel::Copy,
     };
 }
 
 /// Whose rows a tile holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
+pub(super) enum TileRows {
     /// Neighbouring tokens of one sequence, causal.
-    Alone,
+    Chunk,
     /// Sequences that share a prefix; all of it is visible to all.
-    Prefix,
+    Sharers,
 }
 
 /// What a ceiling is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ceiling {
+pub(super) enum BandwidthKernel {
     /// Reading.
     Read,
     /// Reading and writing.

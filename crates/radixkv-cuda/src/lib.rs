@@ -2,10 +2,10 @@
 //!
 //! A [`Device`] is a context, a stream and the kernels of `kernels/`. [`Attention`] is the trait
 //! [`attention::Backend`](radixkv_attention::Backend) on it. All of it can be an engine's own: the context and the stream
-//! ([`Device::within`]), the pages ([`Kv::from_raw`]), rows ([`View::from_raw`]).
+//! ([`Device::from_raw`]), the pages ([`Kv::from_raw`]), rows ([`View::from_raw`]).
 //!
 //! Nothing of CUDA is needed to build this, and nothing is called before the driver was found: [`Device::open`] answers
-//! [`OpenError::NoDriver`] on a machine without one.
+//! [`OpenError::NoDriver`] on a params without one.
 //!
 //! # Invariants
 //!
@@ -42,7 +42,7 @@ mod work;
 
 pub use attention::Attention;
 pub use buffer::{Buffer, Element, View, ViewMut};
-pub use compare::{Compare, Comparison, Runs};
+pub use compare::{Compare, Comparison, TokenSequences};
 pub use device::{Device, Properties};
 pub use error::{Code, GpuError, OpenError};
 pub use graph::Graph;
@@ -50,7 +50,7 @@ pub use host::HostPool;
 pub use image::Images;
 pub use kernel::{Kernel, Variant};
 pub use kv::{Kv, Planes};
-pub use measure::Mark;
+pub use measure::Event;
 pub use prepared::{Cascade, Prepared};
 pub use staged::Staged;
 pub use swap::{Swap, Transfer};

@@ -8,12 +8,12 @@ use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::driver;
 use super::error::GpuError;
-use super::launch::Ceiling;
+use super::launch::BandwidthKernel;
 use radixkv_attention::ShapeError;
 
 /// A moment in a device's stream.
 #[derive(Debug)]
-pub struct Mark {
+pub struct Event {
     event: CudaEvent,
 }
 
@@ -23,8 +23,8 @@ impl Device {
     /// # Errors
     ///
     /// If the driver fails.
-    pub fn mark(&self) -> Result<Mark, GpuError> {
-        Ok(Mark { event: self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))? })
+    pub fn record_event(&self) -> Result<Event, GpuError> {
+        Ok(Event { event: self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))? })
     }
 
     /// Queues a kernel that reads all of `from` and keeps nothing: no kernel reads faster.
@@ -35,7 +35,7 @@ impl Device {
     pub fn read_all(&self, from: View<'_, u16>) -> Result<(), GpuError> {
         let from = self.resolve(from.raw())?;
         // The kernel writes 4 bytes by chance; into what it reads, which stays as it is then.
-        self.bandwidth(Ceiling::Read, from.address, from.address, from.len)
+        self.bandwidth(BandwidthKernel::Read, from.address, from.address, from.len)
     }
 
     /// Queues a kernel that copies all of `from` to `to`: what copies of ours are measured against.
@@ -48,17 +48,17 @@ impl Device {
         if from.len != to.len {
             return Err(ShapeError::Length { what: "a copy", given: to.len, needed: from.len }.into());
         }
-        self.bandwidth(Ceiling::Copy, from.address, to.address, from.len)
+        self.bandwidth(BandwidthKernel::Copy, from.address, to.address, from.len)
     }
 
-    fn bandwidth(&self, ceiling: Ceiling, from: u64, to: u64, elements: usize) -> Result<(), GpuError> {
+    fn bandwidth(&self, ceiling: BandwidthKernel, from: u64, to: u64, elements: usize) -> Result<(), GpuError> {
         let units = (elements * size_of::<u16>() / 16) as u64;
         let blocks = 2 * self.properties().multiprocessors as usize;
         self.launch(ceiling, (blocks, 1), &BandwidthArgs { from, to, units })
     }
 }
 
-impl Mark {
+impl Event {
     /// Microseconds until `end`, after waiting for it.
     ///
     /// # Errors

@@ -54,7 +54,7 @@ impl Staged {
         self.inner.device().upload(&elements)
     }
 
-    /// Runs an operation into buffers of the device's, and copies them out.
+    /// TokenSequences an operation into buffers of the device's, and copies them out.
     fn fetch(
         &self,
         dtype: Dtype,

@@ -11,7 +11,7 @@ use super::error::GpuError;
 use super::host::HostPool;
 use super::kv::Kv;
 use super::upload::Upload;
-use super::uses::insist;
+use super::uses::retry_once;
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
 
@@ -34,18 +34,18 @@ const COPYING_BLOCKS: usize = 32;
 /// # fn show(device: &Device, kv: &Kv) -> Result<(), GpuError> {
 /// let host = HostPool::new(device, kv.layout(), 64)?;
 /// let swap = Swap::new(device)?;
-/// let out = swap.out(kv, &host, &[(7, 0), (9, 1)])?; // device blocks 7 and 9 to host blocks 0 and 1
+/// let out = swap.swap_out(kv, &host, &[(7, 0), (9, 1)])?; // device blocks 7 and 9 to host blocks 0 and 1
 /// // ... the device's stream runs on; when `out` is done, blocks 7 and 9 may be given back ...
 /// out.wait()?;
-/// let back = swap.back(kv, &host, &[(0, 12), (1, 13)])?; // host blocks 0 and 1 to device blocks 12 and 13
-/// back.before(device)?; // what is queued from now on sees them
+/// let back = swap.swap_in(kv, &host, &[(0, 12), (1, 13)])?; // host blocks 0 and 1 to device blocks 12 and 13
+/// back.wait_on_device(device)?; // what is queued from now on sees them
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Swap {
     device: Device,
-    lane: Device,
+    copy_stream: Device,
 }
 
 /// A transfer on its way. Dropping it changes nothing: the copies go on, and both ends stay until they are done.
@@ -57,9 +57,9 @@ pub struct Transfer {
 
 /// Which way blocks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Out,
-    Back,
+    In,
 }
 
 impl Swap {
@@ -69,7 +69,7 @@ impl Swap {
     ///
     /// If the driver gives no stream.
     pub fn new(device: &Device) -> Result<Self, GpuError> {
-        Ok(Self { device: device.clone(), lane: device.beside()? })
+        Ok(Self { device: device.clone(), copy_stream: device.with_new_stream()? })
     }
 
     /// Copies device blocks to host blocks, `(device, host)` each, once what the device's stream has queued so far is
@@ -80,60 +80,66 @@ impl Swap {
     /// # Errors
     ///
     /// If a block is beyond its pool, or a host block is written twice; nothing was queued then.
-    pub fn out(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
-        self.copy(kv, host, pairs, Way::Out)
+    pub fn swap_out(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
+        self.copy(kv, host, pairs, Direction::Out)
     }
 
     /// Copies host blocks to device blocks, `(host, device)` each, once what the device's stream has queued so far is
     /// done.
     ///
-    /// The device blocks hold the copies when the transfer is done: see [`Transfer::before`].
+    /// The device blocks hold the copies when the transfer is done: see [`Transfer::wait_on_device`].
     ///
     /// # Errors
     ///
     /// If a block is beyond its pool, or a device block is written twice; nothing was queued then.
-    pub fn back(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
-        self.copy(kv, host, pairs, Way::Back)
+    pub fn swap_in(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
+        self.copy(kv, host, pairs, Direction::In)
     }
 
-    fn copy(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)], way: Way) -> Result<Transfer, GpuError> {
+    fn copy(
+        &self,
+        kv: &Kv,
+        host: &HostPool,
+        pairs: &[(BlockId, BlockId)],
+        direction: Direction,
+    ) -> Result<Transfer, GpuError> {
         if self.device.identity() != kv.device().identity() || !host.is_of(&self.device) {
             return Err(GpuError::WrongDevice);
         }
         let layout = kv.layout();
-        let chunk = layout.block() * layout.dtype.bytes();
+        let chunk = layout.block_elements() * layout.dtype.bytes();
         let (given, needed) = (host.block_bytes(), chunk * kv.planes().0.len());
         if given != needed {
             return Err(ShapeError::Length { what: "a host block", given, needed }.into());
         }
-        let (from, to) = match way {
-            Way::Out => (layout.blocks, host.blocks()),
-            Way::Back => (host.blocks(), layout.blocks),
+        let (from, to) = match direction {
+            Direction::Out => (layout.blocks, host.blocks()),
+            Direction::In => (host.blocks(), layout.blocks),
         };
         check_ids(pairs.iter().map(|(block, _)| *block), from)?;
         check_ids(pairs.iter().map(|(_, block)| *block), to)?;
         super::attention::check_written_once(pairs)?;
 
-        self.lane.stream().join(self.device.stream())?;
-        let done = Arc::new(self.lane.stream().context().new_event(None)?);
-        // Both locked, always in this order, until the use is noted: another thread may queue on the same lane.
+        self.copy_stream.stream().join(self.device.stream())?;
+        let done = Arc::new(self.copy_stream.stream().context().new_event(None)?);
+        // Both locked, always in this order, until the use is noted: another thread may queue on the same copy_stream.
         let (mut host_uses, mut kv_uses) = (host.uses(), kv.uses());
         let queued = if chunk < ENGINE_BYTES {
-            self.by_kernel(kv, host, pairs, chunk, way)
+            self.by_kernel(kv, host, pairs, chunk, direction)
         } else {
-            self.by_engine(kv, host, pairs, chunk, way)
+            self.by_engine(kv, host, pairs, chunk, direction)
         };
         // Part of it may be in flight even if it failed.
         self.end(&done)?;
-        host_uses.note(&self.lane, &done);
-        kv_uses.note(&self.lane, &done);
+        host_uses.note(&self.copy_stream, &done);
+        kv_uses.note(&self.copy_stream, &done);
         queued.map(|()| Transfer { done })
     }
 
     /// Records `done` behind all that is queued. Where that fails, nothing is left in flight.
     fn end(&self, done: &CudaEvent) -> Result<(), DriverError> {
-        let lane = self.lane.stream();
-        done.record(lane).inspect_err(|_| insist(|| lane.synchronize()))
+        let copy_stream = self.copy_stream.stream();
+        done.record(copy_stream).inspect_err(|_| retry_once(|| copy_stream.synchronize()))
     }
 
     fn by_kernel(
@@ -142,7 +148,7 @@ impl Swap {
         host: &HostPool,
         pairs: &[(BlockId, BlockId)],
         chunk: usize,
-        way: Way,
+        direction: Direction,
     ) -> Result<(), GpuError> {
         let units = (chunk / 16) as u32;
         let mapped = host.device_address()?;
@@ -152,12 +158,12 @@ impl Swap {
         let copies: Vec<CopyPair> = pairs.iter().map(|&(from, to)| CopyPair { from, to, units }).collect();
         let mut upload = Upload::default();
         let (host_planes, copies) = (upload.push(&host_planes), upload.push(&copies));
-        let arrays = upload.send(&self.lane)?;
+        let arrays = upload.send(&self.copy_stream)?;
         let device = (device_planes, kv.block_stride_bytes());
         let host = (arrays.address(host_planes), host.block_bytes() as u64);
-        let ((from_planes, from_stride), (to_planes, to_stride)) = match way {
-            Way::Out => (device, host),
-            Way::Back => (host, device),
+        let ((from_planes, from_stride), (to_planes, to_stride)) = match direction {
+            Direction::Out => (device, host),
+            Direction::In => (host, device),
         };
         let arguments = CopyArgs {
             from_planes,
@@ -171,7 +177,7 @@ impl Swap {
             row_units: units,
         };
         let blocks = if pairs.is_empty() { 0 } else { COPYING_BLOCKS };
-        self.lane.launch((), (blocks, 1), &arguments)
+        self.copy_stream.launch((), (blocks, 1), &arguments)
     }
 
     fn by_engine(
@@ -180,19 +186,19 @@ impl Swap {
         host: &HostPool,
         pairs: &[(BlockId, BlockId)],
         chunk: usize,
-        way: Way,
+        direction: Direction,
     ) -> Result<(), GpuError> {
         for &(from, to) in pairs {
-            let (block, host_block) = match way {
-                Way::Out => (from, to),
-                Way::Back => (to, from),
+            let (block, host_block) = match direction {
+                Direction::Out => (from, to),
+                Direction::In => (to, from),
             };
             for (plane, address) in kv.planes().0.iter().enumerate() {
                 let on_device = address + u64::from(block) * kv.block_stride_bytes();
                 let offset = host_block as usize * host.block_bytes() + plane * chunk;
-                match way {
-                    Way::Out => host.copy_in(&self.lane, offset, on_device, chunk)?,
-                    Way::Back => host.copy_out(&self.lane, offset, on_device, chunk)?,
+                match direction {
+                    Direction::Out => host.copy_in(&self.copy_stream, offset, on_device, chunk)?,
+                    Direction::In => host.copy_out(&self.copy_stream, offset, on_device, chunk)?,
                 }
             }
         }
@@ -224,7 +230,7 @@ impl Transfer {
     /// # Errors
     ///
     /// If the driver fails.
-    pub fn before(&self, device: &Device) -> Result<(), GpuError> {
+    pub fn wait_on_device(&self, device: &Device) -> Result<(), GpuError> {
         Ok(device.stream().wait(&self.done)?)
     }
 }

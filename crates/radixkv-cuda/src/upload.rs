@@ -1,6 +1,6 @@
 //! Bringing a plan's arrays to the device in one copy.
 
-use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Run, Tile};
+use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Tile, TokenRange};
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
@@ -18,7 +18,7 @@ pub(super) struct Upload {
 
 /// An array in an [`Upload`]: where it begins, in words, and how many elements it has.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Span {
+pub(super) struct ArraySpan {
     at: usize,
     pub(super) len: usize,
 }
@@ -30,11 +30,11 @@ pub(super) struct Arrays {
 }
 
 impl Upload {
-    pub(super) fn push<T: Pack>(&mut self, array: &[T]) -> Span {
+    pub(super) fn push<T: Pack>(&mut self, array: &[T]) -> ArraySpan {
         let at = self.words.len().next_multiple_of(4);
         self.words.resize(at, 0);
         array.iter().for_each(|element| element.pack(&mut self.words));
-        Span { at, len: array.len() }
+        ArraySpan { at, len: array.len() }
     }
 
     pub(super) fn send(self, device: &Device) -> Result<Arrays, GpuError> {
@@ -44,7 +44,7 @@ impl Upload {
 
 impl Arrays {
     /// The device's address of an array.
-    pub(super) fn address(&self, span: Span) -> u64 {
+    pub(super) fn address(&self, span: ArraySpan) -> u64 {
         self.words.address() + (span.at * size_of::<u32>()) as u64
     }
 }
@@ -86,7 +86,7 @@ impl Pack for CopyPair {
     }
 }
 
-impl Pack for Run {
+impl Pack for TokenRange {
     fn pack(&self, words: &mut Vec<u32>) {
         words.extend([self.first, self.len]);
     }
@@ -112,7 +112,7 @@ mod tests {
             (upload.push(&[Tile::default(); 2]).at, 24),
             (upload.push(&[CopyPair::default(); 2]).at, 44),
             (upload.push(&[MergeItem::default(); 2]).at, 52),
-            (upload.push(&[Run::default(); 2]).at, 60),
+            (upload.push(&[TokenRange::default(); 2]).at, 60),
             (upload.push(&[ComparePair::default(); 2]).at, 64),
         ];
         assert!(sizes.iter().all(|(at, expected)| at == expected), "{sizes:?}");

@@ -31,7 +31,7 @@ impl Uses {
     /// Waits until all are over, done or failed: what comes next is freeing the memory.
     pub(super) fn end(&mut self) {
         for (_, event) in self.last.drain(..) {
-            insist(|| event.synchronize());
+            retry_once(|| event.synchronize());
         }
     }
 
@@ -39,7 +39,7 @@ impl Uses {
     pub(super) fn end_before(&mut self, device: &Device) {
         for (_, event) in self.last.drain(..) {
             if device.stream().wait(&event).is_err() {
-                insist(|| event.synchronize());
+                retry_once(|| event.synchronize());
             }
         }
     }
@@ -47,6 +47,6 @@ impl Uses {
 
 /// Waits, and once more if that fails: the binding tells of an earlier failed drop, once, in place of waiting. What
 /// cannot be waited for twice has ended with its context.
-pub(super) fn insist(wait: impl Fn() -> Result<(), DriverError>) {
+pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
     let _ = wait().or_else(|_| wait());
 }

@@ -13,10 +13,10 @@ pub use storage::CpuKv;
 use std::fmt;
 
 use super::plan::{Group, Rule, Sharing};
-use super::{Backend, Batch, Half, Layout, Output, Qkv, RANGE, ShapeError, Tables};
+use super::{Backend, Batch, Half, Layout, Output, Qkv, RANGE_TOKENS, ShapeError, Tables};
 use crate::element::rounded;
 use radixkv::BlockId;
-use softmax::{Running, Tile};
+use softmax::{OnlineSoftmax, RangeKv};
 
 /// The processor.
 ///
@@ -116,7 +116,7 @@ impl Prepared {
 }
 
 /// One layer of one operation.
-struct Pass<'a> {
+struct AttentionCall<'a> {
     kv: &'a CpuKv,
     layer: usize,
     batch: Batch<'a>,
@@ -127,7 +127,7 @@ struct Pass<'a> {
 
 /// Buffers of a pass.
 struct Scratch {
-    tile: Tile,
+    range_kv: RangeKv,
     keys: Vec<f32>,
     values: Vec<f32>,
     partial: Vec<f32>,
@@ -135,8 +135,8 @@ struct Scratch {
 
 impl Scratch {
     fn new(head_dim: usize) -> Self {
-        let rows = vec![0.0; RANGE * head_dim];
-        Self { tile: Tile::new(head_dim), keys: rows.clone(), values: rows, partial: vec![0.0; head_dim] }
+        let rows = vec![0.0; RANGE_TOKENS * head_dim];
+        Self { range_kv: RangeKv::new(head_dim), keys: rows.clone(), values: rows, partial: vec![0.0; head_dim] }
     }
 }
 
@@ -146,10 +146,10 @@ struct Query<'a> {
     head: usize,
     /// Tokens that it attends to.
     visible: usize,
-    running: Running<'a>,
+    running: OnlineSoftmax<'a>,
 }
 
-impl Pass<'_> {
+impl AttentionCall<'_> {
     fn run(&self, groups: &[Group], out: Output<&mut [f32], &mut [f32]>) {
         let head_dim = self.kv.layout().head_dim;
         let Output { rows, mut lse } = out;
@@ -183,7 +183,7 @@ impl Pass<'_> {
         let places = rows.flat_map(|row| (0..group).map(move |i| (row, kv_head * group + i)));
         let query = |(row, head): (usize, usize)| {
             let out = outputs[row * self.batch.query_heads + head].take()?;
-            Some(Query { row, head, visible: context - (end - 1 - row), running: Running::new(out) })
+            Some(Query { row, head, visible: context - (end - 1 - row), running: OnlineSoftmax::new(out) })
         };
         places.filter_map(query).collect()
     }
@@ -191,14 +191,14 @@ impl Pass<'_> {
     /// Ranges of the shared prefix once for all, then each sequence's own.
     fn attend(&self, kv_head: usize, group: &Group, queries: &mut [Vec<Query<'_>>], scratch: &mut Scratch) {
         let Some(&first) = group.sequences.first() else { return };
-        let shared = group.shared_tokens / RANGE;
+        let shared = group.shared_tokens / RANGE_TOKENS;
         for range in 0..shared {
             self.load(first as usize, kv_head, range, scratch);
             queries.iter_mut().for_each(|queries| self.attend_range(range, queries, scratch));
         }
         for (sequence, queries) in group.sequences.iter().zip(queries) {
             let context = self.batch.contexts[*sequence as usize] as usize;
-            for range in shared..context.div_ceil(RANGE) {
+            for range in shared..context.div_ceil(RANGE_TOKENS) {
                 self.load(*sequence as usize, kv_head, range, scratch);
                 self.attend_range(range, queries, scratch);
             }
@@ -207,10 +207,10 @@ impl Pass<'_> {
 
     fn attend_range(&self, range: usize, queries: &mut [Query<'_>], scratch: &mut Scratch) {
         let head_dim = self.kv.layout().head_dim;
-        for query in queries.iter_mut().filter(|query| query.visible > range * RANGE) {
-            let tokens = (query.visible - range * RANGE).min(RANGE);
+        for query in queries.iter_mut().filter(|query| query.visible > range * RANGE_TOKENS) {
+            let tokens = (query.visible - range * RANGE_TOKENS).min(RANGE_TOKENS);
             let elements = &self.queries[(query.row * self.batch.query_heads + query.head) * head_dim..][..head_dim];
-            scratch.tile.attend(elements, self.batch.scale, tokens, &mut query.running, &mut scratch.partial);
+            scratch.range_kv.attend(elements, self.batch.scale, tokens, &mut query.running, &mut scratch.partial);
         }
     }
 
@@ -218,9 +218,9 @@ impl Pass<'_> {
     fn load(&self, sequence: usize, kv_head: usize, range: usize, scratch: &mut Scratch) {
         let Layout { head_dim, block_size, .. } = *self.kv.layout();
         let context = self.batch.contexts[sequence] as usize;
-        let (first, end) = (range * RANGE, context.min((range + 1) * RANGE));
+        let (first, end) = (range * RANGE_TOKENS, context.min((range + 1) * RANGE_TOKENS));
         let kept = if self.new.is_some() { context - self.batch.rows_of(sequence).len() } else { context };
-        let table = self.batch.tables.of(sequence);
+        let table = self.batch.tables.blocks_of(sequence);
         let mut token = first;
         while token < end.min(kept) {
             let (block, within) = (table[token / block_size], token % block_size);
@@ -234,7 +234,7 @@ impl Pass<'_> {
             self.load_new(sequence, kv_head, token - kept, (token - first) * head_dim, scratch);
         }
         let filled = (end - first) * head_dim;
-        scratch.tile.fill(&scratch.keys[..filled], &scratch.values[..filled]);
+        scratch.range_kv.fill(&scratch.keys[..filled], &scratch.values[..filled]);
     }
 
     /// A row of the batch that is in no block, as it would be read from one.
@@ -286,7 +286,7 @@ impl Backend for Cpu {
         if !batch.save_kv {
             return Err(ShapeError::NotKept.into());
         }
-        let row = batch.layout.row();
+        let row = batch.layout.row_elements();
         batch.check(kv, layer, &[("keys", keys.len(), row), ("values", values.len(), row)])?;
         for (half, rows) in [(Half::Keys, keys), (Half::Values, values)] {
             batch.slots.iter().zip(rows.chunks_exact(row)).for_each(|(slot, row)| kv.write(layer, half, *slot, row));
@@ -314,26 +314,26 @@ impl Backend for Cpu {
         out: Output<&mut [f32], &mut [f32]>,
     ) -> Result<(), CpuError> {
         batch.check_attention(kv, layer, new.queries, &out)?;
-        let row = batch.layout.row();
+        let row = batch.layout.row_elements();
         batch.check(kv, layer, &[("keys", new.keys.len(), row), ("values", new.values.len(), row)])?;
         if batch.save_kv {
             self.append(kv, layer, batch, new.keys, new.values)?;
         }
         let unkept = (!batch.save_kv).then_some((new.keys, new.values));
-        let pass = Pass { kv, layer, batch: batch.batch(), queries: new.queries, new: unkept };
+        let pass = AttentionCall { kv, layer, batch: batch.batch(), queries: new.queries, new: unkept };
         pass.run(&alone(batch.contexts.len()), out);
         Ok(())
     }
 
     /// A prefix is shared in whole ranges; a group costs next to nothing.
     fn rule(&self, _layout: &Layout) -> Rule {
-        Rule { grain_tokens: RANGE, group_cost_tokens: 0 }
+        Rule { grain_tokens: RANGE_TOKENS, group_cost_tokens: 0 }
     }
 
     fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<Sharing, CpuError> {
         batch.check_decode()?;
         sharing.check(batch.tables, batch.contexts, layout.block_size)?;
-        match sharing.groups.iter().position(|group| group.shared_tokens % RANGE != 0) {
+        match sharing.groups.iter().position(|group| group.shared_tokens % RANGE_TOKENS != 0) {
             Some(group) => Err(ShapeError::Shared { group, tokens: sharing.groups[group].shared_tokens }.into()),
             None => Ok(sharing.clone()),
         }
@@ -371,7 +371,7 @@ impl Cpu {
             return Err(ShapeError::Foreign.into());
         }
         batch.check_attention(kv, layer, queries, &out)?;
-        Pass { kv, layer, batch: batch.batch(), queries, new: None }.run(groups, out);
+        AttentionCall { kv, layer, batch: batch.batch(), queries, new: None }.run(groups, out);
         Ok(())
     }
 }

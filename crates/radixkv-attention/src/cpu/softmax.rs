@@ -4,21 +4,21 @@
 //! over its tokens in turn, and ranges are merged as they come, from left to right. No multiplication is fused with an
 //! addition. What the compiler makes vectors of is independent: 64 scores, or the elements of a head.
 
-use crate::RANGE;
+use crate::RANGE_TOKENS;
 
 /// Keys and values of one head for one range of tokens.
 #[derive(Debug)]
-pub(super) struct Tile {
+pub(super) struct RangeKv {
     head_dim: usize,
-    /// `[head_dim, RANGE]`: a score's loop runs over tokens that lie side by side.
+    /// `[head_dim, RANGE_TOKENS]`: a score's loop runs over tokens that lie side by side.
     keys: Vec<f32>,
-    /// `[RANGE, head_dim]`
+    /// `[RANGE_TOKENS, head_dim]`
     values: Vec<f32>,
 }
 
 /// Attention over the ranges seen so far.
 #[derive(Debug)]
-pub(super) struct Running<'a> {
+pub(super) struct OnlineSoftmax<'a> {
     /// Largest score.
     pub(super) max: f32,
     /// Sum of `exp(score - max)`.
@@ -27,16 +27,16 @@ pub(super) struct Running<'a> {
     pub(super) out: &'a mut [f32],
 }
 
-impl Tile {
+impl RangeKv {
     pub(super) fn new(head_dim: usize) -> Self {
-        Self { head_dim, keys: vec![0.0; RANGE * head_dim], values: vec![0.0; RANGE * head_dim] }
+        Self { head_dim, keys: vec![0.0; RANGE_TOKENS * head_dim], values: vec![0.0; RANGE_TOKENS * head_dim] }
     }
 
     /// Takes the keys and values of the range's first tokens, `[tokens, head_dim]` each. Those of the rest stay what
     /// they were: nothing that is finite, or not, comes of them.
     pub(super) fn fill(&mut self, keys: &[f32], values: &[f32]) {
         for (token, key) in keys.chunks_exact(self.head_dim).enumerate() {
-            key.iter().enumerate().for_each(|(i, element)| self.keys[i * RANGE + token] = *element);
+            key.iter().enumerate().for_each(|(i, element)| self.keys[i * RANGE_TOKENS + token] = *element);
         }
         self.values[..values.len()].copy_from_slice(values);
     }
@@ -47,7 +47,7 @@ impl Tile {
         query: &[f32],
         scale: f32,
         tokens: usize,
-        running: &mut Running<'_>,
+        running: &mut OnlineSoftmax<'_>,
         scratch: &mut [f32],
     ) {
         let mut weights = self.scores(query, scale);
@@ -65,9 +65,9 @@ impl Tile {
         running.merge(max, sum, scratch);
     }
 
-    fn scores(&self, query: &[f32], scale: f32) -> [f32; RANGE] {
-        let mut scores = [0.0; RANGE];
-        for (element, keys) in query.iter().zip(self.keys.chunks_exact(RANGE)) {
+    fn scores(&self, query: &[f32], scale: f32) -> [f32; RANGE_TOKENS] {
+        let mut scores = [0.0; RANGE_TOKENS];
+        for (element, keys) in query.iter().zip(self.keys.chunks_exact(RANGE_TOKENS)) {
             scores.iter_mut().zip(keys).for_each(|(score, key)| *score += *element * *key);
         }
         scores.iter_mut().for_each(|score| *score *= scale);
@@ -75,7 +75,7 @@ impl Tile {
     }
 }
 
-impl<'a> Running<'a> {
+impl<'a> OnlineSoftmax<'a> {
     /// Nothing seen; `out` is zero.
     pub(super) fn new(out: &'a mut [f32]) -> Self {
         Self { max: f32::NEG_INFINITY, sum: 0.0, out }

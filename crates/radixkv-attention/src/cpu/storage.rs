@@ -73,7 +73,7 @@ impl CpuKv {
 
     pub(super) fn copy(&self, pairs: &[(BlockId, BlockId)]) -> Result<(), ShapeError> {
         self.check_copy(pairs)?;
-        let words = self.layout.block() / per_word(self.layout.dtype);
+        let words = self.layout.block_elements() / per_word(self.layout.dtype);
         for layer in 0..self.layout.layers {
             for half in [Half::Keys, Half::Values] {
                 let at = |block| self.layout.index(layer, half, block, 0, 0) / per_word(self.layout.dtype);

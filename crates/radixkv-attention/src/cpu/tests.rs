@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::*;
-use crate::{Dtype, MAX_GROUP, Order, plan};
+use crate::{Dtype, MAX_GQA_GROUP, Order, plan};
 
 fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
     (0..rows * row).map(|_| dice.f32() * 4.0 - 2.0).collect()
@@ -29,7 +29,7 @@ impl Model {
     fn draw(dice: &mut Rng) -> Self {
         let kv_heads = dice.usize(1..=3);
         Self {
-            query_heads: kv_heads * dice.usize(1..=MAX_GROUP),
+            query_heads: kv_heads * dice.usize(1..=MAX_GQA_GROUP),
             kv_heads,
             head_dim: dice.choice([4, 16, 64, 128]).expect("one of them"),
             dtype: dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16]).expect("one of them"),
@@ -99,7 +99,7 @@ impl Bed {
         let blocks_of = |tokens: &usize| tokens.div_ceil(block_size);
         let total: usize = lengths.iter().map(blocks_of).sum();
         let kv = Cpu.allocate(model.layout(block_size, total * block_size, order)).expect("a small layout");
-        let nothing = vec![f32::NAN; kv.layout().row()];
+        let nothing = vec![f32::NAN; kv.layout().row_elements()];
         for (half, slot) in
             [Half::Keys, Half::Values].into_iter().flat_map(|h| (0..kv.layout().slots()).map(move |s| (h, s)))
         {
@@ -154,8 +154,8 @@ impl Bed {
         let prepared = Cpu.prepare(&layout, &batch).expect("a good batch");
         let query_row = self.model.query_heads * self.model.head_dim;
         let queries = Self::gather(chunks, texts, |text| &text.queries, query_row);
-        let keys = Self::gather(chunks, texts, |text| &text.keys, layout.row());
-        let values = Self::gather(chunks, texts, |text| &text.values, layout.row());
+        let keys = Self::gather(chunks, texts, |text| &text.keys, layout.row_elements());
+        let values = Self::gather(chunks, texts, |text| &text.values, layout.row_elements());
         let mut rows = vec![f32::NAN; queries.len()];
         let mut lse = vec![f32::NAN; queries.len() / self.model.head_dim];
         let out = Output { rows: rows.as_mut_slice(), lse: Some(lse.as_mut_slice()) };
@@ -309,7 +309,7 @@ fn sharing_changes_no_bit() {
         let flat = bed.flat(&last);
         let batch = bed.batch(&flat, true);
         let sharing = plan::share(batch.tables, batch.contexts, block_size, Cpu.rule(bed.kv.layout()));
-        assert_eq!(sharing.saved_tokens(), (lengths.len() - 1) * (shared / RANGE * RANGE), "seed {seed}");
+        assert_eq!(sharing.saved_tokens(), (lengths.len() - 1) * (shared / RANGE_TOKENS * RANGE_TOKENS), "seed {seed}");
         let (plain, grouped) = (bed.step(&last, &texts, How::Decode), bed.step(&last, &texts, How::Cascade));
         assert_eq!((bits(&plain.0), bits(&plain.1)), (bits(&grouped.0), bits(&grouped.1)), "seed {seed}");
     }

@@ -113,7 +113,7 @@ impl Load {
         let size = self.layout.block_size as u64;
         let row = |slot: &u64| {
             let first = self.layout.index(0, half, (slot / size) as u32, (slot % size) as usize, 0);
-            &self.storage[first..first + self.layout.row()]
+            &self.storage[first..first + self.layout.row_elements()]
         };
         self.slots.iter().flat_map(row).copied().collect()
     }
@@ -146,12 +146,12 @@ impl Load {
 
     /// Bytes of keys and values of all blocks of one layer, shared ones once.
     pub fn kv_bytes(&self) -> usize {
-        2 * self.layout.half() * 2
+        2 * self.layout.plane_elements() * 2
     }
 
     /// Bytes of keys and values of all contexts of one layer, shared ones for each.
     pub fn context_bytes(&self) -> usize {
-        2 * self.contexts.iter().sum::<u32>() as usize * self.layout.row() * 2
+        2 * self.contexts.iter().sum::<u32>() as usize * self.layout.row_elements() * 2
     }
 
     /// Compares some rows and heads with `f64`.

@@ -16,7 +16,7 @@ use super::abi::{DIRECT, MergeItem};
 
 /// How many query heads there are to how many heads of keys and values, and what runs them at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Machine {
+pub(super) struct PlanParams {
     /// Query heads.
     pub(super) query_heads: usize,
     /// Heads of keys and values.
@@ -27,7 +27,7 @@ pub(super) struct Machine {
     pub(super) tile_slots: usize,
 }
 
-impl Machine {
+impl PlanParams {
     /// Query heads of one head of keys and values.
     pub(super) fn group(&self) -> usize {
         self.query_heads / self.kv_heads

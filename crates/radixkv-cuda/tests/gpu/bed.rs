@@ -130,7 +130,7 @@ impl Bed {
     fn add(&mut self, random: &mut Rng, free: &mut Vec<u32>, layer: usize, sequence: Sequence) {
         let Sequence { before, rows, shared } = sequence;
         let layout = self.layout;
-        let (context, row) = (before + rows, layout.row());
+        let (context, row) = (before + rows, layout.row_elements());
         let draw = |random: &mut Rng, elements: usize, by: f32| -> Vec<u16> {
             (0..elements).map(|_| encode(layout.dtype, normal(random) * by)).collect()
         };

@@ -29,7 +29,7 @@ fn blocks_are_copied_in_all_layers() {
             for half in [Half::Keys, Half::Values] {
                 for (from, to) in pairs {
                     let place = |block| layout.index(layer, half, block, 0, 0);
-                    expected.copy_within(place(from)..place(from) + layout.block(), place(to));
+                    expected.copy_within(place(from)..place(from) + layout.block_elements(), place(to));
                 }
             }
         }

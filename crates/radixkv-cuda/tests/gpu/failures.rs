@@ -35,8 +35,8 @@ fn everything() -> Result<(), Box<dyn Error>> {
     let mut out = device.zeros::<u16>(bed.queries.len())?;
     let batch = attention.prepare(&bed.layout, &bed.batch())?;
     let free = (0..bed.layout.blocks as u32).find(|block| !bed.blocks.contains(block)).ok_or("a free block")?;
-    let away = swap.out(&kv, &host, &[(bed.blocks[0], 1)])?;
-    let back = swap.back(&kv, &host, &[(1, free)])?;
+    let away = swap.swap_out(&kv, &host, &[(bed.blocks[0], 1)])?;
+    let back = swap.swap_in(&kv, &host, &[(1, free)])?;
     attention.append(&kv, 0, &batch, keys.view(), values.view())?;
     attention.decode(&kv, 0, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })?;
     let out = out.to_vec()?;

@@ -61,7 +61,7 @@ fn a_recorded_step_is_done_when_it_is_launched_and_as_often() {
         let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         let mut buffers = Buffers::new(&device, &bed);
         let Buffers { queries, keys, values, out, lse } = &mut buffers;
-        let recorded = device.record(|| {
+        let recorded = device.capture(|| {
             run.attention.append(&run.kv, 1, &batch, keys.view(), values.view())?;
             let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
             run.attention.decode(&run.kv, 1, &batch, queries.view(), into)
@@ -95,7 +95,7 @@ fn chunks_that_are_not_kept_can_be_recorded() {
     let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
     let mut buffers = Buffers::new(&device, &bed);
     let Buffers { queries, keys, values, out, lse } = &mut buffers;
-    let recorded = device.record(|| {
+    let recorded = device.capture(|| {
         let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
         let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
         run.attention.extend(&run.kv, 1, &batch, new, into)
@@ -118,7 +118,7 @@ fn a_cascade_can_be_recorded() {
     let cascade = run.attention.prepare_cascade(&bed.layout, &bed.batch(), &sharing).expect("a cascade");
     let mut buffers = Buffers::new(&device, &bed);
     let Buffers { queries, keys, values, out, lse } = &mut buffers;
-    let recorded = device.record(|| {
+    let recorded = device.capture(|| {
         run.attention.append(&run.kv, 1, &batch, keys.view(), values.view())?;
         let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
         run.attention.cascade(&run.kv, 1, &batch, &cascade, queries.view(), into)
@@ -139,21 +139,21 @@ fn works(device: &Device) {
 fn what_cannot_be_recorded_is_refused() {
     let Some(driver) = stand_in_driver() else { return };
     let device = driver.open();
-    let refused = device.record(|| device.upload(&[1_u16; 8]).map(drop)).expect_err("an allocation");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 900), "{refused}");
+    let refused = device.capture(|| device.upload(&[1_u16; 8]).map(drop)).expect_err("an allocation");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{refused}");
     works(&device);
     let buffer = device.upload(&[1_u16; 8]).expect("memory");
-    let refused = device.record(|| buffer.to_vec().map(drop)).expect_err("reading back");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 900), "{refused}");
+    let refused = device.capture(|| buffer.to_vec().map(drop)).expect_err("reading back");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{refused}");
     works(&device);
     // One that the closure swallows still makes no graph.
     let swallow = || {
         device.upload(&[1_u16; 8]).expect_err("an allocation");
         Ok(())
     };
-    let refused = device.record(swallow).expect_err("no graph");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 901), "{refused}");
-    let refused = device.record(|| device.record(|| Ok(())).map(drop)).expect_err("within another");
+    let refused = device.capture(swallow).expect_err("no graph");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 901), "{refused}");
+    let refused = device.capture(|| device.capture(|| Ok(())).map(drop)).expect_err("within another");
     assert!(matches!(refused, GpuError::Driver { code } if code.number() == 401), "{refused}");
     works(&device);
     drop((buffer, device));
@@ -169,8 +169,8 @@ fn a_buffer_dropped_while_recording_ends_the_recording() {
         drop(buffer);
         Ok(())
     };
-    let refused = device.record(drop_it).expect_err("no graph");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 900), "{refused}");
+    let refused = device.capture(drop_it).expect_err("no graph");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{refused}");
     works(&device);
     drop(device);
     assert_eq!(driver.live(), [1, 0, 0, 0, 0, 0, 0], "the buffer's memory alone");
@@ -180,7 +180,7 @@ fn a_buffer_dropped_while_recording_ends_the_recording() {
 fn a_panic_while_recording_ends_the_recording() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
-    let panicked = catch_unwind(AssertUnwindSafe(|| device.record(|| panic!("of the caller"))));
+    let panicked = catch_unwind(AssertUnwindSafe(|| device.capture(|| panic!("of the caller"))));
     assert!(panicked.is_err());
     works(&device);
     drop(device);

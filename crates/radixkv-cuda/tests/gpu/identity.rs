@@ -1,6 +1,6 @@
 //! What belongs to a device that is gone belongs to no later one.
 
-use radixkv_cuda::{Compare, GpuError, Runs, View};
+use radixkv_cuda::{Compare, GpuError, TokenSequences, View};
 
 use super::driver::{driver, stand_in_driver};
 
@@ -24,8 +24,8 @@ fn a_view_of_a_device_that_is_gone_is_refused() {
 #[test]
 fn runs_of_a_device_that_is_gone_are_refused() {
     let Some(driver) = driver() else { return };
-    let runs = Runs::new([&[1, 2, 3][..]]);
-    let ask = || Compare::new(&driver.open()).device_tokens(0).prefix_lengths(&runs, &runs, &[(0, 0)]);
+    let runs = TokenSequences::new([&[1, 2, 3][..]]);
+    let ask = || Compare::new(&driver.open()).min_device_tokens(0).prefix_lengths(&runs, &runs, &[(0, 0)]);
     assert_eq!(ask(), Ok(vec![3]));
     for _ in 0..DEVICES {
         assert_eq!(ask(), Err(GpuError::WrongDevice));
@@ -37,7 +37,7 @@ fn a_graph_keeps_its_device_open() {
     let Some(driver) = stand_in_driver() else { return };
     let device = driver.open();
     let open = driver.live();
-    let graph = device.record(|| Ok(())).expect("a graph");
+    let graph = device.capture(|| Ok(())).expect("a graph");
     drop(device);
     let [.., modules, _, _] = driver.live();
     assert_eq!(modules, open[4], "modules whose kernels a graph may start");

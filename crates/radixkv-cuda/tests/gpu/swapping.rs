@@ -18,7 +18,7 @@ pub fn layouts() -> [Layout; 2] {
         order: Order::Nhd,
     };
     let layouts = [layout(16, 2), layout(64, 2)];
-    assert!(layouts[0].block() * 2 < 28 << 10 && layouts[1].block() * 2 >= 28 << 10);
+    assert!(layouts[0].block_elements() * 2 < 28 << 10 && layouts[1].block_elements() * 2 >= 28 << 10);
     layouts
 }
 
@@ -32,7 +32,9 @@ pub fn planes(layout: &Layout, storage: &[u16], block: u32) -> Vec<u8> {
     for layer in 0..layout.layers {
         for half in [Half::Keys, Half::Values] {
             let first = layout.index(layer, half, block, 0, 0);
-            bytes.extend(storage[first..first + layout.block()].iter().flat_map(|element| element.to_le_bytes()));
+            bytes.extend(
+                storage[first..first + layout.block_elements()].iter().flat_map(|element| element.to_le_bytes()),
+            );
         }
     }
     bytes
@@ -51,7 +53,7 @@ fn blocks_go_out_and_come_back() {
             kv.write(&storage).expect("a copy");
             let host = HostPool::new(&device, &layout, 5).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
-            let out = swap.out(&kv, &host, &[(7, 0), (2, 4)]).expect("queued");
+            let out = swap.swap_out(&kv, &host, &[(7, 0), (2, 4)]).expect("queued");
             // Reading waits by itself.
             if seed % 2 == 0 {
                 out.wait().expect("a copy");
@@ -63,8 +65,8 @@ fn blocks_go_out_and_come_back() {
                 assert_eq!(bytes, planes(&layout, &storage, block), "seed {seed}");
             }
             // Other blocks take what was in 7 and 2; the device's stream sees them without the processor's waiting.
-            let back = swap.back(&kv, &host, &[(0, 1), (4, 11)]).expect("queued");
-            back.before(&device).expect("a wait");
+            let back = swap.swap_in(&kv, &host, &[(0, 1), (4, 11)]).expect("queued");
+            back.wait_on_device(&device).expect("a wait");
             let now = kv.to_vec().expect("the storage");
             for (from, to) in [(7, 1), (2, 11)] {
                 assert_eq!(planes(&layout, &now, to), planes(&layout, &storage, from), "seed {seed}");
@@ -91,9 +93,9 @@ fn a_transfer_sees_what_was_queued_before_it() {
             let swap = Swap::new(&device).expect("a stream");
             // Block 5 is written on the device's stream, goes out, comes back as 6, and is copied on.
             attention.copy_blocks(&kv, &[(9, 5)]).expect("queued");
-            let _ = swap.out(&kv, &host, &[(5, 1)]).expect("queued");
-            let back = swap.back(&kv, &host, &[(1, 6)]).expect("queued");
-            back.before(&device).expect("a wait");
+            let _ = swap.swap_out(&kv, &host, &[(5, 1)]).expect("queued");
+            let back = swap.swap_in(&kv, &host, &[(1, 6)]).expect("queued");
+            back.wait_on_device(&device).expect("a wait");
             attention.copy_blocks(&kv, &[(6, 0)]).expect("queued");
             let now = kv.to_vec().expect("the storage");
             for block in [0, 5, 6, 9] {
@@ -113,7 +115,7 @@ fn memory_outlives_the_transfers_that_use_it() {
             let kv = Attention::new(&device).allocate(layout).expect("memory");
             let host = HostPool::new(&device, &layout, 4).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
-            let transfer = swap.out(&kv, &host, &[(0, 0), (1, 1), (2, 2)]).expect("queued");
+            let transfer = swap.swap_out(&kv, &host, &[(0, 0), (1, 1), (2, 2)]).expect("queued");
             // Every order of leaving.
             let mut leaving: Vec<Box<dyn std::any::Any>> =
                 vec![Box::new(kv), Box::new(host), Box::new(swap), Box::new(transfer), Box::new(device)];
@@ -134,7 +136,7 @@ fn a_block_that_the_processor_changed_comes_back_changed() {
     let swap = Swap::new(&device).expect("a stream");
     let bytes: Vec<u8> = (0..host.block_bytes()).map(|byte| (byte % 251) as u8).collect();
     host.write(2, &bytes).expect("written");
-    swap.back(&kv, &host, &[(2, 10)]).expect("queued").wait().expect("a copy");
+    swap.swap_in(&kv, &host, &[(2, 10)]).expect("queued").wait().expect("a copy");
     assert_eq!(planes(&layout, &kv.to_vec().expect("the storage"), 10), bytes);
 }
 
@@ -146,7 +148,7 @@ fn handles_go_to_other_threads() {
     everywhere::<radixkv_cuda::Kv>();
     everywhere::<(Attention, radixkv_cuda::Prepared, radixkv_cuda::Cascade)>();
     everywhere::<(HostPool, Swap, radixkv_cuda::Transfer)>();
-    everywhere::<(radixkv_cuda::Compare, radixkv_cuda::Runs)>();
+    everywhere::<(radixkv_cuda::Compare, radixkv_cuda::TokenSequences)>();
 }
 
 #[test]
@@ -158,16 +160,16 @@ fn pairs_that_do_not_fit_are_refused() {
     let host = HostPool::new(&device, &layout, 3).expect("page-locked memory");
     let swap = Swap::new(&device).expect("a stream");
     let range = |block, blocks| GpuError::Shape(ShapeError::CopyRange { block, blocks });
-    assert_eq!(swap.out(&kv, &host, &[(12, 0)]).expect_err("a refusal"), range(12, 12));
-    assert_eq!(swap.out(&kv, &host, &[(0, 3)]).expect_err("a refusal"), range(3, 3));
-    assert_eq!(swap.back(&kv, &host, &[(3, 0)]).expect_err("a refusal"), range(3, 3));
+    assert_eq!(swap.swap_out(&kv, &host, &[(12, 0)]).expect_err("a refusal"), range(12, 12));
+    assert_eq!(swap.swap_out(&kv, &host, &[(0, 3)]).expect_err("a refusal"), range(3, 3));
+    assert_eq!(swap.swap_in(&kv, &host, &[(3, 0)]).expect_err("a refusal"), range(3, 3));
     let twice = GpuError::Shape(ShapeError::CopyOverlap { block: 1 });
-    assert_eq!(swap.out(&kv, &host, &[(0, 1), (4, 1)]).expect_err("a refusal"), twice);
+    assert_eq!(swap.swap_out(&kv, &host, &[(0, 1), (4, 1)]).expect_err("a refusal"), twice);
     let other = HostPool::new(&device, &large, 3).expect("page-locked memory");
-    assert!(matches!(swap.out(&kv, &other, &[(0, 0)]), Err(GpuError::Shape(ShapeError::Length { .. }))));
+    assert!(matches!(swap.swap_out(&kv, &other, &[(0, 0)]), Err(GpuError::Shape(ShapeError::Length { .. }))));
     let endless = Layout { layers: usize::MAX, ..layout };
     let too_large = GpuError::Shape(ShapeError::TooLarge { blocks: layout.blocks });
     assert_eq!(HostPool::new(&device, &endless, 3).expect_err("a refusal"), too_large);
     let elsewhere = Swap::new(&driver.open()).expect("a stream");
-    assert_eq!(elsewhere.out(&kv, &host, &[(0, 0)]).expect_err("a refusal"), GpuError::WrongDevice);
+    assert_eq!(elsewhere.swap_out(&kv, &host, &[(0, 0)]).expect_err("a refusal"), GpuError::WrongDevice);
 }

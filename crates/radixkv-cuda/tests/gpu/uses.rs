@@ -35,7 +35,7 @@ impl Ends {
     }
 
     fn out(&self, swap: &Swap, block: u32) -> Result<Transfer, GpuError> {
-        swap.out(&self.kv, &self.host, &[(block, block)])
+        swap.swap_out(&self.kv, &self.host, &[(block, block)])
     }
 
     /// Every block goes out by a swap of its own, which is gone at once unless it is kept.
@@ -160,7 +160,7 @@ fn memory_outlives_transfers_where_something_else_failed_to_drop() {
     let Some(driver) = stand_in_driver() else { return };
     ends(&driver, |ends, seed| {
         let swap = ends.swap();
-        let mark = ends.device.mark().expect("an event");
+        let mark = ends.device.record_event().expect("an event");
         drop((0..BLOCKS).map(|block| ends.out(&swap, block).expect("queued")).collect::<Vec<_>>());
         driver.fail_event(1);
         drop(mark);

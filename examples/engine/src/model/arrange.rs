@@ -120,7 +120,7 @@ impl Arranged {
         };
         let rows = self.decode.slots.len();
         Ok(Prepared {
-            decode_rows: (rows * config.query_heads * config.head_dim, rows * layout.row()),
+            decode_rows: (rows * config.query_heads * config.head_dim, rows * layout.row_elements()),
             decode: prepared,
             cascade,
             extend: backend.prepare(layout, &self.extend.batch(config))?,
