@@ -3,13 +3,13 @@
 
 use cudarc::driver::DeviceRepr;
 
-/// In place of a partial row: the item is the only one of its rows and writes them itself.
+/// In place of a partial row: the item is the only one of its rows, and writes the output itself.
 pub(super) const DIRECT: u32 = u32::MAX;
 
-/// In place of a tile's visible keys: no causal mask.
+/// In place of the number of visible keys: no causal mask.
 pub(super) const ALL: u32 = u32::MAX;
 
-/// The pages of one layer; strides in elements.
+/// Keys and values of one layer; strides in elements.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LayerKv {
@@ -22,7 +22,7 @@ pub(super) struct LayerKv {
     pub(super) blocks: u32,
 }
 
-/// Keys `first..end` of one sequence for the query heads of one head of keys and values.
+/// Keys `first..end` of one sequence, for the query heads of one head of keys and values.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DecodeItem {
@@ -88,7 +88,7 @@ pub(super) struct TileArgs {
     pub(super) lse_scale: f32,
 }
 
-/// Output rows `row..row + rows`, each made of the partial rows `list[first..first + count] + r`.
+/// Output rows `row..row + rows`; row `row + r` is merged from the partial rows `list[first..first + count] + r`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MergeItem {
@@ -157,7 +157,7 @@ pub(super) struct TokenRange {
     pub(super) len: u32,
 }
 
-/// Two runs, by index.
+/// Two token sequences, by index.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ComparePair {
@@ -186,7 +186,7 @@ pub(super) struct BandwidthArgs {
     pub(super) units: u64,
 }
 
-/// Sizes that `abi.cuh` asserts too.
+/// The sizes that `abi.cuh` asserts too.
 const _: () = {
     assert!(size_of::<LayerKv>() == 40);
     assert!(size_of::<DecodeItem>() == 24);

@@ -1,10 +1,11 @@
-//! Attention on a device: what the trait asks for, as launches of kernels.
+//! Attention on a device: the operations of the trait as launches of kernels.
 
 use super::abi::{CopyArgs, CopyPair, LayerKv};
 use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::error::GpuError;
 use super::kv::{self, Kv, check_len};
+use super::pairs::check_copies;
 use super::prepared::{Cascade, Prepared};
 use super::upload::Upload;
 use super::work::{AttentionIo, Sizes};
@@ -12,16 +13,15 @@ use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
 
-/// A shared prefix is read once if that saves more reading than so many microseconds: a cascade launches two kernels
-/// more.
+/// Microseconds of reading that sharing a prefix has to save: a cascade launches two kernels more.
 const WORTHWHILE_US: usize = 10;
 
 /// Paged attention on one device, on its stream.
 ///
-/// Elements are `f16` or `bf16` as `u16`, heads have 64 or 128 elements, blocks 16, 32 or 64 tokens. Every operation
-/// returns once its work is queued; [`Device::synchronize`], or reading a buffer, waits for it. Preparing a batch
-/// copies its plan to the device; the operations on a prepared batch launch kernels and nothing else, so they can be
-/// captured into a graph.
+/// Elements are the bits of `f16` or `bf16` in a `u16` ([`element`](radixkv_attention::element) converts them), heads
+/// have 64 or 128 elements, blocks 16, 32 or 64 tokens. Every operation returns as soon as its work is queued;
+/// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its plan to the device;
+/// the operations on a prepared batch launch kernels and do nothing else, so they can be captured into a graph.
 ///
 /// # Examples
 ///
@@ -57,12 +57,18 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Attention on this device.
+    /// Attention on `device`.
+    ///
+    /// ```no_run
+    /// let attention = radixkv_cuda::Attention::new(&radixkv_cuda::Device::open(0)?);
+    /// println!("on {}", attention.device());
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
     pub fn new(device: &Device) -> Self {
         Self { device: device.clone() }
     }
 
-    /// The device.
+    /// The device that it computes on.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -71,7 +77,7 @@ impl Attention {
         if self.device.identity() == device.identity() { Ok(()) } else { Err(GpuError::WrongDevice) }
     }
 
-    /// Where an attention begins and io, if its buffers fit.
+    /// The buffers of an operation, if they are of this device and have their lengths.
     fn io(
         &self,
         sizes: &Sizes,
@@ -221,33 +227,5 @@ impl Backend for Attention {
         };
         let pieces = (units as usize).div_ceil(2048) * span.len * planes.len();
         self.device.launch((), (pieces.min(65_536), 1), &arguments)
-    }
-}
-
-/// Whether blocks can be copied all at once: none is beyond the layout, written twice, or written and read.
-fn check_copies(pairs: &[(BlockId, BlockId)], blocks: usize) -> Result<(), ShapeError> {
-    check_ids(pairs.iter().flat_map(|(from, to)| [*from, *to]), blocks)?;
-    let written = check_written_once(pairs)?;
-    match pairs.iter().find(|(from, _)| written.binary_search(from).is_ok()) {
-        Some(&(block, _)) => Err(ShapeError::CopyOverlap { block }),
-        None => Ok(()),
-    }
-}
-
-/// Whether all ids are below `blocks`.
-pub(super) fn check_ids(mut ids: impl Iterator<Item = BlockId>, blocks: usize) -> Result<(), ShapeError> {
-    match ids.find(|block| *block as usize >= blocks) {
-        Some(block) => Err(ShapeError::CopyRange { block, blocks }),
-        None => Ok(()),
-    }
-}
-
-/// The blocks written, sorted, if none is written twice.
-pub(super) fn check_written_once(pairs: &[(BlockId, BlockId)]) -> Result<Vec<BlockId>, ShapeError> {
-    let mut written: Vec<BlockId> = pairs.iter().map(|(_, to)| *to).collect();
-    written.sort_unstable();
-    match written.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(ShapeError::CopyOverlap { block: pair[0] }),
-        None => Ok(written),
     }
 }

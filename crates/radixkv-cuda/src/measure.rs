@@ -1,4 +1,4 @@
-//! How long a device takes, and what its memory allows at most.
+//! Measuring: events in a stream, and how fast the memory is at most.
 
 use cudarc::driver::CudaEvent;
 use cudarc::driver::sys::CUevent_flags;
@@ -11,34 +11,45 @@ use super::error::GpuError;
 use super::launch::BandwidthKernel;
 use radixkv_attention::ShapeError;
 
-/// A moment in a device's stream.
+/// A moment in the stream of a device: when all work before it is done. From [`Device::record_event`].
+///
+/// ```no_run
+/// # use radixkv_cuda::{Device, GpuError};
+/// # fn show(device: &Device, queue_work: impl Fn() -> Result<(), GpuError>) -> Result<(), GpuError> {
+/// let start = device.record_event()?;
+/// queue_work()?;
+/// println!("{:.1} us", start.microseconds_to(&device.record_event()?)?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Event {
     event: CudaEvent,
 }
 
 impl Device {
-    /// Marks the moment when all that is queued so far is done.
+    /// An event that comes when all work queued so far is done.
     ///
     /// # Errors
     ///
     /// If the driver fails.
     pub fn record_event(&self) -> Result<Event, GpuError> {
-        Ok(Event { event: self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))? })
+        let event = self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(GpuError::of)?;
+        Ok(Event { event })
     }
 
-    /// Queues a kernel that reads all of `from` and keeps nothing: no kernel reads faster.
+    /// Queues a kernel that reads all of `from` and does nothing with it: its time shows how fast memory is read at most.
     ///
     /// # Errors
     ///
     /// If the view is of another device, or the kernel does not start.
     pub fn read_all(&self, from: View<'_, u16>) -> Result<(), GpuError> {
         let from = self.resolve(from.raw())?;
-        // The kernel writes 4 bytes by chance; into what it reads, which stays as it is then.
+        // The kernel writes 4 bytes in one case of 2^32, so that its loads are not left out: to what it reads.
         self.bandwidth(BandwidthKernel::Read, from.address, from.address, from.len)
     }
 
-    /// Queues a kernel that copies all of `from` to `to`: what copies of ours are measured against.
+    /// Queues a kernel that copies all of `from` to `to`: its time shows how fast memory is copied at most.
     ///
     /// # Errors
     ///
@@ -59,14 +70,14 @@ impl Device {
 }
 
 impl Event {
-    /// Microseconds until `end`, after waiting for it.
+    /// Microseconds from this event to `end`, after waiting for both.
     ///
     /// # Errors
     ///
     /// If something queued before failed.
     pub fn microseconds_to(&self, end: &Self) -> Result<f64, GpuError> {
-        self.event.synchronize()?;
-        end.event.synchronize()?;
+        self.event.synchronize().map_err(GpuError::of)?;
+        end.event.synchronize().map_err(GpuError::of)?;
         Ok(f64::from(driver::elapsed(self.event.cu_event(), end.event.cu_event())?) * 1e3)
     }
 }

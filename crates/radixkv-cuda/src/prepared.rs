@@ -1,4 +1,4 @@
-//! Batches whose plans lie on the device.
+//! Batches, planned and on the device.
 
 use super::abi::{AppendArgs, LayerKv};
 use super::buffer::{Buffer, RawView, View};
@@ -12,7 +12,7 @@ use radixkv::BlockId;
 use radixkv_attention::plan::Sharing;
 use radixkv_attention::{Batch, Layout, ShapeError};
 
-/// A batch whose plan lies on the device.
+/// A batch, planned and on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare).
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) device: Device,
@@ -21,7 +21,7 @@ pub struct Prepared {
     table: ArraySpan,
     slots: ArraySpan,
     pub(super) keeps: bool,
-    /// Whether it can be decoded, and if not, why.
+    /// Whether it can be decoded, or why not.
     pub(super) decodes: Result<(), ShapeError>,
     parts: Parts,
     step: Step,
@@ -32,13 +32,15 @@ pub struct Prepared {
 enum Step {
     /// One row a sequence.
     Decode { items: ArraySpan },
-    /// Rows that are in their blocks.
+    /// Rows that are kept in blocks.
     Extend { tiles: ArraySpan },
-    /// Rows beside the blocks: tiles over what precedes them, and over themselves, kept in pages of their own.
+    /// Rows that are not kept: tiles over the context that precedes them, and over the rows themselves, which are
+    /// appended to scratch blocks.
     Apart { before: ArraySpan, own: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
 }
 
-/// What the sequences of a batch share, planned, on the device.
+/// The shared prefixes of a batch, planned and on the device. From
+/// [`Attention::prepare_cascade`](radixkv_attention::Backend::prepare_cascade).
 #[derive(Debug)]
 pub struct Cascade {
     pub(super) device: Device,
@@ -89,7 +91,7 @@ impl Prepared {
         Ok(Self { device: device.clone(), sizes, arrays, table, slots, keeps, decodes, parts, step })
     }
 
-    /// Keys and values of the rows, if they are as many as the batch says.
+    /// Keys and values of the rows, if they are of this device and have their lengths.
     pub(super) fn rows(&self, keys: View<'_, u16>, values: View<'_, u16>) -> Result<(RawView, RawView), GpuError> {
         let (keys, values) = (self.device.resolve(keys.raw())?, self.device.resolve(values.raw())?);
         check_len("keys", keys.len, self.sizes.kv_elements())?;
@@ -97,7 +99,7 @@ impl Prepared {
         Ok((keys, values))
     }
 
-    /// The pages that the rows are written to: the layer's, or those of rows that are not kept.
+    /// The storage that the rows are written to: that of the layer, or the scratch blocks.
     pub(super) fn kept_in(&self, layer: LayerKv) -> LayerKv {
         match &self.step {
             Step::Apart { scratch, .. } => *scratch,
@@ -105,7 +107,7 @@ impl Prepared {
         }
     }
 
-    /// Queues the writing of rows into the slots of some pages.
+    /// Queues the writing of rows into their slots.
     pub(super) fn write(&self, layer_kv: LayerKv, keys: RawView, values: RawView) -> Result<(), GpuError> {
         let layout = &self.sizes.layout;
         let arguments = AppendArgs {
@@ -120,7 +122,7 @@ impl Prepared {
             head_dim: layout.head_dim as u32,
             pad: 0,
         };
-        // A thread of 512 in two takes one unit of 16 bytes: 8 elements.
+        // A thread copies two units of 16 bytes, 8 elements each; a block of 256 threads 512.
         let blocks = (self.sizes.kv_elements() / 8).div_ceil(512);
         let most = 16 * self.device.properties().multiprocessors as usize;
         self.device.launch((), (blocks.min(most), 1), &arguments)
@@ -141,7 +143,7 @@ impl Prepared {
     }
 }
 
-/// LayerKv for rows that are not kept: as many blocks as each sequence's rows fill, behind the table of the real ones.
+/// Blocks for rows that are not kept, as many as the rows of each sequence fill. Their table follows that of the batch.
 struct ScratchBlocks {
     table: Vec<BlockId>,
     slots: Vec<u64>,

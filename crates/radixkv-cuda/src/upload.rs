@@ -1,29 +1,29 @@
-//! Bringing a plan's arrays to the device in one copy.
+//! Sending the arrays of a plan to the device in one copy.
 
 use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Tile, TokenRange};
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
 
-/// What can stand in an upload: a struct of 32-bit fields, as the kernels read it.
+/// An element of an upload: a struct of 32-bit fields, as the kernels read it.
 pub(super) trait Pack {
     fn pack(&self, words: &mut Vec<u32>);
 }
 
-/// Arrays one behind the other, each from a multiple of 16 bytes on.
+/// Arrays one after another, each beginning at a multiple of 16 bytes.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     words: Vec<u32>,
 }
 
-/// An array in an [`Upload`]: where it begins, in words, and how many elements it has.
+/// An array in an [`Upload`]: the word where it begins, and its number of elements.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ArraySpan {
     at: usize,
     pub(super) len: usize,
 }
 
-/// Arrays on the device.
+/// The arrays of an [`Upload`], on the device.
 #[derive(Debug)]
 pub(super) struct Arrays {
     words: Buffer<u32>,
@@ -43,7 +43,7 @@ impl Upload {
 }
 
 impl Arrays {
-    /// The device's address of an array.
+    /// The address of an array on the device.
     pub(super) fn address(&self, span: ArraySpan) -> u64 {
         self.words.address() + (span.at * size_of::<u32>()) as u64
     }

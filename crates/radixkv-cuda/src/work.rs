@@ -1,4 +1,4 @@
-//! What the kernels of one batch are started with.
+//! The arguments of the kernels of one batch.
 
 use super::abi::{DecodeArgs, LayerKv, MergeArgs, TileArgs};
 use super::buffer::{Buffer, RawView};
@@ -10,7 +10,7 @@ use super::plan::{Merges, PlanParams};
 use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv_attention::{Batch, Layout, ShapeError};
 
-/// Sizes of a batch that its operations go by.
+/// The sizes of a batch that its operations need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) layout: Layout,
@@ -21,7 +21,7 @@ pub(super) struct Sizes {
     scale_log2: f32,
 }
 
-/// Where a kernel of attention reads queries and writes.
+/// The buffers of an attention kernel: queries, outputs, log-sum-exps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AttentionIo {
     pub(super) queries: RawView,
@@ -29,7 +29,7 @@ pub(super) struct AttentionIo {
     pub(super) lse: Option<RawView>,
 }
 
-/// Partial rows and their merging.
+/// Room for partial rows, and the list of their merging.
 #[derive(Debug)]
 pub(super) struct Parts {
     items: ArraySpan,
@@ -41,7 +41,7 @@ pub(super) struct Parts {
 
 impl Sizes {
     pub(super) fn of(layout: &Layout, variant: Variant, batch: &Batch<'_>) -> Result<Self, GpuError> {
-        // Where a row's keys and values lie is a `u32` in the kernels: rows, and partial rows, have to fit.
+        // Row numbers are `u32` in the kernels, those of partial rows too.
         let (rows, query_heads) = (batch.total_rows(), batch.query_heads);
         if u32::try_from(rows * query_heads).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
@@ -53,10 +53,10 @@ impl Sizes {
         Ok(Self { layout: *layout, variant, query_heads, rows, scale_log2 })
     }
 
-    /// Heads, and what the device runs of them at once.
+    /// What the plans of this batch depend on.
     pub(super) fn params(&self, device: &Device) -> PlanParams {
         let multiprocessors = device.properties().multiprocessors as usize;
-        // Devices with less shared memory than the one the kernels are shaped for run fewer blocks at once.
+        // A device with less shared memory than the kernels are shaped for runs fewer blocks at once.
         let shared = |bytes: u32| bytes as usize + 1024;
         let slots = |kernel: Kernel| {
             let shape = kernel.shape();
@@ -71,12 +71,12 @@ impl Sizes {
         }
     }
 
-    /// Elements of all query rows, and of all outputs.
+    /// Elements of all rows of queries; and of outputs.
     pub(super) fn query_elements(&self) -> usize {
         self.rows * self.query_heads * self.layout.head_dim
     }
 
-    /// Elements of all rows of keys, and of values.
+    /// Elements of all rows of keys; and of values.
     pub(super) fn kv_elements(&self) -> usize {
         self.rows * self.layout.row_elements()
     }
@@ -98,7 +98,7 @@ impl Sizes {
 }
 
 impl Parts {
-    /// Room for the partial rows; their merging goes into the upload.
+    /// Room for the partial rows; the list of their merging goes into the upload.
     pub(super) fn new(device: &Device, sizes: &Sizes, merges: &Merges, upload: &mut Upload) -> Result<Self, GpuError> {
         if u32::try_from(merges.part_rows).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Merge(sizes.variant) });

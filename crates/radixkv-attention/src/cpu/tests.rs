@@ -1,9 +1,10 @@
-//! Against the definition in `f64`, and against itself: the same bits however a step is cut.
+//! The CPU backend against the definition in `f64`, and against itself: the same bits however a step is cut.
 
 use fastrand::Rng;
 
 use super::*;
-use crate::{Dtype, MAX_GQA_GROUP, Order, plan};
+use crate::element::round;
+use crate::{Dtype, MAX_GQA_GROUP, Order, Tables, plan};
 
 fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
     (0..rows * row).map(|_| dice.f32() * 4.0 - 2.0).collect()
@@ -61,7 +62,7 @@ impl Model {
         let kv_head = head / (self.query_heads / self.kv_heads);
         let query = &text.queries[(position * self.query_heads + head) * d..][..d];
         let stored =
-            |rows: &[f32], token: usize, i: usize| f64::from(rounded(self.dtype, rows[token * row + kv_head * d + i]));
+            |rows: &[f32], token: usize, i: usize| f64::from(round(self.dtype, rows[token * row + kv_head * d + i]));
         let score = |token| {
             let product = |i: usize| f64::from(query[i]) * stored(&text.keys, token, i);
             f64::from(self.scale()) * (0..d).map(product).sum::<f64>()
@@ -81,7 +82,7 @@ struct Bed {
     layer: usize,
 }
 
-/// A step's sequences: which one, and the tokens whose rows are computed.
+/// The sequences of a step, each with the tokens whose rows are computed.
 type Chunks = Vec<(usize, std::ops::Range<usize>)>;
 
 /// Flat arrays of a batch.
@@ -94,7 +95,7 @@ struct Flat {
 }
 
 impl Bed {
-    /// Storage whose every element is not a number, and tables of shuffled blocks.
+    /// Storage whose elements are all NaN, and tables of shuffled blocks.
     fn new(model: Model, block_size: usize, order: Order, lengths: &[usize], dice: &mut Rng) -> Self {
         let blocks_of = |tokens: &usize| tokens.div_ceil(block_size);
         let total: usize = lengths.iter().map(blocks_of).sum();
@@ -138,7 +139,7 @@ impl Bed {
         }
     }
 
-    /// Rows of a step, out of those of whole sequences.
+    /// The rows of a step, taken from those of whole sequences.
     fn gather(chunks: &Chunks, texts: &[Text], of: fn(&Text) -> &Vec<f32>, row: usize) -> Vec<f32> {
         let piece = |(sequence, tokens): &(usize, std::ops::Range<usize>)| {
             of(&texts[*sequence])[tokens.start * row..tokens.end * row].to_vec()
@@ -146,7 +147,7 @@ impl Bed {
         chunks.iter().flat_map(piece).collect()
     }
 
-    /// A step; its outputs and log-sum-exps.
+    /// Computes a step: its outputs and log-sum-exps.
     fn step(&self, chunks: &Chunks, texts: &[Text], how: How) -> (Vec<f32>, Vec<f32>) {
         let flat = self.flat(chunks);
         let batch = self.batch(&flat, how != How::Discard);
@@ -226,7 +227,7 @@ fn every_operation_is_close_to_the_definition() {
     }
 }
 
-/// One step for each sequence by itself, in blocks of one token, against random steps of mixed chunks.
+/// Each sequence alone in one step, with blocks of one token, against random steps of mixed chunks.
 #[test]
 fn bits_do_not_depend_on_how_a_step_is_cut() {
     for seed in 1..=30 {
@@ -283,7 +284,7 @@ fn bits_do_not_depend_on_how_a_step_is_cut() {
     }
 }
 
-/// Sequences whose tables begin alike, decoded plainly and as groups.
+/// Sequences whose tables begin with the same blocks, decoded one by one and as groups.
 #[test]
 fn sharing_changes_no_bit() {
     for seed in 1..=20 {

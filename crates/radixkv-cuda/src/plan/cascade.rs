@@ -1,4 +1,4 @@
-//! One row a sequence, where sequences share prefixes: each prefix once for all its sharers, then each one's rest.
+//! Cascade: one row for each sequence; a shared prefix is read once for its sharers, then the rest of each sequence.
 
 use super::decode::{self, TableSpan};
 use super::{PlanParams, extend, split};
@@ -6,18 +6,18 @@ use crate::abi::{ALL, Tile};
 use crate::kernel::TILE_ROWS;
 use radixkv_attention::plan::Sharing;
 
-/// Work of one decode step over shared prefixes.
+/// The work of one decode step with shared prefixes.
 #[derive(Debug, Default)]
 pub(in super::super) struct Plan {
-    /// Tiles of sharers, over prefixes.
+    /// Tiles of the sharers of a prefix, over the prefix.
     pub(in super::super) tiles: Vec<Tile>,
-    /// The sequences of all groups, one group after another: the tiles' rows.
+    /// The sequences of all groups, one group after another: the rows of the tiles.
     pub(in super::super) members: Vec<u32>,
-    /// What each sequence has to itself, and all merges.
+    /// The items over the rest of each sequence, and all merges.
     pub(in super::super) rest: decode::Plan,
 }
 
-/// Cuts prefixes and rests; `tables` says where each sequence's blocks begin.
+/// Cuts prefixes and rests into parts; `tables` are where the blocks of each sequence begin.
 pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> Plan {
     let (prefix_part, rest_part) = longest_parts(params, contexts, sharing);
     let step = TILE_ROWS / params.group();
@@ -95,7 +95,7 @@ mod tests {
         let plan = plan(&params, &contexts, &tables, &Sharing { groups });
         assert_eq!(plan.members, (0..40).collect::<Vec<u32>>());
         assert!(plan.tiles.iter().all(|tile| tile.table == 0 && tile.end <= 2048));
-        // Keys read for each sequence and head: of its tile, and of its own.
+        // Keys read for each sequence and head: in its tile, and in items of its own.
         for sequence in 0..41_u32 {
             for kv_head in 0..2 {
                 let rest = plan.rest.items.iter().filter(|item| (item.sequence, item.kv_head) == (sequence, kv_head));

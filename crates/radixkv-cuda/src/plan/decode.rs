@@ -1,4 +1,4 @@
-//! One row a sequence.
+//! Decode: one row for each sequence.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -6,21 +6,21 @@ use std::ops::Range;
 use super::{Merges, PlanParams, split};
 use crate::abi::{DIRECT, DecodeItem};
 
-/// Work of one decode step, the longest first.
+/// The work of one decode step, the longest items first.
 #[derive(Debug, Default)]
 pub(in super::super) struct Plan {
     pub(in super::super) items: Vec<DecodeItem>,
     pub(in super::super) merges: Merges,
 }
 
-/// A sequence and where its blocks begin in the table.
+/// A sequence, and where its blocks begin in the block table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TableSpan {
     pub(super) sequence: usize,
     pub(super) table: u32,
 }
 
-/// Cuts the contexts of a batch; `tables` says where each sequence's blocks begin.
+/// Cuts the contexts of a batch into parts; `tables` are where the blocks of each sequence begin.
 pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32]) -> Plan {
     let lengths: Vec<usize> = contexts.iter().map(|context| *context as usize).collect();
     let part = split::longest_part(&lengths, params.kv_heads, params.decode_slots);
@@ -32,7 +32,7 @@ pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u3
     plan
 }
 
-/// Adds one sequence that shares nothing: its whole context.
+/// Adds a sequence that shares no prefix: its whole context.
 pub(super) fn add(params: &PlanParams, plan: &mut Plan, span: TableSpan, keys: Range<usize>, part: usize) {
     let parts = split::parts(keys, part);
     let count = parts.clone().count();
@@ -47,7 +47,7 @@ pub(super) fn add(params: &PlanParams, plan: &mut Plan, span: TableSpan, keys: R
     }
 }
 
-/// Adds the parts of one head of a sequence; their partial rows.
+/// Adds the parts of one head of a sequence; returns their partial rows.
 pub(super) fn add_parts(
     params: &PlanParams,
     plan: &mut Plan,
@@ -69,7 +69,7 @@ fn item(span: TableSpan, kv_head: usize, keys: &Range<usize>, part: u32) -> Deco
     DecodeItem { sequence: span.sequence as u32, table: span.table, kv_head: kv_head as u32, first, end, part }
 }
 
-/// Longest first; heads of one range of keys side by side, where their memory is.
+/// Longest first; the heads of one range of keys side by side, as in memory.
 pub(super) fn sort(items: &mut [DecodeItem]) {
     items.sort_unstable_by_key(|item| (Reverse(item.end - item.first), item.sequence, item.first, item.kv_head));
 }

@@ -1,4 +1,4 @@
-//! Chunks of prompts.
+//! Extend: chunks of prompts.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use super::{Merges, PlanParams, split};
 use crate::abi::{ALL, DIRECT, Tile};
 use crate::kernel::TILE_ROWS;
 
-/// Work over one table of blocks, the longest first.
+/// Work over one block table, the longest tiles first.
 #[derive(Debug, Default)]
 pub(in super::super) struct Plan {
     pub(in super::super) tiles: Vec<Tile>,
@@ -17,11 +17,11 @@ pub(in super::super) struct Plan {
 /// Rows of one sequence and the keys that they see.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Chunk {
-    /// Where the sequence's blocks begin in the table.
+    /// Where the blocks of the sequence begin in the block table.
     pub(in super::super) table: u32,
-    /// Its rows in the batch.
+    /// The rows of the sequence in the batch.
     pub(in super::super) rows: Range<usize>,
-    /// Tokens that it attends to, its rows the last of them.
+    /// Tokens that it attends to; its rows are the last of them.
     pub(in super::super) context: usize,
 }
 
@@ -51,9 +51,10 @@ pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> Plan {
     plan
 }
 
-/// Rows whose own keys lie elsewhere than what precedes them: two plans, over two tables, whose parts merge.
+/// Rows whose keys are not in the blocks of their sequence: tiles over two block tables, whose parts are merged.
 ///
-/// `before` has the chunks with the context that precedes the rows, `own` the same rows with themselves for context.
+/// `before` are the chunks with the context that precedes their rows, `own` the same rows with only themselves as
+/// context.
 pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &[Chunk]) -> (Vec<Tile>, Plan) {
     let step = tile_tokens(params);
     let mut lengths = Vec::new();
@@ -83,12 +84,12 @@ pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &
 }
 
 impl Chunk {
-    /// The same rows with what precedes them for context.
+    /// The same rows, with the context that precedes them.
     pub(in super::super) fn before(&self) -> Self {
         Self { context: self.context - self.rows.len(), ..self.clone() }
     }
 
-    /// Keys that the row sees: all up to itself.
+    /// Number of keys that the row sees: all up to itself.
     fn seen_by(&self, row: usize) -> usize {
         self.context + row + 1 - self.rows.end
     }
@@ -111,7 +112,7 @@ fn add(params: &PlanParams, plan: &mut Plan, tile: Tile, parts: impl Iterator<It
     merge(params, &mut plan.merges, &tile, &tokens, &parts);
 }
 
-/// Adds a tile for each part; their partial rows.
+/// Adds a tile for each part; returns their partial rows.
 pub(super) fn take(
     merges: &mut Merges,
     tiles: &mut Vec<Tile>,
@@ -127,7 +128,7 @@ pub(super) fn take(
     rows
 }
 
-/// Merges a tile's parts, token by token: only a token's heads lie side by side in the output.
+/// Merges the parts of a tile token by token: in the output, only the heads of one token lie side by side.
 fn merge(params: &PlanParams, merges: &mut Merges, tile: &Tile, tokens: &Range<usize>, parts: &[u32]) {
     for (index, token) in tokens.clone().enumerate() {
         let before = (index * params.group()) as u32;
@@ -136,7 +137,7 @@ fn merge(params: &PlanParams, merges: &mut Merges, tile: &Tile, tokens: &Range<u
     }
 }
 
-/// Longest first; heads of one range of keys side by side.
+/// Longest first; the heads of one range of keys side by side.
 pub(super) fn sort(tiles: &mut [Tile]) {
     tiles.sort_unstable_by_key(|tile| {
         (Reverse(tile.end - tile.first), tile.table, tile.query_first, tile.first, tile.kv_head)
@@ -151,7 +152,7 @@ mod tests {
         PlanParams { query_heads, kv_heads, decode_slots: 264, tile_slots: 132 }
     }
 
-    /// How often each (query row, head) meets each key, by the tiles' own rule.
+    /// How often each query row and head meets each key, by the visibility that the tiles state.
     fn met(params: &PlanParams, tiles: &[Tile], rows: usize, keys: usize) -> Vec<u8> {
         let mut met = vec![0; rows * params.query_heads * keys];
         for tile in tiles {
