@@ -1,9 +1,10 @@
-//! What the kernels take on a GPU, beside what its memory allows.
+//! How long the kernels take on a GPU, beside what its memory allows.
 //!
-//! `cargo bench --features cuda --bench gpu [-- NAME... --small]`. Times are medians of the device's own events. Every case reads more
-//! than four times the second-level cache before it comes to the same memory again; small ones are replayed from a graph, so
-//! that starting them costs nothing. Outputs are checked against `f64` in samples before anything is timed. Without a GPU it
-//! says so and ends. `--small` divides the sizes by 128, to see that everything runs: its figures mean nothing.
+//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the device's own events. Every case
+//! reads more than four times the second-level cache before it reads the same memory again; small cases are launched from a
+//! captured graph, so that launches cost nothing. Samples of the outputs are checked against `f64` before the timing.
+//! Without a GPU it says so and ends. `--small` divides the sizes by 128, to check that everything runs: its figures mean
+//! nothing.
 #![allow(unsafe_code)]
 
 #[path = "gpu/load.rs"]
@@ -22,10 +23,10 @@ use table::{Amount, Row, Table};
 
 const ROUNDS: usize = 15;
 
-/// What is measured, and on what.
+/// The device, and the table of what was measured.
 struct Bench {
     device: Device,
-    /// What sizes are divided by: 1, or more to see that all of it runs.
+    /// The divisor of sizes: 1, or more with `--small`.
     small: usize,
     table: Table,
 }
@@ -62,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Median microseconds of `queue`, which queues `times` times the work.
+/// Median microseconds of the work; `queue` queues it `times` times.
 fn median(
     (device, small): (&Device, usize),
     times: usize,
@@ -82,7 +83,7 @@ fn median(
     Ok(rounds[rounds_wanted / 2])
 }
 
-/// What the memory allows: reading alone, and copying.
+/// The speed of the memory: reading, and copying.
 fn ceilings(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let Bench { device, small, table } = bench;
     let small = *small;
@@ -94,7 +95,7 @@ fn ceilings(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Enough for every case, and few where nothing is measured.
+/// The most layers of a case.
 fn most_layers(small: usize) -> usize {
     if small == 1 { 1024 } else { 2 }
 }
@@ -141,7 +142,7 @@ fn decode((device, small): (&Device, usize), load: &Load, replayed: bool) -> Res
     let graph = match device.capture(&mut all) {
         Ok(graph) => graph,
         Err(error) => {
-            eprintln!("started one by one, not replayed: {error}");
+            eprintln!("launched one by one, without a graph: {error}");
             return Ok(median((device, small), layers, all)?);
         }
     };
@@ -240,7 +241,7 @@ fn rows_and_blocks(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
 fn swap(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let Bench { device, small, table } = bench;
     let small = *small;
-    // Pieces of 64 MiB are what one large copy is.
+    // Pieces of 64 MiB are as fast as one large copy.
     let large = Layout { layers: 1, blocks: 5, block_size: 64, kv_heads: 4096 / small, ..load::LAYOUT };
     let mut ceiling = [0.0; 2];
     for (name, layout, count) in
@@ -274,7 +275,7 @@ fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let small = *small;
     let tokens = 2048 / small;
     let mut random = Rng::with_seed(7);
-    // TokenSequences of their own on both sides, so that no pair finds another's tokens in the cache; equal but for the last token.
+    // Other sequences on both sides, so that no pair finds tokens of another in the cache; equal but for the last token.
     let count = (4 * device.properties().l2_bytes / (small * small)).div_ceil(2 * tokens * 4).max(4096 / small);
     let one: Vec<Vec<u32>> = (0..count).map(|_| (0..tokens).map(|_| random.u32(..)).collect()).collect();
     let mut other = one.clone();
@@ -289,7 +290,7 @@ fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let bytes = (2 * count * tokens * 4) as f64;
     table.row(Row::new(&format!("compare {count} x {tokens} tokens"), us, Amount::Read(bytes)).must_share(0.80));
 
-    // From how many tokens on the device is the faster one, with tokens there and lengths brought back.
+    // From how many tokens on the device is faster, with the tokens there and the lengths copied back.
     for count in [16, 64, 256, 1024] {
         let pairs = &pairs[..count.min(pairs.len())];
         let wall = |device_tokens| -> Result<f64, GpuError> {

@@ -1,4 +1,4 @@
-//! Working in a context and on a stream that somebody else made.
+//! Working in a context, on a stream and over memory of an engine.
 
 use std::ffi::c_void;
 
@@ -83,7 +83,7 @@ impl Engine {
         }
         // SAFETY: as above.
         self.call(|end: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { end(self.stream) }, "cuStreamDestroy_v2");
-        // SAFETY: as above. The context is still there: nobody else has destroyed it.
+        // SAFETY: as above. The context is still there: nothing else has destroyed it.
         self.call(|end: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { end(self.context) }, "cuCtxDestroy_v2");
     }
 }
@@ -138,7 +138,7 @@ fn an_engine_brings_its_context_stream_and_buffers() {
     }
 }
 
-/// The storage of one layer as engines keep it that put a block's values behind its keys.
+/// The storage of one layer in the order of engines that keep a block's values after its keys.
 fn interleaved(layout: &Layout, storage: &[u16], layer: usize) -> Vec<u16> {
     let half = layout.plane_elements();
     let (keys, values) = storage[2 * layer * half..][..2 * half].split_at(half);
@@ -147,9 +147,9 @@ fn interleaved(layout: &Layout, storage: &[u16], layer: usize) -> Vec<u16> {
 }
 
 #[test]
-fn an_engine_brings_its_pages() {
+fn an_engine_brings_its_storage() {
     let Some(driver) = driver() else { return };
-    // Blocks that a kernel swaps, and blocks that the copy engine does.
+    // Small blocks, which a kernel swaps, and large ones, which the copy engine does.
     for (seed, block_size, head_dim) in [(1, 16, 64), (2, 64, 128)] {
         driver.streams(seed);
         let (dtype, order) = (Dtype::Bf16, Order::Nhd);
@@ -171,8 +171,8 @@ fn an_engine_brings_its_pages() {
         let values: Vec<u64> = keys.iter().map(|keys| keys + 2 * layout.block_elements() as u64).collect();
         let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block_elements() };
         // SAFETY: the layers' memory stays until all is done, and is read after that alone.
-        let mut kv = unsafe { Kv::from_raw(&device, layout, planes) }.expect("pages");
-        // A step, then a block that goes out, is copied over, and comes back to where it was not.
+        let mut kv = unsafe { Kv::from_raw(&device, layout, planes) }.expect("a storage");
+        // A step; then a block is swapped out, copied, and swapped in as another block.
         let upload = |elements: &[u16]| device.upload(elements).expect("memory");
         let (queries, keys_in, values_in) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
         let mut out = upload(&vec![NAN; bed.queries.len()]);
@@ -180,7 +180,7 @@ fn an_engine_brings_its_pages() {
         attention.append(&kv, 1, &batch, keys_in.view(), values_in.view()).expect("appended");
         let into = Output { rows: out.view_mut(), lse: None };
         attention.decode(&kv, 1, &batch, queries.view(), into).expect("decoded");
-        bed.check("decode in an engine's pages", &out.to_vec().expect("outputs"), None);
+        bed.check("decode in an engine's storage", &out.to_vec().expect("outputs"), None);
         let host = HostPool::new(&device, &layout, 2).expect("memory");
         let swap = Swap::new(&device).expect("a stream");
         let (moved, copied, back) = (bed.blocks[0], 0, 1);
@@ -205,12 +205,12 @@ fn an_engine_brings_its_pages() {
         assert_eq!(kv.to_vec(), Err(GpuError::Borrowed));
         drop((kv, batch, host, swap, transfer, queries, keys_in, values_in, out, attention, device));
         engine.leave(&keys);
-        driver.assert_nothing_left("an engine's pages");
+        driver.assert_nothing_left("an engine's storage");
     }
 }
 
 #[test]
-fn pages_that_do_not_fit_are_refused() {
+fn storage_that_does_not_fit_is_refused() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let (dtype, order) = (Dtype::F16, Order::Nhd);
@@ -235,7 +235,7 @@ fn pages_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_default_stream_records_nothing() {
+fn a_default_stream_is_not_captured() {
     let Some(driver) = driver() else { return };
     let engine = Engine::new();
     // SAFETY: the engine's context ends after the device.

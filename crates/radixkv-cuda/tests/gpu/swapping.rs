@@ -1,4 +1,4 @@
-//! Blocks to the host and back.
+//! Swapping blocks to the host and back.
 
 use fastrand::Rng;
 use radixkv_attention::{Backend, Dtype, Half, Layout, Order, ShapeError};
@@ -6,7 +6,7 @@ use radixkv_cuda::{Attention, GpuError, HostPool, Swap};
 
 use super::driver::driver;
 
-/// Small blocks go by a kernel, large ones by the copy engine.
+/// A layout of small blocks, which a kernel copies, and one of large blocks, which the copy engine does.
 pub fn layouts() -> [Layout; 2] {
     let layout = |block_size, kv_heads| Layout {
         layers: 2,
@@ -26,7 +26,7 @@ pub fn numbered(layout: &Layout, by: usize) -> Vec<u16> {
     (0..layout.elements()).map(|element| (element * 7 + by) as u16).collect()
 }
 
-/// A block as the host has it: all planes.
+/// The bytes of a block in a host pool: all planes.
 pub fn planes(layout: &Layout, storage: &[u16], block: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for layer in 0..layout.layers {
@@ -41,7 +41,7 @@ pub fn planes(layout: &Layout, storage: &[u16], block: u32) -> Vec<u8> {
 }
 
 #[test]
-fn blocks_go_out_and_come_back() {
+fn blocks_are_swapped_out_and_in() {
     let Some(driver) = driver() else { return };
     for layout in layouts() {
         for seed in 0..12 {
@@ -54,7 +54,7 @@ fn blocks_go_out_and_come_back() {
             let host = HostPool::new(&device, &layout, 5).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
             let out = swap.swap_out(&kv, &host, &[(7, 0), (2, 4)]).expect("queued");
-            // Reading waits by itself.
+            // Reading waits for the transfer, so waiting before it is optional.
             if seed % 2 == 0 {
                 out.wait().expect("a copy");
                 assert_eq!(out.is_done(), Ok(true));
@@ -64,7 +64,7 @@ fn blocks_go_out_and_come_back() {
                 host.read(on_host, &mut bytes).expect("read");
                 assert_eq!(bytes, planes(&layout, &storage, block), "seed {seed}");
             }
-            // Other blocks take what was in 7 and 2; the device's stream sees them without the processor's waiting.
+            // Blocks 1 and 11 become copies of 7 and 2, and the device's stream sees them; no thread waits.
             let back = swap.swap_in(&kv, &host, &[(0, 1), (4, 11)]).expect("queued");
             back.wait_on_device(&device).expect("a wait");
             let now = kv.to_vec().expect("the storage");
@@ -91,7 +91,7 @@ fn a_transfer_sees_what_was_queued_before_it() {
             kv.write(&storage).expect("a copy");
             let host = HostPool::new(&device, &layout, 2).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
-            // Block 5 is written on the device's stream, goes out, comes back as 6, and is copied on.
+            // Block 5 is written on the device's stream, swapped out, swapped in as 6, and copied to 0.
             attention.copy_blocks(&kv, &[(9, 5)]).expect("queued");
             let _ = swap.swap_out(&kv, &host, &[(5, 1)]).expect("queued");
             let back = swap.swap_in(&kv, &host, &[(1, 6)]).expect("queued");
@@ -116,18 +116,18 @@ fn memory_outlives_the_transfers_that_use_it() {
             let host = HostPool::new(&device, &layout, 4).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
             let transfer = swap.swap_out(&kv, &host, &[(0, 0), (1, 1), (2, 2)]).expect("queued");
-            // Every order of leaving.
-            let mut leaving: Vec<Box<dyn std::any::Any>> =
+            // Dropped in a random order.
+            let mut dropped: Vec<Box<dyn std::any::Any>> =
                 vec![Box::new(kv), Box::new(host), Box::new(swap), Box::new(transfer), Box::new(device)];
-            Rng::with_seed(u64::from(seed)).shuffle(&mut leaving);
-            drop(leaving);
+            Rng::with_seed(u64::from(seed)).shuffle(&mut dropped);
+            drop(dropped);
             driver.assert_nothing_left(&format!("seed {seed}"));
         }
     }
 }
 
 #[test]
-fn a_block_that_the_processor_changed_comes_back_changed() {
+fn a_block_that_the_processor_changed_is_swapped_in_changed() {
     let Some(driver) = driver() else { return };
     let [layout, _] = layouts();
     let device = driver.open();
