@@ -119,6 +119,20 @@ pub trait Backend {
     /// # Errors
     ///
     /// The first thing that is wrong with the batch, or the device's error.
+    ///
+    /// ```
+    /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
+    /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// let prepared = Cpu.prepare(&layout, &batch)?; // once a step
+    /// let short = Batch { slots: &slots[..1], ..batch };
+    /// let error = ShapeError::Length { what: "slots", given: 1, needed: 2 };
+    /// assert_eq!(Cpu.prepare(&layout, &short).err(), Some(error.into()));
+    /// # Ok::<_, CpuError>(())
+    /// ```
     fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Self::Prepared, Self::Error>;
 
     /// Writes each row's keys and values into its slot, rounded to the storage's element type (to nearest, ties to
@@ -128,6 +142,19 @@ pub trait Backend {
     ///
     /// If the batch does not keep keys and values ([`Batch::save_kv`]), or `keys` or `values` are not
     /// `[rows, kv heads, head_dim]`.
+    ///
+    /// ```
+    /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
+    /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
+    /// let (keys, values) = ([0.1; 2 * 4], [0.2; 2 * 4]); // two rows
+    /// Cpu.append(&kv, 0, &prepared, &keys, &values)?;
+    /// # Ok::<_, CpuError>(())
+    /// ```
     fn append(
         &self,
         kv: &Self::Kv,
@@ -142,6 +169,21 @@ pub trait Backend {
     /// # Errors
     ///
     /// If a sequence has not exactly one row, the batch does not keep keys and values, or a buffer has another length.
+    ///
+    /// ```
+    /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
+    /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
+    /// let (queries, mut rows, mut lse) = ([0.1; 2 * 4], [0.0; 2 * 4], [0.0; 2]);
+    /// let out = Output { rows: &mut rows[..], lse: Some(&mut lse[..]) };
+    /// Cpu.decode(&kv, 0, &prepared, &queries, out)?;
+    /// assert!((lse[0] - 65_f32.ln()).abs() < 1e-6); // 65 keys of zeros: all scores are 0
+    /// # Ok::<_, CpuError>(())
+    /// ```
     fn decode(
         &self,
         kv: &Self::Kv,
@@ -159,6 +201,20 @@ pub trait Backend {
     /// # Errors
     ///
     /// If a buffer has another length than the batch says.
+    ///
+    /// ```
+    /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
+    /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
+    /// let (queries, keys, values, mut out) = ([0.1; 8], [0.2; 8], [0.3; 8], [0.0; 8]);
+    /// let new = Qkv { queries: &queries[..], keys: &keys[..], values: &values[..] };
+    /// Cpu.extend(&kv, 0, &prepared, new, Output { rows: &mut out[..], lse: None })?;
+    /// # Ok::<_, CpuError>(())
+    /// ```
     fn extend(
         &self,
         kv: &Self::Kv,
@@ -170,6 +226,18 @@ pub trait Backend {
 
     /// When a shared prefix is worth a group of its own on this backend, and at which token counts it may end: what
     /// [`plan::share`](crate::plan::share) asks for.
+    ///
+    /// ```
+    /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
+    /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// let sharing = share(tables, contexts, layout.block_size, Cpu.rule(&layout));
+    /// assert_eq!(sharing.saved_tokens(), 64);
+    /// # Ok::<_, CpuError>(())
+    /// ```
     fn rule(&self, layout: &Layout) -> Rule;
 
     /// Checks the shared prefixes that [`plan::share`](crate::plan::share) found for the batch, and copies them to the
@@ -178,6 +246,18 @@ pub trait Backend {
     /// # Errors
     ///
     /// If a sequence of the batch has not exactly one row, or the groups are not those of this batch.
+    ///
+    /// ```
+    /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
+    /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// let sharing = share(tables, contexts, layout.block_size, Cpu.rule(&layout));
+    /// let cascade = Cpu.prepare_cascade(&layout, &batch, &sharing)?; // once a step
+    /// # Ok::<_, CpuError>(())
+    /// ```
     fn prepare_cascade(
         &self,
         layout: &Layout,
@@ -193,6 +273,21 @@ pub trait Backend {
     /// # Errors
     ///
     /// As `decode`.
+    ///
+    /// ```
+    /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
+    /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
+    /// # let sharing = share(tables, contexts, layout.block_size, Cpu.rule(&layout));
+    /// let cascade = Cpu.prepare_cascade(&layout, &batch, &sharing)?;
+    /// let (queries, mut out) = ([0.1; 2 * 4], [0.0; 2 * 4]);
+    /// Cpu.cascade(&kv, 0, &prepared, &cascade, &queries, Output { rows: &mut out, lse: None })?;
+    /// # Ok::<_, CpuError>(())
+    /// ```
     fn cascade(
         &self,
         kv: &Self::Kv,

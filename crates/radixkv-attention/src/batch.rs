@@ -128,6 +128,16 @@ impl Batch<'_> {
     /// # Errors
     ///
     /// The first thing that is wrong.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Batch, Dtype, Layout, Order, ShapeError, Tables};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18], true, &[81]);
+    /// let tables = Tables { blocks: &[3], offsets: &[0, 1] }; // one block, but 18 tokens
+    /// let batch = Batch { rows: &[0, 1], query_heads, scale, tables, contexts, save_kv, slots };
+    /// assert_eq!(batch.check(&layout), Err(ShapeError::Table { sequence: 0, blocks: 1, needed: 2 }));
+    /// ```
     pub fn check(&self, layout: &Layout) -> Result<(), ShapeError> {
         layout.check()?;
         let (query_heads, kv_heads) = (self.query_heads, layout.kv_heads);
@@ -149,6 +159,14 @@ impl Batch<'_> {
     /// # Errors
     ///
     /// [`ShapeError::NotKept`], or the first sequence that has not one row.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Batch, ShapeError, Tables};
+    /// # let tables = Tables { blocks: &[3, 5, 3, 1, 0], offsets: &[0, 2, 5] };
+    /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18, 33], true, &[81, 30, 31, 0]);
+    /// let batch = Batch { rows: &[0, 1, 4], query_heads, scale, tables, contexts, save_kv, slots };
+    /// assert_eq!(batch.check_decode(), Err(ShapeError::DecodeRows { sequence: 1, rows: 3 }));
+    /// ```
     pub fn check_decode(&self) -> Result<(), ShapeError> {
         if !self.save_kv {
             return Err(ShapeError::NotKept);

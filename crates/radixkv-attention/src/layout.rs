@@ -47,6 +47,15 @@ pub enum Order {
 }
 
 /// The half of the storage that holds keys, or the one that holds values. There is no third.
+///
+/// ```
+/// use radixkv_attention::{Dtype, Half, Layout, Order};
+///
+/// let (dtype, order) = (Dtype::F16, Order::Nhd);
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// let [keys, values] = [Half::Keys, Half::Values].map(|half| layout.index(0, half, 0, 0, 0));
+/// assert_eq!((keys, values), (0, layout.plane_elements()));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Half {
     /// Keys.
@@ -113,6 +122,12 @@ impl fmt::Display for Dtype {
 }
 
 /// A text that names no element type.
+///
+/// ```
+/// use radixkv_attention::{Dtype, UnknownDtype};
+///
+/// assert_eq!("int8".parse::<Dtype>(), Err(UnknownDtype));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownDtype;
 
@@ -208,6 +223,13 @@ impl Layout {
     }
 
     /// Number of slots. A slot is the place of one token: `block * block_size + offset in the block`.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Layout, Order};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// assert_eq!(layout.slots(), 8 * 16);
+    /// ```
     pub fn slots(&self) -> u64 {
         self.blocks as u64 * self.block_size as u64
     }

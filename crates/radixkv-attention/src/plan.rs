@@ -50,6 +50,15 @@ pub struct Group {
 }
 
 /// The sequences of a batch in groups, each sequence in exactly one. [`share`] makes it.
+///
+/// ```
+/// use radixkv_attention::Tables;
+/// use radixkv_attention::plan::{Rule, share};
+///
+/// let tables = Tables { blocks: &[7, 1, 7, 2], offsets: &[0, 2, 4] };
+/// let sharing = share(tables, &[20, 20], 16, Rule { grain_tokens: 16, group_cost_tokens: 0 });
+/// assert_eq!((sharing.groups.len(), sharing.saved_tokens()), (1, 16));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharing {
     /// The groups that share a prefix, then every other sequence in a group of its own.

@@ -10,6 +10,14 @@ use super::device::Device;
 use super::error::GpuError;
 
 /// An element of a [`Buffer`]: `u8`, `u16`, `u32`, `u64` or `f32`. It is sealed: no other type can be one.
+///
+/// ```no_run
+/// use radixkv_cuda::{Buffer, Device, Element, GpuError};
+///
+/// fn twice<T: Element>(device: &Device, elements: &[T]) -> Result<Buffer<T>, GpuError> {
+///     device.upload(&[elements, elements].concat())
+/// }
+/// ```
 pub trait Element: Copy + Default + private::Sealed + 'static {}
 
 mod private {
@@ -44,6 +52,15 @@ pub struct Buffer<T> {
 }
 
 /// Elements of device memory, to be read. From [`Buffer::view`], or [`View::from_raw`] for memory of an engine.
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(buffer: &Buffer<u16>, device: &Device) -> Result<(), GpuError> {
+/// let view: View<'_, u16> = buffer.view();
+/// device.read_all(view)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a, T> {
     raw: RawView,
@@ -52,6 +69,15 @@ pub struct View<'a, T> {
 
 /// Elements of device memory, to be written. From [`Buffer::view_mut`], or [`ViewMut::from_raw`] for memory of an
 /// engine.
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(from: &Buffer<u16>, to: &mut Buffer<u16>, device: &Device) -> Result<(), GpuError> {
+/// let view: ViewMut<'_, u16> = to.view_mut();
+/// device.copy_all(from.view(), view)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
     raw: RawView,
@@ -142,6 +168,14 @@ impl<T: Element> Buffer<T> {
     /// # Panics
     ///
     /// If there are more elements than the buffer has.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(buffer: &mut Buffer<u32>) -> Result<(), GpuError> {
+    /// buffer.write(&[1, 2, 3])?; // the elements after the first three stay
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&mut self, elements: &[T]) -> Result<(), GpuError> {
         assert!(elements.len() <= self.len, "{} elements written to a buffer of {}", elements.len(), self.len);
         if elements.is_empty() {
@@ -155,6 +189,14 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     ///
     /// If something queued earlier failed.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(buffer: &Buffer<f32>) -> Result<(), GpuError> {
+    /// let elements: Vec<f32> = buffer.to_vec()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_vec(&self) -> Result<Vec<T>, GpuError> {
         let mut elements = vec![T::default(); self.len];
         if !elements.is_empty() {

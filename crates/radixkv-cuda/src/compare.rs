@@ -147,6 +147,15 @@ impl Compare {
     /// # Panics
     ///
     /// If an index is out of range.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(compare: &Compare) -> Result<(), GpuError> {
+    /// let prompts = TokenSequences::new([&[1, 2, 3][..], &[1, 2, 4]]);
+    /// assert_eq!(compare.prefix_lengths(&prompts, &prompts, &[(0, 1)])?, [2]);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn prefix_lengths(
         &self,
         a: &TokenSequences,
@@ -238,6 +247,15 @@ impl Compare {
 }
 
 /// Pairs of sequences on a device, with room for the lengths of their common prefixes. From [`Compare::prepare`].
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(compare: &Compare, prompts: &TokenSequences) -> Result<(), GpuError> {
+/// let comparison: Comparison<'_> = compare.prepare(prompts, prompts, &[(0, 1)])?;
+/// comparison.launch()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Comparison<'a> {
     device: Device,
@@ -254,6 +272,15 @@ impl Comparison<'_> {
     /// # Errors
     ///
     /// If the kernel does not start.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(comparison: &Comparison<'_>) -> Result<(), GpuError> {
+    /// comparison.launch()?;
+    /// let lengths = comparison.lengths()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn launch(&self) -> Result<(), GpuError> {
         let Self { a, b, pairs, .. } = *self;
         let arguments = CompareArgs {

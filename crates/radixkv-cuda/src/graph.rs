@@ -66,6 +66,14 @@ impl Device {
     /// The first error of `queue`; [`GpuError::NotCaptured`] if `queue` asked for something that cannot be captured, or
     /// the device's stream is a default stream; [`GpuError::Driver`] if the driver has no graphs, or one capture is
     /// inside another. After an error or a panic of `queue` the device goes on as if nothing had been captured.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, from: &Buffer<u16>, to: &mut Buffer<u16>) -> Result<(), GpuError> {
+    /// let copy = device.capture(|| device.copy_all(from.view(), to.view_mut()))?; // nothing is copied yet
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn capture(&self, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
         if !driver::has_functions(&FUNCTIONS) {
             return Err(GpuError::Driver { code: Code::NOT_SUPPORTED });
@@ -122,6 +130,16 @@ impl Graph {
     /// # Safety
     ///
     /// Every buffer, storage and batch that was captured must stay where it is until the work is done.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, copy: &Graph) -> Result<(), GpuError> {
+    /// // SAFETY: both buffers stay where they are until the wait.
+    /// unsafe { copy.launch() }?;
+    /// device.synchronize()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub unsafe fn launch(&self) -> Result<(), GpuError> {
         self.graph.launch().map_err(GpuError::of)
     }

@@ -51,6 +51,15 @@ impl HostPool {
     ///
     /// [`GpuError::Shape`] if a size of the layout is zero or too large; [`GpuError::OutOfMemory`] if there is too little
     /// memory, or the system locks no more pages.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, kv: &Kv) -> Result<(), GpuError> {
+    /// let host = HostPool::new(device, kv.layout(), 1024)?;
+    /// println!("{} MB", (host.blocks() * host.block_bytes()) >> 20);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(device: &Device, layout: &Layout, blocks: usize) -> Result<Self, GpuError> {
         layout.check()?;
         let block_bytes = 2 * layout.layers * layout.block_elements() * layout.dtype.bytes();
@@ -86,6 +95,15 @@ impl HostPool {
     /// # Panics
     ///
     /// If there is no such block, or `bytes` is not as long as one.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(host: &HostPool) -> Result<(), GpuError> {
+    /// let mut bytes = vec![0; host.block_bytes()];
+    /// host.read(5, &mut bytes)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read(&self, block: BlockId, bytes: &mut [u8]) -> Result<(), GpuError> {
         let first = self.check(block, bytes.len());
         let uses = self.uses.lock();
@@ -104,6 +122,14 @@ impl HostPool {
     /// # Panics
     ///
     /// If there is no such block, or `bytes` is not as long as one.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(host: &HostPool, bytes: &[u8]) -> Result<(), GpuError> {
+    /// host.write(5, bytes)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&self, block: BlockId, bytes: &[u8]) -> Result<(), GpuError> {
         let first = self.check(block, bytes.len());
         let uses = self.uses.lock();

@@ -51,6 +51,15 @@ pub struct Kv {
 /// Within a block, tokens and heads are laid out as the [`Layout`] says, without gaps.
 ///
 /// Plain, without a constructor: every field is required, and a literal tells the two arrays of addresses apart.
+///
+/// ```
+/// use radixkv_cuda::Planes;
+///
+/// // Two layers; a block has 1,024 elements of keys, and its values follow its keys.
+/// let (keys, values) = ([0x10_0000, 0x20_0000], [0x10_0000 + 2 * 1024, 0x20_0000 + 2 * 1024]);
+/// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * 1024 };
+/// # drop(planes);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Planes<'a> {
     /// Device address of block 0's keys, in each layer.
@@ -165,6 +174,14 @@ impl Kv {
     /// # Panics
     ///
     /// If there are more elements than the layout has.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(kv: &mut Kv, saved: &[u16]) -> Result<(), GpuError> {
+    /// kv.write(saved)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&mut self, elements: &[u16]) -> Result<(), GpuError> {
         self.elements.as_mut().ok_or(GpuError::Borrowed)?.write(elements)
     }
@@ -174,6 +191,15 @@ impl Kv {
     /// # Errors
     ///
     /// If something queued earlier failed; [`GpuError::Borrowed`] in memory of an engine.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(kv: &Kv) -> Result<(), GpuError> {
+    /// let saved = kv.to_vec()?;
+    /// assert_eq!(saved.len(), kv.layout().elements());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_vec(&self) -> Result<Vec<u16>, GpuError> {
         self.elements.as_ref().ok_or(GpuError::Borrowed)?.to_vec()
     }

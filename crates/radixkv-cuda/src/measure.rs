@@ -33,6 +33,15 @@ impl Device {
     /// # Errors
     ///
     /// If the driver fails.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device) -> Result<(), GpuError> {
+    /// let (start, end) = (device.record_event()?, device.record_event()?);
+    /// println!("an empty stream: {:.1} us", start.microseconds_to(&end)?);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn record_event(&self) -> Result<Event, GpuError> {
         let event = self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(GpuError::of)?;
         Ok(Event { event })
@@ -43,6 +52,14 @@ impl Device {
     /// # Errors
     ///
     /// If the view is of another device, or the kernel does not start.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, buffer: &Buffer<u16>) -> Result<(), GpuError> {
+    /// device.read_all(buffer.view())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_all(&self, from: View<'_, u16>) -> Result<(), GpuError> {
         let from = self.resolve(from.raw())?;
         // The kernel writes 4 bytes in one case of 2^32, so that its loads are not left out: to what it reads.
@@ -54,6 +71,14 @@ impl Device {
     /// # Errors
     ///
     /// If a view is of another device, they are not equally long, or the kernel does not start.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, from: &Buffer<u16>, to: &mut Buffer<u16>) -> Result<(), GpuError> {
+    /// device.copy_all(from.view(), to.view_mut())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn copy_all(&self, from: View<'_, u16>, to: ViewMut<'_, u16>) -> Result<(), GpuError> {
         let (from, to) = (self.resolve(from.raw())?, self.resolve(to.raw())?);
         if from.len != to.len {

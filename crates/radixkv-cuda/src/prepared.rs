@@ -13,6 +13,15 @@ use radixkv_attention::plan::Sharing;
 use radixkv_attention::{Batch, Layout, ShapeError};
 
 /// A batch, planned and on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare).
+///
+/// ```no_run
+/// # use radixkv_attention::*;
+/// # use radixkv_cuda::*;
+/// # fn show(attention: &Attention, kv: &Kv, batch: &Batch<'_>) -> Result<(), GpuError> {
+/// let prepared: Prepared = attention.prepare(kv.layout(), batch)?; // once a step, for every layer
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) device: Device,
@@ -41,6 +50,16 @@ enum Step {
 
 /// The shared prefixes of a batch, planned and on the device. From
 /// [`Attention::prepare_cascade`](radixkv_attention::Backend::prepare_cascade).
+///
+/// ```no_run
+/// # use radixkv_attention::*;
+/// # use radixkv_cuda::*;
+/// # fn show(attention: &Attention, kv: &Kv, batch: &Batch<'_>) -> Result<(), GpuError> {
+/// let sharing = plan::share(batch.tables, batch.contexts, kv.layout().block_size, attention.rule(kv.layout()));
+/// let cascade: Cascade = attention.prepare_cascade(kv.layout(), batch, &sharing)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Cascade {
     pub(super) device: Device,

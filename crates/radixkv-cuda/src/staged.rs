@@ -38,6 +38,11 @@ pub struct Staged {
 
 impl Staged {
     /// Attention on `device`.
+    ///
+    /// ```no_run
+    /// let staged = radixkv_cuda::Staged::new(&radixkv_cuda::Device::open(0)?);
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
     pub fn new(device: &Device) -> Self {
         Self { inner: Attention::new(device) }
     }

@@ -50,6 +50,17 @@ pub struct Swap {
 
 /// Copies on their way, from [`Swap::swap_out`] or [`Swap::swap_in`]. If it is dropped, they go on, and the memory at
 /// both ends stays until they are done.
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(swap: &Swap, kv: &Kv, host: &HostPool) -> Result<(), GpuError> {
+/// let out: Transfer = swap.swap_out(kv, host, &[(7, 0)])?;
+/// while !out.is_done()? {
+///     std::thread::yield_now(); // or other work
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "the blocks may be used again only after the transfer is done"]
 pub struct Transfer {
@@ -69,6 +80,14 @@ impl Swap {
     /// # Errors
     ///
     /// If the driver makes no stream.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device) -> Result<(), GpuError> {
+    /// let swap = Swap::new(device)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(device: &Device) -> Result<Self, GpuError> {
         Ok(Self { device: device.clone(), copy_stream: device.with_new_stream()? })
     }
@@ -227,6 +246,16 @@ impl Transfer {
     /// # Errors
     ///
     /// If one of them failed.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(transfer: &Transfer) -> Result<(), GpuError> {
+    /// if transfer.is_done()? {
+    ///     // the blocks that were swapped out may be written again
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_done(&self) -> Result<bool, GpuError> {
         self.done.try_is_complete().map_err(GpuError::of)
     }
@@ -236,6 +265,14 @@ impl Transfer {
     /// # Errors
     ///
     /// If one of them failed.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(swap: &Swap, kv: &Kv, host: &HostPool) -> Result<(), GpuError> {
+    /// swap.swap_out(kv, host, &[(7, 0)])?.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait(&self) -> Result<(), GpuError> {
         self.done.synchronize().map_err(GpuError::of)
     }
@@ -246,6 +283,14 @@ impl Transfer {
     /// # Errors
     ///
     /// If the driver fails.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, transfer: &Transfer) -> Result<(), GpuError> {
+    /// transfer.wait_on_device(device)?; // a decode step that is queued next sees the blocks
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait_on_device(&self, device: &Device) -> Result<(), GpuError> {
         device.stream().wait(&self.done).map_err(GpuError::of)
     }

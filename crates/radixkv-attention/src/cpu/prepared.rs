@@ -7,7 +7,17 @@ use crate::layout::Layout;
 use crate::shape::ShapeError;
 use radixkv::BlockId;
 
-/// A batch that was checked: what [`Cpu`](super::Cpu) prepares.
+/// A batch that was checked, from [`Cpu::prepare`](crate::Backend::prepare).
+///
+/// ```
+/// use radixkv_attention::cpu::{Cpu, CpuError, Prepared};
+/// use radixkv_attention::{Backend, Batch, Layout};
+///
+/// /// Checked once, and used in every layer of one step; it owns what it needs of the batch.
+/// fn prepare(layout: &Layout, batch: &Batch<'_>) -> Result<Prepared, CpuError> {
+///     Cpu.prepare(layout, batch)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) layout: Layout,
