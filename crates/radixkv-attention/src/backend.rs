@@ -265,8 +265,8 @@ pub trait Backend {
         sharing: &Sharing,
     ) -> Result<Self::Cascade, Self::Error>;
 
-    /// As [`decode`](Self::decode), but reads the prefix of each group once for all its sequences, then the rest of each
-    /// sequence, and merges the two.
+    /// As [`decode`](Self::decode), but reads the prefix of each group once for all its sequences, then the rest of
+    /// each sequence, and merges the two.
     ///
     /// `batch` and `cascade` were prepared from the same batch.
     ///

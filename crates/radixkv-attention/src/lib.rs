@@ -45,9 +45,9 @@
 //! # Order of sums
 //!
 //! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the threads and the sharing: over
-//! ranges of [`cpu::RANGE_TOKENS`] tokens at fixed places of the sequence, merged from left to right. So the output of a
-//! sequence has the same bits, whatever else is in its batch and however much of it came from the cache. A GPU backend
-//! is close to these outputs, not equal to them.
+//! ranges of [`cpu::RANGE_TOKENS`] tokens at fixed places of the sequence, merged from left to right. So the output of
+//! a sequence has the same bits, whatever else is in its batch and however much of it came from the cache. A GPU
+//! backend is close to these outputs, not equal to them.
 //!
 //! # Limits
 //!

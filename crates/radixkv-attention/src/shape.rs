@@ -176,7 +176,7 @@ impl fmt::Display for ShapeError {
             Self::Context { sequence, context, rows } => {
                 write!(
                     f,
-                    "sequence {sequence} has {rows} rows, but a context of {context} tokens; the context includes the rows"
+                    "sequence {sequence} has {rows} rows, but a context of {context} tokens; count the rows in it"
                 )
             }
             Self::Table { sequence, blocks, needed } => {

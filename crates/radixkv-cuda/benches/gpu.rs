@@ -1,10 +1,10 @@
 //! How long the kernels take on a GPU, beside what its memory allows.
 //!
-//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the device's own events. Every case
-//! reads more than four times the second-level cache before it reads the same memory again; small cases are launched from a
-//! captured graph, so that launches cost nothing. Samples of the outputs are checked against `f64` before the timing.
-//! Without a GPU it says so and ends. `--small` divides the sizes by 128, to check that everything runs: its figures mean
-//! nothing.
+//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the device's own events. Every
+//! case reads more than four times the second-level cache before it reads the same memory again; small cases are
+//! launched from a captured graph, so that launches cost nothing. Samples of the outputs are checked against `f64`
+//! before the timing. Without a GPU it says so and ends. `--small` divides the sizes by 128, to check that everything
+//! runs: its figures mean nothing.
 #![allow(unsafe_code)]
 
 #[path = "gpu/load.rs"]
@@ -275,7 +275,8 @@ fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let small = *small;
     let tokens = 2048 / small;
     let mut random = Rng::with_seed(7);
-    // Other sequences on both sides, so that no pair finds tokens of another in the cache; equal but for the last token.
+    // Other sequences on both sides, so that no pair finds tokens of another in the cache; equal but for the last
+    // token.
     let count = (4 * device.properties().l2_bytes / (small * small)).div_ceil(2 * tokens * 4).max(4096 / small);
     let one: Vec<Vec<u32>> = (0..count).map(|_| (0..tokens).map(|_| random.u32(..)).collect()).collect();
     let mut other = one.clone();

@@ -131,7 +131,7 @@ impl Backend for Attention {
     ) -> Result<(), GpuError> {
         let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         let (keys, values) = batch.rows(keys, values)?;
-        if !batch.keeps {
+        if !batch.save_kv {
             return Err(ShapeError::NotKept.into());
         }
         batch.write(layer_kv, keys, values)

@@ -9,13 +9,14 @@ use radixkv::key::{self, Token};
 use std::sync::OnceLock;
 
 /// Tokens from which on the device compares: 60 sequences of 4,096, where by arithmetic it makes up for the launch of a
-/// kernel and the copy of its results (8 to 15 us). To be measured on a GPU: `cargo bench --bench gpu` prints both sides.
+/// kernel and the copy of its results (8 to 15 us). To be measured on a GPU: `cargo bench --bench gpu` prints both
+/// sides.
 const MIN_DEVICE_TOKENS: usize = 60 * 4096;
 
 /// Token sequences to compare. They are copied to the device when it first compares them, and once.
 ///
-/// The link to the device is slower than one core compares, so a device is worth it only for sequences that are compared
-/// many times: the prompts of a queue with each other, or restored blocks.
+/// The link to the device is slower than one core compares, so a device is worth it only for sequences that are
+/// compared many times: the prompts of a queue with each other, or restored blocks.
 ///
 /// ```
 /// use radixkv_cuda::TokenSequences;
@@ -124,8 +125,8 @@ impl Compare {
         Self { device: device.clone(), min_device_tokens: MIN_DEVICE_TOKENS }
     }
 
-    /// Compares on the device from this many tokens on, counted over the shorter sequence of each pair. Default: 245,760,
-    /// by arithmetic.
+    /// Compares on the device from this many tokens on, counted over the shorter sequence of each pair. Default:
+    /// 245,760, by arithmetic.
     ///
     /// ```no_run
     /// # let device = radixkv_cuda::Device::open(0)?;
@@ -178,8 +179,8 @@ impl Compare {
     ///
     /// # Errors
     ///
-    /// [`GpuError::OutOfMemory`] if the device has too little memory; [`GpuError::WrongDevice`] if another device compared
-    /// `a` or `b` before, and nothing is copied then.
+    /// [`GpuError::OutOfMemory`] if the device has too little memory; [`GpuError::WrongDevice`] if another device
+    /// compared `a` or `b` before, and nothing is copied then.
     ///
     /// # Panics
     ///
@@ -217,8 +218,8 @@ impl Compare {
         })
     }
 
-    /// The first sequence of `a` that differs from that of `b` with its index, and the first token that differs: to verify
-    /// restored blocks against the tokens that they have to hold.
+    /// The first sequence of `a` that differs from that of `b` with its index, and the first token that differs: to
+    /// verify restored blocks against the tokens that they have to hold.
     ///
     /// # Errors
     ///

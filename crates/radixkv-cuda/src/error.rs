@@ -350,8 +350,8 @@ impl fmt::Display for GpuError {
             Self::Layout { dtype, head_dim, block_size } => {
                 write!(
                     f,
-                    "no kernels for {dtype}, heads of {head_dim} and blocks of {block_size} tokens; there are some for f16 and \
-                     bf16, heads of 64 and 128, blocks of 16, 32 and 64"
+                    "no kernels for {dtype}, heads of {head_dim} and blocks of {block_size} tokens; there are kernels for \
+                     f16 and bf16, heads of 64 and 128, blocks of 16, 32 and 64"
                 )
             }
             Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),

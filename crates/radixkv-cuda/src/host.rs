@@ -12,8 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 use radixkv::BlockId;
 use radixkv_attention::Layout;
 
-/// Blocks in page-locked host memory. A block is contiguous over all layers: the keys of a layer, its values, the keys of
-/// the next layer, and so on.
+/// Blocks in page-locked host memory. A block is contiguous over all layers: the keys of a layer, its values, the keys
+/// of the next layer, and so on.
 ///
 /// Copies to and from it run while the processor works on. Which of its blocks are free is known to the caller, not to
 /// the pool.
@@ -49,8 +49,8 @@ impl HostPool {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`] if a size of the layout is zero or too large; [`GpuError::OutOfMemory`] if there is too little
-    /// memory, or the system locks no more pages.
+    /// [`GpuError::Shape`] if a size of the layout is zero or too large; [`GpuError::OutOfMemory`] if there is too
+    /// little memory, or the system locks no more pages.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;

@@ -15,9 +15,9 @@ use radixkv_attention::{Layout, ShapeError};
 
 /// Keys and values of all layers, in an allocation of its own or in memory of an engine ([`Kv::from_raw`]).
 ///
-/// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one. Its allocation is laid out as the [`Layout`]
-/// says, and freed after all work that is queued on the device's stream and every transfer of a [`Swap`](super::Swap)
-/// that uses it.
+/// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one. Its allocation is laid out as the
+/// [`Layout`] says, and freed after all work that is queued on the device's stream and every transfer of a
+/// [`Swap`](super::Swap) that uses it.
 ///
 /// # Examples
 ///
@@ -101,8 +101,8 @@ impl Kv {
     /// # Errors
     ///
     /// [`GpuError::Shape`] if there is not one address for each layer, or blocks overlap; [`GpuError::Unaligned`] if an
-    /// address or the stride is not a multiple of 16 bytes; [`GpuError::Layout`] if there are no kernels for the layout;
-    /// or if the driver fails.
+    /// address or the stride is not a multiple of 16 bytes; [`GpuError::Layout`] if there are no kernels for the
+    /// layout; or if the driver fails.
     ///
     /// # Safety
     ///

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s, views and storages of the device
-//!   it is launched on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were checked.
+//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s, views and storages of the
+//!   device it is launched on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were
+//!   checked.
 #![allow(unsafe_code)]
 
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
@@ -43,11 +44,11 @@ arguments! {
     CompareArgs, (): |()| Kernel::CompareKeys;
     DecodeArgs, Variant: Kernel::Decode;
     MergeArgs, Variant: Kernel::Merge;
-    TileArgs, (Variant, TileRows): |(variant, sharing)| match sharing {
+    TileArgs, (Variant, TileRows): |(variant, rows)| match rows {
         TileRows::Chunk => Kernel::Extend(variant),
         TileRows::Sharers => Kernel::Cascade(variant),
     };
-    BandwidthArgs, BandwidthKernel: |ceiling| match ceiling {
+    BandwidthArgs, BandwidthKernel: |which| match which {
         BandwidthKernel::Read => Kernel::Read,
         BandwidthKernel::Copy => Kernel::Copy,
     };

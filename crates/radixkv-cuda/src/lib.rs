@@ -48,8 +48,8 @@
 //! # Invariants
 //!
 //! - **G1** No function of the driver is called before `driver::find` has succeeded.
-//! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`]. Another stream waits
-//!   for an event before it uses the memory, and the memory is not freed before that stream is done.
+//! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`]. Another stream
+//!   waits for an event before it uses the memory, and the memory is not freed before that stream is done.
 //! - **G3** The addresses in an argument struct are those of buffers, views and storages of the device it is launched
 //!   on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were checked.
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.

@@ -47,7 +47,8 @@ impl Device {
         Ok(Event { event })
     }
 
-    /// Queues a kernel that reads all of `from` and does nothing with it: its time shows how fast memory is read at most.
+    /// Queues a kernel that reads all of `from` and does nothing with it: its time shows how fast memory is read at
+    /// most.
     ///
     /// # Errors
     ///
@@ -87,10 +88,10 @@ impl Device {
         self.bandwidth(BandwidthKernel::Copy, from.address, to.address, from.len)
     }
 
-    fn bandwidth(&self, ceiling: BandwidthKernel, from: u64, to: u64, elements: usize) -> Result<(), GpuError> {
+    fn bandwidth(&self, which: BandwidthKernel, from: u64, to: u64, elements: usize) -> Result<(), GpuError> {
         let units = (elements * size_of::<u16>() / 16) as u64;
         let blocks = 2 * self.properties().multiprocessors as usize;
-        self.launch(ceiling, (blocks, 1), &BandwidthArgs { from, to, units })
+        self.launch(which, (blocks, 1), &BandwidthArgs { from, to, units })
     }
 }
 

@@ -3,8 +3,8 @@
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
 
-/// Checks that the order of the copies makes no difference: no block is beyond the layout, written twice, or written and
-/// read.
+/// Checks that the order of the copies makes no difference: no block is beyond the layout, written twice, or written
+/// and read.
 pub(super) fn check_copies(pairs: &[(BlockId, BlockId)], blocks: usize) -> Result<(), ShapeError> {
     check_ids(pairs.iter().flat_map(|(from, to)| [*from, *to]), blocks)?;
     let written = check_written_once(pairs)?;

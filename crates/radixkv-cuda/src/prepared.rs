@@ -29,7 +29,7 @@ pub struct Prepared {
     arrays: Arrays,
     table: ArraySpan,
     slots: ArraySpan,
-    pub(super) keeps: bool,
+    pub(super) save_kv: bool,
     /// Whether it can be decoded, or why not.
     pub(super) decodes: Result<(), ShapeError>,
     parts: Parts,
@@ -39,13 +39,13 @@ pub struct Prepared {
 /// How a prepared batch is computed.
 #[derive(Debug)]
 enum Step {
-    /// One row a sequence.
+    /// One row for each sequence.
     Decode { items: ArraySpan },
     /// Rows that are kept in blocks.
     Extend { tiles: ArraySpan },
     /// Rows that are not kept: tiles over the context that precedes them, and over the rows themselves, which are
     /// appended to scratch blocks.
-    Apart { before: ArraySpan, own: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
+    NotKept { before: ArraySpan, own: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
 }
 
 /// The shared prefixes of a batch, planned and on the device. From
@@ -103,11 +103,11 @@ impl Prepared {
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
             let (scratch_kv, _memory) = scratch.allocate(device, &sizes.layout)?;
             let (before, own) = (upload.push(&before), upload.push(&plan.tiles));
-            step = Step::Apart { before, own, scratch: scratch_kv, _memory };
+            step = Step::NotKept { before, own, scratch: scratch_kv, _memory };
         }
         let arrays = upload.send(device)?;
-        let keeps = batch.save_kv;
-        Ok(Self { device: device.clone(), sizes, arrays, table, slots, keeps, decodes, parts, step })
+        let save_kv = batch.save_kv;
+        Ok(Self { device: device.clone(), sizes, arrays, table, slots, save_kv, decodes, parts, step })
     }
 
     /// Keys and values of the rows, if they are of this device and have their lengths.
@@ -121,7 +121,7 @@ impl Prepared {
     /// The storage that the rows are written to: that of the layer, or the scratch blocks.
     pub(super) fn kept_in(&self, layer: LayerKv) -> LayerKv {
         match &self.step {
-            Step::Apart { scratch, .. } => *scratch,
+            Step::NotKept { scratch, .. } => *scratch,
             Step::Decode { .. } | Step::Extend { .. } => layer,
         }
     }
@@ -153,7 +153,7 @@ impl Prepared {
         match &self.step {
             Step::Decode { items } => work.decode(layer_kv, io, *items)?,
             Step::Extend { tiles } => work.tiles(layer_kv, io, *tiles, None)?,
-            Step::Apart { before, own, scratch, .. } => {
+            Step::NotKept { before, own, scratch, .. } => {
                 work.tiles(layer_kv, io, *before, None)?;
                 work.tiles(*scratch, io, *own, None)?;
             }

@@ -13,8 +13,8 @@ use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 
 /// [`Attention`] over rows in main memory: rounds them, copies them to the device, and copies the outputs back.
 ///
-/// The storage is in device memory. Each operation waits for its results: this is for trying a device, and for comparing
-/// backends. An engine whose matrix products run on the device too gives its buffers to [`Attention`].
+/// The storage is in device memory. Each operation waits for its results: this is for trying a device, and for
+/// comparing backends. An engine whose matrix products run on the device too gives its buffers to [`Attention`].
 ///
 /// # Examples
 ///

@@ -15,8 +15,8 @@ use super::uses::retry_once;
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
 
-/// Bytes of one block in one plane from which on the copy engine is faster than a kernel, although each copy of it costs
-/// more to start.
+/// Bytes of one block in one plane from which on the copy engine is faster than a kernel, although each copy of it
+/// costs more to start.
 const ENGINE_BYTES: usize = 28 << 10;
 
 /// Thread blocks of the kernel that copies: enough to fill the link, and few beside the other work of the device.
@@ -92,7 +92,8 @@ impl Swap {
         Ok(Self { device: device.clone(), copy_stream: device.with_new_stream()? })
     }
 
-    /// Copies device blocks to host blocks, `(device, host)` each, after all that the device's stream has queued so far.
+    /// Copies device blocks to host blocks, `(device, host)` each, after all that the device's stream has queued so
+    /// far.
     ///
     /// The device blocks must not be written before the transfer is done.
     ///
@@ -111,7 +112,8 @@ impl Swap {
         self.copy(kv, host, pairs, Direction::Out)
     }
 
-    /// Copies host blocks to device blocks, `(host, device)` each, after all that the device's stream has queued so far.
+    /// Copies host blocks to device blocks, `(host, device)` each, after all that the device's stream has queued so
+    /// far.
     ///
     /// The device blocks hold the copies when the transfer is done: see [`Transfer::wait_on_device`].
     ///

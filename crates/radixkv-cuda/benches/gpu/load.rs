@@ -118,8 +118,8 @@ impl Load {
         self.slots.iter().flat_map(row).copied().collect()
     }
 
-    /// The same load with so many layers, at most `most`, that they exceed four times the second-level cache. Outputs are
-    /// checked in the first layer.
+    /// The same load with so many layers, at most `most`, that they exceed four times the second-level cache. Outputs
+    /// are checked in the first layer.
     pub fn cold(self, l2_bytes: usize, most: usize) -> Self {
         let layers = (4 * l2_bytes).div_ceil(self.kv_bytes()).clamp(1, most);
         let layout = Layout { layers, ..self.layout };

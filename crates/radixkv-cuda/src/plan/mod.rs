@@ -1,9 +1,9 @@
 //! Work lists: which thread block reads which keys for which rows.
 //!
-//! Attention over one long context in one thread block would leave the rest of the device idle. So contexts are cut into
-//! parts, each part is summed by a thread block of its own, and the parts are merged. A context that is not cut writes
-//! its output directly. [`split`] chooses how long a part may be; [`decode`], [`extend`] and [`cascade`] lay out the
-//! parts.
+//! Attention over one long context in one thread block would leave the rest of the device idle. So contexts are cut
+//! into parts, each part is summed by a thread block of its own, and the parts are merged. A context that is not cut
+//! writes its output directly. [`split`] chooses how long a part may be; [`decode`], [`extend`] and [`cascade`] lay out
+//! the parts.
 //!
 //! All of it is arithmetic: nothing here calls the driver.
 

@@ -18,9 +18,9 @@ const TRIED: usize = 6;
 
 /// How long parts may be, so that a batch finishes soonest.
 ///
-/// `lengths` are the contexts, each read by `copies` thread blocks (one for each head of keys and values). `slots` thread
-/// blocks run at once; the longest start first. Candidates are ranked by an estimate, and the best of them scheduled. Of
-/// equal candidates the longest wins: it needs the least merging.
+/// `lengths` are the contexts, each read by `copies` thread blocks (one for each head of keys and values). `slots`
+/// thread blocks run at once; the longest start first. Candidates are ranked by an estimate, and the best of them
+/// scheduled. Of equal candidates the longest wins: it needs the least merging.
 pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: usize) -> usize {
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let total: usize = lengths.iter().sum::<usize>() * copies;
