@@ -32,7 +32,7 @@ struct Pending {
 
 /// All pending claims.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub(super) struct PrefixClaims {
     prompts: Prompts,
     pending: HashMap<u64, Pending>,
     /// For each waiter what it waits for: whose claim, and how many tokens of it.
@@ -49,7 +49,7 @@ pub(super) enum Asked {
     Waits,
 }
 
-impl Board {
+impl PrefixClaims {
     /// Claims a prompt's whole blocks, unless somebody is computing more of them than those of the first `cached`
     /// tokens: then it waits.
     ///
@@ -144,59 +144,59 @@ mod tests {
     #[test]
     fn a_waiter_waits_for_the_deepest_block_shared_and_no_longer() {
         let (_cache, space) = space();
-        let mut board = Board::default();
-        assert_eq!(board.claim(1, &named(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        let mut claims = PrefixClaims::default();
+        assert_eq!(claims.claim(1, &named(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
         let mut name = 9;
-        let mut waits = |board: &mut Board, shared, own, cached| {
+        let mut waits = |claims: &mut PrefixClaims, shared, own, cached| {
             name += 1;
             let asks = named(name, &space, &prompt(shared, own));
-            let asked = board.claim(99, &asks, cached, BLOCK);
-            assert!(board.give_up(99).is_empty());
+            let asked = claims.claim(99, &asks, cached, BLOCK);
+            assert!(claims.give_up(99).is_empty());
             (asked == Asked::Waits).then_some(asks)
         };
-        assert!(waits(&mut board, 3, 9, 0).is_none(), "less than a block is shared");
-        assert!(waits(&mut board, 18, 9, 16).is_none(), "what is shared is cached");
-        let [short, long] = [(18, 9), (40, 1)].map(|(shared, own)| waits(&mut board, shared, own, 0).expect("waits"));
+        assert!(waits(&mut claims, 3, 9, 0).is_none(), "less than a block is shared");
+        assert!(waits(&mut claims, 18, 9, 16).is_none(), "what is shared is cached");
+        let [short, long] = [(18, 9), (40, 1)].map(|(shared, own)| waits(&mut claims, shared, own, 0).expect("waits"));
         // The last token is always computed: nine blocks of the ten are of use.
-        let equal = waits(&mut board, 40, 0, 0).expect("waits");
-        assert!(board.commit(1, 12).is_empty());
-        assert!(Arc::ptr_eq(&board.commit(1, 16)[0], &short));
-        assert!(waits(&mut board, 18, 9, 0).is_none(), "what is shared is committed");
-        assert!(Arc::ptr_eq(&board.commit(1, 36)[0], &equal));
-        assert!(Arc::ptr_eq(&board.commit(1, 40)[0], &long));
-        assert!(waits(&mut board, 40, 4, 0).is_none(), "the claim is done");
-        assert!(board.pending.is_empty() && board.waits.is_empty());
+        let equal = waits(&mut claims, 40, 0, 0).expect("waits");
+        assert!(claims.commit(1, 12).is_empty());
+        assert!(Arc::ptr_eq(&claims.commit(1, 16)[0], &short));
+        assert!(waits(&mut claims, 18, 9, 0).is_none(), "what is shared is committed");
+        assert!(Arc::ptr_eq(&claims.commit(1, 36)[0], &equal));
+        assert!(Arc::ptr_eq(&claims.commit(1, 40)[0], &long));
+        assert!(waits(&mut claims, 40, 4, 0).is_none(), "the claim is done");
+        assert!(claims.pending.is_empty() && claims.waits.is_empty());
     }
 
     #[test]
     fn claims_that_nobody_can_use_keep_nobody_waiting() {
         let (cache, space) = space();
-        let mut board = Board::default();
+        let mut claims = PrefixClaims::default();
         let mut secret = named(1, &space, &prompt(40, 0));
         Arc::get_mut(&mut secret).expect("alone").ticket.publish = false;
-        assert_eq!(board.claim(1, &secret, 0, BLOCK), Asked::Granted);
+        assert_eq!(claims.claim(1, &secret, 0, BLOCK), Asked::Granted);
         let other = cache.namespace(&["other"]);
-        assert_eq!(board.claim(2, &named(2, &other, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
-        assert_eq!(board.claim(3, &named(3, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(claims.claim(2, &named(2, &other, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(claims.claim(3, &named(3, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
         // It waits as everybody does.
-        assert_eq!(board.claim(4, &secret, 0, BLOCK), Asked::Waits);
-        assert_eq!(board.give_up(3).len(), 1);
-        board.forget(secret.ticket.id.0);
+        assert_eq!(claims.claim(4, &secret, 0, BLOCK), Asked::Waits);
+        assert_eq!(claims.give_up(3).len(), 1);
+        claims.forget(secret.ticket.id.0);
     }
 
     #[test]
     fn a_claim_given_up_wakes_all_but_those_that_are_gone() {
         let (_cache, space) = space();
-        let mut board = Board::default();
-        assert_eq!(board.claim(1, &named(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        let mut claims = PrefixClaims::default();
+        assert_eq!(claims.claim(1, &named(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
         let asks: Vec<_> = (0..3).map(|own| named(2 + u64::from(own), &space, &prompt(20, own))).collect();
         for asks in &asks {
-            assert_eq!(board.claim(2, asks, 0, BLOCK), Asked::Waits);
+            assert_eq!(claims.claim(2, asks, 0, BLOCK), Asked::Waits);
         }
-        board.forget(asks[1].ticket.id.0);
-        board.forget(99);
-        let woken = board.give_up(1);
+        claims.forget(asks[1].ticket.id.0);
+        claims.forget(99);
+        let woken = claims.give_up(1);
         assert!(woken.len() == 2 && Arc::ptr_eq(&woken[0], &asks[0]) && Arc::ptr_eq(&woken[1], &asks[2]));
-        assert!(board.give_up(1).is_empty());
+        assert!(claims.give_up(1).is_empty());
     }
 }

@@ -93,7 +93,7 @@ impl Scheduler {
         let each = len.div_ceil(self.site.block_size) - start.shared.len();
         let mut own = self.site.session.reserve(n * each).map_err(ForkError::NoBlocks)?;
         self.keep_leased(at, &start);
-        let named = self.desk.name_served(n, self.name);
+        let named = self.admission.name_served(n, self.name);
         let ids = named.iter().map(|&(id, _)| id).collect();
         let fork = |(id, fate)| self.fork_one(at, &start, id, fate, own.split(each));
         let forks: Vec<Sequence> = named.into_iter().map(fork).collect();

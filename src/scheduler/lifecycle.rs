@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
+use super::admission::{Admission, SchedulerId};
 use super::batch::{Batch, SequenceId};
 use super::copies::Copies;
-use super::desk::{Desk, Server};
 use super::pick::Pick;
 use super::queue::{Aborted, Order, WaitingQueue};
 use super::request::{Ticket, Waiting};
@@ -83,8 +83,8 @@ impl std::error::Error for ConfigError {}
 /// sequence stays with the scheduler that admitted it until it is finished, aborted or preempted. Dropping a scheduler,
 /// in a panic too, lets its sequences wait for another one; those that only waited to be finished end.
 pub struct Scheduler {
-    pub(super) desk: Arc<Desk>,
-    pub(super) name: Server,
+    pub(super) admission: Arc<Admission>,
+    pub(super) name: SchedulerId,
     pub(super) config: SchedulerConfig,
     pub(super) site: Site,
     /// By rank: whoever is preempted first comes last.
@@ -149,9 +149,9 @@ pub struct Finished {
     /// Tokens of the prompt.
     pub prompt_len: usize,
     /// Tokens that were cached when it was first admitted.
-    pub cached: usize,
+    pub cached_len: usize,
     /// Tokens computed for it, again after a preemption included.
-    pub computed: usize,
+    pub computed_len: usize,
 }
 
 /// Why a sequence was not finished; it goes on.
@@ -196,7 +196,7 @@ impl Scheduler {
         if max_running == 0 {
             return Err(ConfigError::NoSlots);
         }
-        let most = u32::try_from(queue.desk.cache.capacity_blocks()).unwrap_or(u32::MAX).max(Self::ALWAYS_ALLOWED);
+        let most = u32::try_from(queue.admission.cache.capacity_blocks()).unwrap_or(u32::MAX).max(Self::ALWAYS_ALLOWED);
         if max_running > most {
             return Err(ConfigError::TooManySlots { max_running, most });
         }
@@ -206,13 +206,13 @@ impl Scheduler {
         if max_batch_tokens < max_running as usize {
             return Err(ConfigError::BatchTooSmall { max_batch_tokens, max_running });
         }
-        let desk = Arc::clone(&queue.desk);
-        let block_size = desk.cache.block_size();
-        let slots = Slots::new(max_running, desk.config.max_blocks);
-        let site = Site { session: desk.cache.session(), slots, block_size, beyond: Vec::new() };
+        let admission = Arc::clone(&queue.admission);
+        let block_size = admission.cache.block_size();
+        let slots = Slots::new(max_running, admission.config.max_blocks);
+        let site = Site { session: admission.cache.session(), slots, block_size, beyond: Vec::new() };
         Ok(Self {
-            name: desk.enter(),
-            desk,
+            name: admission.enter(),
+            admission,
             config,
             site,
             running: Vec::new(),
@@ -235,7 +235,7 @@ impl Scheduler {
     /// For a step that was empty. A request that was refused blocks is no change. Blocks that somebody beside the
     /// queue's schedulers gives back wake nobody: let the timeout be short where there is such a one.
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.cut_short || self.desk.changes.wait_beyond(self.seen, timeout)
+        self.cut_short || self.admission.changes.wait_beyond(self.seen, timeout)
     }
 
     /// The sequences that are served here.
@@ -276,12 +276,12 @@ impl Scheduler {
         let Waiting { ticket, tokens } = self.let_go(at);
         self.end(id);
         let Ticket { prompt_len, cached, computed, .. } = ticket;
-        Ok(Finished { id, tokens, prompt_len, cached: cached.unwrap_or(0), computed })
+        Ok(Finished { id, tokens, prompt_len, cached_len: cached.unwrap_or(0), computed_len: computed })
     }
 
     /// Ends a request at once, if it is served here or waits; see [`WaitingQueue::abort`].
     pub fn abort(&mut self, id: SequenceId) -> Aborted {
-        let aborted = self.desk.abort(id);
+        let aborted = self.admission.abort(id);
         if aborted == Aborted::Served {
             self.discard();
             self.drop_ending();
@@ -306,7 +306,7 @@ impl Scheduler {
 
     /// Puts a sequence among those that run.
     pub(super) fn enlist(&mut self, sequence: Sequence) {
-        let by_priority = self.desk.config.order == Order::Priority;
+        let by_priority = self.admission.config.order == Order::Priority;
         let rank = |ticket: &Ticket| (Reverse(if by_priority { ticket.priority } else { 0 }), ticket.id);
         let at = self.running.partition_point(|other| rank(&other.ticket) < rank(&sequence.ticket));
         self.running.insert(at, sequence);
@@ -323,7 +323,7 @@ impl Scheduler {
 
     /// Tells the desk that a sequence has ended.
     fn end(&mut self, id: SequenceId) {
-        if !self.desk.end(id) {
+        if !self.admission.end(id) {
             self.unlisted.push(id);
         }
     }
@@ -331,11 +331,11 @@ impl Scheduler {
     /// Takes a sequence off and lets its request wait again, unless it was aborted. In a turn: no request is admitted to
     /// the blocks that come free before the request has its place back.
     fn put_back(&mut self, at: usize) {
-        let desk = Arc::clone(&self.desk);
-        let _turn = desk.turn();
+        let admission = Arc::clone(&self.admission);
+        let _turn = admission.turn();
         let waiting = self.let_go(at);
         let id = waiting.ticket.id;
-        if !self.desk.put_back(Arc::new(waiting)) {
+        if !self.admission.put_back(Arc::new(waiting)) {
             self.unlisted.push(id);
         }
     }
@@ -348,7 +348,7 @@ impl Scheduler {
 
     /// Drops the sequences that somebody has aborted.
     pub(super) fn drop_ending(&mut self) {
-        for id in self.desk.ending(self.name) {
+        for id in self.admission.ending(self.name) {
             if let Some(at) = self.find(id) {
                 self.let_go(at);
                 self.end(id);
@@ -376,7 +376,7 @@ impl Drop for Scheduler {
                 self.put_back(last);
             }
         }
-        self.desk.leave_unlisted(&mut self.unlisted);
-        self.desk.changes.announce();
+        self.admission.leave_unlisted(&mut self.unlisted);
+        self.admission.changes.announce();
     }
 }

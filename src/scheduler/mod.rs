@@ -2,13 +2,13 @@
 //!
 //! # Inside
 //!
-//! Uses the cache as anybody does, through its public interface. `desk` is what the threads share, under one lock; all
+//! Uses the cache as anybody does, through its public interface. `admission` is what the threads share, under one lock; all
 //! else belongs to one thread.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `request`, `queue` | what is asked for; the queue as callers see it |
-//! | `desk` | the queue as schedulers see it: where each request is, whose turn it is, and the claims |
+//! | `admission` | the queue as schedulers see it: where each request is, whose turn it is, and the claims |
 //! | `ready` | the requests that are ready, as their order prefers them |
 //! | `fate` | whether a request that is served was aborted |
 //! | `claims`, `prompts` | who computes what; prompts in a tree, by their tokens |
@@ -17,10 +17,10 @@
 //! | `sequence`, `slots` | tokens and blocks of one request; the table of slots |
 //! | `lifecycle`, `fork`, `copies` | what happens between two steps; blocks that are to be copied |
 
+mod admission;
 mod batch;
 mod claims;
 mod copies;
-mod desk;
 mod fate;
 mod fork;
 mod lifecycle;

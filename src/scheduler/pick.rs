@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::desk::{Desk, Due};
+use super::admission::{Admission, Overdue};
 use super::queue::Order;
 use super::request::Waiting;
 use crate::cache::Session;
@@ -36,7 +36,7 @@ pub(super) struct Pick {
     /// It was time for one that had come by then.
     latest: Option<u64>,
     /// The last choice was one that had waited too long, of so many, since then.
-    pub(super) due: Option<(Due, u64)>,
+    pub(super) overdue: Option<(Overdue, u64)>,
 }
 
 impl Pick {
@@ -46,19 +46,19 @@ impl Pick {
     }
 
     /// Looks at all that wait, if the next choice needs it; before the turn, for it may take long.
-    pub(super) fn look(&mut self, desk: &Desk, session: &Session) {
-        let order = desk.config.order;
+    pub(super) fn look(&mut self, admission: &Admission, session: &Session) {
+        let order = admission.config.order;
         if order == Order::Fcfs {
             return;
         }
-        self.latest = desk.due();
+        self.latest = admission.overdue();
         if self.ranked.is_none() && (self.latest.is_some() || order == Order::LongestPrefix) {
             let ranked = |waiting: Arc<Waiting>| Ranked {
                 rank: rank(order, &waiting, session),
                 name: waiting.ticket.id.0,
                 arrived: waiting.ticket.arrived,
             };
-            self.ranked = Some(desk.list().into_iter().map(ranked).collect());
+            self.ranked = Some(admission.list().into_iter().map(ranked).collect());
         }
         if order == Order::LongestPrefix && self.best.is_none() {
             let ranked = self.ranked.iter().flatten();
@@ -73,19 +73,19 @@ impl Pick {
 
     /// The next request to try, in the caller's turn: one that has waited too long if it is time for it, else the
     /// order's choice.
-    pub(super) fn next(&mut self, desk: &Desk) -> Option<Arc<Waiting>> {
-        self.due = None;
+    pub(super) fn next(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
+        self.overdue = None;
         // Another scheduler may have served one in a turn between.
-        if let Some(latest) = self.latest.take().filter(|_| desk.due().is_some()) {
-            if let Some(waiting) = self.last_in_order(desk, latest) {
+        if let Some(latest) = self.latest.take().filter(|_| admission.overdue().is_some()) {
+            if let Some(waiting) = self.last_in_order(admission, latest) {
                 return Some(waiting);
             }
         }
-        if desk.config.order == Order::LongestPrefix { self.first_in_order(desk) } else { desk.first() }
+        if admission.config.order == Order::LongestPrefix { self.first_in_order(admission) } else { admission.first() }
     }
 
     /// Who came by `latest` and would be served last of all; of equals, whoever came first.
-    fn last_in_order(&mut self, desk: &Desk, latest: u64) -> Option<Arc<Waiting>> {
+    fn last_in_order(&mut self, admission: &Admission, latest: u64) -> Option<Arc<Waiting>> {
         let ranked = self.ranked.as_ref()?;
         let ranks = || ranked.iter().map(|seen| seen.rank);
         // Half as good as the best, counted from what is worth nothing.
@@ -93,21 +93,21 @@ impl Pick {
         let half = nothing + (best - nothing) / 2;
         let due = ranked.iter().filter(|seen| seen.arrived <= latest);
         let behind = due.clone().filter(|seen| seen.rank < half).count();
-        let many = if behind > FEW.max(ranked.len() / 16) { Due::Many } else { Due::Few };
+        let many = if behind > FEW.max(ranked.len() / 16) { Overdue::Many } else { Overdue::Few };
         let mut last: BinaryHeap<_> = due.map(|seen| Reverse((seen.rank, seen.name, seen.arrived))).collect();
         while let Some(Reverse((_, name, arrived))) = last.pop() {
-            if let Some(waiting) = desk.find(name) {
-                self.due = Some((many, arrived));
+            if let Some(waiting) = admission.find(name) {
+                self.overdue = Some((many, arrived));
                 return Some(waiting);
             }
         }
         None
     }
 
-    fn first_in_order(&mut self, desk: &Desk) -> Option<Arc<Waiting>> {
+    fn first_in_order(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
         while let Some((_, Reverse(name))) = self.best.as_mut()?.pop() {
             // Another scheduler may have been faster.
-            if let Some(waiting) = desk.find(name) {
+            if let Some(waiting) = admission.find(name) {
                 return Some(waiting);
             }
         }

@@ -53,7 +53,7 @@ pub(super) struct Prompts {
 
 /// How far a sequence agrees with the prompts of its namespace.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(super) struct Agreement {
     /// Nodes on the way from the root, each with the tokens that agree up to its end; the last one may be left halfway.
     path: Vec<(NodeId, usize)>,
     /// Whether the sequence agrees with the last edge to its end.
@@ -80,10 +80,10 @@ impl Prompts {
 
     /// Adds the first `len` tokens of `prompt`, under a name that is not in use.
     pub(super) fn insert(&mut self, name: u64, prompt: &Arc<Waiting>, len: usize) {
-        let shared = self.walk(&prompt.ticket.namespace, &prompt.tokens[..len]);
+        let agreement = self.walk(&prompt.ticket.namespace, &prompt.tokens[..len]);
         let root = self.root_for(prompt);
-        let (mut at, agreed) = shared.path.last().copied().unwrap_or((root, 0));
-        if !shared.whole {
+        let (mut at, agreed) = agreement.path.last().copied().unwrap_or((root, 0));
+        if !agreement.whole {
             at = self.split(at, agreed);
         }
         if agreed < len {
@@ -214,25 +214,25 @@ impl Prompts {
     }
 
     /// Walks as far as `tokens` agree with any prompt of the namespace.
-    pub(super) fn walk(&self, namespace: &Namespace, tokens: &[Token]) -> Shared {
-        let mut shared = Shared { path: Vec::new(), whole: true };
+    pub(super) fn walk(&self, namespace: &Namespace, tokens: &[Token]) -> Agreement {
+        let mut agreement = Agreement { path: Vec::new(), whole: true };
         let mut at = self.roots.get(namespace).copied();
         while let Some(id) = at {
             let node = self.node(id);
             let (start, rest) = (node.edge.start, &node.source.tokens[node.edge.clone()]);
             let agreed = common_prefix(rest, &tokens[start..]);
-            shared.path.push((id, start + agreed));
-            shared.whole = agreed == rest.len();
-            let next = tokens.get(start + agreed).filter(|_| shared.whole);
+            agreement.path.push((id, start + agreed));
+            agreement.whole = agreed == rest.len();
+            let next = tokens.get(start + agreed).filter(|_| agreement.whole);
             at = next.and_then(|token| node.children.get(token).copied());
         }
-        shared
+        agreement
     }
 
     /// Each prompt that shares something with the walked sequence: its name, and how many tokens.
-    pub(super) fn sharers(&self, shared: &Shared, mut each: impl FnMut(u64, usize)) {
-        let Some(&(last, agreed)) = shared.path.last().filter(|&&(_, agreed)| agreed > 0) else { return };
-        for &(id, agreed) in &shared.path[..shared.path.len() - 1] {
+    pub(super) fn sharers(&self, agreement: &Agreement, mut each: impl FnMut(u64, usize)) {
+        let Some(&(last, agreed)) = agreement.path.last().filter(|&&(_, agreed)| agreed > 0) else { return };
+        for &(id, agreed) in &agreement.path[..agreement.path.len() - 1] {
             self.node(id).ends.keys().for_each(|&name| each(name, agreed));
         }
         let mut below = vec![last];

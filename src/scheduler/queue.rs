@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use super::admission::Admission;
 use super::batch::SequenceId;
-use super::desk::Desk;
 use super::request::{Request, SubmitError, SubmitErrorKind};
 use crate::cache::{Keys, PrefixCache};
 use crate::key::Token;
@@ -57,7 +57,7 @@ impl Default for QueueConfig {
 /// how many wait, and under [`Order::DfsWeight`] a comparison of the request's tokens.
 #[derive(Clone)]
 pub struct WaitingQueue {
-    pub(super) desk: Arc<Desk>,
+    pub(super) admission: Arc<Admission>,
 }
 
 /// What aborting a request found.
@@ -78,7 +78,7 @@ pub enum Aborted {
 
 impl fmt::Debug for WaitingQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitingQueue").field("config", &self.desk.config).field("len", &self.len()).finish()
+        f.debug_struct("WaitingQueue").field("config", &self.admission.config).field("len", &self.len()).finish()
     }
 }
 
@@ -86,7 +86,7 @@ impl WaitingQueue {
     /// An empty queue of requests over `cache`.
     pub fn new(cache: &PrefixCache, config: QueueConfig) -> Self {
         let config = QueueConfig { max_blocks: config.max_blocks.min(cache.capacity_blocks()), ..config };
-        Self { desk: Arc::new(Desk::new(cache, config)) }
+        Self { admission: Arc::new(Admission::new(cache, config)) }
     }
 
     /// Takes a request; a scheduler will admit it.
@@ -103,11 +103,11 @@ impl WaitingQueue {
         if let Err(kind) = self.check(&request) {
             return Err(SubmitError { request, kind });
         }
-        Ok(self.desk.take_in(request))
+        Ok(self.admission.take_in(request))
     }
 
     fn check(&self, request: &Request) -> Result<(), SubmitErrorKind> {
-        let cache = &self.desk.cache;
+        let cache = &self.admission.cache;
         cache.session().peek(&request.namespace, &[]);
         if request.tokens.is_empty() {
             return Err(SubmitErrorKind::EmptyPrompt);
@@ -122,7 +122,7 @@ impl WaitingQueue {
             return Err(SubmitErrorKind::ExternalPool);
         }
         let (requested, capacity) = (request.blocks(cache.block_size()), cache.capacity_blocks());
-        let max_blocks = self.desk.config.max_blocks;
+        let max_blocks = self.admission.config.max_blocks;
         if requested > capacity {
             return Err(SubmitErrorKind::ExceedsPool { requested, capacity });
         }
@@ -137,12 +137,12 @@ impl WaitingQueue {
     ///
     /// One that is being served keeps its blocks until its scheduler's present step is done: they may be being written.
     pub fn abort(&self, id: SequenceId) -> Aborted {
-        self.desk.abort(id)
+        self.admission.abort(id)
     }
 
     /// Requests that wait: for their turn, or for a prefix that somebody else is computing.
     pub fn len(&self) -> usize {
-        self.desk.waiting()
+        self.admission.waiting()
     }
 
     /// Whether no request waits.
@@ -152,6 +152,6 @@ impl WaitingQueue {
 
     /// Requests that were submitted and neither finished nor aborted.
     pub fn unfinished(&self) -> usize {
-        self.desk.unfinished()
+        self.admission.unfinished()
     }
 }

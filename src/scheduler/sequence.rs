@@ -14,8 +14,8 @@
 
 use std::fmt;
 
+use super::admission::Claim;
 use super::batch::SequenceId;
-use super::desk::Claim;
 use super::fate::Fate;
 use super::request::{Ticket, Waiting};
 use super::slots::Slots;

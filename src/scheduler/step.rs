@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use super::admission::{Admission, Claim};
 use super::batch::{Batch, BlockCopy, SequenceId};
 use super::copies::Holder;
-use super::desk::{Claim, Desk};
 use super::fate::Fate;
 use super::lifecycle::Scheduler;
 use super::request::Waiting;
@@ -97,7 +97,7 @@ impl Drop for Step<'_> {
 
 /// Why a request that was tried is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Passed {
+enum Skipped {
     /// It waits for a claim now, or was aborted.
     Aside,
     /// There are no blocks for it: it stays where it is.
@@ -116,7 +116,7 @@ impl Scheduler {
     /// [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all anyway. While another scheduler tries
     /// to admit a request it waits for that to end: for two lookups and a reservation.
     pub fn schedule(&mut self) -> Step<'_> {
-        self.seen = self.desk.changes.count();
+        self.seen = self.admission.changes.count();
         // A step that was forgotten was not computed.
         self.discard();
         self.drop_ending();
@@ -130,10 +130,10 @@ impl Scheduler {
         }
         self.copies.hand_to(&mut self.batch);
         if !self.batch.is_empty() {
-            self.desk.count_step();
+            self.admission.count_step();
         }
         self.listed = std::mem::take(&mut self.unlisted);
-        self.desk.take_unlisted(&mut self.listed);
+        self.admission.take_unlisted(&mut self.listed);
         Step { scheduler: self }
     }
 
@@ -179,7 +179,7 @@ impl Scheduler {
     fn admit(&mut self, budget: &mut usize) {
         self.pick.begin();
         if *budget > 0 && self.site.slots.free() > 0 {
-            self.desk.note_room();
+            self.admission.note_room();
         }
         let mut in_vain = 0;
         while *budget > 0 && self.site.slots.free() > 0 {
@@ -187,7 +187,7 @@ impl Scheduler {
                 self.cut_short = true;
                 return;
             }
-            self.pick.look(&self.desk, &self.site.session);
+            self.pick.look(&self.admission, &self.site.session);
             match self.try_next() {
                 Some(Ok(sequence)) => {
                     let chunk = sequence.missing().min(self.config.max_chunk_tokens).min(*budget);
@@ -195,24 +195,24 @@ impl Scheduler {
                     push(&mut self.batch, &sequence, chunk, self.site.slots.row(sequence.slot));
                     self.enlist(sequence);
                 }
-                Some(Err(Passed::Aside)) => in_vain += 1,
-                Some(Err(Passed::Refused)) | None => return,
+                Some(Err(Skipped::Aside)) => in_vain += 1,
+                Some(Err(Skipped::Refused)) | None => return,
             }
         }
     }
 
     /// Tries to admit the next request, in a turn of this scheduler's.
-    fn try_next(&mut self) -> Option<Result<Sequence, Passed>> {
-        let desk = Arc::clone(&self.desk);
-        let Some(_turn) = desk.turn() else {
+    fn try_next(&mut self) -> Option<Result<Sequence, Skipped>> {
+        let admission = Arc::clone(&self.admission);
+        let Some(_turn) = admission.turn() else {
             // A waker runs this in the middle of another scheduler's turn: there is a next time.
             self.cut_short = true;
             return None;
         };
-        let waiting = self.pick.next(&desk)?;
+        let waiting = self.pick.next(&admission)?;
         let tried = self.admit_one(&waiting);
-        if let (Ok(_), Some((due, arrived))) = (&tried, self.pick.due) {
-            desk.due_was_served(due, arrived);
+        if let (Ok(_), Some((overdue, arrived))) = (&tried, self.pick.overdue) {
+            admission.overdue_was_served(overdue, arrived);
         }
         Some(tried)
     }
@@ -221,20 +221,20 @@ impl Scheduler {
     ///
     /// So it never waits for blocks that its own match protects, and nobody waits for a claim whose owner waits for
     /// blocks. The claim comes first, or two that share a prefix would both take blocks for it for a moment.
-    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Passed> {
+    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Skipped> {
         let look_up = || self.site.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();
-        let Some(claim) = Desk::claim(&self.desk, waiting, before.len_tokens()) else {
-            return Err(Passed::Aside);
+        let Some(claim) = Admission::claim(&self.admission, waiting, before.len_tokens()) else {
+            return Err(Skipped::Aside);
         };
         // What was committed before the claim was ours is found now (C4): no block is taken for it.
         let hit = look_up();
         let needed = waiting.tokens.len().div_ceil(self.site.block_size) - hit.blocks().len();
         let Ok(own) = self.site.session.reserve(needed) else {
-            return Err(Passed::Refused);
+            return Err(Skipped::Refused);
         };
-        let Some(fate) = self.desk.admit(waiting.ticket.id, self.name) else {
-            return Err(Passed::Aside);
+        let Some(fate) = self.admission.admit(waiting.ticket.id, self.name) else {
+            return Err(Skipped::Aside);
         };
         Ok(self.serve(waiting, fate, hit, own, claim))
     }
@@ -310,7 +310,7 @@ impl Scheduler {
         }
         self.batch.clear();
         if self.copies.done() {
-            self.desk.changes.announce();
+            self.admission.changes.announce();
         }
         full
     }

@@ -29,7 +29,7 @@ fn forks_share_whole_blocks_and_copy_the_rest() {
     for id in forks.iter().chain([&id]) {
         assert_eq!(done[id].tokens, continued(&prompt, 9));
     }
-    assert_eq!(done[&forks[0]].cached, 19);
+    assert_eq!(done[&forks[0]].cached_len, 19);
     world.rest();
 }
 
@@ -43,9 +43,9 @@ fn a_fork_at_the_prompts_end_samples_from_the_same_logits() {
         world.step(&mut scheduler, &mut Vec::new());
         let forks = scheduler.fork(id, len, 2).expect("room for two");
         let done = world.finish_all(&mut scheduler);
-        assert_eq!(done[&id].computed, len + 4);
+        assert_eq!(done[&id].computed_len, len + 4);
         for fork in &forks {
-            assert_eq!((&done[fork].tokens, done[fork].computed), (&continued(&prompt, 5), 5));
+            assert_eq!((&done[fork].tokens, done[fork].computed_len), (&continued(&prompt, 5), 5));
         }
         world.rest();
     }

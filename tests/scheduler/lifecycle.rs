@@ -15,7 +15,7 @@ fn a_prompt_is_computed_in_chunks_then_decoded_and_published() {
     let computed: Vec<usize> = (0..7).map(|_| world.step(&mut scheduler, &mut done)).collect();
     assert_eq!(computed, [7, 7, 4, 1, 1, 1, 1]);
     assert_eq!(done[0].tokens, continued(&prompt, 5));
-    assert_eq!((done[0].id, done[0].prompt_len, done[0].cached, done[0].computed), (id, 18, 0, 22));
+    assert_eq!((done[0].id, done[0].prompt_len, done[0].cached_len, done[0].computed_len), (id, 18, 0, 22));
     // 18 of the prompt and 4 of 5: the last one was sampled and never computed.
     assert_eq!(world.rest(), 5);
     assert_eq!(scheduler.free_slots(), 2);
@@ -30,7 +30,7 @@ fn a_second_request_computes_what_the_first_did_not() {
         let id = world.submit(&prompt, 3);
         let done = &world.finish_all(&mut scheduler)[&id];
         assert_eq!(done.tokens, continued(&prompt, 3));
-        assert_eq!((done.cached, done.computed), expected);
+        assert_eq!((done.cached_len, done.computed_len), expected);
     }
     world.rest();
 }
@@ -66,7 +66,7 @@ fn a_prompt_of_whole_blocks_leaves_one_token_to_compute() {
         let mut scheduler = world.scheduler(1, 64);
         for expected in [32, recomputed] {
             let id = world.submit(&sequence(1, 32), 1);
-            assert_eq!(world.finish_all(&mut scheduler)[&id].computed, expected);
+            assert_eq!(world.finish_all(&mut scheduler)[&id].computed_len, expected);
         }
         world.rest();
     }
@@ -146,7 +146,7 @@ fn a_request_may_opt_out_of_being_published() {
         request.publish = false;
         let id = world.queue.submit(request).expect("sound");
         let done = &world.finish_all(&mut scheduler)[&id];
-        assert_eq!((&done.tokens, done.cached, done.computed), (&continued(&prompt, 3), 0, 20));
+        assert_eq!((&done.tokens, done.cached_len, done.computed_len), (&continued(&prompt, 3), 0, 20));
         assert_eq!(world.rest(), 0);
     }
 }
@@ -188,7 +188,7 @@ fn a_step_that_was_not_computed_is_scheduled_again() {
         assert_eq!(few.to_string(), format!("5 tokens given for {} rows of logits", batch.logits_rows().len()));
         world.step(&mut scheduler, &mut done);
     }
-    assert_eq!((done[0].id, &done[0].tokens, done[0].computed), (id, &continued(&prompt, 4), 21));
+    assert_eq!((done[0].id, &done[0].tokens, done[0].computed_len), (id, &continued(&prompt, 4), 21));
     world.rest();
 }
 

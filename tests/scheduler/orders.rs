@@ -74,7 +74,7 @@ fn hit_rate(order: Order, prompts: &[Vec<Token>], capacity: usize, max_running: 
     }
     let done = world.finish_all(&mut world.scheduler(max_running, 2_048));
     world.rest();
-    let cached: usize = done.values().map(|finished: &Finished| finished.cached).sum();
+    let cached: usize = done.values().map(|finished: &Finished| finished.cached_len).sum();
     cached as f64 / prompts.iter().map(Vec::len).sum::<usize>() as f64
 }
 

@@ -23,7 +23,7 @@ fn at_every_step_it_goes_on_where_it_was() {
         assert_eq!((stats.reserved_blocks, stats.protected_blocks, stats.evictable_blocks), (0, 0, computed / 4));
         let finished = &world.finish_all(&mut scheduler)[&id];
         assert_eq!(finished.tokens, continued(&prompt, 7), "after {steps} steps");
-        assert_eq!((finished.cached, finished.computed), (0, 24 + computed % 4), "after {steps} steps");
+        assert_eq!((finished.cached_len, finished.computed_len), (0, 24 + computed % 4), "after {steps} steps");
         world.rest();
     }
 }
@@ -39,7 +39,7 @@ fn it_resumes_from_what_is_left_after_an_eviction() {
     assert_eq!(world.cache.evict(3), 3);
     let finished = &world.finish_all(&mut scheduler)[&id];
     assert_eq!(finished.tokens, continued(&prompt, 7));
-    assert_eq!(finished.computed, 18 + (24 - 4));
+    assert_eq!(finished.computed_len, 18 + (24 - 4));
     world.rest();
 }
 
@@ -52,7 +52,7 @@ fn a_pool_too_small_for_all_serves_all() {
         let prompts: Vec<_> = (0..12).map(|key| sequence(key % 7, 11 + key as usize)).collect();
         let ids: Vec<_> = prompts.iter().map(|prompt| world.submit(prompt, 30)).collect();
         let done = world.finish_all(&mut scheduler);
-        let computed: usize = done.values().map(|finished: &Finished| finished.computed).sum();
+        let computed: usize = done.values().map(|finished: &Finished| finished.computed_len).sum();
         let needed: usize = prompts.iter().map(|prompt| prompt.len() + 29).sum();
         println!("block size {block_size}: {computed} tokens computed, {needed} needed");
         assert!(computed < 2 * needed, "{computed} of {needed} tokens: preempting goes round in circles");
@@ -81,6 +81,6 @@ fn a_refused_admission_holds_nothing() {
         assert_eq!((stats.evictable_blocks, stats.reserved_blocks, world.queue.len()), (4, 4, 1));
     }
     drop(held);
-    assert_eq!(world.finish_all(&mut scheduler)[&id].cached, 16);
+    assert_eq!(world.finish_all(&mut scheduler)[&id].cached_len, 16);
     world.rest();
 }

@@ -21,7 +21,7 @@ fn prompts(tail: usize) -> Vec<Vec<Token>> {
 /// What was computed of the shared tokens, if each request computed all of its tail and what it decoded.
 fn shared_computed(done: &[Finished], tail: usize) -> usize {
     let own = tail + NEW_TOKENS - 1;
-    done.iter().map(|finished| finished.computed - own).sum()
+    done.iter().map(|finished| finished.computed_len - own).sum()
 }
 
 /// All 32 come at one instant and are served by `threads` schedulers; what they computed of the shared tokens.
@@ -57,7 +57,7 @@ fn at_one_instant(block_size: usize, tail: usize, threads: usize) -> usize {
     }
     let peak = world.memory.peak.load(Relaxed);
     assert!(peak <= bound, "{peak} blocks in use; one shared prefix and the tails are {bound}");
-    let computed: usize = done.iter().map(|finished| finished.computed).sum();
+    let computed: usize = done.iter().map(|finished| finished.computed_len).sum();
     assert_eq!(world.memory.computed.load(Relaxed), computed);
     world.rest();
     shared_computed(&done, tail)
@@ -123,7 +123,7 @@ fn a_waiter_is_woken_by_the_chunk_that_covers_what_it_shares() {
     // Sixteen tokens a step: the 20 that they share are there after the second one.
     assert_eq!(served_at, [0, 2, 0]);
     let finished = done.iter().find(|finished| finished.id == waiter).expect("done");
-    assert_eq!(finished.computed, 32 - 20);
+    assert_eq!(finished.computed_len, 32 - 20);
     world.finish_all(&mut scheduler);
     world.rest();
 }
@@ -155,7 +155,7 @@ fn waiters_go_on_when_their_owner_does_not() {
         let done = world.finish_all(&mut scheduler);
         assert!(waiters.iter().all(|id| done[id].tokens == continued(&prompt, 4)));
         // One of them computes what is missing, the others its last block.
-        let computed: usize = done.values().map(|finished| finished.computed - 3).sum();
+        let computed: usize = done.values().map(|finished| finished.computed_len - 3).sum();
         let others = done.len() - 1;
         assert_eq!(computed, [40 - 16, 40, 40 - 16 + 16][fate] + 4 * others, "fate {fate}");
         world.rest();
@@ -178,7 +178,7 @@ fn partial_hits_are_copied_if_asked_for() {
         let id = world.submit(&prompt, 20);
         let done = &world.finish_all(&mut scheduler)[&id];
         assert_eq!(done.tokens, continued(&prompt, 20));
-        assert_eq!(done.computed, computed, "block {block_size}, copies from {min_copied_tokens:?}");
+        assert_eq!(done.computed_len, computed, "block {block_size}, copies from {min_copied_tokens:?}");
         world.rest();
     }
 }

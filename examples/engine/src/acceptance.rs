@@ -107,9 +107,9 @@ fn serve(engine: &Engine<'_, Cpu>, prompt: Vec<Token>) -> Result<Served, ServeEr
             Stepped::Idle => {}
             Stepped::Computed { tokens, finished } => {
                 computed += tokens;
-                if let Some(Finished { tokens, prompt_len, cached, .. }) = finished.into_iter().next() {
+                if let Some(Finished { tokens, prompt_len, cached_len, .. }) = finished.into_iter().next() {
                     let output = tokens[prompt_len..].to_vec();
-                    return Ok(Served { matched: cached, computed, output, logits: logits.into_inner() });
+                    return Ok(Served { matched: cached_len, computed, output, logits: logits.into_inner() });
                 }
             }
         }

@@ -46,7 +46,7 @@ fn serve(block_size: usize, tail: usize, threads: usize, publish: bool) -> (usiz
         .expect("served");
     assert_eq!(finished.len(), REQUESTS);
     assert_at_rest(engine.cache(), "32 requests");
-    let computed: usize = finished.iter().map(|finished| finished.computed).sum();
+    let computed: usize = finished.iter().map(|finished| finished.computed_len).sum();
     (computed - REQUESTS * (tail + NEW_TOKENS - 1), peak.into_inner())
 }
 

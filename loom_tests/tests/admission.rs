@@ -1,11 +1,11 @@
-//! The schedulers' desk: which request is tried, which is aborted, which thread is woken (R13).
+//! The schedulers' admission: which request is tried, which is aborted, which thread is woken (R13).
 //!
 //! Property: two schedulers admit what one would, in its order; an abort that is accepted is listed once, by the
 //! scheduler in whose hands the request was, and nothing of it is published after the abort has returned; who sleeps
 //! because a request was refused is woken by whatever lets one be admitted. A wake-up that is lost is a deadlock, which
 //! the checker reports.
 //!
-//! Edges: none of its own; the queue's locks order whatever the desk does.
+//! Edges: none of its own; the queue's locks order whatever admission does.
 //!
 //! Teeth: no turn; blocks given back before the request has its place; publishing although the request was aborted; an
 //! insert behind the abort's back; a preempted request put back although it was aborted; an aborted request that nobody
@@ -82,7 +82,7 @@ impl Office {
 /// first, the head is admitted and the other one is not.
 #[test]
 fn two_schedulers_and_the_head() {
-    explore("desk: schedule vs schedule", || {
+    explore("admission: schedule vs schedule", || {
         let office = Office::new(2);
         let head = office.submit(&[1, 2]);
         office.submit(&[5]);
@@ -130,7 +130,7 @@ fn aborted_while(then: impl Fn(&Office, &mut Scheduler, SequenceId) + Send + Syn
 
 #[test]
 fn an_abort_against_a_step() {
-    explore("desk: abort vs complete", || {
+    explore("admission: abort vs complete", || {
         aborted_while(|office, scheduler, _| {
             office.step(scheduler);
         });
@@ -139,7 +139,7 @@ fn an_abort_against_a_step() {
 
 #[test]
 fn an_abort_against_a_preemption() {
-    explore("desk: abort vs preempt", || {
+    explore("admission: abort vs preempt", || {
         aborted_while(|_, scheduler, id| {
             scheduler.preempt(id);
         });
@@ -148,7 +148,7 @@ fn an_abort_against_a_preemption() {
 
 #[test]
 fn an_abort_against_a_finish() {
-    explore("desk: abort vs finish", || {
+    explore("admission: abort vs finish", || {
         aborted_while(|_, scheduler, id| {
             scheduler.finish(id, Finish::keeping(1)).unwrap();
         });
@@ -158,7 +158,7 @@ fn an_abort_against_a_finish() {
 /// One scheduler holds all blocks until it is done, the other one sleeps until then.
 #[test]
 fn an_end_against_a_sleeper() {
-    explore("desk: finish vs wait", || {
+    explore("admission: finish vs wait", || {
         let office = Office::new(2);
         office.submit(&[1]);
         let mut owner = office.scheduler();
@@ -179,7 +179,7 @@ fn an_end_against_a_sleeper() {
 /// The head is refused for as long as a block is held elsewhere; what waits behind it is admitted when it is aborted.
 #[test]
 fn an_abort_of_the_head_against_a_sleeper() {
-    explore("desk: abort the head vs wait", || {
+    explore("admission: abort the head vs wait", || {
         let office = Office::new(2);
         let held = office.cache.session().reserve(1).unwrap();
         let head = office.submit(&[1, 2]);

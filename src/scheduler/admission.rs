@@ -18,7 +18,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::batch::SequenceId;
-use super::claims::{Asked, Board};
+use super::claims::{Asked, PrefixClaims};
 use super::fate::Fate;
 use super::queue::{Aborted, QueueConfig};
 use super::ready::Ready;
@@ -29,14 +29,14 @@ use crate::sync::{Arc, Changes, Mutex};
 
 /// How many have waited too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum Overdue {
     /// The order is unfair to some.
     Few,
     /// Too much is asked for: whoever is served, others wait.
     Many,
 }
 
-pub(super) struct Desk {
+pub(super) struct Admission {
     pub(super) cache: PrefixCache,
     pub(super) config: QueueConfig,
     /// Counts whatever may let an idle scheduler find something to do.
@@ -46,16 +46,16 @@ pub(super) struct Desk {
 }
 
 /// Names a scheduler among those of its queue.
-pub(super) type Server = u64;
+pub(super) type SchedulerId = u64;
 
 /// Where a request is.
 #[derive(Debug)]
-enum Place {
+enum RequestState {
     Ready,
     /// For a claim.
     Waits(Arc<Waiting>),
     Served {
-        by: Server,
+        by: SchedulerId,
         fate: Arc<Fate>,
     },
 }
@@ -65,64 +65,64 @@ struct State {
     /// Steps that schedulers have made.
     steps: u64,
     /// The step from which on one that has waited too long goes first.
-    next_due: u64,
+    next_overdue: u64,
     /// The last step with room for another request, and how long after the one before it came.
     room: u64,
     rhythm: u64,
     /// The next request's name.
     next: u64,
-    servers: Server,
+    schedulers: SchedulerId,
     ready: Ready,
-    board: Board,
-    places: HashMap<SequenceId, Place>,
+    claims: PrefixClaims,
+    requests: HashMap<SequenceId, RequestState>,
     /// Places that are `Served`.
     served: usize,
     /// Those of them that were aborted.
-    ending: BTreeSet<(Server, SequenceId)>,
+    ending: BTreeSet<(SchedulerId, SequenceId)>,
     /// Aborted requests whose scheduler went before it could list them.
     unlisted: Vec<SequenceId>,
 }
 
 impl State {
     fn make_ready(&mut self, waiting: Arc<Waiting>) {
-        self.places.insert(waiting.ticket.id, Place::Ready);
+        self.requests.insert(waiting.ticket.id, RequestState::Ready);
         self.ready.insert(waiting);
     }
 
     fn is_ready(&self, id: SequenceId) -> bool {
-        matches!(self.places.get(&id), Some(Place::Ready))
+        matches!(self.requests.get(&id), Some(RequestState::Ready))
     }
 
     /// Takes a request out of its scheduler's hands; false if it was aborted, and now is gone.
     #[must_use = "an aborted request is to be listed"]
     fn leave(&mut self, id: SequenceId) -> bool {
-        let Some(Place::Served { by, .. }) = self.places.remove(&id) else {
+        let Some(RequestState::Served { by, .. }) = self.requests.remove(&id) else {
             unreachable!("a scheduler lets go what it serves");
         };
         self.served -= 1;
         !self.ending.remove(&(by, id))
     }
 
-    fn serve(&mut self, id: SequenceId, by: Server) -> Arc<Fate> {
+    fn serve(&mut self, id: SequenceId, by: SchedulerId) -> Arc<Fate> {
         let fate = Arc::new(Fate::new());
-        self.places.insert(id, Place::Served { by, fate: Arc::clone(&fate) });
+        self.requests.insert(id, RequestState::Served { by, fate: Arc::clone(&fate) });
         self.served += 1;
         fate
     }
 }
 
-impl Desk {
+impl Admission {
     pub(super) fn new(cache: &PrefixCache, config: QueueConfig) -> Self {
         let state = State {
             steps: 0,
-            next_due: 0,
+            next_overdue: 0,
             room: 0,
             rhythm: 0,
             next: 0,
-            servers: 0,
+            schedulers: 0,
             ready: Ready::new(config.order),
-            board: Board::default(),
-            places: HashMap::new(),
+            claims: PrefixClaims::default(),
+            requests: HashMap::new(),
             served: 0,
             ending: BTreeSet::new(),
             unlisted: Vec::new(),
@@ -132,10 +132,10 @@ impl Desk {
     }
 
     /// A name for one more scheduler.
-    pub(super) fn enter(&self) -> Server {
+    pub(super) fn enter(&self) -> SchedulerId {
         let mut state = self.state.lock();
-        state.servers += 1;
-        state.servers
+        state.schedulers += 1;
+        state.schedulers
     }
 
     pub(super) fn take_in(&self, request: Request) -> SequenceId {
@@ -161,9 +161,9 @@ impl Desk {
 
     pub(super) fn abort(&self, id: SequenceId) -> Aborted {
         let mut state = self.state.lock();
-        let waiting = match state.places.get(&id) {
+        let waiting = match state.requests.get(&id) {
             None => return Aborted::Unknown,
-            Some(Place::Served { by, fate }) => {
+            Some(RequestState::Served { by, fate }) => {
                 let (by, fate) = (*by, Arc::clone(fate));
                 state.ending.insert((by, id));
                 drop(state);
@@ -171,14 +171,14 @@ impl Desk {
                 self.changes.announce();
                 return Aborted::Served;
             }
-            Some(Place::Ready) => state.ready.remove(id.0).expect("what is ready is there"),
-            Some(Place::Waits(waiting)) => {
+            Some(RequestState::Ready) => state.ready.remove(id.0).expect("what is ready is there"),
+            Some(RequestState::Waits(waiting)) => {
                 let waiting = Arc::clone(waiting);
-                state.board.forget(id.0);
+                state.claims.forget(id.0);
                 waiting
             }
         };
-        state.places.remove(&id);
+        state.requests.remove(&id);
         drop(state);
         // What waited behind it may be admitted now.
         self.changes.announce();
@@ -187,11 +187,11 @@ impl Desk {
 
     pub(super) fn waiting(&self) -> usize {
         let state = self.state.lock();
-        state.places.len() - state.served
+        state.requests.len() - state.served
     }
 
     pub(super) fn unfinished(&self) -> usize {
-        self.state.lock().places.len()
+        self.state.lock().requests.len()
     }
 
     /// Counts a step of a scheduler.
@@ -200,7 +200,7 @@ impl Desk {
     }
 
     /// Names of requests that a scheduler is to drop.
-    pub(super) fn ending(&self, by: Server) -> Vec<SequenceId> {
+    pub(super) fn ending(&self, by: SchedulerId) -> Vec<SequenceId> {
         let state = self.state.lock();
         let all = (by, SequenceId(0))..=(by, SequenceId(u64::MAX));
         state.ending.range(all).map(|&(_, id)| id).collect()
@@ -233,10 +233,10 @@ impl Desk {
 
     /// If it is time for one of those that have waited for half the bound, or will be before there is room again: by
     /// when such a one came.
-    pub(super) fn due(&self) -> Option<u64> {
+    pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.state.lock();
         let latest = state.steps.checked_sub(self.config.age_bound / 2)?;
-        let soon = state.steps.saturating_add(state.rhythm.max(1)) > state.next_due;
+        let soon = state.steps.saturating_add(state.rhythm.max(1)) > state.next_overdue;
         (soon && state.ready.oldest()?.ticket.arrived <= latest).then_some(latest)
     }
 
@@ -244,17 +244,17 @@ impl Desk {
     ///
     /// The sixteenths of the bound count from when it became due, or from when the last one's was over: if there was no
     /// room for a while, the next ones make up for it.
-    pub(super) fn due_was_served(&self, due: Due, arrived: u64) {
+    pub(super) fn overdue_was_served(&self, overdue: Overdue, arrived: u64) {
         let half = self.config.age_bound / 2;
         let mut state = self.state.lock();
-        let (from, share) = match due {
-            Due::Few => {
-                let from = state.next_due.max(arrived.saturating_add(half)).max(state.steps.saturating_sub(half));
+        let (from, share) = match overdue {
+            Overdue::Few => {
+                let from = state.next_overdue.max(arrived.saturating_add(half)).max(state.steps.saturating_sub(half));
                 (from, self.config.age_bound / 16)
             }
-            Due::Many => (state.steps + state.rhythm.saturating_sub(1), half),
+            Overdue::Many => (state.steps + state.rhythm.saturating_sub(1), half),
         };
-        state.next_due = from.saturating_add(share.max(1));
+        state.next_overdue = from.saturating_add(share.max(1));
     }
 
     /// The order's first, as far as it is a matter of the requests alone; it stays where it is.
@@ -273,7 +273,7 @@ impl Desk {
     }
 
     /// Takes a request that was tried into a scheduler's hands, unless it was aborted meanwhile.
-    pub(super) fn admit(&self, id: SequenceId, by: Server) -> Option<Arc<Fate>> {
+    pub(super) fn admit(&self, id: SequenceId, by: SchedulerId) -> Option<Arc<Fate>> {
         let mut state = self.state.lock();
         state.ready.admit(id.0)?;
         Some(state.serve(id, by))
@@ -301,7 +301,7 @@ impl Desk {
     }
 
     /// Names `n` new requests that are served already.
-    pub(super) fn name_served(&self, n: usize, by: Server) -> Vec<(SequenceId, Arc<Fate>)> {
+    pub(super) fn name_served(&self, n: usize, by: SchedulerId) -> Vec<(SequenceId, Arc<Fate>)> {
         let mut state = self.state.lock();
         let first = state.next;
         state.next += n as u64;
@@ -311,25 +311,25 @@ impl Desk {
 
     /// Claims a request's whole blocks for the turn's scheduler, or has it wait if another request computes more of
     /// them than what the first `cached` tokens have. Nothing either if it was aborted meanwhile.
-    pub(super) fn claim(desk: &Arc<Self>, waiting: &Arc<Waiting>, cached: usize) -> Option<Claim> {
+    pub(super) fn claim(admission: &Arc<Self>, waiting: &Arc<Waiting>, cached: usize) -> Option<Claim> {
         let id = waiting.ticket.id;
-        let mut state = desk.state.lock();
+        let mut state = admission.state.lock();
         if !state.is_ready(id) {
             return None;
         }
-        match state.board.claim(id.0, waiting, cached, desk.cache.block_size()) {
-            Asked::Granted => Some(Claim { desk: Arc::clone(desk), name: id.0 }),
+        match state.claims.claim(id.0, waiting, cached, admission.cache.block_size()) {
+            Asked::Granted => Some(Claim { admission: Arc::clone(admission), name: id.0 }),
             Asked::Waits => {
                 let waiting = state.ready.remove(id.0).expect("what is ready is there");
-                state.places.insert(id, Place::Waits(waiting));
+                state.requests.insert(id, RequestState::Waits(waiting));
                 None
             }
         }
     }
 
-    fn wake(&self, choose: impl FnOnce(&mut Board) -> Vec<Arc<Waiting>>) {
+    fn wake(&self, choose: impl FnOnce(&mut PrefixClaims) -> Vec<Arc<Waiting>>) {
         let mut state = self.state.lock();
-        let woken = choose(&mut state.board);
+        let woken = choose(&mut state.claims);
         if !woken.is_empty() {
             woken.into_iter().for_each(|waiting| state.make_ready(waiting));
             drop(state);
@@ -340,19 +340,19 @@ impl Desk {
 
 /// A claim that its owner holds. Dropping it gives it up and wakes whoever waits, in a panic too.
 pub(super) struct Claim {
-    desk: Arc<Desk>,
+    admission: Arc<Admission>,
     name: u64,
 }
 
 impl Claim {
     /// The first `tokens` of the prompt are published.
     pub(super) fn commit(&self, tokens: usize) {
-        self.desk.wake(|board| board.commit(self.name, tokens));
+        self.admission.wake(|claims| claims.commit(self.name, tokens));
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.desk.wake(|board| board.give_up(self.name));
+        self.admission.wake(|claims| claims.give_up(self.name));
     }
 }
