@@ -33,7 +33,7 @@ fn passes(order: Order, prefixes: usize) -> [Spread; 3] {
     let (session, space) = (cache.session(), cache.default_namespace());
     let cached: Vec<Aligned> = (0..prefixes).map(|i| Aligned::new(&prefix(i, prefixes))).collect();
     let _leases: Vec<_> = cached.iter().map(|tokens| insert(&session, &space, &cache, tokens.tokens())).collect();
-    let queue = WaitingQueue::new(&cache, QueueConfig { order, max_blocks: 512, ..QueueConfig::default() });
+    let queue = WaitingQueue::new(&cache, QueueConfig::default().order(order).max_blocks(512));
     let mut copies = Vec::new();
     for i in 0..WAITING {
         let prefix = prefix(i, prefixes);
@@ -42,7 +42,7 @@ fn passes(order: Order, prefixes: usize) -> [Spread; 3] {
         queue.submit(Request::new(space.clone(), tokens, 1)).expect("sound");
         copies.push(Aligned::new(&prefix));
     }
-    let config = SchedulerConfig { max_running: 1, ..SchedulerConfig::default() };
+    let config = SchedulerConfig::default().max_running(1);
     let mut scheduler = Scheduler::new(&queue, config).expect("sound");
     let mut measured = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..=ROUNDS {

@@ -20,9 +20,9 @@ WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/leas
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
 SESSION, BELL, HOLD = "src/cache/session.rs", "src/sync/bell.rs", "src/cache/hold.rs"
-CLAIMS, ADMISSION = "src/scheduler/claims.rs", "src/scheduler/admission.rs"
-SEQUENCE, STEP = "src/scheduler/sequence.rs", "src/scheduler/step.rs"
-LIFECYCLE, FATE = "src/scheduler/lifecycle.rs", "src/scheduler/fate.rs"
+CLAIMS, ADMISSION, ADMIT = "src/scheduler/claims.rs", "src/scheduler/admission.rs", "src/scheduler/admit.rs"
+SEQUENCE = "src/scheduler/sequence.rs"
+LIFECYCLE, ABORT = "src/scheduler/lifecycle.rs", "src/scheduler/abort.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
@@ -301,20 +301,20 @@ BUGS = [
 
     # Claims.
     ("the cache not looked at after the grant", "claims::the_owner_commits", EXACT,
-     [(STEP, "        let hit = look_up();\n", "        let hit = before;\n"),
-      (STEP, "        sequence.catch_up(&mut self.site);\n        self.copy_partial_hit", "        self.copy_partial_hit")]),
+     [(ADMIT, "        let hit = look_up();\n", "        let hit = before;\n"),
+      (ADMIT, "        sequence.catch_up(&mut self.workspace);\n        self.copy_partial_hit", "        self.copy_partial_hit")]),
     ("a claim committed before it is published", "claims::the_owner_commits", EXACT,
      [(SEQUENCE, "        let filled = self.own.split(whole - known);\n",
-       "        self.claim.iter().for_each(|claim| claim.commit(whole * site.block_size));\n"
+       "        self.claim.iter().for_each(|claim| claim.commit(whole * workspace.block_size));\n"
        "        let filled = self.own.split(whole - known);\n")]),
     ("a claim that goes without waking", "claims::the_owner_is_aborted", EXACT,
-     [(ADMISSION, "        self.admission.wake(|claims| claims.give_up(self.name));",
-       "        self.admission.wake(|claims| claims.give_up(self.name).drain(..0).collect());")]),
+     [(ADMISSION, "        self.admission.wake(|claims| claims.give_up(self.id));",
+       "        self.admission.wake(|claims| claims.give_up(self.id).drain(..0).collect());")]),
     ("a claim kept by a request that waits", "claims::the_owner_is_preempted", EXACT,
-     [(SEQUENCE, "        site.slots.give_back(self.slot);\n",
-       "        site.slots.give_back(self.slot);\n        std::mem::forget(self.claim);\n")]),
+     [(SEQUENCE, "        workspace.slots.give_back(self.slot);\n",
+       "        workspace.slots.give_back(self.slot);\n        std::mem::forget(self.claim);\n")]),
     ("a scheduler that goes with its requests", "claims::the_owners_scheduler_goes", EXACT,
-     [(LIFECYCLE, "            } else {\n                self.put_back(last);\n", "            } else {\n                self.let_go(last);\n")]),
+     [(LIFECYCLE, "            } else {\n                self.put_back(last);\n", "            } else {\n                self.remove_at(last);\n")]),
     ("blocks given back before the place", "admission::two_schedulers_and_the_head", EXACT,
      [(LIFECYCLE, "        let _turn = admission.turn();\n        let waiting", "        drop(admission.turn());\n        let waiting")]),
     ("waiters lost that a commit does not reach", "claims::waiters_of_two_depths", EXACT,
@@ -325,9 +325,9 @@ BUGS = [
 
     # Admission.
     ("no turn", "admission::two_schedulers_and_the_head", EXACT,
-     [(STEP, "        let Some(_turn) = admission.turn() else {\n", "        if admission.turn().is_none() {\n")]),
+     [(ADMIT, "        let Some(_turn) = admission.turn() else {\n", "        if admission.turn().is_none() {\n")]),
     ("published although it was aborted", "admission::an_abort_against_a_step", EXACT,
-     [(FATE, "        if state.aborted {\n            return None;\n        }\n", "")]),
+     [(ABORT, "        if state.aborted {\n            return None;\n        }\n", "")]),
     ("an insert behind the abort's back", "admission::an_abort_against_a_step", EXACT,
      [(SEQUENCE, "        let filled = self.own.split(whole - known);\n",
        "        drop(publishing);\n        let filled = self.own.split(whole - known);\n"),

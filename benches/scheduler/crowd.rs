@@ -22,7 +22,7 @@ struct Crowd {
 
 impl Crowd {
     fn new(cache: &PrefixCache, order: Order, equal: bool, waiting: usize) -> (Self, Vec<SequenceId>) {
-        let queue = WaitingQueue::new(cache, QueueConfig { order, ..QueueConfig::default() });
+        let queue = WaitingQueue::new(cache, QueueConfig::default().order(order));
         let mut crowd = Self { queue, space: cache.default_namespace(), equal, next: 0 };
         let ids = (0..waiting).map(|_| crowd.submit()).collect();
         (crowd, ids)
@@ -53,7 +53,7 @@ fn abort(queue: &WaitingQueue, ids: &[SequenceId]) -> f64 {
 fn measure(order: Order, equal: bool, waiting: usize) -> [f64; 3] {
     let cache = PrefixCache::builder(16, 1_024).build().expect("sound");
     let (crowd, ids) = Crowd::new(&cache, order, equal, waiting);
-    let config = SchedulerConfig { max_running: 2, max_chunk_tokens: 16, ..SchedulerConfig::default() };
+    let config = SchedulerConfig::default().max_running(2).max_chunk_tokens(16);
     let mut scheduler = Scheduler::new(&crowd.queue, config).expect("sound");
     let mut passes = Vec::new();
     for _ in 0..if waiting < 10_000 { 31 } else { 3 } {

@@ -40,8 +40,7 @@ impl Office {
     }
 
     fn scheduler(&self) -> Scheduler {
-        let config =
-            SchedulerConfig { max_running: 2, max_batch_tokens: 2, max_chunk_tokens: 1, min_copied_tokens: None };
+        let config = SchedulerConfig::default().max_running(2).max_batch_tokens(2).max_chunk_tokens(1);
         Scheduler::new(&self.queue, config).unwrap()
     }
 
@@ -62,15 +61,15 @@ impl Office {
     /// Serves until every request has ended, and sleeps in between.
     fn serve(&self) {
         let mut scheduler = self.scheduler();
-        while self.queue.unfinished() > 0 {
-            if !self.step(&mut scheduler) && self.queue.unfinished() > 0 {
+        while self.queue.unfinished_requests() > 0 {
+            if !self.step(&mut scheduler) && self.queue.unfinished_requests() > 0 {
                 scheduler.wait(Duration::MAX);
             }
         }
     }
 
     fn close(&self) {
-        assert_eq!((self.queue.unfinished(), self.queue.len()), (0, 0));
+        assert_eq!((self.queue.unfinished_requests(), self.queue.len()), (0, 0));
         self.cache.settle();
         let stats = self.cache.stats();
         assert_eq!(stats.free_blocks + stats.evictable_blocks, stats.capacity_blocks);

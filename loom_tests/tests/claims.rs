@@ -43,7 +43,7 @@ impl Bench {
 
     /// One sequence at a time, a token in each step.
     fn scheduler(&self) -> Scheduler {
-        let config = SchedulerConfig { max_running: 1, max_batch_tokens: 1, ..SchedulerConfig::default() };
+        let config = SchedulerConfig::default().max_running(1).max_batch_tokens(1);
         Scheduler::new(&self.queue, config).unwrap()
     }
 
@@ -73,7 +73,7 @@ impl Bench {
     /// Serves what is left, alone, and looks at what was computed: all but the prompt's last token once.
     fn end(&self, prompt: &[Token]) {
         let mut scheduler = self.scheduler();
-        while self.queue.unfinished() > 0 {
+        while self.queue.unfinished_requests() > 0 {
             assert!(self.step(&mut scheduler), "a request waits for nobody");
         }
         drop(scheduler);
@@ -198,7 +198,7 @@ fn an_abort_against_a_scheduler(capacity: usize, asks: &[Token]) {
         assert!(bench.step(&mut owner));
     }
     drop(owner);
-    assert_eq!(bench.queue.unfinished(), 0, "an aborted request is still there");
+    assert_eq!(bench.queue.unfinished_requests(), 0, "an aborted request is still there");
     bench.end(&[1, 2, 3]);
 }
 

@@ -72,7 +72,7 @@ fn what_waits_is_handed_back() {
     let tokens = [&sequence(1, PROMPT)[..], &[7, 8]].concat();
     assert_eq!(world.queue.abort(ids[1]), Aborted::Waiting { tokens });
     assert_eq!(world.queue.abort(third), Aborted::Waiting { tokens: sequence(3, 9) });
-    assert_eq!(world.queue.abort(SequenceId(99)), Aborted::Unknown);
+    assert_eq!(world.queue.abort(SequenceId::from(99)), Aborted::Unknown);
     assert!(world.queue.is_empty());
     world.finish_all(&mut scheduler);
     world.rest();
@@ -129,7 +129,7 @@ fn an_accepted_abort_publishes_nothing_and_is_listed_once() {
                     1 | 2 => assert_eq!(scheduler.preempt(id), computed + 1 < PROMPT + 6),
                     3 => drop(scheduler.finish(id, Finish::keeping(computed)).expect("computed")),
                     4 => {
-                        let finish = Finish { demote_output: true, ..Finish::keeping(computed) };
+                        let finish = Finish::keeping(computed).demote_output(true);
                         drop(scheduler.finish(id, finish).expect("computed"));
                     }
                     5 => {

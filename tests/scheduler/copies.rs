@@ -72,7 +72,7 @@ fn sources_go_with_the_last_destination_of_a_step_that_was_not_computed() {
 #[test]
 fn a_partial_hit_goes_with_who_was_to_copy_it() {
     let world = World::new(4, CAPACITY);
-    let config = SchedulerConfig { max_running: 2, min_copied_tokens: Some(1), ..SchedulerConfig::default() };
+    let config = SchedulerConfig::default().max_running(2).min_copied_tokens(1);
     let mut scheduler = world.scheduler_of(config);
     world.submit(&sequence(1, 16), 1);
     world.finish_all(&mut scheduler);

@@ -129,7 +129,12 @@ impl World {
 
     pub fn scheduler(&self, max_running: u32, max_chunk_tokens: usize) -> Scheduler {
         let max_batch_tokens = max_chunk_tokens.max(max_running as usize);
-        self.scheduler_of(SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, ..Default::default() })
+        self.scheduler_of(
+            SchedulerConfig::default()
+                .max_running(max_running)
+                .max_batch_tokens(max_batch_tokens)
+                .max_chunk_tokens(max_chunk_tokens),
+        )
     }
 
     pub fn scheduler_of(&self, config: SchedulerConfig) -> Scheduler {
@@ -165,7 +170,7 @@ impl World {
     /// Steps until nothing is left to do.
     pub fn finish_all(&self, scheduler: &mut Scheduler) -> HashMap<SequenceId, Finished> {
         let mut done = Vec::new();
-        while self.queue.unfinished() > 0 {
+        while self.queue.unfinished_requests() > 0 {
             assert!(self.step(scheduler, &mut done) > 0, "a scheduler alone always finds something to do");
         }
         done.into_iter().map(|finished| (finished.id, finished)).collect()
@@ -173,7 +178,7 @@ impl World {
 
     /// Nothing runs and nothing waits: every block is free or cached, and every invariant holds.
     pub fn rest(&self) -> usize {
-        assert_eq!((self.queue.unfinished(), self.queue.len()), (0, 0));
+        assert_eq!((self.queue.unfinished_requests(), self.queue.len()), (0, 0));
         self.cache.settle();
         self.cache.validate().expect("sound");
         let stats = self.cache.stats();

@@ -42,7 +42,7 @@ fn every_token_of_a_batch_has_a_slot_of_its_own() {
     for key in 0..4 {
         world.submit(&sequence(key, 9 + key as usize), 6);
     }
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         let step = scheduler.schedule();
         let batch = step.batch();
         assert_eq!(batch.slot_mapping().len(), batch.tokens().len());
@@ -79,7 +79,7 @@ fn finishing_without_inserting_leaves_the_prompt_alone() {
     let id = world.submit(&sequence(1, 8), 9);
     let mut done = Vec::new();
     world.steps(8, &mut scheduler, &mut done);
-    let finish = Finish { insert: false, ..Finish::keeping(15) };
+    let finish = Finish::keeping(15).insert(false);
     assert_eq!(scheduler.finish(id, finish).expect("computed").tokens, continued(&sequence(1, 8), 8));
     assert_eq!(world.rest(), 2);
 }
@@ -103,7 +103,7 @@ fn reasoning_is_cut() {
     let id = world.submit(&sequence(1, 8), 20);
     let mut done = Vec::new();
     world.steps(17, &mut scheduler, &mut done);
-    let finish = Finish { reasoning_from: Some(13), ..Finish::keeping(24) };
+    let finish = Finish::keeping(24).reasoning_from(13);
     scheduler.finish(id, finish).expect("computed");
     assert_eq!(world.rest(), 3);
 }
@@ -123,7 +123,7 @@ fn output_is_evicted_before_prompts() {
         world.finish_all(&mut scheduler);
         let id = world.submit(&prompt, 9);
         world.steps(8, &mut scheduler, &mut done);
-        let finish = Finish { demote_output, ..Finish::keeping(15) };
+        let finish = Finish::keeping(15).demote_output(demote_output);
         let tokens = scheduler.finish(id, finish).expect("computed").tokens;
         let cached = |tokens: &[Token]| world.cache.session().peek(&world.space, tokens);
         assert_eq!((cached(&older), cached(&tokens), world.rest()), (8, 12, 5));
@@ -157,7 +157,7 @@ fn slots_are_a_bound_and_requests_wait_for_them() {
     let mut scheduler = world.scheduler(3, 64);
     let ids: Vec<_> = (0..10).map(|key| world.submit(&sequence(key, 8), 2 + key as usize % 3)).collect();
     let mut done = Vec::new();
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         world.step(&mut scheduler, &mut done);
         assert!(scheduler.running().len() <= 3);
         assert_eq!(scheduler.free_slots() + scheduler.running().len(), 3);
@@ -178,7 +178,7 @@ fn a_step_that_was_not_computed_is_scheduled_again() {
     let id = world.submit(&prompt, 4);
     let mut done = Vec::new();
     for step in 0.. {
-        if world.queue.unfinished() == 0 {
+        if world.queue.unfinished_requests() == 0 {
             break;
         }
         let batch = scheduler.schedule().batch().clone();

@@ -6,14 +6,14 @@ use radixkv::{PrefixCache, Token};
 use crate::engine::{World, sequence};
 
 fn world(order: Order, age_bound: u64, capacity: usize) -> World {
-    World::with(PrefixCache::builder(16, capacity), QueueConfig { order, age_bound, ..QueueConfig::default() })
+    World::with(PrefixCache::builder(16, capacity), QueueConfig::default().order(order).age_bound(age_bound))
 }
 
 /// The names of what is served, in the order in which it is admitted to a single slot.
 fn served_in(world: &World, max_running: u32) -> Vec<SequenceId> {
     let mut scheduler = world.scheduler(max_running, 4_096);
     let (mut served, mut done) = (Vec::new(), Vec::new());
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         world.step(&mut scheduler, &mut done);
         let fresh = done.iter().map(|finished| finished.id).chain(scheduler.running().iter().map(|s| s.id()));
         let fresh: Vec<_> = fresh.filter(|id| !served.contains(id)).collect();
@@ -68,7 +68,7 @@ fn few_shot(tasks: u32, questions: u32) -> Vec<Vec<Token>> {
 
 /// Tokens cached of all that were asked for.
 fn hit_rate(order: Order, prompts: &[Vec<Token>], capacity: usize, max_running: u32) -> f64 {
-    let world = world(order, QueueConfig::default().age_bound, capacity);
+    let world = World::with(PrefixCache::builder(16, capacity), QueueConfig::default().order(order));
     for prompt in prompts {
         world.submit(prompt, 4);
     }

@@ -16,7 +16,7 @@ const ORDERS: [Order; 4] = [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight,
 
 /// A request waits that needs more blocks than are left beside what is held.
 fn refused(order: Order) -> (World, Reservation) {
-    let world = World::with(PrefixCache::builder(4, 8), QueueConfig { order, ..QueueConfig::default() });
+    let world = World::with(PrefixCache::builder(4, 8), QueueConfig::default().order(order));
     let held = world.cache.session().reserve(6).expect("free");
     world.submit(&sequence(1, 20), 1);
     (world, held)
@@ -44,7 +44,7 @@ fn an_aborted_head_wakes() {
     for order in ORDERS {
         let (world, held) = refused(order);
         let mut scheduler = world.scheduler(2, 64);
-        let head = SequenceId(0);
+        let head = SequenceId::from(0);
         world.submit(&sequence(2, 4), 1);
         assert!(scheduler.schedule().is_empty() || order != Order::Fcfs);
         thread::scope(|scope| {
@@ -85,7 +85,7 @@ fn the_longest_patience_is_none_too_long() {
 #[test]
 fn a_pass_that_was_cut_short_goes_on() {
     for order in ORDERS {
-        let world = World::with(PrefixCache::builder(4, 256), QueueConfig { order, ..QueueConfig::default() });
+        let world = World::with(PrefixCache::builder(4, 256), QueueConfig::default().order(order));
         let (mut owner, mut other) = (world.scheduler(1, 4), world.scheduler(1, 64));
         let shared = sequence(1, 40);
         let mut request = Request::new(world.space.clone(), shared.clone(), 1);
@@ -121,7 +121,7 @@ fn a_pass_that_was_cut_short_goes_on() {
 fn no_thread_sleeps_through_what_lets_it_go_on() {
     for seed in 0..if cfg!(debug_assertions) { 40 } else { 200 } {
         let order = ORDERS[seed as usize % ORDERS.len()];
-        let world = World::with(PrefixCache::builder(4, 24), QueueConfig { order, ..QueueConfig::default() });
+        let world = World::with(PrefixCache::builder(4, 24), QueueConfig::default().order(order));
         let mut dice = fastrand::Rng::with_seed(seed);
         for _ in 0..60 {
             let shared = sequence(dice.u32(1..3), dice.usize(..40));
@@ -133,12 +133,12 @@ fn no_thread_sleeps_through_what_lets_it_go_on() {
                 let (world, mut dice) = (&world, fastrand::Rng::with_seed(seed << 8 | thread));
                 scope.spawn(move || {
                     let mut scheduler = world.scheduler(1 + thread as u32, 8);
-                    while world.queue.unfinished() > 0 {
+                    while world.queue.unfinished_requests() > 0 {
                         let step = scheduler.schedule();
                         if step.is_empty() {
                             drop(step);
                             // The last one may have ended before this step.
-                            let done = world.queue.unfinished() == 0;
+                            let done = world.queue.unfinished_requests() == 0;
                             assert!(done || scheduler.wait(LONG), "seed {seed}, {order:?}: slept through");
                             continue;
                         }
@@ -150,7 +150,7 @@ fn no_thread_sleeps_through_what_lets_it_go_on() {
                         match dice.u8(..30) {
                             0 => drop(scheduler.preempt(id)),
                             1 => drop(scheduler.abort(id)),
-                            2 => drop(world.queue.abort(SequenceId(dice.u64(..60)))),
+                            2 => drop(world.queue.abort(SequenceId::from(dice.u64(..60)))),
                             3 => drop(scheduler.fork(id, 1, 1)),
                             4 => scheduler = world.scheduler(1 + thread as u32, 8),
                             _ => {}

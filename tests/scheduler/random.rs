@@ -39,7 +39,7 @@ impl Driver {
         let block_size = dice.choice([1, 4, 16]).expect("one of them");
         let world = World::with(
             PrefixCache::builder(block_size, BLOCKS),
-            QueueConfig { order, age_bound, ..QueueConfig::default() },
+            QueueConfig::default().order(order).age_bound(age_bound),
         );
         let (accepted, listed, ended) = Default::default();
         Self { world, dice, submitted: 0, accepted, listed, ended }
@@ -50,7 +50,13 @@ impl Driver {
         let max_chunk_tokens = self.dice.usize(1..=20);
         let min_copied_tokens = self.dice.choice([None, Some(1), Some(3)]).expect("one of them");
         let max_batch_tokens = max_chunk_tokens + max_running as usize;
-        self.world.scheduler_of(SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens })
+        self.world.scheduler_of(
+            SchedulerConfig::default()
+                .max_running(max_running)
+                .max_batch_tokens(max_batch_tokens)
+                .max_chunk_tokens(max_chunk_tokens)
+                .min_copied_tokens(min_copied_tokens),
+        )
     }
 
     fn submit(&mut self) {
@@ -69,7 +75,7 @@ impl Driver {
 
     /// Aborts some request, wherever it is.
     fn abort(&mut self) {
-        let id = SequenceId(self.dice.u64(..self.submitted + 8));
+        let id = SequenceId::from(self.dice.u64(..self.submitted + 8));
         match self.world.queue.abort(id) {
             Aborted::Served => drop(self.accepted.insert(id)),
             Aborted::Waiting { .. } => assert!(self.ended.insert(id), "{id:?} waits although it has ended"),
@@ -105,7 +111,7 @@ impl Driver {
     fn finish(&mut self, scheduler: &mut Scheduler, id: SequenceId) {
         let committed = self.dice.usize(..=scheduler.sequence(id).expect("served").computed_len());
         let (insert, demote_output) = (self.dice.u8(..4) > 0, self.dice.u8(..3) == 0);
-        let done = scheduler.finish(id, Finish { insert, demote_output, ..Finish::keeping(committed) });
+        let done = scheduler.finish(id, Finish::keeping(committed).insert(insert).demote_output(demote_output));
         let done = done.expect("computed");
         let (prompt, output) = done.tokens.split_at(done.prompt_len);
         assert_eq!(done.tokens, continued(prompt, output.len()));
@@ -181,7 +187,7 @@ impl Driver {
             self.disturb(&mut schedulers[at]);
         }
         let mut idle = 0;
-        while self.world.queue.unfinished() > 0 {
+        while self.world.queue.unfinished_requests() > 0 {
             idle = if self.round(&mut schedulers) { 0 } else { idle + 1 };
             assert!(idle < PATIENCE, "no request is served any more");
         }

@@ -10,7 +10,7 @@ use crate::engine::{World, sequence};
 
 #[test]
 fn requests_that_ask_for_nothing_or_too_much_come_back() {
-    let config = QueueConfig { max_blocks: 6, ..QueueConfig::default() };
+    let config = QueueConfig::default().max_blocks(6);
     let world = World::with(PrefixCache::builder(4, 8), config);
     let refused = |len, new_tokens, kind| {
         let request = Request::new(world.space.clone(), sequence(1, len), new_tokens);
@@ -56,7 +56,10 @@ fn a_namespace_of_another_cache_is_the_callers_fault() {
 fn a_scheduler_that_could_serve_nobody_is_not_made() {
     let world = World::new(4, 8);
     let refused = |max_running, max_batch_tokens, max_chunk_tokens| {
-        let config = SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, ..Default::default() };
+        let config = SchedulerConfig::default()
+            .max_running(max_running)
+            .max_batch_tokens(max_batch_tokens)
+            .max_chunk_tokens(max_chunk_tokens);
         Scheduler::new(&world.queue, config).expect_err("to be refused")
     };
     assert_eq!(refused(0, 1, 1), ConfigError::NoSlots);
@@ -93,7 +96,7 @@ fn forks_are_made_all_or_none() {
     assert_eq!(scheduler.fork(id, 19, 4), Err(ForkError::NoSlots { requested: 4, free: 3 }));
     let _rest = world.cache.session().reserve(2).expect("five of eight are in use");
     assert!(matches!(scheduler.fork(id, 19, 2), Err(ForkError::NoBlocks(_))));
-    assert_eq!((scheduler.free_slots(), world.queue.unfinished()), (3, 1));
+    assert_eq!((scheduler.free_slots(), world.queue.unfinished_requests()), (3, 1));
     assert_eq!(scheduler.fork(id, 19, 1).expect("one block is left").len(), 1);
     drop(_rest);
     assert_eq!(world.finish_all(&mut scheduler).len(), 2);
@@ -114,11 +117,14 @@ fn extremes_of_a_configuration_are_refused_or_serve() {
             for min_copied_tokens in [None, Some(0), Some(usize::MAX)] {
                 for age_bound in [0, 1, u64::MAX] {
                     for order in [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority] {
-                        let config = QueueConfig { order, age_bound, max_blocks: usize::MAX };
+                        let config = QueueConfig::default().order(order).age_bound(age_bound).max_blocks(usize::MAX);
                         let world = World::with(PrefixCache::builder(4, 8), config);
                         let (max_batch_tokens, max_chunk_tokens) = tokens;
-                        let config =
-                            SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
+                        let config = SchedulerConfig::default()
+                            .max_running(max_running)
+                            .max_batch_tokens(max_batch_tokens)
+                            .max_chunk_tokens(max_chunk_tokens)
+                            .min_copied_tokens(min_copied_tokens);
                         let Ok(mut scheduler) = Scheduler::new(&world.queue, config) else {
                             assert!(max_running > 65_536);
                             continue;

@@ -33,7 +33,7 @@ fn at_one_instant(block_size: usize, tail: usize, threads: usize) -> usize {
     let ids: Vec<_> = prompts.iter().map(|prompt| world.submit(prompt, NEW_TOKENS)).collect();
     let serve = |done: &mut Vec<Finished>| {
         let mut scheduler = world.scheduler(32, 512);
-        while world.queue.unfinished() > 0 {
+        while world.queue.unfinished_requests() > 0 {
             if world.step(&mut scheduler, done) == 0 {
                 scheduler.wait(Duration::from_millis(20));
             }
@@ -103,7 +103,7 @@ fn at_one_instant_from_four_threads() {
 #[test]
 fn a_waiter_is_woken_by_the_chunk_that_covers_what_it_shares() {
     let world = World::new(4, 256);
-    let config = SchedulerConfig { max_running: 4, max_batch_tokens: 64, max_chunk_tokens: 16, ..Default::default() };
+    let config = SchedulerConfig::default().max_running(4).max_batch_tokens(64).max_chunk_tokens(16);
     let mut scheduler = world.scheduler_of(config);
     let long = sequence(1, 100);
     let owner = world.submit(&long, 1);
@@ -169,7 +169,7 @@ fn partial_hits_are_copied_if_asked_for() {
         [(16, None, 25), (16, Some(1), 24), (16, Some(2), 25), (64, None, 57), (64, Some(8), 24), (1, Some(1), 24)]
     {
         let world = World::new(block_size, 512);
-        let config = SchedulerConfig { max_running: 2, min_copied_tokens, ..SchedulerConfig::default() };
+        let config = SchedulerConfig::default().max_running(2).min_copied_tokens(min_copied_tokens);
         let mut scheduler = world.scheduler_of(config);
         let shared = sequence(1, 97);
         world.submit(&[&shared[..], &sequence(2, 50)].concat(), 1);

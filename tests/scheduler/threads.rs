@@ -82,7 +82,7 @@ impl Server<'_> {
 
     fn finish(&mut self, id: SequenceId, committed_len: usize) {
         let insert = self.dice.u8(..4) > 0;
-        let finish = Finish { insert, demote_output: self.dice.u8(..3) == 0, ..Finish::keeping(committed_len) };
+        let finish = Finish::keeping(committed_len).insert(insert).demote_output(self.dice.u8(..3) == 0);
         let done = self.scheduler.finish(id, finish).expect("computed");
         let prompt = &done.tokens[..done.prompt_len];
         assert_eq!(done.tokens, continued(prompt, done.tokens.len() - prompt.len()));
@@ -108,7 +108,7 @@ impl Server<'_> {
             },
             4 => drop(self.world.cache.evict(self.dice.usize(1..=5))),
             5 => {
-                let id = SequenceId(self.dice.u64(..REQUESTS as u64));
+                let id = SequenceId::from(self.dice.u64(..REQUESTS as u64));
                 self.aborts.count(id, &self.world.queue.abort(id));
             }
             6 if self.dice.bool() => self.world.cache.clear(),
@@ -130,7 +130,7 @@ fn run(seed: u64) {
         builder = builder.eviction(Eviction::Background(Watermarks { low: capacity / 16, high: capacity / 8 }));
     }
     println!("seed {seed}: {block_size} tokens a block, {capacity} blocks, {order:?}, age bound {age_bound}");
-    let world = World::with(builder, QueueConfig { order, age_bound, ..QueueConfig::default() });
+    let world = World::with(builder, QueueConfig::default().order(order).age_bound(age_bound));
     for _ in 0..REQUESTS {
         let tokens = prompt(&mut dice);
         let mut request = Request::new(world.space.clone(), tokens, dice.usize(1..=40));
@@ -147,9 +147,13 @@ fn run(seed: u64) {
                 let (max_running, max_chunk_tokens) = (1 + thread as u32 * 2, 7 + 13 * thread);
                 let min_copied_tokens = [None, Some(1), Some(5), Some(1)][thread];
                 let max_batch_tokens = max_chunk_tokens + 8;
-                let config = SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
+                let config = SchedulerConfig::default()
+                    .max_running(max_running)
+                    .max_batch_tokens(max_batch_tokens)
+                    .max_chunk_tokens(max_chunk_tokens)
+                    .min_copied_tokens(min_copied_tokens);
                 let mut server = Server { world, scheduler: world.scheduler_of(config), dice, aborts };
-                while world.queue.unfinished() > 0 {
+                while world.queue.unfinished_requests() > 0 {
                     server.step();
                     server.disturb();
                     if server.dice.u8(..100) == 0 {

@@ -17,7 +17,7 @@ const ROOM: usize = 64;
 
 /// A cache of blocks of one token, with [`CACHED`] of them in place.
 fn world_with_cached(order: Order) -> (World, Vec<Token>, Lease) {
-    let config = QueueConfig { order, age_bound: u64::MAX, ..QueueConfig::default() };
+    let config = QueueConfig::default().order(order).age_bound(u64::MAX);
     let world = World::with(PrefixCache::builder(1, CACHED + ROOM), config);
     let (session, cached) = (world.cache.session(), sequence(1, CACHED));
     let blocks = session.reserve(CACHED).expect("free");
@@ -29,7 +29,7 @@ fn world_with_cached(order: Order) -> (World, Vec<Token>, Lease) {
 /// Serves until no request is left, and shows `each` what every step computes.
 fn serve(world: &World, each: impl Fn(&Step<'_>)) {
     let mut scheduler = world.scheduler(8, 256);
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         let step = scheduler.schedule();
         if step.is_empty() {
             drop(step);

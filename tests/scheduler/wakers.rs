@@ -100,6 +100,6 @@ fn a_waker_may_schedule_and_abort_while_another_scheduler_preempts() {
         assert!(first.schedule().aborted().is_empty());
         drop(first);
         SECOND.set(None);
-        assert_eq!(world.queue.unfinished(), 0);
+        assert_eq!(world.queue.unfinished_requests(), 0);
     });
 }

@@ -92,7 +92,7 @@ impl Acceptance {
 }
 
 fn engine(model: &Model, publish: bool, min_copied_tokens: Option<usize>) -> Result<Engine<'_, Cpu>, ServeError> {
-    let scheduler = SchedulerConfig { min_copied_tokens, ..SchedulerConfig::default() };
+    let scheduler = SchedulerConfig::default().min_copied_tokens(min_copied_tokens);
     Engine::new(model, Cpu, Options { blocks: 64, dtype: Dtype::Bf16, publish, scheduler, ..Options::default() })
 }
 

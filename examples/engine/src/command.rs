@@ -246,13 +246,12 @@ impl Arguments {
             dtype: self.dtype,
             policy: self.policy,
             eviction: Eviction::Background(watermarks),
-            queue: QueueConfig { order: self.order, ..QueueConfig::default() },
-            scheduler: SchedulerConfig {
-                max_running: self.running,
-                max_batch_tokens: self.chunk.saturating_add(self.running as usize),
-                max_chunk_tokens: self.chunk,
-                min_copied_tokens: self.copy,
-            },
+            queue: QueueConfig::default().order(self.order),
+            scheduler: SchedulerConfig::default()
+                .max_running(self.running)
+                .max_batch_tokens(self.chunk.saturating_add(self.running as usize))
+                .max_chunk_tokens(self.chunk)
+                .min_copied_tokens(self.copy),
             threads: usize::from(self.threads),
             publish,
             cascade: self.cascade,

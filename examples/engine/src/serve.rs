@@ -220,7 +220,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         let mut chosen = Vec::with_capacity(batch.logits_rows().len());
         for ((id, row), logits) in wanted {
             let position = batch.positions()[*row as usize] as usize + 1;
-            let token = self.options.sampling.choose(logits, id.0, position);
+            let token = self.options.sampling.choose(logits, id.as_u64(), position);
             observe(Observed { id, position, logits, token });
             chosen.push((id, token));
         }
@@ -262,7 +262,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     fn serve_here(&self, observe: &dyn Fn(Observed<'_>), stop: &AtomicBool) -> Result<Vec<Finished>, ServeError> {
         let mut scheduler = self.scheduler()?;
         let mut all = Vec::new();
-        while self.queue.unfinished() > 0 && !stop.load(Ordering::Relaxed) {
+        while self.queue.unfinished_requests() > 0 && !stop.load(Ordering::Relaxed) {
             match self.step(&mut scheduler, observe) {
                 Ok(Stepped::Idle) => {
                     scheduler.wait(PATIENCE);

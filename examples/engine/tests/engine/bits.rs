@@ -78,7 +78,7 @@ impl Run<'_> {
         let mut scheduler = self.engine.scheduler().expect("good options");
         let mut forks = 3;
         let began = Instant::now();
-        while self.engine.queue().unfinished() > 0 {
+        while self.engine.queue().unfinished_requests() > 0 {
             assert!(began.elapsed() < PATIENCE, "{}: {:?}", self.what, self.engine.queue());
             match self.engine.step(&mut scheduler, &|seen| self.check(seen)).expect("a good step") {
                 Stepped::Idle => drop(scheduler.wait(Duration::from_millis(5))),
@@ -135,16 +135,12 @@ fn options(dice: &mut Dice, corpus: &[Continuation]) -> Options {
         dtype: Dtype::F32,
         policy: pick(dice, &[PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Fifo]),
         eviction: if dice.below(2) == 0 { Eviction::Inline } else { background },
-        queue: QueueConfig {
-            order: pick(dice, &[Order::Fcfs, Order::LongestPrefix, Order::DfsWeight]),
-            ..QueueConfig::default()
-        },
-        scheduler: SchedulerConfig {
-            max_running: running,
-            max_batch_tokens: chunk + running as usize,
-            max_chunk_tokens: chunk,
-            min_copied_tokens: pick(dice, &[None, Some(1), Some(5)]),
-        },
+        queue: QueueConfig::default().order(pick(dice, &[Order::Fcfs, Order::LongestPrefix, Order::DfsWeight])),
+        scheduler: SchedulerConfig::default()
+            .max_running(running)
+            .max_batch_tokens(chunk + running as usize)
+            .max_chunk_tokens(chunk)
+            .min_copied_tokens(pick(dice, &[None, Some(1), Some(5)])),
         threads: pick(dice, &[1, 4]),
         publish: dice.below(5) > 0,
         cascade: dice.below(2) == 0,

@@ -23,7 +23,7 @@ pub fn logits(model: &Model, dtype: Dtype, tokens: &[Token]) -> Vec<f32> {
     let layout = model.layout(tokens.len(), 1, dtype);
     let kv = Cpu.allocate(layout).expect("a block");
     let mut batch = Batch::new(tokens.len());
-    batch.push(SequenceId(0), 0, 0, tokens, &[0], true);
+    batch.push(SequenceId::from(0), 0, 0, tokens, &[0], true);
     model.forward(&Cpu, &kv, &layout, &batch, false).expect("a good batch")
 }
 

@@ -23,12 +23,7 @@ fn serve(block_size: usize, tail: usize, threads: usize, publish: bool) -> (usiz
     let mut draw = |tokens: usize| -> Vec<Token> { (0..tokens).map(|_| dice.below(64) as Token).collect() };
     let shared = draw(SHARED);
     let blocks = 32 * (SHARED + tail + NEW_TOKENS).div_ceil(block_size);
-    let scheduler = SchedulerConfig {
-        max_running: 32,
-        max_batch_tokens: 1_024,
-        max_chunk_tokens: 512,
-        ..SchedulerConfig::default()
-    };
+    let scheduler = SchedulerConfig::default().max_running(32).max_batch_tokens(1_024).max_chunk_tokens(512);
     let options = Options { block_size, blocks, threads, publish, scheduler, cascade: true, ..Options::default() };
     let engine = Engine::new(&model, Cpu, options).expect("good options");
     for number in 0..REQUESTS {
