@@ -245,6 +245,16 @@ impl Batch {
     /// # Panics
     ///
     /// If `i` is not below [`len`](Self::len).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(16);
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6], true);
+    /// let scheduled = batch.sequence(0);
+    /// assert_eq!((scheduled.slot, scheduled.start, scheduled.context_len()), (1, 9, 10));
+    /// ```
     pub fn sequence(&self, i: usize) -> Scheduled<'_> {
         let rows = self.token_offsets[i] as usize..self.token_offsets[i + 1] as usize;
         let blocks = self.block_offsets[i] as usize..self.block_offsets[i + 1] as usize;
@@ -260,6 +270,17 @@ impl Batch {
     }
 
     /// The sequences, in the order of every array.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::Batch;
+    /// /// Splits a batch for a backend with two kernels: sequences that decode, and chunks of prompts.
+    /// fn decodes(batch: &Batch) -> usize {
+    ///     batch.sequences().filter(|scheduled| scheduled.tokens.len() == 1).count()
+    /// }
+    /// # assert_eq!(decodes(&Batch::new(16)), 0);
+    /// ```
     pub fn sequences(&self) -> impl ExactSizeIterator<Item = Scheduled<'_>> {
         (0..self.len()).map(|i| self.sequence(i))
     }
@@ -291,6 +312,15 @@ impl Batch {
     }
 
     /// For each token where its keys and values go: block id times block size plus the offset in the block.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(16);
+    /// batch.push(SequenceId::from(8), 0, 15, &[4, 5], &[6, 2], true);
+    /// assert_eq!(batch.slot_mapping(), [6 * 16 + 15, 2 * 16]);
+    /// ```
     pub fn slot_mapping(&self) -> &[u64] {
         &self.slot_mapping
     }
@@ -317,7 +347,7 @@ impl Batch {
         &self.block_offsets
     }
 
-    /// The copies to be done before anything is written.
+    /// The copies to be done before anything is written. [`BlockCopy`] has an example.
     pub fn copies(&self) -> &[BlockCopy] {
         &self.copies
     }

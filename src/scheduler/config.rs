@@ -56,6 +56,18 @@ impl QueueConfig {
     /// Blocks that one request may have, prompt and output together; never more than the cache has. Longer requests are
     /// refused ([`SubmitErrorKind::ExceedsSlot`](super::SubmitErrorKind::ExceedsSlot)). Default: all blocks of the
     /// cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, SubmitErrorKind, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// let queue = WaitingQueue::new(&cache, QueueConfig::default().max_blocks(2));
+    /// let refused = queue.submit(Request::new(cache.default_namespace(), vec![7; 30], 10)).unwrap_err();
+    /// assert_eq!(refused.kind, SubmitErrorKind::ExceedsSlot { requested: 3, max_blocks: 2 });
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn max_blocks(mut self, max_blocks: usize) -> Self {
         self.max_blocks = max_blocks;
         self
@@ -138,6 +150,25 @@ impl SchedulerConfig {
 
     /// Where a prompt parts from what is cached inside a block, the tokens up to there are copied instead of computed
     /// if they are at least this many. `None`: never. Default: `None`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(4, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// let config = SchedulerConfig::default().min_copied_tokens(2);
+    /// let mut scheduler = Scheduler::new(&queue, config)?;
+    /// # queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3, 4, 5], 8))?;
+    /// # scheduler.schedule().complete(&[7])?;
+    /// // Tokens 1 to 4 are cached as one block, which agrees with this prompt for three tokens.
+    /// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3, 9], 8))?;
+    /// let step = scheduler.schedule();
+    /// assert_eq!(step.batch().copies()[0].tokens, 3);
+    /// assert_eq!(step.batch().sequence(1).tokens, [9]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn min_copied_tokens(mut self, tokens: impl Into<Option<usize>>) -> Self {
         self.min_copied_tokens = tokens.into();
         self

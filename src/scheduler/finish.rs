@@ -13,8 +13,8 @@ use crate::key::Token;
 /// ```
 /// use radixkv::scheduler::Finish;
 ///
-/// // Of 120 computed tokens, reasoning begins at token 80: later prompts do not repeat it.
-/// let finish = Finish::keeping(120).reasoning_from(80);
+/// // All of 120 computed tokens, but the output is evicted first.
+/// let finish = Finish::keeping(120).demote_output(true);
 /// # let _ = finish;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +32,39 @@ impl Finish {
     /// These must be tokens whose keys and values were computed and are still valid: less than
     /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine took some of them back. What was published
     /// before stays.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::scheduler::Finish;
+    ///
+    /// // 40 tokens are computed; the last two come after a stop string, and no later prompt has them.
+    /// let finish = Finish::keeping(38);
+    /// # let _ = finish;
+    /// ```
     pub fn keeping(committed_len: usize) -> Self {
         Self { committed_len, insert: true, reasoning_from: None, demote_output: false }
     }
 
     /// Whether the tokens are published now. Chunks of the prompt were published when they were computed, whatever is
     /// said here; [`Request::publish`](super::Request::publish) decides about those. Default: true.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Finish, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(1, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// scheduler.schedule().complete(&[8])?;
+    /// let tokens = scheduler.finish(id, Finish::keeping(4).insert(false))?.tokens;
+    /// // The prompt stays cached, the output does not.
+    /// assert_eq!(cache.session().peek(&cache.default_namespace(), &tokens), 3);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn insert(mut self, insert: bool) -> Self {
         self.insert = insert;
         self
@@ -45,6 +72,16 @@ impl Finish {
 
     /// The position of the first token of reasoning, which later prompts do not repeat: nothing from there on is
     /// published. Default: `None`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::scheduler::Finish;
+    ///
+    /// // Prompt and template have 80 tokens, then the model reasons.
+    /// let finish = Finish::keeping(120).reasoning_from(80);
+    /// # let _ = finish;
+    /// ```
     pub fn reasoning_from(mut self, position: impl Into<Option<usize>>) -> Self {
         self.reasoning_from = position.into();
         self
@@ -52,6 +89,16 @@ impl Finish {
 
     /// Whether the output is evicted before everything else that is cached, until it is used. Output is evicted before
     /// its own prompt in any case. Default: false.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::scheduler::Finish;
+    ///
+    /// // The output of a batch job, which hardly any prompt continues.
+    /// let finish = Finish::keeping(120).demote_output(true);
+    /// # let _ = finish;
+    /// ```
     pub fn demote_output(mut self, demote: bool) -> Self {
         self.demote_output = demote;
         self

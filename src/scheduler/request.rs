@@ -69,6 +69,19 @@ pub struct Request {
 
 impl Request {
     /// Asks for up to `max_new_tokens` tokens after `tokens`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// use radixkv::scheduler::Request;
+    ///
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// // A LoRA adapter has prefixes of its own.
+    /// let request = Request::new(cache.namespace(&["adapter-7"]), vec![1, 2, 3], 100);
+    /// assert!(request.publish && request.priority == 0);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn new(namespace: Namespace, tokens: Vec<Token>, max_new_tokens: usize) -> Self {
         Self { namespace, tokens, max_new_tokens, priority: 0, publish: true }
     }

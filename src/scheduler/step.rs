@@ -78,6 +78,21 @@ impl std::error::Error for CompleteError {}
 
 impl Step<'_> {
     /// What to compute.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// let step = scheduler.schedule();
+    /// let batch = step.batch();
+    /// assert_eq!((batch.tokens(), batch.positions(), batch.logits_rows()), (&[1, 2, 3][..], &[0, 1, 2][..], &[2][..]));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn batch(&self) -> &Batch {
         &self.scheduler.batch
     }
