@@ -1,4 +1,4 @@
-//! One scheduler: from submitting to finishing.
+//! One scheduler, from submission to the end of a request.
 
 use radixkv::scheduler::{Finish, QueueConfig, Request};
 use radixkv::{Clock, PrefixCache, Token};
@@ -108,10 +108,10 @@ fn reasoning_is_cut() {
     assert_eq!(world.rest(), 3);
 }
 
-/// Output goes before its own prompt in any case; if it is demoted it goes before everybody's.
+/// Output is evicted before its own prompt in any case, and before all other prompts if it is demoted.
 #[test]
 fn output_is_evicted_before_prompts() {
-    // A logical clock that nobody sets stands still: what comes after a demotion is told from it all the same.
+    // A logical clock that is not set stands still: a use after the demotion undoes it at the same time too.
     let clocks = [Clock::Monotonic, Clock::Logical];
     for (demote_output, clock) in clocks.into_iter().flat_map(|clock| [(false, clock), (true, clock)]) {
         let cache = PrefixCache::builder(4, 32).clock(clock).build().expect("sound");
@@ -204,7 +204,7 @@ fn a_scheduler_that_goes_leaves_its_sequences_to_the_next() {
     }
     done.extend(world.finish_all(&mut world.scheduler(2, 8)).into_values());
     for (prompt, id) in prompts.iter().zip(ids) {
-        let finished = done.iter().find(|finished| finished.id == id).expect("served by somebody");
+        let finished = done.iter().find(|finished| finished.id == id).expect("served");
         assert_eq!(finished.tokens, continued(prompt, 12));
     }
     world.rest();

@@ -1,4 +1,4 @@
-//! Sleeping until there may be something to do: nothing that may give work is slept through, and nothing else wakes.
+//! `wait`: a scheduler sleeps through no change that may give it work, and nothing else wakes it.
 
 use std::thread;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use radixkv::{PrefixCache, Reservation};
 use crate::engine::{World, sequence};
 
 const SHORT: Duration = Duration::from_millis(20);
-/// Longer than any machine is late.
+/// Longer than any thread is delayed.
 const LONG: Duration = Duration::from_secs(60);
 
 const ORDERS: [Order; 4] = [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority];
 
-/// A request waits that needs more blocks than are left beside what is held.
+/// A request waits that needs more blocks than are free beside the held ones.
 fn refused(order: Order) -> (World, Reservation) {
     let world = World::with(PrefixCache::builder(4, 8), QueueConfig::default().order(order));
     let held = world.cache.session().reserve(6).expect("free");
@@ -31,14 +31,14 @@ fn a_refused_admission_is_no_change() {
             assert!(scheduler.schedule().is_empty());
             assert!(!scheduler.wait(SHORT), "{order:?}: nothing has changed, and it does not sleep");
         }
-        assert!(!one.wait(SHORT), "{order:?}: another one's refusal is no change");
+        assert!(!one.wait(SHORT), "{order:?}: the refusal of another scheduler is no change");
         drop(held);
         world.finish_all(&mut one);
         world.rest();
     }
 }
 
-/// What waits behind the head may be admitted when that is gone.
+/// Requests after the first one may be admitted when that one is aborted.
 #[test]
 fn an_aborted_head_wakes() {
     for order in ORDERS {
@@ -59,7 +59,7 @@ fn an_aborted_head_wakes() {
 }
 
 #[test]
-fn the_longest_patience_is_none_too_long() {
+fn the_longest_timeout_is_not_too_long() {
     let world = World::new(4, 8);
     let mut scheduler = world.scheduler(1, 64);
     let century = Duration::from_secs(100 * 365 * 86_400);
@@ -80,8 +80,8 @@ fn the_longest_patience_is_none_too_long() {
     world.rest();
 }
 
-/// More equal prompts than one pass tries, behind one that another scheduler computes: an empty step that has not
-/// looked at all of them does not put its scheduler to sleep.
+/// More equal prompts than one pass tries, while another scheduler computes their prefix: after an empty step that has not
+/// tried all of them the scheduler does not sleep.
 #[test]
 fn a_pass_that_was_cut_short_goes_on() {
     for order in ORDERS {
@@ -108,15 +108,15 @@ fn a_pass_that_was_cut_short_goes_on() {
                 assert!(step.sequence(stranger).is_some());
             }
         }
-        assert!(empty >= 1_000 / 65, "{order:?}: steps try more than their share, {empty} were empty");
+        assert!(empty >= 1_000 / 65, "{order:?}: a step skips more requests than it may, {empty} steps were empty");
         drop(owner);
         world.finish_all(&mut other);
         world.rest();
     }
 }
 
-/// Threads that sleep without a limit whenever there is nothing to do: whatever lets one go on wakes it. Blocks are
-/// short, so that most of what ends is what another thread waits for.
+/// Threads that sleep whenever there is nothing to do: every change that gives one of them work wakes it. There are few
+/// blocks, so that most sequences that end are what another thread waits for.
 #[test]
 fn no_thread_sleeps_through_what_lets_it_go_on() {
     for seed in 0..if cfg!(debug_assertions) { 40 } else { 200 } {
@@ -137,7 +137,7 @@ fn no_thread_sleeps_through_what_lets_it_go_on() {
                         let step = scheduler.schedule();
                         if step.is_empty() {
                             drop(step);
-                            // The last one may have ended before this step.
+                            // The last request may have ended before this step.
                             let done = world.queue.unfinished_requests() == 0;
                             assert!(done || scheduler.wait(LONG), "seed {seed}, {order:?}: slept through");
                             continue;

@@ -1,4 +1,4 @@
-//! Preempting and resuming, asked for and forced.
+//! Preemption, by a call and for lack of blocks, and resuming.
 
 use radixkv::scheduler::Finished;
 
@@ -43,7 +43,7 @@ fn it_resumes_from_what_is_left_after_an_eviction() {
     world.rest();
 }
 
-/// Each alone fits, all together do not: the youngest gives way, and everybody is served.
+/// Each request fits alone, all together do not: the youngest is preempted, and all are served.
 #[test]
 fn a_pool_too_small_for_all_serves_all() {
     for (block_size, capacity, chunk) in [(4, 16, 8), (4, 13, 64), (1, 52, 7), (16, 5, 16)] {
@@ -55,7 +55,7 @@ fn a_pool_too_small_for_all_serves_all() {
         let computed: usize = done.values().map(|finished: &Finished| finished.computed_len).sum();
         let needed: usize = prompts.iter().map(|prompt| prompt.len() + 29).sum();
         println!("block size {block_size}: {computed} tokens computed, {needed} needed");
-        assert!(computed < 2 * needed, "{computed} of {needed} tokens: preempting goes round in circles");
+        assert!(computed < 2 * needed, "{computed} of {needed} tokens: sequences preempt each other again and again");
         for (prompt, id) in prompts.iter().zip(ids) {
             assert_eq!(done[&id].tokens, continued(prompt, 30));
         }
@@ -63,7 +63,7 @@ fn a_pool_too_small_for_all_serves_all() {
     }
 }
 
-/// A match protects what the reservation beside it would have to evict; both go, and the request waits.
+/// A match protects the blocks that its own reservation would have to evict: both are given back, and the request waits.
 #[test]
 fn a_refused_admission_holds_nothing() {
     let world = World::new(4, 8);

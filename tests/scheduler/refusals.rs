@@ -1,4 +1,4 @@
-//! Bad input: typed refusals with numbers, that change nothing and hand back what was given.
+//! Bad input is refused with a typed error and its numbers; nothing changes, and what was given comes back.
 
 use radixkv::scheduler::{
     ConfigError, Finish, FinishError, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig,
@@ -27,7 +27,7 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
     let too_wide = refused(20, 6, SubmitErrorKind::ExceedsSlot { requested: 7, max_blocks: 6 });
     assert_eq!(too_wide, "prompt and output need 7 blocks of the 6 that a request may have");
     assert_eq!(world.rest(), 0);
-    // The last token is sampled and needs no place.
+    // The last token is sampled and never computed: it needs no slot.
     let fits = world.submit(&sequence(1, 20), 5);
     assert_eq!(world.finish_all(&mut world.scheduler(1, 32))[&fits].tokens.len(), 25);
     world.rest();
@@ -36,7 +36,7 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
     assert_eq!((error.kind, error.request.tokens.len()), (SubmitErrorKind::BigramNamespace, 9));
 }
 
-/// It has no blocks of its own to serve anything with, however long a request waits.
+/// The cache has no blocks of its own to serve a request with, however long that waits.
 #[test]
 fn a_cache_over_the_engines_pool_serves_no_request() {
     let world = World::with(PrefixCache::builder(4, 8).external(), QueueConfig::default());
@@ -53,7 +53,7 @@ fn a_namespace_of_another_cache_is_the_callers_fault() {
 }
 
 #[test]
-fn a_scheduler_that_could_serve_nobody_is_not_made() {
+fn a_scheduler_that_could_serve_no_request_is_not_made() {
     let world = World::new(4, 8);
     let refused = |max_running, max_batch_tokens, max_chunk_tokens| {
         let config = SchedulerConfig::default()

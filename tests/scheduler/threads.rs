@@ -1,6 +1,6 @@
-//! Several threads, one cache, one queue: everything at random, under eviction pressure, forks, clears, preemptions,
-//! aborts, steps that are dropped or forgotten and schedulers that go. Every read is looked at, and every accepted abort
-//! is listed once.
+//! Several threads, one cache, one queue, everything at random under eviction pressure: forks, clears, preemptions,
+//! aborts, steps that are dropped or forgotten, and dropped schedulers. Every read is checked, and every accepted abort is
+//! listed once.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
 
@@ -20,14 +20,14 @@ use crate::engine::{World, continued, sequence};
 const THREADS: usize = 4;
 const REQUESTS: usize = 120;
 
-/// A prompt that shares some of what others share.
+/// A prompt that shares some tokens with others.
 fn prompt(dice: &mut Rng) -> Vec<Token> {
     let shared = sequence(dice.u32(1..=3), dice.usize(..60));
     let own = sequence(dice.u32(10..14), dice.usize(1..=30));
     [shared, own].concat()
 }
 
-/// What all threads know of aborts.
+/// The aborts of all threads.
 #[derive(Default)]
 struct Aborts {
     accepted: Mutex<HashSet<SequenceId>>,
@@ -61,7 +61,7 @@ impl Server<'_> {
         self.aborts.list(&step);
         if step.is_empty() {
             drop(step);
-            // Whoever holds the blocks may be asleep too.
+            // The thread that holds the blocks may be asleep too.
             self.scheduler.wait(Duration::from_millis(1));
             return;
         }
@@ -163,7 +163,7 @@ fn run(seed: u64) {
             });
         }
     });
-    // The last ones went with their schedulers.
+    // The schedulers of the last aborted requests are dropped by now.
     aborts.list(&world.scheduler(1, 1).schedule());
     assert_eq!(*aborts.listed.lock().expect("no panic"), *aborts.accepted.lock().expect("no panic"));
     world.rest();
