@@ -1,15 +1,15 @@
-//! The schedulers' admission: which request is tried, which is aborted, which thread is woken (R13).
+//! Admission: which request is tried, which one is aborted, which thread is woken.
 //!
-//! Property: two schedulers admit what one would, in its order; an abort that is accepted is listed once, by the
-//! scheduler in whose hands the request was, and nothing of it is published after the abort has returned; who sleeps
-//! because a request was refused is woken by whatever lets one be admitted. A wake-up that is lost is a deadlock, which
-//! the checker reports.
+//! Property: two schedulers admit requests in the order of one; an accepted abort is listed once, by the scheduler that
+//! served the request, and nothing of the request is published after the abort has returned; a scheduler that sleeps
+//! because a request was refused is woken by every change after which one can be admitted. A lost wake-up is a deadlock,
+//! which the checker reports.
 //!
-//! Edges: none of its own; the queue's locks order whatever admission does.
+//! Edges: none of its own; the queue's locks order everything that admission does.
 //!
 //! Teeth: no turn; blocks given back before the request has its place; publishing although the request was aborted; an
-//! insert behind the abort's back; a preempted request put back although it was aborted; an aborted request that nobody
-//! lists; an end, or an abort of the head, that wakes nobody.
+//! insert that the abort does not wait for; a preempted request put back although it was aborted; an aborted request that
+//! is not listed; an end, or an abort of the first request, that wakes no scheduler.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -21,14 +21,15 @@ use common::{explore, spawn};
 use radixkv::scheduler::{Aborted, Finish, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, WaitingQueue};
 use radixkv::{Namespace, PrefixCache, Token};
 
-struct Office {
+/// A cache, a queue over it, and what was listed as aborted.
+struct World {
     cache: PrefixCache,
     space: Namespace,
     queue: WaitingQueue,
     listed: Mutex<Vec<SequenceId>>,
 }
 
-impl Office {
+impl World {
     fn new(capacity: usize) -> Arc<Self> {
         let cache = PrefixCache::builder(1, capacity).build().unwrap();
         let queue = WaitingQueue::new(&cache, QueueConfig::default());
@@ -77,61 +78,61 @@ impl Office {
     }
 }
 
-/// Two blocks, which the head needs, and a request behind it that one block would do for: whichever scheduler tries
-/// first, the head is admitted and the other one is not.
+/// The first request needs both blocks, the second one block: whichever scheduler tries first, the first request is
+/// admitted and the second is not.
 #[test]
 fn two_schedulers_and_the_head() {
     explore("admission: schedule vs schedule", || {
-        let office = Office::new(2);
-        let head = office.submit(&[1, 2]);
-        office.submit(&[5]);
-        let first_served = |office: &Office| -> Vec<SequenceId> {
-            office.scheduler().schedule().batch().sequences().map(|scheduled| scheduled.id).collect()
+        let world = World::new(2);
+        let head = world.submit(&[1, 2]);
+        world.submit(&[5]);
+        let first_served = |world: &World| -> Vec<SequenceId> {
+            world.scheduler().schedule().batch().sequences().map(|scheduled| scheduled.id).collect()
         };
         let beside = spawn({
-            let office = Arc::clone(&office);
-            move || first_served(&office)
+            let world = Arc::clone(&world);
+            move || first_served(&world)
         });
-        let served = [first_served(&office), beside.join().unwrap()].concat();
-        assert!(!served.is_empty(), "the head is not admitted");
-        assert!(served.iter().all(|&id| id == head), "admitted past the head");
-        office.serve();
-        office.close();
+        let served = [first_served(&world), beside.join().unwrap()].concat();
+        assert!(!served.is_empty(), "the first request is not admitted");
+        assert!(served.iter().all(|&id| id == head), "admitted past the first request");
+        world.serve();
+        world.close();
     });
 }
 
-/// A request is aborted while `then` happens to it in its scheduler's hands, after its first step.
-fn aborted_while(then: impl Fn(&Office, &mut Scheduler, SequenceId) + Send + Sync + Copy + 'static) {
-    let office = Office::new(4);
+/// A request is aborted after its first step, while its scheduler does `then` with it.
+fn aborted_while(then: impl Fn(&World, &mut Scheduler, SequenceId) + Send + Sync + Copy + 'static) {
+    let world = World::new(4);
     let prompt = [1, 2, 3];
-    let id = office.submit(&prompt);
-    let mut scheduler = office.scheduler();
-    assert!(office.step(&mut scheduler));
+    let id = world.submit(&prompt);
+    let mut scheduler = world.scheduler();
+    assert!(world.step(&mut scheduler));
     let aborts = spawn({
-        let office = Arc::clone(&office);
+        let world = Arc::clone(&world);
         move || {
-            let aborted = office.queue.abort(id);
-            (aborted, office.cache.session().peek(&office.space, &prompt))
+            let aborted = world.queue.abort(id);
+            (aborted, world.cache.session().peek(&world.space, &prompt))
         }
     });
-    then(&office, &mut scheduler, id);
+    then(&world, &mut scheduler, id);
     let (aborted, published) = aborts.join().unwrap();
     let accepted = aborted == Aborted::Served;
-    while office.step(&mut scheduler) {}
+    while world.step(&mut scheduler) {}
     if accepted {
-        assert_eq!(office.cache.session().peek(&office.space, &prompt), published, "published after the abort");
+        assert_eq!(world.cache.session().peek(&world.space, &prompt), published, "published after the abort");
     }
     let expected = if accepted { vec![id] } else { vec![] };
-    assert_eq!(*office.listed.lock().unwrap(), expected);
+    assert_eq!(*world.listed.lock().unwrap(), expected);
     drop(scheduler);
-    office.close();
+    world.close();
 }
 
 #[test]
 fn an_abort_against_a_step() {
     explore("admission: abort vs complete", || {
-        aborted_while(|office, scheduler, _| {
-            office.step(scheduler);
+        aborted_while(|world, scheduler, _| {
+            world.step(scheduler);
         });
     });
 }
@@ -154,42 +155,42 @@ fn an_abort_against_a_finish() {
     });
 }
 
-/// One scheduler holds all blocks until it is done, the other one sleeps until then.
+/// One scheduler holds all blocks until its request has ended; the other one sleeps until then.
 #[test]
 fn an_end_against_a_sleeper() {
     explore("admission: finish vs wait", || {
-        let office = Office::new(2);
-        office.submit(&[1]);
-        let mut owner = office.scheduler();
+        let world = World::new(2);
+        world.submit(&[1]);
+        let mut owner = world.scheduler();
         let step = owner.schedule();
-        office.submit(&[5, 6]);
+        world.submit(&[5, 6]);
         let sleeper = spawn({
-            let office = Arc::clone(&office);
-            move || office.serve()
+            let world = Arc::clone(&world);
+            move || world.serve()
         });
         let id = step.complete(&[7]).unwrap()[0];
         owner.finish(id, Finish::keeping(0)).unwrap();
         drop(owner);
         sleeper.join().unwrap();
-        office.close();
+        world.close();
     });
 }
 
-/// The head is refused for as long as a block is held elsewhere; what waits behind it is admitted when it is aborted.
+/// The first request is refused while a block is held elsewhere; the second one is admitted when the first is aborted.
 #[test]
 fn an_abort_of_the_head_against_a_sleeper() {
     explore("admission: abort the head vs wait", || {
-        let office = Office::new(2);
-        let held = office.cache.session().reserve(1).unwrap();
-        let head = office.submit(&[1, 2]);
-        office.submit(&[5]);
+        let world = World::new(2);
+        let held = world.cache.session().reserve(1).unwrap();
+        let head = world.submit(&[1, 2]);
+        world.submit(&[5]);
         let sleeper = spawn({
-            let office = Arc::clone(&office);
-            move || office.serve()
+            let world = Arc::clone(&world);
+            move || world.serve()
         });
-        assert!(matches!(office.queue.abort(head), Aborted::Waiting { .. }));
+        assert!(matches!(world.queue.abort(head), Aborted::Waiting { .. }));
         sleeper.join().unwrap();
         drop(held);
-        office.close();
+        world.close();
     });
 }
