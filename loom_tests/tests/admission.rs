@@ -2,14 +2,14 @@
 //!
 //! Property: two schedulers admit requests in the order of one; an accepted abort is listed once, by the scheduler that
 //! served the request, and nothing of the request is published after the abort has returned; a scheduler that sleeps
-//! because a request was refused is woken by every change after which one can be admitted. A lost wake-up is a deadlock,
-//! which the checker reports.
+//! because a request was refused is woken by every change after which one can be admitted. A lost wake-up is a
+//! deadlock, which the checker reports.
 //!
 //! Edges: none of its own; the queue's locks order everything that admission does.
 //!
 //! Teeth: no turn; blocks given back before the request has its place; publishing although the request was aborted; an
-//! insert that the abort does not wait for; a preempted request put back although it was aborted; an aborted request that
-//! is not listed; an end, or an abort of the first request, that wakes no scheduler.
+//! insert that the abort does not wait for; a preempted request put back although it was aborted; an aborted request
+//! that is not listed; an end, or an abort of the first request, that wakes no scheduler.
 #![cfg(radixkv_loom)]
 
 mod common;

@@ -1,14 +1,14 @@
 //! Claims: one sequence computes a prefix, the other requests wait for it.
 //!
-//! Property: of a prompt that several requests have, each token but the last is computed once, if the owner of the claim
-//! publishes it. Whatever happens to the owner, no request waits for ever: a scheduler alone always finds something to do
-//! until every request has ended.
+//! Property: of a prompt that several requests have, each token but the last is computed once, if the owner of the
+//! claim publishes it. Whatever happens to the owner, no request waits for ever: a scheduler alone always finds
+//! something to do until every request has ended.
 //!
 //! Edges: none of its own; the queue's lock orders what claims do, and the cache's edges order the blocks.
 //!
 //! Teeth: the cache not looked at again after a claim is granted; a claim committed before its blocks are published; a
-//! claim given up without waking; a claim kept by a request that waits; waiting requests dropped by a commit that does not
-//! reach them; a request that waits although it was aborted; a request put back although it was aborted.
+//! claim given up without waking; a claim kept by a request that waits; waiting requests dropped by a commit that does
+//! not reach them; a request that waits although it was aborted; a request put back although it was aborted.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -70,7 +70,8 @@ impl World {
         true
     }
 
-    /// Serves the requests that are left, alone, and checks what was computed: each token once, but for the prompt's last.
+    /// Serves the requests that are left, alone, and checks what was computed: each token once, but for the prompt's
+    /// last.
     fn end(&self, prompt: &[Token]) {
         let mut scheduler = self.scheduler();
         while self.queue.unfinished_requests() > 0 {
@@ -176,8 +177,8 @@ fn waiters_of_two_depths() {
     });
 }
 
-/// A request with prompt `asks` is aborted while a scheduler tries it. Another request is served and holds three blocks of
-/// `capacity`.
+/// A request with prompt `asks` is aborted while a scheduler tries it. Another request is served and holds three blocks
+/// of `capacity`.
 fn an_abort_against_a_scheduler(capacity: usize, asks: &[Token]) {
     let world = World::new(capacity);
     world.submit(&[1, 2, 3]);

@@ -54,8 +54,8 @@ struct State {
     publisher: Option<ThreadId>,
 }
 
-/// While it lives, no other thread's abort returns: something of the request is being published. No lock is held, because
-/// publishing may wake tasks, and their wakers are the caller's code.
+/// While it lives, no other thread's abort returns: something of the request is being published. No lock is held,
+/// because publishing may wake tasks, and their wakers are the caller's code.
 pub(super) struct Publishing<'a>(&'a AbortState);
 
 impl AbortState {

@@ -1,19 +1,19 @@
 //! Admission: what the schedulers of one queue share. The waiting requests, the state of each request, and the pending
 //! claims.
 //!
-//! One lock, held for as long as it takes to find, put or take a request; a scheduler that looks at all of them copies the
-//! list and compares without the lock. And one *turn*: a scheduler that tries to admit a request has it until the request
-//! is admitted, waits for a claim, or is refused. The request that is being tried stays in its place, so the other
-//! schedulers wait for the turn and then find the same request first. A request that is put back has its place again
-//! before another turn finds its blocks. So requests are admitted in the order in which one scheduler alone would admit
-//! them.
+//! One lock, held for as long as it takes to find, put or take a request; a scheduler that looks at all of them copies
+//! the list and compares without the lock. And one *turn*: a scheduler that tries to admit a request has it until the
+//! request is admitted, waits for a claim, or is refused. The request that is being tried stays in its place, so the
+//! other schedulers wait for the turn and then find the same request first. A request that is put back has its place
+//! again before another turn finds its blocks. So requests are admitted in the order in which one scheduler alone would
+//! admit them.
 //!
 //! # Invariants
 //!
 //! - **D1** A request is in exactly one state: ready, waiting for a claim, or served by one scheduler.
 //! - **D2** A request that is not served holds no block, no lease and, but for the turn in which it is tried, no claim.
-//! - **D3** A request whose abort was accepted ([`Aborted::Served`]) is reported as aborted to its scheduler once, when it
-//!   leaves that scheduler; and nothing of it is published from then on ([`AbortState`]).
+//! - **D3** A request whose abort was accepted ([`Aborted::Served`]) is reported as aborted to its scheduler once, when
+//!   it leaves that scheduler; and nothing of it is published from then on ([`AbortState`]).
 //!
 //! Locks are taken in this order: the turn, this one. An [`AbortState`] is locked under neither.
 
@@ -223,8 +223,8 @@ impl Admission {
         aborted.append(&mut self.state.lock().unlisted);
     }
 
-    /// Waits for the turn, in which a request is tried or put back. `None` if the calling thread has the turn already: no
-    /// other thread has it then either.
+    /// Waits for the turn, in which a request is tried or put back. `None` if the calling thread has the turn already:
+    /// no other thread has it then either.
     pub(super) fn turn(&self) -> Option<Turn<'_>> {
         self.turns.take()
     }
@@ -238,8 +238,8 @@ impl Admission {
         }
     }
 
-    /// Whether it is time for an overdue request, or will be before there is room again: then the last step with which a
-    /// request may have come and be overdue.
+    /// Whether it is time for an overdue request, or will be before there is room again: then the last step with which
+    /// a request may have come and be overdue.
     pub(super) fn overdue(&self) -> Option<u64> {
         let state = self.state.lock();
         let latest = state.steps.checked_sub(self.config.age_bound / 2)?;

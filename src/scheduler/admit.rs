@@ -67,8 +67,8 @@ impl Scheduler {
 
     /// Admits a request: match, claim, reserve; everything is given back if one of them is refused.
     ///
-    /// So a request never waits for blocks that its own match protects, and no request waits for a claim whose owner waits
-    /// for blocks. The claim comes before the blocks, so that two requests never hold blocks for one prefix.
+    /// So a request never waits for blocks that its own match protects, and no request waits for a claim whose owner
+    /// waits for blocks. The claim comes before the blocks, so that two requests never hold blocks for one prefix.
     fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Skipped> {
         let look_up = || self.workspace.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();
@@ -119,7 +119,8 @@ impl Scheduler {
         sequence
     }
 
-    /// If a cached block agrees with the next tokens in part, has these tokens copied into the sequence's first own block.
+    /// If a cached block agrees with the next tokens in part, has these tokens copied into the sequence's first own
+    /// block.
     fn copy_partial_hit(&mut self, sequence: &mut Sequence) {
         let Some(min_tokens) = self.config.min_copied_tokens else { return };
         let Some(hit) = sequence.partial_hit(min_tokens, &self.workspace) else { return };

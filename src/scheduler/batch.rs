@@ -325,8 +325,8 @@ impl Batch {
         &self.slot_mapping
     }
 
-    /// Where each sequence's tokens begin in [`tokens`](Self::tokens), and at the end where the last one's end: one entry
-    /// more than sequences.
+    /// Where each sequence's tokens begin in [`tokens`](Self::tokens), and at the end where the last one's end: one
+    /// entry more than sequences.
     pub fn token_offsets(&self) -> &[u32] {
         &self.token_offsets
     }

@@ -1,14 +1,15 @@
 //! Claims: each prefix is computed by one sequence at a time, and requests that need it wait for that sequence.
 //!
 //! A *claim* says that its owner is computing its prompt's blocks, from where they were cached up to the prompt's last
-//! whole block. A request asks for a claim before it is admitted. If its prompt shares blocks with a pending claim, beyond
-//! what is cached for it, the request waits until the deepest shared block is published, and no longer. The tree of
-//! pending prompts holds tokens and ids of requests, no blocks.
+//! whole block. A request asks for a claim before it is admitted. If its prompt shares blocks with a pending claim,
+//! beyond what is cached for it, the request waits until the deepest shared block is published, and no longer. The tree
+//! of pending prompts holds tokens and ids of requests, no blocks.
 //!
 //! # Invariants
 //!
 //! - **C1** A request waits for a depth that the claim covers and has not committed.
-//! - **C2** A claim that has committed all that it covers, or was given up, is not pending, and no request waits for it.
+//! - **C2** A claim that has committed all that it covers, or was given up, is not pending, and no request waits for
+//!   it.
 //! - **C3** Asking and waiting are one step, as are committing and waking: both under the queue's lock.
 //! - **C4** A claim is committed when its blocks are published, never before; after a claim is granted, its scheduler
 //!   looks into the cache *again*. So what was committed before the grant is found, and nothing is computed twice.

@@ -1,10 +1,11 @@
-//! Block copies that the next step is to make. Their sources stay in place until then, whatever happens to the sequences.
+//! Block copies that the next step is to make. Their sources stay in place until then, whatever happens to the
+//! sequences.
 //!
 //! # Invariants
 //!
 //! - **K1** The destination of a pending copy is in the reservation of a running sequence.
-//! - **K2** The source of a pending copy is a running sequence's block, or is kept; a block that no pending copy reads is
-//!   not kept.
+//! - **K2** The source of a pending copy is a running sequence's block, or is kept; a block that no pending copy reads
+//!   is not kept.
 
 use std::collections::{HashMap, HashSet};
 

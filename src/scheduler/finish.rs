@@ -30,8 +30,8 @@ impl Finish {
     /// Publishes the first `committed_len` tokens, as far as they fill whole blocks.
     ///
     /// These must be tokens whose keys and values were computed and are still valid: less than
-    /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine took some of them back. What was published
-    /// before stays.
+    /// [`Sequence::computed_len`](super::Sequence::computed_len) if the engine took some of them back. What was
+    /// published before stays.
     ///
     /// # Examples
     ///

@@ -80,10 +80,10 @@ struct Start {
 impl Scheduler {
     /// Starts `n` sequences with the first `len` tokens of one that is served here, each with a slot; all or none.
     ///
-    /// Forks share the parent's whole blocks; of the last block, the tokens that they need are copied with the next step.
-    /// Forks at the prompt's end compute its last token once more, and sample from its logits. Each fork may become as long
-    /// as its parent may. Its first token is sampled like that of every sequence: forks differ only if the engine samples
-    /// differently by [`SequenceId`].
+    /// Forks share the parent's whole blocks; of the last block, the tokens that they need are copied with the next
+    /// step. Forks at the prompt's end compute its last token once more, and sample from its logits. Each fork may
+    /// become as long as its parent may. Its first token is sampled like that of every sequence: forks differ only if
+    /// the engine samples differently by [`SequenceId`].
     ///
     /// If whole blocks of the parent are not published, they are copied too, and such forks publish nothing. Blocks are
     /// not published if [`Request::publish`](super::Request::publish) is false, if the request was aborted, or if its

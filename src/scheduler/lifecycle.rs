@@ -18,9 +18,10 @@ use crate::sync::Arc;
 
 /// Serves requests of a [`WaitingQueue`] on one thread: continuous batching with chunked prefill and preemption.
 ///
-/// [`schedule`](Self::schedule) chooses a [`Step`](super::Step), the engine computes it, [`Step::complete`](super::Step::complete)
-/// takes the sampled tokens in, and [`finish`](Self::finish) ends a sequence. A scheduler computes nothing itself, and
-/// [does not do everything](super#what-it-does-not-do) that an engine may want.
+/// [`schedule`](Self::schedule) chooses a [`Step`](super::Step), the engine computes it,
+/// [`Step::complete`](super::Step::complete) takes the sampled tokens in, and [`finish`](Self::finish) ends a sequence.
+/// A scheduler computes nothing itself, and [does not do everything](super#what-it-does-not-do) that an engine may
+/// want.
 ///
 /// Not `Send`: it has a [`Session`](crate::Session). Several schedulers serve one queue, each on its own thread; a
 /// sequence stays with the scheduler that admitted it until it is finished, aborted or preempted. When a scheduler is
@@ -126,12 +127,12 @@ impl Scheduler {
 
     /// Sleeps, after an empty step, until there may be work; false if nothing has changed within `timeout`.
     ///
-    /// A change is a request that was submitted, put back, aborted, or is to end; a claim that was committed or given up;
-    /// and a sequence that has ended. Changes since the last step was scheduled count. Returns at once if the last step
-    /// left requests untried because there were too many for one step.
+    /// A change is a request that was submitted, put back, aborted, or is to end; a claim that was committed or given
+    /// up; and a sequence that has ended. Changes since the last step was scheduled count. Returns at once if the last
+    /// step left requests untried because there were too many for one step.
     ///
-    /// A request that is refused blocks is not a change. Blocks that are given back outside the queue's schedulers wake no
-    /// scheduler: use a short timeout where the engine has such blocks.
+    /// A request that is refused blocks is not a change. Blocks that are given back outside the queue's schedulers wake
+    /// no scheduler: use a short timeout where the engine has such blocks.
     ///
     /// # Examples
     ///
@@ -208,9 +209,9 @@ impl Scheduler {
         aborted
     }
 
-    /// Preempts a sequence: its whole blocks are published, all blocks are given back, and the request waits again. It is
-    /// resumed here or at another scheduler, from what is still cached then. False if it is not served here, or has all
-    /// the tokens that it may have.
+    /// Preempts a sequence: its whole blocks are published, all blocks are given back, and the request waits again. It
+    /// is resumed here or at another scheduler, from what is still cached then. False if it is not served here, or has
+    /// all the tokens that it may have.
     ///
     /// A sequence whose request was aborted ends instead, and nothing of it is published.
     ///
@@ -265,8 +266,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes a sequence and lets its request wait again, unless it was aborted. In a turn: no request is admitted to the
-    /// blocks that become free before this one has its place again.
+    /// Removes a sequence and lets its request wait again, unless it was aborted. In a turn: no request is admitted to
+    /// the blocks that become free before this one has its place again.
     fn put_back(&mut self, at: usize) {
         let admission = Arc::clone(&self.admission);
         let _turn = admission.turn();

@@ -1,9 +1,9 @@
 //! Which request is tried next.
 //!
 //! Where an order depends on the requests alone, [`Admission`] knows the request that it prefers. Under
-//! [`Order::LongestPrefix`] one pass compares every waiting request with what is cached for it, under no lock and before
-//! the turn. The pass sorts nothing: candidates lie in a heap and leave it one by one. The same pass finds the overdue
-//! requests.
+//! [`Order::LongestPrefix`] one pass compares every waiting request with what is cached for it, under no lock and
+//! before the turn. The pass sorts nothing: candidates lie in a heap and leave it one by one. The same pass finds the
+//! overdue requests.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -72,8 +72,8 @@ impl Pick {
         self.ranked.as_ref().map_or(0, Vec::len)
     }
 
-    /// The next request to try, in the caller's turn: an overdue one if it is time for that, else the one that the order
-    /// prefers.
+    /// The next request to try, in the caller's turn: an overdue one if it is time for that, else the one that the
+    /// order prefers.
     pub(super) fn next(&mut self, admission: &Admission) -> Option<Arc<Waiting>> {
         self.overdue = None;
         // Another scheduler may have admitted an overdue request in a turn between.
@@ -85,8 +85,8 @@ impl Pick {
         if admission.config.order == Order::LongestPrefix { self.first_in_order(admission) } else { admission.first() }
     }
 
-    /// Of the requests that came by step `latest`, the one that the order would admit last; of equals, the one that came
-    /// first.
+    /// Of the requests that came by step `latest`, the one that the order would admit last; of equals, the one that
+    /// came first.
     fn last_in_order(&mut self, admission: &Admission, latest: u64) -> Option<Arc<Waiting>> {
         let ranked = self.ranked.as_ref()?;
         let ranks = || ranked.iter().map(|seen| seen.rank);

@@ -4,13 +4,14 @@
 //! again when only one of them is left. The lower part of a split keeps its node id, so the node where a prompt ends
 //! never changes. One thread at a time.
 //!
-//! Inserting and removing cost a comparison of the tokens and, for each node on the path, the logarithm of the number of
-//! its children and of the prompts that end at it.
+//! Inserting and removing cost a comparison of the tokens and, for each node on the path, the logarithm of the number
+//! of its children and of the prompts that end at it.
 //!
 //! # Invariants
 //!
 //! - **P1** A node's source is a prompt that ends at the node or below: removed prompts are not kept alive.
-//! - **P2** A node's weight is the number of prompts that end there or below, and the key under which its parent has it.
+//! - **P2** A node's weight is the number of prompts that end there or below, and the key under which its parent has
+//!   it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -172,8 +173,8 @@ impl Prompts {
         }
     }
 
-    /// Drops the nodes of weight 0 from `at` upwards, and joins the node above them with its child, if no prompt ends there
-    /// and there is only one child. Returns the lowest node that is left of the path.
+    /// Drops the nodes of weight 0 from `at` upwards, and joins the node above them with its child, if no prompt ends
+    /// there and there is only one child. Returns the lowest node that is left of the path.
     fn tidy(&mut self, mut at: NodeId) -> Option<NodeId> {
         while self.node(at).weight == 0 {
             let node = self.nodes[at].take().expect("a node id in use has a node");
@@ -247,8 +248,8 @@ impl Prompts {
         }
     }
 
-    /// The next request, depth first from where `cursor` leads, the heaviest branch first: a request that shares most with
-    /// the cursor comes next, and all requests of a branch come before those of another.
+    /// The next request, depth first from where `cursor` leads, the heaviest branch first: a request that shares most
+    /// with the cursor comes next, and all requests of a branch come before those of another.
     pub(super) fn next(&self, cursor: Option<&Waiting>) -> Option<SequenceId> {
         let path = cursor.map(|cursor| self.walk(&cursor.ticket.namespace, &cursor.tokens)).unwrap_or_default().path;
         let mut done = None;

@@ -9,14 +9,15 @@ use super::request::{Request, SequenceId, SubmitError, SubmitErrorKind};
 use crate::sync::Arc;
 use crate::{Keys, PrefixCache};
 
-/// The waiting queue: requests that wait for a [`Scheduler`](super::Scheduler), and the claims of those that are served.
+/// The waiting queue: requests that wait for a [`Scheduler`](super::Scheduler), and the claims of those that are
+/// served.
 ///
-/// A handle: clones share one queue, on any threads. Every verb takes the queue's lock for a short time, which grows with
-/// the logarithm of how many requests wait; under [`Order::DfsWeight`](super::Order::DfsWeight) the request's tokens are
-/// compared too.
+/// A handle: clones share one queue, on any threads. Every verb takes the queue's lock for a short time, which grows
+/// with the logarithm of how many requests wait; under [`Order::DfsWeight`](super::Order::DfsWeight) the request's
+/// tokens are compared too.
 ///
-/// A waiting request cannot be changed or moved: abort it and submit another one. Requests of two queues do not wait for
-/// each other's prefixes.
+/// A waiting request cannot be changed or moved: abort it and submit another one. Requests of two queues do not wait
+/// for each other's prefixes.
 ///
 /// # Examples
 ///
@@ -124,11 +125,11 @@ impl WaitingQueue {
         Ok(())
     }
 
-    /// Ends a request wherever it is. When this returns, nothing more of the request is published, whatever its scheduler
-    /// still does with it. If its scheduler is publishing a chunk at that moment, this waits for that.
+    /// Ends a request wherever it is. When this returns, nothing more of the request is published, whatever its
+    /// scheduler still does with it. If its scheduler is publishing a chunk at that moment, this waits for that.
     ///
-    /// A request that is being served keeps its blocks until the present step of its scheduler is done, because the step
-    /// may be writing them.
+    /// A request that is being served keeps its blocks until the present step of its scheduler is done, because the
+    /// step may be writing them.
     ///
     /// # Examples
     ///

@@ -132,8 +132,8 @@ pub enum SubmitErrorKind {
     /// The namespace compares pairs of tokens ([`Keys::Bigrams`](crate::Keys::Bigrams)), whose blocks end one token
     /// later than a scheduler counts: use a namespace of tokens.
     BigramNamespace,
-    /// The engine owns the pool ([`Builder::external`](crate::Builder::external)), so the cache has no blocks to serve a
-    /// request with: build the cache with a pool of its own.
+    /// The engine owns the pool ([`Builder::external`](crate::Builder::external)), so the cache has no blocks to serve
+    /// a request with: build the cache with a pool of its own.
     ExternalPool,
     /// The cache's pool can never hold prompt and output: ask for less, or build a larger cache.
     ExceedsPool {

@@ -25,8 +25,8 @@ use crate::{BlockId, Lease, PartialHit, Reservation, Session};
 
 /// A request that is being served: its tokens, and how many of them have keys and values.
 ///
-/// A scheduler lends it ([`Scheduler::sequence`](super::Scheduler::sequence), [`Step::sequence`](super::Step::sequence));
-/// tokens are only added, by [`Step::complete`](super::Step::complete).
+/// A scheduler lends it ([`Scheduler::sequence`](super::Scheduler::sequence),
+/// [`Step::sequence`](super::Step::sequence)); tokens are only added, by [`Step::complete`](super::Step::complete).
 ///
 /// # Examples
 ///
@@ -146,8 +146,8 @@ impl Sequence {
         self.own.append(blocks);
     }
 
-    /// Takes over what other sequences have published beyond the lease, in place of blocks of its own. At least one token
-    /// is left to compute.
+    /// Takes over what other sequences have published beyond the lease, in place of blocks of its own. At least one
+    /// token is left to compute.
     pub(super) fn catch_up(&mut self, workspace: &mut Workspace) {
         let lease = self.lease.take().expect("a sequence has its lease");
         let known = lease.len_tokens() / workspace.block_size;
@@ -164,9 +164,9 @@ impl Sequence {
         workspace.session.partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
     }
 
-    /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the block table to the cache's
-    /// canonical ones; duplicates go back to the pool. If the cache refuses them, or the request was aborted, the sequence
-    /// keeps its blocks and publishes no more.
+    /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the block table to the
+    /// cache's canonical ones; duplicates go back to the pool. If the cache refuses them, or the request was aborted,
+    /// the sequence keeps its blocks and publishes no more.
     ///
     /// Returns the lease that was replaced, if blocks were published.
     pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) -> Option<Lease> {

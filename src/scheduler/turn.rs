@@ -4,8 +4,8 @@ use crate::sync::{Mutex, MutexGuard, ThreadId, current_thread};
 
 /// A lock that knows which thread holds it.
 ///
-/// What happens in a turn may wake tasks, and their wakers are the caller's code. A waker that runs another scheduler of
-/// the queue finds that its own thread has the turn, and does not wait for itself.
+/// What happens in a turn may wake tasks, and their wakers are the caller's code. A waker that runs another scheduler
+/// of the queue finds that its own thread has the turn, and does not wait for itself.
 #[derive(Debug)]
 pub(super) struct Turns {
     turn: Mutex<()>,

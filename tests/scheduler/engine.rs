@@ -145,7 +145,8 @@ impl World {
         self.queue.submit(Request::new(self.space.clone(), tokens.to_vec(), max_new_tokens)).expect("a sound request")
     }
 
-    /// One step, computed and taken in; full sequences are finished and published. Returns how many tokens were computed.
+    /// One step, computed and taken in; full sequences are finished and published. Returns how many tokens were
+    /// computed.
     pub fn step(&self, scheduler: &mut Scheduler, done: &mut Vec<Finished>) -> usize {
         let step = scheduler.schedule();
         let computed = step.batch().tokens().len();

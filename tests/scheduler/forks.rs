@@ -101,8 +101,8 @@ fn spoil_free(world: &World) {
     taken.blocks().iter().for_each(|&block| world.memory.spoil(block));
 }
 
-/// The cache is cleared while the parent runs, and another request publishes the same tokens in other blocks. A fork that
-/// leased those would still read the parent's blocks, which its lease does not protect.
+/// The cache is cleared while the parent runs, and another request publishes the same tokens in other blocks. A fork
+/// that leased those would still read the parent's blocks, which its lease does not protect.
 #[test]
 fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
     for again in [false, true] {

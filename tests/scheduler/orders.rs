@@ -141,8 +141,8 @@ fn the_slowest_cold_request_is_served_within_the_age_bound() {
     }
 }
 
-/// The steps after which the last of eight requests of priority `cold`, submitted together, is admitted, while requests of
-/// priority `hot` keep coming. Each request is served for `new_tokens` steps.
+/// The steps after which the last of eight requests of priority `cold`, submitted together, is admitted, while requests
+/// of priority `hot` keep coming. Each request is served for `new_tokens` steps.
 fn slowest_of_eight(age_bound: u64, hot: i32, cold: i32, new_tokens: usize, max_running: u32) -> u64 {
     let world = world(Order::Priority, age_bound, 1_024);
     let mut scheduler = world.scheduler(max_running, 512);
@@ -169,8 +169,8 @@ fn slowest_of_eight(age_bound: u64, hot: i32, cold: i32, new_tokens: usize, max_
     u64::MAX
 }
 
-/// Eight requests that become overdue together are admitted within the bound, at any priorities, and however the ends of
-/// sequences fall between the sixteenths of the bound.
+/// Eight requests that become overdue together are admitted within the bound, at any priorities, and however the ends
+/// of sequences fall between the sixteenths of the bound.
 #[test]
 fn eight_are_served_within_the_age_bound_at_any_priority() {
     for (hot, cold) in [(1, 0), (10, 0), (0, -1), (-1, -2), (-10, -20), (5, -5), (i32::MAX, i32::MIN), (-1, i32::MIN)] {

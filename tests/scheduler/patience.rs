@@ -80,8 +80,8 @@ fn the_longest_timeout_is_not_too_long() {
     world.rest();
 }
 
-/// More equal prompts than one pass tries, while another scheduler computes their prefix: after an empty step that has not
-/// tried all of them the scheduler does not sleep.
+/// More equal prompts than one pass tries, while another scheduler computes their prefix: after an empty step that has
+/// not tried all of them the scheduler does not sleep.
 #[test]
 fn a_pass_that_was_cut_short_goes_on() {
     for order in ORDERS {

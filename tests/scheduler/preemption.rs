@@ -63,7 +63,8 @@ fn a_pool_too_small_for_all_serves_all() {
     }
 }
 
-/// A match protects the blocks that its own reservation would have to evict: both are given back, and the request waits.
+/// A match protects the blocks that its own reservation would have to evict: both are given back, and the request
+/// waits.
 #[test]
 fn a_refused_admission_holds_nothing() {
     let world = World::new(4, 8);

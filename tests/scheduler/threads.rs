@@ -1,6 +1,6 @@
 //! Several threads, one cache, one queue, everything at random under eviction pressure: forks, clears, preemptions,
-//! aborts, steps that are dropped or forgotten, and dropped schedulers. Every read is checked, and every accepted abort is
-//! listed once.
+//! aborts, steps that are dropped or forgotten, and dropped schedulers. Every read is checked, and every accepted abort
+//! is listed once.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
 

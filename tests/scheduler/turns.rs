@@ -48,7 +48,8 @@ fn on_threads(threads: usize, body: impl Fn() + Sync) {
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&body))));
 }
 
-/// A request that needs all blocks, among small ones; whether a request that the order puts after it was admitted first.
+/// A request that needs all blocks, among small ones; whether a request that the order puts after it was admitted
+/// first.
 fn is_overtaken(order: Order, threads: usize) -> bool {
     let (world, cached, lease) = world_with_cached(order);
     let submit = |tokens: Vec<Token>, priority: i32| {

@@ -23,14 +23,14 @@ use crate::{assert_at_rest, random, tiny};
 
 const NEW_TOKENS: usize = 12;
 
-/// Longer than any run takes: what does not end is a failure.
+/// Longer than any run takes: a run that does not end fails.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn pick<T: Copy>(dice: &mut Dice, from: &[T]) -> T {
     from[dice.below(from.len())]
 }
 
-/// Prompts that begin alike, at every kind of place, with their naive continuations.
+/// Prompts that share prefixes of all kinds of lengths, with their naive continuations.
 fn corpus(model: &Model, dtype: Dtype, dice: &mut Dice) -> Vec<Continuation> {
     let mut prompts: Vec<Vec<Token>> = Vec::new();
     for _ in 0..9 {
@@ -45,12 +45,12 @@ fn corpus(model: &Model, dtype: Dtype, dice: &mut Dice) -> Vec<Continuation> {
         prompt.extend((0..own).map(|_| dice.below(64) as Token));
         prompts.push(prompt);
     }
-    // Two that are the same.
+    // Two equal prompts.
     prompts.push(prompts[0].clone());
     prompts.iter().map(|prompt| continuation(model, dtype, prompt, NEW_TOKENS)).collect()
 }
 
-/// What the threads of a run know together.
+/// What the threads of a run share.
 struct Run<'r> {
     corpus: &'r [Continuation],
     engine: Engine<'r, Cpu>,
@@ -73,7 +73,7 @@ impl Run<'_> {
         *lock(&self.compared) += 1;
     }
 
-    /// Serves until nothing is left, and makes trouble.
+    /// Serves until no request is left; with `trouble`, sequences are preempted, aborted and forked meanwhile.
     fn serve(&self, mut dice: Dice, trouble: bool) {
         let mut scheduler = self.engine.scheduler().expect("good options");
         let mut forks = 3;
@@ -109,7 +109,7 @@ impl Run<'_> {
             4 | 5 if *forks > 0 => {
                 *forks -= 1;
                 let at = prompt_len + dice.below(len - prompt_len + 1);
-                // Held while forking: a fork may be preempted and go on elsewhere at once.
+                // Held while forking: a fork may be preempted, and another thread may resume it at once.
                 let mut of = lock(&self.of);
                 let parent = of[&id];
                 let ids = scheduler.fork(id, at, 1 + dice.below(2)).unwrap_or_default();
