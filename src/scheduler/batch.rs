@@ -165,7 +165,7 @@ impl Batch {
         self.copies.clear();
     }
 
-    /// Adds `tokens` of a sequence, the first of them at position `start`.
+    /// Adds `tokens` of a sequence that has request slot `slot`, the first of them at position `start`.
     ///
     /// `block_table` holds the blocks of the sequence from its first token on, at least up to the last of `tokens`;
     /// blocks beyond are left out. `wants_logits` says whether the logits of the last token are wanted.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which waiting request is admitted next.
+/// Which waiting request is admitted next: the scheduling policy of vLLM and SGLang. A queue keeps its order.
 ///
 /// # Examples
 ///
@@ -18,10 +18,10 @@ pub enum Order {
     /// First come, first served.
     #[default]
     Fcfs,
-    /// The request with the longest cached prefix first; of equals, the one that came first.
+    /// The request with the longest cached prefix first; of equals, the one that came first. SGLang: `lpm`.
     LongestPrefix,
     /// Depth first through the tree of the waiting prompts, the branch with most requests first: all requests of one
-    /// prefix are admitted before those of the next.
+    /// prefix are admitted before those of the next. SGLang: `dfs-weight`.
     DfsWeight,
     /// The highest [`Request::priority`](super::Request::priority) first; of equals, the one that came first.
     Priority,
