@@ -5,18 +5,19 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Nanoseconds that so many percent of the calls stay within.
+/// Percentiles of a latency, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Percentiles {
     /// The median.
     pub p50: u64,
-    /// One in a hundred takes longer.
+    /// One call in a hundred takes longer.
     pub p99: u64,
-    /// One in a thousand takes longer.
+    /// One call in a thousand takes longer.
     pub p999: u64,
 }
 
-/// What takes longer is recorded as this long.
+/// Longer latencies are recorded as this one.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Latencies of one operation, kept with three significant digits.
