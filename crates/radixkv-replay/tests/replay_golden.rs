@@ -42,7 +42,7 @@ fn config(run: &Value) -> ReplayConfig {
     ReplayConfig::default()
         .block_size(number(run, "block_size"))
         .capacity(Capacity::Blocks(number(run, "capacity")))
-        .policy(run["policy"].as_str().expect("a policy").parse().expect("a policy of ours"))
+        .policy(run["policy"].as_str().expect("a policy").parse().expect("a policy of this cache"))
         .outputs(run["outputs"].as_bool().expect("outputs"))
 }
 

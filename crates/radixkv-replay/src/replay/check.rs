@@ -4,7 +4,19 @@ use std::fmt;
 
 use radixkv::{PrefixCache, Stats, Violation};
 
-/// What a check found.
+/// What a check found: a broken cache.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, ReplayError, replay, replay::CheckFault, workload::CLASSES};
+///
+/// match replay(&CLASSES[2].trace(0), &ReplayConfig::default().checks(10), &|| {}) {
+///     Err(ReplayError::Check { served, fault: CheckFault::Invalid(violation) }) => panic!("{served}: {violation}"),
+///     Err(error) => panic!("{error}"),
+///     Ok(replayed) => assert_eq!(replayed.report.requests, 1000),
+/// }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckFault {

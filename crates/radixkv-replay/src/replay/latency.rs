@@ -5,7 +5,18 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Percentiles of a latency, in nanoseconds.
+/// Percentiles of a latency, in nanoseconds; all zero if nothing was measured.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let match_ns = replayed.report.match_ns;
+/// assert!(match_ns.p50 <= match_ns.p99 && match_ns.p99 <= match_ns.p999);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Percentiles {

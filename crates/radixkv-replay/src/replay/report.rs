@@ -17,7 +17,18 @@ use crate::request::Trace;
 /// The digest's entry for a bypassed request.
 const BYPASSED: u32 = u32::MAX;
 
-/// The totals of a replay. Serialized, the names of the fields are the keys.
+/// The totals of a replay. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let report = replayed.report;
+/// assert_eq!((report.requests, report.prompt_tokens, report.hit_rate), (1000, 512_000, 0.495));
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Report {

@@ -30,7 +30,8 @@ impl ReplayConfig {
         Ok(())
     }
 
-    /// An upper bound of the tokens that the cache may come to hold: exact only if a rough one exceeds the limit.
+    /// An upper bound of the tokens that the cache may come to hold. The distinct blocks are counted only if the bound
+    /// without that exceeds the limit.
     fn cached_tokens(&self, trace: &Trace, capacity: usize) -> Result<usize, ReplayError> {
         if self.cache == CacheKind::Naive {
             return Ok(0);

@@ -17,6 +17,16 @@ use radixkv::{BlockId, Token};
 use crate::tokens::splitmix64;
 
 /// A block of a hit that held other tokens than those matched.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default().verify(true), &|| {})?;
+/// assert_eq!(replayed.mismatches, []);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mismatch {

@@ -99,7 +99,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Takes the cache's state after a request into account.
+    /// Samples the state of the cache after a request.
     pub(super) fn sample(&mut self, stats: &Stats, block_size: usize) {
         let used = stats.capacity_blocks - stats.free_blocks - stats.reserved_blocks;
         self.peak_blocks = self.peak_blocks.max(used);

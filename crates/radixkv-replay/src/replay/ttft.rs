@@ -19,7 +19,7 @@ pub struct TimeToFirstToken {
     pub speedup: f64,
 }
 
-/// Percentiles of a time to first token, in seconds.
+/// Percentiles of a time to first token, in seconds; [`TimeToFirstToken::new`] computes them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TtftPercentiles {

@@ -15,7 +15,6 @@ use std::{
 };
 
 use crossbeam_utils::Backoff;
-
 use radixkv::{BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Token};
 
 use super::{
@@ -34,7 +33,7 @@ const SAMPLE_EVERY: usize = 16;
 /// How long a thread under the retry lock may be refused: other threads finish a request in far less.
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the threads of a replay have in common.
+/// What the threads of a replay share.
 pub(super) struct ReplayShared<'a> {
     trace: &'a Trace,
     config: &'a ReplayConfig,
@@ -43,6 +42,7 @@ pub(super) struct ReplayShared<'a> {
     /// Larger requests are bypassed.
     max_blocks: usize,
     stamps: Option<Stamps>,
+    /// Held by the one thread that retries after a refusal.
     retry: Mutex<()>,
 }
 
