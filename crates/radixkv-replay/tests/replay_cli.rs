@@ -103,6 +103,12 @@ fn zstd(text: &str) -> Vec<u8> {
 }
 
 #[test]
+fn the_version_is_that_of_the_command_and_not_of_its_package() {
+    let output = Command::new(env!("CARGO_BIN_EXE_radixkv")).arg("--version").output().expect("the command runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("radixkv {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
 fn compression_is_known_by_content_not_by_name() {
     let scratch = Scratch::new("compression");
     let digests: BTreeSet<String> = [

@@ -23,7 +23,7 @@ use status::AT_FAULT;
 
 /// Replays request traces through the concurrent prefix cache radixkv.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "radixkv", version, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
