@@ -1,4 +1,14 @@
 #![doc = include_str!("../README.md")]
+//! # Where to read on
+//!
+//! - [`PrefixCache`]: the verbs of a cache, and what each costs; [`Session`]: a thread's way into it; [`Builder`]: its settings.
+//! - [`guide`]: when prefixes match, and how to find out why a hit rate is low; [`guide::retention`]: priorities and deadlines.
+//! - [`compare`] and [`key`]: comparing tokens, for schedulers and for restored blocks.
+#![cfg_attr(feature = "scheduler", doc = "- [`scheduler`]: the waiting queue, the life of a request, claims, orders.")]
+#![cfg_attr(
+    feature = "reference",
+    doc = "- [`mod@reference`]: the contract as the most literal program, to test against."
+)]
 
 mod block;
 mod cache;
