@@ -45,13 +45,13 @@ BUGS = [
        "compare_exchange_weak(word, word | DEAD, Release, Relaxed)")], "E2"),
     ("kill by load and store", "point_word::a_lease_against_a_kill", EXACT,
      [(WORD, "            match self.0.compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {\n"
-             "                Ok(_) => return Some(Seen(word)),\n                Err(seen) => word = seen,\n            }",
-       "            self.0.store(word | DEAD, AcqRelease);\n            return Some(Seen(word));".replace("AcqRelease", "Release"))]),
+             "                Ok(_) => return Some(Snapshot(word)),\n                Err(seen) => word = seen,\n            }",
+       "            self.0.store(word | DEAD, AcqRelease);\n            return Some(Snapshot(word));".replace("AcqRelease", "Release"))]),
     ("remove_child Relaxed", "point_word::a_child_against_a_kill", WEAK,
      [(WORD, "compare_exchange_weak(word, next, AcqRel, Relaxed) {\n                Ok(_) => return push,",
        "compare_exchange_weak(word, next, Relaxed, Relaxed) {\n                Ok(_) => return push,")], "E2"),
     ("QUEUED set by a second operation", "queue::the_last_release_against_the_kill", EXACT,
-     [(WORD, "            let (next, push) = Seen(word).stepped(word - LEASE, last);\n", "            let next = word - LEASE;\n"),
+     [(WORD, "            let (next, push) = Snapshot(word).stepped(word - LEASE, last);\n", "            let next = word - LEASE;\n"),
       (WORD, "            match self.0.compare_exchange_weak(word, next, order, Relaxed) {\n                Ok(_) => return push,",
        "            match self.0.compare_exchange_weak(word, next, order, Relaxed) {\n"
        "                Ok(_) if last && word & NEW == 0 => return self.0.fetch_or(QUEUED, AcqRel) & QUEUED == 0,\n"
@@ -90,7 +90,7 @@ BUGS = [
        "        let end = self.kill_beyond(run, target..len, &mut flowing, works);\n        let end = loop {\n")]),
     ("NEW trusted without proof", "creation_trim::two_creators_of_one_point_against_the_end_of_all", EXACT,
      [(LEASE, "Attempt::Unproven => return prove(at.run, point, ledger, guard),",
-       "Attempt::Unproven => return Ok(Held { point, share: Share::word(0) }),")]),
+       "Attempt::Unproven => return Ok(HeldLease { point, counted_on: StripeRef::word(0) }),")]),
     ("proof that looks at nothing", "creation_trim::a_new_point_against_a_trim", EXACT,
      [(LEASE, "if (1..=len).contains(&point.depth()) {", "if (1..=len).contains(&point.depth()) || len < u32::MAX {")]),
     ("no point published at the target", "together::two_evictors", EXACT,
@@ -163,8 +163,8 @@ BUGS = [
 
     # The map.
     ("get without Acquire", "map::a_reader_against_shrinking_and_growing", WEAK,
-     [(MAP, "            match Held::<T>::of(slot.load(Acquire), guard) {\n                Held::Nothing => return None,",
-       "            match Held::<T>::of(slot.load(std::sync::atomic::Ordering::Relaxed), guard) {\n                Held::Nothing => return None,")], "E1"),
+     [(MAP, "            match Occupant::<T>::of(slot.load(Acquire), guard) {\n                Occupant::Nothing => return None,",
+       "            match Occupant::<T>::of(slot.load(std::sync::atomic::Ordering::Relaxed), guard) {\n                Occupant::Nothing => return None,")], "E1"),
     ("change without Release", "map::two_inserts_grow_a_branch", WEAK,
      [(MAP, "if slot.compare_exchange(word, replacement, Release, Relaxed).is_ok() {",
        "if slot.compare_exchange(word, replacement, Acquire, Relaxed).is_ok() {")], "E1"),
@@ -219,7 +219,7 @@ BUGS = [
     ("no second look at a hot point's word", "hot_points::a_lease_against_deflation_and_the_kill", EXACT,
      [(HOT, "        if word.still_open(slot, count) {", "        if word.still_open(slot, count) || count.load(Relaxed) > 0 {")]),
     ("the flag without the slot", "hot_points::a_slot_changes_hands", EXACT,
-     [(SLOT, "Seen(word).is_open() && Seen(word).slot() == Some(slot)", "Seen(word).is_open() && slot.get() > 0")]),
+     [(SLOT, "Snapshot(word).is_open() && Snapshot(word).slot() == Some(slot)", "Snapshot(word).is_open() && slot.get() > 0")]),
     ("a slot that names its point Relaxed", "hot_points::a_new_point_is_inflated", WEAK,
      [(HOT, "slot.point.store(point.as_ptr(), Release);", "slot.point.store(point.as_ptr(), Relaxed);")]),
     ("a slot attached where one stands", "hot_points::two_inflate", EXACT,
@@ -251,11 +251,11 @@ BUGS = [
      [(HOT, "            point.statistics.take_in(stripe.statistics.take_out(), guard);\n", "            stripe.statistics.take_out();\n")]),
     ("a clone that only counts", "hot_points::a_clone_against_deflation", EXACT,
      [(LEASE, "    match attempt(point, ledger) {\n        Attempt::Held(held) => Some(held),",
-       "    if let Some(slot) = point.word.load(Acquire).slot() {\n        return Some(Held { point, share: ledger.hot.count(slot, ledger.stripe) });\n    }\n"
+       "    if let Some(slot) = point.word.load(Acquire).slot() {\n        return Some(HeldLease { point, counted_on: ledger.hot.count(slot, ledger.stripe) });\n    }\n"
        "    match attempt(point, ledger) {\n        Attempt::Held(held) => Some(held),"),
       (HOT, "    /// Gives back a lease that counts on a stripe.",
-       "    pub(crate) fn count(&self, slot: SlotName, stripe: u8) -> Share {\n        let stripe = (usize::from(stripe) + 1) % self.stripes;\n"
-       "        self.stripes(slot)[stripe].leases.fetch_add(1, Relaxed);\n        Share::striped(slot, stripe as u8)\n    }\n\n"
+       "    pub(crate) fn count(&self, slot: HotSlotId, stripe: u8) -> StripeRef {\n        let stripe = (usize::from(stripe) + 1) % self.stripes;\n"
+       "        self.stripes(slot)[stripe].leases.fetch_add(1, Relaxed);\n        StripeRef::striped(slot, stripe as u8)\n    }\n\n"
        "    /// Gives back a lease that counts on a stripe.")]),
 
     ("a namespace forgotten while it is leased", "namespaces::resolving_against_forgetting", EXACT,

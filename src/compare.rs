@@ -50,16 +50,16 @@ pub fn first_difference<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [T
 /// # Examples
 ///
 /// ```
-/// use radixkv::compare::Shared;
+/// use radixkv::compare::SharedPrefixes;
 ///
 /// let prompts = [&[1, 2, 3][..], &[7], &[1, 2, 4, 5], &[1]];
-/// let shared = Shared::of(&prompts);
+/// let shared = SharedPrefixes::of(&prompts);
 /// assert_eq!((shared.tokens(0, 2), shared.tokens(2, 3), shared.tokens(0, 1)), (2, 1, 0));
 /// // Who should run together, so that what they share is read once: those with two tokens or more in common.
 /// assert_eq!(shared.groups(2), [vec![0, 2]]);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Shared {
+pub struct SharedPrefixes {
     /// Prompts, sorted.
     order: Vec<u32>,
     /// Where each prompt stands in `order`.
@@ -69,7 +69,7 @@ pub struct Shared {
     lengths: Vec<usize>,
 }
 
-impl Shared {
+impl SharedPrefixes {
     /// Compares prompts.
     ///
     /// # Panics
@@ -151,7 +151,7 @@ mod tests {
         for seed in 1..20 {
             let prompts = prompts(seed, 60);
             let prompts: Vec<&[Token]> = prompts.iter().map(Vec::as_slice).collect();
-            let shared = Shared::of(&prompts);
+            let shared = SharedPrefixes::of(&prompts);
             for (a, x) in prompts.iter().enumerate() {
                 for (b, y) in prompts.iter().enumerate() {
                     assert_eq!(shared.tokens(a, b), key::common_prefix(x, y), "seed {seed}, {a} and {b}");
@@ -165,7 +165,7 @@ mod tests {
         for seed in 1..20 {
             let prompts = prompts(seed, 60);
             let prompts: Vec<&[Token]> = prompts.iter().map(Vec::as_slice).collect();
-            let groups = Shared::of(&prompts).groups(16);
+            let groups = SharedPrefixes::of(&prompts).groups(16);
             let mut grouped = vec![None; prompts.len()];
             for (index, group) in groups.iter().enumerate() {
                 assert!(group.len() > 1);

@@ -9,7 +9,7 @@ use crate::cache::{Hold, Lot};
 use crate::reclaim::{self, Canary, Idle, Node, Own, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{self, Arc};
-use crate::tree::{HotPoints, Keyed, Leased, Map, SlotName, Word};
+use crate::tree::{HotPoints, HotSlotId, Keyed, Leased, Map, Word};
 use crate::{Builder, Lease};
 #[cfg(radixkv_loom)]
 use crate::{PrefixCache, Watermarks};
@@ -92,7 +92,7 @@ impl PointWord {
 }
 
 impl TakenOut {
-    fn of(word: crate::tree::Seen) -> Self {
+    fn of(word: crate::tree::Snapshot) -> Self {
         Self { dead: word.is_dead(), leases: word.leases(), children: word.children() }
     }
 }
@@ -102,12 +102,12 @@ impl TakenOut {
 pub struct HotWord {
     word: Word,
     hot: HotPoints,
-    slot: SlotName,
+    slot: HotSlotId,
 }
 
 impl Default for HotWord {
     fn default() -> Self {
-        let (word, slot) = (Word::idle(), SlotName::new(1).expect("not zero"));
+        let (word, slot) = (Word::idle(), HotSlotId::new(1).expect("not zero"));
         assert!(matches!(word.lease(), Leased::Proven { .. }) && word.attach(slot) && !word.release());
         Self { word, hot: HotPoints::new(1, 1), slot }
     }
@@ -120,8 +120,8 @@ impl HotWord {
             match self.word.lease() {
                 Leased::Proven { .. } => return self.word.release(),
                 Leased::Open(slot) => {
-                    if let Some(share) = self.hot.enter(&self.word, slot, 0) {
-                        self.hot.leave(share);
+                    if let Some(counted_on) = self.hot.enter(&self.word, slot, 0) {
+                        self.hot.leave(counted_on);
                         return false;
                     }
                 }
@@ -220,15 +220,15 @@ impl<T> Held<T> {
 }
 
 /// Two of the places in which idle participants are left, with something else in them.
-pub struct Places<T>(Idle<T, 2>);
+pub struct IdleSlots<T>(Idle<T, 2>);
 
-impl<T> Default for Places<T> {
+impl<T> Default for IdleSlots<T> {
     fn default() -> Self {
         Self(Idle::new())
     }
 }
 
-impl<T> Places<T> {
+impl<T> IdleSlots<T> {
     pub fn take(&self) -> Option<T> {
         self.0.take()
     }

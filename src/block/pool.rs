@@ -96,7 +96,7 @@ impl Pool {
                 Err(seen) => free = seen,
             }
         }
-        crate::sync::point!("pool::counted");
+        crate::sync::failpoint!("pool::counted");
         blocks.reserve(n);
         self.claim(n, blocks);
         true
@@ -174,7 +174,7 @@ impl Pool {
         }
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
-        crate::sync::point!("pool::set");
+        crate::sync::failpoint!("pool::set");
         // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees every giver's bits.
         // Acquire: E16.
         self.free.fetch_add(blocks.len(), AcqRel);

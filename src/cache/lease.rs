@@ -7,7 +7,7 @@ use super::hold::Hold;
 use crate::block::{BlockId, Grid};
 use crate::reclaim::Link;
 use crate::tree::lease::{lease_again, release};
-use crate::tree::{Held, Point, Share};
+use crate::tree::{HeldLease, Point, StripeRef};
 
 /// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
 ///
@@ -22,7 +22,7 @@ pub struct Lease {
     /// The lease counts on this point, so it stays (reclaim, I3); nothing in a namespace that was dropped.
     point: Option<Link<Point>>,
     len_tokens: usize,
-    share: Share,
+    counted_on: StripeRef,
     /// Of the namespace's grid.
     offset: u8,
     /// The request was counted in the point's statistics.
@@ -33,16 +33,16 @@ pub struct Lease {
 impl Lease {
     /// Takes over a lease that the caller holds.
     #[inline]
-    pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, hold: Hold) -> Self {
+    pub(super) fn new(held: HeldLease<'_>, counted: bool, grid: Grid, hold: Hold) -> Self {
         let len_tokens = grid.filled(held.point.end());
         let offset = grid.offset() as u8;
-        Self { point: Some(held.point.link()), len_tokens, share: held.share, offset, counted, hold }
+        Self { point: Some(held.point.link()), len_tokens, counted_on: held.counted_on, offset, counted, hold }
     }
 
     /// The empty lease of a namespace that was dropped.
     pub(super) fn of_nothing(grid: Grid, hold: Hold) -> Self {
         let offset = grid.offset() as u8;
-        Self { point: None, len_tokens: 0, share: Share::word(0), offset, counted: false, hold }
+        Self { point: None, len_tokens: 0, counted_on: StripeRef::word(0), offset, counted: false, hold }
     }
 
     /// Tokens whose keys and values it protects: whole blocks.
@@ -56,8 +56,8 @@ impl Lease {
     }
 
     /// Nothing in a namespace that was dropped.
-    pub(super) fn held(&self) -> Option<Held<'_>> {
-        self.point.map(|point| Held { point: point.get(self), share: self.share })
+    pub(super) fn held(&self) -> Option<HeldLease<'_>> {
+        self.point.map(|point| HeldLease { point: point.get(self), counted_on: self.counted_on })
     }
 
     pub(super) fn hold(&self) -> &Hold {
@@ -80,7 +80,7 @@ impl Clone for Lease {
     /// If the prefix holds 2^28 leases already.
     fn clone(&self) -> Self {
         let again = self.held().map(|held| {
-            let again = lease_again(held.point, self.hold.ledger(self.share.stripe()));
+            let again = lease_again(held.point, self.hold.ledger(self.counted_on.stripe()));
             again.expect("a prefix holds too many leases")
         });
         match again {
@@ -94,7 +94,7 @@ impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
         if let Some(held) = self.held() {
-            release(held, self.hold.ledger(self.share.stripe()));
+            release(held, self.hold.ledger(self.counted_on.stripe()));
             self.hold.ring();
         }
     }

@@ -155,7 +155,7 @@ impl Place {
     pub(super) fn take(hold: &Hold) -> Self {
         let (ticket, signal) = hold.line.join();
         let place = Self { hold: hold.clone(), ticket, signal };
-        crate::sync::point!("line::joined");
+        crate::sync::failpoint!("line::joined");
         place
     }
 

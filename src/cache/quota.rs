@@ -182,7 +182,7 @@ impl Session {
         inner.namespaces.check(namespace);
         inner.check_request(blocks)?;
         let claim = inner.claim(&namespace.0.holdings, blocks)?;
-        crate::sync::point!("quota::claimed");
+        crate::sync::failpoint!("quota::claimed");
         let mut reservation = self.reserve(blocks)?;
         reservation.claim = claim;
         Ok(reservation)

@@ -177,13 +177,13 @@ impl Session {
         if !point.word.lease_more() {
             return Err(RetainError::TooManyLeases);
         }
-        crate::sync::point!("retain::leased");
+        crate::sync::failpoint!("retain::leased");
         let until = inner.time.after(duration);
         let guard = self.pin();
         point.statistics.marks.ask(inner.demotions.undone(), until, &guard);
         guard.hand_over();
         drop(guard);
-        crate::sync::point!("retain::noted");
+        crate::sync::failpoint!("retain::noted");
         if point.word.announce() {
             inner.queue.push(point);
         }

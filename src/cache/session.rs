@@ -13,7 +13,7 @@ use crate::sync::{Arc, model_size};
 use crate::tree::insert::{Sequence, insert};
 use crate::tree::lease::{lease_deepest, release};
 use crate::tree::path::append_blocks;
-use crate::tree::{Held, Ledger, Place, Point, walk};
+use crate::tree::{HeldLease, Ledger, Point, Position, walk};
 
 /// Verbs of a session between two looks at the evictor's queue, and entries it then takes out if nobody else does: so
 /// no eviction ever meets a backlog that lookups left.
@@ -201,7 +201,7 @@ impl Session {
         };
         let counted = use_ == Use::Counted && held.point.depth() > 0;
         let lease = Lease::new(held, counted, namespace.0.grid, self.lot.hold());
-        crate::sync::point!("session::leased");
+        crate::sync::failpoint!("session::leased");
         if counted {
             inner.hot.statistics(&held).touch(now);
             inner.undo_demotions(held.point, now, &guard);
@@ -213,7 +213,12 @@ impl Session {
     }
 
     /// Leases the deepest boundary that `tokens` reach; nothing in a namespace that was dropped.
-    fn lease_longest<'g>(&self, namespace: &Namespace, tokens: &[Token], guard: &'g Guard<'g>) -> Option<Held<'g>> {
+    fn lease_longest<'g>(
+        &self,
+        namespace: &Namespace,
+        tokens: &[Token],
+        guard: &'g Guard<'g>,
+    ) -> Option<HeldLease<'g>> {
         let grid = namespace.0.grid;
         loop {
             let root = namespace.0.root(guard)?;
@@ -295,11 +300,11 @@ impl Session {
     /// Leases the deepest boundary up to `reached`, if it lies beyond `from`, which the caller holds.
     fn lease_beyond<'g>(
         &self,
-        reached: Place<'g>,
-        from: Held<'g>,
+        reached: Position<'g>,
+        from: HeldLease<'g>,
         grid: Grid,
         guard: &'g Guard<'g>,
-    ) -> Option<Held<'g>> {
+    ) -> Option<HeldLease<'g>> {
         // A held point's root has not gone.
         let found = lease_deepest(reached, grid, self.ledger(), guard).ok()?;
         if found.point.end() > from.point.end() {

@@ -15,16 +15,16 @@ pub(crate) use table::Table;
 
 /// Names a candidate between the evictor and its policy; dense, reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Slot(NonZeroU32);
+pub(crate) struct CandidateId(NonZeroU32);
 
-impl Slot {
-    /// The slot of this index, below `u32::MAX`.
+impl CandidateId {
+    /// The id of this index, below `u32::MAX`.
     pub(crate) fn at(index: usize) -> Self {
         let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
         Self(number.expect("there are fewer candidates than block ids"))
     }
 
-    /// The slot as an index into a table of candidates.
+    /// The id as an index into a table of candidates.
     pub(crate) fn index(self) -> usize {
         self.0.get() as usize - 1
     }
@@ -32,9 +32,9 @@ impl Slot {
 
 /// Names the candidates of a namespace that has a quota; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Group(NonZeroU32);
+pub(crate) struct QuotaGroup(NonZeroU32);
 
-impl Group {
+impl QuotaGroup {
     /// The group of this index, below `u32::MAX`.
     pub(crate) fn at(index: usize) -> Self {
         let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
@@ -48,7 +48,7 @@ pub(crate) struct Entry {
     /// Of equal standings the smaller one goes first; no two candidates have the same.
     pub(crate) serial: u64,
     /// Its namespace, if that has a quota; it may get one later.
-    pub(crate) group: Option<Group>,
+    pub(crate) group: Option<QuotaGroup>,
 }
 
 /// What is known of a candidate when it is filed.
@@ -73,23 +73,23 @@ pub(crate) struct Standing {
 /// A candidate is an idle end of a run: nothing hangs on it and nobody leases it. The evictor files a candidate once,
 /// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
 pub(crate) trait Policy: fmt::Debug + Send {
-    /// Files `slot`, or files it anew under its present standing.
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry);
+    /// Files `candidate`, or files it anew under its present standing.
+    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: Entry);
 
-    /// Takes `slot` out; it may not be filed.
-    fn remove(&mut self, slot: Slot);
+    /// Takes `candidate` out; it may not be filed.
+    fn remove(&mut self, candidate: CandidateId);
 
     /// The candidate to evict from next; it stays filed.
-    fn choose(&mut self) -> Option<Slot>;
+    fn choose(&mut self) -> Option<CandidateId>;
 
     /// The candidates that would be chosen after the next one.
-    fn following(&self) -> [Option<Slot>; 6];
+    fn following(&self) -> [Option<CandidateId>; 6];
 
-    /// Asks for what there is about `slot` ahead of its use.
-    fn prefetch(&self, slot: Slot);
+    /// Asks for what there is about `candidate` ahead of its use.
+    fn prefetch(&self, candidate: CandidateId);
 
     /// The first of a group's candidates; it stays filed.
-    fn choose_of(&self, group: Group) -> Option<Slot>;
+    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId>;
 
     /// Candidates that are filed.
     fn len(&self) -> usize;
@@ -97,8 +97,8 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// Frees up to so many candidates' share of a structure that nothing is asked of any more; whether all is freed.
     fn discard(&mut self, candidates: usize) -> bool;
 
-    /// Whether `slot` is filed under `standing`; for `validate`.
-    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool;
+    /// Whether `candidate` is filed under `standing`; for `validate`.
+    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: Entry) -> bool;
 
     /// Whether the structure's own invariants hold; for `validate`.
     fn is_sound(&self) -> bool;

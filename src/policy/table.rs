@@ -1,4 +1,4 @@
-//! A table by slot that grows and goes page by page: no operation copies or frees more than one.
+//! A table by index that grows and goes page by page: no operation copies or frees more than one.
 
 use crate::prefetch::prefetch;
 

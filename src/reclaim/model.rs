@@ -127,14 +127,14 @@ struct Garbage {
     pinned: [usize; PARTICIPANTS],
 }
 
-struct Shared {
+struct DomainState {
     pins: [AtomicUsize; PARTICIPANTS],
     next: Cell<usize>,
     garbage: RefCell<Vec<Garbage>>,
     bytes: Bytes,
 }
 
-impl Shared {
+impl DomainState {
     /// Reads by read-modify-write: always the newest value (a stale one could only delay), and with the edge from the
     /// end of a critical section to the free.
     fn words(&self) -> [usize; PARTICIPANTS] {
@@ -155,7 +155,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DomainState {
     fn drop(&mut self) {
         // A failed model unwinds: freeing would turn its message into an abort.
         if !std::thread::panicking() {
@@ -165,7 +165,7 @@ impl Drop for Shared {
 }
 
 /// All that one cache reclaims.
-pub(crate) struct Domain(Rc<Shared>);
+pub(crate) struct Domain(Rc<DomainState>);
 
 // SAFETY: all threads of a model share one thread of the system.
 unsafe impl Send for Domain {}
@@ -180,7 +180,7 @@ impl std::fmt::Debug for Domain {
 
 impl Domain {
     pub(crate) fn new() -> Self {
-        Self(Rc::new(Shared {
+        Self(Rc::new(DomainState {
             pins: std::array::from_fn(|_| AtomicUsize::new(0)),
             next: Cell::new(0),
             garbage: RefCell::new(Vec::new()),
@@ -192,7 +192,7 @@ impl Domain {
         let id = self.0.next.get();
         assert!(id < PARTICIPANTS, "too many participants in one model");
         self.0.next.set(id + 1);
-        Local { shared: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0) }
+        Local { state: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0) }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
@@ -202,7 +202,7 @@ impl Domain {
 
 /// One participant.
 pub(crate) struct Local {
-    shared: Rc<Shared>,
+    state: Rc<DomainState>,
     id: usize,
     depth: Cell<usize>,
     sequence: Cell<usize>,
@@ -219,7 +219,7 @@ impl std::fmt::Debug for Local {
 
 impl Local {
     pub(crate) fn reclaim(&self) {
-        self.shared.collect();
+        self.state.collect();
     }
 
     pub(crate) fn hand_over(&self) {}
@@ -233,7 +233,7 @@ impl Local {
         if self.depth.get() == 1 {
             self.sequence.set(self.sequence.get() + 1);
             // Release: whoever reads this word also sees the end of the critical section before.
-            self.shared.pins[self.id].swap(self.sequence.get(), Release);
+            self.state.pins[self.id].swap(self.sequence.get(), Release);
             fence(SeqCst);
         }
         Guard { local: self }
@@ -248,7 +248,7 @@ pub(crate) struct Guard<'l> {
 
 impl Guard<'_> {
     pub(super) fn bytes(&self) -> &Bytes {
-        &self.local.shared.bytes
+        &self.local.state.bytes
     }
 
     pub(super) fn allocated(&self, bytes: usize) {
@@ -258,19 +258,19 @@ impl Guard<'_> {
     pub(crate) fn hand_over(&self) {}
 
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
-        let shared = &self.local.shared;
+        let state = &self.local.state;
         // The unlink comes before the snapshot, as crossbeam's fence in `push_bag` has it.
         fence(SeqCst);
-        let pinned = shared.words();
+        let pinned = state.words();
         let pointer = NonNull::new(node.as_ptr()).expect("a reference is not null");
-        let bytes = NonNull::from(&shared.bytes);
+        let bytes = NonNull::from(&state.bytes);
         let free = Box::new(move || {
-            // SAFETY: the domain's shared state holds both the garbage and the counters.
+            // SAFETY: the domain's state holds both the garbage and the counters.
             let bytes = unsafe { bytes.as_ref() };
             // SAFETY: unlinked, and every participant that was pinned then has unpinned.
             unsafe { free_now(pointer, bytes) };
         });
-        shared.garbage.borrow_mut().push(Garbage { free, pinned });
+        state.garbage.borrow_mut().push(Garbage { free, pinned });
     }
 }
 
@@ -280,8 +280,8 @@ impl Drop for Guard<'_> {
         local.depth.set(local.depth.get() - 1);
         if local.depth.get() == 0 && !std::thread::panicking() {
             local.sequence.set(local.sequence.get() + 1);
-            local.shared.pins[local.id].swap(local.sequence.get(), Release);
-            local.shared.collect();
+            local.state.pins[local.id].swap(local.sequence.get(), Release);
+            local.state.collect();
         }
     }
 }

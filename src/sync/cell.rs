@@ -61,16 +61,16 @@ impl<T> OwnerCell<T> {
 ///
 /// Not atomic by right (the flag's edges order every access), and not atomic under loom, which so checks those edges.
 #[derive(Debug)]
-pub(crate) struct Passed<T>(#[cfg(not(radixkv_loom))] AtomicPtr<T>, #[cfg(radixkv_loom)] Inner<*mut T>);
+pub(crate) struct HandedOver<T>(#[cfg(not(radixkv_loom))] AtomicPtr<T>, #[cfg(radixkv_loom)] Inner<*mut T>);
 
 #[cfg(radixkv_loom)]
 // SAFETY: as the flag's protocol has it; loom reports an access that is not ordered.
-unsafe impl<T> Sync for Passed<T> {}
+unsafe impl<T> Sync for HandedOver<T> {}
 #[cfg(radixkv_loom)]
 // SAFETY: the cell holds an address.
-unsafe impl<T> Send for Passed<T> {}
+unsafe impl<T> Send for HandedOver<T> {}
 
-impl<T> Passed<T> {
+impl<T> HandedOver<T> {
     pub(crate) fn null() -> Self {
         #[cfg(radixkv_loom)]
         return Self(Inner::new(std::ptr::null_mut()));

@@ -32,7 +32,7 @@ mod chaos;
 mod model;
 
 pub(crate) use bell::Bell;
-pub(crate) use cell::{Owner, OwnerCell, Passed};
+pub(crate) use cell::{HandedOver, Owner, OwnerCell};
 #[cfg(feature = "scheduler")]
 pub(crate) use changes::Changes;
 #[cfg(feature = "scheduler")]
@@ -72,13 +72,13 @@ pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
 
 /// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing
 /// without `radixkv_failpoints`.
-macro_rules! point {
+macro_rules! failpoint {
     ($name:literal) => {
         #[cfg(all(radixkv_failpoints, not(any(radixkv_loom, radixkv_shuttle))))]
         fail::fail_point!($name);
     };
 }
-pub(crate) use point;
+pub(crate) use failpoint;
 
 #[cfg(radixkv_loom)]
 pub use model::{Loads, at_rest, explore_loads, exploring_apart};

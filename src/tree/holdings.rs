@@ -1,6 +1,6 @@
 //! What a namespace holds of the cache, over all generations of its tree.
 
-use crate::policy::Group;
+use crate::policy::QuotaGroup;
 use crate::sync::OwnerCell;
 use crate::sync::atomic::AtomicUsize as Counter;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -22,7 +22,7 @@ pub(crate) struct Holdings {
     cached_limit: AtomicUsize,
     pinned_limit: AtomicUsize,
     /// Names its candidates once it has had a limit on what is cached.
-    pub(crate) group: OwnerCell<Option<Group>>,
+    pub(crate) group: OwnerCell<Option<QuotaGroup>>,
 }
 
 impl Holdings {

@@ -38,10 +38,10 @@ use crate::sync::atomic::{
 };
 use crate::sync::dekker;
 
-use super::lease::Held;
+use super::lease::HeldLease;
 use super::point::{Point, Statistics};
 use super::queue::Queue;
-use super::word::{MAX_SLOTS, SlotName, Word};
+use super::word::{HotSlotId, MAX_SLOTS, Word};
 
 /// Stripes of a slot at most; sessions beyond share them.
 const MAX_STRIPES: usize = 64;
@@ -50,20 +50,20 @@ const MAX_STRIPES: usize = 64;
 ///
 /// One number, the slot above the stripe: written and read at once, as it is on every lease's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share(u16);
+pub(crate) struct StripeRef(u16);
 
-impl Share {
+impl StripeRef {
     /// Counted on the word, by somebody whose stripe is `stripe`.
     pub(crate) fn word(stripe: u8) -> Self {
         Self(u16::from(stripe))
     }
 
-    fn striped(slot: SlotName, stripe: u8) -> Self {
+    fn striped(slot: HotSlotId, stripe: u8) -> Self {
         Self(u16::from(slot.get()) << 8 | u16::from(stripe))
     }
 
-    fn slot(self) -> Option<SlotName> {
-        SlotName::new((self.0 >> 8) as u8)
+    fn slot(self) -> Option<HotSlotId> {
+        HotSlotId::new((self.0 >> 8) as u8)
     }
 
     /// Whether it is counted on a stripe.
@@ -87,7 +87,7 @@ struct Stripe {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct HotSlot {
     point: AtomicPtr<Point>,
     stripes: Box<[CachePadded<Stripe>]>,
 }
@@ -97,7 +97,7 @@ struct Slot {
 pub(crate) struct HotPoints {
     /// A bit for each slot.
     taken: CachePadded<AtomicU64>,
-    slots: Box<[Slot]>,
+    slots: Box<[HotSlot]>,
     stripes: usize,
 }
 
@@ -107,7 +107,7 @@ impl HotPoints {
         let stripes = stripes.clamp(1, MAX_STRIPES);
         let stripe = |_| CachePadded::new(Stripe { leases: AtomicU64::new(0), statistics: Statistics::stamped(0) });
         let slot =
-            |_| Slot { point: AtomicPtr::new(std::ptr::null_mut()), stripes: (0..stripes).map(stripe).collect() };
+            |_| HotSlot { point: AtomicPtr::new(std::ptr::null_mut()), stripes: (0..stripes).map(stripe).collect() };
         Self {
             taken: CachePadded::new(AtomicU64::new(0)),
             slots: (0..slots.min(MAX_SLOTS)).map(slot).collect(),
@@ -120,26 +120,26 @@ impl HotPoints {
         (i % self.stripes) as u8
     }
 
-    fn slot(&self, name: SlotName) -> &Slot {
+    fn slot(&self, name: HotSlotId) -> &HotSlot {
         &self.slots[usize::from(name.get()) - 1]
     }
 
-    fn stripes(&self, name: SlotName) -> &[CachePadded<Stripe>] {
+    fn stripes(&self, name: HotSlotId) -> &[CachePadded<Stripe>] {
         &self.slot(name).stripes
     }
 
-    fn share(&self, share: Share) -> Option<&Stripe> {
-        Some(&self.stripes(share.slot()?)[usize::from(share.stripe())])
+    fn stripe_of(&self, counted_on: StripeRef) -> Option<&Stripe> {
+        Some(&self.stripes(counted_on.slot()?)[usize::from(counted_on.stripe())])
     }
 
     /// Takes a lease on `stripe` of the slot that was seen open in `word`; nothing if it is open no more.
     #[inline(never)]
-    pub(crate) fn enter(&self, word: &Word, slot: SlotName, stripe: u8) -> Option<Share> {
-        crate::sync::point!("hot::enter");
+    pub(crate) fn enter(&self, word: &Word, slot: HotSlotId, stripe: u8) -> Option<StripeRef> {
+        crate::sync::failpoint!("hot::enter");
         let count = &self.stripes(slot)[usize::from(stripe)].leases;
         if word.still_open(slot, count) {
-            crate::sync::point!("hot::entered");
-            return Some(Share::striped(slot, stripe));
+            crate::sync::failpoint!("hot::entered");
+            return Some(StripeRef::striped(slot, stripe));
         }
         // Acquire: E17. A sum may have seen the count; then the slot stays, and letting go of a lease in the word is no
         // step. No Release: whoever was never counted used nothing.
@@ -148,8 +148,8 @@ impl HotPoints {
     }
 
     /// Gives back a lease that counts on a stripe.
-    pub(crate) fn leave(&self, share: Share) {
-        if let Some(stripe) = self.share(share) {
+    pub(crate) fn leave(&self, counted_on: StripeRef) {
+        if let Some(stripe) = self.stripe_of(counted_on) {
             // Release: E13. Acquire: E17.
             stripe.leases.fetch_sub(1, AcqRel);
         }
@@ -157,13 +157,13 @@ impl HotPoints {
 
     /// Where a holder's hits and stamps are counted.
     #[inline]
-    pub(crate) fn statistics<'a>(&'a self, held: &'a Held<'_>) -> &'a Statistics {
-        if held.share.is_striped() { self.striped(held) } else { &held.point.statistics }
+    pub(crate) fn statistics<'a>(&'a self, held: &'a HeldLease<'_>) -> &'a Statistics {
+        if held.counted_on.is_striped() { self.striped(held) } else { &held.point.statistics }
     }
 
     #[inline(never)]
-    fn striped<'a>(&'a self, held: &'a Held<'_>) -> &'a Statistics {
-        self.share(held.share).map_or(&held.point.statistics, |stripe| &stripe.statistics)
+    fn striped<'a>(&'a self, held: &'a HeldLease<'_>) -> &'a Statistics {
+        self.stripe_of(held.counted_on).map_or(&held.point.statistics, |stripe| &stripe.statistics)
     }
 
     /// Gives `point`, on which the caller holds a lease, a slot, if one is free and it has none.
@@ -173,7 +173,7 @@ impl HotPoints {
         let slot = self.slot(name);
         // Release: HP1. The evictor follows it while the word names the slot, and then the bias keeps the point.
         slot.point.store(point.as_ptr(), Release);
-        crate::sync::point!("hot::taken");
+        crate::sync::failpoint!("hot::taken");
         if point.word.attach(name) {
             // Changes nothing. Release: who looks after this finds the slot attached. Acquire: E18.
             self.taken.fetch_or(0, AcqRel);
@@ -182,7 +182,7 @@ impl HotPoints {
         }
     }
 
-    fn occupy(&self) -> Option<SlotName> {
+    fn occupy(&self) -> Option<HotSlotId> {
         let mut taken = self.taken.load(Relaxed);
         loop {
             let free = (!taken).trailing_zeros() as usize;
@@ -191,13 +191,13 @@ impl HotPoints {
             }
             // Acquire: E14.
             match self.taken.compare_exchange_weak(taken, taken | 1 << free, Acquire, Relaxed) {
-                Ok(_) => return SlotName::new(free as u8 + 1),
+                Ok(_) => return HotSlotId::new(free as u8 + 1),
                 Err(seen) => taken = seen,
             }
         }
     }
 
-    fn vacate(&self, name: SlotName) {
+    fn vacate(&self, name: HotSlotId) {
         // Relaxed: whoever gave the point up comes before its end (E2), and so before the evictor's next look here.
         self.slot(name).point.store(std::ptr::null_mut(), Relaxed);
         // Release: E14.
@@ -223,11 +223,11 @@ impl HotPoints {
         self.taken(self.taken.fetch_or(0, AcqRel)).for_each(|name| self.deflate(name, queue, guard));
     }
 
-    fn taken(&self, bits: u64) -> impl Iterator<Item = SlotName> {
-        (0..self.slots.len() as u8).filter(move |i| bits & 1 << i != 0).filter_map(|i| SlotName::new(i + 1))
+    fn taken(&self, bits: u64) -> impl Iterator<Item = HotSlotId> {
+        (0..self.slots.len() as u8).filter(move |i| bits & 1 << i != 0).filter_map(|i| HotSlotId::new(i + 1))
     }
 
-    fn deflate(&self, name: SlotName, queue: &Queue, guard: &Guard<'_>) {
+    fn deflate(&self, name: HotSlotId, queue: &Queue, guard: &Guard<'_>) {
         // Acquire: HP1.
         let Some(point) = Ref::from_ptr(self.slot(name).point.load(Acquire), guard) else { return };
         // Relaxed: the evictor alone detaches; where it is not attached yet there is nothing to do.
@@ -237,7 +237,7 @@ impl HotPoints {
         if !self.close_idle(&point.word, name) {
             return;
         }
-        crate::sync::point!("hot::summed");
+        crate::sync::failpoint!("hot::summed");
         for stripe in self.stripes(name) {
             point.statistics.take_in(stripe.statistics.take_out(), guard);
         }
@@ -248,9 +248,9 @@ impl HotPoints {
     }
 
     /// Closes the slot that is attached to `word` if nobody counts on its stripes. The evictor's.
-    pub(crate) fn close_idle(&self, word: &Word, name: SlotName) -> bool {
+    pub(crate) fn close_idle(&self, word: &Word, name: HotSlotId) -> bool {
         word.close();
-        crate::sync::point!("hot::closed");
+        crate::sync::failpoint!("hot::closed");
         // `look` acquires: E13.
         let idle = self.leases(name) == 0;
         if !idle {
@@ -269,7 +269,7 @@ impl HotPoints {
     }
 
     /// Leases that count on a slot's stripes.
-    fn leases(&self, name: SlotName) -> u64 {
+    fn leases(&self, name: HotSlotId) -> u64 {
         self.stripes(name).iter().map(|stripe| dekker::look(&stripe.leases)).sum()
     }
 }

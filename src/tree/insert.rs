@@ -9,11 +9,11 @@ use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 
-use super::hot::Share;
-use super::lease::{Held, Ledger, Refused, lease_again, lease_at, release};
+use super::hot::StripeRef;
+use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};
 use super::point::Point;
 use super::run::{Beginning, Run};
-use super::walk::{Place, Reached, walk};
+use super::walk::{Position, Reached, walk};
 
 /// Child runs from which on a point takes no further one; far below what its word counts.
 const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 25 };
@@ -35,7 +35,7 @@ pub(crate) struct Sequence<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'g> {
     /// The lease on the point at the sequence's end.
-    pub(crate) tip: Held<'g>,
+    pub(crate) tip: HeldLease<'g>,
     /// Leading blocks of the caller's that others had published first.
     pub(crate) duplicates: usize,
     /// The tip is the end of a run that this insert published.
@@ -49,11 +49,11 @@ pub(crate) struct TooManyBranches;
 /// A point that the insert has come to: leased by the caller, or by the insert itself on the way.
 struct Tip<'g> {
     point: Ref<'g, Point>,
-    ours: Option<Held<'g>>,
+    ours: Option<HeldLease<'g>>,
 }
 
 impl<'g> Tip<'g> {
-    fn advance(&mut self, held: Held<'g>, ledger: Ledger<'_>) {
+    fn advance(&mut self, held: HeldLease<'g>, ledger: Ledger<'_>) {
         self.let_go(ledger);
         *self = Self { point: held.point, ours: Some(held) };
     }
@@ -118,13 +118,13 @@ fn publish<'g>(
     sequence: Sequence<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Option<Held<'g>>, TooManyBranches> {
+) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
     if reached.end == at.point.end() {
         return hang(at.point, sequence, ledger, guard);
     }
     // Tokens part inside a block: the branch needs a point of its own there.
-    let place = Place { run: reached.run, depth: reached.depth };
-    match lease_at(place, ledger, guard) {
+    let position = Position { run: reached.run, depth: reached.depth };
+    match lease_at(position, ledger, guard) {
         Ok(branch) => {
             let hung = hang(branch.point, sequence, ledger, guard);
             release(branch, ledger);
@@ -141,7 +141,7 @@ fn hang<'g>(
     sequence: Sequence<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Option<Held<'g>>, TooManyBranches> {
+) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
     if branch.word.load(Relaxed).children() >= MAX_CHILDREN {
         return Err(TooManyBranches);
     }
@@ -155,14 +155,14 @@ fn hang<'g>(
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {
-            crate::sync::point!("insert::linked");
+            crate::sync::failpoint!("insert::linked");
             // Counted while the lease on the branch stands, and before the end's lease can be given up.
             let counted = branch.word.add_child();
             debug_assert!(counted, "child runs overflow their count");
             let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");
-            crate::sync::point!("insert::counted");
+            crate::sync::failpoint!("insert::counted");
             ledger.queue.push(tip);
-            Ok(Some(Held { point: tip, share: Share::word(ledger.stripe) }))
+            Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
         }
         Err((run, _)) => {
             Run::discard(run, guard);

@@ -11,11 +11,11 @@ use crate::block::Grid;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 
-use super::hot::{HotPoints, Share};
+use super::hot::{HotPoints, StripeRef};
 use super::point::{Point, Statistics};
 use super::queue::Queue;
 use super::run::Run;
-use super::walk::{Place, place};
+use super::walk::{Position, position};
 use super::word::{Abandoned, Leased, Word};
 
 /// Where one thread's leases are counted, and their steps told.
@@ -30,9 +30,9 @@ pub(crate) struct Ledger<'a> {
 /// A lease that is held, and where it is counted.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
-pub(crate) struct Held<'g> {
+pub(crate) struct HeldLease<'g> {
     pub(crate) point: Ref<'g, Point>,
-    pub(crate) share: Share,
+    pub(crate) counted_on: StripeRef,
 }
 
 /// Why a place could not be leased.
@@ -48,7 +48,7 @@ pub(crate) enum Refused {
 
 /// What became of an attempt to lease a point that was found.
 enum Attempt<'g> {
-    Held(Held<'g>),
+    Held(HeldLease<'g>),
     /// A lease is held on the word, and the point must be proved.
     Unproven,
     Dead,
@@ -67,11 +67,11 @@ fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
                 if contended {
                     ledger.hot.inflate(point);
                 }
-                return Attempt::Held(Held { point, share: Share::word(ledger.stripe) });
+                return Attempt::Held(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
             }
             Leased::Open(slot) => {
-                if let Some(share) = ledger.hot.enter(&point.word, slot, ledger.stripe) {
-                    return Attempt::Held(Held { point, share });
+                if let Some(counted_on) = ledger.hot.enter(&point.word, slot, ledger.stripe) {
+                    return Attempt::Held(HeldLease { point, counted_on });
                 }
             }
             Leased::Unproven => return Attempt::Unproven,
@@ -83,7 +83,11 @@ fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
 
 /// Leases the point at `at`, creating it if need be.
 #[inline(always)]
-pub(crate) fn lease_at<'g>(at: Place<'g>, ledger: Ledger<'_>, guard: &'g Guard<'g>) -> Result<Held<'g>, Refused> {
+pub(crate) fn lease_at<'g>(
+    at: Position<'g>,
+    ledger: Ledger<'_>,
+    guard: &'g Guard<'g>,
+) -> Result<HeldLease<'g>, Refused> {
     let points = &at.run.as_ref().points;
     let mut found = points.get(at.depth, guard);
     loop {
@@ -115,16 +119,16 @@ fn prove<'g>(
     point: Ref<'g, Point>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Held<'g>, Refused> {
-    crate::sync::point!("lease::published");
+) -> Result<HeldLease<'g>, Refused> {
+    crate::sync::failpoint!("lease::published");
     let len = run.bump().len();
-    crate::sync::point!("lease::bumped");
+    crate::sync::failpoint!("lease::bumped");
     // Depth zero lies on no run: an insert asks for it where a run died while it walked there, and walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
             ledger.queue.push(point);
         }
-        return Ok(Held { point, share: Share::word(ledger.stripe) });
+        return Ok(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
     }
     if point.word.abandon() == Abandoned::Dead {
         run.as_ref().points.remove(point, guard);
@@ -143,11 +147,11 @@ fn prove<'g>(
 ///
 /// If even the root holds as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
-    mut at: Place<'g>,
+    mut at: Position<'g>,
     grid: Grid,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Held<'g>, Refused> {
+) -> Result<HeldLease<'g>, Refused> {
     loop {
         let end = match lease_at(at, ledger, guard) {
             Ok(held) => return Ok(held),
@@ -158,7 +162,7 @@ pub(crate) fn lease_deepest<'g>(
                 at.end() - 1
             }
         };
-        at = place(at.run, grid.boundary(end));
+        at = position(at.run, grid.boundary(end));
     }
 }
 
@@ -166,7 +170,7 @@ pub(crate) fn lease_deepest<'g>(
 ///
 /// On a hot point too by the whole procedure: one added to a stripe without a look may be missed by a sum that then
 /// misses the old one as well.
-pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<Held<'g>> {
+pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
     match attempt(point, ledger) {
         Attempt::Held(held) => Some(held),
         Attempt::Full => None,
@@ -178,9 +182,9 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Opti
 
 /// Gives a lease back. Needs no pin: the point is touched again only for the push, which owns a reference.
 #[inline]
-pub(crate) fn release(held: Held<'_>, ledger: Ledger<'_>) {
-    if held.share.is_striped() {
-        ledger.hot.leave(held.share);
+pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) {
+    if held.counted_on.is_striped() {
+        ledger.hot.leave(held.counted_on);
     } else if held.point.word.release() {
         ledger.queue.push(held.point);
     }

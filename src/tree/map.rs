@@ -54,14 +54,14 @@ pub(crate) trait Keyed: Node {
 /// The map; entries belong to the index, branches to the map.
 #[derive(Debug)]
 pub(crate) struct Map<T: Keyed> {
-    root: Slot,
+    root: TrieSlot,
     entries: PhantomData<AtomicPtr<T>>,
 }
 
-type Slot = AtomicPtr<()>;
+type TrieSlot = AtomicPtr<()>;
 
 struct Branch<T> {
-    slots: [Slot; FAN],
+    slots: [TrieSlot; FAN],
     canary: Canary,
     entries: PhantomData<AtomicPtr<T>>,
 }
@@ -80,13 +80,13 @@ unsafe impl<T: 'static> Node for Branch<T> {
 }
 
 /// What a slot holds.
-enum Held<'g, T> {
+enum Occupant<'g, T> {
     Nothing,
     Entry(Ref<'g, T>),
     Branch(Ref<'g, Branch<T>>),
 }
 
-impl<'g, T> Held<'g, T> {
+impl<'g, T> Occupant<'g, T> {
     /// The slot's content without its tags. A word that is not null was stored by this map (M1).
     fn of(word: *mut (), guard: &'g Guard<'_>) -> Self {
         let node = word.map_addr(|address| address & !(BRANCH | FROZEN));
@@ -131,10 +131,10 @@ impl<T: Keyed> Map<T> {
         let mut level = 0;
         loop {
             // Acquire: E1.
-            match Held::<T>::of(slot.load(Acquire), guard) {
-                Held::Nothing => return None,
-                Held::Entry(entry) => return (entry.key() == key).then_some(entry),
-                Held::Branch(branch) => {
+            match Occupant::<T>::of(slot.load(Acquire), guard) {
+                Occupant::Nothing => return None,
+                Occupant::Entry(entry) => return (entry.key() == key).then_some(entry),
+                Occupant::Branch(branch) => {
                     slot = &branch.as_ref().slots[digit(mix(key), level)];
                     level += 1;
                 }
@@ -192,23 +192,23 @@ impl<T: Keyed> Map<T> {
                 (slot, level, within) = (&self.root, 0, None);
                 continue;
             }
-            let replacement = match Held::<T>::of(word, guard) {
-                Held::Branch(branch) => {
+            let replacement = match Occupant::<T>::of(word, guard) {
+                Occupant::Branch(branch) => {
                     slot = &branch.as_ref().slots[digit(mix(key), level)];
                     level += 1;
                     within = Some(branch);
                     continue;
                 }
-                Held::Nothing if current.is_none() => new,
-                Held::Nothing => return Err(None),
-                Held::Entry(entry) if entry.key() == key => {
+                Occupant::Nothing if current.is_none() => new,
+                Occupant::Nothing => return Err(None),
+                Occupant::Entry(entry) if entry.key() == key => {
                     if current != Some(entry) {
                         return Err(Some(entry));
                     }
                     new
                 }
-                Held::Entry(_) if current.is_some() => return Err(None),
-                Held::Entry(other) => {
+                Occupant::Entry(_) if current.is_some() => return Err(None),
+                Occupant::Entry(other) => {
                     self.grow(slot, other, level, guard);
                     continue;
                 }
@@ -221,7 +221,7 @@ impl<T: Keyed> Map<T> {
     }
 
     /// Puts a branch that holds `entry` where `entry` stands alone; if that fails the caller looks again.
-    fn grow<'g>(&self, slot: &Slot, entry: Ref<'g, T>, level: u32, guard: &'g Guard<'g>) {
+    fn grow<'g>(&self, slot: &TrieSlot, entry: Ref<'g, T>, level: u32, guard: &'g Guard<'g>) {
         let at = digit(mix(entry.key()), level);
         let held: *mut () = entry.as_ptr().cast();
         let branch = Own::new(Branch::<T>::with(|i| if i == at { held } else { ptr::null_mut() }), guard);
@@ -234,10 +234,10 @@ impl<T: Keyed> Map<T> {
 
     /// Takes out branches on the path of `key` that hold at most one entry, deepest first.
     fn tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
-        let mut path = smallvec::SmallVec::<[(&Slot, Ref<'g, Branch<T>>); 8]>::new();
+        let mut path = smallvec::SmallVec::<[(&TrieSlot, Ref<'g, Branch<T>>); 8]>::new();
         let (mut slot, mut level) = (&self.root, 0);
         // Acquire: E1; no model has a branch here that the change before did not come through.
-        while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
+        while let Occupant::Branch(branch) = Occupant::of(slot.load(Acquire), guard) {
             path.push((slot, branch));
             slot = &branch.as_ref().slots[digit(mix(key), level)];
             level += 1;
@@ -254,7 +254,7 @@ impl<T: Keyed> Map<T> {
     fn thaw<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
         let (mut slot, mut level) = (&self.root, 0);
         // Acquire: E1.
-        while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
+        while let Occupant::Branch(branch) = Occupant::of(slot.load(Acquire), guard) {
             let next = &branch.as_ref().slots[digit(mix(key), level)];
             // Relaxed: only the tag counts; `replace` freezes for itself, and the next turn loads again.
             if is_frozen(next.load(Relaxed)) {
@@ -267,7 +267,7 @@ impl<T: Keyed> Map<T> {
     }
 
     /// Freezes `branch` and swaps it, where `slot` still leads to it, for what it holds (M3).
-    fn replace<'g>(&self, slot: &Slot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) {
+    fn replace<'g>(&self, slot: &TrieSlot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) {
         let content = branch.freeze();
         let mut held = content.iter().copied().filter(|word| !word.is_null());
         let (first, more) = (held.next(), held.next().is_some());
@@ -302,7 +302,7 @@ impl<T: Keyed> Map<T> {
     /// Moves every slot of the first branch one place on, where no key leads to it.
     #[cfg(test)]
     pub(crate) fn misplace(&self, guard: &Guard<'_>) {
-        let Held::Branch(branch) = Held::<T>::of(self.root.load(Acquire), guard) else {
+        let Occupant::Branch(branch) = Occupant::<T>::of(self.root.load(Acquire), guard) else {
             return;
         };
         let words: Vec<_> = branch.as_ref().slots.iter().map(|slot| slot.load(Acquire)).collect();
@@ -338,10 +338,10 @@ impl<T> Branch<T> {
         let mut entries = 0;
         for slot in &self.slots {
             // Relaxed: only what kind it is of counts.
-            match Held::<T>::of(slot.load(Relaxed), guard) {
-                Held::Nothing => {}
-                Held::Entry(_) if entries == 0 => entries = 1,
-                Held::Entry(_) | Held::Branch(_) => return false,
+            match Occupant::<T>::of(slot.load(Relaxed), guard) {
+                Occupant::Nothing => {}
+                Occupant::Entry(_) if entries == 0 => entries = 1,
+                Occupant::Entry(_) | Occupant::Branch(_) => return false,
             }
         }
         true
@@ -365,17 +365,17 @@ impl<T> Branch<T> {
 }
 
 /// Calls `is_enough` with every entry below `slot` until it says so; whether it did.
-fn each<'g, T: Keyed>(slot: &'g Slot, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) -> bool {
+fn each<'g, T: Keyed>(slot: &'g TrieSlot, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) -> bool {
     // Acquire: E1.
-    match Held::of(slot.load(Acquire), guard) {
-        Held::Nothing => false,
-        Held::Entry(entry) => is_enough(entry),
-        Held::Branch(branch) => branch.as_ref().slots.iter().any(|slot| each(slot, guard, is_enough)),
+    match Occupant::of(slot.load(Acquire), guard) {
+        Occupant::Nothing => false,
+        Occupant::Entry(entry) => is_enough(entry),
+        Occupant::Branch(branch) => branch.as_ref().slots.iter().any(|slot| each(slot, guard, is_enough)),
     }
 }
 
 /// Calls `visit` with every branch below `slot`, children first. Nobody changes the map meanwhile.
-fn each_branch<T: 'static>(slot: &Slot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
+fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
     // Relaxed: whoever changed the map has been waited for.
     let word = slot.load(Relaxed);
     if word.addr() & BRANCH == 0 {

@@ -229,7 +229,7 @@ impl Marks {
             }
             let record = Own::new(Record { marked, asked, canary: Canary::new() }, guard);
             let expected = there.map_or(ptr::null_mut(), Ref::as_ptr);
-            crate::sync::point!("marks::made");
+            crate::sync::failpoint!("marks::made");
             // Release: E19. Where another was first, `record` acquires. No record comes back to a place while a guard
             // holds on to it.
             if self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok() {

@@ -50,8 +50,8 @@ mod walk;
 mod word;
 
 pub(crate) use holdings::Holdings;
-pub(crate) use hot::{HotPoints, Share};
-pub(crate) use lease::{Held, Ledger};
+pub(crate) use hot::{HotPoints, StripeRef};
+pub(crate) use lease::{HeldLease, Ledger};
 pub(crate) use marks::{Demotions, Marked};
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Backlog, Queue};
@@ -59,13 +59,13 @@ pub(crate) use queue::{Backlog, Queue};
 pub(crate) use run::Beginning;
 pub(crate) use run::Run;
 pub(crate) use space::Space;
-pub(crate) use walk::{Place, walk};
+pub(crate) use walk::{Position, walk};
 #[cfg(test)]
 pub(crate) use word::Abandoned;
-pub(crate) use word::{Seen, Word};
+pub(crate) use word::{Snapshot, Word};
 
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use {
     map::{Keyed, Map},
-    word::{Leased, SlotName},
+    word::{HotSlotId, Leased},
 };

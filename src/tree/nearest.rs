@@ -13,13 +13,13 @@ use crate::reclaim::{Guard, Ref};
 
 use super::point::Point;
 use super::run::Run;
-use super::walk::Place;
+use super::walk::Position;
 
 /// A block that was there when it was looked at; a lease on `end` proves it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nearest<'g> {
     /// Where the block ends.
-    pub(crate) end: Place<'g>,
+    pub(crate) end: Position<'g>,
     /// Tokens beyond the boundary that agree.
     pub(crate) agreed: usize,
 }
@@ -84,7 +84,7 @@ fn block_beyond<'g>(
     depths: RangeInclusive<u32>,
     end: usize,
     guard: &'g Guard<'_>,
-) -> Option<Place<'g>> {
+) -> Option<Position<'g>> {
     // Runs that end before the block does, and where to look on them.
     let mut short = SmallVec::<[(Ref<'g, Run>, RangeInclusive<u32>); 2]>::new();
     let mut found = block_on(run, end);
@@ -107,7 +107,7 @@ fn block_beyond<'g>(
 }
 
 /// The end of the block on `run` itself, if it reaches that far.
-fn block_on(run: Ref<'_, Run>, end: usize) -> Option<Place<'_>> {
+fn block_on(run: Ref<'_, Run>, end: usize) -> Option<Position<'_>> {
     let depth = end.checked_sub(run.start())? as u32;
-    (1..=run.word().len()).contains(&depth).then_some(Place { run, depth })
+    (1..=run.word().len()).contains(&depth).then_some(Position { run, depth })
 }

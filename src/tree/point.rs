@@ -1,9 +1,9 @@
 //! A point: a place on a run where a lease, a branch or a statistic holds on.
 
-use crate::policy::Slot;
+use crate::policy::CandidateId;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sync::{OwnerCell, Passed};
+use crate::sync::{HandedOver, OwnerCell};
 
 use super::map::{Keyed, Map};
 use super::marks::{Marked, Marks};
@@ -15,7 +15,7 @@ use super::word::Word;
 pub(crate) struct Point {
     pub(crate) word: Word,
     /// The next entry of the queue's chain; belongs to whoever set `QUEUED` (word.rs, E4).
-    pub(crate) link: Passed<Point>,
+    pub(crate) link: HandedOver<Point>,
     pub(crate) statistics: Statistics,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
@@ -33,7 +33,7 @@ pub(crate) struct PointAccount {
     /// Child runs that are accounted active.
     pub(crate) active_children: u32,
     /// Where it stands in the ranking.
-    pub(crate) slot: Option<Slot>,
+    pub(crate) candidate: Option<CandidateId>,
     /// It stands in its run's list.
     pub(crate) known: bool,
     /// Its word had a lease when its entry was last taken out.
@@ -61,7 +61,7 @@ impl Point {
         Own::new(
             Self {
                 word,
-                link: Passed::null(),
+                link: HandedOver::null(),
                 statistics,
                 children: Map::new(),
                 run,

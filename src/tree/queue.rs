@@ -66,7 +66,7 @@ impl Queue {
 
     /// Adds a point whose `QUEUED` the caller has just set.
     pub(crate) fn push(&self, point: Ref<'_, Point>) {
-        crate::sync::point!("queue::push");
+        crate::sync::failpoint!("queue::push");
         // Relaxed: the compare-and-swap checks it.
         let mut head = self.head.load(Relaxed);
         loop {

@@ -54,28 +54,28 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
 
 impl<'g> Reached<'g> {
     /// The deepest block boundary at or before the end, on the run that it lies on.
-    pub(crate) fn boundary(self, grid: Grid) -> Place<'g> {
-        place(self.run, grid.boundary(self.end))
+    pub(crate) fn boundary(self, grid: Grid) -> Position<'g> {
+        position(self.run, grid.boundary(self.end))
     }
 }
 
 /// A depth on a run where a point may stand.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'g> {
+pub(crate) struct Position<'g> {
     pub(crate) run: Ref<'g, Run>,
     pub(crate) depth: u32,
 }
 
 /// `end` tokens from the root, on `run` or the ancestor that holds it.
-pub(crate) fn place(mut run: Ref<'_, Run>, end: usize) -> Place<'_> {
+pub(crate) fn position(mut run: Ref<'_, Run>, end: usize) -> Position<'_> {
     while end <= run.start() {
         let Some(parent) = run.parent() else { break };
         run = parent.run();
     }
-    Place { run, depth: (end - run.start()) as u32 }
+    Position { run, depth: (end - run.start()) as u32 }
 }
 
-impl<'g> Place<'g> {
+impl<'g> Position<'g> {
     pub(crate) fn end(self) -> usize {
         self.run.start() + self.depth as usize
     }

@@ -57,7 +57,7 @@ pub(crate) const MAX_LEASES: u64 = LEASES / LEASE;
 pub(crate) const MAX_SLOTS: usize = (SLOTS / SLOT) as usize;
 
 /// The name of a slot, from one on.
-pub(crate) type SlotName = std::num::NonZeroU8;
+pub(crate) type HotSlotId = std::num::NonZeroU8;
 
 /// A point's word.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(crate) struct Word(AtomicU64);
 
 /// The word at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen(u64);
+pub(crate) struct Snapshot(u64);
 
 /// What became of an attempt to lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(crate) enum Leased {
     /// The lease is held on a proven point; `push` it if told so. `contended`: somebody else wrote the word meanwhile.
     Proven { push: bool, contended: bool },
     /// The point is hot: a lease may count on a stripe of this slot. None is held.
-    Open(SlotName),
+    Open(HotSlotId),
     /// The lease is held, and the holder must prove the point or take the lease back.
     Unproven,
     /// The point is absent.
@@ -93,7 +93,7 @@ pub(crate) enum Abandoned {
     Left,
 }
 
-impl Seen {
+impl Snapshot {
     pub(crate) fn is_dead(self) -> bool {
         self.0 & DEAD != 0
     }
@@ -125,8 +125,8 @@ impl Seen {
     }
 
     /// The slot that is attached, open or not.
-    pub(crate) fn slot(self) -> Option<SlotName> {
-        SlotName::new((self.0 / SLOT) as u8 & (SLOTS / SLOT) as u8)
+    pub(crate) fn slot(self) -> Option<HotSlotId> {
+        HotSlotId::new((self.0 / SLOT) as u8 & (SLOTS / SLOT) as u8)
     }
 
     /// A root's, with nothing but its permanent child. One look at one word: an insert counts its run before it gives
@@ -162,8 +162,8 @@ impl Word {
         Self(AtomicU64::new(1))
     }
 
-    pub(crate) fn load(&self, order: Ordering) -> Seen {
-        Seen(self.0.load(order))
+    pub(crate) fn load(&self, order: Ordering) -> Snapshot {
+        Snapshot(self.0.load(order))
     }
 
     /// Takes a lease unless the point is dead or open.
@@ -175,14 +175,14 @@ impl Word {
             if word & DEAD != 0 {
                 return Leased::Dead;
             }
-            if let (true, Some(slot)) = (Seen(word).is_open(), Seen(word).slot()) {
+            if let (true, Some(slot)) = (Snapshot(word).is_open(), Snapshot(word).slot()) {
                 return Leased::Open(slot);
             }
             if word & LEASES == LEASES {
                 return Leased::Full;
             }
-            let (next, push) = Seen(word).stepped(word + LEASE, word & LEASES == 0);
-            crate::sync::point!("word::lease");
+            let (next, push) = Snapshot(word).stepped(word + LEASE, word & LEASES == 0);
+            crate::sync::failpoint!("word::lease");
             // Acquire: E4, E5.
             match self.0.compare_exchange_weak(word, next, Acquire, Relaxed) {
                 Ok(_) if word & NEW != 0 => return Leased::Unproven,
@@ -225,7 +225,7 @@ impl Word {
         loop {
             debug_assert!(word & LEASES != 0, "lease released twice");
             let last = word & LEASES == LEASE;
-            let (next, push) = Seen(word).stepped(word - LEASE, last);
+            let (next, push) = Snapshot(word).stepped(word - LEASE, last);
             // Release: E2, E3. Acquire: E4, where it may set the flag.
             let order = if last { AcqRel } else { Release };
             match self.0.compare_exchange_weak(word, next, order, Relaxed) {
@@ -270,13 +270,13 @@ impl Word {
     }
 
     /// Ends an idle point; the word before, or nothing if it is held or dead.
-    pub(crate) fn kill(&self) -> Option<Seen> {
+    pub(crate) fn kill(&self) -> Option<Snapshot> {
         let mut word = self.0.load(Relaxed);
-        while Seen(word).is_idle() && word & DEAD == 0 {
+        while Snapshot(word).is_idle() && word & DEAD == 0 {
             // Acquire: E2. Release: E11; no model fails without it: whoever detached the space took the root's last child
             // off since, and the release of that goes on.
             match self.0.compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {
-                Ok(_) => return Some(Seen(word)),
+                Ok(_) => return Some(Snapshot(word)),
                 Err(seen) => word = seen,
             }
         }
@@ -304,7 +304,7 @@ impl Word {
         loop {
             debug_assert!(word & CHILDREN != 0, "child removed twice");
             let last = word & (LEASES | CHILDREN) == 1;
-            let (next, push) = Seen(word).stepped(word - 1, last);
+            let (next, push) = Snapshot(word).stepped(word - 1, last);
             // Release: E2, E3. Acquire: E4; no model fails without it: who takes children off is who takes entries out.
             match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
                 Ok(_) => return push,
@@ -314,9 +314,9 @@ impl Word {
     }
 
     /// Clears `QUEUED` for an entry that leaves the queue; the word that its account goes by.
-    pub(crate) fn take_out(&self) -> Seen {
+    pub(crate) fn take_out(&self) -> Snapshot {
         // Acquire: E3. Release: E4.
-        Seen(self.0.fetch_and(!QUEUED, AcqRel))
+        Snapshot(self.0.fetch_and(!QUEUED, AcqRel))
     }
 }
 
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(word.lease(), proven(true));
         assert_eq!(word.lease(), proven(false));
         assert!(!word.release() && !word.release());
-        assert!(word.kill().is_some_and(Seen::is_queued));
+        assert!(word.kill().is_some_and(Snapshot::is_queued));
         assert!(word.kill().is_none());
         assert!(word.take_out().is_dead());
     }

@@ -5,7 +5,7 @@
 
 use super::exchange::SLICE;
 use super::{Evictor, Ranking, Works};
-use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
+use crate::policy::{CandidateId, Entry, Policy, PolicyKind, Standing};
 use crate::reclaim::Link;
 use crate::tree::Point;
 
@@ -18,19 +18,19 @@ impl Aging {
         Self(wanted.then(|| PolicyKind::Lru.build()))
     }
 
-    pub(super) fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         if let Some(order) = &mut self.0 {
             order.file(slot, Standing { demoted: false, ..standing }, Entry { group: None, ..entry });
         }
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: CandidateId) {
         if let Some(order) = &mut self.0 {
             order.remove(slot);
         }
     }
 
-    fn oldest(&mut self) -> Option<Slot> {
+    fn oldest(&mut self) -> Option<CandidateId> {
         self.0.as_mut()?.choose()
     }
 

@@ -13,7 +13,7 @@
 //! A hint and no more: what is chosen and when is the policy's, and it may choose otherwise by then.
 
 use super::{Evictor, Works};
-use crate::policy::Slot;
+use crate::policy::CandidateId;
 use crate::prefetch::prefetch;
 use crate::reclaim::Ref;
 use crate::tree::Point;
@@ -44,7 +44,7 @@ impl Evictor {
     }
 
     /// The point that is filed in `slot`: the evictor alone ends points, so it is alive.
-    fn victim<'g>(&self, slot: Option<Slot>, works: Works<'g>) -> Option<Ref<'g, Point>> {
+    fn victim<'g>(&self, slot: Option<CandidateId>, works: Works<'g>) -> Option<Ref<'g, Point>> {
         Some(self.ranking.at(slot?)?.get(works.guard))
     }
 }

@@ -10,7 +10,7 @@
 //! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
 
 use super::{Evictor, Ranking, Works, standing};
-use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
+use crate::policy::{CandidateId, Entry, Policy, PolicyKind, Standing};
 use crate::sync::model_size;
 
 /// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
@@ -37,18 +37,18 @@ pub(in crate::cache) struct Incoming {
 
 impl Exchange {
     /// The policy on its way in, if `slot` has been moved there.
-    fn incoming(&mut self, slot: Slot) -> Option<&mut dyn Policy> {
+    fn incoming(&mut self, slot: CandidateId) -> Option<&mut dyn Policy> {
         let incoming = self.incoming.as_mut().filter(|incoming| slot.index() < incoming.moved)?;
         Some(&mut *incoming.policy)
     }
 
-    pub(super) fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         if let Some(policy) = self.incoming(slot) {
             policy.file(slot, standing, entry);
         }
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: CandidateId) {
         if let Some(policy) = self.incoming(slot) {
             policy.remove(slot);
         }
@@ -120,7 +120,7 @@ impl Evictor {
             if at >= self.ranking.slots().len() {
                 return;
             }
-            let slot = Slot::at(at);
+            let slot = CandidateId::at(at);
             let filed = self.ranking.at(slot).map(|candidate| {
                 let point = candidate.get(works.guard);
                 (standing(point, self.now, works).0, self.entry(point))

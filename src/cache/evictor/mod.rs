@@ -46,7 +46,7 @@ use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Seen, Space};
+use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
 
 /// What the evictor works on.
 #[derive(Debug, Clone, Copy)]
@@ -260,7 +260,7 @@ impl Evictor {
     }
 
     /// Files, unfiles or ends a point, by its word.
-    fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Seen, works: Works<'g>) {
+    fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Snapshot, works: Works<'g>) {
         if !word.is_idle() {
             self.unfile(point);
             return;

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use super::exchange::SLICE;
 use super::{Evictor, Works};
 use crate::cache::Quota;
-use crate::policy::{Group, Slot};
+use crate::policy::{CandidateId, QuotaGroup};
 use crate::reclaim::{Link, Ref};
 use crate::sync::Arc;
 use crate::tree::{Holdings, Point, Run};
@@ -18,9 +18,9 @@ use crate::tree::{Holdings, Point, Run};
 /// Namespaces with a limit on what is cached.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Quotas {
-    pub(in crate::cache) limited: HashMap<Group, Arc<Holdings>>,
+    pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<Holdings>>,
     /// All that are over their limit and have a candidate, and some that are not or have none.
-    over: BTreeSet<Group>,
+    over: BTreeSet<QuotaGroup>,
     groups: usize,
     /// Slots that are still to be filed anew, under their groups, the next of them, and the slots of the round: those
     /// beyond hold candidates that came later, and were filed under their groups at once.
@@ -35,7 +35,7 @@ impl Quotas {
         self.unsorted > 0
     }
 
-    pub(in crate::cache) fn is_noted(&self, group: Group) -> bool {
+    pub(in crate::cache) fn is_noted(&self, group: QuotaGroup) -> bool {
         self.over.contains(&group)
     }
 }
@@ -64,7 +64,7 @@ impl Evictor {
     }
 
     /// Notes a group that is over its limit.
-    pub(super) fn note_group(&mut self, group: Option<Group>, holdings: &Holdings) {
+    pub(super) fn note_group(&mut self, group: Option<QuotaGroup>, holdings: &Holdings) {
         if let Some(group) = group.filter(|_| holdings.excess() > 0) {
             self.quotas.over.insert(group);
         }
@@ -74,7 +74,7 @@ impl Evictor {
         holdings.limit(quota.cached_blocks, quota.pinned_blocks);
         let mut group = holdings.group.get(&self.owner);
         if group.is_none() && quota.cached_blocks.is_some() {
-            let new = Group::at(self.quotas.groups);
+            let new = QuotaGroup::at(self.quotas.groups);
             group = Some(new);
             self.quotas.groups += 1;
             self.quotas.limited.insert(new, Arc::clone(holdings));
@@ -101,7 +101,7 @@ impl Evictor {
     pub(super) fn sort_groups(&mut self, slots: usize, works: Works<'_>) -> bool {
         for _ in 0..slots.min(self.quotas.unsorted) {
             self.quotas.next = if self.quotas.next < self.quotas.round { self.quotas.next } else { 0 };
-            if let Some(candidate) = self.ranking.at(Slot::at(self.quotas.next)) {
+            if let Some(candidate) = self.ranking.at(CandidateId::at(self.quotas.next)) {
                 self.file(candidate.get(works.guard), works);
             }
             self.quotas.next += 1;

@@ -5,7 +5,7 @@ use super::due::Due;
 use super::exchange::Exchange;
 use super::{Evictor, Works};
 use crate::cache::Priority;
-use crate::policy::{Entry, Group, Policy, PolicyKind, Slot, Standing, Table};
+use crate::policy::{CandidateId, Entry, Policy, PolicyKind, QuotaGroup, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
@@ -19,7 +19,7 @@ pub(in crate::cache) struct Ranking {
     /// When time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
     candidates: Table<Link<Point>>,
-    vacant: Vec<Slot>,
+    vacant: Vec<CandidateId>,
 }
 
 impl Ranking {
@@ -42,13 +42,13 @@ impl Ranking {
     }
 
     /// The best victim of a group; it stays filed.
-    pub(super) fn choose_of(&self, group: Group) -> Option<Link<Point>> {
+    pub(super) fn choose_of(&self, group: QuotaGroup) -> Option<Link<Point>> {
         let slot = self.policy.choose_of(group)?;
         self.at(slot)
     }
 
     /// The candidate in `slot`.
-    pub(in crate::cache) fn at(&self, slot: Slot) -> Option<Link<Point>> {
+    pub(in crate::cache) fn at(&self, slot: CandidateId) -> Option<Link<Point>> {
         self.candidates.get(slot.index()).copied()
     }
 
@@ -58,29 +58,29 @@ impl Ranking {
     }
 
     /// Slots without a point.
-    pub(in crate::cache) fn vacant(&self) -> &[Slot] {
+    pub(in crate::cache) fn vacant(&self) -> &[CandidateId] {
         &self.vacant
     }
 
     /// Both tables, to be written over.
     #[cfg(test)]
-    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Vec<Slot>) {
+    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Vec<CandidateId>) {
         (&mut self.candidates, &mut self.vacant)
     }
 
-    fn occupy(&mut self, point: Link<Point>) -> Slot {
-        let slot = self.vacant.pop().unwrap_or_else(|| Slot::at(self.candidates.len()));
+    fn occupy(&mut self, point: Link<Point>) -> CandidateId {
+        let slot = self.vacant.pop().unwrap_or_else(|| CandidateId::at(self.candidates.len()));
         *self.candidates.at(slot.index()) = Some(point);
         slot
     }
 
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         self.policy.file(slot, standing, entry);
         self.exchange.file(slot, standing, entry);
         self.aging.file(slot, standing, entry);
     }
 
-    fn vacate(&mut self, slot: Slot) {
+    fn vacate(&mut self, slot: CandidateId) {
         self.policy.remove(slot);
         self.due.set(slot, None);
         self.exchange.remove(slot);
@@ -93,11 +93,11 @@ impl Ranking {
 impl Evictor {
     /// Files `point`, or files it anew under its present standing.
     pub(super) fn file(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
-        let slot = match point.account.get(&self.owner).slot {
+        let slot = match point.account.get(&self.owner).candidate {
             Some(slot) => slot,
             None => {
                 let slot = self.ranking.occupy(point.link());
-                point.account.with_mut(&mut self.owner, |account| account.slot = Some(slot));
+                point.account.with_mut(&mut self.owner, |account| account.candidate = Some(slot));
                 slot
             }
         };
@@ -110,7 +110,7 @@ impl Evictor {
 
     /// Takes `point` out of the ranking if it stands in it.
     pub(super) fn unfile(&mut self, point: Ref<'_, Point>) {
-        let slot = point.account.with_mut(&mut self.owner, |account| account.slot.take());
+        let slot = point.account.with_mut(&mut self.owner, |account| account.candidate.take());
         if let Some(slot) = slot {
             self.ranking.vacate(slot);
         }

@@ -3,7 +3,7 @@
 use super::{Evictor, Works};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Point, Run, Seen, Space};
+use crate::tree::{Point, Run, Snapshot, Space};
 
 impl Evictor {
     /// Frees all that nobody leases in `space`, which was just detached.
@@ -50,7 +50,7 @@ impl Evictor {
     }
 
     /// Ends the root of a detached space when nobody holds it and nothing hangs on it, and the space with it.
-    pub(super) fn visit_root<'g>(&mut self, root: Ref<'g, Point>, word: Seen, works: Works<'g>) {
+    pub(super) fn visit_root<'g>(&mut self, root: Ref<'g, Point>, word: Snapshot, works: Works<'g>) {
         if !word.is_idle() {
             return;
         }

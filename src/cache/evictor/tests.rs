@@ -5,7 +5,7 @@ mod exchange;
 
 use crate::cache::namespace::Pass;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
-use crate::tree::{Place, Point, Statistics, Word, walk};
+use crate::tree::{Point, Position, Statistics, Word, walk};
 use crate::{Clock, Keys, PolicyKind, PrefixCache};
 
 /// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
@@ -66,7 +66,7 @@ fn no_point_is_made_at_the_beginning_of_a_dead_run() {
     let root = space.0.root(&guard).expect("planted");
     let run = root.as_ref().children.get(1, &guard).expect("hung");
     assert_eq!(cache.evict(1), 1);
-    let leased = lease_at(Place { run, depth: 0 }, cache.inner.ledger(0), &guard);
+    let leased = lease_at(Position { run, depth: 0 }, cache.inner.ledger(0), &guard);
     assert!(matches!(leased, Err(Refused::Shorter(0))), "{leased:?}");
     assert_eq!(cache.validate(), Ok(()));
 }

@@ -39,7 +39,7 @@ impl Evictor {
                 Err(found) => word = found,
             }
         };
-        crate::sync::point!("trim::shortened");
+        crate::sync::failpoint!("trim::shortened");
         let freed = self.free_beyond(run, end, len, works);
         if end == 0 {
             self.bury(run, flowing, works);
@@ -101,7 +101,7 @@ impl Evictor {
     /// Kills, unlinks, strikes and retires a point; its statistics, or nothing if it is held.
     fn kill<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) -> Option<Tally> {
         let before = point.word.kill()?;
-        crate::sync::point!("trim::killed");
+        crate::sync::failpoint!("trim::killed");
         let tally = point.statistics.read(works.guard);
         // If this fails somebody has put a live point in its place.
         point.run().as_ref().points.remove(point, works.guard);
@@ -128,7 +128,7 @@ impl Evictor {
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             flow(parent, flowing, works);
-            crate::sync::point!("trim::unlink");
+            crate::sync::failpoint!("trim::unlink");
             // If this fails an inserter has put a live run in its place.
             parent.as_ref().children.remove(run, works.guard);
             if parent.word.remove_child() {

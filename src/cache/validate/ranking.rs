@@ -37,7 +37,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) 
 /// Checks whether a point stands in the ranking as it should; whether it is a candidate.
 fn check_point(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> Result<bool, Violation> {
     let at = PointAt::on(point.run(), point.depth());
-    let slot = point.account.get(&evictor.owner).slot;
+    let slot = point.account.get(&evictor.owner).candidate;
     let slot = match (is_candidate(point, evictor, works), slot) {
         (false, None) => return Ok(false),
         (false, Some(_)) => return Err(Violation::WronglyFiled(at)),

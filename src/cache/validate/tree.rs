@@ -5,7 +5,7 @@ use crate::cache::Inner;
 use crate::cache::evictor::{Evictor, Works};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Point, Run, Seen, Space};
+use crate::tree::{Point, Run, Snapshot, Space};
 
 /// The evictor has no work left.
 pub(super) fn check_rest(evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
@@ -91,7 +91,7 @@ fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, works: Works<
 }
 
 /// Whether an end, or a root, of a detached space is held by nobody and should have gone.
-fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Seen) -> bool {
+fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Snapshot) -> bool {
     point.depth() == len && word.is_idle() && run.space().is_detached()
 }
 

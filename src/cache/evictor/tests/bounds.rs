@@ -1,7 +1,7 @@
 //! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
 
 use crate::cache::STEP;
-use crate::policy::{Entry, Group, Policy, Slot, Standing};
+use crate::policy::{CandidateId, Entry, Policy, QuotaGroup, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, thread};
 use crate::{Clock, Eviction, Lease, PrefixCache, Watermarks};
@@ -18,7 +18,7 @@ struct Endless {
 const ENDLESS: usize = 10_000;
 
 impl Policy for Endless {
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         assert!(self.filed.fetch_add(1, Relaxed) < ENDLESS, "a turn takes in what came after it began");
         for key in 0..KEYS {
             drop(self.cache.session().match_prefix(&self.cache.default_namespace(), &tokens(key)));
@@ -26,23 +26,23 @@ impl Policy for Endless {
         self.policy.file(slot, standing, entry);
     }
 
-    fn remove(&mut self, slot: Slot) {
+    fn remove(&mut self, slot: CandidateId) {
         self.policy.remove(slot);
     }
 
-    fn choose(&mut self) -> Option<Slot> {
+    fn choose(&mut self) -> Option<CandidateId> {
         self.policy.choose()
     }
 
-    fn following(&self) -> [Option<Slot>; 6] {
+    fn following(&self) -> [Option<CandidateId>; 6] {
         self.policy.following()
     }
 
-    fn prefetch(&self, slot: Slot) {
+    fn prefetch(&self, slot: CandidateId) {
         self.policy.prefetch(slot);
     }
 
-    fn choose_of(&self, group: Group) -> Option<Slot> {
+    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         self.policy.choose_of(group)
     }
 
@@ -54,7 +54,7 @@ impl Policy for Endless {
         self.policy.discard(candidates)
     }
 
-    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool {
+    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: Entry) -> bool {
         self.policy.is_filed(slot, standing, entry)
     }
 

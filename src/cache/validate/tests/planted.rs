@@ -7,7 +7,7 @@ use crate::block::BlockId;
 use crate::cache::Priority;
 use crate::cache::evictor::Evictor;
 use crate::key::Token;
-use crate::policy::{Entry, Group, Policy, Slot, Standing};
+use crate::policy::{CandidateId, Entry, Policy, QuotaGroup, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Statistics, Word};
@@ -248,7 +248,7 @@ fn order_by_last_use() {
     let stray = found(|evictor, _| file_stray(evictor.ranking.aging.order_mut()));
     assert_eq!(stray, Violation::AgingCount(counts(4, 3)));
     let lost = found(|evictor, scene| {
-        let slot = scene.end.account.get(&evictor.owner).slot.expect("filed");
+        let slot = scene.end.account.get(&evictor.owner).candidate.expect("filed");
         evictor.ranking.aging.order_mut().remove(slot);
     });
     assert_eq!(lost, Violation::NotAging(on(RUN, 12)));
@@ -257,25 +257,25 @@ fn order_by_last_use() {
 #[test]
 fn filing_of_points() {
     let lost = found(|evictor, scene| {
-        scene.end.account.with_mut(&mut evictor.owner, |account| account.slot = None);
+        scene.end.account.with_mut(&mut evictor.owner, |account| account.candidate = None);
     });
     assert_eq!(lost, Violation::NotFiled(on(RUN, 12)));
     let wrongly = found(|evictor, scene| {
-        let slot = scene.end.account.get(&evictor.owner).slot;
-        scene.leased.account.with_mut(&mut evictor.owner, |account| account.slot = slot);
+        let slot = scene.end.account.get(&evictor.owner).candidate;
+        scene.leased.account.with_mut(&mut evictor.owner, |account| account.candidate = slot);
     });
     assert_eq!(wrongly, Violation::WronglyFiled(on(RUN, 8)));
     let mut slot = 0;
     let crossed = found(|evictor, scene| {
-        let other = scene.end_of(scene.other).account.get(&evictor.owner).slot;
+        let other = scene.end_of(scene.other).account.get(&evictor.owner).candidate;
         slot = other.expect("filed").index();
-        scene.end.account.with_mut(&mut evictor.owner, |account| account.slot = other);
+        scene.end.account.with_mut(&mut evictor.owner, |account| account.candidate = other);
     });
     assert_eq!(crossed, Violation::WrongSlot { point: on(RUN, 12), slot });
     let stale = found(|_, scene| scene.end_of(scene.branch).statistics.touch(99));
     assert_eq!(stale, Violation::StaleStanding(on(BRANCH, 6)));
     let unfiled = found(|evictor, scene| {
-        let slot = scene.end.account.get(&evictor.owner).slot.expect("filed");
+        let slot = scene.end.account.get(&evictor.owner).candidate.expect("filed");
         evictor.ranking.policy.remove(slot);
     });
     assert_eq!(unfiled, Violation::StaleStanding(on(RUN, 12)));
@@ -289,9 +289,9 @@ fn slots() {
         *evictor.ranking.tables().0.at(3) = Some(scene.mark.link());
     });
     assert_eq!(occupied, Violation::SlotCount(counts(4, 3)));
-    let taken = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(0)));
+    let taken = found(|evictor, _| evictor.ranking.tables().1.push(CandidateId::at(0)));
     assert_eq!(taken, Violation::VacantSlot { slot: 0 });
-    let outside = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(99)));
+    let outside = found(|evictor, _| evictor.ranking.tables().1.push(CandidateId::at(99)));
     assert_eq!(outside, Violation::VacantSlot { slot: 99 });
     let lost = found(|evictor, _| {
         let vacant = evictor.ranking.vacant().len();
@@ -310,7 +310,7 @@ fn slots() {
 /// Files what stands in no slot.
 fn file_stray(policy: &mut dyn Policy) {
     policy.file(
-        Slot::at(50),
+        CandidateId::at(50),
         Standing { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
         Entry { serial: 99, group: None },
     );
@@ -345,10 +345,10 @@ fn moments() {
         scene.end_of(scene.branch).statistics.marks.join(Demotions::default().demote(9), scene.works.guard);
     });
     assert_eq!(demoted, Violation::StaleStanding(on(BRANCH, 6)));
-    let stray = found(|evictor, _| evictor.ranking.due.set(Slot::at(50), Some(9)));
+    let stray = found(|evictor, _| evictor.ranking.due.set(CandidateId::at(50), Some(9)));
     assert_eq!(stray, Violation::MomentCount(counts(1, 0)));
     let unsound = found(|evictor, _| {
-        evictor.ranking.due.set(Slot::at(50), Some(9));
+        evictor.ranking.due.set(CandidateId::at(50), Some(9));
         *evictor.ranking.due.moments().at(50) = Some(8);
     });
     assert_eq!(unsound, Violation::UnsoundMoments);
@@ -380,27 +380,27 @@ fn retained() {
 struct Unsound(Box<dyn Policy>);
 
 impl Policy for Unsound {
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         self.0.file(slot, standing, entry);
     }
 
-    fn remove(&mut self, slot: Slot) {
+    fn remove(&mut self, slot: CandidateId) {
         self.0.remove(slot);
     }
 
-    fn choose(&mut self) -> Option<Slot> {
+    fn choose(&mut self) -> Option<CandidateId> {
         self.0.choose()
     }
 
-    fn following(&self) -> [Option<Slot>; 6] {
+    fn following(&self) -> [Option<CandidateId>; 6] {
         self.0.following()
     }
 
-    fn prefetch(&self, slot: Slot) {
+    fn prefetch(&self, slot: CandidateId) {
         self.0.prefetch(slot);
     }
 
-    fn choose_of(&self, group: Group) -> Option<Slot> {
+    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         self.0.choose_of(group)
     }
 
@@ -412,7 +412,7 @@ impl Policy for Unsound {
         self.0.discard(candidates)
     }
 
-    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool {
+    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: Entry) -> bool {
         self.0.is_filed(slot, standing, entry)
     }
 
