@@ -36,6 +36,7 @@ FILES = {
     "src/cache/evictor/ranking.rs": EVICTOR,
     "src/cache/evictor/accounts.rs": EVICTOR,
     "src/tree/word.rs": ["point_word", "queue", "creation_trim", "death", "insert", "namespaces"],
+    "src/tree/word/snapshot.rs": ["point_word", "queue", "creation_trim", "death", "insert", "namespaces"],
     "src/tree/lease.rs": ["creation_trim", "death", "insert", "namespaces"],
     "src/tree/point.rs": ["creation_trim", "together"],
     "src/tree/hot.rs": ["hot_points"],

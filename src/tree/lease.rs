@@ -60,11 +60,11 @@ enum Attempt<'g> {
 fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
     loop {
         match point.word.lease() {
-            Leased::Proven { push, contended } => {
+            Leased::Proven { push, at_once } => {
                 if push {
                     ledger.queue.push(point);
                 }
-                if contended {
+                if !at_once {
                     ledger.hot.inflate(point);
                 }
                 return Attempt::Held(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
