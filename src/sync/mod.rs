@@ -1,7 +1,7 @@
 //! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `loom` or
 //! `shuttle`.
 //!
-//! | cfg | what stands behind the door |
+//! | cfg | what is behind the door |
 //! |---|---|
 //! | none | `std` atomics and locks |
 //! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return; an `Arc` whose count it can explore |
@@ -10,11 +10,11 @@
 //! | `radixkv_failpoints` | `std`, and named places where a test stops or breaks a thread |
 //! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
-//! `radixkv_tiny` leaves the door alone and shrinks what counts and wraps (leases, child runs, run versions), so that
-//! tests/limits.rs gets there.
+//! `radixkv_tiny` changes nothing here; it shrinks the counts that can overflow or wrap (leases, child runs, run
+//! versions), so that tests/limits.rs reaches their limits.
 //!
-//! `SeqCst` is used by `dekker` alone, behind which models see fences: loom treats sequentially consistent accesses as
-//! `AcqRel`.
+//! `SeqCst` is used by `dekker` alone, which gives models fences instead: loom treats sequentially consistent accesses
+//! as `AcqRel`.
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]
 mod arc;
@@ -47,7 +47,7 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
-/// The thread that runs: all threads of a model are one of the system.
+/// The current thread, of the model in models: there all threads are one thread of the system.
 #[cfg(feature = "scheduler")]
 pub(crate) fn current_thread() -> ThreadId {
     #[cfg(radixkv_loom)]
@@ -65,13 +65,13 @@ pub(crate) use shuttle::thread::ThreadId;
 #[cfg(all(feature = "scheduler", not(any(radixkv_loom, radixkv_shuttle))))]
 pub(crate) use std::thread::ThreadId;
 
-/// Whether this is the only handle; what was done through the others comes before.
+/// Whether this is the only handle; what was done through handles that have gone comes before.
 pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
     Arc::get_mut(handle).is_some()
 }
 
-/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing
-/// without `radixkv_failpoints`.
+/// A point between two steps of a protocol at which tests/faults.rs stops a thread or makes it panic; nothing without
+/// `radixkv_failpoints`.
 macro_rules! failpoint {
     ($name:literal) => {
         #[cfg(all(radixkv_failpoints, not(any(radixkv_loom, radixkv_shuttle))))]
@@ -97,8 +97,7 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::Ordering;
 }
 
-/// Counts of handles, and places in pools: each with a model of its own, and of no interest to the models of what the
-/// handles lead to.
+/// Counts of handles, and states of slots in pools. Each has a model of its own; the other models need not explore it.
 pub(crate) mod apart {
     #[cfg(radixkv_loom)]
     pub(crate) use super::model::Apart as AtomicUsize;
@@ -106,7 +105,7 @@ pub(crate) mod apart {
     pub(crate) use std::sync::atomic::AtomicUsize;
 }
 
-/// Gauges and totals, that somebody reads and nothing is decided on: no model has to explore them.
+/// Gauges and totals, which are read and decide nothing: no model has to explore them.
 pub(crate) mod gauge {
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
