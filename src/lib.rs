@@ -23,7 +23,6 @@ pub mod guide {
 pub mod internals;
 pub mod key;
 mod policy;
-mod prefetch;
 mod reclaim;
 #[cfg(feature = "reference")]
 pub mod reference;

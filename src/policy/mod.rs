@@ -1,7 +1,7 @@
 //! Policies: which idle prefix goes first.
 //!
-//! A policy chooses, it does not do: the evictor files candidates with their standing, takes them out again when they
-//! are leased, asks for the best victim and trims it. So a policy is an ordinary single-threaded structure.
+//! A policy only chooses: the evictor files candidates with their standing, removes them when they are leased, asks for the
+//! next victim and trims it. So a policy is an ordinary single-threaded structure.
 
 mod ranked;
 mod table;
@@ -13,7 +13,7 @@ use std::str::FromStr;
 use ranked::Ranked;
 pub(crate) use table::Table;
 
-/// Names a candidate between the evictor and its policy; dense, reused.
+/// Id of a candidate, shared by the evictor and its policy; dense, reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct CandidateId(NonZeroU32);
 
@@ -30,7 +30,7 @@ impl CandidateId {
     }
 }
 
-/// Names the candidates of a namespace that has a quota; never used twice.
+/// Id of a namespace with a quota, as the group of its candidates; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct QuotaGroup(NonZeroU32);
 
@@ -42,16 +42,16 @@ impl QuotaGroup {
     }
 }
 
-/// What stays the same for as long as a candidate is one.
+/// The attributes of a candidate that never change while it is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Of equal standings the smaller one goes first; no two candidates have the same.
     pub(crate) serial: u64,
-    /// Its namespace, if that has a quota; it may get one later.
+    /// The group of its namespace, if that has a quota; a namespace may get a quota later.
     pub(crate) group: Option<QuotaGroup>,
 }
 
-/// What is known of a candidate when it is filed.
+/// The attributes of a candidate that policies rank by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// When it was last touched, in units of the cache's clock.
@@ -60,17 +60,17 @@ pub(crate) struct Standing {
     pub(crate) hits: u64,
     /// When its run was inserted.
     pub(crate) born: u64,
-    /// How many runs lie above it, itself included.
+    /// Runs from the root to it, itself included.
     pub(crate) level: u32,
     /// Its priority at this moment.
     pub(crate) priority: u8,
-    /// It was demoted and not used since: it goes before all that was not, whatever the policy.
+    /// It was demoted and not used since: under every policy it goes before all candidates that were not.
     pub(crate) demoted: bool,
 }
 
 /// The order in which idle prefixes are evicted; those that were demoted go before all others.
 ///
-/// A candidate is an idle end of a run: nothing hangs on it and nobody leases it. The evictor files a candidate once,
+/// A candidate is an idle end of a run: no run hangs on it and no lease is held on it. The evictor files a candidate once,
 /// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
 pub(crate) trait Policy: fmt::Debug + Send {
     /// Files `candidate`, or files it anew under its present standing.
@@ -85,7 +85,7 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// The candidates that would be chosen after the next one.
     fn following(&self) -> [Option<CandidateId>; 6];
 
-    /// Asks for what there is about `candidate` ahead of its use.
+    /// Prefetches the data of `candidate`.
     fn prefetch(&self, candidate: CandidateId);
 
     /// The first of a group's candidates; it stays filed.
@@ -94,7 +94,7 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// Candidates that are filed.
     fn len(&self) -> usize;
 
-    /// Frees up to so many candidates' share of a structure that nothing is asked of any more; whether all is freed.
+    /// Frees the data of up to `candidates` candidates, of a policy that was replaced; whether all is freed.
     fn discard(&mut self, candidates: usize) -> bool;
 
     /// Whether `candidate` is filed under `standing`; for `validate`.
@@ -104,7 +104,18 @@ pub(crate) trait Policy: fmt::Debug + Send {
     fn is_sound(&self) -> bool;
 }
 
-/// The built-in policies. Of equals in every respect goes first what was inserted first.
+/// The built-in policies. Of candidates with equal ranks the one that was inserted first goes first.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{PolicyKind, PrefixCache};
+///
+/// let policy: PolicyKind = "slru".parse()?;
+/// assert_eq!(policy, PolicyKind::Slru);
+/// let cache = PrefixCache::builder(16, 1024).policy(policy).build()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum PolicyKind {
@@ -119,9 +130,9 @@ pub enum PolicyKind {
     Mru,
     /// Last inserted first.
     Filo,
-    /// What was used once before what was used again, the least recent first.
+    /// Prefixes used once before prefixes used again, the least recent first.
     Slru,
-    /// The deepest first: the run with the most runs above it, the least recent of equals.
+    /// The deepest first: the run with the most runs above it; of equals the least recent.
     Level,
     /// Lowest [`Priority`](crate::Priority) first, the least recent of equals.
     Priority,
@@ -132,7 +143,7 @@ impl PolicyKind {
     pub const ALL: [Self; 8] =
         [Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru, Self::Level, Self::Priority];
 
-    /// The name that `FromStr` reads.
+    /// The name that `FromStr` reads and `Display` writes: `"lru"`, `"lfu"` and so on.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lru => "lru",
@@ -167,7 +178,7 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// A policy's name that is not known.
+/// A name that is no policy's; its message lists the known names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPolicy {
     name: Box<str>,

@@ -1,10 +1,9 @@
-//! Policies that are an order: the candidate with the smallest key goes first, among the demoted ones as long as there
-//! are any.
+//! Policies that are an order: the candidate with the smallest key goes first, and demoted candidates before all others.
 //!
-//! An ordered map from key to candidate. The victims stand at its left edge, what was used last at its right, so that
-//! evicting and filing touch the same few nodes again and again however many candidates there are; re-filing any other
-//! is logarithmic, and nothing is ever stale. Equal keys go by the candidates' serial numbers, so that two replicas fed
-//! the same log evict the same. Candidates of a group stand in a second map too, by group and key.
+//! An ordered map from key to candidate. The victims are at its left edge, the last used at its right, so that evicting and
+//! filing touch the same few nodes again and again, however many candidates there are; re-filing any other candidate is
+//! logarithmic, and no entry is ever stale. The serial number orders equal keys, so two replicas with the same log evict
+//! the same. Candidates of a group are in a second map too, by group and key.
 //!
 //! Tried an indexed 4-ary heap: every level of a removal writes the place of another candidate, ten cold lines at a
 //! million candidates, and evicting a leaf took half as long again.
@@ -29,7 +28,7 @@ struct RankKey {
 }
 
 impl RankKey {
-    /// Where it stands in its group: the demoted ones first.
+    /// Its key among the candidates of its group: the demoted ones first.
     fn in_group(&self) -> Option<(QuotaGroup, bool, Rank)> {
         self.group.map(|group| (group, !self.demoted, self.rank))
     }

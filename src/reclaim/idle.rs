@@ -1,7 +1,7 @@
-//! Participants that nobody uses now, left by one session to the next.
+//! Idle participants: one session leaves its participant, a later one takes it.
 //!
-//! A few slots, each with a state; a thread claims a slot by one compare-and-swap and passes over those that another
-//! thread is at. So nobody waits: a thread that is stopped halfway costs the others one slot.
+//! A few slots, each with a state; a thread claims a slot by one compare-and-swap and skips those that another thread has
+//! claimed. So no thread waits: a thread that is stopped halfway costs the others one slot.
 //!
 //! # Invariants
 //!
@@ -14,7 +14,7 @@ use super::Local;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Slots; what does not find one is dropped.
+/// Number of slots; a participant that finds none free is dropped.
 const SLOTS: usize = 64;
 
 const EMPTY: usize = 0;
@@ -23,12 +23,12 @@ const FULL: usize = 2;
 
 #[derive(Debug)]
 struct IdleSlot<T> {
-    /// Explored by its own model alone: what a participant is used for orders itself.
+    /// Explored by its own model alone: the protocols that use participants have edges of their own.
     state: AtomicUsize,
     local: UnsafeCell<Option<T>>,
 }
 
-/// Idle participants of one domain, which must outlive them; a model puts others in their place.
+/// Idle participants of one domain, which must outlive them; a model stores values of its own instead.
 #[derive(Debug)]
 pub(crate) struct Idle<T = Local, const N: usize = SLOTS>([IdleSlot<T>; N]);
 
@@ -48,7 +48,7 @@ impl<T, const N: usize> Idle<T, N> {
         taken
     }
 
-    /// Leaves one for others; given back if every slot is taken. Lock-free.
+    /// Leaves one for a later session; gives it back if every slot is taken. Lock-free.
     pub(crate) fn put(&self, local: T) -> Option<T> {
         let mut local = Some(local);
         if let Some(slot) = self.0.iter().find(|slot| slot.claim(EMPTY)) {
@@ -64,12 +64,12 @@ impl<T> IdleSlot<T> {
         self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
     }
 
-    /// Swaps what is there with `other`, and opens the slot again.
+    /// Swaps the slot's content with `other`, and opens the slot again.
     fn finish(&self, to: usize, other: &mut Option<T>) {
         // SAFETY: N1: the caller has claimed the slot.
         let local = unsafe { &mut *self.local.get() };
         std::mem::swap(local, other);
-        // Release: to the next one that claims it.
+        // Release: pairs with the next claim.
         self.state.store(to, Release);
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use crate::reclaim::Domain;
 
     #[test]
-    fn what_was_put_is_taken_once_and_what_finds_no_place_comes_back() {
+    fn what_was_put_is_taken_once_and_what_finds_no_slot_comes_back() {
         let domain = Domain::new();
         let idle: Idle = Idle::new();
         assert!(idle.take().is_none());
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_a_stopped_thread_is_at_is_passed_over() {
+    fn a_slot_that_a_stopped_thread_has_claimed_is_skipped() {
         let domain = Domain::new();
         let idle: Idle = Idle::new();
         assert!(idle.put(domain.register()).is_none());

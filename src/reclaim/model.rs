@@ -1,9 +1,9 @@
 //! The model reclaimer: the most eager one that is still legal.
 //!
 //! Garbage is freed as soon as every participant that was pinned when it was retired has unpinned; participants that
-//! pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees too, and sooner: a protocol that
-//! survives here survives there. What is freed is poisoned and kept until the model ends, so that a late access is
-//! found wherever it happens.
+//! pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees too, and no later: a protocol that is
+//! correct here is correct there. Freed memory is poisoned and kept until the model ends, so that any late access is
+//! found.
 //!
 //! Visible to the checker: one pin word for each participant (odd means pinned), changed by read-modify-writes only.
 //! Everything else sits in `Cell`s: the checker runs all threads of a model on one thread of the system, so that state
@@ -29,7 +29,7 @@ const FREED: u32 = 0xDEAD_DEAD;
 /// Participants of one model: loom runs five threads at most, and the evictor registers one of its own.
 const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
 
-/// Says whether the node around it is alive; loom also checks that freeing is ordered after every access.
+/// Says whether its node is alive; loom also checks that freeing is ordered after every access.
 #[derive(Debug)]
 pub(crate) struct Canary {
     #[cfg(radixkv_loom)]
@@ -85,7 +85,7 @@ impl Canary {
 ///
 /// # Safety
 ///
-/// Nobody else uses `node`, now or later.
+/// No other thread uses `node`, now or later.
 pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
     // SAFETY: the caller owns the node, and its memory is still there.
     unsafe { node.as_ref() }.canary().model().poison();
@@ -103,7 +103,7 @@ pub mod track {
         pub(super) static QUARANTINE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Called first in every execution of a model; what a failed one left is leaked.
+    /// Called first in every execution of a model; what a failed execution left is leaked.
     pub fn begin() {
         LIVE.with(|live| live.set(0));
         QUARANTINE.with(|quarantine| std::mem::forget(std::mem::take(&mut *quarantine.borrow_mut())));
@@ -138,11 +138,12 @@ impl DomainState {
     /// Reads by read-modify-write: always the newest value (a stale one could only delay), and with the edge from the
     /// end of a critical section to the free.
     fn words(&self) -> [usize; PARTICIPANTS] {
+        // Acquire: pairs with the end of a critical section.
         std::array::from_fn(|i| if i < self.next.get() { self.pins[i].fetch_add(0, Acquire) } else { 0 })
     }
 
     fn collect(&self) {
-        // The batch is taken before the pin words are read: what is retired in between waits.
+        // The batch is taken before the pin words are read: what is retired in between stays for the next time.
         let batch = std::mem::take(&mut *self.garbage.borrow_mut());
         if batch.is_empty() {
             return;
@@ -232,8 +233,9 @@ impl Local {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() == 1 {
             self.sequence.set(self.sequence.get() + 1);
-            // Release: whoever reads this word also sees the end of the critical section before.
+            // Release: a thread that reads this word also sees the end of the critical section before.
             self.state.pins[self.id].swap(self.sequence.get(), Release);
+            // SeqCst: a collector sees this pin, or this thread sees the unlink.
             fence(SeqCst);
         }
         Guard { local: self }
@@ -259,7 +261,7 @@ impl Guard<'_> {
 
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         let state = &self.local.state;
-        // The unlink comes before the snapshot, as crossbeam's fence in `push_bag` has it.
+        // SeqCst: the other side of the fence in `pin`, as crossbeam's in `push_bag`.
         fence(SeqCst);
         let pinned = state.words();
         let pointer = NonNull::new(node.as_ptr()).expect("a reference is not null");
@@ -280,6 +282,7 @@ impl Drop for Guard<'_> {
         local.depth.set(local.depth.get() - 1);
         if local.depth.get() == 0 && !std::thread::panicking() {
             local.sequence.set(local.sequence.get() + 1);
+            // Release: pairs with `words`, before the free.
             local.state.pins[local.id].swap(local.sequence.get(), Release);
             local.state.collect();
         }

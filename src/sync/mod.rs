@@ -24,6 +24,7 @@ mod cell;
 mod changes;
 pub(crate) mod dekker;
 mod lock;
+mod prefetch;
 mod signal;
 
 #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
@@ -38,6 +39,7 @@ pub(crate) use changes::Changes;
 #[cfg(feature = "scheduler")]
 pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
+pub(crate) use prefetch::prefetch;
 pub(crate) use signal::{Signal, contained};
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]

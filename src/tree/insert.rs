@@ -1,8 +1,8 @@
 //! Inserting: one run published under one point, with one compare-and-swap.
 //!
-//! An insert starts at a leased boundary, compares what lies beyond it, takes over what others have published there in
-//! the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the branch.
-//! It never hangs anything under a point whose tokens it has not compared.
+//! An insert starts at a leased boundary, compares the tokens beyond it, uses the blocks that other threads have published
+//! there in the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the
+//! branch. It never hangs a run under a point whose tokens it has not compared.
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -15,7 +15,7 @@ use super::point::Point;
 use super::run::{Beginning, Run};
 use super::walk::{Position, Reached, walk};
 
-/// Child runs from which on a point takes no further one; far below what its word counts.
+/// Child runs of a point at most; far below what its word can count.
 const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 25 };
 
 /// What is to be inserted.
@@ -27,16 +27,16 @@ pub(crate) struct Sequence<'a> {
     pub(crate) blocks: &'a [BlockId],
     pub(crate) grid: Grid,
     pub(crate) now: u64,
-    /// So many of the blocks were claimed by a reservation of the namespace; a run takes over what it can of it.
+    /// How many of the blocks were charged to a reservation of the namespace; the new run takes over as many as it has.
     pub(crate) claimed: usize,
 }
 
-/// What came of it.
+/// A finished insert.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'g> {
     /// The lease on the point at the sequence's end.
     pub(crate) tip: HeldLease<'g>,
-    /// Leading blocks of the caller's that others had published first.
+    /// Leading blocks of the caller's whose contents other threads had published first.
     pub(crate) duplicates: usize,
     /// The tip is the end of a run that this insert published.
     pub(crate) fresh: bool,
@@ -83,7 +83,7 @@ pub(crate) fn insert<'g>(
                 Ok(held) => at.advance(held, ledger),
                 // Trimmed meanwhile; the next walk stops earlier.
                 Err(Refused::Shorter(_)) => {}
-                // `Gone` cannot be: a space whose root has gone holds no leased point, and we hold one.
+                // `Gone` cannot be: a space whose root has gone has no leased point, and one is leased here.
                 Err(Refused::Full | Refused::Gone) => {
                     at.let_go(ledger);
                     return Err(TooManyBranches);
@@ -111,7 +111,7 @@ pub(crate) fn insert<'g>(
     }
 }
 
-/// Hangs the rest of the sequence where the walk stopped; nothing if somebody changed that place meanwhile.
+/// Hangs the rest of the sequence where the walk stopped; nothing if another thread changed that position meanwhile.
 fn publish<'g>(
     at: &Tip<'g>,
     reached: Reached<'g>,
@@ -142,6 +142,7 @@ fn hang<'g>(
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
+    // Relaxed: a bound with a wide margin.
     if branch.word.load(Relaxed).children() >= MAX_CHILDREN {
         return Err(TooManyBranches);
     }

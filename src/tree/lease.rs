@@ -5,7 +5,7 @@
 //!
 //! A point that does not exist yet is published `NEW`, then proved by a bump of the run word (run.rs): if the run is
 //! still long enough, `NEW` is cleared; if not, the lease is taken back and the run's length says where to look next.
-//! Whoever leases a point that is still `NEW` proves it as well: he must not believe what its creator has not shown.
+//! A thread that leases a point that is still `NEW` proves it as well: the creator's proof may still fail.
 
 use crate::block::Grid;
 use crate::reclaim::{Guard, Ref};
@@ -18,27 +18,28 @@ use super::run::Run;
 use super::walk::{Position, position};
 use super::word::{Abandoned, Leased, Word};
 
-/// Where one thread's leases are counted, and their steps told.
+/// Where one thread counts its leases, and where it tells of their steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ledger<'a> {
     pub(crate) queue: &'a Queue,
     pub(crate) hot: &'a HotPoints,
-    /// The thread's stripe of hot points.
+    /// The thread's stripe in the slots of hot points.
     pub(crate) stripe: u8,
 }
 
-/// A lease that is held, and where it is counted.
+/// A lease that is held.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub(crate) struct HeldLease<'g> {
     pub(crate) point: Ref<'g, Point>,
+    /// Where it is counted.
     pub(crate) counted_on: StripeRef,
 }
 
-/// Why a place could not be leased.
+/// Why a position could not be leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The run ends before it: at this depth when it was looked at.
+    /// The run is too short: it had this length.
     Shorter(u32),
     /// The point holds as many leases as it can count.
     Full,
@@ -46,7 +47,7 @@ pub(crate) enum Refused {
     Gone,
 }
 
-/// What became of an attempt to lease a point that was found.
+/// The outcome of an attempt to lease a point that was found.
 enum Attempt<'g> {
     Held(HeldLease<'g>),
     /// A lease is held on the word, and the point must be proved.
@@ -97,7 +98,7 @@ pub(crate) fn lease_at<'g>(
                 Attempt::Unproven => return prove(at.run, point, ledger, guard),
                 Attempt::Full => return Err(Refused::Full),
                 Attempt::Dead if at.run.is_trunk() => {
-                    // Acquire: E11 (word.rs); else nothing would keep the lookup from starting here again.
+                    // Acquire: E11 (word.rs). Without it the lookup that starts again might find the same root.
                     let _ = point.word.load(Acquire);
                     return Err(Refused::Gone);
                 }
@@ -123,7 +124,7 @@ fn prove<'g>(
     crate::sync::failpoint!("lease::published");
     let len = run.bump().len();
     crate::sync::failpoint!("lease::bumped");
-    // Depth zero lies on no run: an insert asks for it where a run died while it walked there, and walks again.
+    // Depth zero is on no run: an insert asks for it if the run died during its walk, and then walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
             ledger.queue.push(point);
@@ -145,7 +146,7 @@ fn prove<'g>(
 ///
 /// # Panics
 ///
-/// If even the root holds as many leases as it can count.
+/// If the root, too, has as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
     mut at: Position<'g>,
     grid: Grid,
@@ -166,10 +167,10 @@ pub(crate) fn lease_deepest<'g>(
     }
 }
 
-/// Takes one more lease on a point that the caller holds one on; nothing if it counts no more.
+/// Takes one more lease on a point that the caller has a lease on; nothing if it can count no more.
 ///
-/// On a hot point too by the whole procedure: one added to a stripe without a look may be missed by a sum that then
-/// misses the old one as well.
+/// A hot point is leased with the look at its word here too: without it, a sum of the stripes could miss the new count,
+/// and then the old one as well, when that is given up before its stripe is summed.
 pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
     match attempt(point, ledger) {
         Attempt::Held(held) => Some(held),
@@ -180,7 +181,7 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Opti
     }
 }
 
-/// Gives a lease back. Needs no pin: the point is touched again only for the push, which owns a reference.
+/// Gives a lease back. Needs no pin: the point is touched again only for the push, and `QUEUED` keeps it then.
 #[inline]
 pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) {
     if held.counted_on.is_striped() {

@@ -1,6 +1,6 @@
-//! The one walk: compares tokens along runs from a point on and says where they stop agreeing.
+//! The one walk: compares tokens along runs, from a point on, up to the first that differs.
 //!
-//! Match, peek and insert all start from what it returns. It holds nothing and proves nothing: a lease does (lease.rs).
+//! Match, peek and insert all use it. Its result holds nothing and proves nothing: a lease does (lease.rs).
 
 use crate::block::Grid;
 use crate::key::{Token, common_prefix};
@@ -27,8 +27,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
     let mut end = from.end();
     let mut point = Some(from);
     loop {
-        // A run that was trimmed below its own lease cannot be: but one met without a lease may be shorter than
-        // `depth`.
+        // A run that was reached without a lease may be shorter than `depth` by now.
         let rest = if run.is_trunk() { &[] } else { run.tokens(guard).get(depth as usize..).unwrap_or(&[]) };
         let agreed = if rest.is_empty() { 0 } else { common_prefix(rest, &tokens[end..]) };
         if agreed > 0 {
@@ -59,7 +58,7 @@ impl<'g> Reached<'g> {
     }
 }
 
-/// A depth on a run where a point may stand.
+/// A depth on a run at which there may be a point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position<'g> {
     pub(crate) run: Ref<'g, Run>,

@@ -14,8 +14,8 @@
 
 use super::{Evictor, Works};
 use crate::policy::CandidateId;
-use crate::prefetch::prefetch;
 use crate::reclaim::Ref;
+use crate::sync::prefetch;
 use crate::tree::Point;
 
 /// Candidates whose tables, points and runs stay in a core's own cache.
