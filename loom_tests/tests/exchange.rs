@@ -1,10 +1,10 @@
 //! What changes while the cache is in use: the policy, exchanged in slices, and quotas.
 //!
-//! Property: a policy that has come in has the very order of a cache that always had it, whatever was used, inserted or
-//! evicted between two slices; a namespace never pins more than its limit, and is refused nothing within it; what it
-//! has cached beyond its limit has gone once the cache is settled. A slice is one candidate here.
+//! Property: a policy that was put in force has exactly the order of a cache that always had it, whatever was used,
+//! inserted or evicted between two slices; a namespace never pins more than its limit, and is never refused within it;
+//! the blocks that it has cached beyond its limit are evicted once the cache is settled. A slice is one candidate here.
 //!
-//! Edges: none of its own: all of it is the evictor's, who takes the cache's steps out of the queue.
+//! Edges: none of its own: the evictor alone does all of it, when it takes steps out of the queue.
 //!
 //! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a claim
 //! that is not counted, or that its cached blocks do not take over; a refusal that looks twice; candidates left outside
@@ -33,7 +33,7 @@ fn cached(world: &World, tokens: &[Token]) -> Vec<bool> {
     tokens.iter().map(|&token| session.peek(&world.space, &[token]) == 1).collect()
 }
 
-/// The slot of whichever prefix is used has been moved, or has not.
+/// The candidate of the prefix that is used has been moved to the new policy, or has not.
 #[test]
 fn a_use_against_an_exchange() {
     for used in [1, 2] {
@@ -57,7 +57,7 @@ fn a_use_against_an_exchange() {
     }
 }
 
-/// Candidates go, and another one gets the slot of one of them, which has been moved or has not.
+/// Candidates go, and another one gets the id of one of them, which has been moved or has not.
 #[test]
 fn slots_that_change_hands_against_an_exchange() {
     for evicted in [1, 2] {
@@ -81,7 +81,7 @@ fn slots_that_change_hands_against_an_exchange() {
     }
 }
 
-/// Of two who want the last block that the namespace may pin, one gets it.
+/// Of two threads that want the last block that the namespace may pin, one gets it.
 #[test]
 fn two_claims_on_one_block() {
     explore("reserve 1 of 1 vs reserve 1 of 1", || {
@@ -99,7 +99,7 @@ fn two_claims_on_one_block() {
     });
 }
 
-/// A refusal says what it was refused for, whoever lets go meanwhile.
+/// A refusal gives the count that it was decided by, although a reservation ends meanwhile.
 #[test]
 fn a_claim_let_go_against_another() {
     explore("let go of 1 vs reserve 1 of 1", || {
@@ -149,7 +149,7 @@ fn a_claim_that_is_cached_against_another() {
     }
 }
 
-/// What is cached beyond a limit goes, whether it was cached before the limit or after.
+/// Blocks cached beyond a limit are evicted, whether they were cached before the limit was set or after.
 #[test]
 fn an_insert_against_a_limit() {
     explore_less("insert 3 vs limit the namespace to 1", || {

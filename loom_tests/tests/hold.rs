@@ -1,7 +1,7 @@
 //! The count that keeps a cache for its leases, drawn in lots.
 //!
-//! Property: what is held lives while anybody holds it, and is dropped once, by whoever gives back the last count,
-//! after everything that the others did with it.
+//! Property: the value lives while any reference holds it, and is dropped once, by the thread that gives back the last
+//! count, after everything that other threads did with it.
 //!
 //! Edges: giving back (release) before the drop (acquire).
 //!
@@ -16,7 +16,7 @@ use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::{Held, Holds, exploring_apart};
 
-/// What is kept: read by its holders, written when it goes.
+/// The value: read through its references, written when it is dropped.
 struct Kept {
     state: UnsafeCell<u32>,
     dropped: Rc<std::cell::Cell<u32>>,
@@ -56,7 +56,7 @@ fn kept() -> (Holds<Kept>, Drops) {
     (holds, Drops(dropped))
 }
 
-/// Two holders on threads of their own, and the lot: whoever comes last drops.
+/// References on two threads, and the lot: the last of the three drops the value.
 #[test]
 fn two_holders_and_the_lot() {
     explore_more("drop of a hold vs drop of a hold vs drop of the lot", || {

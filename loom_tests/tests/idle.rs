@@ -1,6 +1,6 @@
 //! Participants that one session leaves to the next.
 //!
-//! Property: what is left is taken by one thread, which comes after everything that its last user did with it.
+//! Property: a participant that is left is taken by one thread, after everything that its last user did with it.
 //!
 //! Edges: opening a slot (release) before claiming it (acquire).
 //!
@@ -15,7 +15,7 @@ use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
 use radixkv::internals::{IdleSlots, exploring_apart};
 
-/// What a thread has for itself while it has it.
+/// A value that one thread at a time uses.
 #[derive(Default)]
 struct Local(UnsafeCell<u32>);
 
@@ -26,7 +26,7 @@ impl Local {
     }
 }
 
-/// Each comes twice: what it takes the second time may be what the other one has left, or it itself.
+/// Each session takes twice: the second time it may take what the other one has left, or what it left itself.
 #[test]
 fn two_sessions_and_what_a_third_one_left() {
     explore_more("take or make, use, put vs the same", || {
