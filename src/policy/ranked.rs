@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::candidate::{CandidateId, Entry, Policy, QuotaGroup, Standing};
 use super::table::Table;
-use super::{CandidateId, Entry, Policy, QuotaGroup, Standing};
 
 type RankBy = fn(Standing) -> (u64, u64);
 

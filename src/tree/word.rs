@@ -43,18 +43,9 @@ use crate::sync::atomic::{
 mod slot;
 mod snapshot;
 
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{HotSlotId, MAX_LEASES, MAX_SLOTS, Snapshot};
 
-use snapshot::{CHILDREN, LEASE, NEW, QUEUED, SLOT, SLOTS};
-
-/// Leases that one point can hold at once.
-pub(crate) const MAX_LEASES: u64 = if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 };
-
-/// Slots that a word can name.
-pub(crate) const MAX_SLOTS: usize = (SLOTS / SLOT) as usize;
-
-/// A slot of hot points, from one on.
-pub(crate) type HotSlotId = std::num::NonZeroU8;
+use snapshot::{CHILDREN, LEASE, NEW, QUEUED};
 
 /// A point's word.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The transitions of a hot point's word (hot.rs): a slot attached, closed, opened again, detached.
 
-use super::snapshot::OPEN;
-use super::{HotSlotId, Keep, Snapshot, Swap, Word};
+use super::snapshot::{HotSlotId, OPEN, Snapshot};
+use super::{Keep, Swap, Word};
 use crate::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},

@@ -1,7 +1,5 @@
 //! The value of a point word: its bits, and what can be asked of it and changed in it. Nothing here is atomic.
 
-use super::{HotSlotId, MAX_LEASES};
-
 pub(super) const DEAD: u64 = 1 << 63;
 pub(super) const NEW: u64 = 1 << 62;
 pub(super) const QUEUED: u64 = 1 << 61;
@@ -12,6 +10,15 @@ pub(super) const LEASE: u64 = 1 << 26;
 pub(super) const LEASES: u64 = MAX_LEASES * LEASE;
 pub(super) const CHILD: u64 = 1;
 pub(super) const CHILDREN: u64 = LEASE - CHILD;
+
+/// Leases that one point can hold at once.
+pub(crate) const MAX_LEASES: u64 = if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 };
+
+/// Slots that a word can name.
+pub(crate) const MAX_SLOTS: usize = (SLOTS / SLOT) as usize;
+
+/// A slot of hot points, from one on.
+pub(crate) type HotSlotId = std::num::NonZeroU8;
 
 /// A point word at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
