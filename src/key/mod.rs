@@ -1,10 +1,10 @@
 //! Tokens, and the length of a common prefix: tokens are the only identity of a prefix.
 
+mod token;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
-/// A token id, as the tokenizer gives it.
-pub type Token = u32;
+pub use token::Token;
 
 /// Length of the longest common prefix of `a` and `b`, in tokens.
 ///

@@ -17,7 +17,7 @@ use core::arch::x86_64::{
     _mm256_testz_si256, _mm256_xor_si256,
 };
 
-use super::Token;
+use super::token::Token;
 
 /// Tokens of a 32-byte vector.
 const LANES: usize = 8;

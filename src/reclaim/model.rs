@@ -14,14 +14,14 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::{Bytes, Node, Ref, free_now};
+#[cfg(radixkv_loom)]
+use crate::sync::TrackedCell;
 use crate::sync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Release, SeqCst},
+    fence,
 };
-#[cfg(radixkv_loom)]
-use loom::sync::atomic::fence;
-#[cfg(not(radixkv_loom))]
-use shuttle::sync::atomic::fence;
+use crate::sync::thread::panicking;
 
 const ALIVE: u32 = 0xA11E_A11E;
 const FREED: u32 = 0xDEAD_DEAD;
@@ -33,7 +33,7 @@ const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
 #[derive(Debug)]
 pub(crate) struct Canary {
     #[cfg(radixkv_loom)]
-    word: loom::cell::UnsafeCell<u32>,
+    word: TrackedCell<u32>,
     #[cfg(not(radixkv_loom))]
     word: Cell<u32>,
 }
@@ -45,7 +45,7 @@ impl Canary {
     pub(super) fn new() -> Self {
         Self {
             #[cfg(radixkv_loom)]
-            word: loom::cell::UnsafeCell::new(FREED),
+            word: TrackedCell::new(FREED),
             #[cfg(not(radixkv_loom))]
             word: Cell::new(FREED),
         }
@@ -159,7 +159,7 @@ impl DomainState {
 impl Drop for DomainState {
     fn drop(&mut self) {
         // A failed model unwinds: freeing would turn its message into an abort.
-        if !std::thread::panicking() {
+        if !panicking() {
             self.garbage.take().into_iter().for_each(|garbage| (garbage.free)());
         }
     }
@@ -280,7 +280,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let local = self.local;
         local.depth.set(local.depth.get() - 1);
-        if local.depth.get() == 0 && !std::thread::panicking() {
+        if local.depth.get() == 0 && !panicking() {
             local.sequence.set(local.sequence.get() + 1);
             // Release: pairs with `words`, before the free.
             local.state.pins[local.id].swap(local.sequence.get(), Release);

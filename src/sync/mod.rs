@@ -18,6 +18,7 @@
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]
 mod arc;
+mod atomics;
 mod bell;
 mod cell;
 #[cfg(feature = "scheduler")]
@@ -32,6 +33,7 @@ mod chaos;
 #[cfg(radixkv_loom)]
 mod model;
 
+pub(crate) use atomics::{apart, atomic, gauge};
 pub(crate) use bell::Bell;
 pub(crate) use cell::{HandedOver, Owner, OwnerCell};
 #[cfg(feature = "scheduler")]
@@ -83,37 +85,9 @@ macro_rules! failpoint {
 pub(crate) use failpoint;
 
 #[cfg(radixkv_loom)]
+pub(crate) use loom::cell::UnsafeCell as TrackedCell;
+#[cfg(radixkv_loom)]
 pub use model::{Loads, at_rest, explore_loads, exploring_apart};
-
-/// Atomics of the build at hand.
-pub(crate) mod atomic {
-    #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
-    pub(crate) use super::chaos::{AtomicPtr, AtomicU64, AtomicUsize};
-    #[cfg(radixkv_loom)]
-    pub(crate) use super::model::{AtomicPtr, AtomicU64, AtomicUsize};
-    #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
-    pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
-    #[cfg(not(any(radixkv_chaos, radixkv_loom, radixkv_shuttle)))]
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
-
-    pub(crate) use std::sync::atomic::Ordering;
-}
-
-/// Counts of handles, and states of slots in pools. Each has a model of its own; the other models need not explore it.
-pub(crate) mod apart {
-    #[cfg(radixkv_loom)]
-    pub(crate) use super::model::Apart as AtomicUsize;
-    #[cfg(not(radixkv_loom))]
-    pub(crate) use std::sync::atomic::AtomicUsize;
-}
-
-/// Gauges and totals, which are read and decide nothing: no model has to explore them.
-pub(crate) mod gauge {
-    pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
-        Ordering::{AcqRel, Relaxed},
-    };
-}
 
 /// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.
 pub(crate) const fn model_size(production: usize, model: usize) -> usize {
