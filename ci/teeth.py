@@ -163,7 +163,7 @@ BUGS = [
      [(MAP, "let frozen = word.map_addr(|address| address | FROZEN);", "let frozen = word;")]),
     ("the branch retired although the swap failed", "map::two_removals_of_two_keys", EXACT,
      [(MAP, "            guard.retire(branch);\n        }", "        }\n        guard.retire(branch);")]),
-    ("an entry replaced that nobody named", "map::a_replacement_against_a_removal", EXACT,
+    ("an entry replaced that the caller did not name", "map::a_replacement_against_a_removal", EXACT,
      [(MAP, "                    if current != Some(entry) {", "                    if current.is_none() {")]),
 
     # The pool.
@@ -382,7 +382,7 @@ BUGS = [
      [(HOT, "stripe.leases.fetch_sub(1, AcqRel);", "stripe.leases.fetch_sub(1, Release);")], "E17"),
     ("too late without Acquire", "waiting::a_use_too_late_for_its_stripe_sees_the_waiter", WEAK,
      [(HOT, "count.fetch_sub(1, Acquire);", "count.fetch_sub(1, Relaxed);")], "E17"),
-    ("inflated behind a waiter's back", "waiting::two_leases_released_to_a_waiter", WEAK,
+    ("inflated without touching the slots taken", "waiting::two_leases_released_to_a_waiter", WEAK,
      [(HOT, "            self.taken.fetch_or(0, AcqRel);\n", "")], "E18"),
     ("the place taken after the look", "waiting::a_reservation_returned_to_a_waiter", EXACT,
      [("src/cache/allocate.rs", "            if !place.signal().wait_until(until) &&",
@@ -432,13 +432,13 @@ BUGS = [
 
 # What no bug can weaken, because nothing needs it: EDGE, or EDGE and the side, with the reason why it stays.
 MARGINS = {
-    "E5": "a leaser goes by nothing that the proof orders, because lengths only fall and arrays reach as far as any held"
-          " point; kept, for an argument about every reader of a run is worth less than one ordering",
-    "E7": "whoever comes upon a dead point after the shorter length leases it by a read-modify-write, which sees the newest"
+    "E5": "a lease relies on nothing that the proof orders, because lengths only fall and arrays reach as far as any held"
+          " point; kept, because one ordering is safer than an argument about every reader of a run",
+    "E7": "a thread that finds a dead point after the shorter length leases it by a read-modify-write, which sees the newest"
           " word; kept as E5 is",
     "E3 in `prove`": "the push that follows has E8",
-    "E4 in `remove_child`": "whoever takes children off is whoever takes entries out",
-    "E11 in `kill`": "whoever detached the space took the root's last child off since, and the release of that goes on",
+    "E4 in `remove_child`": "the evictor alone takes children off and entries out",
+    "E11 in `kill`": "the thread that detached the space took the root's last child off since, and the release of that goes on",
     "E12 in `still_open`": "in models the fence before it orders as much, elsewhere it is sequentially consistent",
 }
 

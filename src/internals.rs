@@ -1,6 +1,6 @@
-//! What the models in `loom_tests` reach of the inside: the small parts, each to be modelled alone.
+//! The inner parts that the models in `loom_tests` use, each to be modelled alone.
 //!
-//! Compiled for model checkers only. Thin wrappers, so that nothing else in the crate has to be public.
+//! Compiled for model checkers only. They are thin wrappers, so that nothing else in the crate has to be public.
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
 
@@ -42,7 +42,7 @@ impl Domain {
 #[derive(Debug)]
 pub struct PointWord(Word);
 
-/// What a drain sees of a word.
+/// The fields of a word that a drain uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenOut {
     pub dead: bool,
@@ -51,7 +51,7 @@ pub struct TakenOut {
 }
 
 impl PointWord {
-    /// Proven, and held by nobody.
+    /// Proven, without leases and children.
     pub fn idle() -> Self {
         Self(Word::idle())
     }
@@ -97,7 +97,7 @@ impl TakenOut {
     }
 }
 
-/// The word of a hot point that nobody leases, with its slot.
+/// The word of a hot point without leases, with its slot.
 #[derive(Debug)]
 pub struct HotWord {
     word: Word,
@@ -114,7 +114,7 @@ impl Default for HotWord {
 }
 
 impl HotWord {
-    /// Leases it and lets it go; whether that was a step, of which the queue would tell.
+    /// Leases it and releases it; whether the release was a step, which would be pushed.
     pub fn use_once(&self) -> bool {
         loop {
             match self.word.lease() {
@@ -130,7 +130,7 @@ impl HotWord {
         }
     }
 
-    /// What the evictor does of a deflation; whether the word is idle then.
+    /// The evictor's part of a deflation; whether the word is idle then.
     pub fn deflate(&self) -> bool {
         self.hot.close_idle(&self.word, self.slot) && {
             _ = self.word.detach();
@@ -167,7 +167,7 @@ impl Blocks {
     }
 }
 
-/// What a worker sleeps on.
+/// The bell that a worker sleeps on.
 #[derive(Debug)]
 pub struct Bell(sync::Bell);
 
@@ -219,7 +219,7 @@ impl<T> Held<T> {
     }
 }
 
-/// Two of the places in which idle participants are left, with something else in them.
+/// Two of the slots of idle participants, for values of another type.
 pub struct IdleSlots<T>(Idle<T, 2>);
 
 impl<T> Default for IdleSlots<T> {
@@ -277,7 +277,7 @@ impl Entries {
         self.0.get(key, &local.0.pin()).map(|entry| entry.value)
     }
 
-    /// Puts `value` where nothing stands; otherwise the value that does.
+    /// Puts `value` under a free key; otherwise gives the value that is there.
     pub fn insert(&self, key: u32, value: u32, local: &Local) -> Result<(), Option<u32>> {
         let guard = local.0.pin();
         let new = Own::new(Entry { key, value, canary: Canary::new() }, &guard);
@@ -287,7 +287,7 @@ impl Entries {
         }
     }
 
-    /// Puts `value` in place of what stands; the value that gave way.
+    /// Replaces the value of `key`; the old value.
     pub fn replace(&self, key: u32, value: u32, local: &Local) -> Option<u32> {
         let guard = local.0.pin();
         let there = self.0.get(key, &guard)?;
@@ -298,7 +298,7 @@ impl Entries {
         Some(old)
     }
 
-    /// Takes out what stands; its value if this call did it.
+    /// Takes the entry of `key` out; its value, if this call did it.
     pub fn remove(&self, key: u32, local: &Local) -> Option<u32> {
         let guard = local.0.pin();
         let there = self.0.get(key, &guard)?;
@@ -318,19 +318,19 @@ impl Entries {
         all
     }
 
-    /// Bytes of branches; none for a map of one entry or nothing.
+    /// Bytes of branches; zero for a map with at most one entry.
     pub fn branch_bytes(&self) -> usize {
         self.0.branch_bytes()
     }
 }
 
-/// Lets `points` points be hot at once.
+/// Allows `points` points to be hot at once.
 pub fn hot_points(mut builder: Builder, points: usize) -> Builder {
     builder.hot_points = points;
     builder
 }
 
-/// Makes the lease's point hot, as contention would; whether it is.
+/// Makes the lease's point hot, as contention does; whether it is hot then.
 pub fn inflate(lease: &Lease) -> bool {
     lease.inflate()
 }
@@ -344,18 +344,18 @@ pub struct Background {
 
 #[cfg(radixkv_loom)]
 impl Background {
-    /// The evictor of `cache` from now on, which keeps the cache.
+    /// Becomes the evictor of `cache`, and keeps the cache alive.
     pub fn of(cache: &PrefixCache, watermarks: Watermarks) -> Self {
         let (bell, look) = cache.evict_beside(watermarks);
         Self { bell, look: Box::new(look) }
     }
 
-    /// What the thread does whenever it is awake.
+    /// One turn of the thread.
     pub fn look(&self) {
         (self.look)();
     }
 
-    /// Sleeps until it is called.
+    /// Sleeps until it is rung.
     pub fn sleep(&self) {
         assert!(self.bell.wait(None));
     }
