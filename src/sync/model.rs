@@ -101,7 +101,7 @@ macro_rules! wrapped {
             }
         }
 
-        // Each operation has the ordering of its caller, who gives the reason.
+        // Each operation has its caller's ordering; the reason is at the call.
         #[allow(dead_code)]
         impl$(<$t>)? $name$(<$t>)? {
             #[track_caller]

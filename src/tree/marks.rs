@@ -243,7 +243,7 @@ impl Marks {
         }
     }
 
-    /// Bytes that dropping the marks frees. Asked of a point that nobody marks any more.
+    /// Bytes that dropping the marks frees. Call it when the point can no more be marked.
     pub(crate) fn bytes(&self) -> usize {
         // Acquire: E19.
         let record = NonNull::new(self.0.load(Acquire));
@@ -256,7 +256,7 @@ impl Drop for Marks {
     fn drop(&mut self) {
         // Relaxed: dropping excludes every other user.
         if let Some(record) = NonNull::new(self.0.load(Relaxed)) {
-            // SAFETY: K2: nobody else has it any more.
+            // SAFETY: K2: no other thread has it any more.
             unsafe { free_owned(record) };
         }
     }

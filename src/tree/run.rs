@@ -210,7 +210,7 @@ impl Run {
         RunWord(self.word.fetch_add(BUMP, AcqRel))
     }
 
-    /// Makes the run end at `len`, unless somebody bumped it since `seen`.
+    /// Makes the run end at `len`, unless another thread bumped it since `seen`.
     ///
     /// # Errors
     ///

@@ -171,7 +171,7 @@ impl Word {
         })
     }
 
-    /// Makes a step of what the caller, who holds a lease, has written elsewhere: true if the caller must push.
+    /// Makes a step for something that the caller has written elsewhere under a lease: true if the caller must push.
     #[must_use]
     pub(crate) fn announce(&self) -> bool {
         // Release: E3. Acquire: E4.
