@@ -13,7 +13,7 @@
 //! - **I1** A pointer stored in the index comes from [`Own::publish`] and is retired once, after it was unlinked.
 //! - **I2** A [`Ref`] lives as long as what protects it: a guard pinned before the pointer was loaded, or a count that
 //!   keeps the node from being retired (a lease or a child on a point, a child's count on its parent).
-//! - **I3** A [`Link`] is stored only where I2 names such a count; `Link::get` is called only while it stands.
+//! - **I3** A [`Link`] is stored only where I2 names such a count; `Link::get` is called only while that count lasts.
 #![allow(unsafe_code)]
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]

@@ -1,4 +1,4 @@
-//! What a worker thread sleeps on.
+//! The bell that a worker thread sleeps on.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What one waiter sleeps on: a thread that blocks, or a task that is polled.
+//! The signal that one waiter sleeps on: a thread that blocks, or a task that is polled.
 //!
 //! A waker is the caller's code: cloning, waking and dropping it may run anything, also a verb of the cache. None of it
 //! runs under the signal's lock.

@@ -132,7 +132,7 @@ impl HotPoints {
         Some(&self.stripes(counted_on.slot()?)[usize::from(counted_on.stripe())])
     }
 
-    /// Takes a lease on `stripe` of the slot that was seen open in `word`; nothing if the slot is no more open.
+    /// Takes a lease on `stripe` of the slot that was seen open in `word`; nothing if the slot is closed by then.
     #[inline(never)]
     pub(crate) fn enter(&self, word: &Word, slot: HotSlotId, stripe: u8) -> Option<StripeRef> {
         crate::sync::failpoint!("hot::enter");

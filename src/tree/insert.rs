@@ -157,7 +157,7 @@ fn hang<'g>(
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {
             crate::sync::failpoint!("insert::linked");
-            // Counted while the lease on the branch stands, and before the end's lease can be given up.
+            // Counted while the lease on the branch is held, and before the end's lease can be given up.
             let counted = branch.word.add_child();
             debug_assert!(counted, "child runs overflow their count");
             let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");

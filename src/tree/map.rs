@@ -160,7 +160,7 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Takes `entry` out; false if it is no more the entry of its key.
+    /// Takes `entry` out; false if its key has another entry, or none, by then.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
         let key = entry.key();
         match self.change(key, Some(entry), ptr::null_mut(), guard) {
@@ -220,7 +220,7 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Puts a branch that holds `entry` where `entry` stands alone; if that fails the caller looks again.
+    /// Replaces `entry`, alone in `slot`, by a branch that holds it; if that fails the caller looks again.
     fn grow<'g>(&self, slot: &TrieSlot, entry: Ref<'g, T>, level: u32, guard: &'g Guard<'g>) {
         let at = digit(mix(entry.key()), level);
         let held: *mut () = entry.as_ptr().cast();

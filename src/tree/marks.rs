@@ -212,7 +212,7 @@ impl Marks {
         self.change(guard, |before, _| (before, None))
     }
 
-    /// What is asked for and not taken over: for `validate`, at rest.
+    /// The request that was not taken over yet: for `validate`, at rest.
     pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<Asked> {
         self.record(guard)?.asked
     }
@@ -243,7 +243,7 @@ impl Marks {
         }
     }
 
-    /// Bytes that dropping the marks frees. Call it when the point can no more be marked.
+    /// Bytes that dropping the marks frees. Call it when the point cannot be marked any more.
     pub(crate) fn bytes(&self) -> usize {
         // Acquire: E19.
         let record = NonNull::new(self.0.load(Acquire));

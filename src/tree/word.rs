@@ -10,7 +10,7 @@
 //! | 26..54 | leases | leases held on the point |
 //! | 0..26 | children | child runs that hang on the point |
 //!
-//! A *step* is a change that the evictor must hear of: the first lease, the end of the last one, the clearing of `NEW`,
+//! A *step* is a change that the evictor must learn of: the first lease, the end of the last one, the clearing of `NEW`,
 //! the end of the last child of a point without leases. The thread that makes a step sets `QUEUED` in the same
 //! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is a step.
 //!
