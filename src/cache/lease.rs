@@ -69,6 +69,7 @@ impl Lease {
     pub(crate) fn inflate(&self) -> bool {
         self.held().is_some_and(|held| {
             self.hold.hot.inflate(held.point);
+            // Relaxed: models ask beside no other thread.
             held.point.word.load(crate::sync::atomic::Ordering::Relaxed).is_open()
         })
     }

@@ -216,6 +216,7 @@ impl Registry {
         }
         // Where many came behind the pass the next one begins at once.
         let more = more || names.states.len() >= names.next_pass;
+        // Relaxed: a hint, as where it is read.
         self.behind.store(more, Relaxed);
         drop(names);
         end(gone, evictor, works);
@@ -287,6 +288,7 @@ fn is_unused(state: &mut Arc<State>, works: Works<'_>) -> bool {
     // lease on the root is of a match that found nothing and may be about to insert; the run hangs there before that
     // lease goes. So one look at the word tells, whatever the evictor has heard of.
     let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
+    // Acquire: E2, of leases that have gone.
     !limited && is_only(state) && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }
 
