@@ -42,8 +42,8 @@ FILES = {
     "src/tree/word/slot.rs": ["hot_points", "waiting"],
     "src/tree/marks.rs": ["retention"],
     "src/tree/holdings.rs": ["exchange"],
-    "src/cache/hold.rs": ["hold"],
-    "src/cache/line.rs": ["waiting"],
+    "src/cache/strong_ref.rs": ["strong_ref"],
+    "src/cache/wait_list.rs": ["waiting"],
     "src/cache/waiting.rs": ["waiting"],
     "src/cache/allocate.rs": ["waiting"],
     "src/cache/fork.rs": ["forks"],
@@ -57,7 +57,7 @@ FILES = {
     "src/cache/evictor/aging.rs": [],
     "src/cache/evictor/upkeep.rs": ["exchange"],
     "src/reclaim/idle.rs": ["idle"],
-    "src/sync/arc.rs": ["forks", "hold", "namespaces"],
+    "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],
     "src/sync/bell.rs": ["bell"],
     "src/sync/signal.rs": ["waiting"],
     "src/sync/dekker.rs": ["hot_points"],
@@ -73,7 +73,7 @@ SUITES = [
 # What else goes through a file.
 LINE = ["wake_ups", "waiting", "reserve_async"]
 MORE_SUITES = {
-    "src/cache/line.rs": LINE,
+    "src/cache/wait_list.rs": LINE,
     "src/cache/waiting.rs": LINE,
     "src/cache/allocate.rs": LINE,
     "src/sync/signal.rs": LINE,

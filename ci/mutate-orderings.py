@@ -29,9 +29,9 @@ FILES = {
     "src/tree/word/slot.rs": ["waiting", "hot_points"],
     "src/sync/dekker.rs": ["hot_points"],
     "src/tree/marks.rs": ["retention"],
-    "src/cache/hold.rs": ["hold"],
+    "src/cache/strong_ref.rs": ["strong_ref"],
     "src/sync/bell.rs": ["bell"],
-    "src/sync/arc.rs": ["forks", "hold", "namespaces"],
+    "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],
     "src/reclaim/idle.rs": ["idle"],
 }
 WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}

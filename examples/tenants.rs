@@ -19,7 +19,7 @@ fn serve(session: &Session, tenant: &Namespace, prompt: &[Token]) -> Result<usiz
 
 fn main() -> Result<(), Box<dyn Error>> {
     let builder = PrefixCache::builder(16, 64).clock(Clock::Logical);
-    let cache = builder.idle_after(Duration::from_nanos(100)).build()?;
+    let cache = builder.time_to_idle(Duration::from_nanos(100)).build()?;
     let session = cache.session();
     let [greedy, modest] = ["greedy", "modest"].map(|name| cache.namespace(&[name]));
     cache.set_quota(&greedy, Quota { cached_blocks: Some(24), pinned_blocks: Some(16) });

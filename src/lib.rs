@@ -33,9 +33,9 @@ pub use block::BlockId;
 #[cfg(feature = "async")]
 pub use cache::Reserving;
 pub use cache::{
-    AdoptError, BlockCopy, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease,
-    Mismatch, Namespace, NamespaceStats, PartialHit, PointAt, PrefixCache, PrefixMatch, Priority, PriorityError, Quota,
-    Reservation, ReserveError, RetainError, RunAt, Session, Stats, Violation, Watermarks,
+    AdoptError, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease, Mismatch,
+    Namespace, NamespaceStats, PartialHit, PendingCopy, PointAt, PrefixCache, PrefixMatch, Priority, PriorityError,
+    Quota, Reservation, ReserveError, RetainError, RunAt, Session, Stats, Violation, Watermarks,
 };
 pub use key::Token;
 pub use policy::{PolicyKind, UnknownPolicy};

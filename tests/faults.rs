@@ -17,7 +17,7 @@
 //! | `trim::killed` | the run is evictable again only after a match has come to its end |
 //! | `trim::shortened` | the blocks that were being trimmed |
 //! | `trim::unlink` | a dead run and the point it hangs on, no block |
-//! | `hot::enter`, `line::joined`, `quota::claimed` | nothing |
+//! | `hot::enter`, `wait_list::joined`, `quota::charged` | nothing |
 //! | `marks::made` | nothing; in `retain` what `retain::leased` leaves |
 //! | `hot::closed` | nothing: the next deflation closes it again |
 //! | `hot::summed` | the hits that were counted on the stripes, if it broke between two of them |

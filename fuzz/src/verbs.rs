@@ -39,7 +39,7 @@ fn setting(bytes: &mut Unstructured<'_>) -> Result<(Setting, bool, bool)> {
     let policy = *bytes.choose(&PolicyKind::ALL)?;
     // Without bytes of their own: what is kept of the corpus means the same.
     let (start, stands) = ([0, (1 << 63) - 60][capacity / 2 % 2], capacity % 2 == 0);
-    let setting = Setting { block_size, capacity, policy, idle_after: None, start, stands };
+    let setting = Setting { block_size, capacity, policy, time_to_idle: None, start, stands };
     Ok((setting, bytes.arbitrary()?, bytes.ratio(1, 4)?))
 }
 

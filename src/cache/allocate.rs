@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::fork::Shares;
-use super::hold::Hold;
-use super::line::Place;
-use super::quota::Claim;
+use super::fork::SharedBlocks;
+use super::quota::QuotaCharge;
+use super::strong_ref::StrongRef;
+use super::wait_list::Waiter;
 use super::{Inner, Reservation, ReserveError, Session};
 use crate::block::BlockId;
 
@@ -30,8 +30,8 @@ impl Session {
     /// [`ReserveError::Exhausted`] if leases and reservations hold too much, [`ReserveError::TooLarge`] if the cache is
     /// smaller than that, [`ReserveError::External`] if the pool is the engine's.
     pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
-        self.lot.inner().check_request(blocks)?;
-        self.lot.inner().take(blocks, &|| self.lot.hold(), Effort::Once)
+        self.strong_refs.inner().check_request(blocks)?;
+        self.strong_refs.inner().take(blocks, &|| self.strong_refs.take(), Effort::Once)
     }
 
     /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too much.
@@ -67,24 +67,24 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_until(&self, blocks: usize, deadline: Instant) -> Result<Reservation, ReserveError> {
-        let inner = &**self.lot.inner();
+        let inner = &**self.strong_refs.inner();
         inner.check_request(blocks)?;
-        if !inner.line.is_taken() {
-            if let Ok(reservation) = inner.take(blocks, &|| self.lot.hold(), Effort::Once) {
+        if !inner.wait_list.has_waiters() {
+            if let Ok(reservation) = inner.take(blocks, &|| self.strong_refs.take(), Effort::Once) {
                 return Ok(reservation);
             }
         }
-        let hold = self.lot.hold();
-        let place = Place::take(&hold);
+        let cache = self.strong_refs.take();
+        let waiter = Waiter::join(&cache);
         loop {
-            let available = match inner.take_in_turn(blocks, &hold, &place) {
+            let available = match inner.take_in_turn(blocks, &cache, &waiter) {
                 Err(ReserveError::Exhausted { available, .. }) => available,
                 served => return served,
             };
             // Nobody rings when a deadline of something retained has come.
-            let retained_until = if place.is_first() { inner.retained_until() } else { None };
+            let retained_until = if waiter.is_first() { inner.retained_until() } else { None };
             let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
-            if !place.signal().wait_until(until) && Instant::now() >= deadline {
+            if !waiter.signal().wait_until(until) && Instant::now() >= deadline {
                 return Err(ReserveError::TimedOut { requested: blocks, available });
             }
         }
@@ -111,9 +111,14 @@ impl Inner {
     }
 
     /// Takes `n` blocks if `place` is the first of the line.
-    pub(super) fn take_in_turn(&self, n: usize, hold: &Hold, place: &Place) -> Result<Reservation, ReserveError> {
-        if place.is_first() {
-            return self.take(n, &|| hold.clone(), Effort::Waiting);
+    pub(super) fn take_in_turn(
+        &self,
+        n: usize,
+        cache: &StrongRef,
+        waiter: &Waiter,
+    ) -> Result<Reservation, ReserveError> {
+        if waiter.is_first() {
+            return self.take(n, &|| cache.clone(), Effort::Waiting);
         }
         // Those before are to be served first.
         let stats = self.gauges.read(self);
@@ -122,10 +127,19 @@ impl Inner {
 
     /// Takes `n` blocks, evicting what is missing.
     #[inline]
-    pub(super) fn take(&self, n: usize, hold: &dyn Fn() -> Hold, effort: Effort) -> Result<Reservation, ReserveError> {
+    pub(super) fn take(
+        &self,
+        n: usize,
+        strong_ref: &dyn Fn() -> StrongRef,
+        effort: Effort,
+    ) -> Result<Reservation, ReserveError> {
         // First: blocks that were taken are in hands that give them back, whatever panics.
-        let mut reservation =
-            Reservation { blocks: Vec::new(), shares: Shares::default(), claim: Claim::default(), hold: hold() };
+        let mut reservation = Reservation {
+            blocks: Vec::new(),
+            shared: SharedBlocks::default(),
+            charge: QuotaCharge::default(),
+            cache: strong_ref(),
+        };
         if !self.pool.try_take(n, &mut reservation.blocks) {
             self.take_evicting(n, &mut reservation.blocks, effort)?;
         }
@@ -138,11 +152,11 @@ impl Inner {
     /// Direct reclaim.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
-        self.evicting(|evictor, works| {
+        self.evicting(|evictor, resources| {
             let mut entries = usize::MAX;
-            let mut settled = evictor.catch_up(works);
+            let mut settled = evictor.catch_up(resources);
             if effort == Effort::Waiting {
-                evictor.settle_surely(works);
+                evictor.settle_for_waiter(resources);
                 settled = true;
             }
             loop {
@@ -153,12 +167,12 @@ impl Inner {
                 let available = free + evictor.totals.evictable;
                 let missing = n.saturating_sub(free);
                 // A change that is not in the queue yet can make the accounts promise too much for a moment.
-                if available < n || (missing > 0 && evictor.evict(missing, &mut entries, works) == 0) {
+                if available < n || (missing > 0 && evictor.evict(missing, &mut entries, resources) == 0) {
                     if settled {
                         let available = available.min(n - 1);
                         return Err(ReserveError::Exhausted { requested: n, available });
                     }
-                    evictor.settle(works);
+                    evictor.settle(resources);
                     settled = true;
                 }
             }

@@ -149,24 +149,24 @@ impl Inner {
         loop {
             evicting |= short();
             let idle_since = self.idle_since();
-            let (more, retained) = self.in_turn(|evictor, works| {
+            let (more, retained) = self.in_turn(|evictor, resources| {
                 if std::mem::take(&mut waits) {
-                    evictor.settle_surely(works);
+                    evictor.settle_for_waiter(resources);
                 }
-                let more = self.step(idle_since, evictor, works);
+                let more = self.step(idle_since, evictor, resources);
                 let mut entries = STEP;
                 let missing = if evicting { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
-                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, works) };
+                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
                 (more || (evicted > 0 && evicted < missing), evictor.retained.next())
             });
             if more {
                 continue;
             }
             if !short() {
-                self.line.evictor_wakes();
-            } else if !self.line.evictor_is_waiting() {
+                self.wait_list.evictor_wakes();
+            } else if !self.wait_list.evictor_is_waiting() {
                 // What is let go of from now on calls the thread; what was before, the next look finds.
-                self.line.evictor_waits();
+                self.wait_list.evictor_waits();
                 waits = true;
                 continue;
             }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
-use super::evictor::Seat;
-use super::line::Line;
+use super::evictor::PinnedEvictor;
 use super::namespace::Registry;
 use super::stats::Gauges;
+use super::wait_list::WaitList;
 use super::{Inner, PrefixCache, STEP};
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
@@ -27,7 +27,7 @@ pub struct Builder {
     policy: PolicyKind,
     clock: Clock,
     eviction: Eviction,
-    idle_after: Option<Duration>,
+    time_to_idle: Option<Duration>,
     external: bool,
     /// Points that can be hot at once.
     pub(crate) hot_points: usize,
@@ -116,7 +116,7 @@ impl Builder {
             policy: PolicyKind::default(),
             clock: Clock::default(),
             eviction: Eviction::Inline,
-            idle_after: None,
+            time_to_idle: None,
             external: false,
             hot_points: HOT_POINTS,
             waiting: !cfg!(radixkv_loom),
@@ -150,15 +150,15 @@ impl Builder {
     /// [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one unit, and [`PrefixCache::set_time`]
     /// calls the background evictor. Costs a second order of the candidates: about 70 bytes for each idle end of a run,
     /// and the time to keep it.
-    pub fn idle_after(mut self, duration: Duration) -> Self {
-        self.idle_after = Some(duration);
+    pub fn time_to_idle(mut self, duration: Duration) -> Self {
+        self.time_to_idle = Some(duration);
         self
     }
 
     /// How long the background evictor may sleep.
     fn pause(&self) -> Option<Duration> {
-        let idle_after = self.idle_after.filter(|_| self.clock != Clock::Logical)?;
-        Some((idle_after / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+        let time_to_idle = self.time_to_idle.filter(|_| self.clock != Clock::Logical)?;
+        Some((time_to_idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
     }
 
     /// The engine has an allocator of its own: the cache takes its ids in and hands evicted ids back. Default: the
@@ -188,24 +188,24 @@ impl Builder {
         };
         let pause = self.pause();
         let domain = Domain::new();
-        let seat = Seat::new(&domain, self.policy, patience, self.idle_after.is_some());
+        let pinned = PinnedEvictor::new(&domain, self.policy, patience, self.time_to_idle.is_some());
         let grid = Grid::new(self.block_size as u32);
-        let namespaces = Registry::new(grid, &seat.local);
+        let namespaces = Registry::new(grid, &pinned.local);
         let inner = Inner {
             grid,
             queue: Queue::new(),
             hot: HotPoints::new(self.hot_points, stripes()),
-            line: Line::new(self.waiting),
+            wait_list: WaitList::new(self.waiting),
             stripes: AtomicUsize::new(0),
             pool: Pool::new(self.capacity),
             returned: self.external.then(|| Pool::empty(self.capacity)),
             time: Time::new(self.clock),
             demotions: Demotions::default(),
-            idle_after: self.idle_after,
+            time_to_idle: self.time_to_idle,
             gauges: Gauges::default(),
             namespaces,
             background: OnceLock::new(),
-            seat: Mutex::new(seat),
+            evictor: Mutex::new(pinned),
             idle: Idle::new(),
             domain,
         };

@@ -26,9 +26,9 @@ impl PrefixCache {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn set_policy(&self, policy: PolicyKind) {
-        let more = self.inner.evicting(|evictor, works| {
+        let more = self.inner.evicting(|evictor, resources| {
             evictor.begin_exchange(policy);
-            evictor.advance_exchange(SLICE, works)
+            evictor.advance_exchange(SLICE, resources)
         });
         if let Some(background) = self.inner.background.get().filter(|_| more) {
             background.changes_pending();

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use super::fork::Shares;
-use super::quota::Claim;
+use super::fork::SharedBlocks;
+use super::quota::QuotaCharge;
 use super::{Inner, PrefixCache, Reservation, Session};
 use crate::block::{BlockId, Pool};
 
@@ -80,7 +80,7 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn adopt(&self, blocks: &[BlockId]) -> Result<Reservation, AdoptError> {
-        let inner = &**self.lot.inner();
+        let inner = &**self.strong_refs.inner();
         if inner.returned.is_none() {
             return Err(AdoptError::NotExternal);
         }
@@ -94,9 +94,9 @@ impl Session {
         }
         Ok(Reservation {
             blocks: blocks.to_vec(),
-            shares: Shares::default(),
-            claim: Claim::default(),
-            hold: self.lot.hold(),
+            shared: SharedBlocks::default(),
+            charge: QuotaCharge::default(),
+            cache: self.strong_refs.take(),
         })
     }
 }
@@ -110,10 +110,10 @@ impl Reservation {
     ///
     /// If the cache owns its pool.
     pub fn into_blocks(mut self) -> Vec<BlockId> {
-        assert!(self.hold.returned.is_some(), "the blocks are the cache's own");
-        self.shares.keep_alone(&mut self.blocks);
+        assert!(self.cache.returned.is_some(), "the blocks are the cache's own");
+        self.shared.keep_alone(&mut self.blocks);
         let blocks = std::mem::take(&mut self.blocks);
-        self.hold.pool.give_back(&blocks);
+        self.cache.pool.give_back(&blocks);
         blocks
     }
 }
@@ -128,7 +128,7 @@ impl PrefixCache {
             return 0;
         };
         // What was cleared or let go of is with the evictor until it is taken in.
-        self.inner.settle_by(|| self.inner.seat.try_lock());
+        self.inner.settle_by(|| self.inner.evictor.try_lock());
         let before = blocks.len();
         // Another thread may have taken them in between: then there is less, or new ones.
         while !returned.try_take(returned.free(), blocks) {}

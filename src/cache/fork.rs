@@ -6,38 +6,38 @@
 //!
 //! # Invariants
 //!
-//! - **F1** A block stands in several reservations only with its `Shared` in each of them (or in a [`BlockCopy`]), and
+//! - **F1** A block stands in several reservations only with its `SharedBlock` in each of them (or in a [`PendingCopy`]), and
 //!   goes back to the pool when that is dropped.
-//! - **F2** Whoever has the only handle on a `Shared` has the block alone: handles are made from handles, under `&mut`.
+//! - **F2** Whoever has the only handle on a `SharedBlock` has the block alone: handles are made from handles, under `&mut`.
 
 use std::fmt;
 
-use super::hold::Hold;
+use super::strong_ref::StrongRef;
 use super::{Inner, Reservation};
 use crate::block::BlockId;
 use crate::sync::Arc;
 
 /// A block that several reservations may hold.
 #[derive(Debug)]
-struct Shared {
+struct SharedBlock {
     /// Nothing once its last holder has it alone.
     block: Option<BlockId>,
-    hold: Hold,
+    cache: StrongRef,
 }
 
-impl Drop for Shared {
+impl Drop for SharedBlock {
     fn drop(&mut self) {
         if let Some(block) = self.block {
-            self.hold.give_back(&[block]);
+            self.cache.give_back(&[block]);
         }
     }
 }
 
 /// Which blocks of a reservation others may hold too: one entry for each, or none before the first fork.
 #[derive(Debug, Default)]
-pub(super) struct Shares(Vec<Option<Arc<Shared>>>);
+pub(super) struct SharedBlocks(Vec<Option<Arc<SharedBlock>>>);
 
-impl Shares {
+impl SharedBlocks {
     /// Those of the blocks from `n` on.
     pub(super) fn split_off(&mut self, n: usize) -> Self {
         Self(self.0.split_off(n.min(self.0.len())))
@@ -56,13 +56,13 @@ impl Shares {
         if self.0.is_empty() {
             return;
         }
-        let mut shares = std::mem::take(&mut self.0).into_iter();
-        blocks.retain(|_| is_alone(&mut shares.next().flatten()));
+        let mut shared = std::mem::take(&mut self.0).into_iter();
+        blocks.retain(|_| is_alone(&mut shared.next().flatten()));
     }
 }
 
 /// Whether nobody else holds the block; then it is counted no longer.
-fn is_alone(share: &mut Option<Arc<Shared>>) -> bool {
+fn is_alone(share: &mut Option<Arc<SharedBlock>>) -> bool {
     let Some(counted) = share else { return true };
     // Comes after all that the others did with the block (F2).
     let Some(shared) = Arc::get_mut(counted) else {
@@ -77,27 +77,30 @@ fn is_alone(share: &mut Option<Arc<Shared>>) -> bool {
 ///
 /// The source stays until this is dropped, whatever the other forks do meanwhile.
 #[must_use = "dropping it gives up the source block"]
-pub struct BlockCopy {
-    from: BlockId,
-    to: BlockId,
-    _source: Arc<Shared>,
+pub struct PendingCopy {
+    source: BlockId,
+    destination: BlockId,
+    _counted: Arc<SharedBlock>,
 }
 
-impl BlockCopy {
+impl PendingCopy {
     /// The block to copy from; not to be written to.
-    pub fn from(&self) -> BlockId {
-        self.from
+    pub fn source(&self) -> BlockId {
+        self.source
     }
 
     /// The block to copy into: the reservation's own.
-    pub fn to(&self) -> BlockId {
-        self.to
+    pub fn destination(&self) -> BlockId {
+        self.destination
     }
 }
 
-impl fmt::Debug for BlockCopy {
+impl fmt::Debug for PendingCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockCopy").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
+        f.debug_struct("PendingCopy")
+            .field("source", &self.source)
+            .field("destination", &self.destination)
+            .finish_non_exhaustive()
     }
 }
 
@@ -121,8 +124,8 @@ impl Reservation {
     /// // Before the second one writes to the last block it copies that.
     /// let mut fresh = session.reserve(1)?;
     /// if let Some(copy) = two.make_unique(2, &mut fresh) {
-    ///     // ... copy `copy.from()` to `copy.to()` ...
-    ///     assert_eq!((copy.from(), copy.to()), (one.blocks()[2], two.blocks()[2]));
+    ///     // ... copy `copy.source()` to `copy.destination()` ...
+    ///     assert_eq!((copy.source(), copy.destination()), (one.blocks()[2], two.blocks()[2]));
     /// }
     /// // The first one has it alone now.
     /// assert!(one.is_shared(1) && !one.is_shared(2));
@@ -130,15 +133,15 @@ impl Reservation {
     /// ```
     #[must_use = "dropping the fork lets go of its blocks"]
     pub fn fork(&mut self) -> Self {
-        self.shares.0.resize(self.blocks.len(), None);
-        for (&block, share) in self.blocks.iter().zip(&mut self.shares.0) {
-            share.get_or_insert_with(|| Arc::new(Shared { block: Some(block), hold: self.hold.clone() }));
+        self.shared.0.resize(self.blocks.len(), None);
+        for (&block, share) in self.blocks.iter().zip(&mut self.shared.0) {
+            share.get_or_insert_with(|| Arc::new(SharedBlock { block: Some(block), cache: self.cache.clone() }));
         }
         Self {
             blocks: self.blocks.clone(),
-            shares: Shares(self.shares.0.clone()),
-            claim: self.claim.fork(),
-            hold: self.hold.clone(),
+            shared: SharedBlocks(self.shared.0.clone()),
+            charge: self.charge.fork(),
+            cache: self.cache.clone(),
         }
     }
 
@@ -149,15 +152,15 @@ impl Reservation {
     /// If it holds no more than `i` blocks.
     pub fn is_shared(&mut self, i: usize) -> bool {
         assert!(i < self.blocks.len(), "block {i} of a reservation of {}", self.blocks.len());
-        self.shares.0.get_mut(i).is_some_and(|share| !is_alone(share))
+        self.shared.0.get_mut(i).is_some_and(|share| !is_alone(share))
     }
 
     /// The first block that a fork holds too.
     pub(super) fn first_shared(&mut self) -> Option<usize> {
-        let forked = 0..self.shares.0.len();
+        let forked = 0..self.shared.0.len();
         let shared = forked.into_iter().find(|&i| self.is_shared(i));
         if shared.is_none() {
-            self.shares = Shares::default();
+            self.shared = SharedBlocks::default();
         }
         shared
     }
@@ -169,19 +172,19 @@ impl Reservation {
     ///
     /// If it holds no more than `i` blocks; if the block is shared and `fresh` is of another cache, or does not end
     /// with a block that it has alone.
-    pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<BlockCopy> {
+    pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<PendingCopy> {
         if !self.is_shared(i) {
             return None;
         }
-        assert!(std::ptr::eq::<Inner>(&*fresh.hold, &*self.hold), "the block to copy into is of another cache");
+        assert!(std::ptr::eq::<Inner>(&*fresh.cache, &*self.cache), "the block to copy into is of another cache");
         let last = fresh.len().checked_sub(1).expect("a block to copy into");
         assert!(!fresh.is_shared(last), "the block to copy into is shared");
-        let source = self.shares.0[i].take()?;
-        let to = fresh.blocks.pop()?;
-        fresh.shares.0.truncate(last);
-        drop(fresh.claim.split(1));
-        let from = std::mem::replace(&mut self.blocks[i], to);
-        Some(BlockCopy { from, to, _source: source })
+        let counted = self.shared.0[i].take()?;
+        let destination = fresh.blocks.pop()?;
+        fresh.shared.0.truncate(last);
+        drop(fresh.charge.split(1));
+        let source = std::mem::replace(&mut self.blocks[i], destination);
+        Some(PendingCopy { source, destination, _counted: counted })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Inner;
-use super::hold::Hold;
+use super::strong_ref::StrongRef;
 use crate::block::{BlockId, Grid};
 use crate::reclaim::Link;
 use crate::tree::lease::{lease_again, release};
@@ -27,22 +27,22 @@ pub struct Lease {
     offset: u8,
     /// The request was counted in the point's statistics.
     pub(super) counted: bool,
-    hold: Hold,
+    cache: StrongRef,
 }
 
 impl Lease {
     /// Takes over a lease that the caller holds.
     #[inline]
-    pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, hold: Hold) -> Self {
+    pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, cache: StrongRef) -> Self {
         let len_tokens = grid.filled(held.point.end());
         let offset = grid.offset() as u8;
-        Self { point: Some(held.point.link()), len_tokens, share: held.share, offset, counted, hold }
+        Self { point: Some(held.point.link()), len_tokens, share: held.share, offset, counted, cache }
     }
 
     /// The empty lease of a namespace that was dropped.
-    pub(super) fn of_nothing(grid: Grid, hold: Hold) -> Self {
+    pub(super) fn of_nothing(grid: Grid, cache: StrongRef) -> Self {
         let offset = grid.offset() as u8;
-        Self { point: None, len_tokens: 0, share: Share::word(0), offset, counted: false, hold }
+        Self { point: None, len_tokens: 0, share: Share::word(0), offset, counted: false, cache }
     }
 
     /// Tokens whose keys and values it protects: whole blocks.
@@ -60,15 +60,15 @@ impl Lease {
         self.point.map(|point| Held { point: point.get(self), share: self.share })
     }
 
-    pub(super) fn hold(&self) -> &Hold {
-        &self.hold
+    pub(super) fn cache(&self) -> &StrongRef {
+        &self.cache
     }
 
     /// Makes its point hot, as contention would; whether it is.
     #[cfg(any(test, radixkv_loom, radixkv_shuttle))]
     pub(crate) fn inflate(&self) -> bool {
         self.held().is_some_and(|held| {
-            self.hold.hot.inflate(held.point);
+            self.cache.hot.inflate(held.point);
             held.point.word.load(crate::sync::atomic::Ordering::Relaxed).is_open()
         })
     }
@@ -80,12 +80,12 @@ impl Clone for Lease {
     /// If the prefix holds 2^28 leases already.
     fn clone(&self) -> Self {
         let again = self.held().map(|held| {
-            let again = lease_again(held.point, self.hold.ledger(self.share.stripe()));
+            let again = lease_again(held.point, self.cache.ledger(self.share.stripe()));
             again.expect("a prefix holds too many leases")
         });
         match again {
-            Some(held) => Self::new(held, false, self.grid(&self.hold), self.hold.clone()),
-            None => Self::of_nothing(self.grid(&self.hold), self.hold.clone()),
+            Some(held) => Self::new(held, false, self.grid(&self.cache), self.cache.clone()),
+            None => Self::of_nothing(self.grid(&self.cache), self.cache.clone()),
         }
     }
 }
@@ -94,8 +94,8 @@ impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
         if let Some(held) = self.held() {
-            release(held, self.hold.ledger(self.share.stripe()));
-            self.hold.ring();
+            release(held, self.cache.ledger(self.share.stripe()));
+            self.cache.ring();
         }
     }
 }

@@ -21,9 +21,7 @@ mod evictor;
 mod exchange;
 mod external;
 mod fork;
-mod hold;
 mod lease;
-mod line;
 mod namespace;
 mod partial;
 mod quota;
@@ -31,7 +29,9 @@ mod reservation;
 mod retention;
 mod session;
 mod stats;
+mod strong_ref;
 mod validate;
+mod wait_list;
 #[cfg(feature = "async")]
 mod waiting;
 
@@ -44,9 +44,7 @@ pub(crate) use builder::MAX_TOKENS;
 pub use builder::{BuildError, Builder};
 pub use clock::Clock;
 pub use external::AdoptError;
-pub use fork::BlockCopy;
-#[cfg(any(radixkv_loom, radixkv_shuttle))]
-pub(crate) use hold::{Hold, Lot};
+pub use fork::PendingCopy;
 pub use lease::{Lease, PrefixMatch};
 pub use namespace::{Keys, Namespace};
 pub use partial::PartialHit;
@@ -55,16 +53,18 @@ pub use reservation::{Reservation, ReserveError};
 pub use retention::{Priority, PriorityError, RetainError};
 pub use session::{InsertError, InsertErrorKind, Inserted, Session};
 pub use stats::Stats;
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use strong_ref::{StrongRef, StrongRefs};
 pub use validate::{Mismatch, PointAt, RunAt, Violation};
 #[cfg(feature = "async")]
 pub use waiting::Reserving;
 
 use background::Background;
 use clock::Time;
-use evictor::{Evictor, Seat, Upkeep, Works};
-use line::Line;
+use evictor::{Evictor, PinnedEvictor, Resources, Upkeep};
 use namespace::{Pass, Registry};
 use stats::Gauges;
+use wait_list::WaitList;
 
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Ref};
@@ -139,7 +139,7 @@ pub(crate) struct Inner {
     queue: Queue,
     hot: HotPoints,
     /// Those who wait for blocks.
-    line: Line,
+    wait_list: WaitList,
     /// Sessions made so far: the next one's stripe.
     stripes: AtomicUsize,
     /// Free blocks; with an external pool those that are in the engine's hands.
@@ -148,11 +148,11 @@ pub(crate) struct Inner {
     returned: Option<Pool>,
     time: Time,
     demotions: Demotions,
-    idle_after: Option<Duration>,
+    time_to_idle: Option<Duration>,
     gauges: Gauges,
     namespaces: Registry,
     background: OnceLock<Background>,
-    seat: Mutex<Seat>,
+    evictor: Mutex<PinnedEvictor>,
     /// Participants of sessions that have ended.
     idle: Idle,
     /// Last: what the others leave to it is freed with it.
@@ -202,15 +202,15 @@ impl PrefixCache {
     /// A leased block is never touched. The last run concerned is trimmed from its tail, so exactly as many go as were
     /// asked for, or all that can go. Waits its turn if another thread is evicting.
     pub fn evict(&self, blocks: usize) -> usize {
-        let seat = self.inner.seat.lock();
+        let pinned = self.inner.evictor.lock();
         let mut entries = usize::MAX;
-        let leave = |seat: MutexGuard<'_, Seat>, evicted: &usize| {
+        let leave = |pinned: MutexGuard<'_, PinnedEvictor>, evicted: &usize| {
             // Small garbage waits for company; the last of it does not.
-            if *evicted > 0 && (seat.evictor.totals.runs == 0 || seat.local.retired_bytes() >= RECLAIM_BYTES) {
-                seat.local.reclaim();
+            if *evicted > 0 && (pinned.evictor.totals.runs == 0 || pinned.local.retired_bytes() >= RECLAIM_BYTES) {
+                pinned.local.reclaim();
             }
         };
-        self.inner.in_seat(seat, |evictor, works| evictor.evict(blocks, &mut entries, works), leave)
+        self.inner.with_evictor(pinned, |evictor, resources| evictor.evict(blocks, &mut entries, resources), leave)
     }
 
     /// Brings the accounts up to date with every change made before the call; see [`Stats`].
@@ -219,17 +219,17 @@ impl PrefixCache {
     /// evicting.
     ///
     /// Does whatever else is due: completes an exchange of the policy, drops what was idle for too long
-    /// ([`Builder::idle_after`]), evicts what namespaces have beyond their quotas.
+    /// ([`Builder::time_to_idle`]), evicts what namespaces have beyond their quotas.
     /// That goes in steps of a fraction of a millisecond,
     /// between which other threads have their turn.
     pub fn settle(&self) {
         let inner = &*self.inner;
         let idle_since = inner.idle_since();
-        inner.settle_by(|| Some(inner.seat.lock()));
+        inner.settle_by(|| Some(inner.evictor.lock()));
         let mut work = Upkeep::new(idle_since);
-        while inner.in_turn(|evictor, works| evictor.keep_up(&mut work, works)) {}
+        while inner.in_turn(|evictor, resources| evictor.keep_up(&mut work, resources)) {}
         let mut pass = Pass::default();
-        while inner.in_turn(|evictor, works| inner.namespaces.forget_empty(&mut pass, evictor, works)) {}
+        while inner.in_turn(|evictor, resources| inner.namespaces.forget_empty(&mut pass, evictor, resources)) {}
         inner.evicting_all(|_, _| ());
     }
 
@@ -239,7 +239,7 @@ impl PrefixCache {
     /// true if more is waiting. Waits its turn if another thread is evicting.
     pub fn run_once(&self) -> bool {
         let idle_since = self.inner.idle_since();
-        self.inner.in_turn(|evictor, works| self.inner.step(idle_since, evictor, works))
+        self.inner.in_turn(|evictor, resources| self.inner.step(idle_since, evictor, resources))
     }
 
     /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
@@ -251,14 +251,14 @@ impl PrefixCache {
         let inner = &*self.inner;
         inner.time.set(now);
         // What is retained may be over, or idle for too long.
-        let by_time = || inner.idle_after.is_some() || inner.time.has_deadlines();
+        let by_time = || inner.time_to_idle.is_some() || inner.time.has_deadlines();
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }
         if inner.time.has_deadlines() {
             // A waiter reads the time in a turn of the evictor's, after it has taken its place: if that turn came before
             // this one, its place is seen now; else it sees the new time.
-            drop(inner.seat.lock());
+            drop(inner.evictor.lock());
         }
         inner.ring();
     }
@@ -268,7 +268,7 @@ impl PrefixCache {
     /// Settles the accounts first, in slices, as far as no other thread is evicting. The four numbers of blocks add up
     /// to the capacity in any case.
     pub fn stats(&self) -> Stats {
-        self.inner.settle_by(|| self.inner.seat.try_lock());
+        self.inner.settle_by(|| self.inner.evictor.try_lock());
         self.inner.gauges.read(&self.inner)
     }
 
@@ -281,53 +281,54 @@ impl PrefixCache {
     ///
     /// The first invariant found broken.
     pub fn validate(&self) -> Result<(), Violation> {
-        self.inner.evicting(|evictor, works| {
-            evictor.settle(works);
-            validate::validate(&self.inner, evictor, works)
+        self.inner.evicting(|evictor, resources| {
+            evictor.settle(resources);
+            validate::validate(&self.inner, evictor, resources)
         })
     }
 }
 
 impl Inner {
     /// Runs `work` as the evictor, when nobody else is.
-    fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
-        self.in_seat(self.seat.lock(), work, |_, _| ())
+    fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.with_evictor(self.evictor.lock(), work, |_, _| ())
     }
 
     /// The same, and reclaims what it can of the index before the next one's turn.
-    fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
-        self.in_seat(self.seat.lock(), work, |seat, _| seat.local.reclaim())
+    fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.with_evictor(self.evictor.lock(), work, |pinned, _| pinned.local.reclaim())
     }
 
     /// The same, after which a thread that waits has its turn.
-    fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> R {
-        self.in_seat(self.seat.lock(), work, |seat, _| unlock_fairly(seat))
+    fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.with_evictor(self.evictor.lock(), work, |pinned, _| unlock_fairly(pinned))
     }
 
     /// Runs `work` as the evictor where no other thread is.
-    fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Works<'_>) -> R) -> Option<R> {
-        Some(self.in_seat(self.seat.try_lock()?, work, |_, _| ()))
+    fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> Option<R> {
+        Some(self.with_evictor(self.evictor.try_lock()?, work, |_, _| ()))
     }
 
     /// What was last used then or before has been idle for too long.
     fn idle_since(&self) -> Option<u64> {
-        self.idle_after.and_then(|duration| self.time.before(duration))
+        self.time_to_idle.and_then(|duration| self.time.before(duration))
     }
 
     /// One bounded step of the evictor; true if more is left.
-    fn step(&self, idle_since: Option<u64>, evictor: &mut Evictor, works: Works<'_>) -> bool {
-        let more = evictor.step(STEP, idle_since, works);
-        let forgetting = self.namespaces.tidy(evictor, works);
+    fn step(&self, idle_since: Option<u64>, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        let more = evictor.step(STEP, idle_since, resources);
+        let forgetting = self.namespaces.tidy(evictor, resources);
         more || forgetting
     }
 
     /// Takes in every change made before the call, in steps between which other threads have their turn; stops where
     /// `lock` gives no lock.
-    fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, Seat>>) {
+    fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, PinnedEvictor>>) {
         let mut goal = None;
-        while let Some(seat) = lock() {
-            let work = |evictor: &mut Evictor, works: Works<'_>| evictor.settle_towards(&mut goal, STEP, works);
-            if self.in_seat(seat, work, |seat, _| unlock_fairly(seat)) {
+        while let Some(pinned) = lock() {
+            let work =
+                |evictor: &mut Evictor, resources: Resources<'_>| evictor.settle_towards(&mut goal, STEP, resources);
+            if self.with_evictor(pinned, work, |pinned, _| unlock_fairly(pinned)) {
                 return;
             }
         }
@@ -335,19 +336,19 @@ impl Inner {
 
     /// Runs `work` as the evictor, lets `leave` unlock, and then tells those who wait what was let go of: their wakers
     /// are code of the caller's, and run under no lock.
-    fn in_seat<'a, R>(
+    fn with_evictor<'a, R>(
         &'a self,
-        mut seat: MutexGuard<'a, Seat>,
-        work: impl FnOnce(&mut Evictor, Works<'_>) -> R,
-        leave: impl FnOnce(MutexGuard<'a, Seat>, &R),
+        mut pinned: MutexGuard<'a, PinnedEvictor>,
+        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
+        leave: impl FnOnce(MutexGuard<'a, PinnedEvictor>, &R),
     ) -> R {
-        let Seat { local, evictor } = &mut *seat;
+        let PinnedEvictor { local, evictor } = &mut *pinned;
         let guard = local.pin();
-        let result = work(evictor, self.works(&guard));
+        let result = work(evictor, self.resources(&guard));
         drop(guard);
         self.gauges.publish(evictor);
         let let_go = std::mem::take(&mut evictor.has_let_go);
-        leave(seat, &result);
+        leave(pinned, &result);
         if let_go {
             self.ring();
         }
@@ -357,23 +358,23 @@ impl Inner {
     /// Called with no lock held after blocks may have become available.
     #[inline]
     fn ring(&self) {
-        if self.line.is_awaited() {
+        if self.wait_list.is_awaited() {
             self.wake_waiters();
         }
     }
 
     #[cold]
     fn wake_waiters(&self) {
-        self.line.wake_first();
-        if self.line.evictor_wakes() {
+        self.wait_list.wake_first();
+        if self.wait_list.evictor_wakes() {
             if let Some(background) = self.background.get() {
                 background.changes_pending();
             }
         }
     }
 
-    fn works<'g>(&'g self, guard: &'g Guard<'g>) -> Works<'g> {
-        Works {
+    fn resources<'g>(&'g self, guard: &'g Guard<'g>) -> Resources<'g> {
+        Resources {
             queue: &self.queue,
             hot: &self.hot,
             pool: self.sink(),
@@ -417,9 +418,9 @@ impl Inner {
             background.changes_pending();
             return;
         }
-        self.try_evicting(|evictor, works| {
-            evictor.tidy(entries, works);
-            self.namespaces.tidy(evictor, works);
+        self.try_evicting(|evictor, resources| {
+            evictor.tidy(entries, resources);
+            self.namespaces.tidy(evictor, resources);
         });
     }
 }
@@ -430,10 +431,10 @@ impl Drop for Inner {
             return;
         }
         drop(self.background.take());
-        let Seat { local, evictor } = self.seat.get_mut();
+        let PinnedEvictor { local, evictor } = self.evictor.get_mut();
         let guard = local.pin();
         let pool = self.returned.as_ref().unwrap_or(&self.pool);
-        let works = Works {
+        let resources = Resources {
             queue: &self.queue,
             hot: &self.hot,
             pool,
@@ -443,8 +444,8 @@ impl Drop for Inner {
         };
         // No lease is left but those of what is retained where lookups start, and it goes with its tree: whatever was
         // detached goes now, and no entry stays in the queue.
-        evictor.settle(works);
-        self.namespaces.tear_down(works);
+        evictor.settle(resources);
+        self.namespaces.tear_down(resources);
     }
 }
 

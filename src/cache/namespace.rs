@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 
-use super::evictor::{Evictor, Works, runs_below};
+use super::evictor::{Evictor, Resources, runs_below};
 use super::{Inner, PrefixCache};
 use crate::block::Grid;
 use crate::reclaim::{Guard, Local, Ref};
@@ -200,7 +200,7 @@ impl Registry {
 
     /// A slice of a pass over all namespaces, where so many have come that one is due; true if more is left. Leaves it
     /// for later where another thread is at the names: a match that helps the evictor waits for nobody.
-    pub(super) fn tidy(&self, evictor: &mut Evictor, works: Works<'_>) -> bool {
+    pub(super) fn tidy(&self, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
         if !self.is_behind() {
             return false;
         }
@@ -208,7 +208,7 @@ impl Registry {
             return false;
         };
         let mut pass = names.pass.take().unwrap_or_default();
-        let (gone, more) = names.take_unused(&mut pass, works);
+        let (gone, more) = names.take_unused(&mut pass, resources);
         if more {
             names.pass = Some(pass);
         } else {
@@ -218,48 +218,48 @@ impl Registry {
         let more = more || names.states.len() >= names.next_pass;
         self.behind.store(more, Relaxed);
         drop(names);
-        end(gone, evictor, works);
+        end(gone, evictor, resources);
         more
     }
 
     /// Forgets, among the next few, the namespaces that nobody holds a handle on, nothing is cached in and no quota is
     /// set for; true if there are more.
-    pub(super) fn forget_empty(&self, pass: &mut Pass, evictor: &mut Evictor, works: Works<'_>) -> bool {
-        let (gone, more) = self.names.lock().take_unused(pass, works);
-        end(gone, evictor, works);
+    pub(super) fn forget_empty(&self, pass: &mut Pass, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        let (gone, more) = self.names.lock().take_unused(pass, resources);
+        end(gone, evictor, resources);
         more
     }
 
     /// Retires every tree; the cache is going. Takes no lock: a child process may have been forked off while another
     /// thread held it.
-    pub(super) fn tear_down(&mut self, works: Works<'_>) {
+    pub(super) fn tear_down(&mut self, resources: Resources<'_>) {
         let named = self.names.get_mut().states.values();
         for state in named.chain([&self.default]) {
-            let Some(space) = state.root(works.guard).map(|root| root.run().space()) else {
+            let Some(space) = state.root(resources.guard).map(|root| root.run().space()) else {
                 continue;
             };
-            let Some((root, trunk)) = space.root(works.guard).zip(space.trunk(works.guard)) else {
+            let Some((root, trunk)) = space.root(resources.guard).zip(space.trunk(resources.guard)) else {
                 continue;
             };
-            let mut runs = runs_below(root, works);
+            let mut runs = runs_below(root, resources);
             runs.push(trunk);
             for run in runs {
-                run.as_ref().points.for_each(works.guard, &mut |point| works.guard.retire(point));
-                run.retire_arrays(works.guard);
-                works.guard.retire(run);
+                run.as_ref().points.for_each(resources.guard, &mut |point| resources.guard.retire(point));
+                run.retire_arrays(resources.guard);
+                resources.guard.retire(run);
             }
-            works.guard.retire(space);
+            resources.guard.retire(space);
         }
     }
 }
 
 impl Names {
     /// Takes the unused ones out of the next few; whether there are more.
-    fn take_unused(&mut self, pass: &mut Pass, works: Works<'_>) -> (Vec<Arc<State>>, bool) {
+    fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<State>>, bool) {
         let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut unused = Vec::new();
         for (name, state) in self.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
-            if is_unused(state, works) {
+            if is_unused(state, resources) {
                 unused.push(name.clone());
             } else {
                 pass.used += 1;
@@ -272,22 +272,22 @@ impl Names {
 }
 
 /// Ends namespaces that were taken out of the names.
-fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, works: Works<'_>) {
+fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, resources: Resources<'_>) {
     for state in gone {
         evictor.end_quota(&state.holdings);
-        if let Some(space) = state.detach(std::ptr::null_mut(), works.guard) {
-            evictor.end_bare(space, works);
+        if let Some(space) = state.detach(std::ptr::null_mut(), resources.guard) {
+            evictor.end_bare(space, resources);
         }
     }
 }
 
 /// Whether nobody holds a handle, nothing is cached and no quota is set. Called with the names locked.
-fn is_unused(state: &mut Arc<State>, works: Works<'_>) -> bool {
+fn is_unused(state: &mut Arc<State>, resources: Resources<'_>) -> bool {
     // In this order. Handles are cloned from this one under the lock, so who could still come is counted here, and a
     // lease on the root is of a match that found nothing and may be about to insert; the run hangs there before that
     // lease goes. So one look at the word tells, whatever the evictor has heard of.
     let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
-    !limited && is_only(state) && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
+    !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }
 
 impl PrefixCache {
@@ -371,7 +371,7 @@ impl PrefixCache {
     /// Empties a namespace: its idle blocks are free when this returns, leased ones when their leases go.
     ///
     /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused;
-    /// [`resume`](super::Session::resume) and [`partial`](super::Session::partial) from one still find what leases keep
+    /// [`resume`](super::Session::resume) and [`match_partial`](super::Session::match_partial) from one still find what leases keep
     /// there. Waits its turn if another thread is evicting.
     ///
     /// # Panics
@@ -390,19 +390,19 @@ impl PrefixCache {
 
 impl Inner {
     fn replace_space(&self, state: &State, renew: bool) {
-        self.evicting_all(|evictor, works| {
+        self.evicting_all(|evictor, resources| {
             // A namespace that was dropped stays so; dropping and clearing exclude each other here.
-            if state.root(works.guard).is_none() {
+            if state.root(resources.guard).is_none() {
                 return;
             }
             let next = if renew {
-                Space::plant(state.grid.offset(), Arc::clone(&state.holdings), works.guard).as_ptr()
+                Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
             } else {
                 evictor.end_quota(&state.holdings);
                 std::ptr::null_mut()
             };
-            if let Some(space) = state.detach(next, works.guard) {
-                evictor.sweep(space, works);
+            if let Some(space) = state.detach(next, resources.guard) {
+                evictor.sweep(space, resources);
             }
         });
     }

@@ -73,7 +73,7 @@ impl Session {
     /// assert_eq!(hit.len_tokens(), 4);
     /// let mine = session.reserve(1)?;
     /// let mut done = hit.len_tokens();
-    /// if let Some(partial) = session.partial(hit.lease(), &prompt, 1) {
+    /// if let Some(partial) = session.match_partial(hit.lease(), &prompt, 1) {
     ///     // ... copy two tokens of `partial.block()` into `mine.blocks()[0]` ...
     ///     done += partial.len_tokens();
     /// }
@@ -81,9 +81,9 @@ impl Session {
     /// assert_eq!(done, 6);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<PartialHit> {
-        assert!(self.is_ours(lease.hold()), "the lease is of another cache");
-        let inner = &**self.lot.inner();
+    pub fn match_partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<PartialHit> {
+        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
+        let inner = &**self.strong_refs.inner();
         let grid = lease.grid(inner);
         let leased = grid.depth_of(lease.len_tokens());
         assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
@@ -104,7 +104,7 @@ impl Session {
                 Err(Refused::Full | Refused::Gone) => return None,
             }
         };
-        let source = Lease::new(held, false, grid, self.lot.hold());
+        let source = Lease::new(held, false, grid, self.strong_refs.take());
         let mut block = Vec::with_capacity(1);
         append_blocks(held.point, known, grid, &mut block, &guard);
         drop(guard);

@@ -1,6 +1,6 @@
 //! Quotas: how much of the cache a namespace may have, so that one tenant cannot hold all of it.
 
-use super::evictor::{Evictor, Works};
+use super::evictor::{Evictor, Resources};
 use super::{Inner, Namespace, PrefixCache, Reservation, ReserveError, Session};
 use crate::sync::Arc;
 use crate::tree::Holdings;
@@ -37,12 +37,12 @@ pub struct NamespaceStats {
 
 /// The blocks of a reservation, counted with a namespace until they are cached or given back.
 #[derive(Debug, Default)]
-pub(super) struct Claim {
+pub(super) struct QuotaCharge {
     holdings: Option<Arc<Holdings>>,
     blocks: usize,
 }
 
-impl Claim {
+impl QuotaCharge {
     /// A claim on some of the same blocks; of as many as it has.
     pub(super) fn split(&mut self, blocks: usize) -> Self {
         let Some(holdings) = &self.holdings else {
@@ -93,7 +93,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for QuotaCharge {
     fn drop(&mut self) {
         if let Some(holdings) = &self.holdings {
             holdings.unreserve(self.blocks);
@@ -135,9 +135,9 @@ impl PrefixCache {
     /// ```
     pub fn set_quota(&self, namespace: &Namespace, quota: Quota) {
         self.inner.namespaces.check(namespace);
-        self.inner.evicting(|evictor, works| {
-            if namespace.0.root(works.guard).is_some() {
-                evictor.set_quota(&namespace.0.holdings, quota, works);
+        self.inner.evicting(|evictor, resources| {
+            if namespace.0.root(resources.guard).is_some() {
+                evictor.set_quota(&namespace.0.holdings, quota, resources);
             }
         });
         if let Some(background) = self.inner.background.get() {
@@ -152,7 +152,7 @@ impl PrefixCache {
     /// If the namespace is of another cache.
     pub fn namespace_stats(&self, namespace: &Namespace) -> NamespaceStats {
         self.inner.namespaces.check(namespace);
-        self.inner.settle_by(|| self.inner.seat.try_lock());
+        self.inner.settle_by(|| self.inner.evictor.try_lock());
         let holdings = &namespace.0.holdings;
         NamespaceStats {
             cached_blocks: holdings.cached(),
@@ -178,27 +178,27 @@ impl Session {
     ///
     /// If the namespace is of another cache.
     pub fn reserve_in(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
-        let inner = &**self.lot.inner();
+        let inner = &**self.strong_refs.inner();
         inner.namespaces.check(namespace);
         inner.check_request(blocks)?;
-        let claim = inner.claim(&namespace.0.holdings, blocks)?;
-        crate::sync::point!("quota::claimed");
+        let charge = inner.charge(&namespace.0.holdings, blocks)?;
+        crate::sync::point!("quota::charged");
         let mut reservation = self.reserve(blocks)?;
-        reservation.claim = claim;
+        reservation.charge = charge;
         Ok(reservation)
     }
 }
 
 impl Inner {
     /// Counts blocks that are about to be reserved, if the namespace may have them.
-    fn claim(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<Claim, ReserveError> {
+    fn charge(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, ReserveError> {
         match holdings.pinned_limit() {
             None => holdings.reserve(blocks),
             Some(limit) => {
-                self.evicting(|evictor, works| claim_within(limit, holdings, blocks, evictor, works))?;
+                self.evicting(|evictor, resources| charge_within(limit, holdings, blocks, evictor, resources))?;
             }
         }
-        Ok(Claim { holdings: Some(Arc::clone(holdings)), blocks })
+        Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
     }
 
     /// Sees to it that no namespace has more cached than it may, if nobody else does.
@@ -207,24 +207,24 @@ impl Inner {
         if let Some(background) = self.background.get() {
             background.changes_pending();
         } else {
-            self.try_evicting(|evictor, works| {
+            self.try_evicting(|evictor, resources| {
                 let mut entries = entries;
-                evictor.drain(&mut entries, works);
-                evictor.keep_to_quotas(&mut entries, works);
+                evictor.drain(&mut entries, resources);
+                evictor.keep_to_quotas(&mut entries, resources);
             });
         }
     }
 }
 
-fn claim_within(
+fn charge_within(
     limit: usize,
     holdings: &Holdings,
     requested: usize,
     evictor: &mut Evictor,
-    works: Works<'_>,
+    resources: Resources<'_>,
 ) -> Result<(), ReserveError> {
     // All of it, whoever evicts: a lease that was not taken in yet would not count.
-    evictor.settle(works);
+    evictor.settle(resources);
     // Read once: reservations may be let go between two looks.
     let pinned = holdings.protected() + holdings.reserved();
     if pinned + requested > limit {

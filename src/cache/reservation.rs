@@ -3,18 +3,18 @@
 use std::fmt;
 
 use super::Inner;
-use super::fork::Shares;
-use super::hold::Hold;
-use super::quota::Claim;
+use super::fork::SharedBlocks;
+use super::quota::QuotaCharge;
+use super::strong_ref::StrongRef;
 use crate::block::BlockId;
 
 /// Blocks that the holder fills and then inserts; dropping it gives them back.
 #[derive(Debug)]
 pub struct Reservation {
     pub(super) blocks: Vec<BlockId>,
-    pub(super) claim: Claim,
-    pub(super) shares: Shares,
-    pub(super) hold: Hold,
+    pub(super) charge: QuotaCharge,
+    pub(super) shared: SharedBlocks,
+    pub(super) cache: StrongRef,
 }
 
 /// Why a reservation was refused. Nothing was taken.
@@ -101,12 +101,12 @@ impl Reservation {
     #[must_use = "dropping the part gives its blocks back"]
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
-        let shares = self.shares.split_off(n);
+        let shared = self.shared.split_off(n);
         Self {
             blocks: std::mem::replace(&mut self.blocks, rest),
-            shares: std::mem::replace(&mut self.shares, shares),
-            claim: self.claim.split(n),
-            hold: self.hold.clone(),
+            shared: std::mem::replace(&mut self.shared, shared),
+            charge: self.charge.split(n),
+            cache: self.cache.clone(),
         }
     }
 
@@ -118,18 +118,18 @@ impl Reservation {
     /// ([`reserve_in`](crate::Session::reserve_in)) and not in the same one.
     pub fn append(&mut self, mut other: Self) {
         // Before anything moves: a panic leaves this one as it was, and the other one gives its blocks back.
-        assert!(std::ptr::eq::<Inner>(&*self.hold, &*other.hold), "the reservation is of another cache");
-        assert!(self.claim.goes_with(&other.claim), "reserved in different namespaces");
-        self.shares.append(self.blocks.len(), std::mem::take(&mut other.shares));
-        self.claim.append(std::mem::take(&mut other.claim));
+        assert!(std::ptr::eq::<Inner>(&*self.cache, &*other.cache), "the reservation is of another cache");
+        assert!(self.charge.goes_with(&other.charge), "reserved in different namespaces");
+        self.shared.append(self.blocks.len(), std::mem::take(&mut other.shared));
+        self.charge.append(std::mem::take(&mut other.charge));
         self.blocks.append(&mut other.blocks);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.shares.keep_alone(&mut self.blocks);
-        self.hold.give_back(&self.blocks);
+        self.shared.keep_alone(&mut self.blocks);
+        self.cache.give_back(&self.blocks);
     }
 }
 

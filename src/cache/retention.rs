@@ -205,7 +205,7 @@ impl Session {
     pub fn release_retained(&self, lease: &Lease) {
         self.check_lease(lease);
         if let Some(held) = lease.held() {
-            self.inner().evicting(|evictor, works| evictor.end_retention(held.point, works));
+            self.inner().evicting(|evictor, resources| evictor.end_retention(held.point, resources));
         }
     }
 
@@ -239,6 +239,6 @@ impl Session {
     }
 
     fn check_lease(&self, lease: &Lease) {
-        assert!(self.is_ours(lease.hold()), "the lease is of another cache");
+        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use super::builder::MAX_TOKENS;
-use super::hold::{Hold, Lot};
+use super::strong_ref::{StrongRef, StrongRefs};
 use super::{Inner, Lease, Namespace, PrefixMatch, Reservation};
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -31,7 +31,7 @@ const HELP_ENTRIES: usize = 1024;
 pub struct Session {
     /// There until the session is dropped.
     local: Option<Local>,
-    pub(super) lot: Lot,
+    pub(super) strong_refs: StrongRefs,
     /// Where it counts leases on hot points.
     stripe: u8,
     verbs: Cell<u32>,
@@ -143,7 +143,7 @@ impl Session {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
         Self {
             local: Some(inner.idle.take().unwrap_or_else(|| inner.domain.register())),
-            lot: Lot::new(inner),
+            strong_refs: StrongRefs::new(inner),
             stripe: inner.next_stripe(),
             verbs: Cell::new(0),
             not_send: std::marker::PhantomData,
@@ -151,7 +151,7 @@ impl Session {
     }
 
     pub(super) fn inner(&self) -> &Inner {
-        self.lot.inner()
+        self.strong_refs.inner()
     }
 
     #[inline]
@@ -160,7 +160,7 @@ impl Session {
     }
 
     pub(super) fn ledger(&self) -> Ledger<'_> {
-        self.lot.inner().ledger(self.stripe)
+        self.strong_refs.inner().ledger(self.stripe)
     }
 
     /// Leases the longest cached prefix of `tokens` and counts as a use of it.
@@ -184,23 +184,23 @@ impl Session {
     }
 
     /// [`match_prefix`](Self::match_prefix) that no policy takes for a use: for prefetching and admission.
-    pub fn lease_prefix(&self, namespace: &Namespace, tokens: &[Token]) -> PrefixMatch {
+    pub fn match_prefix_untouched(&self, namespace: &Namespace, tokens: &[Token]) -> PrefixMatch {
         let mut blocks = Vec::new();
         let lease = self.look_up(namespace, tokens, Use::Unseen, &mut blocks);
         PrefixMatch { lease, blocks }
     }
 
     fn look_up(&self, namespace: &Namespace, tokens: &[Token], use_: Use, blocks: &mut Vec<BlockId>) -> Lease {
-        let inner = &**self.lot.inner();
+        let inner = &**self.strong_refs.inner();
         inner.namespaces.check(namespace);
         // Read first: the counter's latency then hides behind the comparing.
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
         let guard = self.pin();
         let Some(held) = self.lease_longest(namespace, tokens, &guard) else {
-            return Lease::of_nothing(namespace.0.grid, self.lot.hold());
+            return Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
         };
         let counted = use_ == Use::Counted && held.point.depth() > 0;
-        let lease = Lease::new(held, counted, namespace.0.grid, self.lot.hold());
+        let lease = Lease::new(held, counted, namespace.0.grid, self.strong_refs.take());
         crate::sync::point!("session::leased");
         if counted {
             inner.hot.statistics(&held).touch(now);
@@ -231,7 +231,7 @@ impl Session {
     /// which takes about 70 us for a million; [`resume_into`](Self::resume_into) copies those beyond the lease, at a
     /// cost that does not depend on how much it covers. The request's use moves along: it
     /// counts once, at the deepest prefix it reached. A lease that was not counted yet (of
-    /// [`lease_prefix`](Self::lease_prefix), or a clone) is counted now.
+    /// [`match_prefix_untouched`](Self::match_prefix_untouched), or a clone) is counted now.
     ///
     /// # Panics
     ///
@@ -251,13 +251,13 @@ impl Session {
     /// As `resume`.
     pub fn resume_into(&self, lease: Lease, tokens: &[Token], blocks: &mut Vec<BlockId>) -> Lease {
         blocks.clear();
-        let known = self.lot.inner().grid.blocks(lease.len_tokens());
+        let known = self.strong_refs.inner().grid.blocks(lease.len_tokens());
         self.go_on(lease, tokens, known, blocks)
     }
 
     fn go_on(&self, lease: Lease, tokens: &[Token], first: usize, blocks: &mut Vec<BlockId>) -> Lease {
-        assert!(self.is_ours(lease.hold()), "the lease is of another cache");
-        let inner = &**self.lot.inner();
+        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
+        let inner = &**self.strong_refs.inner();
         let grid = lease.grid(inner);
         let leased = grid.depth_of(lease.len_tokens());
         assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
@@ -270,7 +270,7 @@ impl Session {
         let now = inner.time.now();
         let tip = deeper.unwrap_or(from);
         let counted = tip.point.end() > 0;
-        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, grid, self.lot.hold()));
+        let resumed = deeper.map(|deeper| Lease::new(deeper, counted, grid, self.strong_refs.take()));
         match (lease.counted, deeper.is_some()) {
             (true, true) => {
                 inner.hot.statistics(&from).move_on();
@@ -306,7 +306,7 @@ impl Session {
             return Some(found);
         }
         release(found, self.ledger());
-        self.lot.inner().ring();
+        self.strong_refs.inner().ring();
         None
     }
 
@@ -318,7 +318,7 @@ impl Session {
     ///
     /// If the namespace is of another cache.
     pub fn peek(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
-        self.lot.inner().namespaces.check(namespace);
+        self.strong_refs.inner().namespaces.check(namespace);
         let guard = self.pin();
         let grid = namespace.0.grid;
         let root = namespace.0.root(&guard);
@@ -340,7 +340,7 @@ impl Session {
         tokens: &[Token],
         mut reservation: Reservation,
     ) -> Result<Inserted, InsertError> {
-        let inner = &**self.lot.inner();
+        let inner = &**self.strong_refs.inner();
         let refused = |kind, reservation| Err(InsertError { reservation, kind });
         let grid = lease.grid(inner);
         let from = match self.check_insert(lease, tokens, &mut reservation) {
@@ -353,8 +353,8 @@ impl Session {
         // Out of the reservation's hands: a panic halfway would lose blocks, and never give away what the tree holds.
         let given = std::mem::take(&mut reservation.blocks);
         let holdings = &from.run().space().holdings;
-        let (claimed, limited) = (reservation.claim.blocks_of(holdings), holdings.cached_limit().is_some());
-        let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, grid, now, claimed };
+        let (charged, limited) = (reservation.charge.blocks_of(holdings), holdings.cached_limit().is_some());
+        let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
         let published = insert(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
@@ -365,9 +365,9 @@ impl Session {
         // What lies beyond the duplicates belongs to the tree now.
         let inserted = reservation.blocks.len() - published.duplicates;
         reservation.blocks.truncate(published.duplicates);
-        reservation.claim.spend(inserted, claimed > 0);
+        reservation.charge.spend(inserted, charged > 0);
         // Resuming from here counts a use of what lies beyond, and not once more of this.
-        let new_lease = Lease::new(published.tip, aligned > 0, grid, self.lot.hold());
+        let new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
         let mut blocks = Vec::new();
         append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, &guard);
         if !published.fresh && aligned > 0 {
@@ -390,16 +390,16 @@ impl Session {
         tokens: &[Token],
         reservation: &mut Reservation,
     ) -> Result<Ref<'l, Point>, InsertErrorKind> {
-        if !self.is_ours(lease.hold()) {
+        if !self.is_ours(lease.cache()) {
             return Err(InsertErrorKind::ForeignLease);
         }
-        if !self.is_ours(&reservation.hold) {
+        if !self.is_ours(&reservation.cache) {
             return Err(InsertErrorKind::ForeignReservation);
         }
         if tokens.len() > MAX_TOKENS {
             return Err(InsertErrorKind::TooLong { tokens: tokens.len() });
         }
-        let grid = lease.grid(self.lot.inner());
+        let grid = lease.grid(self.strong_refs.inner());
         let leased = grid.depth_of(lease.len_tokens());
         if tokens.len() < leased {
             return Err(InsertErrorKind::TokensTooShort { leased, given: tokens.len() });
@@ -417,8 +417,8 @@ impl Session {
         }
     }
 
-    pub(super) fn is_ours(&self, hold: &Hold) -> bool {
-        hold.is_of(self.lot.inner())
+    pub(super) fn is_ours(&self, cache: &StrongRef) -> bool {
+        cache.is_of(self.strong_refs.inner())
     }
 
     /// Now and then takes entries out of the evictor's queue.
@@ -429,7 +429,7 @@ impl Session {
             self.verbs.set(verbs);
         } else {
             self.verbs.set(0);
-            self.lot.inner().help(HELP_ENTRIES);
+            self.strong_refs.inner().help(HELP_ENTRIES);
         }
     }
 }
@@ -440,7 +440,7 @@ impl Drop for Session {
         if let Some(local) = self.local.take() {
             local.hand_over();
             // Where enough are idle it is dropped, before the lot, which keeps the domain alive.
-            drop(self.lot.inner().idle.put(local));
+            drop(self.strong_refs.inner().idle.put(local));
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct Stats {
     /// Blocks evicted since the cache was built.
     pub evicted_blocks: u64,
     /// Blocks dropped since the cache was built because nobody had used them for long
-    /// ([`Builder::idle_after`](crate::Builder::idle_after)); not among those evicted.
+    /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
     /// Requests that wait for blocks.
     pub waiting: usize,
@@ -89,7 +89,7 @@ impl Gauges {
             inserted_blocks: self.inserted.load(Relaxed),
             evicted_blocks: self.evicted.load(Relaxed),
             aged_blocks: self.aged.load(Relaxed),
-            waiting: inner.line.len(),
+            waiting: inner.wait_list.len(),
             index_bytes: inner.domain.bytes().total(),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),

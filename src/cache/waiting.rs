@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::allocate::Effort;
-use super::hold::{Hold, Lot};
-use super::line::Place;
+use super::strong_ref::{StrongRef, StrongRefs};
+use super::wait_list::Waiter;
 use super::{PrefixCache, Reservation, ReserveError};
 
 /// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
@@ -21,13 +21,13 @@ use super::{PrefixCache, Reservation, ReserveError};
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
     blocks: usize,
-    hold: Hold,
-    place: Option<Place>,
+    cache: StrongRef,
+    waiter: Option<Waiter>,
 }
 
 impl fmt::Debug for Reserving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.place.is_some();
+        let waiting = self.waiter.is_some();
         f.debug_struct("Reserving").field("blocks", &self.blocks).field("waiting", &waiting).finish_non_exhaustive()
     }
 }
@@ -74,7 +74,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_async(&self, blocks: usize) -> Reserving {
-        Reserving { blocks, hold: Lot::new(&self.inner).hold(), place: None }
+        Reserving { blocks, cache: StrongRefs::new(&self.inner).take(), waiter: None }
     }
 }
 
@@ -82,20 +82,20 @@ impl Future for Reserving {
     type Output = Result<Reservation, ReserveError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { blocks, hold, place } = &mut *self;
-        hold.check_request(*blocks)?;
-        if place.is_none() && !hold.line.is_taken() {
-            if let Ok(reservation) = hold.take(*blocks, &|| hold.clone(), Effort::Once) {
+        let Self { blocks, cache, waiter } = &mut *self;
+        cache.check_request(*blocks)?;
+        if waiter.is_none() && !cache.wait_list.has_waiters() {
+            if let Ok(reservation) = cache.take(*blocks, &|| cache.clone(), Effort::Once) {
                 return Poll::Ready(Ok(reservation));
             }
         }
-        let waiting = place.get_or_insert_with(|| Place::take(hold));
+        let waiting = waiter.get_or_insert_with(|| Waiter::join(cache));
         // First: whoever makes blocks available after the look that finds too few must find somebody to wake.
         waiting.signal().wake_by(context.waker());
-        match hold.take_in_turn(*blocks, hold, waiting) {
+        match cache.take_in_turn(*blocks, cache, waiting) {
             Err(ReserveError::Exhausted { .. }) => Poll::Pending,
             served => {
-                *place = None;
+                *waiter = None;
                 Poll::Ready(served)
             }
         }

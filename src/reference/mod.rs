@@ -18,13 +18,13 @@
 //! | verb | blocks of the path that the request has not touched | blocks that it has |
 //! |---|---|---|
 //! | `match_prefix` | `hits += 1`, `last = now` | |
-//! | `lease_prefix`, `peek`, `partial` | nothing | |
+//! | `match_prefix_untouched`, `peek`, `match_partial` | nothing | |
 //! | `resume`, the lease carries the touch | `hits += 1`, `last = now` beyond the lease | `last = now` up to the lease |
 //! | `resume`, the lease carries none | `hits += 1`, `last = now` on the whole path | |
 //! | `insert` | new blocks: `hits = 1`, `last = born = now` | `last = now` on the rest of the path |
 //!
 //! `last` never goes back. A lease from a match, a resume or an insert carries its request's touch; one from
-//! `lease_prefix` or a clone does not. An insert counts no hit on blocks that were there already, duplicates
+//! `match_prefix_untouched` or a clone does not. An insert counts no hit on blocks that were there already, duplicates
 //! included; resuming from its lease counts hits only beyond it. Releasing a lease takes no touch back.
 //!
 //! A structure that keeps statistics at the deepest block of a touch and lets them flow down when that block is
@@ -99,7 +99,7 @@ pub struct Reference {
     holders: BTreeMap<Vec<String>, HolderId>,
     pinned_limits: HashMap<HolderId, usize>,
     next_holder: HolderId,
-    idle_after: Option<u64>,
+    time_to_idle: Option<u64>,
 }
 
 impl Reference {
@@ -120,7 +120,7 @@ impl Reference {
             holders: BTreeMap::new(),
             pinned_limits: HashMap::new(),
             next_holder: 0,
-            idle_after: None,
+            time_to_idle: None,
         }
     }
 
@@ -136,8 +136,8 @@ impl Reference {
     }
 
     /// `settle` drops what was last used so long ago, in units of the clock.
-    pub fn idle_after(mut self, duration: u64) -> Self {
-        self.idle_after = Some(duration);
+    pub fn time_to_idle(mut self, duration: u64) -> Self {
+        self.time_to_idle = Some(duration);
         self
     }
 
@@ -160,7 +160,7 @@ impl Reference {
 
     /// Drops what is too old, then evicts what is beyond a limit.
     pub fn settle(&mut self) {
-        if let Some(idle_since) = self.idle_after.and_then(|duration| self.now.checked_sub(duration)) {
+        if let Some(idle_since) = self.time_to_idle.and_then(|duration| self.now.checked_sub(duration)) {
             self.store.age(idle_since);
         }
         self.store.keep_to_limits();
@@ -173,7 +173,7 @@ impl Reference {
     }
 
     /// The same without a touch.
-    pub fn lease_prefix(&mut self, namespace: &[&str], tokens: &[Token]) -> PrefixMatch {
+    pub fn match_prefix_untouched(&mut self, namespace: &[&str], tokens: &[Token]) -> PrefixMatch {
         let lease = self.root_lease(namespace);
         self.extend(lease, tokens)
     }
@@ -200,7 +200,7 @@ impl Reference {
 
     /// The blocks beyond a lease that agree longest with `tokens`, the whole sequence, and in how many tokens; nothing
     /// if none agrees in `min_tokens`, or in one.
-    pub fn partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<(usize, Vec<BlockId>)> {
+    pub fn match_partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<(usize, Vec<BlockId>)> {
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let wanted = &keys[lease.len_tokens * width..];
         let pairs = |block| <[Token]>::chunks(block, width).zip(wanted.chunks(width));
@@ -273,7 +273,7 @@ impl Reference {
             }
         }
         let reservation = self.reserve(blocks)?;
-        self.store.claimed.extend(reservation.blocks.iter().map(|block| (*block, holder)));
+        self.store.charged.extend(reservation.blocks.iter().map(|block| (*block, holder)));
         Ok(reservation)
     }
 
@@ -281,7 +281,7 @@ impl Reference {
     pub fn abort(&mut self, reservation: Reservation) {
         for block in reservation.blocks {
             assert!(self.store.reserved.remove(&block), "a reservation of this cache");
-            self.store.claimed.remove(&block);
+            self.store.charged.remove(&block);
             self.store.free.insert(block);
         }
     }

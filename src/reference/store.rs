@@ -6,7 +6,7 @@
 //! - **I2** A cached block's parent knows it as the child for its tokens, and the other way round.
 //! - **I3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
 //! - **I4** What is left of a dropped tree is protected.
-//! - **I5** A block that is claimed is reserved.
+//! - **I5** A block that is charged is reserved.
 //! - **I6** A place is retained with a lease, in a tree that stands, until a moment that has not come.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +68,7 @@ pub(super) struct Store {
     leased: BTreeMap<Place, usize>,
     candidates: BTreeSet<(Rank, BlockId)>,
     /// Reserved blocks that count with a namespace.
-    pub(super) claimed: BTreeMap<BlockId, HolderId>,
+    pub(super) charged: BTreeMap<BlockId, HolderId>,
     /// Namespaces with a limit on what is cached, the one that was limited first before the others.
     pub(super) limits: Vec<(HolderId, Option<usize>)>,
     /// Places that the store itself keeps a lease on, each with the moment at which it lets go.
@@ -90,7 +90,7 @@ impl Store {
             next_tree: 0,
             leased: BTreeMap::new(),
             candidates: BTreeSet::new(),
-            claimed: BTreeMap::new(),
+            charged: BTreeMap::new(),
             limits: Vec::new(),
             retained: BTreeMap::new(),
             now: 0,
@@ -251,7 +251,7 @@ impl Store {
     /// Caches a reserved block after `parent`.
     pub(super) fn add(&mut self, parent: Place, tokens: &[Token], levels: Vec<u32>, block: BlockId, now: u64) {
         assert!(self.reserved.remove(&block), "only reserved blocks are inserted");
-        self.claimed.remove(&block);
+        self.charged.remove(&block);
         let before = self.children_mut(parent).insert(tokens.to_vec(), block);
         assert_eq!(before, None, "a block is cached once");
         self.cached[block as usize] = Some(Vertex {
@@ -381,7 +381,7 @@ impl Store {
     pub(super) fn pinned_by(&self, holder: HolderId) -> usize {
         let protected = self.protected();
         let protected = protected.iter().filter(|block| self.holder_of(Place::After(**block)) == holder).count();
-        protected + self.claimed.values().filter(|claimant| **claimant == holder).count()
+        protected + self.charged.values().filter(|charged_to| **charged_to == holder).count()
     }
 
     /// Frees up to `blocks` blocks, the smallest rank first; returns how many it found.
@@ -444,8 +444,8 @@ impl Store {
             let homes = homes.iter().filter(|home| home.contains(&block)).count();
             check(homes == 1, "I1: a block is free, reserved or cached")?;
         }
-        let claimed = self.claimed.keys().all(|block| self.reserved.contains(block));
-        check(claimed, "I5: a claimed block is reserved")?;
+        let charged = self.charged.keys().all(|block| self.reserved.contains(block));
+        check(charged, "I5: a charged block is reserved")?;
         let mut candidates = BTreeSet::new();
         for &block in &cached {
             let vertex = self.vertex(block);

@@ -125,12 +125,12 @@ impl Scheduler {
             return parent.lease_again();
         }
         let (session, namespace) = (&self.site.session, &parent.ticket.namespace);
-        let hit = session.lease_prefix(namespace, &parent.tokens[..computed]);
+        let hit = session.match_prefix_untouched(namespace, &parent.tokens[..computed]);
         let whole = computed / self.site.block_size;
         if hit.blocks() == &parent.table(&self.site)[..whole] {
             return hit.into_lease();
         }
-        session.lease_prefix(namespace, &[]).into_lease()
+        session.match_prefix_untouched(namespace, &[]).into_lease()
     }
 
     /// Keeps those blocks that forks copy from which the sequence at `at` has leased.

@@ -134,7 +134,7 @@ impl Sequence {
     /// A cached block that agrees with what comes behind the lease for at least `min_tokens`; one token stays to
     /// compute.
     pub(super) fn partial_hit(&self, min_tokens: usize, site: &Site) -> Option<PartialHit> {
-        site.session.partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
+        site.session.match_partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
     }
 
     /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the table to the canonical

@@ -222,7 +222,7 @@ impl Scheduler {
     /// So it never waits for blocks that its own match protects, and nobody waits for a claim whose owner waits for
     /// blocks. The claim comes first, or two that share a prefix would both take blocks for it for a moment.
     fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Passed> {
-        let look_up = || self.site.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
+        let look_up = || self.site.session.match_prefix_untouched(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();
         let Some(claim) = Desk::claim(&self.desk, waiting, before.len_tokens()) else {
             return Err(Passed::Aside);

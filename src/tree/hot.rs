@@ -24,7 +24,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E13 | `leave` | `deflate` sums | a holder's use of the blocks, his hits and stamps come before the point's end |
-//! | E17 | `deflate_all` sums | `leave`, `enter` too late | who is counted no more after it sees what came before it (cache::line) |
+//! | E17 | `deflate_all` sums | `leave`, `enter` too late | who is counted no more after it sees what came before it (cache::wait_list) |
 //! | E18 | `deflate_all` looks for slots | `inflate` has attached one | who releases a lease that is no step for the bias, as above |
 //! | E14 | `vacate` | `occupy` | a slot's next point finds stripes without the last one's hits |
 //! | Dekker | `enter` counts, then looks at the word | `deflate` closes, then looks at the counts | nobody counts on a stripe that was summed without him |

@@ -27,8 +27,8 @@ pub(crate) struct Sequence<'a> {
     pub(crate) blocks: &'a [BlockId],
     pub(crate) grid: Grid,
     pub(crate) now: u64,
-    /// So many of the blocks were claimed by a reservation of the namespace; a run takes over what it can of it.
-    pub(crate) claimed: usize,
+    /// So many of the blocks were charged by a reservation of the namespace; a run takes over what it can of it.
+    pub(crate) charged: usize,
 }
 
 /// What came of it.
@@ -150,8 +150,8 @@ fn hang<'g>(
     if there.is_some_and(|run| run.word().len() > 0) {
         return Ok(None);
     }
-    let claimed = sequence.claimed.min(sequence.blocks.len()) as u32;
-    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, claimed };
+    let charged = sequence.charged.min(sequence.blocks.len()) as u32;
+    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, charged };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {

@@ -11,7 +11,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E8 | `push` | `drain` | the evictor finds the links written |
-//! | E15 | `drain_surely` | `push` | who makes a step after it sees what came before it (cache::line) |
+//! | E15 | `drain_for_waiter` | `push` | who makes a step after it sees what came before it (cache::wait_list) |
 
 use crossbeam_utils::CachePadded;
 
@@ -89,7 +89,7 @@ impl Queue {
     }
 
     /// Takes everything, by a read-modify-write also where there is nothing; the evictor's.
-    pub(crate) fn drain_surely(&self) -> Drained {
+    pub(crate) fn drain_for_waiter(&self) -> Drained {
         // Acquire: E8. Release: E15.
         Drained(Chain(self.head.swap(std::ptr::null_mut(), AcqRel)))
     }

@@ -60,7 +60,7 @@ fn evict_all(cache: &PrefixCache, _: &User) {
     as_victim(|| assert!(cache.evict(usize::MAX) > 0));
 }
 
-fn wait_in_line(_: &PrefixCache, user: &User) {
+fn wait_for_blocks(_: &PrefixCache, user: &User) {
     let lease = user.matched(&sequence(1, BLOCKS));
     let soon = Instant::now() + Duration::from_millis(1);
     as_victim(|| drop(user.session.reserve_until(CAPACITY, soon)));
@@ -101,13 +101,13 @@ const INSIDE: [(&str, Victim, usize); 23] = [
     ("trim::shortened", evict_all, BLOCKS),
     ("trim::unlink", evict_all, 0),
     ("pool::set", evict_all, BLOCKS),
-    ("line::joined", wait_in_line, 0),
+    ("wait_list::joined", wait_for_blocks, 0),
     ("retain::leased", retain, BLOCKS),
     ("marks::made", retain, BLOCKS),
     ("retain::noted", retain, BLOCKS),
     ("queue::push", retain, BLOCKS),
     ("marks::made", prioritize, 0),
-    ("quota::claimed", reserve_in, 0),
+    ("quota::charged", reserve_in, 0),
 ];
 
 #[test]
@@ -187,7 +187,7 @@ fn check_no_block_twice(cache: &PrefixCache) {
     let mut seen: HashSet<BlockId> = free.blocks().iter().copied().collect();
     assert_eq!(seen.len(), free.len());
     for key in (0..KEYS).chain([1_000]) {
-        let found = user.session.lease_prefix(&user.space, &sequence(key, BLOCKS));
+        let found = user.session.match_prefix_untouched(&user.space, &sequence(key, BLOCKS));
         assert!(found.blocks().iter().all(|&block| seen.insert(block)), "a block of sequence {key} is another's too");
     }
 }

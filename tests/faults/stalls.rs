@@ -199,7 +199,7 @@ fn reserve_evicting(cache: &PrefixCache) {
 }
 
 /// More than there is while a lease is held: it takes a place in the line.
-fn wait_in_line(cache: &PrefixCache) {
+fn wait_for_blocks(cache: &PrefixCache) {
     let user = User::of(cache);
     let lease = user.matched(&sequence(1, BLOCKS));
     let soon = Instant::now() + Duration::from_millis(1);
@@ -229,7 +229,7 @@ fn reserve_in(cache: &PrefixCache) {
 
 #[test]
 fn a_waiter_that_stops_holds_up_only_those_who_wait_behind_it() {
-    stall("line::joined", Holds::Nothing, wait_in_line);
+    stall("wait_list::joined", Holds::Nothing, wait_for_blocks);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_wish_that_stops_holds_up_nobody() {
         stall(point, Holds::Nothing, retain);
     }
     stall("marks::made", Holds::Nothing, prioritize);
-    stall("quota::claimed", Holds::Nothing, reserve_in);
+    stall("quota::charged", Holds::Nothing, reserve_in);
 }
 
 #[test]

@@ -34,14 +34,14 @@ const STARTS: [u64; 5] = [0, 1_800_000_000_000_000_000, (1 << 56) - 60, (1 << 62
 fn setting() -> impl Strategy<Value = Setting> {
     let block_size = prop::sample::select(vec![1, 3, 16]);
     let policy = prop::sample::select(PolicyKind::ALL.to_vec());
-    let idle_after = prop::option::weighted(0.3, 1..200_u64);
+    let time_to_idle = prop::option::weighted(0.3, 1..200_u64);
     let clock = (prop::sample::select(STARTS.to_vec()), any::<bool>());
-    (block_size, 1..48_usize, policy, idle_after, clock).prop_map(
-        |(block_size, capacity, policy, idle_after, (start, stands))| Setting {
+    (block_size, 1..48_usize, policy, time_to_idle, clock).prop_map(
+        |(block_size, capacity, policy, time_to_idle, (start, stands))| Setting {
             block_size,
             capacity,
             policy,
-            idle_after,
+            time_to_idle,
             start,
             stands,
         },
@@ -80,7 +80,7 @@ fn long_runs<S: Subject>(count: usize) {
                 block_size,
                 capacity: 24 + usize::from(seed) * 3,
                 policy,
-                idle_after: (seed % 3 == 0).then_some(150),
+                time_to_idle: (seed % 3 == 0).then_some(150),
                 start: STARTS[usize::from(seed) % STARTS.len()],
                 stands: seed % 4 == 0,
             };

@@ -9,7 +9,7 @@ use crate::{Bench, sequence};
 /// On a logical clock, idle after `ticks`.
 fn aging(policy: PolicyKind, ticks: u64) -> Bench {
     let builder = PrefixCache::builder(4, 64).policy(policy).clock(Clock::Logical);
-    let cache = builder.idle_after(Duration::from_nanos(ticks)).build().expect("a sound setting");
+    let cache = builder.time_to_idle(Duration::from_nanos(ticks)).build().expect("a sound setting");
     Bench { session: cache.session(), space: cache.default_namespace(), cache }
 }
 
@@ -80,7 +80,7 @@ fn with_thread() -> radixkv::Builder {
 #[test]
 fn the_thread_drops_what_is_idle_on_either_clock() {
     for clock in [Clock::Monotonic, Clock::Logical] {
-        let cache = with_thread().clock(clock).idle_after(Duration::from_millis(5)).build().expect("sound");
+        let cache = with_thread().clock(clock).time_to_idle(Duration::from_millis(5)).build().expect("sound");
         let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
         let held = bench.insert(&sequence(1, 8));
         drop(bench.insert(&sequence(2, 8)));

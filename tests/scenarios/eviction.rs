@@ -190,7 +190,7 @@ fn only_a_match_counts_as_use() {
     bench.serve_at(2, &sequence(2, 8));
     bench.cache.set_time(3);
     assert_eq!(bench.peek(&sequence(1, 8)), 8);
-    let leased = bench.session.lease_prefix(&bench.space, &sequence(1, 8));
+    let leased = bench.session.match_prefix_untouched(&bench.space, &sequence(1, 8));
     assert_eq!(leased.len_tokens(), 8);
     drop(leased);
     assert_eq!(bench.cache.evict(2), 2);

@@ -78,7 +78,7 @@ fn the_last_block_is_copied_before_it_is_written_to() {
     let mut fresh = bench.session.reserve(2).expect("free blocks");
     let (shared, expected) = (one.blocks()[1], fresh.blocks()[1]);
     let copy = two.make_unique(1, &mut fresh).expect("shared");
-    assert_eq!((copy.from(), copy.to()), (shared, expected));
+    assert_eq!((copy.source(), copy.destination()), (shared, expected));
     assert_eq!((two.blocks(), fresh.len()), (&[one.blocks()[0], expected][..], 1));
     // The source stays for the copy, though its other holder goes.
     drop(one);
@@ -146,9 +146,9 @@ impl Forks {
             if fork.is_shared(i) {
                 let Ok(mut fresh) = session.reserve(1) else { continue };
                 if let Some(copy) = fork.make_unique(i, &mut fresh) {
-                    let read = self.slots[copy.from() as usize].load(Relaxed);
+                    let read = self.slots[copy.source() as usize].load(Relaxed);
                     assert_eq!(read, stamp + i as u64, "a shared block was written to");
-                    self.slots[copy.to() as usize].store(read, Relaxed);
+                    self.slots[copy.destination() as usize].store(read, Relaxed);
                 }
             }
             let slot = &self.slots[fork.blocks()[i] as usize];

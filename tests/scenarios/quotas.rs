@@ -264,7 +264,7 @@ fn blocks_that_are_put_together_count_on() {
 
 /// Blocks that count with nobody, taken over by a reservation that counts with the namespace.
 #[test]
-fn blocks_of_no_namespace_in_a_claim_are_not_taken_off_it() {
+fn blocks_of_no_namespace_in_a_charge_are_not_taken_off_it() {
     for extra in [1, 3, 9] {
         let bench = Bench::new(4, 32);
         let tenant = bench.cache.namespace(&["tenant"]);
@@ -286,7 +286,7 @@ fn blocks_of_no_namespace_in_a_claim_are_not_taken_off_it() {
 
 /// The same in parts, with duplicates, and in the wrong namespace.
 #[test]
-fn a_claim_on_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
+fn a_charge_for_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
     let bench = Bench::new(4, 64);
     let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
     let mut dice = fastrand::Rng::with_seed(7);

@@ -49,9 +49,9 @@ pub const LOCK_FREE: [Verb; 19] = [
         let blocks = user.dice.usize(1..BLOCKS);
         drop(user.matched(blocks));
     }),
-    verb("lease_prefix", |user| {
+    verb("match_prefix_untouched", |user| {
         let tokens = user.shared(BLOCKS);
-        drop(user.session.lease_prefix(&user.space, &tokens));
+        drop(user.session.match_prefix_untouched(&user.space, &tokens));
     }),
     verb("resume", |user| {
         let tokens = sequence(0, BLOCKS);
@@ -64,10 +64,10 @@ pub const LOCK_FREE: [Verb; 19] = [
     }),
     verb("partial", |user| {
         let tokens = [sequence(0, BLOCKS), vec![7; 3]].concat();
-        drop(user.session.partial(&user.held, &tokens, 1));
+        drop(user.session.match_partial(&user.held, &tokens, 1));
         let other = [&tokens[..BLOCK_SIZE + 2], &[9; BLOCK_SIZE]].concat();
-        let lease = user.session.lease_prefix(&user.space, &other).into_lease();
-        drop(user.session.partial(&lease, &other, 1));
+        let lease = user.session.match_prefix_untouched(&user.space, &other).into_lease();
+        drop(user.session.match_partial(&lease, &other, 1));
     }),
     verb("insert", |user| {
         user.fresh += 1;
@@ -228,7 +228,7 @@ impl User {
     }
 
     fn insert(&mut self, tokens: &[Token]) {
-        let hit = self.session.lease_prefix(&self.space, &tokens[..BLOCK_SIZE]);
+        let hit = self.session.match_prefix_untouched(&self.space, &tokens[..BLOCK_SIZE]);
         let missing = tokens.len() / BLOCK_SIZE - hit.blocks().len();
         let Some(reservation) = self.reserve(missing) else { return };
         match self.session.insert(hit.lease(), tokens, reservation) {

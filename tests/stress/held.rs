@@ -57,7 +57,7 @@ impl Held {
         let len = self.lease().len_tokens();
         let tokens = &self.tokens[..self.world.tokens(self.name, self.blocks.len())];
         let peeked = session.peek(namespace, tokens);
-        let matched = session.lease_prefix(namespace, tokens);
+        let matched = session.match_prefix_untouched(namespace, tokens);
         if self.world.is_undisturbed(self.name, self.watch) {
             assert_eq!(peeked, len, "peek misses a leased prefix");
             assert_eq!(matched.blocks(), self.blocks, "two leases on one prefix name different blocks");

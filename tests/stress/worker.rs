@@ -128,7 +128,7 @@ impl Worker {
                 (lease, blocks)
             }
             1 => split(self.session.match_prefix(&namespace, &tokens)),
-            _ => split(self.session.lease_prefix(&namespace, &tokens)),
+            _ => split(self.session.match_prefix_untouched(&namespace, &tokens)),
         };
         let mut held = Held::new(self.world, (name, watch), tokens, lease, blocks);
         held.handled = true;
@@ -149,7 +149,7 @@ impl Worker {
         let tokens = self.world.sequence(&mut self.dice);
         let held = self.look_up(name, tokens);
         let size = self.world.setting.block_size;
-        if let Some(hit) = self.session.partial(held.lease(), &held.tokens, self.dice.usize(1..=size)) {
+        if let Some(hit) = self.session.match_partial(held.lease(), &held.tokens, self.dice.usize(1..=size)) {
             assert!((1..=size).contains(&hit.len_tokens()) && !held.blocks.contains(&hit.block()));
             let stamp = self.world.slots.read(hit.block());
             if self.dice.bool() {

@@ -75,7 +75,7 @@ impl World {
     pub fn new(setting: Setting) -> Self {
         let builder = PrefixCache::builder(setting.block_size, setting.capacity).policy(setting.policy);
         let eviction = if setting.background { Eviction::Background(WATERMARKS) } else { Eviction::Inline };
-        let builder = builder.idle_after(IDLE).eviction(eviction);
+        let builder = builder.time_to_idle(IDLE).eviction(eviction);
         let foreign = PrefixCache::builder(setting.block_size, 64).build().expect("a sound setting");
         Self {
             setting,

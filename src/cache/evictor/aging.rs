@@ -4,7 +4,7 @@
 //! holds; what is left of its path was used no earlier, and is looked at in its turn.
 
 use super::exchange::SLICE;
-use super::{Evictor, Ranking, Works};
+use super::{Evictor, Ranking, Resources};
 use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
 use crate::reclaim::Link;
 use crate::tree::Point;
@@ -56,10 +56,10 @@ impl Ranking {
 impl Evictor {
     /// Drops a slice of what was last used at `idle_since` or before; true if more is left. Takes in up to `entries`
     /// changes meanwhile, less those then.
-    pub(super) fn age(&mut self, idle_since: u64, entries: &mut usize, works: Works<'_>) -> bool {
-        let dropped = self.evict_by(SLICE, entries, works, |evictor| {
+    pub(super) fn age(&mut self, idle_since: u64, entries: &mut usize, resources: Resources<'_>) -> bool {
+        let dropped = self.evict_by(SLICE, entries, resources, |evictor| {
             let oldest = evictor.ranking.oldest()?;
-            let last = oldest.get(works.guard).statistics.last();
+            let last = oldest.get(resources.guard).statistics.last();
             (last <= idle_since).then_some((oldest, usize::MAX))
         });
         self.totals.aged += dropped as u64;

@@ -12,7 +12,7 @@
 //!
 //! A hint and no more: what is chosen and when is the policy's, and it may choose otherwise by then.
 
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 use crate::policy::Slot;
 use crate::prefetch::prefetch;
 use crate::reclaim::Ref;
@@ -23,7 +23,7 @@ const FEW: usize = 4096;
 
 impl Evictor {
     /// Asks for what the victims after the next one are made of.
-    pub(super) fn look_ahead(&self, works: Works<'_>) {
+    pub(super) fn look_ahead(&self, resources: Resources<'_>) {
         if self.ranking.policy.len() <= FEW {
             return;
         }
@@ -32,19 +32,19 @@ impl Evictor {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
         }
-        if let Some(point) = self.victim(fourth, works) {
+        if let Some(point) = self.victim(fourth, resources) {
             prefetch(point.as_ptr());
         }
-        if let Some(point) = self.victim(second, works) {
+        if let Some(point) = self.victim(second, resources) {
             prefetch(point.run().as_ptr());
         }
-        if let Some(arrays) = self.victim(first, works).and_then(|point| point.run().arrays(works.guard)) {
+        if let Some(arrays) = self.victim(first, resources).and_then(|point| point.run().arrays(resources.guard)) {
             prefetch(arrays.as_ptr());
         }
     }
 
     /// The point that is filed in `slot`: the evictor alone ends points, so it is alive.
-    fn victim<'g>(&self, slot: Option<Slot>, works: Works<'g>) -> Option<Ref<'g, Point>> {
-        Some(self.ranking.at(slot?)?.get(works.guard))
+    fn victim<'g>(&self, slot: Option<Slot>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+        Some(self.ranking.at(slot?)?.get(resources.guard))
     }
 }

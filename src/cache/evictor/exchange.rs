@@ -9,7 +9,7 @@
 //!
 //! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
 
-use super::{Evictor, Ranking, Works, standing};
+use super::{Evictor, Ranking, Resources, standing};
 use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
 use crate::sync::model_size;
 
@@ -102,18 +102,18 @@ impl Evictor {
     }
 
     /// Moves, or frees, up to so many candidates; true if more is left.
-    pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, works: Works<'_>) -> bool {
+    pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, resources: Resources<'_>) -> bool {
         // Twice as many are freed as are moved, so what is spent does not pile up however often policies change.
         let spent = &mut self.ranking.exchange.spent;
         if spent.last_mut().is_some_and(|policy| policy.discard(2 * candidates)) {
             spent.pop();
         }
-        self.move_candidates(candidates, works);
+        self.move_candidates(candidates, resources);
         self.ranking.conclude();
         self.ranking.exchange.is_pending()
     }
 
-    fn move_candidates(&mut self, candidates: usize, works: Works<'_>) {
+    fn move_candidates(&mut self, candidates: usize, resources: Resources<'_>) {
         for _ in 0..candidates {
             let Some(incoming) = &self.ranking.exchange.incoming else { return };
             let at = incoming.moved;
@@ -122,8 +122,8 @@ impl Evictor {
             }
             let slot = Slot::at(at);
             let filed = self.ranking.at(slot).map(|candidate| {
-                let point = candidate.get(works.guard);
-                (standing(point, self.now, works).0, self.entry(point))
+                let point = candidate.get(resources.guard);
+                (standing(point, self.now, resources).0, self.entry(point))
             });
             if let Some(incoming) = &mut self.ranking.exchange.incoming {
                 if let Some((standing, entry)) = filed {

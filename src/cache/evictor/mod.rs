@@ -50,7 +50,7 @@ use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Seen, Space};
 
 /// What the evictor works on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Works<'g> {
+pub(super) struct Resources<'g> {
     pub(super) queue: &'g Queue,
     pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
@@ -61,7 +61,7 @@ pub(super) struct Works<'g> {
     pub(super) guard: &'g Guard<'g>,
 }
 
-impl Works<'_> {
+impl Resources<'_> {
     /// Where the blocks of `run` end.
     #[inline]
     pub(super) fn grid_of(self, run: Ref<'_, Run>) -> Grid {
@@ -83,12 +83,12 @@ pub(super) struct Totals {
 
 /// The evictor's state with the participant that it pins through.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PinnedEvictor {
     pub(super) local: Local,
     pub(super) evictor: Evictor,
 }
 
-impl Seat {
+impl PinnedEvictor {
     pub(super) fn new(domain: &Domain, policy: PolicyKind, patience: usize, aging: bool) -> Self {
         Self { local: domain.register(), evictor: Evictor::new(Ranking::new(policy, aging), patience) }
     }
@@ -141,71 +141,71 @@ impl Evictor {
 
     /// Deflates idle hot points and takes in changes, of time and out of the queue: up to `entries`, less those then, and
     /// none that came after it began. True if nothing was left.
-    pub(super) fn drain(&mut self, entries: &mut usize, works: Works<'_>) -> bool {
-        works.hot.deflate_idle(works.queue, works.guard);
-        self.take_in(entries, works)
+    pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
+        resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.take_in(entries, resources)
     }
 
-    fn take_in(&mut self, entries: &mut usize, works: Works<'_>) -> bool {
-        self.keep_time(entries, works);
+    fn take_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
+        self.keep_time(entries, resources);
         // The order of entries costs a look at each ahead of its turn.
         let mut turns = *entries;
-        self.work_backlog_off(entries, &mut turns, works);
-        if self.backlog.is_empty() && !works.queue.is_empty() {
-            self.backlog.receive(works.queue.drain());
-            self.work_backlog_off(entries, &mut turns, works);
+        self.work_backlog_off(entries, &mut turns, resources);
+        if self.backlog.is_empty() && !resources.queue.is_empty() {
+            self.backlog.receive(resources.queue.drain());
+            self.work_backlog_off(entries, &mut turns, resources);
         }
-        self.return_freed(works);
-        self.backlog.is_empty() && works.queue.is_empty() && self.is_on_time()
+        self.return_freed(resources);
+        self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }
 
     /// Takes up to `entries` out of the backlog, and what the evictor itself causes thereby, which is never left over.
-    fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, works: Works<'_>) {
+    fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, resources: Resources<'_>) {
         while *entries > 0 || self.backlog.has_own() {
-            let Some(point) = self.backlog.next(turns, works.guard) else {
+            let Some(point) = self.backlog.next(turns, resources.guard) else {
                 return;
             };
-            self.take_out(point, works);
+            self.take_out(point, resources);
             *entries = entries.saturating_sub(1);
         }
     }
 
     /// Takes in every change that was made before this call.
-    pub(super) fn settle(&mut self, works: Works<'_>) {
+    pub(super) fn settle(&mut self, resources: Resources<'_>) {
         let mut all = usize::MAX;
-        self.drain(&mut all, works);
+        self.drain(&mut all, resources);
     }
 
     /// The same in steps of so many entries, as many as it takes; true after the last one. The first step sets `goal`.
-    pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, works: Works<'_>) -> bool {
+    pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, resources: Resources<'_>) -> bool {
         // What was pushed before now is in the backlog, or comes with what is received next.
         let goal = *goal.get_or_insert(self.backlog.received() + 1);
         let mut entries = entries;
-        let drained = self.drain(&mut entries, works);
+        let drained = self.drain(&mut entries, resources);
         drained || (self.backlog.is_empty() && entries > 0) || self.backlog.received() > goal
     }
 
     /// Takes in every change that was made before this call, and looks at whatever makes blocks available so that a
-    /// thread that does so afterwards sees what the caller wrote before (cache::line).
-    pub(super) fn settle_surely(&mut self, works: Works<'_>) {
-        works.pool.free_surely();
-        works.hot.deflate_all(works.queue, works.guard);
+    /// thread that does so afterwards sees what the caller wrote before (cache::wait_list).
+    pub(super) fn settle_for_waiter(&mut self, resources: Resources<'_>) {
+        resources.pool.free_for_waiter();
+        resources.hot.deflate_all(resources.queue, resources.guard);
         let mut all = usize::MAX;
-        self.take_in(&mut all, works);
-        self.backlog.receive(works.queue.drain_surely());
-        self.take_in(&mut all, works);
+        self.take_in(&mut all, resources);
+        self.backlog.receive(resources.queue.drain_for_waiter());
+        self.take_in(&mut all, resources);
     }
 
     /// Takes in what a choice must know; true if nothing was left then.
-    pub(super) fn catch_up(&mut self, works: Works<'_>) -> bool {
+    pub(super) fn catch_up(&mut self, resources: Resources<'_>) -> bool {
         let mut entries = self.patience;
-        self.drain(&mut entries, works)
+        self.drain(&mut entries, resources)
     }
 
     /// Frees up to `want` blocks, in the policy's order, first where a namespace has more than it may; how many it
     /// freed. Takes in up to `entries` changes meanwhile, less those then.
-    pub(super) fn evict(&mut self, want: usize, entries: &mut usize, works: Works<'_>) -> usize {
-        let freed = self.evict_by(want, entries, works, |evictor| {
+    pub(super) fn evict(&mut self, want: usize, entries: &mut usize, resources: Resources<'_>) -> usize {
+        let freed = self.evict_by(want, entries, resources, |evictor| {
             evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(|victim| (victim, usize::MAX)))
         });
         self.totals.evicted += freed as u64;
@@ -218,49 +218,49 @@ impl Evictor {
         &mut self,
         want: usize,
         entries: &mut usize,
-        works: Works<'_>,
+        resources: Resources<'_>,
         mut choose: impl FnMut(&mut Self) -> Option<(Link<Point>, usize)>,
     ) -> usize {
         let mut freed = 0;
-        works.hot.deflate_idle(works.queue, works.guard);
+        resources.hot.deflate_idle(resources.queue, resources.guard);
         while freed < want {
-            self.take_in(entries, works);
+            self.take_in(entries, resources);
             let Some((victim, most)) = choose(self) else {
                 break;
             };
-            let victim = victim.get(works.guard);
-            self.look_ahead(works);
+            let victim = victim.get(resources.guard);
+            self.look_ahead(resources);
             self.unfile(victim);
-            freed += self.trim(victim, most.min(want - freed), works);
-            self.visit_again(works);
+            freed += self.trim(victim, most.min(want - freed), resources);
+            self.visit_again(resources);
         }
         // The points of dead runs: a branch that has lost its last run must not be there to hang another one on.
-        self.drain(entries, works);
+        self.drain(entries, resources);
         freed
     }
 
     /// One entry: acts on the word as it is now, and on nothing that was known before.
-    fn take_out<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) {
+    fn take_out<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let word = point.word.take_out();
         if word.is_dead() {
             // Killed while it was queued; its run may be gone. The entry owned the last reference.
-            works.guard.retire(point);
+            resources.guard.retire(point);
             return;
         }
         if point.run().is_trunk() {
-            self.visit_root(point, word, works);
+            self.visit_root(point, word, resources);
             return;
         }
-        self.register(point.run(), works);
-        self.take_retention_in(point, works);
+        self.register(point.run(), resources);
+        self.take_retention_in(point, resources);
         self.know(point);
-        self.account(point, word.leases() > 0, works);
-        self.rank(point, word, works);
-        self.visit_again(works);
+        self.account(point, word.leases() > 0, resources);
+        self.rank(point, word, resources);
+        self.visit_again(resources);
     }
 
     /// Files, unfiles or ends a point, by its word.
-    fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Seen, works: Works<'g>) {
+    fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Seen, resources: Resources<'g>) {
         if !word.is_idle() {
             self.unfile(point);
             return;
@@ -268,48 +268,48 @@ impl Evictor {
         let run = point.run();
         let is_last = run.word().len() == point.depth();
         let below = self.point_below(point).map_or(0, |below| below.depth());
-        let grid = works.grid_of(run);
+        let grid = resources.grid_of(run);
         let blocks = run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid);
         let in_block = point.end() != grid.boundary(point.end());
         match (is_last, blocks) {
             (true, 1..) if run.space().is_detached() => {
                 self.unfile(point);
-                self.trim(point, usize::MAX, works);
+                self.trim(point, usize::MAX, resources);
             }
             // A run ends inside a block while a branch holds it there. The boundary below may be unknown still, or a
             // trim has taken it back for its own (`withdraw`): its blocks say nothing.
             (true, _) if in_block || blocks == 0 => {
                 self.unfile(point);
-                self.trim(point, 0, works);
+                self.trim(point, 0, resources);
             }
-            (true, _) => self.file(point, works),
+            (true, _) => self.file(point, resources),
             // A branch point without a branch; its blocks, as above.
-            (false, _) if in_block => self.end_branch(point, works),
+            (false, _) if in_block => self.end_branch(point, resources),
             // A mark: it keeps its statistics until what lies beyond it has gone.
             (false, _) => self.unfile(point),
         }
     }
 
     /// Ranks the points that the evictor's own work has changed.
-    fn visit_again(&mut self, works: Works<'_>) {
+    fn visit_again(&mut self, resources: Resources<'_>) {
         while let Some(point) = self.revisit.pop() {
-            let point = point.get(works.guard);
+            let point = point.get(resources.guard);
             // Relaxed: what is idle without an entry in the queue is as the drain left it that took its last one out; what has
             // an entry is looked at again then.
             let word = point.word.load(Relaxed);
             // A point that is held makes a step when it is let go, and is taken out of the queue then.
             if word.is_idle() && !word.is_dead() {
                 self.know(point);
-                self.rank(point, word, works);
+                self.rank(point, word, resources);
             }
         }
     }
 
     /// Hands the blocks of trimmed runs to the pool.
-    fn return_freed(&mut self, works: Works<'_>) {
+    fn return_freed(&mut self, resources: Resources<'_>) {
         // Taken first: a panic in the pool must not leave them here to be given back again.
         let mut freed = std::mem::take(&mut self.freed);
-        works.pool.give_back(&freed);
+        resources.pool.give_back(&freed);
         freed.clear();
         self.freed = freed;
     }

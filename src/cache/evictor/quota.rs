@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::exchange::SLICE;
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 use crate::cache::Quota;
 use crate::policy::{Group, Slot};
 use crate::reclaim::{Link, Ref};
@@ -42,11 +42,11 @@ impl Quotas {
 
 impl Evictor {
     /// `run` holds `blocks` more; so many of them were `claimed` by a reservation of its namespace.
-    pub(super) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, claimed: usize) {
+    pub(super) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
         let holdings = &run.space().holdings;
         holdings.set_cached(holdings.cached() + blocks);
-        if claimed > 0 {
-            holdings.unreserve(claimed);
+        if charged > 0 {
+            holdings.unreserve(charged);
         }
         self.note_group(holdings.group.get(&self.owner), holdings);
     }
@@ -70,7 +70,7 @@ impl Evictor {
         }
     }
 
-    pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, works: Works<'_>) {
+    pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, resources: Resources<'_>) {
         holdings.limit(quota.cached_blocks, quota.pinned_blocks);
         let mut group = holdings.group.get(&self.owner);
         if group.is_none() && quota.cached_blocks.is_some() {
@@ -86,7 +86,7 @@ impl Evictor {
             }
         }
         self.note_group(group, holdings);
-        self.sort_groups(SLICE, works);
+        self.sort_groups(SLICE, resources);
     }
 
     /// Forgets the quota of a namespace that has ended.
@@ -98,11 +98,11 @@ impl Evictor {
     }
 
     /// Files up to so many slots anew, under their groups; true if more are left.
-    pub(super) fn sort_groups(&mut self, slots: usize, works: Works<'_>) -> bool {
+    pub(super) fn sort_groups(&mut self, slots: usize, resources: Resources<'_>) -> bool {
         for _ in 0..slots.min(self.quotas.unsorted) {
             self.quotas.next = if self.quotas.next < self.quotas.round { self.quotas.next } else { 0 };
             if let Some(candidate) = self.ranking.at(Slot::at(self.quotas.next)) {
-                self.file(candidate.get(works.guard), works);
+                self.file(candidate.get(resources.guard), resources);
             }
             self.quotas.next += 1;
             self.quotas.unsorted -= 1;
@@ -124,11 +124,11 @@ impl Evictor {
 
     /// Evicts a slice of what namespaces have cached beyond their limits; how much. Takes in up to `entries` changes
     /// meanwhile, less those then.
-    pub(in crate::cache) fn keep_to_quotas(&mut self, entries: &mut usize, works: Works<'_>) -> usize {
+    pub(in crate::cache) fn keep_to_quotas(&mut self, entries: &mut usize, resources: Resources<'_>) -> usize {
         if self.quotas.over.is_empty() {
             return 0;
         }
-        let evicted = self.evict_by(SLICE, entries, works, Self::choose_over_quota);
+        let evicted = self.evict_by(SLICE, entries, resources, Self::choose_over_quota);
         self.totals.evicted += evicted as u64;
         evicted
     }

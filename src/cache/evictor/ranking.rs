@@ -3,7 +3,7 @@
 use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 use crate::cache::Priority;
 use crate::policy::{Entry, Group, Policy, PolicyKind, Slot, Standing, Table};
 use crate::reclaim::{Link, Ref};
@@ -92,7 +92,7 @@ impl Ranking {
 
 impl Evictor {
     /// Files `point`, or files it anew under its present standing.
-    pub(super) fn file(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
+    pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         let slot = match point.account.get(&self.owner).slot {
             Some(slot) => slot,
             None => {
@@ -101,7 +101,7 @@ impl Evictor {
                 slot
             }
         };
-        let (standing, until) = standing(point, self.now, works);
+        let (standing, until) = standing(point, self.now, resources);
         let entry = self.entry(point);
         self.ranking.file(slot, standing, entry);
         self.ranking.due.set(slot, until);
@@ -126,8 +126,8 @@ impl Evictor {
 }
 
 /// What the policy is told of a point at `now`, and until when it is true if nobody uses the point.
-pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, works: Works<'_>) -> (Standing, Option<u64>) {
-    let tally = point.statistics.read(works.guard);
+pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, resources: Resources<'_>) -> (Standing, Option<u64>) {
+    let tally = point.statistics.read(resources.guard);
     let (priority, until) = tally.marked.priority_at(now).unwrap_or((Priority::DEFAULT.level(), None));
     let demoted = tally.marked.is_demoted(tally.last);
     let run = point.run();

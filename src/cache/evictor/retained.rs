@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, Space};
 
@@ -95,20 +95,20 @@ impl Retained {
 impl Evictor {
     /// Brings what time changes up to date, in at most `steps` steps, less those then: lets go of what is retained no
     /// longer, and files candidates anew whose priority has expired.
-    pub(super) fn keep_time(&mut self, steps: &mut usize, works: Works<'_>) {
-        self.now = self.now.max(works.now);
-        while *steps > 0 && self.one_change_of_time(works) {
+    pub(super) fn keep_time(&mut self, steps: &mut usize, resources: Resources<'_>) {
+        self.now = self.now.max(resources.now);
+        while *steps > 0 && self.one_change_of_time(resources) {
             *steps -= 1;
         }
     }
 
-    fn one_change_of_time(&mut self, works: Works<'_>) -> bool {
+    fn one_change_of_time(&mut self, resources: Resources<'_>) -> bool {
         if let Some(point) = self.retained.first(self.now) {
-            self.let_go(point.get(works.guard));
+            self.let_go(point.get(resources.guard));
         } else if let Some(slot) = self.ranking.due.first(self.now) {
             // A slot with a moment has a candidate; filing it gives the slot its next moment or none.
             let candidate = self.ranking.at(slot).expect("filed with its moment");
-            self.file(candidate.get(works.guard), works);
+            self.file(candidate.get(resources.guard), resources);
         } else {
             return false;
         }
@@ -121,8 +121,8 @@ impl Evictor {
     }
 
     /// Takes over what sessions asked to retain `point` for, with their leases.
-    pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
-        let Some(asked) = point.statistics.marks.take_asked(works.guard) else {
+    pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        let Some(asked) = point.statistics.marks.take_asked(resources.guard) else {
             return;
         };
         // A detached space is not found again: there is nothing to keep it for.
@@ -144,8 +144,8 @@ impl Evictor {
     }
 
     /// `point` is retained no longer.
-    pub(in crate::cache) fn end_retention(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
-        self.take_retention_in(point, works);
+    pub(in crate::cache) fn end_retention(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        self.take_retention_in(point, resources);
         self.let_go(point);
     }
 
@@ -158,9 +158,9 @@ impl Evictor {
     }
 
     /// Nothing in `space` is retained any longer.
-    pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, works: Works<'_>) {
+    pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) {
         while let Some(point) = self.retained.first_in(space.link()) {
-            self.let_go(point.get(works.guard));
+            self.let_go(point.get(resources.guard));
         }
     }
 }

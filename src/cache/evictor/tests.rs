@@ -98,12 +98,12 @@ fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
     let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
     let tokens = [1, 2, 3, 4];
-    let lease = cache.inner.evicting(|evictor, works| {
-        evictor.settle(works);
+    let lease = cache.inner.evicting(|evictor, resources| {
+        evictor.settle(resources);
         let miss = session.match_prefix(&space, &tokens);
         let inserted = session.insert(miss.lease(), &tokens, session.reserve(1).expect("room")).expect("inserted");
         drop((miss, space));
-        cache.inner.namespaces.forget_empty(&mut Pass::default(), evictor, works);
+        cache.inner.namespaces.forget_empty(&mut Pass::default(), evictor, resources);
         inserted.lease
     });
     assert_eq!(session.peek(&cache.namespace(&["tenant"]), &tokens), lease.len_tokens());

@@ -31,36 +31,36 @@ use smallvec::SmallVec;
 pub use violation::{Mismatch, PointAt, RunAt, Violation};
 
 use super::Inner;
-use super::evictor::{Evictor, Works};
+use super::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::tree::{Point, Run};
 
 /// The first invariant found broken.
-pub(super) fn validate(inner: &Inner, evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
-    tree::check_rest(evictor, works)?;
-    let spaces = tree::spaces(inner, evictor, works)?;
+pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
+    tree::check_rest(evictor, resources)?;
+    let spaces = tree::spaces(inner, evictor, resources)?;
     let mut runs = Vec::new();
     for space in spaces {
-        tree::walk(space, works, &mut runs)?;
+        tree::walk(space, resources, &mut runs)?;
     }
-    blocks::check(inner, &runs, evictor, works)?;
-    accounts::check(&runs, evictor, works)?;
-    ranking::check(&runs, evictor, works)?;
-    retained::check(&runs, evictor, works)
+    blocks::check(inner, &runs, evictor, resources)?;
+    accounts::check(&runs, evictor, resources)?;
+    ranking::check(&runs, evictor, resources)?;
+    retained::check(&runs, evictor, resources)
 }
 
 /// The points of `run`, by depth.
-fn points_of<'g>(run: Ref<'g, Run>, works: Works<'g>) -> SmallVec<[Ref<'g, Point>; 4]> {
+fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Point>; 4]> {
     let mut points = SmallVec::new();
-    run.as_ref().points.for_each(works.guard, &mut |point| points.push(point));
+    run.as_ref().points.for_each(resources.guard, &mut |point| points.push(point));
     points.sort_unstable_by_key(|point: &Ref<'_, Point>| point.depth());
     points
 }
 
 /// The child runs of `point`.
-fn children_of<'g>(point: Ref<'g, Point>, works: Works<'g>) -> SmallVec<[Ref<'g, Run>; 4]> {
+fn children_of<'g>(point: Ref<'g, Point>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Run>; 4]> {
     let mut children = SmallVec::new();
-    point.as_ref().children.for_each(works.guard, &mut |run| children.push(run));
+    point.as_ref().children.for_each(resources.guard, &mut |run| children.push(run));
     children
 }
 

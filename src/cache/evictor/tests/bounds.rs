@@ -123,10 +123,10 @@ fn a_turn_ends_although_every_change_makes_another() {
 /// Changes that wait, of which each step takes in no more than it may, with and without what goes for its age.
 #[test]
 fn a_step_takes_in_a_bounded_number_of_changes() {
-    for idle_after in [None, Some(std::time::Duration::from_nanos(5))] {
+    for time_to_idle in [None, Some(std::time::Duration::from_nanos(5))] {
         let keys = 20 * STEP as u32;
         let builder = PrefixCache::builder(4, keys as usize).clock(Clock::Logical);
-        let builder = idle_after.into_iter().fold(builder, |builder, duration| builder.idle_after(duration));
+        let builder = time_to_idle.into_iter().fold(builder, |builder, duration| builder.time_to_idle(duration));
         let cache = builder.build().expect("sound");
         let held = leases(&cache, keys);
         cache.settle();

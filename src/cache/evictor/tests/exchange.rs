@@ -42,12 +42,12 @@ impl Side {
             5..7 => self.leases.push(self.session.match_prefix(&self.space, &tokens).into_lease()),
             7..11 if !self.leases.is_empty() => drop(self.leases.swap_remove(dice.usize(..self.leases.len()))),
             11 if now % 50 == 0 => self.cache.clear_namespace(&self.space),
-            _ => self.cache.inner.evicting(|evictor, works| evictor.settle(works)),
+            _ => self.cache.inner.evicting(|evictor, resources| evictor.settle(resources)),
         }
     }
 
     fn slice(&self, candidates: usize) -> bool {
-        self.cache.inner.evicting(|evictor, works| evictor.advance_exchange(candidates, works))
+        self.cache.inner.evicting(|evictor, resources| evictor.advance_exchange(candidates, resources))
     }
 
     /// Lets go of everything, and says what is left after each block that is evicted.
@@ -155,7 +155,7 @@ fn the_longest_slice_among_a_million() {
         let mut holds: Vec<Duration> = Vec::new();
         loop {
             let start = Instant::now();
-            let more = cache.inner.evicting(|evictor, works| evictor.advance_exchange(SLICE, works));
+            let more = cache.inner.evicting(|evictor, resources| evictor.advance_exchange(SLICE, resources));
             holds.push(start.elapsed());
             if !more {
                 break;

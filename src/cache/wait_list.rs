@@ -10,8 +10,8 @@
 //!
 //! | edge | releaser | waiter | location |
 //! |---|---|---|---|
-//! | E15 | `Queue::push` after a release that was a step | `Queue::drain_surely` | the queue's head |
-//! | E16 | `Pool::give_back` | `Pool::free_surely` | the count of free blocks |
+//! | E15 | `Queue::push` after a release that was a step | `Queue::drain_for_waiter` | the queue's head |
+//! | E16 | `Pool::give_back` | `Pool::free_for_waiter` | the count of free blocks |
 //! | E17 | `HotPoints::leave`, and `enter` where it comes too late | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is no step for the bias | `HotPoints::deflate_all` | the slots taken |
 //!
@@ -19,54 +19,54 @@
 //! later, or his entry is in the queue, and the waiter takes it out after the release.
 //!
 //! A background evictor that finds nothing more to evict below its low watermark waits in the same way, beside the line
-//! and by the same edges: [`Line::evictor_waits`], then a look that goes through them.
+//! and by the same edges: [`WaitList::evictor_waits`], then a look that goes through them.
 
 use std::collections::BTreeMap;
 
 use crossbeam_utils::CachePadded;
 
-use super::hold::Hold;
+use super::strong_ref::StrongRef;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, Signal, contained};
 
 /// What one place in the line adds to the count.
-const PLACE: usize = 2;
+const WAITER: usize = 2;
 /// Set in the count while the background evictor waits.
 const EVICTOR: usize = 1;
 
 /// Those who wait, in order.
 #[derive(Debug)]
-pub(super) struct Line {
-    /// Places taken, and whether the background evictor waits too.
+pub(super) struct WaitList {
+    /// Waiters taken, and whether the background evictor waits too.
     waiting: CachePadded<AtomicUsize>,
-    places: Mutex<Places>,
+    waiters: Mutex<Waiters>,
     /// Whether anybody may wait; false in models of something else, which then need not explore it.
     open: bool,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct Waiters {
     /// By ticket: the lowest is the first.
-    taken: BTreeMap<u64, Arc<Signal>>,
+    signals: BTreeMap<u64, Arc<Signal>>,
     tickets: u64,
 }
 
-impl Places {
+impl Waiters {
     fn first(&self) -> Option<Arc<Signal>> {
-        self.taken.first_key_value().map(|(_, signal)| Arc::clone(signal))
+        self.signals.first_key_value().map(|(_, signal)| Arc::clone(signal))
     }
 }
 
-impl Line {
+impl WaitList {
     pub(super) fn new(open: bool) -> Self {
-        Self { waiting: CachePadded::new(AtomicUsize::new(0)), places: Mutex::new(Places::default()), open }
+        Self { waiting: CachePadded::new(AtomicUsize::new(0)), waiters: Mutex::new(Waiters::default()), open }
     }
 
     /// Whether a thread or a task waits.
     #[inline]
-    pub(super) fn is_taken(&self) -> bool {
+    pub(super) fn has_waiters(&self) -> bool {
         // Relaxed: E15 to E18.
-        self.open && self.waiting.load(Relaxed) >= PLACE
+        self.open && self.waiting.load(Relaxed) >= WAITER
     }
 
     /// Whether a thread, a task or the background evictor waits.
@@ -79,13 +79,13 @@ impl Line {
     /// How many threads and tasks wait.
     pub(super) fn len(&self) -> usize {
         // Relaxed: a number to look at.
-        self.waiting.load(Relaxed) / PLACE
+        self.waiting.load(Relaxed) / WAITER
     }
 
     /// Wakes the first in the line, if any. Runs its waker: call it with no lock held.
     #[cold]
     pub(super) fn wake_first(&self) {
-        let first = self.places.lock().first();
+        let first = self.waiters.lock().first();
         wake(first);
     }
 
@@ -107,28 +107,28 @@ impl Line {
         self.waiting.load(Relaxed) & EVICTOR != 0 && self.waiting.fetch_and(!EVICTOR, Relaxed) & EVICTOR != 0
     }
 
-    fn join(&self) -> (u64, Arc<Signal>) {
+    fn append(&self) -> (u64, Arc<Signal>) {
         let signal = Arc::new(Signal::new());
-        let mut places = self.places.lock();
-        let ticket = places.tickets;
-        places.tickets += 1;
-        places.taken.insert(ticket, Arc::clone(&signal));
+        let mut waiters = self.waiters.lock();
+        let ticket = waiters.tickets;
+        waiters.tickets += 1;
+        waiters.signals.insert(ticket, Arc::clone(&signal));
         // Relaxed: E15 to E18 publish it.
-        self.waiting.fetch_add(PLACE, Relaxed);
+        self.waiting.fetch_add(WAITER, Relaxed);
         (ticket, signal)
     }
 
     fn is_first(&self, ticket: u64) -> bool {
-        self.places.lock().taken.first_key_value().is_some_and(|(first, _)| *first == ticket)
+        self.waiters.lock().signals.first_key_value().is_some_and(|(first, _)| *first == ticket)
     }
 
     fn leave(&self, ticket: u64) {
-        let mut places = self.places.lock();
-        let left = places.taken.remove(&ticket);
+        let mut waiters = self.waiters.lock();
+        let left = waiters.signals.remove(&ticket);
         // Relaxed: a number too high wakes for nothing.
-        self.waiting.fetch_sub(PLACE, Relaxed);
-        let next = places.first();
-        drop(places);
+        self.waiting.fetch_sub(WAITER, Relaxed);
+        let next = waiters.first();
+        drop(waiters);
         drop(left);
         wake(next);
     }
@@ -144,23 +144,23 @@ fn wake(signal: Option<Arc<Signal>>) {
 
 /// A place in the line. Leaving it, in whatever way, wakes the first of those who stay.
 #[derive(Debug)]
-pub(super) struct Place {
-    hold: Hold,
+pub(super) struct Waiter {
+    cache: StrongRef,
     ticket: u64,
     signal: Arc<Signal>,
 }
 
-impl Place {
+impl Waiter {
     /// The last place of the cache's line.
-    pub(super) fn take(hold: &Hold) -> Self {
-        let (ticket, signal) = hold.line.join();
-        let place = Self { hold: hold.clone(), ticket, signal };
-        crate::sync::point!("line::joined");
-        place
+    pub(super) fn join(cache: &StrongRef) -> Self {
+        let (ticket, signal) = cache.wait_list.append();
+        let waiter = Self { cache: cache.clone(), ticket, signal };
+        crate::sync::point!("wait_list::joined");
+        waiter
     }
 
     pub(super) fn is_first(&self) -> bool {
-        self.hold.line.is_first(self.ticket)
+        self.cache.wait_list.is_first(self.ticket)
     }
 
     /// Raised when it is time to try again.
@@ -169,8 +169,8 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        self.hold.line.leave(self.ticket);
+        self.cache.wait_list.leave(self.ticket);
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! - **H1** A shard's count is the number of its [`Hold`]s and of what its [`Lot`] has left: it lives while either
+//! - **H1** A shard's count is the number of its [`StrongRef`]s and of what its [`StrongRefs`] has left: it lives while either
 //!   does.
 #![allow(unsafe_code)]
 
@@ -32,20 +32,20 @@ struct Shard<T> {
 }
 
 /// One count on a shard: keeps the cache alive, leads to it.
-pub(crate) struct Hold<T = Inner>(NonNull<Shard<T>>);
+pub(crate) struct StrongRef<T = Inner>(NonNull<Shard<T>>);
 
 // SAFETY: a shard is a count and an `Arc` of something that threads share.
-unsafe impl<T: Send + Sync> Send for Hold<T> {}
+unsafe impl<T: Send + Sync> Send for StrongRef<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Hold<T> {}
+unsafe impl<T: Send + Sync> Sync for StrongRef<T> {}
 
-impl<T> fmt::Debug for Hold<T> {
+impl<T> fmt::Debug for StrongRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").finish_non_exhaustive()
+        f.debug_struct("StrongRef").finish_non_exhaustive()
     }
 }
 
-impl<T> Hold<T> {
+impl<T> StrongRef<T> {
     fn shard(&self) -> &Shard<T> {
         // SAFETY: H1: this hold is counted.
         unsafe { self.0.as_ref() }
@@ -57,7 +57,7 @@ impl<T> Hold<T> {
     }
 }
 
-impl<T> Deref for Hold<T> {
+impl<T> Deref for StrongRef<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -65,7 +65,7 @@ impl<T> Deref for Hold<T> {
     }
 }
 
-impl<T> Clone for Hold<T> {
+impl<T> Clone for StrongRef<T> {
     fn clone(&self) -> Self {
         // Relaxed: as `Arc`: a hold is made from a hold.
         self.shard().count.fetch_add(1, Relaxed);
@@ -73,19 +73,19 @@ impl<T> Clone for Hold<T> {
     }
 }
 
-impl<T> Drop for Hold<T> {
+impl<T> Drop for StrongRef<T> {
     fn drop(&mut self) {
         give_back(self.0, 1);
     }
 }
 
 /// A session's holds that are drawn and not given out yet.
-pub(crate) struct Lot<T = Inner> {
+pub(crate) struct StrongRefs<T = Inner> {
     shard: NonNull<Shard<T>>,
     left: Cell<usize>,
 }
 
-impl<T> Lot<T> {
+impl<T> StrongRefs<T> {
     /// A shard of its own on `inner`.
     pub(crate) fn new(inner: &Arc<T>) -> Self {
         let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(AtomicUsize::new(DRAW)) };
@@ -103,7 +103,7 @@ impl<T> Lot<T> {
 
     /// One hold out of the lot.
     #[inline]
-    pub(crate) fn hold(&self) -> Hold<T> {
+    pub(crate) fn take(&self) -> StrongRef<T> {
         let mut left = self.left.get();
         if left == 1 {
             // Relaxed: the lot itself is counted.
@@ -111,11 +111,11 @@ impl<T> Lot<T> {
             left += DRAW;
         }
         self.left.set(left - 1);
-        Hold(self.shard)
+        StrongRef(self.shard)
     }
 }
 
-impl<T> Drop for Lot<T> {
+impl<T> Drop for StrongRefs<T> {
     fn drop(&mut self) {
         give_back(self.shard, self.left.get());
     }
