@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cache = builder.time_to_idle(Duration::from_nanos(100)).build()?;
     let session = cache.session();
     let [greedy, modest] = ["greedy", "modest"].map(|name| cache.namespace(&[name]));
-    cache.set_quota(&greedy, Quota { cached_blocks: Some(24), pinned_blocks: Some(16) });
+    cache.set_quota(&greedy, Quota::default().cached_blocks(24).pinned_blocks(16));
     let prompt = |key: Token, blocks: Token| -> Vec<Token> { (0..16 * blocks).map(|i| key << 16 | i).collect() };
     let show = |what: &str| {
         let [greedy, modest] = [&greedy, &modest].map(|tenant| cache.namespace_stats(tenant).cached_blocks);

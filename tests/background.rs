@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use radixkv::{Clock, Eviction, Lease, PrefixCache, Quota, ReserveError, Watermarks};
 
 const BLOCK: usize = 4;
-const MARKS: Watermarks = Watermarks { low: 8, high: 16 };
+const MARKS: Watermarks = Watermarks::new(8, 16);
 
 /// What takes longer does not come.
 const LONG: Duration = Duration::from_secs(60);
@@ -177,7 +177,7 @@ fn namespaces_that_come_behind_a_pass_are_forgotten_by_the_next_one() {
 /// More is leased than the thread has heard of.
 #[test]
 fn a_limit_on_what_is_pinned_counts_leases_that_were_not_taken_in_yet() {
-    let marks = Watermarks { low: 0, high: 0 };
+    let marks = Watermarks::new(0, 0);
     let cache = PrefixCache::builder(BLOCK, 4_000).eviction(Eviction::Background(marks)).build().expect("sound");
     let (tenant, others) = (cache.namespace(&["tenant"]), cache.default_namespace());
     let put = |space, keys: std::ops::Range<u32>| {
@@ -189,7 +189,7 @@ fn a_limit_on_what_is_pinned_counts_leases_that_were_not_taken_in_yet() {
     };
     put(&tenant, 0..101);
     put(&others, 0..1_500);
-    cache.set_quota(&tenant, Quota { cached_blocks: None, pinned_blocks: Some(100) });
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(100));
     cache.settle();
     // A session for each: none does enough to call the thread.
     let lease = |space, key| cache.session().match_prefix(space, &tokens(key)).into_lease();

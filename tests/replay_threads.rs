@@ -29,7 +29,7 @@ fn shared_by_four(class: Class, config: ReplayConfig) -> Report {
 
 #[test]
 fn every_check_passes_under_every_policy() {
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         let config = ReplayConfig { policy, capacity: Capacity::Percent(20.0), checks: 100, ..ReplayConfig::default() };
         shared_by_four(class("tree-of-thought"), config);
     }

@@ -124,7 +124,7 @@ impl Wake for Told {
 /// Nobody else is awake when it is over: polled when it is woken, and at no other time.
 #[test]
 fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
-    let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks { low: 0, high: 0 }));
+    let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
     let cache = builder.build().expect("valid");
     let session = cache.session();
     let space = cache.default_namespace();

@@ -49,9 +49,7 @@ type Configure = fn(Builder) -> Builder;
 
 const SETTINGS: [(&str, Configure); 3] = [
     ("inline", |builder| builder),
-    ("background", |builder| {
-        builder.eviction(Eviction::Background(Watermarks { low: CAPACITY / 2, high: CAPACITY * 3 / 4 }))
-    }),
+    ("background", |builder| builder.eviction(Eviction::Background(Watermarks::new(CAPACITY / 2, CAPACITY * 3 / 4)))),
     ("external", Builder::external),
 ];
 

@@ -22,7 +22,7 @@ fn pin(cache: &PrefixCache, first: u32, blocks: usize) -> Lease {
 
 /// Waits until `n` requests stand in the line.
 fn line_of(cache: &PrefixCache, n: usize) {
-    while cache.stats().waiting != n {
+    while cache.stats().waiting_requests != n {
         std::thread::yield_now();
     }
 }
@@ -49,7 +49,7 @@ fn those_who_wait_are_served_in_order() {
     served[..2].sort_unstable();
     served[3..].sort_unstable();
     assert_eq!(served, [0, 1, 2, 3, 4]);
-    assert_eq!((cache.stats().free_blocks, cache.stats().waiting), (4, 0));
+    assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (4, 0));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn the_deadline_comes_with_the_numbers_and_takes_nothing() {
         cache.session().reserve_until(9, Instant::now()).unwrap_err(),
         ReserveError::TooLarge { requested: 9, capacity: 8 }
     );
-    assert_eq!((cache.stats().free_blocks, cache.stats().waiting), (3, 0));
+    assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (3, 0));
     drop(pinned);
     assert_eq!(cache.session().reserve_until(4, Instant::now()).map(|blocks| blocks.len()), Ok(4));
 }
@@ -80,7 +80,7 @@ fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
         let first = scope.spawn(move || far(1));
         line_of(&cache, 1);
         let middle = scope.spawn(|| cache.session().reserve_until(2, soon).map(|blocks| blocks.len()));
-        while cache.stats().waiting < 2 && !middle.is_finished() {
+        while cache.stats().waiting_requests < 2 && !middle.is_finished() {
             std::thread::yield_now();
         }
         let last = scope.spawn(move || far(1));
@@ -174,7 +174,10 @@ fn four_threads_on_a_pool_that_is_pinned() {
     });
     cache.settle();
     let stats = cache.stats();
-    assert_eq!((stats.free_blocks + stats.evictable_blocks, stats.protected_blocks, stats.waiting), (100, 0, 0));
+    assert_eq!(
+        (stats.free_blocks + stats.evictable_blocks, stats.protected_blocks, stats.waiting_requests),
+        (100, 0, 0)
+    );
     assert_eq!(cache.validate(), Ok(()));
 }
 

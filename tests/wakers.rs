@@ -94,7 +94,7 @@ fn poll(future: Pin<&mut Reserving>, waker: &Waker) -> Poll<Result<Reservation, 
 fn check_all_there(cache: &PrefixCache, blocks: usize) {
     cache.settle();
     cache.evict(blocks);
-    assert_eq!((cache.stats().free_blocks, cache.stats().waiting), (blocks, 0), "{:?}", cache.stats());
+    assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (blocks, 0), "{:?}", cache.stats());
     assert_eq!(cache.validate(), Ok(()));
 }
 
@@ -204,7 +204,7 @@ fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
 fn a_waker_may_poll_at_once_on_the_evictors_own_thread() {
     in_time(|| {
         quietly();
-        let builder = PrefixCache::builder(BLOCK, 4).eviction(Eviction::Background(Watermarks { low: 0, high: 0 }));
+        let builder = PrefixCache::builder(BLOCK, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
         let cache = builder.build().expect("sound");
         let (sender, served) = mpsc::channel();
         let waiting = waits_for_the_retained(&cache, |future| polls_inline(future, &sender));
@@ -278,7 +278,7 @@ fn what_a_waker_panics_with_may_panic_too() {
 fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
     in_time(|| {
         quietly();
-        let marks = Watermarks { low: 2, high: 4 };
+        let marks = Watermarks::new(2, 4);
         let cache = PrefixCache::builder(BLOCK, 8).eviction(Eviction::Background(marks)).build().expect("sound");
         let (woken, panicked) = mpsc::channel();
         let waiting = waits_for_the_retained(&cache, |_| {
@@ -350,7 +350,7 @@ fn a_waker_may_use_the_cache() {
                 cache.settle();
                 cache.clear();
                 cache.evict(1);
-                assert_eq!(cache.stats().waiting, 1);
+                assert_eq!(cache.stats().waiting_requests, 1);
                 drop(cache.reserve_async(1));
                 cache.set_policy(radixkv::PolicyKind::Lfu);
                 ran.fetch_add(1, SeqCst);
@@ -390,7 +390,7 @@ fn many_who_wait_may_leave_in_any_order() {
     let mut dice = fastrand::Rng::with_seed(3);
     dice.shuffle(&mut waiting);
     waiting.truncate(1);
-    assert_eq!(cache.stats().waiting, 1);
+    assert_eq!(cache.stats().waiting_requests, 1);
     drop(held);
     assert!(poll(waiting[0].as_mut(), Waker::noop()).is_ready());
 }

@@ -24,7 +24,9 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
 }
 
 fn quota(cached: Option<usize>, pinned: Option<usize>) -> Quota {
-    Quota { cached_blocks: cached, pinned_blocks: pinned }
+    let mut quota = Quota::default();
+    (quota.cached_blocks, quota.pinned_blocks) = (cached, pinned);
+    quota
 }
 
 /// Which of the one-token prefixes are cached.

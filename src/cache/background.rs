@@ -24,7 +24,19 @@ const SLICE: usize = 256;
 ///
 /// With an [external pool](super::Builder::external) the cache does not know how many of the engine's blocks are free:
 /// there they count the evicted ids that wait to be taken.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{Eviction, PrefixCache, Watermarks};
+///
+/// let watermarks = Watermarks::new(64, 128);
+/// let cache = PrefixCache::builder(16, 1024).eviction(Eviction::Background(watermarks)).build()?;
+/// # drop(cache);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Watermarks {
     /// It begins when fewer blocks than this are free.
     pub low: usize,
@@ -33,8 +45,20 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
-    /// One block in 256, up to one in 128: enough to take evictions off the allocating threads, and little cached is
-    /// lost.
+    /// It begins below `low` free blocks and stops at `high`; [`build`](super::Builder::build) refuses a `low` above
+    /// `high`, and a `high` above the capacity.
+    pub const fn new(low: usize, high: usize) -> Self {
+        Self { low, high }
+    }
+
+    /// Low at 1/256 of `blocks`, high at 1/128: enough to keep evictions away from the threads that allocate, at the
+    /// price of few cached blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(radixkv::Watermarks::for_capacity(1024), radixkv::Watermarks::new(4, 8));
+    /// ```
     pub fn for_capacity(blocks: usize) -> Self {
         Self { low: blocks.div_ceil(256), high: blocks.div_ceil(128) }
     }

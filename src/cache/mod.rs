@@ -17,6 +17,7 @@ mod allocate;
 mod background;
 mod builder;
 mod clock;
+pub mod diagnostics;
 mod evictor;
 mod exchange;
 mod external;
@@ -55,12 +56,12 @@ pub use session::{InsertError, InsertErrorKind, Inserted, Session};
 pub use stats::Stats;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use strong_ref::{StrongRef, StrongRefs};
-pub use validate::{Mismatch, PointAt, RunAt, Violation};
 #[cfg(feature = "async")]
 pub use waiting::Reserving;
 
 use background::Background;
 use clock::Time;
+use diagnostics::Violation;
 use evictor::{Evictor, PinnedEvictor, Resources, Upkeep};
 use namespace::{Pass, Registry};
 use stats::Gauges;

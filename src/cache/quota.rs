@@ -11,14 +11,40 @@ use crate::tree::Holdings;
 /// do: blocks are cached only out of reservations, which `pinned_blocks` bounds, and leases are only on what is cached,
 /// which `cached_blocks` bounds as soon as nothing protects it. With `cached_blocks` alone its reservations are not
 /// bounded, with `pinned_blocks` alone it can lease all that it has cached in the course of time.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::Quota;
+///
+/// let quota = Quota::default().cached_blocks(256).pinned_blocks(64);
+/// assert_eq!((quota.cached_blocks, quota.pinned_blocks), (Some(256), Some(64)));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Quota {
-    /// Cached blocks. Beyond them the namespace's own are evicted first, in the policy's order, unless leases protect
-    /// them.
+    /// The most blocks that it may have cached; no limit if `None`. When it has more, its own blocks are evicted
+    /// before those of other namespaces, in the policy's order; blocks that leases protect stay.
     pub cached_blocks: Option<usize>,
-    /// Blocks that leases protect, and those reserved with [`Session::reserve_in`]; each fork of a reservation counts.
-    /// Beyond them a reservation is refused; a match is not.
+    /// The most blocks that its leases may protect and its reservations ([`Session::reserve_in`]) hold; no limit if
+    /// `None`. Each fork of a reservation counts. A reservation beyond the limit is refused; a match is not.
     pub pinned_blocks: Option<usize>,
+}
+
+impl Quota {
+    /// Limits the blocks that it may have cached.
+    #[must_use]
+    pub const fn cached_blocks(mut self, blocks: usize) -> Self {
+        self.cached_blocks = Some(blocks);
+        self
+    }
+
+    /// Limits the blocks that its leases may protect and its reservations hold.
+    #[must_use]
+    pub const fn pinned_blocks(mut self, blocks: usize) -> Self {
+        self.pinned_blocks = Some(blocks);
+        self
+    }
 }
 
 /// Numbers of one namespace; [`PrefixCache::namespace_stats`].
@@ -124,7 +150,7 @@ impl PrefixCache {
     ///
     /// let cache = PrefixCache::builder(16, 1024).build()?;
     /// let tenant = cache.namespace(&["tenant-7"]);
-    /// cache.set_quota(&tenant, Quota { cached_blocks: Some(256), pinned_blocks: Some(64) });
+    /// cache.set_quota(&tenant, Quota::default().cached_blocks(256).pinned_blocks(64));
     ///
     /// let session = cache.session();
     /// let fill = session.reserve_in(&tenant, 60).expect("within the quota");

@@ -31,7 +31,7 @@ pub struct Stats {
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
     /// Requests that wait for blocks.
-    pub waiting: usize,
+    pub waiting_requests: usize,
     /// Bytes of index memory: tokens, block ids and nodes, with what is unlinked and not reclaimed yet.
     pub index_bytes: usize,
     /// Pieces of sequences that the index holds.
@@ -89,7 +89,7 @@ impl Gauges {
             inserted_blocks: self.inserted.load(Relaxed),
             evicted_blocks: self.evicted.load(Relaxed),
             aged_blocks: self.aged.load(Relaxed),
-            waiting: inner.wait_list.len(),
+            waiting_requests: inner.wait_list.len(),
             index_bytes: inner.domain.bytes().total(),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),

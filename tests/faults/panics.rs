@@ -142,7 +142,7 @@ pub fn break_at(point: &str, armed: Armed, cache: &PrefixCache, victim: Victim, 
 }
 
 /// Below 64 free blocks the thread evicts up to 128.
-const WATERMARKS: Watermarks = Watermarks { low: 64, high: 128 };
+const WATERMARKS: Watermarks = Watermarks::new(64, 128);
 
 #[test]
 fn the_background_evictor_goes_on_after_a_panic_in_a_step() {

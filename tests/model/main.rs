@@ -73,7 +73,7 @@ fn steps(seed: u8, count: usize) -> Vec<Step> {
 fn long_runs<S: Subject>(count: usize) {
     let started = Instant::now();
     let (mut seed, mut done) = (0, 0);
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         for block_size in [1, 3, 16] {
             seed += 1;
             let setting = Setting {
@@ -127,7 +127,7 @@ fn the_driver_finds_nothing_between_two_references() {
 
 #[test]
 fn the_driver_notices_a_wrong_order_of_eviction() {
-    for wrong in PolicyKind::ALL {
+    for wrong in PolicyKind::ALL.iter().copied() {
         let alter = |setting: Setting| Setting { policy: wrong, ..setting };
         let failure = cases::<Reference>(256, alter).expect_err("two policies, one order");
         println!("{}: {}", wrong.name(), failure.lines().next().unwrap_or_default());

@@ -438,7 +438,9 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn set_quota(&mut self, space: usize, cached_blocks: Option<usize>, pinned_blocks: Option<usize>) {
-        self.cache.set_quota(&self.spaces[space], Quota { cached_blocks, pinned_blocks });
+        let mut quota = Quota::default();
+        (quota.cached_blocks, quota.pinned_blocks) = (cached_blocks, pinned_blocks);
+        self.cache.set_quota(&self.spaces[space], quota);
     }
 
     fn clear(&mut self) {

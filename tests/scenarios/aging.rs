@@ -15,7 +15,7 @@ fn aging(policy: PolicyKind, ticks: u64) -> Bench {
 
 #[test]
 fn a_prefix_goes_when_nobody_has_used_it_for_so_long() {
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         let bench = aging(policy, 100);
         bench.serve_at(10, &sequence(1, 16));
         bench.serve_at(20, &sequence(2, 8));
@@ -74,7 +74,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn with_thread() -> radixkv::Builder {
-    PrefixCache::builder(4, 2_000).eviction(Eviction::Background(Watermarks { low: 1, high: 2 }))
+    PrefixCache::builder(4, 2_000).eviction(Eviction::Background(Watermarks::new(1, 2)))
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn the_thread_exchanges_the_policy_and_keeps_to_quotas() {
     (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
     bench.cache.set_policy(PolicyKind::Lfu);
     until("the policy is exchanged", || bench.cache.policy() == PolicyKind::Lfu);
-    bench.cache.set_quota(&bench.space, Quota { cached_blocks: Some(10), pinned_blocks: None });
+    bench.cache.set_quota(&bench.space, Quota::default().cached_blocks(10));
     until("the quota is kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);
     (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
     until("and kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);

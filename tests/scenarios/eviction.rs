@@ -221,7 +221,7 @@ fn a_request_that_resumes_is_one_hit() {
 
 #[test]
 fn two_replicas_fed_the_same_log_evict_alike() {
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         let replica = || {
             let cache = PrefixCache::builder(4, 40).policy(policy).clock(Clock::Logical);
             cache.build().expect("a sound setting")

@@ -101,7 +101,7 @@ fn a_forked_block_goes_back_to_the_engine_with_its_last_holder() {
 
 #[test]
 fn the_background_evictor_keeps_a_stock_of_evicted_ids() {
-    let watermarks = Watermarks { low: 2, high: 5 };
+    let watermarks = Watermarks::new(2, 5);
     let builder = PrefixCache::builder(4, 32).external().eviction(Eviction::Background(watermarks));
     let cache = builder.build().expect("sound");
     let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };

@@ -24,7 +24,7 @@ fn evicted(bench: &Bench, keys: std::ops::Range<u32>) -> Vec<u32> {
 
 #[test]
 fn equal_ranks_go_in_the_order_in_which_they_were_inserted() {
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         for looks in [false, true] {
             let bench = Bench::with_policy(4, 16, policy);
             let leases: Vec<_> = (0..8).map(|key| bench.insert(&sequence(key, 4))).collect();

@@ -5,15 +5,15 @@ use radixkv::{Inserted, Lease, Namespace, PolicyKind, Quota, ReserveError};
 use crate::{Bench, sequence};
 
 fn quota(cached: usize, pinned: usize) -> Quota {
-    Quota { cached_blocks: Some(cached), pinned_blocks: Some(pinned) }
+    Quota::default().cached_blocks(cached).pinned_blocks(pinned)
 }
 
 fn cached(blocks: usize) -> Quota {
-    Quota { cached_blocks: Some(blocks), pinned_blocks: None }
+    Quota::default().cached_blocks(blocks)
 }
 
 fn pinned(blocks: usize) -> Quota {
-    Quota { cached_blocks: None, pinned_blocks: Some(blocks) }
+    Quota::default().pinned_blocks(blocks)
 }
 
 /// Inserts `blocks` blocks of their own into a namespace.

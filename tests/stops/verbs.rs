@@ -127,11 +127,12 @@ pub const LOCKING: [Verb; 10] = [
         user.session.release_retained(&user.held);
     }),
     verb("set_policy", |user| {
-        let policy = user.dice.choice(PolicyKind::ALL).expect("one of them");
+        let policy = user.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them");
         user.cache.set_policy(policy);
     }),
     verb("set_quota", |user| {
-        let quota = Quota { cached_blocks: user.dice.bool().then_some(CAPACITY / 2), pinned_blocks: None };
+        let mut quota = Quota::default();
+        quota.cached_blocks = user.dice.bool().then_some(CAPACITY / 2);
         user.cache.set_quota(&user.space, quota);
     }),
     verb("clear_namespace", |user| user.cache.clear_namespace(&user.space)),

@@ -82,7 +82,7 @@ impl Worker {
             }
             3 => cache.settle(),
             4 => _ = cache.run_once(),
-            5 => cache.set_policy(self.dice.choice(PolicyKind::ALL).expect("one of them")),
+            5 => cache.set_policy(self.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them")),
             6 => {
                 let tokens = self.world.sequence(&mut self.dice);
                 let name = self.pick_name();
@@ -103,7 +103,8 @@ impl Worker {
         let (name, capacity) = (self.pick_name(), self.world.setting.capacity);
         let dice = &mut self.dice;
         let mut limit = || (dice.u8(..4) > 0).then(|| dice.usize(..capacity));
-        let quota = Quota { cached_blocks: limit(), pinned_blocks: limit() };
+        let mut quota = Quota::default();
+        (quota.cached_blocks, quota.pinned_blocks) = (limit(), limit());
         let namespace = self.handle(name).namespace.clone();
         self.world.cache.set_quota(&namespace, quota);
         let stats = self.world.cache.namespace_stats(&namespace);

@@ -25,7 +25,7 @@ const BIGRAMS: usize = 2;
 const IDLE: Duration = Duration::from_millis(2);
 
 /// Between these the cache's own thread evicts, where it has one.
-pub const WATERMARKS: Watermarks = Watermarks { low: 4, high: 8 };
+pub const WATERMARKS: Watermarks = Watermarks::new(4, 8);
 
 /// The shape of a round.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::{Mismatch, PointAt, RunAt, Violation, children_of, ensure, points_of};
+use super::{children_of, ensure, points_of};
+use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
 use crate::cache::evictor::{Evictor, Resources, Totals};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;

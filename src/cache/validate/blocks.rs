@@ -1,8 +1,9 @@
 //! The pool, and every cached block in exactly one place.
 
-use super::{RunAt, Violation, ensure};
+use super::ensure;
 use crate::block::{BlockId, Pool};
 use crate::cache::Inner;
+use crate::cache::diagnostics::{RunAt, Violation};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::tree::Run;

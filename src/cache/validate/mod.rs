@@ -5,7 +5,6 @@
 //!
 //! | file | pass |
 //! |---|---|
-//! | `violation` | what can be wrong, in numbers |
 //! | `tree` | queue, spaces, runs, points, their words and links |
 //! | `blocks` | the pool, and every block in at most one place |
 //! | `accounts` | what the evictor knows of runs and points, and its totals |
@@ -21,16 +20,14 @@ mod blocks;
 mod ranking;
 mod retained;
 mod tree;
-mod violation;
 
 #[cfg(test)]
 mod tests;
 
 use smallvec::SmallVec;
 
-pub use violation::{Mismatch, PointAt, RunAt, Violation};
-
 use super::Inner;
+use super::diagnostics::Violation;
 use super::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::tree::{Point, Run};

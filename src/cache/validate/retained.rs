@@ -1,6 +1,7 @@
 //! What is retained: each entry's point stands in the tree and counts its lease, and nothing that was asked for is left.
 
-use super::{Mismatch, PointAt, Violation, ensure, points_of};
+use super::{ensure, points_of};
+use crate::cache::diagnostics::{Mismatch, PointAt, Violation};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;

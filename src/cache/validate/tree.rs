@@ -1,7 +1,8 @@
 //! The tree: nothing on its way to the evictor, and every space, run and point where its links say it is.
 
-use super::{PointAt, RunAt, Violation, children_of, ensure, points_of};
+use super::{children_of, ensure, points_of};
 use crate::cache::Inner;
+use crate::cache::diagnostics::{PointAt, RunAt, Violation};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;

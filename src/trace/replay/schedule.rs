@@ -15,7 +15,7 @@ use super::{
     tally::Tally,
     worker::{Shared, Worker},
 };
-use crate::{PrefixCache, Stats, Violation, trace::Trace};
+use crate::{PrefixCache, Stats, diagnostics::Violation, trace::Trace};
 
 /// What a check found.
 #[derive(Debug)]

@@ -214,7 +214,7 @@ fn what_is_left_of_exchanges_does_not_pile_up() {
 /// The evictor's tables of free, evictable and protected blocks are of different moments; their sum is not.
 #[test]
 fn numbers_read_at_any_moment_add_up() {
-    let builder = PrefixCache::builder(4, 256).eviction(Eviction::Background(Watermarks { low: 64, high: 128 }));
+    let builder = PrefixCache::builder(4, 256).eviction(Eviction::Background(Watermarks::new(64, 128)));
     let cache = builder.build().expect("sound");
     let over = AtomicUsize::new(0);
     thread::scope(|scope| {

@@ -43,7 +43,7 @@ impl Bed {
         let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).time_to_idle(Duration::MAX);
         let cache = cache.build().expect("valid");
         let (session, space) = (cache.session(), cache.default_namespace());
-        cache.set_quota(&space, Quota { cached_blocks: Some(CAPACITY), pinned_blocks: None });
+        cache.set_quota(&space, Quota::default().cached_blocks(CAPACITY));
         for (at, tokens) in [sequence(12, 12, 0), sequence(12, 6, 100), sequence(4, 0, 1000)].iter().enumerate() {
             cache.set_time(at as u64 + 1);
             drop(put(&session, &space, tokens, BLOCK_SIZE));

@@ -1,10 +1,10 @@
 //! What is planted is named.
 
-use super::super::{Mismatch, PointAt, RunAt, Violation};
 use super::bed::{CAPACITY, Scene, found, sequence};
 use crate::PrefixCache;
 use crate::block::BlockId;
 use crate::cache::Priority;
+use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
 use crate::cache::evictor::Evictor;
 use crate::key::Token;
 use crate::policy::{Entry, Group, Policy, Slot, Standing};

@@ -1,4 +1,34 @@
-//! What can be wrong with a cache, in numbers.
+//! What [`PrefixCache::validate`](crate::PrefixCache::validate) reports: the first broken invariant of a cache, with the
+//! place and the numbers.
+//!
+//! `validate` compares everything that the cache keeps twice: the tree with its own links and lengths, every cached
+//! block with the pool (a block is free, reserved or cached in one place), and the evictor's counts, candidates and
+//! deadlines with the tree.
+//!
+//! **When to call it.** In tests, after the threads have stopped; and in an engine at rest, when a wrong answer is
+//! suspected. While other threads use the cache, a change that is half done may be reported as a violation.
+//!
+//! **Cost.** It walks the whole index and holds the evictor's lock meanwhile: time and memory are linear in cached
+//! blocks, runs and points. It repairs nothing and changes nothing but what [`settle`](crate::PrefixCache::settle)
+//! would.
+//!
+//! **What a violation means.** A bug of this crate, or memory that something else wrote over. Report it, and build a
+//! new cache: no verb repairs one.
+//!
+//! # Examples
+//!
+//! ```
+//! use radixkv::PrefixCache;
+//! use radixkv::diagnostics::Violation;
+//!
+//! let cache = PrefixCache::builder(16, 64).build()?;
+//! match cache.validate() {
+//!     Ok(()) => {}
+//!     Err(Violation::BlockTwice { run, block }) => eprintln!("block {block} is cached twice, again by {run}"),
+//!     Err(violation) => eprintln!("{violation}"),
+//! }
+//! # Ok::<_, radixkv::BuildError>(())
+//! ```
 
 use std::fmt;
 
@@ -7,17 +37,17 @@ use crate::key::Token;
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
-/// Which run: siblings never begin with the same token.
+/// Names a run by where it starts and its first token: two runs that hang on one point never begin with the same token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunAt {
     /// Depth of its first token from the namespace's root.
     pub start: usize,
-    /// Its first token; 0 for a trunk.
+    /// Its first token; 0 for the run of length 0 that carries a root.
     pub first: Token,
 }
 
-/// Which point.
+/// Names a point by its run and its depth there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PointAt {
@@ -27,7 +57,7 @@ pub struct PointAt {
     pub depth: u32,
 }
 
-/// A count that was kept, and what counting gave.
+/// A number that the evictor keeps, and the number that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mismatch {
@@ -38,20 +68,20 @@ pub struct Mismatch {
 }
 
 impl RunAt {
-    pub(super) fn of(run: Ref<'_, Run>) -> Self {
+    pub(in crate::cache) fn of(run: Ref<'_, Run>) -> Self {
         Self { start: run.start(), first: run.first() }
     }
 }
 
 impl PointAt {
-    pub(super) fn on(run: Ref<'_, Run>, depth: u32) -> Self {
+    pub(in crate::cache) fn on(run: Ref<'_, Run>, depth: u32) -> Self {
         Self { run: RunAt::of(run), depth }
     }
 }
 
 impl Mismatch {
     /// `Ok` if both are the same, else the violation.
-    pub(super) fn settle(self, violation: impl FnOnce(Self) -> Violation) -> Result<(), Violation> {
+    pub(in crate::cache) fn settle(self, violation: impl FnOnce(Self) -> Violation) -> Result<(), Violation> {
         if self.recorded == self.found { Ok(()) } else { Err(violation(self)) }
     }
 }
@@ -74,8 +104,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A broken invariant: a fault of the cache, or of whoever wrote over its memory. Nothing is to be done but to report
-/// it and to build the cache anew.
+/// A broken invariant: a bug of this crate, or memory that something else wrote over. Report it, and build a new cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
