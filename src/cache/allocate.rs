@@ -9,36 +9,50 @@ use super::wait_list::Waiter;
 use super::{Inner, Reservation, ReserveError, Session};
 use crate::block::BlockId;
 
-/// How hard an attempt looks for blocks before it finds too few.
+/// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// At what is there.
+    /// It looks at the blocks that are there.
     Once,
-    /// So that whoever makes blocks available later sees who waits for them (line.rs).
+    /// It looks in such a way that a thread that makes blocks available later sees the waiter (wait_list.rs).
     Waiting,
 }
 
 impl Session {
     /// Takes `blocks` blocks, or nothing.
     ///
-    /// If fewer are free it evicts exactly what is missing, in the policy's order. It does not stand in the line of
-    /// those who wait ([`reserve_until`](Self::reserve_until)): a running request can grow while others wait to be
-    /// admitted. Lock-free while enough are free.
+    /// If fewer are free it evicts exactly the missing ones, in the policy's order. It passes the requests that wait
+    /// ([`reserve_until`](Self::reserve_until)), so that a running request can grow while others wait to be admitted.
+    /// Lock-free while enough are free.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::Exhausted`] if leases and reservations hold too much, [`ReserveError::TooLarge`] if the cache is
-    /// smaller than that, [`ReserveError::External`] if the pool is the engine's.
+    /// [`ReserveError::Exhausted`] if leases and reservations hold too many, [`ReserveError::TooLarge`] if the cache has
+    /// fewer blocks, [`ReserveError::External`] if the engine owns the pool.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PrefixCache, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(16, 8).build()?;
+    /// let session = cache.session();
+    /// let first = session.reserve(6)?;
+    /// let refused = session.reserve(3).unwrap_err();
+    /// assert_eq!(refused, ReserveError::Exhausted { requested: 3, available: 2 });
+    /// # drop(first);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
         self.strong_refs.inner().check_request(blocks)?;
         self.strong_refs.inner().take(blocks, &|| self.strong_refs.take(), Effort::Once)
     }
 
-    /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too much.
+    /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too many.
     ///
-    /// Those who wait are served in the order in which they came, `PrefixCache::reserve_async` (feature `async`)
-    /// included: each takes all its blocks or nothing, and nobody overtakes him but [`reserve`](Self::reserve). Blocks
-    /// come when leases and reservations are dropped; a lease that this thread holds itself does not go while it waits.
+    /// Requests that wait are served in the order in which they came, those of `PrefixCache::reserve_async` (feature
+    /// `async`) included. Each takes all its blocks or nothing, and only [`reserve`](Self::reserve) passes them. Blocks
+    /// become available when leases and reservations are dropped: do not wait for blocks that this thread itself leases.
     ///
     /// # Errors
     ///
@@ -81,7 +95,7 @@ impl Session {
                 Err(ReserveError::Exhausted { available, .. }) => available,
                 served => return served,
             };
-            // Nobody rings when a deadline of something retained has come.
+            // The end of a retention wakes no thread: the first waiter wakes up by itself then.
             let retained_until = if waiter.is_first() { inner.retained_until() } else { None };
             let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
             if !waiter.signal().wait_until(until) && Instant::now() >= deadline {
@@ -92,7 +106,7 @@ impl Session {
 }
 
 impl Inner {
-    /// Refuses what can never be served.
+    /// Refuses a request that can never be served.
     pub(super) fn check_request(&self, blocks: usize) -> Result<(), ReserveError> {
         let capacity = self.pool.capacity();
         if blocks > capacity {
@@ -104,13 +118,13 @@ impl Inner {
         Ok(())
     }
 
-    /// When the first of what is retained is let go, if nobody ends it earlier.
+    /// When the first retention ends, unless it is ended earlier.
     fn retained_until(&self) -> Option<Instant> {
         let next = self.evicting(|evictor, _| evictor.retained.next());
         next.and_then(|deadline| self.time.moment(deadline))
     }
 
-    /// Takes `n` blocks if `place` is the first of the line.
+    /// Takes `n` blocks if `waiter` is the first in the list.
     pub(super) fn take_in_turn(
         &self,
         n: usize,
@@ -120,12 +134,12 @@ impl Inner {
         if waiter.is_first() {
             return self.take(n, &|| cache.clone(), Effort::Waiting);
         }
-        // Those before are to be served first.
+        // Earlier waiters are served first.
         let stats = self.gauges.read(self);
         Err(ReserveError::Exhausted { requested: n, available: stats.free_blocks + stats.evictable_blocks })
     }
 
-    /// Takes `n` blocks, evicting what is missing.
+    /// Takes `n` blocks, and evicts the missing ones.
     #[inline]
     pub(super) fn take(
         &self,
@@ -133,7 +147,7 @@ impl Inner {
         strong_ref: &dyn Fn() -> StrongRef,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
-        // First: blocks that were taken are in hands that give them back, whatever panics.
+        // First: blocks that were taken are in a reservation, which gives them back if anything panics.
         let mut reservation = Reservation {
             blocks: Vec::new(),
             shared: SharedBlocks::default(),
@@ -149,7 +163,7 @@ impl Inner {
         Ok(reservation)
     }
 
-    /// Direct reclaim.
+    /// Takes `n` blocks, and evicts the missing ones on this thread.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
         self.evicting(|evictor, resources| {
@@ -166,7 +180,7 @@ impl Inner {
                 let free = self.pool.free();
                 let available = free + evictor.totals.evictable;
                 let missing = n.saturating_sub(free);
-                // A change that is not in the queue yet can make the accounts promise too much for a moment.
+                // A change that is not in the queue yet can make the counts too high for a moment.
                 if available < n || (missing > 0 && evictor.evict(missing, &mut entries, resources) == 0) {
                     if settled {
                         let available = available.min(n - 1);

@@ -1,14 +1,15 @@
 //! Forks: reservations that hold the same blocks, which are copied before one of them writes to them.
 //!
-//! A block that was never forked costs nothing. The first fork puts a count beside each block, held by every
-//! reservation that has it; whoever lets go of it last gives the block back. What is inside the tree is leased and not
-//! counted: a block enters it from one reservation alone.
+//! A block that was never forked costs nothing. The first fork puts a count beside each block, shared by every
+//! reservation that has the block; the last of them gives it back. Blocks in the tree are leased and not counted: a block
+//! enters the tree only from the one reservation that has it.
 //!
 //! # Invariants
 //!
-//! - **F1** A block stands in several reservations only with its `SharedBlock` in each of them (or in a [`PendingCopy`]), and
-//!   goes back to the pool when that is dropped.
-//! - **F2** Whoever has the only handle on a `SharedBlock` has the block alone: handles are made from handles, under `&mut`.
+//! - **F1** A block is in several reservations only if each of them (or a [`PendingCopy`]) has a handle on its
+//!   `SharedBlock`; the block goes back to the pool when that is dropped.
+//! - **F2** The only handle on a `SharedBlock` means that no other reservation has the block: handles are made from
+//!   handles, under `&mut`.
 
 use std::fmt;
 
@@ -20,7 +21,7 @@ use crate::sync::Arc;
 /// A block that several reservations may hold.
 #[derive(Debug)]
 struct SharedBlock {
-    /// Nothing once its last holder has it alone.
+    /// `None` once one reservation has it alone.
     block: Option<BlockId>,
     cache: StrongRef,
 }
@@ -33,17 +34,17 @@ impl Drop for SharedBlock {
     }
 }
 
-/// Which blocks of a reservation others may hold too: one entry for each, or none before the first fork.
+/// Which blocks of a reservation other reservations may have too: an entry for each block, or none before the first fork.
 #[derive(Debug, Default)]
 pub(super) struct SharedBlocks(Vec<Option<Arc<SharedBlock>>>);
 
 impl SharedBlocks {
-    /// Those of the blocks from `n` on.
+    /// Splits off the entries of the blocks from `n` on.
     pub(super) fn split_off(&mut self, n: usize) -> Self {
         Self(self.0.split_off(n.min(self.0.len())))
     }
 
-    /// Takes over those of a reservation that comes behind the first `n` blocks.
+    /// Takes over the entries of blocks that are appended behind the first `n`.
     pub(super) fn append(&mut self, n: usize, mut behind: Self) {
         if !behind.0.is_empty() {
             self.0.resize(n, None);
@@ -51,7 +52,7 @@ impl SharedBlocks {
         }
     }
 
-    /// Leaves in `blocks` those that nobody else holds, and lets go of the others.
+    /// Leaves in `blocks` only those that no other reservation has, and drops its handles on the others.
     pub(super) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>) {
         if self.0.is_empty() {
             return;
@@ -61,10 +62,10 @@ impl SharedBlocks {
     }
 }
 
-/// Whether nobody else holds the block; then it is counted no longer.
+/// Whether no other reservation has the block; if so, its count is removed.
 fn is_alone(share: &mut Option<Arc<SharedBlock>>) -> bool {
     let Some(counted) = share else { return true };
-    // Comes after all that the others did with the block (F2).
+    // Ordered after everything that the other reservations did with the block (F2).
     let Some(shared) = Arc::get_mut(counted) else {
         return false;
     };
@@ -75,7 +76,8 @@ fn is_alone(share: &mut Option<Arc<SharedBlock>>) -> bool {
 
 /// A block to be copied: made by [`Reservation::make_unique`].
 ///
-/// The source stays until this is dropped, whatever the other forks do meanwhile.
+/// The source keeps its content until this is dropped, whatever the other forks do meanwhile. See
+/// [`Reservation::fork`] for an example.
 #[must_use = "dropping it gives up the source block"]
 pub struct PendingCopy {
     source: BlockId,
@@ -105,11 +107,11 @@ impl fmt::Debug for PendingCopy {
 }
 
 impl Reservation {
-    /// A second reservation of the same blocks: for a sequence that goes on in several ways from here.
+    /// A second reservation of the same blocks: for a sequence that continues in several ways from here.
     ///
-    /// A block is given back when the last of its forks has let go of it. Until then none of them may write to it or
-    /// insert it: see [`make_unique`](Self::make_unique). The prefix that is already cached needs no fork: clone its
-    /// [`Lease`](super::Lease). Allocates a count for each block that has none yet.
+    /// A block is given back when the last reservation that has it is dropped. While several have it, none of them may
+    /// write to it or insert it: see [`make_unique`](Self::make_unique). The prefix that is already cached needs no fork:
+    /// clone its [`Lease`](super::Lease). Allocates a count for each block that has none yet.
     ///
     /// # Examples
     ///
@@ -121,17 +123,17 @@ impl Reservation {
     /// let mut two = one.fork();
     /// assert_eq!(cache.stats().reserved_blocks, 3);
     ///
-    /// // Before the second one writes to the last block it copies that.
+    /// // Before the second one writes to the last block, it takes a copy.
     /// let mut fresh = session.reserve(1)?;
     /// if let Some(copy) = two.make_unique(2, &mut fresh) {
     ///     // ... copy `copy.source()` to `copy.destination()` ...
     ///     assert_eq!((copy.source(), copy.destination()), (one.blocks()[2], two.blocks()[2]));
     /// }
-    /// // The first one has it alone now.
+    /// // The first one has the last block alone now.
     /// assert!(one.is_shared(1) && !one.is_shared(2));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use = "dropping the fork lets go of its blocks"]
+    #[must_use = "dropping the fork gives its blocks back"]
     pub fn fork(&mut self) -> Self {
         self.shared.0.resize(self.blocks.len(), None);
         for (&block, share) in self.blocks.iter().zip(&mut self.shared.0) {
@@ -145,17 +147,17 @@ impl Reservation {
         }
     }
 
-    /// Whether a fork holds block `i` too. If not, it is this one's to write to.
+    /// Whether a fork has block `i` too. If not, this reservation may write to it.
     ///
     /// # Panics
     ///
-    /// If it holds no more than `i` blocks.
+    /// If it has no more than `i` blocks.
     pub fn is_shared(&mut self, i: usize) -> bool {
         assert!(i < self.blocks.len(), "block {i} of a reservation of {}", self.blocks.len());
         self.shared.0.get_mut(i).is_some_and(|share| !is_alone(share))
     }
 
-    /// The first block that a fork holds too.
+    /// The first block that a fork has too.
     pub(super) fn first_shared(&mut self) -> Option<usize> {
         let forked = 0..self.shared.0.len();
         let shared = forked.into_iter().find(|&i| self.is_shared(i));
@@ -165,13 +167,27 @@ impl Reservation {
         shared
     }
 
-    /// Puts a block of `fresh` in the place of block `i` if a fork holds that too, and says what to copy; nothing if
-    /// this reservation has it alone.
+    /// Replaces block `i` by the last block of `fresh` if a fork has it too, and says what to copy; `None` if this
+    /// reservation has the block alone.
     ///
     /// # Panics
     ///
-    /// If it holds no more than `i` blocks; if the block is shared and `fresh` is of another cache, or does not end
-    /// with a block that it has alone.
+    /// If it has no more than `i` blocks; if the block is shared and `fresh` is of another cache, empty, or ends with a
+    /// block that is shared itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 4).build()?;
+    /// # let session = cache.session();
+    /// let mut one = session.reserve(1)?;
+    /// let mut two = one.fork();
+    /// let mut fresh = session.reserve(1)?;
+    /// let copy = two.make_unique(0, &mut fresh).expect("shared with `one`");
+    /// assert_eq!((copy.source(), copy.destination()), (one.blocks()[0], two.blocks()[0]));
+    /// assert!(fresh.is_empty());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<PendingCopy> {
         if !self.is_shared(i) {
             return None;

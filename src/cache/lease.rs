@@ -11,27 +11,40 @@ use crate::tree::{Held, Point, Share};
 
 /// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
 ///
-/// Exact: it protects its own prefix and nothing beyond. Dropping it is O(1), lock-free unless somebody waits for
-/// blocks and must be woken, and may happen on any thread, in a panic too. A clone is a lease of its own, and no second
-/// use of the prefix in the eyes of a policy.
+/// It protects its own prefix and nothing beyond. Dropping it is O(1), may happen on any thread and during a panic, and
+/// is lock-free unless a thread or task that waits for blocks must be woken. A clone is a lease of its own and does not
+/// count as another use of the prefix.
 ///
-/// It keeps the cache. If it is the last handle, dropping it frees the index: about 3 s for a million runs. A lease
-/// that is forgotten ([`std::mem::forget`]) protects its path for good, through clears too, and keeps the whole cache
-/// with its session's share of the bookkeeping.
+/// A lease keeps the cache alive. If it is the last handle, dropping it frees the index, which takes about 3 s for a
+/// million runs. A lease that is forgotten ([`std::mem::forget`]) protects its prefix for good, even if the namespace is
+/// cleared, and keeps the whole cache.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 2).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let miss = session.match_prefix(&space, &[1, 2, 3, 4]);
+/// let inserted = session.insert(miss.lease(), &[1, 2, 3, 4], session.reserve(2)?)?;
+/// assert!(session.reserve(1).is_err()); // the lease protects both blocks
+/// drop(inserted.lease);
+/// assert!(session.reserve(1).is_ok());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Lease {
-    /// The lease counts on this point, so it stays (reclaim, I3); nothing in a namespace that was dropped.
+    /// The point on which the lease counts, which therefore stays (reclaim, I3); `None` in a namespace that was dropped.
     point: Option<Link<Point>>,
     len_tokens: usize,
     share: Share,
-    /// Of the namespace's grid.
+    /// The offset of the namespace's grid.
     offset: u8,
-    /// The request was counted in the point's statistics.
+    /// Whether the request was counted in the point's statistics.
     pub(super) counted: bool,
     cache: StrongRef,
 }
 
 impl Lease {
-    /// Takes over a lease that the caller holds.
+    /// The public handle of a lease that the caller has taken.
     #[inline]
     pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, cache: StrongRef) -> Self {
         let len_tokens = grid.filled(held.point.end());
@@ -45,17 +58,17 @@ impl Lease {
         Self { point: None, len_tokens: 0, share: Share::word(0), offset, counted: false, cache }
     }
 
-    /// Tokens whose keys and values it protects: whole blocks.
+    /// Tokens whose keys and values it protects: those of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
 
-    /// Where blocks end in its namespace.
+    /// Where blocks end in its namespace's sequences.
     pub(super) fn grid(&self, inner: &Inner) -> Grid {
         inner.grid.with_offset(u32::from(self.offset))
     }
 
-    /// Nothing in a namespace that was dropped.
+    /// The counted lease; `None` in a namespace that was dropped.
     pub(super) fn held(&self) -> Option<Held<'_>> {
         self.point.map(|point| Held { point: point.get(self), share: self.share })
     }
@@ -64,7 +77,7 @@ impl Lease {
         &self.cache
     }
 
-    /// Makes its point hot, as contention would; whether it is.
+    /// Makes its point hot, as contention would; true if it is hot then.
     #[cfg(any(test, radixkv_loom, radixkv_shuttle))]
     pub(crate) fn inflate(&self) -> bool {
         self.held().is_some_and(|held| {
@@ -107,6 +120,18 @@ impl fmt::Debug for Lease {
 }
 
 /// The longest cached prefix of a sequence, leased. A miss is an empty match.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let miss = session.match_prefix(&space, &[1, 2, 3]);
+/// assert_eq!((miss.len_tokens(), miss.blocks()), (0, &[][..]));
+/// let lease = miss.into_lease(); // an insert starts from it
+/// # drop(lease);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a match releases its lease"]
 pub struct PrefixMatch {
@@ -115,12 +140,12 @@ pub struct PrefixMatch {
 }
 
 impl PrefixMatch {
-    /// Tokens whose keys and values are cached: whole blocks.
+    /// Tokens whose keys and values are cached: those of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.lease.len_tokens()
     }
 
-    /// The blocks of the prefix: the `i`-th holds those of tokens `i * block_size..(i + 1) * block_size`.
+    /// The blocks of the prefix: the `i`-th holds the keys and values of tokens `i * block_size..(i + 1) * block_size`.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
@@ -130,7 +155,7 @@ impl PrefixMatch {
         &self.lease
     }
 
-    /// The lease alone.
+    /// The lease, without the list of blocks.
     pub fn into_lease(self) -> Lease {
         self.lease
     }

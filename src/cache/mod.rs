@@ -5,13 +5,15 @@
 //! | `builder` | configuration and its checks |
 //! | `session`, `partial`, `allocate` | the verbs of a scheduler thread |
 //! | `retention` | what a session may ask for a prefix: priorities, retaining, demoting |
-//! | `line`, `waiting` | those who wait for blocks |
-//! | `lease`, `reservation`, `fork`, `hold` | RAII handles, and what keeps the cache alive for them |
+//! | `wait_list`, `waiting` | threads and tasks that wait for blocks |
+//! | `lease`, `reservation`, `fork` | handles that give back what they hold when they are dropped |
+//! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
 //! | `namespace` | trees that never share |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
-//! | `clock`, `stats`, `validate` | time, numbers, invariants |
+//! | `clock`, `stats` | time, numbers |
+//! | `validate`, `diagnostics` | the check of every invariant, and what it reports |
 
 mod allocate;
 mod background;
@@ -76,14 +78,16 @@ use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 /// Garbage of evictions that may wait for the next one.
 const RECLAIM_BYTES: usize = 32 << 10;
 
-/// Queue entries that one step of the evictor takes out at most.
+/// The most queue entries that one step of the evictor takes out.
 const STEP: usize = 1024;
 
 /// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
 ///
 /// A handle: clones share one cache, which lives as long as any handle, [`Session`], [`Lease`], [`Reservation`] or
-/// other handle made from it. Whoever drops the last of them frees the index, on its thread: about 3 s for a million
+/// other handle made from it. The thread that drops the last of them frees the index, which takes about 3 s for a million
 /// runs. A handle that is forgotten ([`std::mem::forget`]) keeps the cache for good.
+///
+/// A cache is not persistent, and holds ids, tokens and counts only: keys and values stay in the engine's memory.
 ///
 /// | verb | takes effect | progress | allocates |
 /// |---|---|---|---|
@@ -96,15 +100,28 @@ const STEP: usize = 1024;
 /// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | waits its turn | the evictor's tables |
 /// | [`PrefixCache::stats`] | | never waits | the evictor's tables |
 ///
-/// Without a background evictor each 256th verb of a session *helps*: if no other thread evicts it takes up to 1,024
-/// changes in, does a slice of what else is due, and allocates what the evictor's tables then need. A waker that is
-/// called ([`reserve_async`](Self::reserve_async)) runs on the thread whose verb made blocks available.
+/// Without a background evictor, each 256th verb of a session *helps*: if no other thread is evicting, it takes up to
+/// 1,024 queued changes into the evictor's tables, which may allocate, and does a bounded part of other pending work. A
+/// waker that is called ([`reserve_async`](Self::reserve_async)) runs on the thread that made blocks available.
+///
+/// # What it does not do
+///
+/// - **Several block sizes.** All sequences of a cache have blocks of one size, chosen when it is built. For layers with
+///   blocks of another size build a second cache, and match in both.
+/// - **Sliding windows.** A match is a prefix from the first token on, and a cached block keeps all blocks before it. An
+///   engine that drops the keys and values behind a window cannot free those blocks one by one: keep the window's layers
+///   outside the cache, or in a cache of their own whose prefixes stay whole.
+/// - **State that is not a list of blocks** (recurrent layers, multimodal embeddings). The tokens of the sequence are its
+///   whole identity; what else the keys and values depend on belongs into the [namespace](Self::namespace).
+/// - **Several processes.** One process owns the index; see below for forks.
+///
+/// The guide on [matching](crate::guide) says what this means for prompts and templates.
 ///
 /// # Forked processes
 ///
-/// A child that is forked off has a copy of the cache and not its background thread, and locks that other threads held
-/// at that moment stay locked in it. It must not use the cache. It may drop its handles if no other thread was inside a
-/// verb then; otherwise it forgets them ([`std::mem::forget`]).
+/// A child process gets a copy of the cache without its background thread, and locks that other threads held at the
+/// moment of the fork stay locked in the copy. The child must not use the cache. It may drop its handles if no other
+/// thread was inside a verb at that moment; otherwise it must forget them ([`std::mem::forget`]).
 ///
 /// # Examples
 ///
@@ -139,13 +156,13 @@ pub(crate) struct Inner {
     grid: Grid,
     queue: Queue,
     hot: HotPoints,
-    /// Those who wait for blocks.
+    /// Threads and tasks that wait for blocks.
     wait_list: WaitList,
-    /// Sessions made so far: the next one's stripe.
+    /// Sessions made so far, from which the next one gets its stripe.
     stripes: AtomicUsize,
-    /// Free blocks; with an external pool those that are in the engine's hands.
+    /// Free blocks; with an external pool, the blocks that the engine has.
     pool: Pool,
-    /// Blocks that the engine will take back; nothing if the cache owns its pool.
+    /// With an external pool, blocks that the engine is to take back; `None` if the cache owns its pool.
     returned: Option<Pool>,
     time: Time,
     demotions: Demotions,
@@ -156,7 +173,7 @@ pub(crate) struct Inner {
     evictor: Mutex<PinnedEvictor>,
     /// Participants of sessions that have ended.
     idle: Idle,
-    /// Last: what the others leave to it is freed with it.
+    /// The last field: memory that the other fields retire when they are dropped is freed with it.
     domain: Domain,
 }
 
@@ -171,6 +188,18 @@ impl fmt::Debug for PrefixCache {
 
 impl PrefixCache {
     /// Configures a cache of `capacity_blocks` blocks of `block_size` tokens each.
+    ///
+    /// Both are fixed for the life of the cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PolicyKind, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).policy(PolicyKind::Lfu).build()?;
+    /// assert_eq!((cache.block_size(), cache.capacity_blocks()), (16, 1024));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn builder(block_size: usize, capacity_blocks: usize) -> Builder {
         Builder::new(block_size, capacity_blocks)
     }
@@ -185,28 +214,56 @@ impl PrefixCache {
         self.inner.pool.capacity()
     }
 
-    /// Whether the pool is the engine's ([`Builder::external`]): then nothing can be reserved.
+    /// Whether the engine owns the pool ([`Builder::external`]); then nothing can be reserved.
     pub fn is_external(&self) -> bool {
         self.inner.returned.is_some()
     }
 
-    /// A way into the cache for one thread, until it is dropped; a thread may have several.
+    /// A session for the calling thread, which may have several.
     ///
-    /// Takes about 100 ns where another session has ended before, some hundred the first times: a thread that serves
-    /// many requests keeps one; a task that may run on any thread makes its own. Lock-free.
+    /// Takes about 100 ns where an earlier session has ended, and some hundred more for the first ones. A thread that
+    /// serves many requests keeps one session; a task that may run on any thread makes one where it needs it. Lock-free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(16, 1024).build()?;
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..2 {
+    ///         scope.spawn(|| {
+    ///             let session = cache.session(); // each thread makes its own
+    ///             session.match_prefix(&cache.default_namespace(), &[1, 2, 3]).len_tokens()
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn session(&self) -> Session {
         Session::new(&self.inner)
     }
 
-    /// Frees up to `blocks` idle blocks, in the policy's exact order; how many it freed.
+    /// Frees up to `blocks` blocks that no lease protects, in the policy's exact order, and returns how many it freed.
     ///
-    /// A leased block is never touched. The last run concerned is trimmed from its tail, so exactly as many go as were
-    /// asked for, or all that can go. Waits its turn if another thread is evicting.
+    /// It frees exactly as many as asked for, or all that can go: the last victim is shortened from its end. Waits its
+    /// turn if another thread is evicting.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let prompt = [1, 2, 3, 4, 5, 6];
+    /// let miss = session.match_prefix(&space, &prompt);
+    /// drop(session.insert(miss.lease(), &prompt, session.reserve(3)?)?);
+    /// assert_eq!(cache.evict(2), 2);
+    /// assert_eq!(session.peek(&space, &prompt), 2); // the first block is left
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn evict(&self, blocks: usize) -> usize {
         let pinned = self.inner.evictor.lock();
         let mut entries = usize::MAX;
         let leave = |pinned: MutexGuard<'_, PinnedEvictor>, evicted: &usize| {
-            // Small garbage waits for company; the last of it does not.
+            // A little garbage waits for the next eviction, unless nothing is cached any more.
             if *evicted > 0 && (pinned.evictor.totals.runs == 0 || pinned.local.retired_bytes() >= RECLAIM_BYTES) {
                 pinned.local.reclaim();
             }
@@ -214,15 +271,25 @@ impl PrefixCache {
         self.inner.with_evictor(pinned, |evictor, resources| evictor.evict(blocks, &mut entries, resources), leave)
     }
 
-    /// Brings the accounts up to date with every change made before the call; see [`Stats`].
+    /// Brings the evictor's counts up to date with every change made before the call; see [`Stats`].
     ///
-    /// Also forgets namespaces that nobody holds and nothing is cached in. Waits its turn if another thread is
-    /// evicting.
+    /// Also does all other pending work: completes an exchange of the policy, drops prefixes that were idle for too long
+    /// ([`Builder::time_to_idle`]), evicts what namespaces have beyond their quotas, and forgets namespaces that have no
+    /// handle and cache nothing. It works in steps of a fraction of a millisecond, between which other threads get their
+    /// turn, and waits its own turn if another thread is evicting.
     ///
-    /// Does whatever else is due: completes an exchange of the policy, drops what was idle for too long
-    /// ([`Builder::time_to_idle`]), evicts what namespaces have beyond their quotas.
-    /// That goes in steps of a fraction of a millisecond,
-    /// between which other threads have their turn.
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let miss = session.match_prefix(&space, &[1, 2]);
+    /// drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
+    /// drop(miss);
+    /// cache.settle();
+    /// assert_eq!(cache.stats().evictable_blocks, 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settle(&self) {
         let inner = &*self.inner;
         let idle_since = inner.idle_since();
@@ -236,8 +303,17 @@ impl PrefixCache {
 
     /// One bounded step of the evictor: the body of a background thread's loop.
     ///
-    /// Takes some changes out of the queue, and does a part of whatever else is due (see [`settle`](Self::settle));
-    /// true if more is waiting. Waits its turn if another thread is evicting.
+    /// Takes some changes out of the queue, and does a part of all other pending work (see [`settle`](Self::settle)).
+    /// True if more is left. Waits its turn if another thread is evicting.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(16, 1024).build()?;
+    /// // On a thread of the engine's own, between two looks at what else it has to do:
+    /// while cache.run_once() {}
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn run_once(&self) -> bool {
         let idle_since = self.inner.idle_since();
         self.inner.in_turn(|evictor, resources| self.inner.step(idle_since, evictor, resources))
@@ -245,42 +321,71 @@ impl PrefixCache {
 
     /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
     ///
-    /// It may go forward by any amount, and back: an earlier use makes nothing older, and deadlines (of what is retained,
-    /// of priorities) go by the latest time that was set. Without effect on any other clock. Lock-free until a deadline
-    /// was made; from then on it waits its turn if another thread is evicting.
+    /// It may go forward by any amount, and back: a use at an earlier time makes nothing older, and deadlines (of
+    /// retained prefixes, of priorities) go by the latest time that was set. Without effect on any other clock.
+    /// Lock-free until the first deadline was made; from then on it waits its turn if another thread is evicting.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{Clock, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).clock(Clock::Logical).build()?;
+    /// cache.set_time(7); // for a trace: the row's time
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn set_time(&self, now: u64) {
         let inner = &*self.inner;
         inner.time.set(now);
-        // What is retained may be over, or idle for too long.
+        // A retention may be over, or a prefix idle for too long.
         let by_time = || inner.time_to_idle.is_some() || inner.time.has_deadlines();
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }
         if inner.time.has_deadlines() {
-            // A waiter reads the time in a turn of the evictor's, after it has taken its place: if that turn came before
-            // this one, its place is seen now; else it sees the new time.
+            // A waiter joins the list and then reads the time while it holds the evictor's lock: if it held the lock
+            // before this thread, `ring` sees the waiter; else the waiter sees the new time.
             drop(inner.evictor.lock());
         }
         inner.ring();
     }
 
-    /// Numbers of the cache as it is now. Never waits; exact if no other thread is at work.
+    /// Numbers of the cache as it is now. Never waits; exact if no other thread uses the cache.
     ///
-    /// Settles the accounts first, in slices, as far as no other thread is evicting. The four numbers of blocks add up
-    /// to the capacity in any case.
+    /// Brings the counts up to date first, in steps, unless another thread is evicting. The four numbers of blocks add
+    /// up to the capacity in any case.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// let filling = cache.session().reserve(3)?;
+    /// let stats = cache.stats();
+    /// assert_eq!((stats.free_blocks, stats.reserved_blocks), (5, 3));
+    /// # drop(filling);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         self.inner.settle_by(|| self.inner.evictor.try_lock());
         self.inner.gauges.read(&self.inner)
     }
 
-    /// Checks every invariant of tree, pool, queue, ranking and accounts.
+    /// Checks every invariant of tree, pool, queue, ranking and counts; see [`diagnostics`].
     ///
-    /// Meant for tests and for a cache at rest: while other threads are at work it may report a change in progress.
-    /// Walks the whole index.
+    /// Meant for tests and for a cache at rest: while other threads use the cache it may report a change in progress.
+    /// Walks the whole index, and waits its turn if another thread is evicting.
     ///
     /// # Errors
     ///
-    /// The first invariant found broken.
+    /// The first invariant found broken: a bug of this crate.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(16, 64).build()?;
+    /// assert_eq!(cache.validate(), Ok(()));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn validate(&self) -> Result<(), Violation> {
         self.inner.evicting(|evictor, resources| {
             evictor.settle(resources);
@@ -290,27 +395,27 @@ impl PrefixCache {
 }
 
 impl Inner {
-    /// Runs `work` as the evictor, when nobody else is.
+    /// Runs `work` with the evictor, once no other thread uses it.
     fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.with_evictor(self.evictor.lock(), work, |_, _| ())
     }
 
-    /// The same, and reclaims what it can of the index before the next one's turn.
+    /// As `evicting`, and frees what it can of the index memory before the next thread's turn.
     fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.with_evictor(self.evictor.lock(), work, |pinned, _| pinned.local.reclaim())
     }
 
-    /// The same, after which a thread that waits has its turn.
+    /// As `evicting`, after which a thread that waits for the lock gets it.
     fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.with_evictor(self.evictor.lock(), work, |pinned, _| unlock_fairly(pinned))
     }
 
-    /// Runs `work` as the evictor where no other thread is.
+    /// Runs `work` with the evictor unless another thread uses it.
     fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> Option<R> {
         Some(self.with_evictor(self.evictor.try_lock()?, work, |_, _| ()))
     }
 
-    /// What was last used then or before has been idle for too long.
+    /// A prefix that was last used at this time or before has been idle for too long.
     fn idle_since(&self) -> Option<u64> {
         self.time_to_idle.and_then(|duration| self.time.before(duration))
     }
@@ -322,7 +427,7 @@ impl Inner {
         more || forgetting
     }
 
-    /// Takes in every change made before the call, in steps between which other threads have their turn; stops where
+    /// Takes in every change made before the call, in steps between which other threads get their turn; stops when
     /// `lock` gives no lock.
     fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, PinnedEvictor>>) {
         let mut goal = None;
@@ -335,8 +440,8 @@ impl Inner {
         }
     }
 
-    /// Runs `work` as the evictor, lets `leave` unlock, and then tells those who wait what was let go of: their wakers
-    /// are code of the caller's, and run under no lock.
+    /// Runs `work` with the evictor, lets `leave` unlock it, and then wakes a waiter if blocks may have become
+    /// available. In this order because a waker is the caller's code, and runs under no lock.
     fn with_evictor<'a, R>(
         &'a self,
         mut pinned: MutexGuard<'a, PinnedEvictor>,
@@ -410,7 +515,7 @@ impl Inner {
         self.hot.stripe(self.stripes.fetch_add(1, Relaxed))
     }
 
-    /// Sees to it that entries leave the queue: calls the thread, or takes some out if nobody else is at it.
+    /// Makes entries leave the queue: calls the background evictor, or takes some out unless another thread does.
     fn help(&self, entries: usize) {
         if self.queue.is_empty() && !self.gauges.is_behind() && !self.namespaces.is_behind() {
             return;
@@ -443,8 +548,8 @@ impl Drop for Inner {
             now: self.time.elapsed_for_deadlines(),
             guard: &guard,
         };
-        // No lease is left but those of what is retained where lookups start, and it goes with its tree: whatever was
-        // detached goes now, and no entry stays in the queue.
+        // The only leases left are those of retained prefixes in namespaces that stand, and they are freed with their
+        // trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
         self.namespaces.tear_down(resources);
     }

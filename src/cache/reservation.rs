@@ -8,7 +8,19 @@ use super::quota::QuotaCharge;
 use super::strong_ref::StrongRef;
 use crate::block::BlockId;
 
-/// Blocks that the holder fills and then inserts; dropping it gives them back.
+/// Blocks that its owner fills and then inserts; dropping it gives them back.
+///
+/// # Examples
+///
+/// ```
+/// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+/// let session = cache.session();
+/// let mut prompt = session.reserve(4)?;
+/// let chunk = prompt.split(1); // for the first chunk of the prompt
+/// prompt.append(session.reserve(2)?); // the sequence grows
+/// assert_eq!((chunk.len(), prompt.len(), cache.stats().free_blocks), (1, 5, 2));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Reservation {
     pub(super) blocks: Vec<BlockId>,
@@ -21,29 +33,30 @@ pub struct Reservation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// Too many blocks are leased or reserved right now; retry once some are let go.
+    /// Too many blocks are leased or reserved right now; retry once leases or reservations are dropped.
     Exhausted {
         /// Blocks asked for.
         requested: usize,
         /// Blocks that were free or evictable.
         available: usize,
     },
-    /// The namespace would have more in leases and reservations than its quota allows; retry once it lets some go.
+    /// The namespace would have more blocks in leases and reservations than its quota allows; retry once some of its
+    /// leases or reservations are dropped.
     OverQuota {
         /// Blocks asked for.
         requested: usize,
-        /// Blocks that it has in leases and reservations.
+        /// Blocks that it has in leases and reservations now.
         pinned: usize,
-        /// Blocks that it may have.
+        /// The most blocks that it may have there.
         limit: usize,
     },
-    /// The pool is the engine's: [`adopt`](super::Session::adopt) its blocks.
+    /// The engine owns the pool: [`adopt`](super::Session::adopt) its blocks instead.
     External,
-    /// The deadline passed first; retry, or let a running request go.
+    /// The deadline passed before enough blocks became available; retry, or end a running request.
     TimedOut {
         /// Blocks asked for.
         requested: usize,
-        /// Blocks that were free or evictable when it last looked.
+        /// Blocks that were free or evictable at the last attempt.
         available: usize,
     },
     /// The request can never fit, however much is evicted: split it, or build a larger cache.
@@ -59,12 +72,17 @@ impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exhausted { requested, available } => {
-                write!(f, "{requested} blocks requested, {available} available")
+                write!(
+                    f,
+                    "{requested} blocks requested, {available} available: retry once leases or reservations are dropped"
+                )
             }
             Self::OverQuota { requested, pinned, limit } => {
-                write!(f, "{requested} blocks requested beside {pinned} pinned in a namespace limited to {limit}")
+                write!(f, "{requested} blocks requested for a namespace that has {pinned} pinned and may have {limit}")
             }
-            Self::External => f.write_str("the engine owns the pool, the cache has no blocks to give"),
+            Self::External => {
+                f.write_str("the engine owns the pool, so nothing can be reserved: adopt the engine's blocks")
+            }
             Self::TimedOut { requested, available } => {
                 write!(f, "{requested} blocks requested, {available} available at the deadline")
             }
@@ -78,7 +96,7 @@ impl fmt::Display for ReserveError {
 impl std::error::Error for ReserveError {}
 
 impl Reservation {
-    /// The blocks, in the order in which an insert uses them.
+    /// The blocks, in the order in which an insert takes them.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
@@ -93,7 +111,7 @@ impl Reservation {
         self.blocks.is_empty()
     }
 
-    /// Moves the first `n` blocks into a reservation of their own, for a prompt that is inserted in chunks.
+    /// Moves the first `n` blocks into a new reservation, for a prompt that is inserted in chunks.
     ///
     /// # Panics
     ///
@@ -110,14 +128,14 @@ impl Reservation {
         }
     }
 
-    /// Takes over another's blocks, behind its own: for a sequence that grows.
+    /// Adds the blocks of `other` behind its own: for a sequence that grows.
     ///
     /// # Panics
     ///
-    /// If the other is of another cache, or both were reserved in namespaces
-    /// ([`reserve_in`](crate::Session::reserve_in)) and not in the same one.
+    /// If `other` is of another cache, or the two were reserved in different namespaces
+    /// ([`reserve_in`](crate::Session::reserve_in)).
     pub fn append(&mut self, mut other: Self) {
-        // Before anything moves: a panic leaves this one as it was, and the other one gives its blocks back.
+        // Before anything moves: after a panic `self` is as it was, and `other` gives its blocks back.
         assert!(std::ptr::eq::<Inner>(&*self.cache, &*other.cache), "the reservation is of another cache");
         assert!(self.charge.goes_with(&other.charge), "reserved in different namespaces");
         self.shared.append(self.blocks.len(), std::mem::take(&mut other.shared));
@@ -134,7 +152,7 @@ impl Drop for Reservation {
 }
 
 impl Inner {
-    /// Takes blocks back that nobody holds any more.
+    /// Takes back blocks that are in no reservation any more.
     pub(super) fn give_back(&self, blocks: &[BlockId]) {
         // An attempt that took nothing must not wake the waiter that made it.
         if blocks.is_empty() {

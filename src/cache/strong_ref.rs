@@ -1,14 +1,15 @@
-//! Holding on to a cache without meeting other threads: leases and reservations count on their session's shard.
+//! Counted references that keep a cache alive without contention between threads: leases and reservations count on their
+//! session's shard.
 //!
-//! One shared count costs every lease and release of every thread a line that all of them write. So each session has a
-//! *shard* with a count of its own, draws from it in large lots (a draw is one addition, a lease from the lot none),
-//! and gives the rest back when it goes. Whoever gives the last one back drops the shard, and with the last shard and
-//! the last handle goes the cache.
+//! With one shared count, every lease and release of every thread would write the same cache line. So each session has a
+//! *shard* with a count of its own and draws many counts at once: a draw is one addition, a reference from what was drawn
+//! none. A session that ends gives the rest back. The thread that gives the last count back drops the shard, and with the
+//! last shard and the last handle goes the cache.
 //!
 //! # Invariants
 //!
-//! - **H1** A shard's count is the number of its [`StrongRef`]s and of what its [`StrongRefs`] has left: it lives while either
-//!   does.
+//! - **H1** A shard's count is the number of its [`StrongRef`]s plus the counts that its [`StrongRefs`] has left: it
+//!   lives while either does.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -23,7 +24,7 @@ use crate::sync::apart::AtomicUsize;
 use crate::sync::gauge::{AcqRel, Relaxed};
 use crate::sync::{Arc, model_size};
 
-/// Holds drawn at once.
+/// Counts drawn at once.
 const DRAW: usize = model_size(1 << 16, 2);
 
 struct Shard<T> {
@@ -31,7 +32,7 @@ struct Shard<T> {
     count: CachePadded<AtomicUsize>,
 }
 
-/// One count on a shard: keeps the cache alive, leads to it.
+/// One count on a shard: keeps the cache alive and leads to it.
 pub(crate) struct StrongRef<T = Inner>(NonNull<Shard<T>>);
 
 // SAFETY: a shard is a count and an `Arc` of something that threads share.
@@ -47,7 +48,7 @@ impl<T> fmt::Debug for StrongRef<T> {
 
 impl<T> StrongRef<T> {
     fn shard(&self) -> &Shard<T> {
-        // SAFETY: H1: this hold is counted.
+        // SAFETY: H1: this reference is counted.
         unsafe { self.0.as_ref() }
     }
 
@@ -67,7 +68,7 @@ impl<T> Deref for StrongRef<T> {
 
 impl<T> Clone for StrongRef<T> {
     fn clone(&self) -> Self {
-        // Relaxed: as `Arc`: a hold is made from a hold.
+        // Relaxed: as `Arc`: a reference is made from a reference.
         self.shard().count.fetch_add(1, Relaxed);
         Self(self.0)
     }
@@ -79,7 +80,7 @@ impl<T> Drop for StrongRef<T> {
     }
 }
 
-/// A session's holds that are drawn and not given out yet.
+/// A session's counts that are drawn and not given out yet.
 pub(crate) struct StrongRefs<T = Inner> {
     shard: NonNull<Shard<T>>,
     left: Cell<usize>,
@@ -93,7 +94,7 @@ impl<T> StrongRefs<T> {
     }
 
     fn shard(&self) -> &Shard<T> {
-        // SAFETY: H1: `left` is never zero, so the lot is counted.
+        // SAFETY: H1: `left` is never zero, so this is counted.
         unsafe { self.shard.as_ref() }
     }
 
@@ -101,12 +102,12 @@ impl<T> StrongRefs<T> {
         &self.shard().inner
     }
 
-    /// One hold out of the lot.
+    /// One reference, out of what was drawn.
     #[inline]
     pub(crate) fn take(&self) -> StrongRef<T> {
         let mut left = self.left.get();
         if left == 1 {
-            // Relaxed: the lot itself is counted.
+            // Relaxed: this itself is counted.
             self.shard().count.fetch_add(DRAW, Relaxed);
             left += DRAW;
         }
@@ -125,7 +126,7 @@ impl<T> Drop for StrongRefs<T> {
 fn give_back<T>(shard: NonNull<Shard<T>>, counts: usize) {
     // SAFETY: H1: the caller's counts are not given back yet.
     let count = unsafe { &shard.as_ref().count };
-    // Release: what this holder did comes before the drop. Acquire: for whoever drops.
+    // Release: what this thread did comes before the drop. Acquire: for the thread that drops.
     if count.fetch_sub(counts, AcqRel) == counts {
         // SAFETY: H1: that was the last count.
         drop(unsafe { Box::from_raw(shard.as_ptr()) });

@@ -1,12 +1,12 @@
-//! The line of those who wait for blocks.
+//! The wait list: threads and tasks that wait for blocks, in order.
 //!
-//! Who finds too little takes a place in the line. The first in it tries; who leaves, served or not, wakes the next
-//! one. Whoever makes blocks available looks whether anybody waits, and wakes the first.
+//! A request that finds too few blocks joins the list. The first in the list tries again; a waiter that leaves, served
+//! or not, wakes the next one. A thread that makes blocks available looks whether the list is empty, and wakes the first.
 //!
-//! **No wake-up is lost.** A waiter takes his place, then looks for blocks; a releaser lets blocks go, then looks for
-//! waiters: at least one must see the other. Fences would cost every release, so both go through a read-modify-write on
-//! one location instead, wherever blocks come from: of two of those one comes first, and the second one sees all that
-//! came before it.
+//! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives blocks back and then looks
+//! for waiters. At least one must see the other. Fences would do, at a cost for every release. Instead both do a
+//! read-modify-write of one location, for each way in which blocks become available: of two read-modify-writes one comes
+//! first, and the second sees everything before it.
 //!
 //! | edge | releaser | waiter | location |
 //! |---|---|---|---|
@@ -15,11 +15,11 @@
 //! | E17 | `HotPoints::leave`, and `enter` where it comes too late | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is no step for the bias | `HotPoints::deflate_all` | the slots taken |
 //!
-//! A release that found `QUEUED` set pushes nothing and relies on whoever pushes that entry: he comes through E15
-//! later, or his entry is in the queue, and the waiter takes it out after the release.
+//! A release that finds `QUEUED` set pushes nothing and relies on the thread that pushes that entry: either its push (E15)
+//! comes later, or the entry is in the queue, and the waiter takes it out after the release.
 //!
-//! A background evictor that finds nothing more to evict below its low watermark waits in the same way, beside the line
-//! and by the same edges: [`WaitList::evictor_waits`], then a look that goes through them.
+//! A background evictor that finds nothing to evict below its low watermark waits in the same way, beside the list and by
+//! the same edges: [`WaitList::evictor_waits`], then a look that goes through them.
 
 use std::collections::BTreeMap;
 
@@ -29,18 +29,18 @@ use super::strong_ref::StrongRef;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, Signal, contained};
 
-/// What one place in the line adds to the count.
+/// What one waiter adds to the count.
 const WAITER: usize = 2;
 /// Set in the count while the background evictor waits.
 const EVICTOR: usize = 1;
 
-/// Those who wait, in order.
+/// The waiters, in order.
 #[derive(Debug)]
 pub(super) struct WaitList {
-    /// Waiters taken, and whether the background evictor waits too.
+    /// The number of waiters, times [`WAITER`], and the bit [`EVICTOR`].
     waiting: CachePadded<AtomicUsize>,
     waiters: Mutex<Waiters>,
-    /// Whether anybody may wait; false in models of something else, which then need not explore it.
+    /// Whether waiting is possible; false in models of something else, which then need not explore it.
     open: bool,
 }
 
@@ -82,26 +82,26 @@ impl WaitList {
         self.waiting.load(Relaxed) / WAITER
     }
 
-    /// Wakes the first in the line, if any. Runs its waker: call it with no lock held.
+    /// Wakes the first waiter, if any. Runs its waker: call it with no lock held.
     #[cold]
     pub(super) fn wake_first(&self) {
         let first = self.waiters.lock().first();
         wake(first);
     }
 
-    /// From now on the background evictor is to be called when blocks may have become available; what it then looks at
-    /// by the waiter's side of E15 to E18 holds all that was let go of before.
+    /// From now on the background evictor is called when blocks may have become available. Its next look, by the
+    /// waiter's side of E15 to E18, sees everything that was given back before.
     pub(super) fn evictor_waits(&self) {
         // Relaxed: E15 to E18 publish it.
         self.waiting.fetch_or(EVICTOR, Relaxed);
     }
 
     pub(super) fn evictor_is_waiting(&self) -> bool {
-        // Relaxed: the evictor's own mark; where a call has just taken it off, it looks once more.
+        // Relaxed: the evictor's own bit; if a call has just cleared it, the evictor looks once more.
         self.waiting.load(Relaxed) & EVICTOR != 0
     }
 
-    /// The background evictor waits no longer; whether it did.
+    /// Ends the background evictor's wait; true if it waited.
     pub(super) fn evictor_wakes(&self) -> bool {
         // Relaxed, twice: a call too many does no harm.
         self.waiting.load(Relaxed) & EVICTOR != 0 && self.waiting.fetch_and(!EVICTOR, Relaxed) & EVICTOR != 0
@@ -134,7 +134,7 @@ impl WaitList {
     }
 }
 
-/// Wakes who waits for `signal`; with the last handle on it goes its waker, which is code of the caller's too.
+/// Raises `signal`. Dropping its last handle drops its waker, which is the caller's code too.
 fn wake(signal: Option<Arc<Signal>>) {
     if let Some(signal) = signal {
         signal.raise();
@@ -142,7 +142,7 @@ fn wake(signal: Option<Arc<Signal>>) {
     }
 }
 
-/// A place in the line. Leaving it, in whatever way, wakes the first of those who stay.
+/// One that waits. Dropping it, served or not, wakes the first of those that are left.
 #[derive(Debug)]
 pub(super) struct Waiter {
     cache: StrongRef,
@@ -151,7 +151,7 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// The last place of the cache's line.
+    /// Joins the cache's list as the last.
     pub(super) fn join(cache: &StrongRef) -> Self {
         let (ticket, signal) = cache.wait_list.append();
         let waiter = Self { cache: cache.clone(), ticket, signal };

@@ -1,4 +1,4 @@
-//! Awaiting blocks: a place in the line, as a future.
+//! Awaiting blocks: a waiter, as a future.
 
 use std::fmt;
 use std::future::Future;
@@ -12,12 +12,12 @@ use super::{PrefixCache, Reservation, ReserveError};
 
 /// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
 ///
-/// It stands in the line from its first poll on. Dropping it at any time leaves the line, wakes the next one, and loses
-/// nothing: the blocks are taken in the very poll that returns them.
+/// It joins the wait list at its first poll. It may be dropped at any time: that leaves the list, wakes the next waiter
+/// and loses no block, because the blocks are taken in the poll that returns them.
 ///
-/// Its place is not passed over: polled once and then forgotten, or not polled again when its waker was called, it
-/// holds up all behind it, however much is free. Drop a future that is not wanted any more, and put a deadline around
-/// one whose task may stop polling.
+/// Later waiters do not pass it. If it is polled once and then forgotten, or not polled again after its waker was called,
+/// all waiters behind it wait, even while enough blocks are free. Drop a future that is not wanted any more, and put a
+/// deadline around one whose task may stop polling.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
     blocks: usize,
@@ -33,23 +33,23 @@ impl fmt::Debug for Reserving {
 }
 
 impl PrefixCache {
-    /// Takes `blocks` blocks, and waits for them as long as leases and reservations hold too much.
+    /// Takes `blocks` blocks, and waits for them as long as leases and reservations hold too many.
     ///
-    /// Stands in one line with [`Session::reserve_until`](crate::Session::reserve_until): those who wait are served in
-    /// the order in which they came. Needs no runtime, and is cancelled by being dropped: put a deadline around it with
-    /// the runtime's own timer. A poll may evict what is missing; it never sleeps, but waits its turn if another thread
-    /// is evicting.
+    /// Waits in one list with [`Session::reserve_until`](crate::Session::reserve_until): requests are served in the
+    /// order in which they came. Needs no runtime, and is cancelled by dropping it: put a deadline around it with the
+    /// runtime's own timer. A poll may evict the missing blocks; it never sleeps, but waits its turn if another thread is
+    /// evicting.
     ///
     /// The waker is called on the thread that makes blocks available, with no lock of the cache held: it may poll at
-    /// once, and use the cache. If it panics, the panic hook reports it, and this wake-up alone is lost.
+    /// once, and use the cache. If it panics, the panic hook reports it, and only this wake-up is lost.
     ///
-    /// What [`retain`](crate::Session::retain) keeps is over at a moment that nobody may be awake for: a background
-    /// evictor ([`Eviction::Background`](crate::Eviction::Background)) is, and wakes the future. With inline eviction
-    /// the next thread that evicts, settles or asks for [`stats`](Self::stats) does.
+    /// When a retention ([`retain`](crate::Session::retain)) ends by its deadline, a background evictor
+    /// ([`Eviction::Background`](crate::Eviction::Background)) wakes the future. With inline eviction, the next thread
+    /// that evicts, settles or asks for [`stats`](Self::stats) does.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::TooLarge`] and [`ReserveError::External`] alone, at once.
+    /// Only [`ReserveError::TooLarge`] and [`ReserveError::External`], at once.
     ///
     /// # Examples
     ///
@@ -90,7 +90,7 @@ impl Future for Reserving {
             }
         }
         let waiting = waiter.get_or_insert_with(|| Waiter::join(cache));
-        // First: whoever makes blocks available after the look that finds too few must find somebody to wake.
+        // First: a thread that makes blocks available after the look that finds too few must find the waker.
         waiting.signal().wake_by(context.waker());
         match cache.take_in_turn(*blocks, cache, waiting) {
             Err(ReserveError::Exhausted { .. }) => Poll::Pending,

@@ -106,7 +106,7 @@ fn a_block_enters_the_tree_from_one_reservation_alone() {
     assert_eq!(error.kind, InsertErrorKind::SharedBlock { index: 1 });
     assert_eq!(
         (error.to_string(), error.reservation.blocks()),
-        ("a fork holds block 1 of the reservation too".into(), &blocks[..])
+        ("a fork also holds block 1 of the reservation: make it unique first".into(), &blocks[..])
     );
     assert_eq!((bench.accounts(), bench.peek(&tokens)), ([13, 3, 0, 0], 0));
     let mut one = error.reservation;
