@@ -1,12 +1,12 @@
 //! The background evictor: a thread around the evictor's steps.
 //!
-//! It sleeps until it is called because free blocks are short or changes have piled up, then works in bounded steps, each
-//! under the evictor's lock for itself, so that a session that must evict at once waits for one step at most. Where
-//! nothing is left to evict and free blocks are still short, whatever lets blocks go calls it ([`line`](super::line)).
-//! Where prefixes are dropped for their age it also wakes by itself, and where some are retained, when the first of them
-//! is to be let go: a thread may wait for it. It holds the cache weakly: the last handle ends it.
+//! It sleeps until it is called, because free blocks are short or changes have piled up. Then it works in bounded steps and
+//! takes the evictor's lock for each of them, so that a session that must evict waits for one step at most. When nothing is
+//! left to evict and free blocks are still short, every release of blocks calls it ([`wait_list`](super::wait_list)). It
+//! wakes by itself to drop prefixes for their age, and when the first retention ends, because a waiter may wait for that.
+//! It has a weak reference to the cache: the last handle ends it.
 //!
-//! A panic in a step is a bug of ours; the thread reports it as every panic is reported, and goes on.
+//! A panic in a step is a bug of this crate; the panic hook reports it, and the thread goes on.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Arc, Bell, Weak, contained};
 
-/// Blocks that one step frees at most.
+/// The most blocks that one step frees.
 const SLICE: usize = 256;
 
-/// When the background evictor begins and stops, in free blocks.
+/// At how many free blocks the background evictor begins and stops.
 ///
 /// With an [external pool](super::Builder::external) the cache does not know how many of the engine's blocks are free:
-/// there they count the evicted ids that wait to be taken.
+/// there, the watermarks count the evicted ids that wait for [`take_evicted`](super::PrefixCache::take_evicted).
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ const SLICE: usize = 256;
 pub struct Watermarks {
     /// It begins when fewer blocks than this are free.
     pub low: usize,
-    /// It stops when this many are.
+    /// It stops when this many blocks are free.
     pub high: usize,
 }
 
@@ -64,18 +64,18 @@ impl Watermarks {
     }
 }
 
-/// Who evicts.
+/// Which thread evicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// Whoever needs blocks: no thread is started, and every victim is the policy's exact choice.
+    /// The thread that needs blocks: no other thread is started, and every victim is the policy's exact choice.
     #[default]
     Inline,
-    /// A thread of the cache's own, between these watermarks; whoever finds too little evicts beside it.
+    /// A thread of the cache's own, between these watermarks; a thread that finds too few blocks evicts too.
     ///
-    /// A choice goes by the changes that the evictor has taken in, which may lag by what its queue holds. Where it was
-    /// short of blocks with nothing left to evict, it is called when leases end. It goes on after a panic, which the
-    /// panic hook reports.
+    /// Victims are chosen by the changes that the evictor has taken in so far; changes that are still in its queue do not
+    /// count yet. When it is short of blocks and has nothing left to evict, it is called when leases end. It goes on
+    /// after a panic, which the panic hook reports.
     Background(Watermarks),
 }
 
@@ -84,24 +84,24 @@ pub enum Eviction {
 pub(super) struct Background {
     watermarks: Watermarks,
     bell: Arc<Bell>,
-    /// Nothing once the thread was joined.
+    /// `None` once the thread was joined.
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread: a child that is forked off has not.
+    /// The process that has the thread; a forked child does not have it.
     process: u32,
 }
 
 impl Background {
-    /// Starts the thread; `pause` is how long it sleeps at most.
+    /// Starts the thread; `pause` is the longest time that it sleeps.
     pub(super) fn start(inner: Weak<Inner>, watermarks: Watermarks, pause: Option<Duration>) -> io::Result<Self> {
         let bell = Arc::new(Bell::new());
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
             let bell = Arc::clone(&bell);
             move || {
-                // A first look at once: from then on it knows whether it is short of blocks.
+                // The first look comes at once: from then on the thread knows whether blocks are short.
                 let mut sleep = Some(Duration::ZERO);
                 while bell.wait(sleep) {
                     let Some(inner) = inner.upgrade() else { return };
-                    // What a panicking step leaves behind is bounded, and no lock (tests/faults.rs).
+                    // A step that panics leaves little behind, and no lock taken (tests/faults.rs).
                     let mut retained = None;
                     contained(|| retained = inner.work_off(watermarks));
                     let until = retained.map(|until| until.saturating_duration_since(Instant::now()));
@@ -120,7 +120,7 @@ impl Background {
         }
     }
 
-    /// Called when changes may have piled up, or blocks become available that it waits for.
+    /// Called when changes may have piled up, or when blocks become available that the thread waits for.
     pub(super) fn changes_pending(&self) {
         self.bell.ring(|| self.unpark());
     }
@@ -135,26 +135,26 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The thread stayed behind in the process that forked: there is nothing to end and nothing to wait for.
+            // The thread is in the parent process: there is nothing to end and nothing to wait for.
             std::mem::forget(self.thread.take());
             return;
         }
         self.bell.end(|| self.unpark());
         if let Some(thread) = self.thread.take() {
-            // The thread itself may hold the cache last; it ends after this.
+            // The thread itself may drop the last reference to the cache; then it ends by itself after this.
             if thread.thread().id() != thread::current().id() {
-                // A panic in there was reported when it happened.
+                // A panic of the thread was reported when it happened.
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// For models, whose threads the checker starts: the thread's turns and its bell, without the thread.
+/// For models, whose threads the checker starts: the background thread's turns and its bell, without the thread.
 #[cfg(radixkv_loom)]
 impl PrefixCache {
-    /// From now on whatever calls a background evictor rings a bell; returns its look at free blocks, to be taken again
-    /// whenever it was rung.
+    /// From now on, calls of the background evictor ring the returned bell; after each ring the model runs the returned
+    /// turn of the evictor.
     pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
         let bell = Arc::new(Bell::new());
         let background = Background { watermarks, bell: Arc::clone(&bell), thread: None, process: std::process::id() };
@@ -165,8 +165,8 @@ impl PrefixCache {
 }
 
 impl Inner {
-    /// Takes in what is queued and evicts up to the high watermark if free blocks were below the low one; when the first
-    /// of what is retained then is over.
+    /// Takes in the queued changes, and evicts up to the high watermark if free blocks were below the low one. Returns
+    /// when the first retention ends.
     fn work_off(&self, watermarks: Watermarks) -> Option<Instant> {
         let short = || self.sink().free() < watermarks.low;
         let (mut evicting, mut waits) = (false, false);
@@ -189,7 +189,7 @@ impl Inner {
             if !short() {
                 self.wait_list.evictor_wakes();
             } else if !self.wait_list.evictor_is_waiting() {
-                // What is let go of from now on calls the thread; what was before, the next look finds.
+                // From now on a release calls the thread; releases before this are seen by the next look.
                 self.wait_list.evictor_waits();
                 waits = true;
                 continue;

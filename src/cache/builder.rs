@@ -18,7 +18,22 @@ use crate::sync::gauge::AtomicUsize;
 use crate::sync::{Arc, Mutex, OnceLock, model_size, thread};
 use crate::tree::{Demotions, HotPoints, Queue};
 
-/// Sets up a [`PrefixCache`]; everything is checked by [`build`](Builder::build).
+/// Configures a [`PrefixCache`]; [`build`](Builder::build) checks everything.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use radixkv::{Eviction, PolicyKind, PrefixCache, Watermarks};
+///
+/// let cache = PrefixCache::builder(16, 4096) // blocks of 16 tokens, 4,096 of them
+///     .policy(PolicyKind::Slru)
+///     .eviction(Eviction::Background(Watermarks::for_capacity(4096)))
+///     .time_to_idle(Duration::from_secs(600))
+///     .build()?;
+/// assert_eq!(cache.policy(), PolicyKind::Slru);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -29,9 +44,9 @@ pub struct Builder {
     eviction: Eviction,
     time_to_idle: Option<Duration>,
     external: bool,
-    /// Points that can be hot at once.
+    /// The most points that can be hot at once.
     pub(crate) hot_points: usize,
-    /// Whether anybody may wait for blocks.
+    /// Whether waiting for blocks is possible.
     pub(crate) waiting: bool,
 }
 
@@ -48,7 +63,7 @@ pub enum BuildError {
         /// Blocks asked for.
         capacity: usize,
     },
-    /// The watermarks must rise from low to high, and high may not exceed the capacity.
+    /// The low watermark is above the high one, or the high one is above the capacity.
     Watermarks {
         /// The low one.
         low: usize,
@@ -59,10 +74,10 @@ pub enum BuildError {
     },
     /// The system refused to start the evictor's thread.
     NoThread {
-        /// The system's reason.
+        /// The kind of the system's error.
         kind: std::io::ErrorKind,
     },
-    /// No sequence could fill such a block.
+    /// Such a block is longer than the longest sequence.
     BlockSizeTooLarge {
         /// Tokens asked for.
         block_size: usize,
@@ -75,12 +90,15 @@ impl fmt::Display for BuildError {
             Self::ZeroBlockSize => f.write_str("the block size is 0 tokens"),
             Self::ZeroCapacity => f.write_str("the capacity is 0 blocks"),
             Self::CapacityTooLarge { capacity } => {
-                write!(f, "a capacity of {capacity} blocks exceeds the {} that ids can name", BlockId::MAX)
+                write!(f, "a capacity of {capacity} blocks exceeds the {} that block ids can name", BlockId::MAX)
             }
             Self::Watermarks { low, high, capacity } => {
-                write!(f, "watermarks of {low} and {high} blocks do not rise within a capacity of {capacity}")
+                write!(
+                    f,
+                    "watermarks: low ({low} blocks) must not exceed high ({high}), nor high the capacity ({capacity})"
+                )
             }
-            Self::NoThread { kind } => write!(f, "the evictor's thread was not started: {kind}"),
+            Self::NoThread { kind } => write!(f, "the system did not start the evictor's thread: {kind}"),
             Self::BlockSizeTooLarge { block_size } => {
                 write!(f, "a block size of {block_size} tokens exceeds the longest sequence of {MAX_TOKENS}")
             }
@@ -90,10 +108,10 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Points that can be hot at once; none in loom's models, but in those that are about them.
+/// The most points that can be hot at once; none in loom's models, except those about hot points.
 const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
 
-/// Stripes of a hot point: one for each core; two in models, which make many caches and would ask each time.
+/// Stripes of a hot point: one for each core; two in models, which make many caches and would ask the system each time.
 fn stripes() -> usize {
     match model_size(0, 2) {
         0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
@@ -101,11 +119,12 @@ fn stripes() -> usize {
     }
 }
 
-/// Between two looks for what is idle.
+/// The pause between two looks for idle prefixes.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tokens of the longest sequence that can be inserted: what depths can name, and an allocation can hold.
+/// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
+/// limit.
 pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
 
 impl Builder {
@@ -129,45 +148,61 @@ impl Builder {
         self
     }
 
-    /// What stamps matches and inserts. Default: [`Clock::Monotonic`].
+    /// Where the times of matches and inserts come from. Default: [`Clock::Monotonic`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who evicts. Default: [`Eviction::Inline`], and no thread is started.
+    /// Which thread evicts. Default: [`Eviction::Inline`], and no thread is started.
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.eviction = eviction;
         self
     }
 
-    /// Drops what nobody has used for so long, whether its blocks are needed or not; counted as
+    /// Drops prefixes that were not used for `duration`, whether their blocks are needed or not; counted as
     /// [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
-    /// A use is what counts as one for a policy: a match, a resume, an insert; a leased prefix stays until it is let
-    /// go. A background evictor looks by itself after an eighth of the time, but not more often than each millisecond
-    /// nor less often than each second, and drops it so much too late at most; else [`PrefixCache::run_once`] and
-    /// [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one unit, and [`PrefixCache::set_time`]
-    /// calls the background evictor. Costs a second order of the candidates: about 70 bytes for each idle end of a run,
-    /// and the time to keep it.
+    /// Matches, resumes and inserts are uses; a leased prefix stays until its leases are dropped. A background evictor
+    /// looks by itself, at intervals of an eighth of `duration`, but at least a millisecond and at most a second: a
+    /// prefix is dropped late by one interval at most. With inline eviction [`PrefixCache::run_once`] and
+    /// [`PrefixCache::settle`] drop them. Under [`Clock::Logical`] a nanosecond is one unit, and
+    /// [`PrefixCache::set_time`] calls the background evictor. Costs a second order of the candidates: about 70 bytes for
+    /// each idle end of a run, and the time to keep it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use radixkv::{Clock, PrefixCache};
+    ///
+    /// let builder = PrefixCache::builder(2, 8).clock(Clock::Logical).time_to_idle(Duration::from_nanos(10));
+    /// let cache = builder.build()?;
+    /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// drop(session.insert(session.match_prefix(&space, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
+    /// cache.set_time(10);
+    /// cache.settle();
+    /// assert_eq!((session.peek(&space, &[1, 2]), cache.stats().aged_blocks), (0, 1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn time_to_idle(mut self, duration: Duration) -> Self {
         self.time_to_idle = Some(duration);
         self
     }
 
-    /// How long the background evictor may sleep.
+    /// The longest time that the background evictor may sleep; `None` without a limit.
     fn pause(&self) -> Option<Duration> {
         let time_to_idle = self.time_to_idle.filter(|_| self.clock != Clock::Logical)?;
         Some((time_to_idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
     }
 
-    /// The engine has an allocator of its own: the cache takes its ids in and hands evicted ids back. Default: the
-    /// cache owns the pool.
+    /// The engine owns the pool: it passes ids of its blocks to the cache, and takes evicted ids back. Default: the cache
+    /// owns the pool.
     ///
-    /// Ids are `0..capacity_blocks`, all in the engine's hands at first. [`Session::adopt`](super::Session::adopt)
-    /// takes some in to be inserted, in the place of [`reserve`](super::Session::reserve), which is refused; what is
-    /// evicted, cleared or given up waits for [`PrefixCache::take_evicted`]. The cache cannot know when the engine runs
-    /// short: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep a stock of
+    /// Ids are `0..capacity_blocks`, and the engine has all of them at first. [`Session::adopt`](super::Session::adopt)
+    /// passes some to the cache for an insert; [`reserve`](super::Session::reserve) is refused. Blocks that are evicted,
+    /// cleared or given up wait for [`PrefixCache::take_evicted`]. The cache cannot know when the engine is short of
+    /// blocks: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep the number of
     /// evicted ids between the watermarks.
     pub fn external(mut self) -> Self {
         self.external = true;
@@ -178,8 +213,16 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If block size or capacity are zero or larger than ids and depths can name, if watermarks are out of order, or if
-    /// the system gives no thread.
+    /// If block size or capacity are zero or too large, if the watermarks do not fit, or if the system does not start the
+    /// evictor's thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{BuildError, PrefixCache};
+    ///
+    /// assert_eq!(PrefixCache::builder(0, 1024).build().unwrap_err(), BuildError::ZeroBlockSize);
+    /// ```
     pub fn build(self) -> Result<PrefixCache, BuildError> {
         self.check()?;
         let patience = match self.eviction {

@@ -17,7 +17,10 @@ use crate::sync::gauge::{AtomicBool, Relaxed};
 use crate::sync::{Arc, Mutex, is_only, model_size};
 use crate::tree::{Holdings, Point, Space};
 
-/// A namespace, resolved once: the verbs of a session take it and hash no string.
+/// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
+/// [`PrefixCache::namespace`].
+///
+/// The verbs of a session take it, so that no name is looked up for each request.
 #[derive(Clone)]
 pub struct Namespace(pub(super) Arc<State>);
 
@@ -25,13 +28,14 @@ pub struct Namespace(pub(super) Arc<State>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Keys {
-    /// Each token for itself.
+    /// Single tokens.
     #[default]
     Tokens,
-    /// Pairs of neighbours, for draft models (EAGLE) whose keys and values at a token depend on the next one too.
+    /// Pairs of neighbouring tokens, for draft models (EAGLE) whose keys and values at a token depend on the next token
+    /// too.
     ///
-    /// Sequences are given as tokens all the same. `n` tokens are `n - 1` keys: block `k` is filled once token
-    /// `(k + 1) * block_size` is known as well (counted from 0), and no sequence's last token has keys and values.
+    /// Sequences are still given as tokens. `n` tokens are `n - 1` keys: block `k` is full once token
+    /// `(k + 1) * block_size` (counted from 0) is known too, and the last token of a sequence has no keys and values.
     Bigrams,
 }
 
@@ -45,7 +49,7 @@ impl Keys {
     }
 }
 
-/// A namespace's present tree.
+/// A namespace and its present tree.
 pub(super) struct State {
     name: Name,
     /// Where blocks end in its sequences.
@@ -56,7 +60,7 @@ pub(super) struct State {
     pub(super) holdings: Arc<Holdings>,
 }
 
-/// Tells the namespaces of one cache from another's, whose trees they must never lead into.
+/// Equal for all namespaces of a cache: a handle of another cache is refused by it.
 type Family = Arc<()>;
 
 /// A namespace's name: its parts, each with its length (`("bc", "a")` is not `("c", "ab")`), and what it compares.
@@ -73,13 +77,13 @@ impl fmt::Debug for Namespace {
 }
 
 impl Namespace {
-    /// What it compares.
+    /// What the namespace compares: single tokens or pairs.
     pub fn keys(&self) -> Keys {
         self.0.name.keys
     }
 }
 
-/// Two handles are equal if they lead into the same trees; of a name that was dropped and made again they are not.
+/// Two handles are equal if they are of one namespace. A handle from before a drop and one from after it are not.
 impl PartialEq for Namespace {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -102,14 +106,14 @@ impl State {
         Self { name, grid, family: Arc::clone(family), root, holdings }
     }
 
-    /// Where lookups start; nothing once the namespace was dropped.
+    /// Where lookups start; `None` once the namespace was dropped.
     #[inline]
     pub(super) fn root<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         // Acquire: pairs with the swap that put it here.
         Ref::from_ptr(self.root.load(Acquire), guard)
     }
 
-    /// Lookups start at `next` from now on; the tree that they started in before, detached.
+    /// Makes lookups start at `next` from now on; returns the previous tree, detached.
     fn detach<'g>(&self, next: *mut Point, guard: &'g Guard<'_>) -> Option<Ref<'g, Space>> {
         // Release: publishes `next`. Acquire: for the old one.
         let old = Ref::from_ptr(self.root.swap(next, AcqRel), guard)?;
@@ -122,34 +126,34 @@ impl State {
 /// All namespaces of a cache, by name.
 pub(super) struct Registry {
     names: Mutex<Names>,
-    /// Whether some are to be looked at again: the next helper does it.
+    /// Whether a pass over the namespaces is due or under way: the next session that helps does a part of it.
     behind: AtomicBool,
     default: Arc<State>,
     family: Family,
 }
 
-/// Ordered, so that what is done to all of them is done in an order that does not change from run to run.
+/// Ordered, so that work on all of them is done in the same order in every run.
 #[derive(Default)]
 struct Names {
     states: BTreeMap<Name, Arc<State>>,
-    /// Where the pass that is under way goes on.
+    /// Where the pass that is under way continues.
     pass: Option<Pass>,
-    /// With so many the next pass begins: twice what the last one found in use. What was made meanwhile, behind it, does
-    /// not count.
+    /// The number of namespaces at which the next pass begins: twice the number that the last pass found in use.
+    /// Namespaces that were made behind a pass while it went on do not count.
     next_pass: usize,
 }
 
-/// How far a look at all namespaces has come: everything up to a name, and how many of those are in use.
+/// How far a pass over all namespaces has come: the last name, and how many namespaces up to it are in use.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
     up_to: Option<Name>,
     used: usize,
 }
 
-/// Namespaces that one step looks at.
+/// The number of namespaces that one step looks at.
 const SLICE: usize = model_size(256, 8);
 
-/// Namespaces that are not worth a look of the cache's own.
+/// With fewer namespaces no pass begins.
 const FEW: usize = 64;
 
 impl Registry {
@@ -186,20 +190,20 @@ impl Registry {
         body();
     }
 
-    /// Whether the namespace is still found by its name.
+    /// Whether the namespace is still registered under its name.
     #[cfg(test)]
     pub(super) fn has_name(&self, namespace: &Namespace) -> bool {
         self.names.lock().states.contains_key(&namespace.0.name)
     }
 
-    /// Whether namespaces have piled up that nobody may hold.
+    /// Whether a pass is due: there may be many namespaces without a handle.
     pub(super) fn is_behind(&self) -> bool {
-        // Relaxed: whoever takes the evictor's lock looks again.
+        // Relaxed: a hint; `tidy` looks again under the evictor's lock.
         self.behind.load(Relaxed)
     }
 
-    /// A slice of a pass over all namespaces, where so many have come that one is due; true if more is left. Leaves it
-    /// for later where another thread is at the names: a match that helps the evictor waits for nobody.
+    /// A slice of the pass over all namespaces, if one is due; true if more is left. Leaves it for later while another
+    /// thread has the names locked: a match that helps the evictor does not wait.
     pub(super) fn tidy(&self, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
         if !self.is_behind() {
             return false;
@@ -214,7 +218,7 @@ impl Registry {
         } else {
             names.next_pass = FEW.max(2 * pass.used);
         }
-        // Where many came behind the pass the next one begins at once.
+        // If many namespaces were made behind the pass, the next one begins at once.
         let more = more || names.states.len() >= names.next_pass;
         self.behind.store(more, Relaxed);
         drop(names);
@@ -222,16 +226,16 @@ impl Registry {
         more
     }
 
-    /// Forgets, among the next few, the namespaces that nobody holds a handle on, nothing is cached in and no quota is
-    /// set for; true if there are more.
+    /// Looks at the next few namespaces, and forgets those without handle, cached blocks and quota; true if there are
+    /// more to look at.
     pub(super) fn forget_empty(&self, pass: &mut Pass, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
         let (gone, more) = self.names.lock().take_unused(pass, resources);
         end(gone, evictor, resources);
         more
     }
 
-    /// Retires every tree; the cache is going. Takes no lock: a child process may have been forked off while another
-    /// thread held it.
+    /// Retires every tree when the cache is dropped. Takes no lock: this may be a child process that was forked while
+    /// another thread had it locked.
     pub(super) fn tear_down(&mut self, resources: Resources<'_>) {
         let named = self.names.get_mut().states.values();
         for state in named.chain([&self.default]) {
@@ -254,7 +258,7 @@ impl Registry {
 }
 
 impl Names {
-    /// Takes the unused ones out of the next few; whether there are more.
+    /// Removes the unused namespaces among the next few; true if there are more to look at.
     fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<State>>, bool) {
         let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut unused = Vec::new();
@@ -271,7 +275,7 @@ impl Names {
     }
 }
 
-/// Ends namespaces that were taken out of the names.
+/// Ends namespaces that were removed from the names.
 fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, resources: Resources<'_>) {
     for state in gone {
         evictor.end_quota(&state.holdings);
@@ -281,31 +285,50 @@ fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, resources: Resources<'_>) {
     }
 }
 
-/// Whether nobody holds a handle, nothing is cached and no quota is set. Called with the names locked.
+/// Whether the namespace has no handle, no cached block and no quota. Called with the names locked.
 fn is_unused(state: &mut Arc<State>, resources: Resources<'_>) -> bool {
-    // In this order. Handles are cloned from this one under the lock, so who could still come is counted here, and a
-    // lease on the root is of a match that found nothing and may be about to insert; the run hangs there before that
-    // lease goes. So one look at the word tells, whatever the evictor has heard of.
+    // The order matters. First the handles: they are made only under the lock, so no thread can get one after this look.
+    // Then the root's word: a match that found nothing has a lease on the root until its run hangs there, so a word
+    // without lease and child means that nothing is cached and no insert is on its way.
     let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
     !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }
 
 impl PrefixCache {
-    /// The namespace of sequences that need none.
+    /// The namespace of sequences that need no separation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// assert!(cache.default_namespace() == cache.namespace(&[]));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn default_namespace(&self) -> Namespace {
         Namespace(Arc::clone(&self.inner.namespaces.default))
     }
 
     /// The namespace of this name, made if it is new: an adapter, a tenant's salt, a model version, or several of them.
     ///
-    /// The parts are kept apart: `["bc", "a"]` and `["c", "ab"]` are two namespaces. No parts at all name the default
-    /// one. Takes a lock: resolve once, not per request.
+    /// The parts are kept apart: `["bc", "a"]` and `["c", "ab"]` are two namespaces. No parts name the default one. Takes
+    /// a lock: ask once and keep the handle, do not ask for each request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let session = cache.session();
+    /// let (base, lora) = (cache.default_namespace(), cache.namespace(&["lora-7"]));
+    /// drop(session.insert(session.match_prefix(&lora, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
+    /// assert_eq!((session.peek(&lora, &[1, 2]), session.peek(&base, &[1, 2])), (2, 0));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn namespace(&self, parts: &[&str]) -> Namespace {
         self.namespace_with(parts, Keys::Tokens)
     }
 
-    /// [`namespace`](Self::namespace) that compares other keys. What it compares is part of its name: the same parts
-    /// with other keys are another namespace, and the two share nothing.
+    /// As [`namespace`](Self::namespace), with a choice of what is compared. That choice is part of the name: the same
+    /// parts with other keys are another namespace, and the two share nothing.
     ///
     /// # Examples
     ///
@@ -336,7 +359,7 @@ impl PrefixCache {
         let pass_is_due = names.states.len() >= names.next_pass;
         drop(names);
         if pass_is_due {
-            // Relaxed: a hint to whoever evicts.
+            // Relaxed: a hint to the next thread that evicts.
             registry.behind.store(true, Relaxed);
             if let Some(background) = self.inner.background.get() {
                 background.changes_pending();
@@ -345,14 +368,24 @@ impl PrefixCache {
         Namespace(state)
     }
 
-    /// Ends a namespace: its idle blocks are free when this returns, leased ones when their leases go.
+    /// Ends a namespace: its idle blocks are free when this returns, leased blocks when their leases are dropped.
     ///
-    /// Matches through handles that are still held are empty and inserts are refused; asking for the name again makes a
-    /// new, empty namespace. The default namespace is cleared instead. Waits its turn if another thread is evicting.
+    /// Matches through old handles are empty and inserts are refused; asking for the name again makes a new, empty
+    /// namespace. The default namespace is cleared instead. Waits its turn if another thread is evicting.
     ///
     /// # Panics
     ///
     /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// let old = cache.namespace(&["model-v1"]);
+    /// cache.drop_namespace(&old);
+    /// assert!(old != cache.namespace(&["model-v1"])); // a new one
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn drop_namespace(&self, namespace: &Namespace) {
         self.inner.namespaces.check(namespace);
         if Arc::ptr_eq(&namespace.0, &self.inner.namespaces.default) {
@@ -364,19 +397,30 @@ impl PrefixCache {
             names.states.remove(&namespace.0.name);
         }
         drop(names);
-        // Also where another thread has taken the name: it may not have come to the tree yet.
+        // Also if another thread has removed the name: it may not have detached the tree yet.
         self.inner.replace_space(&namespace.0, false);
     }
 
-    /// Empties a namespace: its idle blocks are free when this returns, leased ones when their leases go.
+    /// Empties a namespace: its idle blocks are free when this returns, leased blocks when their leases are dropped.
     ///
-    /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused;
-    /// [`resume`](super::Session::resume) and [`match_partial`](super::Session::match_partial) from one still find what leases keep
-    /// there. Waits its turn if another thread is evicting.
+    /// Lookups that begin after this find none of the old blocks. Inserting from an older lease is refused;
+    /// [`resume`](super::Session::resume) and [`match_partial`](super::Session::match_partial) from one still find the old
+    /// blocks that leases keep. Waits its turn if another thread is evicting.
     ///
     /// # Panics
     ///
     /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.namespace(&["lora-7"]));
+    /// drop(session.insert(session.match_prefix(&space, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
+    /// cache.clear_namespace(&space); // the adapter's weights have changed
+    /// assert_eq!(session.peek(&space, &[1, 2]), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clear_namespace(&self, namespace: &Namespace) {
         self.inner.namespaces.check(namespace);
         self.inner.replace_space(&namespace.0, true);
@@ -391,7 +435,7 @@ impl PrefixCache {
 impl Inner {
     fn replace_space(&self, state: &State, renew: bool) {
         self.evicting_all(|evictor, resources| {
-            // A namespace that was dropped stays so; dropping and clearing exclude each other here.
+            // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
             if state.root(resources.guard).is_none() {
                 return;
             }
@@ -421,7 +465,7 @@ mod tests {
         assert!(first != cache.namespace(&["a"]), "made again");
     }
 
-    /// A look at all of them costs a step for each: so the next one comes when they are twice as many.
+    /// A pass looks at every namespace: so the next one begins when there are twice as many.
     #[test]
     fn the_next_pass_waits_until_there_are_twice_as_many() {
         let cache = PrefixCache::builder(1, 1).build().expect("valid");

@@ -1,5 +1,4 @@
-//! Partial hits: a cached block that agrees with a sequence for a part of its tokens, to be copied instead of
-//! recomputed.
+//! Partial hits: a cached block whose first tokens agree with a sequence, to be copied instead of recomputed.
 
 use std::fmt;
 
@@ -12,14 +11,15 @@ use crate::tree::path::append_blocks;
 
 /// A cached block whose first tokens agree with a sequence beyond its match.
 ///
-/// The block stays where it is until this is dropped: copy the keys and values of its first
+/// The block stays in place until this is dropped: copy the keys and values of its first
 /// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the rest. Like a [`Lease`]
-/// it may go to any thread. It is none to insert from: the rest of the block holds other tokens.
+/// it may go to any thread. It cannot be inserted from: the rest of the block holds other tokens. Made by
+/// [`Session::match_partial`], which has an example.
 #[must_use = "dropping it gives up the source block"]
 pub struct PartialHit {
     block: BlockId,
     len_tokens: usize,
-    /// On the path up to the end of the block.
+    /// Leases the path up to the end of the block.
     source: Lease,
 }
 
@@ -29,7 +29,7 @@ impl PartialHit {
         self.block
     }
 
-    /// Tokens at its beginning that are those of the sequence: at least one.
+    /// Tokens at its beginning that agree with the sequence: at least one.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
@@ -46,15 +46,15 @@ impl fmt::Debug for PartialHit {
 }
 
 impl Session {
-    /// The cached block beyond `lease` that agrees longest with `tokens`, the whole sequence, leased until the hit is
-    /// dropped; nothing if no block agrees in `min_tokens` tokens, or in one.
+    /// Leases the cached block just beyond `lease` that agrees longest with `tokens`, the whole sequence. `None` if no
+    /// block agrees in `min_tokens` tokens, or in one.
     ///
-    /// A match counts whole blocks. Where a sequence parts from what is cached inside a block, the tokens up to there
-    /// are cached too, in a block that somebody else goes on to use: this finds that block. Of several that agree
-    /// equally long it gives any. No policy takes it for a use. If a whole block agrees, it was published since the
-    /// match: [`resume`](Self::resume) instead.
+    /// A match ends at a block boundary. If a cached sequence differs from `tokens` only inside the next block, that
+    /// block holds the keys and values of the tokens before the difference too: this finds it. If several agree equally
+    /// long it returns any of them. It does not count as a use. If a whole block agrees, the block was published after
+    /// the match: call [`resume`](Self::resume) instead.
     ///
-    /// Lock-free. Costs no more than comparing a block, but where branches inside it were evicted.
+    /// Lock-free. Costs no more than comparing a block, unless branches inside the block were evicted.
     ///
     /// # Panics
     ///
@@ -91,16 +91,16 @@ impl Session {
         let guard = self.pin();
         let known = grid.blocks(leased);
         let end = grid.end_of(known + 1);
-        // Tokens that agree and fill nothing: the first of all, where keys are pairs.
+        // With bigrams, the first token of the sequence agrees and fills no key.
         let unfilled = end - leased - grid.tokens();
         let least = min_tokens.max(1).saturating_add(unfilled);
         let (agreed, held) = loop {
             let nearest = nearest(from, end, tokens, least, &guard)?;
             match lease_at(nearest.end, self.ledger(), &guard) {
                 Ok(held) => break (nearest.agreed, held),
-                // Trimmed meanwhile: another block may agree now.
+                // Trimmed meanwhile: look again, another block may agree longest now.
                 Err(Refused::Shorter(_)) => {}
-                // `Gone` cannot be: a space whose root has gone holds no leased point, and `lease` stands.
+                // `Gone` cannot occur: a space whose root is dead holds no leased point, and `lease` is one.
                 Err(Refused::Full | Refused::Gone) => return None,
             }
         };

@@ -7,10 +7,10 @@ use crate::tree::Holdings;
 
 /// How many blocks a namespace may have; [`PrefixCache::set_quota`].
 ///
-/// With both limits a namespace never has more than their sum in leases and reservations at once, whatever its requests
-/// do: blocks are cached only out of reservations, which `pinned_blocks` bounds, and leases are only on what is cached,
-/// which `cached_blocks` bounds as soon as nothing protects it. With `cached_blocks` alone its reservations are not
-/// bounded, with `pinned_blocks` alone it can lease all that it has cached in the course of time.
+/// With both limits, a namespace never has more blocks in leases and reservations at once than the sum of the limits:
+/// blocks get cached only from reservations, which `pinned_blocks` bounds, and only cached blocks can be leased, which
+/// `cached_blocks` bounds as soon as no lease protects them. With `cached_blocks` alone its reservations are not bounded;
+/// with `pinned_blocks` alone it can, in the course of time, cache and lease any number of blocks.
 ///
 /// # Examples
 ///
@@ -47,17 +47,18 @@ impl Quota {
     }
 }
 
-/// Numbers of one namespace; [`PrefixCache::namespace_stats`].
+/// Numbers of one namespace; made by [`PrefixCache::namespace_stats`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct NamespaceStats {
-    /// Blocks cached, as of the last settling.
+    /// Blocks cached, as of the last [`settle`](PrefixCache::settle).
     pub cached_blocks: usize,
-    /// Those of them that a lease protects.
+    /// Cached blocks that a lease protects.
     pub protected_blocks: usize,
-    /// Blocks of reservations made with [`Session::reserve_in`], or inserted from them since the last settling.
+    /// Blocks of reservations made with [`Session::reserve_in`], or inserted from them since the last
+    /// [`settle`](PrefixCache::settle).
     pub reserved_blocks: usize,
-    /// What it may have.
+    /// Its limits.
     pub quota: Quota,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct QuotaCharge {
 }
 
 impl QuotaCharge {
-    /// A claim on some of the same blocks; of as many as it has.
+    /// Splits off the charge for `blocks` of its blocks, or for as many as it has.
     pub(super) fn split(&mut self, blocks: usize) -> Self {
         let Some(holdings) = &self.holdings else {
             return Self::default();
@@ -79,7 +80,7 @@ impl QuotaCharge {
         Self { holdings: Some(Arc::clone(holdings)), blocks }
     }
 
-    /// A claim on the same blocks, which count once more: whoever lets go of them last is not known before.
+    /// A second charge for the same blocks, which then count twice: which fork is dropped last is not known.
     pub(super) fn fork(&self) -> Self {
         if let Some(holdings) = &self.holdings {
             holdings.reserve(self.blocks);
@@ -87,30 +88,30 @@ impl QuotaCharge {
         Self { holdings: self.holdings.clone(), blocks: self.blocks }
     }
 
-    /// Whether both can be one claim: they count with one namespace, or one of them with none.
+    /// Whether the two can be joined: both are charged to one namespace, or one of them to none.
     pub(super) fn goes_with(&self, other: &Self) -> bool {
         other.holdings.as_ref().is_none_or(|theirs| self.holdings.is_none() || self.is_of(theirs))
     }
 
-    /// Takes over another's blocks; the two [go](Self::goes_with) together.
+    /// Adds the blocks of `other`, which [goes with](Self::goes_with) this charge.
     pub(super) fn append(&mut self, mut other: Self) {
         let Some(holdings) = other.holdings.take() else { return };
         self.holdings = Some(holdings);
         self.blocks += other.blocks;
     }
 
-    /// Blocks that it counts with `holdings`.
+    /// Blocks that it charges to `holdings`.
     pub(super) fn blocks_of(&self, holdings: &Arc<Holdings>) -> usize {
         if self.is_of(holdings) { self.blocks } else { 0 }
     }
 
-    /// Whether it counts with `holdings`.
+    /// Whether it charges `holdings`.
     pub(super) fn is_of(&self, holdings: &Arc<Holdings>) -> bool {
         self.holdings.as_ref().is_some_and(|own| Arc::ptr_eq(own, holdings))
     }
 
-    /// So many of the blocks are cached now; `handed_over` if their run goes on counting them until it is in the
-    /// accounts.
+    /// Ends the charge for `blocks` blocks, which are cached now. `handed_over` if their run charges them instead until
+    /// the evictor counts them as cached.
     pub(super) fn spend(&mut self, blocks: usize, handed_over: bool) {
         let mut spent = self.split(blocks);
         if handed_over {
@@ -128,15 +129,15 @@ impl Drop for QuotaCharge {
 }
 
 impl PrefixCache {
-    /// Limits what a namespace may have, from now on.
+    /// Sets the limits of a namespace, from now on.
     ///
-    /// What is cached beyond the limit goes at the next insert into a namespace with such a limit, at the next eviction
-    /// (which takes victims there before all others), and with [`settle`](Self::settle) or
-    /// [`run_once`](Self::run_once); a background evictor is called at once. Of several namespaces beyond their limits
-    /// the one that was limited first pays first. A namespace with a quota is not forgotten when it is empty. Clearing
-    /// keeps the quota, and blocks of before that are still leased count; dropping ends both.
+    /// Blocks cached beyond a limit are evicted by the next insert into a namespace with such a limit, by the next
+    /// eviction (before all other victims), and by [`settle`](Self::settle) or [`run_once`](Self::run_once); a background
+    /// evictor is called at once. Of several namespaces beyond their limits, the one whose limit was set first loses
+    /// blocks first. A namespace with a quota is kept when it is empty. Clearing it keeps the quota, and its old blocks
+    /// that are still leased count; dropping it ends both.
     ///
-    /// Waits its turn if another thread is evicting. Limiting a namespace in which something is cached sorts the
+    /// Waits its turn if another thread is evicting. The first limit of a namespace that has cached blocks sorts all
     /// candidates for eviction anew, in slices, as [`set_policy`](Self::set_policy) does.
     ///
     /// # Panics
@@ -171,11 +172,23 @@ impl PrefixCache {
         }
     }
 
-    /// Numbers of one namespace. Never waits; settles the accounts first if no other thread is evicting.
+    /// Numbers of one namespace. Never waits; brings the counts up to date first, unless another thread is evicting.
     ///
     /// # Panics
     ///
     /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// let tenant = cache.namespace(&["tenant-7"]);
+    /// let filling = cache.session().reserve_in(&tenant, 3)?;
+    /// let stats = cache.namespace_stats(&tenant);
+    /// assert_eq!((stats.cached_blocks, stats.reserved_blocks), (0, 3));
+    /// # drop(filling);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn namespace_stats(&self, namespace: &Namespace) -> NamespaceStats {
         self.inner.namespaces.check(namespace);
         self.inner.settle_by(|| self.inner.evictor.try_lock());
@@ -190,15 +203,15 @@ impl PrefixCache {
 }
 
 impl Session {
-    /// [`reserve`](Self::reserve) for what will be inserted into `namespace`: the blocks count against its
-    /// [`Quota::pinned_blocks`] until they are cached there or given back.
+    /// As [`reserve`](Self::reserve), for blocks that will be inserted into `namespace`: they count against its
+    /// [`Quota::pinned_blocks`] until they are cached there or given back. See [`PrefixCache::set_quota`] for an example.
     ///
-    /// Where that is limited it takes the evictor's lock, so that the answer is exact; else as `reserve`.
+    /// If the namespace has that limit, this takes the evictor's lock, so that the answer is exact.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::OverQuota`] if the namespace would have more in leases and reservations than it may; nothing was
-    /// evicted. Else as `reserve`.
+    /// [`ReserveError::OverQuota`] if the namespace would have more blocks in leases and reservations than its limit;
+    /// nothing was evicted. Else as `reserve`.
     ///
     /// # Panics
     ///
@@ -216,7 +229,7 @@ impl Session {
 }
 
 impl Inner {
-    /// Counts blocks that are about to be reserved, if the namespace may have them.
+    /// Charges blocks that are about to be reserved to the namespace, if it may have them.
     fn charge(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, ReserveError> {
         match holdings.pinned_limit() {
             None => holdings.reserve(blocks),
@@ -227,7 +240,7 @@ impl Inner {
         Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
     }
 
-    /// Sees to it that no namespace has more cached than it may, if nobody else does.
+    /// Evicts what namespaces have beyond their quotas, unless another thread is evicting.
     #[cold]
     pub(super) fn keep_to_quotas(&self, entries: usize) {
         if let Some(background) = self.background.get() {
@@ -249,9 +262,9 @@ fn charge_within(
     evictor: &mut Evictor,
     resources: Resources<'_>,
 ) -> Result<(), ReserveError> {
-    // All of it, whoever evicts: a lease that was not taken in yet would not count.
+    // All changes, even with a background evictor: a lease that was not taken in yet would not count.
     evictor.settle(resources);
-    // Read once: reservations may be let go between two looks.
+    // Read once: reservations may be dropped between two reads.
     let pinned = holdings.protected() + holdings.reserved();
     if pinned + requested > limit {
         return Err(ReserveError::OverQuota { requested, pinned, limit });

@@ -72,10 +72,7 @@ impl fmt::Display for ReserveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exhausted { requested, available } => {
-                write!(
-                    f,
-                    "{requested} blocks requested, {available} available: retry once leases or reservations are dropped"
-                )
+                write!(f, "{requested} blocks requested, {available} available")
             }
             Self::OverQuota { requested, pinned, limit } => {
                 write!(f, "{requested} blocks requested for a namespace that has {pinned} pinned and may have {limit}")

@@ -4,6 +4,9 @@
 mod x86;
 
 /// A token id, as the tokenizer gave it.
+///
+/// An alias and not a type of its own, so that an engine's arrays of token ids are passed without conversion or copy. The
+/// price: the compiler does not tell a token from a [`BlockId`](crate::BlockId) or from any other `u32`.
 pub type Token = u32;
 
 /// Tokens in which `a` and `b` agree from their start on.

@@ -64,7 +64,7 @@ fn what_is_not_the_engines_is_refused_and_nothing_changes() {
     assert_eq!(refused(&[6, 7, 69, 8]), AdoptError::Held { block: 69 });
     assert_eq!(refused(&[6, 7, 6]), AdoptError::Held { block: 6 });
     assert_eq!(refused(&[6, 7, 69]).to_string(), "the cache holds block 69 already");
-    assert_eq!(refused(&[u32::MAX]).to_string(), "block 4294967295 is none of a cache of 70");
+    assert_eq!(refused(&[u32::MAX]).to_string(), "there is no block 4294967295 in a cache of 70 blocks");
     assert_eq!(bench.accounts(), [68, 2, 0, 0]);
     assert_eq!(held.into_blocks(), [5, 69]);
     drop(bench.session.adopt(&[6, 7, 5, 69]).expect("all the engine's again"));
