@@ -138,7 +138,7 @@ BUGS = [
     ("a dead entry not retired", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
      [(EVICTOR, "            resources.guard.retire(point);\n            return;", "            return;")]),
     ("retired before it is unlinked", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
-     [(TRIM, "        // If this fails somebody has put a live point in its place.\n",
+     [(TRIM, "        // If this fails, another thread has put a live point in its place.\n",
        "        if !before.is_queued() {\n            resources.guard.retire(point);\n        }\n"),
       (TRIM, "        self.strike(point, resources);\n        if !before.is_queued() {\n            resources.guard.retire(point);\n        }\n",
        "        self.strike(point, resources);\n")]),

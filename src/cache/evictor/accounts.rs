@@ -1,7 +1,7 @@
 //! The accounts: which blocks could be evicted, and which are protected by leases.
 //!
-//! They belong to the evictor and are moved forward as entries leave the queue. No lookup touches them, and no ancestor
-//! is touched by a lease: what a lease protects upwards is worked out here.
+//! They belong to the evictor, which updates them as it takes entries out of the queue. No lookup touches them, and a
+//! lease touches no ancestor: what it protects above its point is found here.
 //!
 //! A point is *active* if its word had a lease when its entry was last taken out, or if a child run of it is active. A
 //! run is active if one of its points is; its blocks up to the deepest active point are protected, the rest evictable.
@@ -67,12 +67,12 @@ impl Evictor {
         below.map(|below| below.get(run.as_ref()))
     }
 
-    /// Notes whether `point` had leases.
+    /// Notes whether `point` has leases.
     pub(super) fn account(&mut self, point: Ref<'_, Point>, leased: bool, resources: Resources<'_>) {
         self.change_activity(point, |account| account.leased = leased, resources);
     }
 
-    /// Strikes a point that was just killed out of accounts, list and ranking.
+    /// Removes a point that was just killed from accounts, list and ranking.
     pub(super) fn strike(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.unfile(point);
         self.account(point, false, resources);
@@ -88,7 +88,7 @@ impl Evictor {
         self.totals.points -= 1;
     }
 
-    /// Applies `change` to a point's account and carries what follows from it up the path.
+    /// Applies `change` to a point's account, and updates the accounts of its ancestors.
     fn change_activity<'g>(
         &mut self,
         mut point: Ref<'g, Point>,
@@ -116,7 +116,7 @@ impl Evictor {
         }
     }
 
-    /// Moves the protected part of `point`'s run; whether the run is active now, if that changed.
+    /// Updates the protected part of `point`'s run; returns whether the run is active now, if that has changed.
     fn protect(&mut self, point: Ref<'_, Point>, active: bool, resources: Resources<'_>) -> Option<bool> {
         let run = point.run();
         let old = run.account.with(&self.owner, |account| account.protected);

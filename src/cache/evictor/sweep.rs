@@ -1,4 +1,4 @@
-//! Taking a detached space apart: everything idle goes at once, the rest when its leases go.
+//! Ending a detached space: idle runs are freed at once, the others when their leases are released.
 
 use super::{Evictor, Resources};
 use crate::reclaim::Ref;
@@ -6,7 +6,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, Seen, Space};
 
 impl Evictor {
-    /// Frees all that nobody leases in `space`, which was just detached.
+    /// Frees all unleased blocks of `space`, which was just detached.
     pub(in crate::cache) fn sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
         self.detached.insert(space.link());
         self.settle(resources);
@@ -19,7 +19,7 @@ impl Evictor {
             let registered = run.account.with(&self.owner, |account| account.registered);
             // A run that is being inserted is in the queue, or about to be.
             if let Some(last) = last.filter(|_| registered && run.word().len() > 0) {
-                // Relaxed: a held end is left to its next step.
+                // Relaxed: a leased end is left until its lease is released, which queues it.
                 let word = last.word.load(Relaxed);
                 if word.is_idle() && !word.is_dead() {
                     self.unfile(last);
@@ -32,7 +32,7 @@ impl Evictor {
         self.settle(resources);
     }
 
-    /// Ends `space`, which was just detached and in which nothing hangs or is leased.
+    /// Ends `space`, which was just detached and has no runs and no leases.
     pub(in crate::cache) fn end_bare<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
         self.detached.insert(space.link());
         if let Some(root) = space.root(resources.guard) {
@@ -42,14 +42,14 @@ impl Evictor {
         self.drain(&mut 0, resources);
     }
 
-    /// Takes the root's permanent child off: from now on it is a point like any other.
+    /// Removes the root's permanent child: from now on it is a point like any other.
     fn uproot(&mut self, root: Ref<'_, Point>) {
         if root.word.remove_child() {
             self.backlog.push(root);
         }
     }
 
-    /// Ends the root of a detached space when nobody holds it and nothing hangs on it, and the space with it.
+    /// Ends the root of a detached space, and the space with it, when it has no lease and no child.
     pub(super) fn visit_root<'g>(&mut self, root: Ref<'g, Point>, word: Seen, resources: Resources<'g>) {
         if !word.is_idle() {
             return;
@@ -60,8 +60,8 @@ impl Evictor {
             return;
         };
         self.detached.remove(&space.link());
-        // The dead root stays in the trunk's map: a lookup on its way here would make a new one in an empty place.
-        // Nobody who pins from now on comes here: the space was detached.
+        // The dead root stays in the trunk's map: in an empty slot a lookup on its way here would make a new root. Threads
+        // that pin from now on do not come here, because the space is detached.
         if !before.is_queued() {
             resources.guard.retire(root);
         }

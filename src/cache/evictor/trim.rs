@@ -3,8 +3,8 @@
 //! 1. Load the run word.
 //! 2. Publish a point at the target, if none lives there: at rest a run ends in a point (tree, T3).
 //! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
-//! 4. Swap the length against the word of step 1. A bump in between: somebody created a point; back to 3.
-//! 5. The blocks beyond are ours; statistics of the dead flow to the point that is now the last.
+//! 4. Swap the length against the word of step 1. If that fails, another thread has created a point: back to 3.
+//! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point that is now the last.
 //! 6. That point is ranked if it is idle; a run of length zero is unlinked.
 
 use std::ops::Range;
@@ -17,8 +17,8 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, Statistics, Tally, Word};
 
 impl Evictor {
-    /// Frees up to `want` blocks from `last`, the end of its run; none if somebody has leased it meanwhile. With
-    /// `want` zero, ends a last point that holds no whole block of its own.
+    /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile. With `want` zero, ends
+    /// a last point that has no whole block of its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
         let target = self.target(last, want, resources);
@@ -30,7 +30,7 @@ impl Evictor {
         let mut flowing = Tally::NONE;
         let end = loop {
             let end = self.kill_beyond(run, target..len, &mut flowing, resources);
-            // Held to the end: nothing to cut.
+            // The last point is held: nothing can be cut.
             if end == len {
                 break end;
             }
@@ -74,8 +74,8 @@ impl Evictor {
 
     /// Kills the idle points beyond `cut.start`, deepest first; the depth of the first held one, or `cut.start`.
     ///
-    /// What stands beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run: it lies
-    /// on no run, and whoever holds it will find that out (lease.rs). To stop there would make the run longer.
+    /// A point beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run. It lies on no
+    /// run, and the threads that hold it find that out (lease.rs). To stop there would make the run longer.
     fn kill_beyond<'g>(
         &mut self,
         run: Ref<'g, Run>,
@@ -91,7 +91,7 @@ impl Evictor {
         });
         beyond.sort_unstable_by_key(|point| std::cmp::Reverse(point.depth()));
         for point in beyond {
-            // Relaxed: a dead point stays dead, and was counted by whoever killed it.
+            // Relaxed: a dead point stays dead, and its statistics were taken when it was killed.
             if point.word.load(Relaxed).is_dead() {
                 continue;
             }
@@ -104,12 +104,12 @@ impl Evictor {
         cut.start
     }
 
-    /// Kills, unlinks, strikes and retires a point; its statistics, or nothing if it is held.
+    /// Kills, unlinks and retires a point, and removes it from the accounts. Its statistics, or `None` if it is held.
     fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<Tally> {
         let before = point.word.kill()?;
         crate::sync::point!("trim::killed");
         let tally = point.statistics.read(resources.guard);
-        // If this fails somebody has put a live point in its place.
+        // If this fails, another thread has put a live point in its place.
         point.run().as_ref().points.remove(point, resources.guard);
         self.strike(point, resources);
         if !before.is_queued() {
@@ -118,7 +118,7 @@ impl Evictor {
         Some(tally)
     }
 
-    /// Takes the blocks from `end` to `len` out of the accounts and on their way to the pool.
+    /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next.
     fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
         let keep = run.blocks_to(end, resources.grid_of(run));
         let held = run.blocks_to(len, resources.grid_of(run));
@@ -128,14 +128,14 @@ impl Evictor {
         held - keep
     }
 
-    /// Takes a run of length zero out of the tree. Nothing of it touches its parent afterwards.
+    /// Takes a run of length zero out of the tree. It does not use its parent afterwards.
     fn bury<'g>(&mut self, run: Ref<'g, Run>, flowing: Tally, resources: Resources<'g>) {
         self.totals.runs -= 1;
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             flow(parent, flowing, resources);
             crate::sync::point!("trim::unlink");
-            // If this fails an inserter has put a live run in its place.
+            // If this fails, an insert has put a live run in its place.
             parent.as_ref().children.remove(run, resources.guard);
             if parent.word.remove_child() {
                 self.backlog.push(parent);
@@ -145,7 +145,7 @@ impl Evictor {
         resources.guard.retire(run);
     }
 
-    /// Takes back the point of step 2 where the run ends beyond it after all.
+    /// Removes the point of step 2 if the run ends beyond it after all.
     fn withdraw<'g>(&mut self, run: Ref<'g, Run>, target: u32, resources: Resources<'g>) {
         let Some(point) = run.as_ref().points.get(target, resources.guard) else {
             return;
@@ -156,7 +156,7 @@ impl Evictor {
         }
     }
 
-    /// Ends an idle branch point that no run hangs on any more; what it knows flows down.
+    /// Ends an idle branch point without child runs; its statistics flow down.
     pub(super) fn end_branch<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let below = self.point_below(point).or_else(|| point.run().parent());
         if let Some(tally) = self.kill(point, resources) {
@@ -174,7 +174,7 @@ fn flow(below: Ref<'_, Point>, tally: Tally, resources: Resources<'_>) {
     }
 }
 
-/// Makes sure that a live point stands at `depth`, which the run keeps.
+/// Makes sure that there is a live point at `depth`, up to which the run stays.
 fn publish_idle<'g>(run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
     let points = &run.as_ref().points;
     let mut found = points.get(depth, resources.guard);
