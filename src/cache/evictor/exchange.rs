@@ -26,7 +26,7 @@ pub(in crate::cache) struct Exchange {
     pub(in crate::cache) begun: u64,
 }
 
-/// A policy on its way in.
+/// An incoming policy.
 #[derive(Debug)]
 pub(in crate::cache) struct Incoming {
     kind: PolicyKind,
@@ -36,7 +36,7 @@ pub(in crate::cache) struct Incoming {
 }
 
 impl Exchange {
-    /// The policy on its way in, if `slot` has been moved there.
+    /// The incoming policy, if `slot` has been moved there.
     fn incoming(&mut self, slot: Slot) -> Option<&mut dyn Policy> {
         let incoming = self.incoming.as_mut().filter(|incoming| slot.index() < incoming.moved)?;
         Some(&mut *incoming.policy)

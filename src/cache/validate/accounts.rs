@@ -1,4 +1,4 @@
-//! The accounts: what the evictor knows of runs and points, against their words; and its totals, counted anew.
+//! The accounts: the evictor's accounts of runs and points against their words; and its totals, counted again.
 //!
 //! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against
 //! its points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
@@ -39,7 +39,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
     check_totals(&evictor.totals, &found)
 }
 
-/// Checks what a namespace is accounted over all its spaces, and that the evictor knows if it is too much.
+/// Checks the accounts of a namespace over all its spaces, and that the evictor has noted it if it is beyond its quota.
 fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), Violation> {
     let [cached, protected] = found;
     Mismatch { recorded: holdings.cached(), found: cached }.settle(Violation::NamespaceCached)?;
@@ -64,7 +64,7 @@ fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
     ensure(flows, || Violation::Flow { inserted, evicted, cached })
 }
 
-/// A root is nobody's mark: the evictor keeps no list for a trunk and files no root.
+/// The evictor keeps no list of points for a trunk and files no root.
 fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), Violation> {
     let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
     ensure(listed == 0, || Violation::PointList { run: RunAt::of(trunk), listed, live: 0 })?;

@@ -1,18 +1,18 @@
 //! Checking every invariant of a cache at rest.
 //!
-//! The evictor's lock is held and its queue drained: what the tree says and what the evictor believes must agree. The
-//! passes go from what can be trusted least: a later one follows only what an earlier one has found sound.
+//! The evictor's lock is held and its queue is drained, so the tree and the evictor's accounts must agree. A later pass
+//! follows only links that an earlier pass has checked.
 //!
 //! | file | pass |
 //! |---|---|
 //! | `tree` | queue, spaces, runs, points, their words and links |
 //! | `blocks` | the pool, and every block in at most one place |
-//! | `accounts` | what the evictor knows of runs and points, and its totals |
+//! | `accounts` | the evictor's accounts of runs and points, and its totals |
 //! | `ranking` | candidates, slots, their moments and the policy |
-//! | `retained` | what the evictor keeps leases on |
+//! | `retained` | the evictor's leases on retained points |
 //!
-//! The walk keeps its own list instead of recursing, so a chain of any length is checked on any stack; it is linear in
-//! the index. A link is followed only from a node that the index holds: a list of the evictor's is compared by address.
+//! The walk keeps its own list instead of recursing, so a chain of any length is checked on any stack; its time is linear
+//! in the index. Links are followed only from nodes that are in the index; the evictor's lists are compared by address.
 //! Nothing is repaired.
 
 mod accounts;

@@ -79,7 +79,7 @@ fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'
     idle && has_blocks && !run.is_trunk() && run.word().len() == point.depth()
 }
 
-/// A policy on its way in holds the candidates of the slots that have been moved, which `check_point` has seen there.
+/// The incoming policy has exactly the candidates of the slots that have been moved; `check_point` has found them there.
 fn check_incoming(ranking: &Ranking) -> Result<(), Violation> {
     let Some(incoming) = &ranking.exchange.incoming else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What is retained: each entry's point stands in the tree and counts its lease, and nothing that was asked for is left.
+//! Retained points: each is in the tree and counts its lease, and every request to retain was taken in.
 
 use super::{ensure, points_of};
 use crate::cache::diagnostics::{Mismatch, PointAt, Violation};

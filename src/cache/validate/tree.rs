@@ -99,7 +99,7 @@ fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, resources: Re
     ensure(!is_leftover(run, len, point, word), || Violation::IdleInDetached(at))
 }
 
-/// Whether an end, or a root, of a detached space is held by nobody and should have gone.
+/// Whether an end, or a root, of a detached space is idle and should have been freed.
 fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Seen) -> bool {
     point.depth() == len && word.is_idle() && run.space().is_detached()
 }
