@@ -135,7 +135,7 @@ fn the_end_of_a_retention_calls_it_on_a_logical_clock() {
 
 /// Nobody settles, nothing is cached.
 #[test]
-fn namespaces_that_nobody_holds_are_forgotten() {
+fn namespaces_without_a_handle_are_forgotten() {
     let cache = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS)).build().expect("sound");
     let few = cache.stats().index_bytes;
     for i in 0..20_000 {
@@ -146,7 +146,7 @@ fn namespaces_that_nobody_holds_are_forgotten() {
 
 /// The same where no thread evicts: sessions that work for others forget them too.
 #[test]
-fn namespaces_that_nobody_holds_are_forgotten_by_sessions() {
+fn namespaces_without_a_handle_are_forgotten_by_sessions() {
     let cache = PrefixCache::builder(BLOCK, 64).build().expect("sound");
     let (session, space) = (cache.session(), cache.default_namespace());
     let few = cache.stats().index_bytes;

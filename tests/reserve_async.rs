@@ -35,7 +35,7 @@ fn what_is_free_is_ready_and_what_never_fits_is_refused() {
 }
 
 #[test]
-fn the_first_is_woken_and_served_first_and_the_next_one_after_him() {
+fn the_first_is_woken_and_served_first_and_then_the_next() {
     let cache = cache(4);
     let held = cache.session().reserve(4).expect("free");
     let (first, second) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
@@ -58,7 +58,7 @@ fn the_first_is_woken_and_served_first_and_the_next_one_after_him() {
 }
 
 #[test]
-fn who_gives_up_after_he_was_woken_passes_it_on() {
+fn a_waiter_that_gives_up_after_its_wake_up_passes_it_on() {
     let cache = cache(2);
     let held = cache.session().reserve(2).expect("free");
     let bell = Arc::new(Bell::default());
@@ -123,7 +123,7 @@ impl Wake for Told {
 
 /// Nobody else is awake when it is over: polled when it is woken, and at no other time.
 #[test]
-fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
+fn the_end_of_a_retention_wakes_a_waiter_where_a_thread_evicts() {
     let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
     let cache = builder.build().expect("valid");
     let session = cache.session();

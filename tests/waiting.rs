@@ -28,7 +28,7 @@ fn line_of(cache: &PrefixCache, n: usize) {
 }
 
 #[test]
-fn those_who_wait_are_served_in_order() {
+fn waiters_are_served_in_order() {
     let cache = cache(4);
     let held = cache.session().reserve(4).expect("free");
     let served = Mutex::new(Vec::new());
@@ -92,7 +92,7 @@ fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
 
 /// A plain reservation takes what is there, past those who wait for more.
 #[test]
-fn who_does_not_wait_does_not_stand_in_the_line() {
+fn a_plain_reservation_does_not_join_the_wait_list() {
     let cache = cache(4);
     let held = cache.session().reserve(3).expect("free");
     std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ fn who_does_not_wait_does_not_stand_in_the_line() {
 
 /// There is enough for him, but somebody waits for more before him.
 #[test]
-fn who_waits_too_does_not_overtake() {
+fn a_later_waiter_does_not_overtake() {
     let cache = cache(4);
     let held = cache.session().reserve(2).expect("free");
     std::thread::scope(|scope| {

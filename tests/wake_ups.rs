@@ -164,7 +164,7 @@ fn the_time_that_ends_a_retention_wakes() {
 
 /// The machine's clock tells nobody: whoever works as the evictor afterwards does.
 #[test]
-fn whoever_evicts_after_the_end_of_a_retention_wakes() {
+fn a_thread_that_evicts_after_the_end_of_a_retention_wakes() {
     type Verb = fn(&PrefixCache);
     let verbs: [Verb; 5] = [
         PrefixCache::settle,

@@ -216,7 +216,7 @@ fn a_waker_may_poll_at_once_on_the_evictors_own_thread() {
 
 /// It is another thread's: what wakes it loses nothing and does not panic.
 #[test]
-fn a_waker_that_panics_costs_whoever_wakes_it_nothing() {
+fn a_waker_that_panics_costs_the_thread_that_wakes_it_nothing() {
     in_time(|| {
         let cache = cache(4);
         let waiting = waits_for_the_retained(&cache, |_| waker(|| std::panic::panic_any(ON_PURPOSE)));
@@ -367,7 +367,7 @@ fn a_waker_may_use_the_cache() {
 
 /// The first look at the blocks is not for who comes while others wait.
 #[test]
-fn a_first_poll_does_not_overtake_who_waits() {
+fn a_first_poll_does_not_overtake_waiters() {
     let cache = cache(4);
     let held = cache.session().reserve(3).expect("free");
     let mut large = pin!(cache.reserve_async(2));
@@ -382,7 +382,7 @@ fn a_first_poll_does_not_overtake_who_waits() {
 
 /// Leaving is O(log n): however many wait, in whatever order they go.
 #[test]
-fn many_who_wait_may_leave_in_any_order() {
+fn many_waiters_may_leave_in_any_order() {
     let cache = cache(1);
     let held = cache.session().reserve(1).expect("free");
     let mut waiting: Vec<_> = (0..2_000).map(|_| Box::pin(cache.reserve_async(1))).collect();

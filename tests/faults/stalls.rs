@@ -228,12 +228,12 @@ fn reserve_in(cache: &PrefixCache) {
 }
 
 #[test]
-fn a_waiter_that_stops_holds_up_only_those_who_wait_behind_it() {
+fn a_waiter_that_stops_holds_up_only_waiters_behind_it() {
     stall("wait_list::joined", Holds::Nothing, wait_for_blocks);
 }
 
 #[test]
-fn a_wish_that_stops_holds_up_nobody() {
+fn a_mark_that_stops_holds_up_no_thread() {
     for point in ["retain::leased", "marks::made", "retain::noted", "queue::push"] {
         stall(point, Holds::Nothing, retain);
     }
@@ -242,7 +242,7 @@ fn a_wish_that_stops_holds_up_nobody() {
 }
 
 #[test]
-fn a_match_that_stops_holds_up_nobody() {
+fn a_match_that_stops_holds_up_no_thread() {
     stall("lease::published", Holds::Nothing, match_inside);
     stall("lease::bumped", Holds::Nothing, match_inside);
     stall("session::leased", Holds::Nothing, match_inside);
@@ -250,25 +250,25 @@ fn a_match_that_stops_holds_up_nobody() {
 }
 
 #[test]
-fn an_insert_that_stops_holds_up_nobody() {
+fn an_insert_that_stops_holds_up_no_thread() {
     stall("insert::linked", Holds::Nothing, insert_fresh);
     stall("insert::counted", Holds::Nothing, insert_fresh);
     stall("queue::push", Holds::Nothing, insert_fresh);
 }
 
 #[test]
-fn a_release_that_stops_holds_up_nobody() {
+fn a_release_that_stops_holds_up_no_thread() {
     stall("queue::push", Holds::Nothing, release);
 }
 
 #[test]
-fn a_reservation_that_stops_holds_up_nobody() {
+fn a_reservation_that_stops_holds_up_no_thread() {
     stall("pool::counted", Holds::Nothing, reserve);
     stall("pool::set", Holds::Nothing, abort);
 }
 
 #[test]
-fn an_evictor_that_stops_holds_up_only_those_who_need_it() {
+fn an_evictor_that_stops_holds_up_only_threads_that_need_it() {
     for point in ["trim::killed", "trim::shortened"] {
         stall(point, Holds::EvictorsLock, evict_a_part);
     }

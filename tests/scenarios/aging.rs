@@ -14,7 +14,7 @@ fn aging(policy: PolicyKind, ticks: u64) -> Bench {
 }
 
 #[test]
-fn a_prefix_goes_when_nobody_has_used_it_for_so_long() {
+fn a_prefix_goes_when_it_was_idle_for_the_time() {
     for policy in PolicyKind::ALL.iter().copied() {
         let bench = aging(policy, 100);
         bench.serve_at(10, &sequence(1, 16));

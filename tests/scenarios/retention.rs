@@ -200,7 +200,7 @@ fn the_longest_of_what_was_asked_for_counts_whichever_came_last() {
 
 /// Deadlines go by the latest time that was set, whoever has looked at it.
 #[test]
-fn what_is_retained_after_the_clock_went_back_stays_whoever_looked() {
+fn what_is_retained_after_the_clock_went_back_stays_until_its_deadline() {
     for looked in [false, true] {
         let bench = Bench::new(4, 8);
         let first = bench.insert(&sequence(1, 4));

@@ -153,7 +153,7 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
 
 /// While the first of two is on its way, the second must not say that it is done.
 #[test]
-fn whoever_drops_a_namespace_second_waits_for_the_first() {
+fn the_second_drop_of_a_namespace_waits_for_the_first() {
     let cache = PrefixCache::builder(4, 8).build().expect("sound");
     let space = cache.namespace(&["tenant"]);
     let (first, second) = cache.inner.evicting(|_, _| {
