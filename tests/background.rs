@@ -41,7 +41,7 @@ fn free(cache: &PrefixCache) -> usize {
     cache.stats().free_blocks
 }
 
-/// Nobody allocates any more: leases that end are all that happens.
+/// No thread allocates any more: the only events are leases that end.
 #[test]
 fn leases_that_end_call_it_when_blocks_are_short() {
     for in_two_steps in [false, true] {
@@ -54,7 +54,7 @@ fn leases_that_end_call_it_when_blocks_are_short() {
         if in_two_steps {
             // Too few for the low watermark: it goes on waiting.
             leases.truncate(60);
-            wait_until("four blocks that nobody leases stay", || free(&cache) == 4);
+            wait_until("four unleased blocks stay", || free(&cache) == 4);
         }
         leases.clear();
         wait_until("free blocks stay below the low watermark", || free(&cache) >= MARKS.low);
@@ -105,7 +105,7 @@ fn dropped_reservations_and_cleared_namespaces_end_the_shortage() {
     wait_until("what was cleared while it was leased comes back", || free(&cache) == 64);
 }
 
-/// The stock of evicted ids is filled up although nobody asks for any.
+/// Evicted ids are kept in stock although the engine asks for none.
 #[test]
 fn leases_that_end_fill_the_stock_of_an_external_pool() {
     let builder = PrefixCache::builder(BLOCK, 64).external().eviction(Eviction::Background(MARKS));
@@ -133,7 +133,7 @@ fn the_end_of_a_retention_calls_it_on_a_logical_clock() {
     wait_until("what is retained no longer stays", || free(&cache) >= MARKS.low);
 }
 
-/// Nobody settles, nothing is cached.
+/// Without `settle`, and with nothing cached.
 #[test]
 fn namespaces_without_a_handle_are_forgotten() {
     let cache = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS)).build().expect("sound");

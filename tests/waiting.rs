@@ -20,7 +20,7 @@ fn pin(cache: &PrefixCache, first: u32, blocks: usize) -> Lease {
     session.insert(miss.lease(), &tokens, session.reserve(blocks).expect("room")).expect("inserted").lease
 }
 
-/// Waits until `n` requests stand in the line.
+/// Waits until `n` requests are in the wait list.
 fn line_of(cache: &PrefixCache, n: usize) {
     while cache.stats().waiting_requests != n {
         std::thread::yield_now();
@@ -90,7 +90,7 @@ fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
     });
 }
 
-/// A plain reservation takes what is there, past those who wait for more.
+/// A plain reservation takes the free blocks, although another request waits for more.
 #[test]
 fn a_plain_reservation_does_not_join_the_wait_list() {
     let cache = cache(4);
@@ -105,7 +105,7 @@ fn a_plain_reservation_does_not_join_the_wait_list() {
     });
 }
 
-/// There is enough for him, but somebody waits for more before him.
+/// Enough is free for the later waiter, but an earlier one waits for more.
 #[test]
 fn a_later_waiter_does_not_overtake() {
     let cache = cache(4);
@@ -140,8 +140,8 @@ fn a_release_wakes_also_in_a_panic() {
     assert_eq!((cache.stats().free_blocks, cache.validate()), (6, Ok(())));
 }
 
-/// Nine tenths of the pool are pinned; four threads share the rest, wait in line for more than there is, and nobody
-/// starves once the pins go.
+/// Nine tenths of the pool are pinned; four threads share the rest and wait for more than there is; none
+/// starves once the pins are dropped.
 #[test]
 fn four_threads_on_a_pool_that_is_pinned() {
     let cache = cache(100);

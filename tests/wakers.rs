@@ -21,7 +21,7 @@ fn in_time(test: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let result = catch_unwind(AssertUnwindSafe(test));
-        // Nobody listens any more where it was late.
+        // If this is late, the receiver is gone.
         let _ = done.send(());
         if let Err(panic) = result {
             std::panic::resume_unwind(panic);
@@ -98,7 +98,7 @@ fn check_all_there(cache: &PrefixCache, blocks: usize) {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Dropped in the poll that replaces it, the old waker lets go of what the line waits for.
+/// Dropped in the poll that replaces it, the old waker releases what the waiters wait for.
 #[test]
 fn a_waker_that_is_replaced_may_hold_the_last_lease() {
     in_time(|| {
@@ -166,7 +166,7 @@ fn waits_for_the_retained(cache: &PrefixCache, make: impl FnOnce(&Shared) -> Wak
     waiting
 }
 
-/// Woken by whoever evicts, when a retention has ended: not under the evictor's lock.
+/// Woken by the thread that evicts, when a retention has ended: not under the evictor's lock.
 #[test]
 fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
     let verbs: [fn(&PrefixCache); 6] = [
@@ -188,7 +188,7 @@ fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
                 verb(&cache);
                 match served.try_recv() {
                     Ok(blocks) => break blocks,
-                    // `policy` takes no change in: whoever else works does.
+                    // `policy` takes in no change: another verb must.
                     Err(_) if Instant::now() < end => cache.settle(),
                     Err(_) => panic!("not woken"),
                 }
@@ -221,7 +221,7 @@ fn a_waker_that_panics_costs_the_thread_that_wakes_it_nothing() {
         let cache = cache(4);
         let waiting = waits_for_the_retained(&cache, |_| waker(|| std::panic::panic_any(ON_PURPOSE)));
         std::thread::sleep(Duration::from_millis(25));
-        // Takes what was retained by evicting it, and wakes who waits.
+        // Evicts what was retained, and wakes the waiter.
         let blocks = cache.session().reserve(3).expect("over");
         assert_eq!(blocks.len(), 3);
         drop(blocks);
@@ -293,7 +293,7 @@ fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
         for round in 0..20 {
             let session = cache.session();
             while cache.stats().free_blocks < marks.low {
-                assert!(Instant::now() < end, "nobody evicts in round {round}");
+                assert!(Instant::now() < end, "no thread evicts in round {round}");
                 std::thread::yield_now();
             }
             drop(insert(&cache, &session, 10 + round, marks.low));
@@ -365,7 +365,7 @@ fn a_waker_may_use_the_cache() {
     });
 }
 
-/// The first look at the blocks is not for who comes while others wait.
+/// A request that comes while others wait does not look at the blocks before them.
 #[test]
 fn a_first_poll_does_not_overtake_waiters() {
     let cache = cache(4);

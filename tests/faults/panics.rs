@@ -167,8 +167,8 @@ fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
         }
         let before = cache.stats().evicted_blocks;
         while cache.stats().evicted_blocks < before + CAPACITY as u64 {
-            assert!(Instant::now() < end, "{point}: nobody evicts after the panic");
-            // Nobody but the thread: what is asked for is free.
+            assert!(Instant::now() < end, "{point}: no thread evicts after the panic");
+            // Only the background thread evicts: the blocks that are asked for are free.
             if cache.stats().free_blocks > BLOCKS {
                 let key = fresh.next().expect("there are more");
                 drop(user.insert(&sequence(key, BLOCKS)));
@@ -180,7 +180,7 @@ fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
     }
 }
 
-/// No two sequences, and no sequence and a reservation, share a block: nobody reads KV that is not his.
+/// No two sequences, and no sequence and a reservation, share a block: no request reads another one's KV.
 fn check_no_block_twice(cache: &PrefixCache) {
     let user = User::of(cache);
     let free = user.session.reserve(cache.stats().free_blocks).expect("what is free can be reserved");

@@ -184,7 +184,7 @@ impl Subject for Reference {
 
     fn match_partial(&mut self, lease: &Self::Lease, tokens: &[Token], least: usize) -> Option<Agreeing<Self::Source>> {
         let (tokens, blocks) = Reference::match_partial(self, lease, tokens, least)?;
-        // Not the first: which one is nobody's promise.
+        // Not the first: which one is not promised.
         let block = *blocks.last().expect("the longest are not none");
         Some(Agreeing { block, tokens, source: self.lease_block(lease, block) })
     }

@@ -1,4 +1,4 @@
-//! What nobody has used for long goes by itself; and the thread that sees to it.
+//! Prefixes that were not used for long are dropped; and the thread that drops them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Who is evicted, in which order, and whom a lease protects.
+//! What is evicted, in which order, and what a lease protects.
 
 use radixkv::{Clock, PolicyKind, PrefixCache, Token};
 

@@ -190,7 +190,7 @@ fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
     assert!(all.iter().copied().eq(0..CAPACITY as u32), "{all:?}");
 }
 
-/// Without anybody who settles, evicts or asks for numbers in between.
+/// Without settling, evicting or asking for numbers in between.
 #[test]
 fn what_was_cleared_under_a_lease_is_taken_when_the_lease_has_gone() {
     let bench = bench(4, 16);

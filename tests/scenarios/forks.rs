@@ -133,14 +133,14 @@ fn a_fork_outlives_the_handles_of_its_cache() {
     assert_eq!(two.len(), 3);
 }
 
-/// Threads that hold forks of one reservation: whoever writes to a block has it alone.
+/// Threads that have forks of one reservation: a thread writes only to blocks that it has alone.
 struct Forks {
     cache: PrefixCache,
     slots: Vec<AtomicU64>,
 }
 
 impl Forks {
-    /// Writes to every block of a fork, after copying those that are shared, and sees nobody else write there.
+    /// Writes to every block of a fork, after copying those that are shared, and sees that no other thread writes there.
     fn write(&self, session: &Session, mut fork: Reservation, author: u64, stamp: u64) {
         for i in 0..fork.len() {
             if fork.is_shared(i) {

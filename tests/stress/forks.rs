@@ -1,4 +1,4 @@
-//! Blocks that several sequences hold, on several threads: each reads them while they are shared, and whoever has one
+//! Blocks that several sequences hold, on several threads: each reads them while they are shared, and a thread that has one
 //! alone writes to it.
 
 use radixkv::{BlockId, InsertErrorKind, PendingCopy, Reservation};
@@ -105,7 +105,7 @@ impl Fork {
         self.reservation.append(reservation);
     }
 
-    /// The reservation itself, of which nobody else holds a block.
+    /// The reservation itself, whose blocks no other reservation has.
     fn take(mut self) -> Reservation {
         self.marks.clear();
         self.reservation

@@ -14,7 +14,7 @@ pub struct Held {
     pub tokens: Vec<Token>,
     pub blocks: Vec<BlockId>,
     stamps: Vec<u64>,
-    /// Whoever looked it up has kept the namespace's handle since.
+    /// The namespace's handle, kept since it was looked up.
     pub handled: bool,
     /// Nothing once it was taken by value.
     pub lease: Option<Lease>,
@@ -82,7 +82,7 @@ impl Drop for Held {
     }
 }
 
-/// A reservation whose blocks nobody else may hold.
+/// A reservation whose blocks no other reservation may have.
 pub struct Filling {
     world: &'static World,
     reservation: Option<Reservation>,

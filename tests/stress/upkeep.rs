@@ -1,4 +1,4 @@
-//! What a worker does beside serving: wrong arguments, maintenance, and clearing under everybody's feet.
+//! What a worker does beside serving: wrong arguments, maintenance, and clearing namespaces that are in use.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Worker {
                     // A lease on nothing may be of a namespace that was dropped before it was taken.
                     let is_undisturbed =
                         undisturbed && !held.blocks.is_empty() && self.world.is_undisturbed(held.name, held.watch);
-                    assert!(!is_undisturbed, "not retained in a namespace that nobody dropped");
+                    assert!(!is_undisturbed, "not retained in a namespace that was not dropped");
                 }
             },
             2 => self.session.demote(lease),
@@ -111,7 +111,7 @@ impl Worker {
         assert!(stats.cached_blocks <= capacity && stats.protected_blocks <= capacity, "{stats:?}");
     }
 
-    /// Clears or drops namespaces under everybody's feet.
+    /// Clears or drops namespaces that are in use.
     pub fn disturb(&mut self) {
         let name = self.pick_name();
         let namespace = self.handle(name).namespace.clone();

@@ -91,7 +91,7 @@ fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A namespace in which something was inserted since the queue was drained, and that nobody has a handle on any more,
+/// A namespace in which something was inserted since the queue was drained, and that has no handle any more,
 /// is not empty.
 #[test]
 fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
@@ -110,7 +110,7 @@ fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it goes when nobody holds it.
+/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it is evicted when it has no lease.
 #[test]
 fn a_hot_point_is_a_point_like_any_other() {
     let cache = PrefixCache::builder(4, 4).policy(PolicyKind::Lfu).clock(Clock::Logical).build().expect("valid");

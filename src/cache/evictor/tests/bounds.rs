@@ -176,7 +176,7 @@ fn the_second_drop_of_a_namespace_waits_for_the_first() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Namespaces have piled up, and another thread is stopped at their names: whoever helps leaves them for later.
+/// Namespaces have piled up, and another thread is stopped with their names locked: a session that helps leaves them for later.
 #[test]
 fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -190,7 +190,7 @@ fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
             done.send(()).expect("the test goes on");
         });
         over.recv_timeout(std::time::Duration::from_secs(60)).expect("matches stand still");
-        assert!(!cache.run_once(), "and so does whoever evicts");
+        assert!(!cache.run_once(), "and so does a thread that evicts");
     });
     cache.settle();
     assert_eq!(cache.validate(), Ok(()));

@@ -121,7 +121,7 @@ fn beginnings_of_runs() {
     assert_eq!(start, Violation::WrongStart { run: RunAt { start: 9, ..first }, end: 8 });
     let empty = found(|_, scene| {
         let run = hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, charged: 0 }, &[500]);
-        run.shorten(run.word(), 0).expect("nobody else is here");
+        run.shorten(run.word(), 0).expect("no other thread");
     });
     assert_eq!(empty, Violation::EmptyRun(first));
     let same = found(|_, scene| {
@@ -136,7 +136,7 @@ fn beginnings_of_runs() {
 fn arrays_of_runs() {
     let short = found(|_, scene| rewrite(scene, &sequence(8, 8, 0), |blocks| blocks.truncate(2)));
     assert_eq!(short, Violation::TokensMissing { run: RUN, len: 12, tokens: 8 });
-    let longer = found(|_, scene| scene.run.shorten(scene.run.word(), 16).expect("nobody else is here"));
+    let longer = found(|_, scene| scene.run.shorten(scene.run.word(), 16).expect("no other thread"));
     assert_eq!(longer, Violation::TokensMissing { run: RUN, len: 16, tokens: 12 });
     let few = found(|_, scene| rewrite(scene, &sequence(12, 12, 0), |blocks| blocks.truncate(2)));
     assert_eq!(few, Violation::BlockCount { run: RUN, blocks: 2, expected: 3 });
