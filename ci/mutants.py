@@ -44,11 +44,15 @@ FILES = {
     "src/tree/holdings.rs": ["exchange"],
     "src/cache/strong_ref.rs": ["strong_ref"],
     "src/cache/wait_list.rs": ["waiting"],
+    "src/cache/waiter.rs": ["waiting"],
     "src/cache/waiting.rs": ["waiting"],
     "src/cache/allocate.rs": ["waiting"],
     "src/cache/fork.rs": ["forks"],
+    "src/cache/shared_blocks.rs": ["forks"],
     "src/cache/namespace.rs": ["namespaces"],
+    "src/cache/namespace/verbs.rs": ["namespaces"],
     "src/cache/quota.rs": ["exchange"],
+    "src/cache/quota/verbs.rs": ["exchange"],
     "src/cache/retention.rs": ["retention"],
     "src/cache/evictor/retained.rs": ["retention"],
     "src/cache/evictor/due.rs": ["retention"],
@@ -71,12 +75,13 @@ SUITES = [
     ("model", ["agrees"]),
 ]
 # What else goes through a file.
-LINE = ["wake_ups", "waiting", "reserve_async"]
+WAIT_LIST = ["wake_ups", "waiting", "reserve_async"]
 MORE_SUITES = {
-    "src/cache/wait_list.rs": LINE,
-    "src/cache/waiting.rs": LINE,
-    "src/cache/allocate.rs": LINE,
-    "src/sync/signal.rs": LINE,
+    "src/cache/wait_list.rs": WAIT_LIST,
+    "src/cache/waiter.rs": WAIT_LIST,
+    "src/cache/waiting.rs": WAIT_LIST,
+    "src/cache/allocate.rs": WAIT_LIST,
+    "src/sync/signal.rs": WAIT_LIST,
     "src/tree/marks.rs": ["retention_golden"],
     "src/cache/retention.rs": ["retention_golden"],
     "src/cache/evictor/retained.rs": ["retention_golden", "wake_ups"],

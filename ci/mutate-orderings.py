@@ -23,6 +23,7 @@ FILES = {
     "src/tree/lease.rs": ["namespaces"],
     "src/tree/space.rs": ["namespaces"],
     "src/cache/namespace.rs": ["namespaces"],
+    "src/cache/namespace/verbs.rs": ["namespaces"],
     "src/block/pool.rs": ["pool", "recycling", "waiting"],
     "src/cache/evictor/mod.rs": ["queue", "together", "creation_trim", "namespaces"],
     "src/tree/hot.rs": ["waiting", "hot_points"],

@@ -26,9 +26,9 @@ LIFECYCLE, FATE = "src/scheduler/lifecycle.rs", "src/scheduler/fate.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
-WAIT_LIST, QUOTA = "src/cache/wait_list.rs", "src/cache/quota.rs"
+WAIT_LIST, QUOTA = "src/cache/wait_list.rs", "src/cache/quota/verbs.rs"
 RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.rs"
-WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background.rs"
+WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background/work.rs"
 ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
 # The look at a namespace's root.
 BARE = "state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())"
@@ -411,7 +411,7 @@ BUGS = [
     ("an evictor that waits and looks as ever", "waiting::a_lease_released_to_the_background_evictor", WEAK,
      [(BACKGROUND, "                if std::mem::take(&mut waits) {\n", "                if std::mem::take(&mut waits) && false {\n")]),
     ("an evictor that waits and is not called", "waiting::a_lease_released_to_the_background_evictor", EXACT,
-     [("src/cache/mod.rs", "        if self.wait_list.evictor_wakes() {\n", "        if false {\n")]),
+     [("src/cache/inner.rs", "        if self.wait_list.evictor_wakes() {\n", "        if false {\n")]),
 
     # Policies and quotas that change.
     ("filed with the present policy alone", "exchange::a_use_against_an_exchange", EXACT,

@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
-use super::fork::SharedBlocks;
+use super::inner::Inner;
 use super::quota::QuotaCharge;
+use super::reservation::{Reservation, ReserveError};
+use super::session::Session;
+use super::shared_blocks::SharedBlocks;
 use super::strong_ref::StrongRef;
-use super::wait_list::Waiter;
-use super::{Inner, Reservation, ReserveError, Session};
+use super::waiter::Waiter;
 use crate::block::BlockId;
 
 /// How hard an attempt to take blocks looks before it gives up.
@@ -128,14 +130,14 @@ impl Inner {
     pub(super) fn take_in_turn(
         &self,
         n: usize,
-        cache: &StrongRef,
+        cache: &StrongRef<Inner>,
         waiter: &Waiter,
     ) -> Result<Reservation, ReserveError> {
         if waiter.is_first() {
             return self.take(n, &|| cache.clone(), Effort::Waiting);
         }
         // Earlier waiters are served first.
-        let stats = self.gauges.read(self);
+        let stats = self.stats();
         Err(ReserveError::Exhausted { requested: n, available: stats.free_blocks + stats.evictable_blocks })
     }
 
@@ -144,7 +146,7 @@ impl Inner {
     pub(super) fn take(
         &self,
         n: usize,
-        strong_ref: &dyn Fn() -> StrongRef,
+        strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
         // First: blocks that were taken are in a reservation, which gives them back if anything panics.

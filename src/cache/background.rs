@@ -8,17 +8,14 @@
 //!
 //! A panic in a step is a bug of this crate; the panic hook reports it, and the thread goes on.
 
+pub(super) mod work;
+
 use std::io;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-#[cfg(radixkv_loom)]
-use super::PrefixCache;
-use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Arc, Bell, Weak, contained};
-
-/// The most blocks that one step frees.
-const SLICE: usize = 256;
+use crate::sync::{Arc, Bell};
 
 /// At how many free blocks the background evictor begins and stops.
 ///
@@ -91,8 +88,13 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts the thread; `pause` is the longest time that it sleeps.
-    pub(super) fn start(inner: Weak<Inner>, watermarks: Watermarks, pause: Option<Duration>) -> io::Result<Self> {
+    /// Starts the thread, which calls `turn` whenever it wakes, until that breaks. It sleeps for `pause` at most, and
+    /// until the moment that `turn` names.
+    pub(super) fn start(
+        mut turn: impl FnMut() -> ControlFlow<(), Option<Instant>> + Send + 'static,
+        watermarks: Watermarks,
+        pause: Option<Duration>,
+    ) -> io::Result<Self> {
         let bell = Arc::new(Bell::new());
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
             let bell = Arc::clone(&bell);
@@ -100,11 +102,8 @@ impl Background {
                 // The first look comes at once: from then on the thread knows whether blocks are short.
                 let mut sleep = Some(Duration::ZERO);
                 while bell.wait(sleep) {
-                    let Some(inner) = inner.upgrade() else { return };
-                    // A step that panics leaves little behind, and no lock taken (tests/faults.rs).
-                    let mut retained = None;
-                    contained(|| retained = inner.work_off(watermarks));
-                    let until = retained.map(|until| until.saturating_duration_since(Instant::now()));
+                    let ControlFlow::Continue(until) = turn() else { return };
+                    let until = until.map(|until| until.saturating_duration_since(Instant::now()));
                     sleep = [pause, until].into_iter().flatten().min();
                 }
             }
@@ -146,55 +145,6 @@ impl Drop for Background {
                 // A panic of the thread was reported when it happened.
                 let _ = thread.join();
             }
-        }
-    }
-}
-
-/// For models, whose threads the checker starts: the background thread's turns and its bell, without the thread.
-#[cfg(radixkv_loom)]
-impl PrefixCache {
-    /// From now on, calls of the background evictor ring the returned bell; after each ring the model runs the returned
-    /// turn of the evictor.
-    pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
-        let bell = Arc::new(Bell::new());
-        let background = Background { watermarks, bell: Arc::clone(&bell), thread: None, process: std::process::id() };
-        assert!(self.inner.background.set(background).is_ok(), "one evictor");
-        let inner = Arc::clone(&self.inner);
-        (bell, move || _ = inner.work_off(watermarks))
-    }
-}
-
-impl Inner {
-    /// Takes in the queued changes, and evicts up to the high watermark if free blocks were below the low one. Returns
-    /// when the first retention ends.
-    fn work_off(&self, watermarks: Watermarks) -> Option<Instant> {
-        let short = || self.sink().free() < watermarks.low;
-        let (mut evicting, mut waits) = (false, false);
-        loop {
-            evicting |= short();
-            let idle_since = self.idle_since();
-            let (more, retained) = self.in_turn(|evictor, resources| {
-                if std::mem::take(&mut waits) {
-                    evictor.settle_for_waiter(resources);
-                }
-                let more = self.step(idle_since, evictor, resources);
-                let mut entries = STEP;
-                let missing = if evicting { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
-                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
-                (more || (evicted > 0 && evicted < missing), evictor.retained.next())
-            });
-            if more {
-                continue;
-            }
-            if !short() {
-                self.wait_list.evictor_wakes();
-            } else if !self.wait_list.evictor_is_waiting() {
-                // From now on a release calls the thread; releases before this are seen by the next look.
-                self.wait_list.evictor_waits();
-                waits = true;
-                continue;
-            }
-            return retained.and_then(|deadline| self.time.moment(deadline));
         }
     }
 }

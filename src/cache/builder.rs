@@ -4,13 +4,16 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
 use super::evictor::PinnedEvictor;
+use super::inner::{Inner, STEP};
 use super::namespace::Registry;
+use super::prefix_cache::PrefixCache;
+use super::session::MAX_TOKENS;
 use super::stats::Gauges;
 use super::wait_list::WaitList;
-use super::{Inner, PrefixCache, STEP};
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Idle};
@@ -123,12 +126,27 @@ fn stripes() -> usize {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
-/// limit.
-pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
+impl PrefixCache {
+    /// Configures a cache of `capacity_blocks` blocks of `block_size` tokens each.
+    ///
+    /// Both are fixed for the life of the cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PolicyKind, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).policy(PolicyKind::Lfu).build()?;
+    /// assert_eq!((cache.block_size(), cache.capacity_blocks()), (16, 1024));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn builder(block_size: usize, capacity_blocks: usize) -> Builder {
+        Builder::new(block_size, capacity_blocks)
+    }
+}
 
 impl Builder {
-    pub(super) fn new(block_size: usize, capacity: usize) -> Self {
+    fn new(block_size: usize, capacity: usize) -> Self {
         Self {
             block_size,
             capacity,
@@ -254,7 +272,8 @@ impl Builder {
         };
         let inner = Arc::new(inner);
         if let Eviction::Background(watermarks) = self.eviction {
-            let background = Background::start(Arc::downgrade(&inner), watermarks, pause)
+            let weak = Arc::downgrade(&inner);
+            let background = Background::start(move || turn(&weak, watermarks), watermarks, pause)
                 .map_err(|error| BuildError::NoThread { kind: error.kind() })?;
             inner.background.get_or_init(|| background);
         }

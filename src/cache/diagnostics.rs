@@ -505,3 +505,8 @@ impl Violation {
 }
 
 impl std::error::Error for Violation {}
+
+/// `Ok` if it holds, else `violation`.
+pub(in crate::cache) fn ensure(holds: bool, violation: impl FnOnce() -> Violation) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(violation()) }
+}

@@ -1,7 +1,7 @@
 //! Exchanging the policy at run time.
 
-use super::PrefixCache;
 use super::evictor::SLICE;
+use super::prefix_cache::PrefixCache;
 use crate::policy::PolicyKind;
 
 impl PrefixCache {

@@ -6,9 +6,12 @@
 
 use std::fmt;
 
-use super::fork::SharedBlocks;
+use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
-use super::{Inner, PrefixCache, Reservation, Session};
+use super::reservation::Reservation;
+use super::session::Session;
+use super::shared_blocks::SharedBlocks;
 use crate::block::{BlockId, Pool};
 
 /// Why blocks were not adopted. Nothing has changed.

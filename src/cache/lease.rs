@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Inner;
+use super::inner::Inner;
 use super::strong_ref::StrongRef;
 use crate::block::{BlockId, Grid};
 use crate::reclaim::Link;
@@ -40,20 +40,20 @@ pub struct Lease {
     offset: u8,
     /// Whether the request was counted in the point's statistics.
     pub(super) counted: bool,
-    cache: StrongRef,
+    cache: StrongRef<Inner>,
 }
 
 impl Lease {
     /// The public handle of a lease that the caller has taken.
     #[inline]
-    pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, cache: StrongRef) -> Self {
+    pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, cache: StrongRef<Inner>) -> Self {
         let len_tokens = grid.filled(held.point.end());
         let offset = grid.offset() as u8;
         Self { point: Some(held.point.link()), len_tokens, share: held.share, offset, counted, cache }
     }
 
     /// The empty lease of a namespace that was dropped.
-    pub(super) fn of_nothing(grid: Grid, cache: StrongRef) -> Self {
+    pub(super) fn of_nothing(grid: Grid, cache: StrongRef<Inner>) -> Self {
         let offset = grid.offset() as u8;
         Self { point: None, len_tokens: 0, share: Share::word(0), offset, counted: false, cache }
     }
@@ -73,7 +73,7 @@ impl Lease {
         self.point.map(|point| Held { point: point.get(self), share: self.share })
     }
 
-    pub(super) fn cache(&self) -> &StrongRef {
+    pub(super) fn cache(&self) -> &StrongRef<Inner> {
         &self.cache
     }
 

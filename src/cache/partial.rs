@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Lease, Session};
+use super::lease::Lease;
+use super::session::Session;
 use crate::block::BlockId;
 use crate::key::Token;
 use crate::tree::lease::{Refused, lease_at};

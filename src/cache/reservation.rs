@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::Inner;
-use super::fork::SharedBlocks;
+use super::inner::Inner;
 use super::quota::QuotaCharge;
+use super::shared_blocks::SharedBlocks;
 use super::strong_ref::StrongRef;
 use crate::block::BlockId;
 
@@ -26,7 +26,7 @@ pub struct Reservation {
     pub(super) blocks: Vec<BlockId>,
     pub(super) charge: QuotaCharge,
     pub(super) shared: SharedBlocks,
-    pub(super) cache: StrongRef,
+    pub(super) cache: StrongRef<Inner>,
 }
 
 /// Why a reservation was refused. Nothing was taken.

@@ -3,9 +3,11 @@
 use std::cell::Cell;
 use std::fmt;
 
-use super::builder::MAX_TOKENS;
+use super::inner::Inner;
+use super::lease::{Lease, PrefixMatch};
+use super::namespace::Namespace;
+use super::reservation::Reservation;
 use super::strong_ref::{StrongRef, StrongRefs};
-use super::{Inner, Lease, Namespace, PrefixMatch, Reservation};
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Local, Ref};
@@ -14,6 +16,10 @@ use crate::tree::insert::{Sequence, insert};
 use crate::tree::lease::{lease_deepest, release};
 use crate::tree::path::append_blocks;
 use crate::tree::{Held, Ledger, Place, Point, walk};
+
+/// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
+/// limit.
+pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
 
 /// Verbs of a session between two looks at the evictor's queue, and the entries that it then takes out unless another
 /// thread does: so no eviction meets a long backlog left by lookups.
@@ -50,7 +56,7 @@ const HELP_ENTRIES: usize = 1024;
 pub struct Session {
     /// `Some` until the session is dropped.
     local: Option<Local>,
-    pub(super) strong_refs: StrongRefs,
+    pub(super) strong_refs: StrongRefs<Inner>,
     /// The stripe on which it counts leases of hot points.
     stripe: u8,
     verbs: Cell<u32>,
@@ -552,7 +558,7 @@ impl Session {
         }
     }
 
-    pub(super) fn is_ours(&self, cache: &StrongRef) -> bool {
+    pub(super) fn is_ours(&self, cache: &StrongRef<Inner>) -> bool {
         cache.is_of(self.strong_refs.inner())
     }
 

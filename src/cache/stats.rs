@@ -1,8 +1,6 @@
 //! Numbers of a cache.
 
-use super::Inner;
 use super::evictor::Evictor;
-use crate::block::Pool;
 use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
 
 /// Numbers of a cache at one moment.
@@ -74,11 +72,11 @@ impl Gauges {
         self.behind.load(Relaxed)
     }
 
-    pub(super) fn read(&self, inner: &Inner) -> Stats {
-        let capacity = inner.pool.capacity();
+    /// The numbers of a cache of `capacity` blocks, `free` of which are free; without those that the evictor does not have.
+    pub(super) fn read(&self, capacity: usize, free: usize) -> Stats {
         // Relaxed: numbers to look at. While other threads use the cache they may be of different moments, so each one is
         // limited to what the numbers before it leave of the capacity.
-        let free = (inner.pool.free() + inner.returned.as_ref().map_or(0, Pool::free)).min(capacity);
+        let free = free.min(capacity);
         let protected = self.protected.load(Relaxed).min(capacity - free);
         let evictable = self.evictable.load(Relaxed).min(capacity - free - protected);
         Stats {
@@ -90,10 +88,9 @@ impl Gauges {
             inserted_blocks: self.inserted.load(Relaxed),
             evicted_blocks: self.evicted.load(Relaxed),
             aged_blocks: self.aged.load(Relaxed),
-            waiting_requests: inner.wait_list.len(),
-            index_bytes: inner.domain.bytes().total(),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),
+            ..Stats::default()
         }
     }
 }

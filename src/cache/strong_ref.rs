@@ -19,7 +19,6 @@ use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
-use super::Inner;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::gauge::{AcqRel, Relaxed};
 use crate::sync::{Arc, model_size};
@@ -33,7 +32,7 @@ struct Shard<T> {
 }
 
 /// One count on a shard: keeps the cache alive and leads to it.
-pub(crate) struct StrongRef<T = Inner>(NonNull<Shard<T>>);
+pub(crate) struct StrongRef<T>(NonNull<Shard<T>>);
 
 // SAFETY: a shard is a count and an `Arc` of something that threads share.
 unsafe impl<T: Send + Sync> Send for StrongRef<T> {}
@@ -81,7 +80,7 @@ impl<T> Drop for StrongRef<T> {
 }
 
 /// A session's counts that are drawn and not given out yet.
-pub(crate) struct StrongRefs<T = Inner> {
+pub(crate) struct StrongRefs<T> {
     shard: NonNull<Shard<T>>,
     left: Cell<usize>,
 }

@@ -25,7 +25,6 @@ use std::collections::BTreeMap;
 
 use crossbeam_utils::CachePadded;
 
-use super::strong_ref::StrongRef;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, Signal, contained};
 
@@ -107,7 +106,7 @@ impl WaitList {
         self.waiting.load(Relaxed) & EVICTOR != 0 && self.waiting.fetch_and(!EVICTOR, Relaxed) & EVICTOR != 0
     }
 
-    fn append(&self) -> (u64, Arc<Signal>) {
+    pub(super) fn append(&self) -> (u64, Arc<Signal>) {
         let signal = Arc::new(Signal::new());
         let mut waiters = self.waiters.lock();
         let ticket = waiters.tickets;
@@ -118,11 +117,11 @@ impl WaitList {
         (ticket, signal)
     }
 
-    fn is_first(&self, ticket: u64) -> bool {
+    pub(super) fn is_first(&self, ticket: u64) -> bool {
         self.waiters.lock().signals.first_key_value().is_some_and(|(first, _)| *first == ticket)
     }
 
-    fn leave(&self, ticket: u64) {
+    pub(super) fn leave(&self, ticket: u64) {
         let mut waiters = self.waiters.lock();
         let left = waiters.signals.remove(&ticket);
         // Relaxed: a number too high wakes for nothing.
@@ -139,38 +138,5 @@ fn wake(signal: Option<Arc<Signal>>) {
     if let Some(signal) = signal {
         signal.raise();
         contained(|| drop(signal));
-    }
-}
-
-/// One that waits. Dropping it, served or not, wakes the first of those that are left.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    cache: StrongRef,
-    ticket: u64,
-    signal: Arc<Signal>,
-}
-
-impl Waiter {
-    /// Joins the cache's list as the last.
-    pub(super) fn join(cache: &StrongRef) -> Self {
-        let (ticket, signal) = cache.wait_list.append();
-        let waiter = Self { cache: cache.clone(), ticket, signal };
-        crate::sync::point!("wait_list::joined");
-        waiter
-    }
-
-    pub(super) fn is_first(&self) -> bool {
-        self.cache.wait_list.is_first(self.ticket)
-    }
-
-    /// Raised when it is time to try again.
-    pub(super) fn signal(&self) -> &Signal {
-        &self.signal
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        self.cache.wait_list.leave(self.ticket);
     }
 }

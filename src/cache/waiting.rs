@@ -6,9 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::allocate::Effort;
+use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
+use super::reservation::{Reservation, ReserveError};
 use super::strong_ref::{StrongRef, StrongRefs};
-use super::wait_list::Waiter;
-use super::{PrefixCache, Reservation, ReserveError};
+use super::waiter::Waiter;
 
 /// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
 ///
@@ -21,7 +23,7 @@ use super::{PrefixCache, Reservation, ReserveError};
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
     blocks: usize,
-    cache: StrongRef,
+    cache: StrongRef<Inner>,
     waiter: Option<Waiter>,
 }
 

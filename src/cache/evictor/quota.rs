@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::exchange::SLICE;
 use super::{Evictor, Resources};
-use crate::cache::Quota;
+use crate::cache::quota::Quota;
 use crate::policy::{Group, Slot};
 use crate::reclaim::{Link, Ref};
 use crate::sync::Arc;

@@ -4,7 +4,7 @@ use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
 use super::{Evictor, Resources};
-use crate::cache::Priority;
+use crate::cache::priority::Priority;
 use crate::policy::{Entry, Group, Policy, PolicyKind, Slot, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::{children_of, ensure, points_of};
-use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
+use super::tree::{children_of, points_of};
+use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation, ensure};
 use crate::cache::evictor::{Evictor, Resources, Totals};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;

@@ -1,10 +1,9 @@
 //! The pool, and every cached block in exactly one place.
 
-use super::ensure;
 use crate::block::{BlockId, Pool};
-use crate::cache::Inner;
-use crate::cache::diagnostics::{RunAt, Violation};
+use crate::cache::diagnostics::{RunAt, Violation, ensure};
 use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::inner::Inner;
 use crate::reclaim::Ref;
 use crate::tree::Run;
 

@@ -24,13 +24,9 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use smallvec::SmallVec;
-
-use super::Inner;
 use super::diagnostics::Violation;
 use super::evictor::{Evictor, Resources};
-use crate::reclaim::Ref;
-use crate::tree::{Point, Run};
+use super::inner::Inner;
 
 /// The first invariant found broken.
 pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
@@ -44,24 +40,4 @@ pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_
     accounts::check(&runs, evictor, resources)?;
     ranking::check(&runs, evictor, resources)?;
     retained::check(&runs, evictor, resources)
-}
-
-/// The points of `run`, by depth.
-fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Point>; 4]> {
-    let mut points = SmallVec::new();
-    run.as_ref().points.for_each(resources.guard, &mut |point| points.push(point));
-    points.sort_unstable_by_key(|point: &Ref<'_, Point>| point.depth());
-    points
-}
-
-/// The child runs of `point`.
-fn children_of<'g>(point: Ref<'g, Point>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Run>; 4]> {
-    let mut children = SmallVec::new();
-    point.as_ref().children.for_each(resources.guard, &mut |run| children.push(run));
-    children
-}
-
-/// `Ok` if it holds, else `violation`.
-fn ensure(holds: bool, violation: impl FnOnce() -> Violation) -> Result<(), Violation> {
-    if holds { Ok(()) } else { Err(violation()) }
 }

@@ -1,8 +1,8 @@
 //! The ranking: every idle end of a run is filed once, under its present standing, and nothing else is. A slot has a
 //! moment exactly if time alone will change the standing of its candidate.
 
-use super::{ensure, points_of};
-use crate::cache::diagnostics::{Mismatch, PointAt, Violation};
+use super::tree::points_of;
+use crate::cache::diagnostics::{Mismatch, PointAt, Violation, ensure};
 use crate::cache::evictor::{Evictor, Ranking, Resources, standing};
 use crate::policy::{Entry, Policy, Standing};
 use crate::reclaim::Ref;

@@ -1,7 +1,7 @@
 //! Retained points: each is in the tree and counts its lease, and every request to retain was taken in.
 
-use super::{ensure, points_of};
-use crate::cache::diagnostics::{Mismatch, PointAt, Violation};
+use super::tree::points_of;
+use crate::cache::diagnostics::{Mismatch, PointAt, Violation, ensure};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;

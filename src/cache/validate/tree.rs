@@ -1,9 +1,10 @@
 //! The tree: nothing on its way to the evictor, and every space, run and point where its links say it is.
 
-use super::{children_of, ensure, points_of};
-use crate::cache::Inner;
-use crate::cache::diagnostics::{PointAt, RunAt, Violation};
+use smallvec::SmallVec;
+
+use crate::cache::diagnostics::{PointAt, RunAt, Violation, ensure};
 use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::inner::Inner;
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run, Seen, Space};
@@ -139,4 +140,19 @@ fn check_child<'g>(point: Ref<'g, Point>, child: Ref<'g, Run>, resources: Resour
     let next = point.run().tokens(resources.guard).get(point.depth() as usize);
     let own = next == Some(&child.first());
     ensure(!own, || Violation::SameToken(PointAt::on(point.run(), point.depth()), child.first()))
+}
+
+/// The points of `run`, by depth.
+pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Point>; 4]> {
+    let mut points = SmallVec::new();
+    run.as_ref().points.for_each(resources.guard, &mut |point| points.push(point));
+    points.sort_unstable_by_key(|point: &Ref<'_, Point>| point.depth());
+    points
+}
+
+/// The child runs of `point`.
+pub(super) fn children_of<'g>(point: Ref<'g, Point>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Run>; 4]> {
+    let mut children = SmallVec::new();
+    point.as_ref().children.for_each(resources.guard, &mut |run| children.push(run));
+    children
 }

@@ -1,6 +1,6 @@
 //! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
 
-use crate::cache::STEP;
+use crate::cache::inner::STEP;
 use crate::policy::{Entry, Group, Policy, Slot, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, thread};
@@ -134,7 +134,7 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
         // From sessions that do not help.
         drop(held);
         // Read without settling.
-        let protected = || cache.inner.gauges.read(&cache.inner).protected_blocks;
+        let protected = || cache.inner.stats().protected_blocks;
         let (mut before, mut steps) = (protected(), 0);
         assert_eq!(before, keys as usize);
         loop {
@@ -232,7 +232,7 @@ fn numbers_read_at_any_moment_add_up() {
             });
         }
         for _ in 0..20_000 {
-            let stats = cache.inner.gauges.read(&cache.inner);
+            let stats = cache.inner.stats();
             let blocks = [stats.free_blocks, stats.reserved_blocks, stats.evictable_blocks, stats.protected_blocks];
             if blocks.iter().sum::<usize>() != 256 {
                 over.store(1, Relaxed);

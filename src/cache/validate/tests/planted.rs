@@ -3,9 +3,9 @@
 use super::bed::{CAPACITY, Scene, found, sequence};
 use crate::PrefixCache;
 use crate::block::BlockId;
-use crate::cache::Priority;
 use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
 use crate::cache::evictor::Evictor;
+use crate::cache::priority::Priority;
 use crate::key::Token;
 use crate::policy::{Entry, Group, Policy, Slot, Standing};
 use crate::reclaim::Ref;
