@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use crate::block::{BlockId, Pool};
-use crate::cache::{Hold, Lot};
+use crate::cache;
 use crate::reclaim::{self, Canary, Idle, Node, Own, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{self, Arc};
@@ -191,29 +191,29 @@ impl Bell {
     }
 }
 
-/// What keeps a value for handles that are drawn in lots.
-pub struct Holds<T>(Lot<T>);
+/// Where a session draws the counted references that keep its cache alive, here of any value.
+pub struct StrongRefs<T>(cache::StrongRefs<T>);
 
 /// One of them.
-pub struct Held<T>(Hold<T>);
+pub struct StrongRef<T>(cache::StrongRef<T>);
 
-impl<T> Holds<T> {
+impl<T> StrongRefs<T> {
     pub fn new(value: T) -> Self {
-        Self(Lot::new(&Arc::new(value)))
+        Self(cache::StrongRefs::new(&Arc::new(value)))
     }
 
-    pub fn hold(&self) -> Held<T> {
-        Held(self.0.hold())
+    pub fn take(&self) -> StrongRef<T> {
+        StrongRef(self.0.take())
     }
 }
 
-impl<T> Clone for Held<T> {
+impl<T> Clone for StrongRef<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Held<T> {
+impl<T> StrongRef<T> {
     pub fn value(&self) -> &T {
         &self.0
     }

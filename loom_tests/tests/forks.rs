@@ -56,7 +56,7 @@ fn a_copy_against_a_fork_that_writes() {
             let world = world.clone();
             move || {
                 if let Some(copy) = one.make_unique(0, &mut fresh) {
-                    world.check(&[1], 0, &[copy.from()]);
+                    world.check(&[1], 0, &[copy.source()]);
                     drop(copy);
                 }
                 world.write(&[2], 0, &one);

@@ -221,7 +221,7 @@ fn a_slot_is_emptied_before_its_next_point_has_it() {
         });
         let inflater = spawn({
             let world = world.clone();
-            move || inflate(world.cache.session().lease_prefix(&world.space, &[2]).lease())
+            move || inflate(world.cache.session().match_prefix_untouched(&world.space, &[2]).lease())
         });
         let user = spawn({
             let world = world.clone();

@@ -133,7 +133,7 @@ fn a_mark_against_a_retention_that_is_taken_over() {
         let marking = prioritize(&world, &[1], 60);
         world.beside(|world| {
             let session = world.cache.session();
-            let found = session.lease_prefix(&world.space, &[1]);
+            let found = session.match_prefix_untouched(&world.space, &[1]);
             session.retain(found.lease(), Duration::from_nanos(5)).unwrap();
             drop(found);
             world.cache.settle();

@@ -210,7 +210,7 @@ fn a_reservation_returned_to_a_task() {
 /// The background evictor is short of blocks, and all blocks become evictable beside its look: it finds them, or it is
 /// woken.
 fn release_to_the_background(world: Arc<World>, held: PrefixMatch) {
-    let evictor = Background::of(&world.cache, Watermarks { low: 1, high: 1 });
+    let evictor = Background::of(&world.cache, Watermarks::new(1, 1));
     let holder = spawn(move || drop(held));
     let evictor = world.beside(move |_| {
         evictor.look();

@@ -19,7 +19,7 @@
 //! |---|---|---|---|
 //! | E9 | `give_back` sets bits | `claim`, `take_these` clear them | the last owner's use of a block comes before the next owner's |
 //! | E10 | `give_back` raises the count | `try_take` lowers it | a thread that is promised blocks finds their bits set |
-//! | E16 | `free_surely` | `give_back` raises the count | a later `give_back` sees that a thread waits (cache::line) |
+//! | E16 | `free_for_waiter` | `give_back` raises the count | a later `give_back` sees that a thread waits (cache::wait_list) |
 
 use crossbeam_utils::CachePadded;
 
@@ -77,7 +77,7 @@ impl Pool {
     }
 
     /// The number of free blocks, by a read-modify-write.
-    pub(crate) fn free_surely(&self) -> usize {
+    pub(crate) fn free_for_waiter(&self) -> usize {
         // Release: E16.
         self.free.fetch_add(0, Release)
     }

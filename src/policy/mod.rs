@@ -50,8 +50,8 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// Every built-in policy.
-    pub const ALL: [Self; 8] =
-        [Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru, Self::Level, Self::Priority];
+    pub const ALL: &[Self] =
+        &[Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru, Self::Level, Self::Priority];
 
     /// The name that `FromStr` reads and `Display` writes: `"lru"`, `"lfu"` and so on.
     pub fn name(self) -> &'static str {
@@ -107,7 +107,7 @@ impl FromStr for PolicyKind {
     type Err = UnknownPolicy;
 
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        let found = Self::ALL.iter().copied().find(|kind| kind.name() == name);
         found.ok_or_else(|| UnknownPolicy { name: name.into() })
     }
 }

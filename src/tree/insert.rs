@@ -28,7 +28,7 @@ pub(crate) struct Sequence<'a> {
     pub(crate) grid: Grid,
     pub(crate) now: u64,
     /// How many of the blocks were charged to a reservation of the namespace; the new run takes over as many as it has.
-    pub(crate) claimed: usize,
+    pub(crate) charged: usize,
 }
 
 /// A finished insert.
@@ -151,8 +151,8 @@ fn hang<'g>(
     if there.is_some_and(|run| run.word().len() > 0) {
         return Ok(None);
     }
-    let claimed = sequence.claimed.min(sequence.blocks.len()) as u32;
-    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, claimed };
+    let charged = sequence.charged.min(sequence.blocks.len()) as u32;
+    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, charged };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {

@@ -11,7 +11,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E8 | `push` | `drain` | the evictor finds the links written |
-//! | E15 | `drain_surely` | `push` | a thread that makes a step after it sees that another one waits (cache::line) |
+//! | E15 | `drain_for_waiter` | `push` | a thread that makes a step after it sees that another one waits (cache::wait_list) |
 
 use crossbeam_utils::CachePadded;
 
@@ -89,7 +89,7 @@ impl Queue {
     }
 
     /// Takes everything, with a read-modify-write even if the queue is empty; the evictor's.
-    pub(crate) fn drain_surely(&self) -> Drained {
+    pub(crate) fn drain_for_waiter(&self) -> Drained {
         // Acquire: E8. Release: E15.
         Drained(Chain(self.head.swap(std::ptr::null_mut(), AcqRel)))
     }

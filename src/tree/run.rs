@@ -72,7 +72,7 @@ pub(crate) struct RunAccount {
     /// Depth of its deepest active point; zero when it has none.
     pub(crate) protected: u32,
     /// Blocks of it that are counted with the reservations of its namespace until it is registered.
-    pub(crate) claimed: u32,
+    pub(crate) charged: u32,
     /// The points the evictor knows, by depth.
     pub(crate) points: SmallVec<[Link<Point>; 2]>,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Beginning<'g> {
     /// When it was inserted.
     pub(crate) born: u64,
     /// How many of its blocks were charged to a reservation of its namespace.
-    pub(crate) claimed: u32,
+    pub(crate) charged: u32,
 }
 
 impl Run {
@@ -123,7 +123,7 @@ impl Run {
             start: at.start as u32,
             first: tokens[0],
             level: at.parent.run().level.saturating_add(1),
-            account: OwnerCell::new(RunAccount { claimed: at.claimed, ..RunAccount::default() }),
+            account: OwnerCell::new(RunAccount { charged: at.charged, ..RunAccount::default() }),
             canary: Canary::new(),
         };
         let statistics = Statistics::stamped(at.born);

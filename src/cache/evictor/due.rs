@@ -13,7 +13,7 @@ pub(in crate::cache) struct Due {
 }
 
 impl Due {
-    /// The slot's moment is `moment` from now on.
+    /// Sets the slot's moment, or removes it.
     pub(in crate::cache) fn set(&mut self, slot: CandidateId, moment: Option<u64>) {
         let before = self.at(slot);
         if before == moment {
@@ -38,13 +38,13 @@ impl Due {
         self.order.first().filter(|(moment, _)| *moment <= now).map(|(_, slot)| *slot)
     }
 
-    /// The moments by slot, to be written over.
+    /// The moments by slot, for tests to overwrite.
     #[cfg(test)]
     pub(in crate::cache) fn moments(&mut self) -> &mut Table<u64> {
         &mut self.moments
     }
 
-    /// Slots that have a moment, for `validate`; nothing if the structure contradicts itself.
+    /// Slots that have a moment, for `validate`; `None` if the structure contradicts itself.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
         let sound = self.order.iter().all(|&(moment, slot)| self.at(slot) == Some(moment));
         let count = self.moments.iter().count();

@@ -3,20 +3,20 @@
 use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
-use super::{Evictor, Works};
-use crate::cache::Priority;
+use super::{Evictor, Resources};
+use crate::cache::priority::Priority;
 use crate::policy::{CandidateId, Entry, Policy, PolicyKind, QuotaGroup, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
-/// The policy, and which point stands in which of its slots.
+/// The policy, and the candidate in each of its slots.
 #[derive(Debug)]
 pub(in crate::cache) struct Ranking {
     pub(in crate::cache) kind: PolicyKind,
     pub(in crate::cache) policy: Box<dyn Policy>,
     pub(in crate::cache) exchange: Exchange,
     pub(in crate::cache) aging: Aging,
-    /// When time alone changes a candidate's standing.
+    /// The moments at which time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
     candidates: Table<Link<Point>>,
     vacant: Vec<CandidateId>,
@@ -52,7 +52,7 @@ impl Ranking {
         self.candidates.get(slot.index()).copied()
     }
 
-    /// Which candidate stands in which slot.
+    /// The candidates by slot.
     pub(in crate::cache) fn slots(&self) -> &Table<Link<Point>> {
         &self.candidates
     }
@@ -62,7 +62,7 @@ impl Ranking {
         &self.vacant
     }
 
-    /// Both tables, to be written over.
+    /// Both tables, for tests to overwrite.
     #[cfg(test)]
     pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Vec<CandidateId>) {
         (&mut self.candidates, &mut self.vacant)
@@ -91,8 +91,8 @@ impl Ranking {
 }
 
 impl Evictor {
-    /// Files `point`, or files it anew under its present standing.
-    pub(super) fn file(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
+    /// Files `point`, or files it again under its present standing.
+    pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         let slot = match point.account.get(&self.owner).candidate {
             Some(slot) => slot,
             None => {
@@ -101,14 +101,14 @@ impl Evictor {
                 slot
             }
         };
-        let (standing, until) = standing(point, self.now, works);
+        let (standing, until) = standing(point, self.now, resources);
         let entry = self.entry(point);
         self.ranking.file(slot, standing, entry);
         self.ranking.due.set(slot, until);
         self.note_group(entry.group, &point.run().space().holdings);
     }
 
-    /// Takes `point` out of the ranking if it stands in it.
+    /// Takes `point` out of the ranking if it is filed.
     pub(super) fn unfile(&mut self, point: Ref<'_, Point>) {
         let slot = point.account.with_mut(&mut self.owner, |account| account.candidate.take());
         if let Some(slot) = slot {
@@ -116,7 +116,7 @@ impl Evictor {
         }
     }
 
-    /// What does not change while `point` is a candidate. A run has one candidate at a time, its end: so the run's
+    /// The part of a candidate's data that does not change. A run has one candidate at a time, its end, so the run's
     /// serial number is the candidate's.
     pub(in crate::cache) fn entry(&self, point: Ref<'_, Point>) -> Entry {
         let run = point.run();
@@ -125,9 +125,9 @@ impl Evictor {
     }
 }
 
-/// What the policy is told of a point at `now`, and until when it is true if nobody uses the point.
-pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, works: Works<'_>) -> (Standing, Option<u64>) {
-    let tally = point.statistics.read(works.guard);
+/// The standing of a point at `now`, and until when it stays the same if the point is not used.
+pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, resources: Resources<'_>) -> (Standing, Option<u64>) {
+    let tally = point.statistics.read(resources.guard);
     let (priority, until) = tally.marked.priority_at(now).unwrap_or((Priority::DEFAULT.level(), None));
     let demoted = tally.marked.is_demoted(tally.last);
     let run = point.run();

@@ -91,26 +91,26 @@ fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A namespace in which something was inserted since the queue was drained, and that nobody has a handle on any more,
+/// A namespace in which something was inserted since the queue was drained, and that has no handle any more,
 /// is not empty.
 #[test]
 fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
     let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
     let tokens = [1, 2, 3, 4];
-    let lease = cache.inner.evicting(|evictor, works| {
-        evictor.settle(works);
+    let lease = cache.inner.evicting(|evictor, resources| {
+        evictor.settle(resources);
         let miss = session.match_prefix(&space, &tokens);
         let inserted = session.insert(miss.lease(), &tokens, session.reserve(1).expect("room")).expect("inserted");
         drop((miss, space));
-        cache.inner.namespaces.forget_empty(&mut Pass::default(), evictor, works);
+        cache.inner.namespaces.forget_empty(&mut Pass::default(), evictor, resources);
         inserted.lease
     });
     assert_eq!(session.peek(&cache.namespace(&["tenant"]), &tokens), lease.len_tokens());
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it goes when nobody holds it.
+/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it is evicted when it has no lease.
 #[test]
 fn a_hot_point_is_a_point_like_any_other() {
     let cache = PrefixCache::builder(4, 4).policy(PolicyKind::Lfu).clock(Clock::Logical).build().expect("valid");
