@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Line coverage of src/ by every test that runs without a GPU; fails below $1 per cent (90). The report by file is in
+# Line coverage of the packages' sources by every test that runs without a GPU; fails below $1 per cent (90). The report by file is in
 # target/coverage. Needs cargo-tarpaulin.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,5 +12,5 @@ fi
 mkdir -p target/coverage
 # Models and their plumbing are compiled for checkers alone.
 cargo tarpaulin --engine llvm --skip-clean --target-dir target/coverage/build --lib --bins --tests --follow-exec \
-    --features "${FEATURES:-default}" --include-files 'src/*' --exclude-files 'src/gpu/*' 'src/internals.rs' \
+    -p radixkv -p radixkv-attention -p radixkv-replay --include-files 'src/*' 'crates/*/src/*' --exclude-files 'src/internals.rs' \
     --out Stdout --out Json --output-dir target/coverage --timeout 600 --fail-under "${1:-90}"

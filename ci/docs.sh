@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
 
-cargo doc -p radixkv --locked --no-deps --lib --document-private-items
+packages=(-p radixkv -p radixkv-attention -p radixkv-cuda -p radixkv-replay)
+cargo doc "${packages[@]}" --locked --all-features --no-deps --lib --document-private-items
 # Last, so that what target/doc shows is what a user sees.
-cargo doc -p radixkv --locked --no-deps --lib
+cargo doc "${packages[@]}" --locked --all-features --no-deps --lib

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# The library without features, with each of them alone, and for newer processors.
+# Each package without features, and with each of them alone; and the core for newer processors.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 list='
 import json, sys
-package = next(p for p in json.load(sys.stdin)["packages"] if p["name"] == "radixkv")
-print(*sorted(set(package["features"]) - {"default"}))
+for package in json.load(sys.stdin)["packages"]:
+    if package["name"].startswith("radixkv") and package["publish"] is None:
+        print(package["name"], "-", *sorted(set(package["features"]) - {"default"}))
 '
-features=$(cargo metadata --locked --no-deps --format-version 1 | python3 -c "$list")
-
-for feature in '' $features; do
-    echo "features: ${feature:-none}"
-    cargo check --locked --package radixkv --all-targets --no-default-features --features "$feature"
+cargo metadata --locked --no-deps --format-version 1 | python3 -c "$list" | while read -r package features; do
+    for feature in $features; do
+        echo "$package: ${feature/#-/no feature}"
+        cargo check --locked --package "$package" --all-targets --no-default-features --features "${feature#-}"
+    done
 done
 bash ci/processors.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in under seven minutes, from what `ci/gpu.sh pack` built beforehand; nothing is compiled there.
 #
-#   ci/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of the `cuda` feature
+#   ci/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of radixkv-cuda
 #   ci/gpu.sh          environment, load table, self-test, tests, sanitizers on small shapes, the bench, others on the same shapes
 #
 # The whole output is left in $OUT (target/gpu if it is not set); the table comes last. Without a GPU it says so and ends well.
@@ -12,7 +12,7 @@ out=${OUT:-target/gpu}
 
 # binary KIND NAME...: path of the newest executable that cargo made for the target.
 binary() {
-    cargo "$@" --features cuda --no-run --message-format=json 2> /dev/null | tr ',' '\n' | sed -nE 's/^"executable":"([^"]+)".*/\1/p' | tail -1
+    cargo "$@" -p radixkv-cuda --no-run --message-format=json 2> /dev/null | tr ',' '\n' | sed -nE 's/^"executable":"([^"]+)".*/\1/p' | tail -1
 }
 
 if [ "${1:-}" = pack ]; then

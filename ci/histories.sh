@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUSTFLAGS="--cfg radixkv_chaos"
 export HISTORIES="${1:-2000}"
-exec cargo test --release --no-default-features --target-dir target/chaos --test histories -- --nocapture --test-threads=1
+exec cargo test -p radixkv --release --no-default-features --target-dir target/chaos --test histories -- --nocapture --test-threads=1

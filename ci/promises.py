@@ -32,7 +32,11 @@ def place(path):
     folder, _, rest = path.partition("/")
     if folder == "loom":
         return ROOT / "loom_tests/tests" / rest
-    return ROOT / path if folder in ("src", "examples") else ROOT / "tests" / path
+    if folder in ("src", "crates", "examples"):
+        return ROOT / path
+    # A test of the core, or of another package.
+    places = [ROOT / "tests" / path, *ROOT.glob(f"crates/*/tests/{path}")]
+    return next((file for file in places if file.is_file()), places[0])
 
 
 @cache
@@ -58,7 +62,7 @@ def is_compiled(file):
 def vocabulary():
     """Every word of the source, and the pages by name."""
     words = set()
-    for file in (ROOT / "src").rglob("*.rs"):
+    for file in [*ROOT.glob("src/**/*.rs"), *ROOT.glob("crates/*/src/**/*.rs")]:
         words.update(re.findall(r"\w+", file.read_text()))
     return words
 
@@ -71,8 +75,8 @@ def faults(cells):
     _, said, held = cells
     for name in re.findall(r"`(\w+)`", said):
         if name not in vocabulary():
-            yield f"said at `{name}`, which is nowhere in src"
-    names = re.findall(r"`([\w/.]+)::(\w+)`", held)
+            yield f"said at `{name}`, which is nowhere in the sources"
+    names = re.findall(r"`([\w/.-]+)::(\w+)`", held)
     if re.match(r"by design: \w", held):
         return
     if not names:

@@ -25,8 +25,8 @@ class Tree:
             self.env.pop(name, None)
         shutil.rmtree(self.tree, ignore_errors=True)
         os.makedirs(self.tree)
-        for part in ("src", "loom_tests", "tests", "benches", "examples", "docs", ".cargo"):
-            shutil.copytree(os.path.join(ROOT, part), os.path.join(self.tree, part))
+        for part in ("src", "crates", "loom_tests", "tests", "benches", "examples", "docs", ".cargo"):
+            shutil.copytree(os.path.join(ROOT, part), os.path.join(self.tree, part), symlinks=True)
         for part in ("Cargo.toml", "Cargo.lock", "README.md"):
             shutil.copy2(os.path.join(ROOT, part), self.tree)
         # What was built last may hold the last bug of an earlier run, and be younger than the sources.

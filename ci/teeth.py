@@ -20,9 +20,9 @@ WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/leas
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
 INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
-CLAIMS, DESK = "src/scheduler/claims.rs", "src/scheduler/desk.rs"
-SEQUENCE, STEP = "src/scheduler/sequence.rs", "src/scheduler/step.rs"
-LIFECYCLE, FATE = "src/scheduler/lifecycle.rs", "src/scheduler/fate.rs"
+CLAIMS, ADMISSION, ADMIT = "src/scheduler/claims.rs", "src/scheduler/admission.rs", "src/scheduler/admit.rs"
+SEQUENCE = "src/scheduler/sequence.rs"
+LIFECYCLE, ABORT = "src/scheduler/lifecycle.rs", "src/scheduler/abort.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
@@ -301,49 +301,49 @@ BUGS = [
 
     # Claims.
     ("the cache not looked at after the grant", "claims::the_owner_commits", EXACT,
-     [(STEP, "        let hit = look_up();\n", "        let hit = before;\n"),
-      (STEP, "        sequence.catch_up(&mut self.site);\n        self.copy_partial_hit", "        self.copy_partial_hit")]),
+     [(ADMIT, "        let hit = look_up();\n", "        let hit = before;\n"),
+      (ADMIT, "        sequence.catch_up(&mut self.workspace);\n        self.copy_partial_hit", "        self.copy_partial_hit")]),
     ("a claim committed before it is published", "claims::the_owner_commits", EXACT,
      [(SEQUENCE, "        let filled = self.own.split(whole - known);\n",
-       "        self.claim.iter().for_each(|claim| claim.commit(whole * site.block_size));\n"
+       "        self.claim.iter().for_each(|claim| claim.commit(whole * workspace.block_size));\n"
        "        let filled = self.own.split(whole - known);\n")]),
-    ("a claim that goes without waking", "claims::the_owner_is_aborted", EXACT,
-     [(DESK, "        self.desk.wake(|board| board.give_up(self.name));",
-       "        self.desk.wake(|board| board.give_up(self.name).drain(..0).collect());")]),
+    ("a claim given up without waking", "claims::the_owner_is_aborted", EXACT,
+     [(ADMISSION, "        self.admission.wake(|claims| claims.give_up(self.id));",
+       "        self.admission.wake(|claims| claims.give_up(self.id).drain(..0).collect());")]),
     ("a claim kept by a request that waits", "claims::the_owner_is_preempted", EXACT,
-     [(SEQUENCE, "        site.slots.give_back(self.slot);\n",
-       "        site.slots.give_back(self.slot);\n        std::mem::forget(self.claim);\n")]),
-    ("a scheduler that goes with its requests", "claims::the_owners_scheduler_goes", EXACT,
-     [(LIFECYCLE, "            } else {\n                self.put_back(last);\n", "            } else {\n                self.let_go(last);\n")]),
-    ("blocks given back before the place", "desk::two_schedulers_and_the_head", EXACT,
-     [(LIFECYCLE, "        let _turn = desk.turn();\n        let waiting", "        drop(desk.turn());\n        let waiting")]),
+     [(SEQUENCE, "        workspace.slots.give_back(self.slot);\n",
+       "        workspace.slots.give_back(self.slot);\n        std::mem::forget(self.claim);\n")]),
+    ("a scheduler dropped with its requests", "claims::the_owners_scheduler_is_dropped", EXACT,
+     [(LIFECYCLE, "            } else {\n                self.put_back(last);\n", "            } else {\n                self.remove_at(last);\n")]),
+    ("blocks given back before the request has its place", "admission::two_schedulers_and_the_head", EXACT,
+     [(LIFECYCLE, "        let _turn = admission.turn();\n        let waiting", "        drop(admission.turn());\n        let waiting")]),
     ("waiters lost that a commit does not reach", "claims::waiters_of_two_depths", EXACT,
      [(CLAIMS, "        let woken = std::mem::replace(&mut pending.waiters, waiters);\n",
        "        drop(waiters);\n        let woken = std::mem::take(&mut pending.waiters);\n")]),
     ("a request that waits although it was aborted", "claims::an_abort_against_waiting", EXACT,
-     [(DESK, "        if !state.is_ready(id) {\n            return None;\n        }\n", "")]),
+     [(ADMISSION, "        if !state.is_ready(id) {\n            return None;\n        }\n", "")]),
 
-    # The desk.
-    ("no turn", "desk::two_schedulers_and_the_head", EXACT,
-     [(STEP, "        let Some(_turn) = desk.turn() else {\n", "        if desk.turn().is_none() {\n")]),
-    ("published although it was aborted", "desk::an_abort_against_a_step", EXACT,
-     [(FATE, "        if state.aborted {\n            return None;\n        }\n", "")]),
-    ("an insert behind the abort's back", "desk::an_abort_against_a_step", EXACT,
+    # Admission.
+    ("no turn", "admission::two_schedulers_and_the_head", EXACT,
+     [(ADMIT, "        let Some(_turn) = admission.turn() else {\n", "        if admission.turn().is_none() {\n")]),
+    ("published although it was aborted", "admission::an_abort_against_a_step", EXACT,
+     [(ABORT, "        if state.aborted {\n            return None;\n        }\n", "")]),
+    ("an insert that the abort does not wait for", "admission::an_abort_against_a_step", EXACT,
      [(SEQUENCE, "        let filled = self.own.split(whole - known);\n",
        "        drop(publishing);\n        let filled = self.own.split(whole - known);\n"),
       (SEQUENCE, "        drop(publishing);\n        match inserted {", "        match inserted {")]),
-    ("a request put back although it was aborted", "desk::an_abort_against_a_preemption", EXACT,
-     [(DESK, "        if stays {\n            state.make_ready(waiting);\n        }", "        state.make_ready(waiting);")]),
-    ("an aborted request that nobody lists", "desk::an_abort_against_a_preemption", EXACT,
-     [(LIFECYCLE, "        if !self.desk.put_back(Arc::new(waiting)) {\n            self.unlisted.push(id);\n        }",
-       "        let _ = (id, self.desk.put_back(Arc::new(waiting)));")]),
-    ("an end that wakes nobody", "desk::an_end_against_a_sleeper", EXACT,
-     [(DESK, "        let stays = self.state.lock().leave(id);\n        self.changes.announce();\n",
+    ("a request put back although it was aborted", "admission::an_abort_against_a_preemption", EXACT,
+     [(ADMISSION, "        if stays {\n            state.make_ready(waiting);\n        }", "        state.make_ready(waiting);")]),
+    ("an aborted request that is not listed", "admission::an_abort_against_a_preemption", EXACT,
+     [(LIFECYCLE, "        if !self.admission.put_back(Arc::new(waiting)) {\n            self.unlisted.push(id);\n        }",
+       "        let _ = (id, self.admission.put_back(Arc::new(waiting)));")]),
+    ("an end that wakes no scheduler", "admission::an_end_against_a_sleeper", EXACT,
+     [(ADMISSION, "        let stays = self.state.lock().leave(id);\n        self.changes.announce();\n",
        "        let stays = self.state.lock().leave(id);\n"),
-      (LIFECYCLE, "        self.desk.leave_unlisted(&mut self.unlisted);\n        self.desk.changes.announce();\n",
-       "        self.desk.leave_unlisted(&mut self.unlisted);\n")]),
-    ("an abort that wakes nobody", "desk::an_abort_of_the_head_against_a_sleeper", EXACT,
-     [(DESK, "        // What waited behind it may be admitted now.\n        self.changes.announce();\n", "")]),
+      (LIFECYCLE, "        self.admission.leave_unlisted(&mut self.unlisted);\n        self.admission.changes.announce();\n",
+       "        self.admission.leave_unlisted(&mut self.unlisted);\n")]),
+    ("an abort that wakes no scheduler", "admission::an_abort_of_the_head_against_a_sleeper", EXACT,
+     [(ADMISSION, "        // What waited behind it may be admitted now.\n        self.changes.announce();\n", "")]),
 
     # Marks and retaining.
     ("a record published in place of another's", "retention::two_mark_one_point", EXACT,

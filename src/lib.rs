@@ -1,19 +1,23 @@
 #![doc = include_str!("../README.md")]
+//! # Where to read on
+//!
+//! - [`PrefixCache`]: the verbs of a cache, and what each costs; [`Session`]: a thread's way into it; [`Builder`]: its settings.
+//! - [`guide`]: when prefixes match, and how to find out why a hit rate is low; [`guide::retention`]: priorities and deadlines.
+//! - [`compare`] and [`key`]: comparing tokens, for schedulers and for restored blocks.
+#![cfg_attr(feature = "scheduler", doc = "- [`scheduler`]: the waiting queue, the life of a request, claims, orders.")]
+#![cfg_attr(
+    feature = "reference",
+    doc = "- [`mod@reference`]: the contract as the most literal program, to test against."
+)]
 
-#[cfg(feature = "attention")]
-pub mod attention;
 mod block;
 mod cache;
 pub mod compare;
 #[doc = include_str!("../docs/matching.md")]
 pub mod guide {
-    #[doc = include_str!("../docs/replay.md")]
-    pub mod replay {}
     #[doc = include_str!("../docs/retention.md")]
     pub mod retention {}
 }
-#[cfg(all(feature = "cuda", not(any(radixkv_loom, radixkv_shuttle))))]
-pub mod gpu;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 #[doc(hidden)]
 pub mod internals;
@@ -21,12 +25,11 @@ pub mod key;
 mod policy;
 mod prefetch;
 mod reclaim;
+#[cfg(feature = "reference")]
 pub mod reference;
 #[cfg(feature = "scheduler")]
 pub mod scheduler;
 mod sync;
-#[cfg(feature = "trace")]
-pub mod trace;
 mod tree;
 
 pub use block::BlockId;

@@ -1,4 +1,4 @@
-//! Replays the kept corpus of the fuzz targets that need no engine: fuzz/corpus/<target>, without a fuzzer.
+//! Replays the kept corpus of the fuzz targets of the core: fuzz/corpus/<target>, without a fuzzer.
 
 #[path = "../fuzz/src/corpus.rs"]
 mod corpus;
@@ -10,8 +10,6 @@ mod key;
 mod step;
 #[path = "model/subject.rs"]
 mod subject;
-#[path = "../fuzz/src/trace.rs"]
-mod trace;
 #[path = "../fuzz/src/verbs.rs"]
 mod verbs;
 
@@ -24,11 +22,6 @@ fn replay(name: &str, target: fn(&[u8])) {
 #[test]
 fn verbs_agree_with_the_reference() {
     replay("verbs", verbs::run);
-}
-
-#[test]
-fn the_trace_reader_survives_garbage() {
-    replay("trace", trace::run);
 }
 
 #[test]

@@ -29,6 +29,7 @@
 //! In a step of the background evictor it costs the same, and the thread goes on.
 //!
 //! Running out of memory is no panic: every allocation of the core aborts the process, as `Vec` and `Box` do.
+#![cfg(radixkv_failpoints)]
 
 #[path = "faults/gate.rs"]
 mod gate;

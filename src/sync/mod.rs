@@ -7,6 +7,7 @@
 //! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return; an `Arc` whose count it can explore |
 //! | `radixkv_shuttle` | shuttle: long random schedules, sequentially consistent |
 //! | `radixkv_chaos` | `std` atomics that yield or spin before some accesses |
+//! | `radixkv_failpoints` | `std`, and named places where a test stops or breaks a thread |
 //! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
 //! `radixkv_tiny` leaves the door alone and shrinks what counts and wraps (leases, child runs, run versions), so that
@@ -69,11 +70,11 @@ pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
     Arc::get_mut(handle).is_some()
 }
 
-/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing without
-/// `failpoints`.
+/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing
+/// without `radixkv_failpoints`.
 macro_rules! point {
     ($name:literal) => {
-        #[cfg(all(feature = "failpoints", not(any(radixkv_loom, radixkv_shuttle))))]
+        #[cfg(all(radixkv_failpoints, not(any(radixkv_loom, radixkv_shuttle))))]
         fail::fail_point!($name);
     };
 }
@@ -111,13 +112,6 @@ pub(crate) mod gauge {
         AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
         Ordering::{AcqRel, Relaxed},
     };
-}
-
-/// Memory that several threads write and read in turn, and that no protocol here is about: an engine's keys and values.
-/// What makes it visible from one to the other is the cache's; no model has to explore it.
-#[cfg(feature = "attention")]
-pub(crate) mod memory {
-    pub(crate) use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
 }
 
 /// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.

@@ -1,12 +1,12 @@
-//! Sequences that decode side by side read what they share once, through a backend that counts.
+//! Sequences that decode in one step read shared prefixes once: a backend counts.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use engine::serve::{Engine, Options};
-use radixkv::attention::cpu::{Cpu, CpuError, CpuKv, Prepared};
-use radixkv::attention::plan::{Rule, Sharing};
-use radixkv::attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 use radixkv::{BlockId, Token};
+use radixkv_attention::cpu::{Cpu, CpuError, CpuKv, Prepared};
+use radixkv_attention::plan::{Rule, Sharing};
+use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 
 use crate::naive::{bits, continuation};
 use crate::{assert_at_rest, random, tiny};

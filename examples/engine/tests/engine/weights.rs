@@ -1,4 +1,4 @@
-//! A model that was saved is the model that is loaded.
+//! A model that is saved and loaded is the same model.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,8 @@ use engine::checkpoint::Checkpoint;
 use engine::config::{Architecture, Config, Llama3Scaling, Rope};
 use engine::model::Model;
 use engine::tokenizer::Tokenizer;
-use radixkv::{Token, attention};
+use radixkv::Token;
+use radixkv_attention as attention;
 use safetensors::tensor::Dtype;
 
 use crate::naive::{bits, logits};

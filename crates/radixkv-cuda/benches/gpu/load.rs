@@ -1,0 +1,201 @@
+//! Random batches at full size, and samples of what they come to.
+
+use fastrand::Rng;
+use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Tables};
+
+/// Blocks and heads of the targets; layers and blocks are each case's.
+pub const LAYOUT: Layout =
+    Layout { layers: 1, blocks: 1, block_size: 16, kv_heads: 8, head_dim: 128, dtype: Dtype::Bf16, order: Order::Nhd };
+
+const QUERY_HEADS: usize = 64;
+
+/// Most that a sampled row may differ from `f64`, relative to its norm.
+const BOUND: f64 = 1.2e-2;
+
+/// Random `bf16` of magnitudes 1/8 to 2: zeros would be read faster.
+pub fn elements(seed: u64, len: usize) -> Vec<u16> {
+    let mut random = Rng::with_seed(seed);
+    let mut elements = Vec::with_capacity(len + 3);
+    while elements.len() < len {
+        let bits = random.u64(..);
+        let element = |bits: u64| (bits as u16 & 0x807f) | (0x3f80 - ((bits >> 7) as u16 & 3) * 0x80);
+        elements.extend([0, 16, 32, 48].map(|at| element(bits >> at)));
+    }
+    elements.truncate(len);
+    elements
+}
+
+/// `count` contexts from 16 to `most` tokens that make `total` together.
+pub fn ragged(count: usize, most: u32, total: u32) -> Vec<u32> {
+    let mut random = Rng::with_seed(11);
+    let mut contexts: Vec<u32> = (0..count).map(|_| random.u32(16..=most)).collect();
+    while contexts.iter().sum::<u32>() != total {
+        let (at, sum) = (random.usize(..count), contexts.iter().sum::<u32>());
+        let off = i64::from(total) - i64::from(sum);
+        contexts[at] = (i64::from(contexts[at]) + off).clamp(16, i64::from(most)) as u32;
+    }
+    contexts
+}
+
+pub struct Load {
+    pub layout: Layout,
+    pub query_heads: usize,
+    pub contexts: Vec<u32>,
+    pub rows: Vec<u32>,
+    pub queries: Vec<u16>,
+    /// Keys and values of the rows, as they are in the storage too.
+    pub keys: Vec<u16>,
+    pub values: Vec<u16>,
+    pub storage: Vec<u16>,
+    blocks: Vec<u32>,
+    offsets: Vec<u32>,
+    slots: Vec<u64>,
+    seed: u64,
+}
+
+impl Load {
+    /// One row a sequence, the first `shared` tokens the same blocks for all.
+    pub fn decode(contexts: &[u32], shared: usize, seed: u64) -> Self {
+        let rows: Vec<u32> = (0..=contexts.len() as u32).collect();
+        Self::new(contexts, rows, shared, seed)
+    }
+
+    /// A chunk of `rows` after `before` tokens.
+    pub fn extend(before: usize, rows: usize, seed: u64) -> Self {
+        Self::new(&[(before + rows) as u32], vec![0, rows as u32], 0, seed)
+    }
+
+    fn new(contexts: &[u32], rows: Vec<u32>, shared: usize, seed: u64) -> Self {
+        let of = |tokens: usize| tokens.div_ceil(LAYOUT.block_size);
+        let own = |context: &u32| of(*context as usize) - of(shared);
+        let layout = Layout { blocks: of(shared) + contexts.iter().map(own).sum::<usize>(), ..LAYOUT };
+        let mut order: Vec<u32> = (0..layout.blocks as u32).collect();
+        Rng::with_seed(seed).shuffle(&mut order);
+        let (prefix, mut rest) = order.split_at(of(shared));
+        let (mut blocks, mut offsets, mut slots) = (Vec::new(), vec![0], Vec::new());
+        for (sequence, context) in contexts.iter().enumerate() {
+            let first = blocks.len();
+            blocks.extend(prefix);
+            let (mine, others) = rest.split_at(own(context));
+            blocks.extend(mine);
+            rest = others;
+            offsets.push(blocks.len() as u32);
+            let new = rows[sequence + 1] - rows[sequence];
+            slots.extend((context - new..*context).map(|token| {
+                let (block, at) = (token as usize / LAYOUT.block_size, token as usize % LAYOUT.block_size);
+                u64::from(blocks[first + block]) * LAYOUT.block_size as u64 + at as u64
+            }));
+        }
+        let total = *rows.last().expect("rows") as usize;
+        let queries = elements(seed + 100, total * QUERY_HEADS * LAYOUT.head_dim);
+        let storage = elements(seed + 200, layout.elements());
+        let mut load = Self {
+            layout,
+            query_heads: QUERY_HEADS,
+            contexts: contexts.to_vec(),
+            rows,
+            queries,
+            keys: Vec::new(),
+            values: Vec::new(),
+            storage,
+            blocks,
+            offsets,
+            slots,
+            seed,
+        };
+        load.keys = load.stored(Half::Keys);
+        load.values = load.stored(Half::Values);
+        load
+    }
+
+    /// What the storage holds in the rows' slots.
+    fn stored(&self, half: Half) -> Vec<u16> {
+        let size = self.layout.block_size as u64;
+        let row = |slot: &u64| {
+            let first = self.layout.index(0, half, (slot / size) as u32, (slot % size) as usize, 0);
+            &self.storage[first..first + self.layout.row()]
+        };
+        self.slots.iter().flat_map(row).copied().collect()
+    }
+
+    /// The same in as many layers as pass four times the second-level cache, but `most`; only the first has the load's
+    /// own numbers.
+    pub fn cold(self, l2_bytes: usize, most: usize) -> Self {
+        let layers = (4 * l2_bytes).div_ceil(self.kv_bytes()).clamp(1, most);
+        let layout = Layout { layers, ..self.layout };
+        let mut storage = self.storage;
+        storage.extend(elements(self.seed + 300, layout.elements() - storage.len()));
+        Self { layout, storage, ..self }
+    }
+
+    pub fn batch(&self) -> Batch<'_> {
+        Batch {
+            query_heads: self.query_heads,
+            scale: self.scale(),
+            tables: Tables { blocks: &self.blocks, offsets: &self.offsets },
+            contexts: &self.contexts,
+            rows: &self.rows,
+            save_kv: true,
+            slots: &self.slots,
+        }
+    }
+
+    fn scale(&self) -> f32 {
+        1.0 / (self.layout.head_dim as f32).sqrt()
+    }
+
+    /// Bytes of keys and values of all blocks of one layer, shared ones once.
+    pub fn kv_bytes(&self) -> usize {
+        2 * self.layout.half() * 2
+    }
+
+    /// Bytes of keys and values of all contexts of one layer, shared ones for each.
+    pub fn context_bytes(&self) -> usize {
+        2 * self.contexts.iter().sum::<u32>() as usize * self.layout.row() * 2
+    }
+
+    /// Compares some rows and heads with `f64`.
+    pub fn check(&self, out: &[u16]) {
+        let mut random = Rng::with_seed(self.seed + 400);
+        for _ in 0..24 {
+            let sequence = random.usize(..self.contexts.len());
+            let rows = self.rows[sequence] as usize..self.rows[sequence + 1] as usize;
+            let row = random.usize(rows.clone());
+            let head = random.usize(..self.query_heads);
+            let seen = self.contexts[sequence] as usize + row + 1 - rows.end;
+            let expected = self.attend(sequence, row, head, seen);
+            let at = (row * self.query_heads + head) * self.layout.head_dim;
+            let got = out[at..at + self.layout.head_dim].iter().map(|element| value(*element));
+            let wrong: f64 = got.zip(&expected).map(|(got, expected)| (got - expected).powi(2)).sum();
+            let error = (wrong / expected.iter().map(|x| x * x).sum::<f64>()).sqrt();
+            assert!(error <= BOUND, "sequence {sequence}, row {row}, head {head}: relative error {error:.2e}");
+        }
+    }
+
+    fn attend(&self, sequence: usize, row: usize, head: usize, seen: usize) -> Vec<f64> {
+        let (layout, dim) = (&self.layout, self.layout.head_dim);
+        let at = (row * self.query_heads + head) * dim;
+        let query: Vec<f64> = self.queries[at..at + dim].iter().map(|element| value(*element)).collect();
+        let kv_head = head / (self.query_heads / layout.kv_heads);
+        let place = |half: Half, token: usize| {
+            let block = self.blocks[self.offsets[sequence] as usize + token / layout.block_size];
+            let first = layout.index(0, half, block, token % layout.block_size, kv_head);
+            self.storage[first..first + dim].iter().map(|element| value(*element))
+        };
+        let score =
+            |token| place(Half::Keys, token).zip(&query).map(|(k, q)| k * q).sum::<f64>() * f64::from(self.scale());
+        let scores: Vec<f64> = (0..seen).map(score).collect();
+        let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
+        let mut out = vec![0.0; dim];
+        for (token, score) in scores.iter().enumerate() {
+            let weight = (score - most).exp() / sum;
+            out.iter_mut().zip(place(Half::Values, token)).for_each(|(sum, v)| *sum += weight * v);
+        }
+        out
+    }
+}
+
+fn value(element: u16) -> f64 {
+    f64::from(f32::from_bits(u32::from(element) << 16))
+}

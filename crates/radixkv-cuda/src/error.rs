@@ -1,0 +1,346 @@
+//! What can go wrong on a device, and what to do then.
+
+use std::fmt;
+
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::CUresult;
+
+use super::kernel::Kernel;
+use radixkv_attention::{Dtype, ShapeError};
+
+/// A status of the driver, by its number in `cuda.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Code(u32);
+
+/// Why a device could not be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// `libcuda.so.1` is not there: install NVIDIA's driver, or compute on the processor.
+    NoDriver,
+    /// The driver lacks a function of CUDA 12.0: update it.
+    DriverIncomplete {
+        /// The first one missing.
+        function: &'static str,
+    },
+    /// The driver is older than the kernels: update it (525 or newer).
+    DriverTooOld {
+        /// CUDA version that it supports, as `1000 * major + 10 * minor`.
+        version: i32,
+        /// The least that will do.
+        needed: i32,
+    },
+    /// The driver sees no device of this number: check `CUDA_VISIBLE_DEVICES`, or open another.
+    NoDevice {
+        /// Number asked for.
+        ordinal: usize,
+        /// Devices there are.
+        devices: usize,
+    },
+    /// The device is older than the kernels: compute on the processor, or on a device of compute capability 8.0 or
+    /// later.
+    Unsupported {
+        /// Compute capability, before the point.
+        major: u32,
+        /// After the point.
+        minor: u32,
+    },
+    /// The device's memory is taken, by this process or another: free some.
+    OutOfMemory,
+    /// The driver refused a kernel's image; a driver newer than the kernels accepts all of them.
+    Image {
+        /// The kernel.
+        kernel: Kernel,
+        /// The driver's reason.
+        code: Code,
+    },
+    /// The run-time compiler was not found: check its path, or open the device with the prebuilt kernels.
+    NoCompiler,
+    /// The run-time compiler lacks a function: use NVRTC 12 or later.
+    CompilerIncomplete {
+        /// The first one missing.
+        function: &'static str,
+    },
+    /// The run-time compiler refused a source; most likely it is older than the device.
+    Compile {
+        /// The source file.
+        source: &'static str,
+        /// The compiler's reason, by its number in `nvrtc.h`.
+        status: u32,
+    },
+    /// The driver failed otherwise; the code says how.
+    Driver {
+        /// The driver's reason.
+        code: Code,
+    },
+}
+
+/// Why an operation on an open device failed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum GpuError {
+    /// A shape did not fit; nothing was queued.
+    Shape(ShapeError),
+    /// Device or page-locked memory ran out: free some, or ask for less. The device is fine.
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// A kernel was not started; what was queued before it goes on.
+    Launch {
+        /// The kernel.
+        kernel: Kernel,
+        /// The driver's reason.
+        code: Code,
+    },
+    /// A launch larger than a grid can be; nothing was queued. Split the batch.
+    TooMuch {
+        /// The kernel.
+        kernel: Kernel,
+    },
+    /// The layout is not one that the kernels are compiled for: `f16` or `bf16`, heads of 64 or 128 elements, blocks of
+    /// 16, 32 or 64 tokens.
+    Layout {
+        /// Type of an element.
+        dtype: Dtype,
+        /// Elements of a head.
+        head_dim: usize,
+        /// Tokens in a block.
+        block_size: usize,
+    },
+    /// The batch was prepared for another layout than the storage has.
+    OtherLayout,
+    /// An address of an engine's memory, or the bytes between two, is no multiple of 16.
+    Unaligned {
+        /// The address, or the bytes.
+        address: u64,
+    },
+    /// The storage is an engine's memory: read and write it there.
+    Borrowed,
+    /// The kernels take softmax scales above zero.
+    Scale {
+        /// The scale given.
+        scale: f32,
+    },
+    /// A kernel faulted, or the device was lost. Nothing more can be done in this context: its memory is gone, and the
+    /// process has to open the device anew, in most cases after a restart.
+    Lost {
+        /// The driver's reason.
+        code: Code,
+    },
+    /// While a device recorded ([`Device::record`](super::Device::record)), something was asked of it that cannot be
+    /// recorded: nothing was recorded. Prepare, allocate, copy and wait before or after.
+    NotRecorded {
+        /// The driver's reason.
+        code: Code,
+    },
+    /// A storage, a batch or a buffer of another [`Device`](super::Device) was given: another stream orders its use.
+    WrongDevice,
+    /// The driver failed otherwise; the code says how.
+    Driver {
+        /// The driver's reason.
+        code: Code,
+    },
+}
+
+impl Code {
+    const OUT_OF_MEMORY: Self = Self(2);
+    /// The driver is older than what was asked of it.
+    pub(super) const NOT_SUPPORTED: Self = Self(801);
+
+    pub(super) fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number in `cuda.h`.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// Its name there, without `CUDA_ERROR_`, if it is a common one.
+    pub fn name(self) -> Option<&'static str> {
+        NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
+    }
+
+    /// Whether something could not be recorded into a graph.
+    fn is_of_recording(self) -> bool {
+        matches!(self.0, 900..=908)
+    }
+
+    /// Whether the context is unusable after it.
+    fn is_fatal(self) -> bool {
+        matches!(self.0, 46 | 214 | 220 | 700 | 702 | 709 | 710 | 714..=719)
+    }
+}
+
+/// Names of the statuses one meets.
+const NAMES: [(u32, &str); 36] = [
+    (1, "INVALID_VALUE"),
+    (2, "OUT_OF_MEMORY"),
+    (3, "NOT_INITIALIZED"),
+    (4, "DEINITIALIZED"),
+    (34, "STUB_LIBRARY"),
+    (46, "DEVICE_UNAVAILABLE"),
+    (100, "NO_DEVICE"),
+    (101, "INVALID_DEVICE"),
+    (200, "INVALID_IMAGE"),
+    (201, "INVALID_CONTEXT"),
+    (209, "NO_BINARY_FOR_GPU"),
+    (214, "ECC_UNCORRECTABLE"),
+    (218, "INVALID_PTX"),
+    (220, "NVLINK_UNCORRECTABLE"),
+    (221, "JIT_COMPILER_NOT_FOUND"),
+    (222, "UNSUPPORTED_PTX_VERSION"),
+    (400, "INVALID_HANDLE"),
+    (401, "ILLEGAL_STATE"),
+    (500, "NOT_FOUND"),
+    (600, "NOT_READY"),
+    (700, "ILLEGAL_ADDRESS"),
+    (701, "LAUNCH_OUT_OF_RESOURCES"),
+    (702, "LAUNCH_TIMEOUT"),
+    (709, "CONTEXT_IS_DESTROYED"),
+    (710, "ASSERT"),
+    (714, "HARDWARE_STACK_ERROR"),
+    (715, "ILLEGAL_INSTRUCTION"),
+    (716, "MISALIGNED_ADDRESS"),
+    (717, "INVALID_ADDRESS_SPACE"),
+    (718, "INVALID_PC"),
+    (719, "LAUNCH_FAILED"),
+    (801, "NOT_SUPPORTED"),
+    (803, "SYSTEM_DRIVER_MISMATCH"),
+    (900, "STREAM_CAPTURE_UNSUPPORTED"),
+    (901, "STREAM_CAPTURE_INVALIDATED"),
+    (906, "STREAM_CAPTURE_IMPLICIT"),
+];
+
+impl From<DriverError> for Code {
+    fn from(error: DriverError) -> Self {
+        Self(error.0 as u32)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name} ({})", self.0),
+            None => write!(f, "status {}", self.0),
+        }
+    }
+}
+
+impl From<DriverError> for OpenError {
+    fn from(error: DriverError) -> Self {
+        match error.0 {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
+            _ => Self::Driver { code: error.into() },
+        }
+    }
+}
+
+impl OpenError {
+    /// Of loading the image of `kernel`.
+    pub(super) fn image(kernel: Kernel, error: DriverError) -> Self {
+        match error.0 {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
+            _ => Self::Image { kernel, code: error.into() },
+        }
+    }
+}
+
+impl From<DriverError> for GpuError {
+    fn from(error: DriverError) -> Self {
+        Self::of(error.into())
+    }
+}
+
+impl From<ShapeError> for GpuError {
+    fn from(error: ShapeError) -> Self {
+        Self::Shape(error)
+    }
+}
+
+impl GpuError {
+    /// Of a call that says no more.
+    pub(super) fn of(code: Code) -> Self {
+        match code {
+            _ if code.is_fatal() => Self::Lost { code },
+            _ if code.is_of_recording() => Self::NotRecorded { code },
+            _ => Self::Driver { code },
+        }
+    }
+
+    /// Of an allocation of `bytes`.
+    pub(super) fn allocating(bytes: usize, error: DriverError) -> Self {
+        if Code::from(error) == Code::OUT_OF_MEMORY { Self::OutOfMemory { bytes } } else { error.into() }
+    }
+
+    /// Of starting `kernel`.
+    pub(super) fn launching(kernel: Kernel, error: DriverError) -> Self {
+        let code = Code::from(error);
+        if code.is_fatal() { Self::Lost { code } } else { Self::Launch { kernel, code } }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDriver => f.write_str("no NVIDIA driver is installed (libcuda.so.1 was not found)"),
+            Self::DriverIncomplete { function } => write!(f, "the NVIDIA driver lacks {function}; update it"),
+            Self::DriverTooOld { version, needed } => {
+                let dotted = |version: i32| (version / 1000, version % 1000 / 10);
+                let ((major, minor), (least, after)) = (dotted(*version), dotted(*needed));
+                write!(
+                    f,
+                    "the NVIDIA driver supports CUDA {major}.{minor}, the kernels need {least}.{after}; update it"
+                )
+            }
+            Self::NoDevice { ordinal, devices } => {
+                write!(f, "no GPU {ordinal}: the driver sees {devices} (CUDA_VISIBLE_DEVICES may hide some)")
+            }
+            Self::Unsupported { major, minor } => {
+                write!(f, "a GPU of compute capability {major}.{minor}, the kernels need 8.0 or later")
+            }
+            Self::OutOfMemory => f.write_str("the GPU has no memory left for a context"),
+            Self::Image { kernel, code } => write!(f, "the driver refused the image of {kernel}: {code}"),
+            Self::NoCompiler => f.write_str("the run-time compiler was not found"),
+            Self::CompilerIncomplete { function } => write!(f, "the run-time compiler lacks {function}"),
+            Self::Compile { source, status } => write!(f, "the run-time compiler refused {source}: status {status}"),
+            Self::Driver { code } => write!(f, "the driver failed to open the GPU: {code}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl fmt::Display for GpuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shape(shape) => shape.fmt(f),
+            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes; free some or ask for less"),
+            Self::Launch { kernel, code } => write!(f, "{kernel} was not started: {code}"),
+            Self::TooMuch { kernel } => write!(f, "{kernel} was asked for more than one grid holds; split the batch"),
+            Self::Layout { dtype, head_dim, block_size } => {
+                write!(f, "no kernels for {dtype}, heads of {head_dim} and blocks of {block_size} tokens")
+            }
+            Self::OtherLayout => f.write_str("the batch was prepared for another layout"),
+            Self::Unaligned { address } => write!(f, "{address:#x} is no multiple of 16 bytes"),
+            Self::Borrowed => f.write_str("the storage is an engine's memory; read and write it there"),
+            Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not above zero"),
+            Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device anew"),
+            Self::NotRecorded { code } => {
+                write!(f, "what was asked cannot be recorded ({code}); do it before or after")
+            }
+            Self::WrongDevice => f.write_str("memory of another device was given"),
+            Self::Driver { code } => write!(f, "the driver failed: {code}"),
+        }
+    }
+}
+
+impl std::error::Error for GpuError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Shape(shape) => Some(shape),
+            _ => None,
+        }
+    }
+}

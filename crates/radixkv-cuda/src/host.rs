@@ -1,0 +1,160 @@
+//! Page-locked host memory that holds blocks swapped out.
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use cudarc::driver::{DriverError, result, sys};
+
+use super::device::Device;
+use super::error::GpuError;
+use super::uses::{Uses, insist};
+use parking_lot::{Mutex, MutexGuard};
+use radixkv::BlockId;
+use radixkv_attention::Layout;
+
+/// Blocks in page-locked host memory: a block of all layers is contiguous, its planes (a layer's keys, its values, the
+/// next layer's keys...) one behind the other.
+///
+/// A copy to or from it runs beside the processor. The pool itself keeps no account of which blocks are taken.
+pub struct HostPool {
+    device: Device,
+    memory: *mut u8,
+    blocks: usize,
+    block_bytes: usize,
+    /// Transfers that may still touch the memory; the processor touches it under this lock, after waiting for them (G5).
+    uses: Mutex<Uses>,
+}
+
+// SAFETY: the memory belongs to the pool alone, and is touched under its lock (G5).
+unsafe impl Send for HostPool {}
+// SAFETY: as above.
+unsafe impl Sync for HostPool {}
+
+impl HostPool {
+    /// Memory for `blocks` blocks of this layout, zero at first. Locking pages takes about 0.3 s a GiB.
+    ///
+    /// # Errors
+    ///
+    /// If the layout is none, the system locks no more pages, or there is too little memory.
+    pub fn new(device: &Device, layout: &Layout, blocks: usize) -> Result<Self, GpuError> {
+        layout.check()?;
+        let block_bytes = 2 * layout.layers * layout.block() * layout.dtype.bytes();
+        let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
+        let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?.max(1);
+        let allocating = |error: DriverError| GpuError::allocating(bytes, error);
+        device.stream().context().bind_to_thread()?;
+        // Not write-combined: the processor reads what comes back, to verify it or to hand it on.
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: the driver was found (G1) and the context is current.
+        let memory = unsafe { result::malloc_host(bytes, flags) }.map_err(allocating)?.cast::<u8>();
+        // SAFETY: the allocation is `bytes` long.
+        unsafe { memory.write_bytes(0, bytes) };
+        Ok(Self { device: device.clone(), memory, blocks, block_bytes, uses: Mutex::new(Uses::default()) })
+    }
+
+    /// Blocks that it holds.
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Bytes of one block, all layers.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// Copies a block out, after waiting for the transfers in flight.
+    ///
+    /// # Errors
+    ///
+    /// If a transfer failed.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such block, or `bytes` is not as long as one.
+    pub fn read(&self, block: BlockId, bytes: &mut [u8]) -> Result<(), GpuError> {
+        let first = self.check(block, bytes.len());
+        let uses = self.uses.lock();
+        uses.wait()?;
+        // SAFETY: `check` found the block inside; no transfer is in flight and none begins under the lock (G5).
+        unsafe { first.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    /// Replaces a block, after waiting for the transfers in flight: to fill it from a slower tier.
+    ///
+    /// # Errors
+    ///
+    /// If a transfer failed.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such block, or `bytes` is not as long as one.
+    pub fn write(&self, block: BlockId, bytes: &[u8]) -> Result<(), GpuError> {
+        let first = self.check(block, bytes.len());
+        let uses = self.uses.lock();
+        uses.wait()?;
+        // SAFETY: as in `read`.
+        unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn check(&self, block: BlockId, len: usize) -> *mut u8 {
+        assert!((block as usize) < self.blocks, "block {block} of {}", self.blocks);
+        assert_eq!(len, self.block_bytes, "bytes of a block");
+        self.memory.wrapping_add(block as usize * self.block_bytes)
+    }
+
+    /// Whether transfers of `device` may use it: page-locked memory is the context's, whatever the stream.
+    pub(super) fn is_of(&self, device: &Device) -> bool {
+        self.device.stream().context() == device.stream().context()
+    }
+
+    /// The address of the first byte, for kernels of the context.
+    pub(super) fn device_address(&self) -> Result<u64, GpuError> {
+        let mut address = 0;
+        let memory = self.memory.cast();
+        // SAFETY: the memory was allocated for mapping, in this context.
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0) }.result()?;
+        Ok(address)
+    }
+
+    /// Transfers that may still touch the memory; held while one is queued and noted.
+    pub(super) fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock()
+    }
+
+    /// Queues a copy of `bytes` at `offset` from the device's `from`.
+    pub(super) fn copy_in(&self, stream: &Device, offset: usize, from: u64, bytes: usize) -> Result<(), GpuError> {
+        debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
+        let to = self.memory.wrapping_add(offset).cast();
+        let on = stream.stream().cu_stream();
+        // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
+        Ok(unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, on) }.result()?)
+    }
+
+    /// Queues a copy of `bytes` at `offset` to the device's `to`.
+    pub(super) fn copy_out(&self, stream: &Device, offset: usize, to: u64, bytes: usize) -> Result<(), GpuError> {
+        debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
+        let from = self.memory.wrapping_add(offset).cast_const().cast();
+        let on = stream.stream().cu_stream();
+        // SAFETY: as in `copy_in`.
+        Ok(unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, on) }.result()?)
+    }
+}
+
+impl Drop for HostPool {
+    fn drop(&mut self) {
+        // Freeing memory under a copy ends the context.
+        self.uses.get_mut().end();
+        insist(|| self.device.stream().context().bind_to_thread());
+        // SAFETY: allocated by `malloc_host`, freed once.
+        let _ = unsafe { result::free_host(self.memory.cast()) };
+    }
+}
+
+impl fmt::Debug for HostPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { blocks, block_bytes, .. } = self;
+        f.debug_struct("HostPool").field("blocks", blocks).field("block_bytes", block_bytes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,219 @@
+//! The kernels by name, what each needs to start, and the ones loaded into a context.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUfunction_attribute;
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, DriverError};
+
+use super::error::OpenError;
+use super::image::{Images, Module};
+use radixkv_attention::Dtype;
+
+/// Most query rows of a tile of [`Kernel::Extend`] and [`Kernel::Cascade`].
+pub(super) const TILE_ROWS: usize = 128;
+
+/// Elements and head sizes that attention is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Variant {
+    /// `bf16`, heads of 64 elements.
+    Bf16D64,
+    /// `bf16`, heads of 128 elements.
+    Bf16D128,
+    /// `f16`, heads of 64 elements.
+    F16D64,
+    /// `f16`, heads of 128 elements.
+    F16D128,
+}
+
+/// A kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kernel {
+    /// Writes new keys and values into their slots.
+    Append,
+    /// Copies blocks, on the device or to and from page-locked memory.
+    CopyBlocks,
+    /// Lengths of common prefixes of pairs of token runs.
+    CompareKeys,
+    /// One query row a sequence over a part of its context.
+    Decode(Variant),
+    /// Tiles of a sequence's rows, causal.
+    Extend(Variant),
+    /// Tiles of rows of several sequences over the prefix that they share.
+    Cascade(Variant),
+    /// Parts of attention into one.
+    Merge(Variant),
+    /// Reads memory and does nothing with it: a ceiling for measurements.
+    Read,
+    /// Copies memory: a ceiling for measurements.
+    Copy,
+}
+
+/// What a kernel is started with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Threads of a block.
+    pub(super) threads: u32,
+    /// Dynamic shared memory of a block.
+    pub(super) shared_bytes: u32,
+    /// Blocks that a multiprocessor of compute capability 9.0 runs at once.
+    pub(super) blocks_at_once: u32,
+}
+
+impl Variant {
+    const ALL: [Self; 4] = [Self::Bf16D64, Self::Bf16D128, Self::F16D64, Self::F16D128];
+
+    /// The variant for these elements and heads, if there is one.
+    pub fn of(dtype: Dtype, head_dim: usize) -> Option<Self> {
+        match (dtype, head_dim) {
+            (Dtype::Bf16, 64) => Some(Self::Bf16D64),
+            (Dtype::Bf16, 128) => Some(Self::Bf16D128),
+            (Dtype::F16, 64) => Some(Self::F16D64),
+            (Dtype::F16, 128) => Some(Self::F16D128),
+            _ => None,
+        }
+    }
+
+    /// Elements of a head.
+    pub(super) fn head_dim(self) -> usize {
+        match self {
+            Self::Bf16D64 | Self::F16D64 => 64,
+            Self::Bf16D128 | Self::F16D128 => 128,
+        }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Bf16D64 => "bf16_d64",
+            Self::Bf16D128 => "bf16_d128",
+            Self::F16D64 => "f16_d64",
+            Self::F16D128 => "f16_d128",
+        }
+    }
+}
+
+impl Kernel {
+    /// All of them, by [`index`](Self::index).
+    fn all() -> impl Iterator<Item = Self> {
+        let plain = [Self::Append, Self::CopyBlocks, Self::CompareKeys, Self::Read, Self::Copy];
+        let of = |variant| [Self::Decode(variant), Self::Extend(variant), Self::Cascade(variant), Self::Merge(variant)];
+        plain.into_iter().chain(Variant::ALL.into_iter().flat_map(of))
+    }
+
+    /// Its place among all.
+    fn index(self) -> usize {
+        let of = |place: usize, variant: Variant| 5 + 4 * variant as usize + place;
+        match self {
+            Self::Append => 0,
+            Self::CopyBlocks => 1,
+            Self::CompareKeys => 2,
+            Self::Read => 3,
+            Self::Copy => 4,
+            Self::Decode(variant) => of(0, variant),
+            Self::Extend(variant) => of(1, variant),
+            Self::Cascade(variant) => of(2, variant),
+            Self::Merge(variant) => of(3, variant),
+        }
+    }
+
+    /// The file it is compiled from.
+    pub(super) fn module(self) -> Module {
+        match self {
+            Self::Append => Module::Append,
+            Self::CopyBlocks => Module::CopyBlocks,
+            Self::CompareKeys => Module::CompareKeys,
+            Self::Decode(_) => Module::Decode,
+            Self::Extend(_) => Module::Extend,
+            Self::Cascade(_) => Module::Cascade,
+            Self::Merge(_) => Module::Merge,
+            Self::Read | Self::Copy => Module::Bandwidth,
+        }
+    }
+
+    /// What it is started with, as `kernels/README.md` says.
+    pub(super) fn shape(self) -> Shape {
+        let plain = |threads, blocks_at_once| Shape { threads, shared_bytes: 0, blocks_at_once };
+        let tiles = |shared_bytes| Shape { threads: 128, shared_bytes, blocks_at_once: 2 };
+        match self {
+            Self::Append | Self::CopyBlocks | Self::CompareKeys => plain(256, 4),
+            Self::Read | Self::Copy => plain(512, 2),
+            Self::Merge(_) => plain(128, 16),
+            Self::Decode(_) => tiles(96 << 10),
+            Self::Extend(variant) | Self::Cascade(variant) => tiles(768 * variant.head_dim() as u32 + 512),
+        }
+    }
+}
+
+/// Its name in the image.
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Append => f.write_str("rk_append"),
+            Self::CopyBlocks => f.write_str("rk_copy_blocks"),
+            Self::CompareKeys => f.write_str("rk_compare_keys"),
+            Self::Read => f.write_str("rk_read"),
+            Self::Copy => f.write_str("rk_copy"),
+            Self::Decode(variant) => write!(f, "rk_decode_{}", variant.suffix()),
+            Self::Extend(variant) => write!(f, "rk_extend_{}", variant.suffix()),
+            Self::Cascade(variant) => write!(f, "rk_cascade_{}", variant.suffix()),
+            Self::Merge(variant) => write!(f, "rk_merge_{}", variant.suffix()),
+        }
+    }
+}
+
+/// Every kernel, ready to start in one context.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    functions: Vec<CudaFunction>,
+}
+
+impl Loaded {
+    /// Loads all images that suit the capability.
+    pub(super) fn load(
+        context: &Arc<CudaContext>,
+        capability: (u32, u32),
+        images: Images<'_>,
+    ) -> Result<Self, OpenError> {
+        let mut modules: Vec<(Module, Arc<CudaModule>)> = Vec::new();
+        let mut functions = Vec::new();
+        for kernel in Kernel::all() {
+            debug_assert_eq!(kernel.index(), functions.len());
+            let refused = |error: DriverError| OpenError::image(kernel, error);
+            let module = match modules.iter().find(|(module, _)| *module == kernel.module()) {
+                Some((_, module)) => Arc::clone(module),
+                None => {
+                    let image = images.of(kernel.module(), capability)?;
+                    let module = context.load_module(image).map_err(refused)?;
+                    modules.push((kernel.module(), Arc::clone(&module)));
+                    module
+                }
+            };
+            let function = module.load_function(&kernel.to_string()).map_err(refused)?;
+            let shared = kernel.shape().shared_bytes as i32;
+            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            function.set_attribute(most, shared).map_err(refused)?;
+            functions.push(function);
+        }
+        Ok(Self { functions })
+    }
+
+    pub(super) fn function(&self, kernel: Kernel) -> &CudaFunction {
+        &self.functions[kernel.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_has_a_place_and_a_name_of_its_own() {
+        let mut names = std::collections::HashSet::new();
+        for (index, kernel) in Kernel::all().enumerate() {
+            assert_eq!(kernel.index(), index);
+            assert!(names.insert(kernel.to_string()));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Attention on a device for an engine that computes all else on the processor.
+
+use super::attention::Attention;
+use super::buffer::Buffer;
+use super::device::Device;
+use super::error::GpuError;
+use super::kv::Kv;
+use super::prepared::{Cascade, Prepared};
+use radixkv::BlockId;
+use radixkv_attention::element;
+use radixkv_attention::plan::{Rule, Sharing};
+use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
+
+/// Elements in a word.
+const WORD: usize = 4;
+
+/// [`Attention`] over rows in main memory: rounds and copies them to the device, and copies what comes out back.
+///
+/// The storage is the device's. Each operation waits for its results, so this is for trying a device out, and for
+/// comparing backends; an engine whose matrix products run on the device too hands its buffers to [`Attention`].
+///
+/// # Examples
+///
+/// ```no_run
+/// use radixkv_attention::{Backend, Dtype, Layout, Order};
+/// use radixkv_cuda::{Device, Staged};
+///
+/// fn bytes<B: for<'a> Backend<Rows<'a> = &'a [f32]>>(backend: &B, layout: Layout) -> Result<usize, B::Error> {
+///     let _kv = backend.allocate(layout)?; // ... the rows that go with it are slices of `f32`, as the processor's are
+///     Ok(layout.bytes())
+/// }
+/// let layout =
+///     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype: Dtype::Bf16, order: Order::Nhd };
+/// bytes(&Staged::new(&Device::open(0)?), layout)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Staged {
+    inner: Attention,
+}
+
+impl Staged {
+    /// Attention on this device.
+    pub fn new(device: &Device) -> Self {
+        Self { inner: Attention::new(device) }
+    }
+
+    fn upload(&self, dtype: Dtype, rows: &[f32]) -> Result<Buffer<u16>, GpuError> {
+        let mut elements = Vec::with_capacity(rows.len().next_multiple_of(WORD));
+        for values in rows.chunks(WORD) {
+            let word = element::pack(dtype, values);
+            elements.extend((0..values.len()).map(|index| (word >> (16 * index)) as u16));
+        }
+        self.inner.device().upload(&elements)
+    }
+
+    /// Runs an operation into buffers of the device's, and copies them out.
+    fn fetch(
+        &self,
+        dtype: Dtype,
+        out: Output<&mut [f32], &mut [f32]>,
+        run: impl FnOnce(Output<super::ViewMut<'_, u16>, super::ViewMut<'_, f32>>) -> Result<(), GpuError>,
+    ) -> Result<(), GpuError> {
+        let device = self.inner.device();
+        let mut rows = device.unset::<u16>(out.rows.len())?;
+        let mut lse = out.lse.as_ref().map(|lse| device.unset::<f32>(lse.len())).transpose()?;
+        run(Output { rows: rows.view_mut(), lse: lse.as_mut().map(Buffer::view_mut) })?;
+        for (values, elements) in out.rows.chunks_mut(WORD).zip(rows.to_vec()?.chunks(WORD)) {
+            let word = elements.iter().rev().fold(0, |word, element| word << 16 | u64::from(*element));
+            element::unpack(dtype, word, values);
+        }
+        if let (Some(to), Some(from)) = (out.lse, lse) {
+            to.copy_from_slice(&from.to_vec()?);
+        }
+        Ok(())
+    }
+}
+
+impl Backend for Staged {
+    type Kv = Kv;
+    type Prepared = Prepared;
+    type Cascade = Cascade;
+    type Rows<'a> = &'a [f32];
+    type RowsMut<'a> = &'a mut [f32];
+    type LseMut<'a> = &'a mut [f32];
+    type Error = GpuError;
+
+    fn allocate(&self, layout: Layout) -> Result<Kv, GpuError> {
+        self.inner.allocate(layout)
+    }
+
+    fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Prepared, GpuError> {
+        self.inner.prepare(layout, batch)
+    }
+
+    fn append(&self, kv: &Kv, layer: usize, batch: &Prepared, keys: &[f32], values: &[f32]) -> Result<(), GpuError> {
+        let dtype = kv.layout().dtype;
+        let (keys, values) = (self.upload(dtype, keys)?, self.upload(dtype, values)?);
+        self.inner.append(kv, layer, batch, keys.view(), values.view())
+    }
+
+    fn decode(
+        &self,
+        kv: &Kv,
+        layer: usize,
+        batch: &Prepared,
+        queries: &[f32],
+        out: Output<&mut [f32], &mut [f32]>,
+    ) -> Result<(), GpuError> {
+        let dtype = kv.layout().dtype;
+        let queries = self.upload(dtype, queries)?;
+        self.fetch(dtype, out, |out| self.inner.decode(kv, layer, batch, queries.view(), out))
+    }
+
+    fn extend(
+        &self,
+        kv: &Kv,
+        layer: usize,
+        batch: &Prepared,
+        new: Qkv<&[f32]>,
+        out: Output<&mut [f32], &mut [f32]>,
+    ) -> Result<(), GpuError> {
+        let dtype = kv.layout().dtype;
+        let upload = |rows| self.upload(dtype, rows);
+        let (queries, keys, values) = (upload(new.queries)?, upload(new.keys)?, upload(new.values)?);
+        let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
+        self.fetch(dtype, out, |out| self.inner.extend(kv, layer, batch, new, out))
+    }
+
+    fn rule(&self, layout: &Layout) -> Rule {
+        self.inner.rule(layout)
+    }
+
+    fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<Cascade, GpuError> {
+        self.inner.prepare_cascade(layout, batch, sharing)
+    }
+
+    fn cascade(
+        &self,
+        kv: &Kv,
+        layer: usize,
+        batch: &Prepared,
+        cascade: &Cascade,
+        queries: &[f32],
+        out: Output<&mut [f32], &mut [f32]>,
+    ) -> Result<(), GpuError> {
+        let dtype = kv.layout().dtype;
+        let queries = self.upload(dtype, queries)?;
+        self.fetch(dtype, out, |out| self.inner.cascade(kv, layer, batch, cascade, queries.view(), out))
+    }
+
+    fn copy_blocks(&self, kv: &Kv, pairs: &[(BlockId, BlockId)]) -> Result<(), GpuError> {
+        self.inner.copy_blocks(kv, pairs)
+    }
+}

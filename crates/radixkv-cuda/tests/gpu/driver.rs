@@ -1,0 +1,195 @@
+//! Which driver the tests run on, and the stand-in's own controls.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use libloading::{Library, Symbol};
+use radixkv_cuda::Device;
+
+/// The driver of this process, held by one test at a time: the stand-in's controls are global.
+pub struct Driver {
+    stand_in: Option<&'static Library>,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// What [`Driver::live`] counts.
+pub const KINDS: [&str; 7] =
+    ["device allocations", "host allocations", "streams", "events", "modules", "contexts", "graphs"];
+
+/// The driver, or nothing (and a word) where there is neither a GPU nor a C++ compiler.
+pub fn driver() -> Option<Driver> {
+    static FOUND: OnceLock<Option<Option<Library>>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = FOUND.get_or_init(|| {
+        let simulator = std::env::var("RADIXKV_GPU").is_ok_and(|choice| choice == "simulator");
+        if Path::new("/dev/nvidiactl").exists() && !simulator {
+            return Some(None);
+        }
+        // Its name as a shared object is the driver's: whoever asks for the driver afterwards is given it.
+        // SAFETY: the stand-in's initialisers make tables; it stays loaded.
+        stand_in().map(|path| Some(unsafe { Library::new(path) }.expect("the stand-in loads")))
+    });
+    let Some(found) = found else {
+        eprintln!("skipped: no GPU and no C++ compiler for the stand-in driver");
+        return None;
+    };
+    let driver = Driver { stand_in: found.as_ref(), _turn: turn };
+    driver.reset();
+    Some(driver)
+}
+
+/// The stand-in as the only driver, for tests of what a driver does not do on request.
+pub fn stand_in_driver() -> Option<Driver> {
+    let driver = driver()?;
+    if driver.stand_in.is_none() {
+        eprintln!("skipped: needs the stand-in driver (RADIXKV_GPU=simulator)");
+        return None;
+    }
+    Some(driver)
+}
+
+impl Driver {
+    pub fn is_stand_in(&self) -> bool {
+        self.stand_in.is_some()
+    }
+
+    /// A device; the driver is there.
+    pub fn open(&self) -> Device {
+        Device::open(0).expect("a device")
+    }
+
+    fn control<F>(&self, name: &str) -> Option<Symbol<'static, F>> {
+        // SAFETY: each caller gives the type that kernels/sim declares.
+        self.stand_in.map(|library| unsafe { library.get(name) }.expect("a control of the stand-in"))
+    }
+
+    fn reset(&self) {
+        if let Some(reset) = self.control::<unsafe extern "C" fn()>("rk_sim_reset") {
+            // SAFETY: as declared.
+            unsafe { reset() };
+        }
+    }
+
+    /// Order of the threads: as they are numbered, reversed, else random.
+    pub fn schedule(&self, seed: u32) {
+        if let Some(set) = self.control::<unsafe extern "C" fn(u32)>("rk_sim_seed") {
+            // SAFETY: as declared.
+            unsafe { set(seed) };
+        }
+    }
+
+    /// Work runs at the call (0), or late, streams interleaved by the seed.
+    pub fn streams(&self, seed: u32) {
+        if let Some(set) = self.control::<unsafe extern "C" fn(u32)>("rk_sim_streams") {
+            // SAFETY: as declared.
+            unsafe { set(seed) };
+        }
+    }
+
+    /// The `n`-th allocation from now fails, once.
+    pub fn fail_allocation(&self, n: i64) {
+        if let Some(set) = self.control::<unsafe extern "C" fn(i64)>("rk_sim_fail_alloc") {
+            // SAFETY: as declared.
+            unsafe { set(n) };
+        }
+    }
+
+    /// The `n`-th launch from now fails, once, with this status.
+    pub fn fail_launch(&self, n: i64, status: i32) {
+        if let Some(set) = self.control::<unsafe extern "C" fn(i64, i32)>("rk_sim_fail_launch") {
+            // SAFETY: as declared.
+            unsafe { set(n, status) };
+        }
+    }
+
+    /// The `n`-th call from now that makes, records or ends an event fails, once.
+    pub fn fail_event(&self, n: i64) {
+        if let Some(set) = self.control::<unsafe extern "C" fn(i64)>("rk_sim_fail_event") {
+            // SAFETY: as declared.
+            unsafe { set(n) };
+        }
+    }
+
+    /// Devices there are, their compute capability and memory.
+    pub fn device(&self, count: i32, capability: (i32, i32), bytes: u64) {
+        if let Some(set) = self.control::<unsafe extern "C" fn(i32, i32, i32, u64)>("rk_sim_device") {
+            // SAFETY: as declared.
+            unsafe { set(count, capability.0, capability.1, bytes) };
+        }
+    }
+
+    /// What is there and was not freed.
+    pub fn live(&self) -> [u64; KINDS.len()] {
+        let Some(live) = self.control::<unsafe extern "C" fn(u32) -> u64>("rk_sim_live") else {
+            return [0; KINDS.len()];
+        };
+        // SAFETY: as declared.
+        std::array::from_fn(|kind| unsafe { live(kind as u32) })
+    }
+
+    /// Kernels started so far.
+    pub fn launches(&self) -> u64 {
+        // SAFETY: as declared.
+        self.control::<unsafe extern "C" fn(u32) -> u64>("rk_sim_count").map_or(0, |count| unsafe { count(0) })
+    }
+
+    /// Fails if anything is left once all streams, those that were destroyed among them, have done what they were
+    /// given.
+    pub fn assert_nothing_left(&self, after: &str) {
+        if let Some(finish) = self.control::<unsafe extern "C" fn() -> u32>("cuCtxSynchronize") {
+            // SAFETY: as in cuda.h; the stand-in asks for no context.
+            assert_eq!(unsafe { finish() }, 0);
+        }
+        let live = self.live();
+        let left: Vec<_> = KINDS.iter().zip(live).filter(|(_, count)| *count > 0).collect();
+        assert!(left.is_empty(), "left after {after}: {left:?}");
+    }
+}
+
+/// The stand-in, built from the sources as they are; nothing if there is no compiler.
+fn stand_in() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sim-{:016x}", fingerprint(&root.join("kernels"))));
+    let library = folder.join("libcuda.so.1");
+    if library.exists() {
+        return Some(library);
+    }
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    Command::new(compiler).arg("--version").output().ok()?;
+    // Built aside and moved into place, so that another process never sees half of it.
+    let aside = folder.with_extension(std::process::id().to_string());
+    let built = Command::new("bash").arg(root.join("kernels/sim/build.sh")).arg(&aside).status().ok()?;
+    assert!(built.success(), "the stand-in driver does not compile");
+    if std::fs::rename(&aside, &folder).is_err() {
+        assert!(library.exists(), "the stand-in driver could not be put into {}", folder.display());
+    }
+    Some(library)
+}
+
+/// A number that changes with the sources.
+fn fingerprint(folder: &Path) -> u64 {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("an entry").path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|kind| ["cu", "cuh", "cpp", "hpp", "sh"].iter().any(|k| kind == *k))
+            {
+                files.push(entry);
+            }
+        }
+    }
+    files.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for file in files {
+        let name = file.to_string_lossy().into_owned().into_bytes();
+        for byte in name.into_iter().chain(std::fs::read(&file).expect("a source")) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    hash
+}

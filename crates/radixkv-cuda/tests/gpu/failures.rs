@@ -1,0 +1,205 @@
+//! What goes wrong is an error that says what to do, and leaves nothing behind.
+
+use std::error::Error;
+
+use radixkv_attention::{Backend, Dtype, Layout, Order, Output, ShapeError};
+use radixkv_cuda::{Attention, Device, GpuError, HostPool, OpenError, Swap};
+
+use super::bed::{Bed, Sequence, Shape};
+use super::driver::{driver, stand_in_driver};
+
+const GIB: u64 = 1 << 30;
+
+const SHAPE: Shape = Shape {
+    dtype: Dtype::Bf16,
+    head_dim: 64,
+    kv_heads: 1,
+    group: 4,
+    block_size: 16,
+    order: Order::Nhd,
+    layers: 1,
+    layer: 0,
+};
+
+/// Opens a device, decodes, swaps a block out and back.
+fn everything() -> Result<(), Box<dyn Error>> {
+    let device = Device::open(0)?;
+    let attention = Attention::new(&device);
+    let bed = Bed::new(1, SHAPE, &[Sequence { before: 299, rows: 1, shared: 0 }], true);
+    let mut kv = attention.allocate(bed.layout)?;
+    kv.write(&bed.storage)?;
+    let host = HostPool::new(&device, &bed.layout, 2)?;
+    let swap = Swap::new(&device)?;
+    let (queries, keys, values) =
+        (device.upload(&bed.queries)?, device.upload(&bed.keys)?, device.upload(&bed.values)?);
+    let mut out = device.zeros::<u16>(bed.queries.len())?;
+    let batch = attention.prepare(&bed.layout, &bed.batch())?;
+    let free = (0..bed.layout.blocks as u32).find(|block| !bed.blocks.contains(block)).ok_or("a free block")?;
+    let away = swap.out(&kv, &host, &[(bed.blocks[0], 1)])?;
+    let back = swap.back(&kv, &host, &[(1, free)])?;
+    attention.append(&kv, 0, &batch, keys.view(), values.view())?;
+    attention.decode(&kv, 0, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })?;
+    let out = out.to_vec()?;
+    away.wait()?;
+    back.wait()?;
+    bed.check("decode", &out, None);
+    Ok(())
+}
+
+#[test]
+fn every_allocation_may_fail() {
+    let Some(driver) = stand_in_driver() else { return };
+    let mut failed = 0;
+    for seed in [0, 7] {
+        for n in 1.. {
+            driver.streams(seed);
+            driver.fail_allocation(n);
+            let outcome = everything();
+            driver.fail_allocation(0);
+            driver.assert_nothing_left(&format!("failure of allocation {n}"));
+            let Err(error) = outcome else { break };
+            failed += 1;
+            let open = error.downcast_ref::<OpenError>().is_some_and(|error| *error == OpenError::OutOfMemory);
+            let other = error.downcast_ref::<GpuError>();
+            let other = other.is_some_and(|error| matches!(error, GpuError::OutOfMemory { bytes } if *bytes > 0));
+            assert!(open || other, "allocation {n}: {error}");
+        }
+    }
+    assert!(failed > 20, "{failed} allocations failed");
+}
+
+#[test]
+fn every_launch_may_fail() {
+    let Some(driver) = stand_in_driver() else { return };
+    for status in [701, 719, 1] {
+        for n in 1.. {
+            driver.fail_launch(n, status);
+            let outcome = everything();
+            driver.fail_launch(0, 0);
+            driver.assert_nothing_left(&format!("failure of launch {n}"));
+            let Err(error) = outcome else {
+                assert!(n > 4, "{n} launches");
+                break;
+            };
+            match error.downcast_ref::<GpuError>() {
+                Some(GpuError::Lost { code }) => assert_eq!((code.number(), status), (719, 719)),
+                Some(GpuError::Launch { code, kernel }) => {
+                    assert_eq!(i64::from(code.number()), i64::from(status));
+                    assert!(error.to_string().contains(&kernel.to_string()));
+                }
+                _ => panic!("launch {n}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let Some(driver) = driver() else { return };
+    for seed in 0..10 {
+        driver.streams(seed);
+        everything().expect("all of it");
+        driver.assert_nothing_left("all of it");
+    }
+}
+
+#[test]
+fn devices_that_will_not_do_are_named() {
+    let Some(driver) = stand_in_driver() else { return };
+    driver.device(0, (9, 0), GIB);
+    assert_eq!(Device::open(0).expect_err("no device"), OpenError::NoDevice { ordinal: 0, devices: 0 });
+    driver.device(1, (9, 0), GIB);
+    assert_eq!(Device::open(3).expect_err("no such device"), OpenError::NoDevice { ordinal: 3, devices: 1 });
+    for (major, minor) in [(7, 5), (6, 1)] {
+        driver.device(1, (major, minor), GIB);
+        let unsupported = OpenError::Unsupported { major: major as u32, minor: minor as u32 };
+        assert_eq!(Device::open(0).expect_err("too old"), unsupported);
+    }
+    driver.assert_nothing_left("refusals");
+    // Binaries for 8.x and 9.0, PTX for what came later.
+    for capability in [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
+        driver.device(1, capability, GIB);
+        let device = Device::open(0).expect("a device that will do");
+        assert_eq!(device.properties().capability, (capability.0 as u32, capability.1 as u32));
+    }
+    driver.assert_nothing_left("several devices");
+}
+
+#[test]
+fn more_than_the_device_has_is_out_of_memory() {
+    let Some(driver) = stand_in_driver() else { return };
+    driver.device(1, (9, 0), 64 << 20);
+    let device = driver.open();
+    let layout = Layout {
+        layers: 4,
+        blocks: 4096,
+        block_size: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        dtype: Dtype::Bf16,
+        order: Order::Nhd,
+    };
+    let refused = Attention::new(&device).allocate(layout).expect_err("too much");
+    assert_eq!(refused, GpuError::OutOfMemory { bytes: layout.bytes() });
+    assert!(Attention::new(&device).allocate(Layout { blocks: 8, ..layout }).is_ok(), "the device is fine");
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_named() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let attention = Attention::new(&device);
+    let bed = Bed::new(1, SHAPE, &[Sequence { before: 20, rows: 1, shared: 0 }], true);
+    let good = bed.layout;
+    for layout in [
+        Layout { dtype: Dtype::F32, ..good },
+        Layout { head_dim: 96, ..good },
+        Layout { block_size: 8, ..good },
+        Layout { block_size: 48, ..good },
+        Layout { block_size: 128, ..good },
+    ] {
+        assert!(matches!(attention.allocate(layout), Err(GpuError::Layout { .. })), "{layout:?}");
+    }
+    assert!(matches!(attention.allocate(Layout { layers: 0, ..good }), Err(GpuError::Shape(ShapeError::Zero { .. }))));
+
+    let kv = attention.allocate(good).expect("memory");
+    let batch = attention.prepare(&good, &bed.batch()).expect("a batch");
+    let (queries, mut out) = (device.zeros::<u16>(256).expect("memory"), device.zeros::<u16>(256).expect("memory"));
+    let mut decode = |layer, queries: &radixkv_cuda::Buffer<u16>| {
+        attention.decode(&kv, layer, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })
+    };
+    assert_eq!(decode(0, &queries), Ok(()));
+    assert_eq!(decode(1, &queries), Err(GpuError::Shape(ShapeError::Layer { layer: 1, layers: 1 })));
+    let short = device.zeros::<u16>(255).expect("memory");
+    let length = ShapeError::Length { what: "queries", given: 255, needed: 256 };
+    assert_eq!(decode(0, &short), Err(GpuError::Shape(length)));
+    let elsewhere = driver.open().zeros::<u16>(256).expect("memory");
+    assert_eq!(decode(0, &elsewhere), Err(GpuError::WrongDevice));
+
+    let other = attention.allocate(Layout { blocks: good.blocks + 1, ..good }).expect("memory");
+    let refused = attention.append(&other, 0, &batch, queries.view(), queries.view()).expect_err("a refusal");
+    assert_eq!(refused, GpuError::OtherLayout);
+    let flat = radixkv_attention::Batch { scale: 0.0, ..bed.batch() };
+    assert_eq!(attention.prepare(&good, &flat).expect_err("a refusal"), GpuError::Scale { scale: 0.0 });
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let texts = [
+        OpenError::NoDriver.to_string(),
+        OpenError::DriverTooOld { version: 11_080, needed: 12_000 }.to_string(),
+        OpenError::NoDevice { ordinal: 1, devices: 1 }.to_string(),
+        OpenError::Unsupported { major: 7, minor: 5 }.to_string(),
+        GpuError::OutOfMemory { bytes: 4096 }.to_string(),
+    ];
+    assert_eq!(
+        texts.each_ref().map(String::as_str),
+        [
+            "no NVIDIA driver is installed (libcuda.so.1 was not found)",
+            "the NVIDIA driver supports CUDA 11.8, the kernels need 12.0; update it",
+            "no GPU 1: the driver sees 1 (CUDA_VISIBLE_DEVICES may hide some)",
+            "a GPU of compute capability 7.5, the kernels need 8.0 or later",
+            "no memory for 4096 bytes; free some or ask for less",
+        ]
+    );
+}

@@ -1,0 +1,195 @@
+//! Memory is touched and freed only after every stream that uses it, those that are gone among them.
+
+use radixkv_attention::{Backend, Layout};
+use radixkv_cuda::{Attention, Device, GpuError, HostPool, Kv, Swap, Transfer};
+
+use super::driver::{Driver, KINDS, driver, stand_in_driver};
+use super::swapping::{layouts, numbered, planes};
+
+/// Blocks on their way, each by another swap.
+const BLOCKS: u32 = 6;
+
+/// Both ends of transfers.
+struct Ends {
+    layout: Layout,
+    device: Device,
+    storage: Vec<u16>,
+    kv: Kv,
+    host: HostPool,
+}
+
+impl Ends {
+    fn new(driver: &Driver, layout: Layout, seed: u32) -> Self {
+        driver.streams(seed);
+        let device = driver.open();
+        let mut kv = Attention::new(&device).allocate(layout).expect("memory");
+        let storage = numbered(&layout, seed as usize);
+        kv.write(&storage).expect("a copy");
+        device.synchronize().expect("a copy");
+        let host = HostPool::new(&device, &layout, BLOCKS as usize).expect("page-locked memory");
+        Self { layout, device, storage, kv, host }
+    }
+
+    fn swap(&self) -> Swap {
+        Swap::new(&self.device).expect("a stream")
+    }
+
+    fn out(&self, swap: &Swap, block: u32) -> Result<Transfer, GpuError> {
+        swap.out(&self.kv, &self.host, &[(block, block)])
+    }
+
+    /// Every block goes out by a swap of its own, which is gone at once unless it is kept.
+    fn all_out(&self, kept: &mut Vec<Swap>) -> Vec<Transfer> {
+        let one = |block| {
+            let swap = self.swap();
+            let transfer = self.out(&swap, block).expect("queued");
+            if block % 3 == 2 {
+                kept.push(swap);
+            }
+            transfer
+        };
+        (0..BLOCKS).map(one).collect()
+    }
+}
+
+/// Both layouts, and every order of streams that seeds give.
+fn ends(driver: &Driver, each: impl Fn(Ends, u32)) {
+    for layout in layouts() {
+        (1..25).for_each(|seed| each(Ends::new(driver, layout, seed), seed));
+    }
+}
+
+#[test]
+fn reading_waits_for_transfers_of_swaps_that_are_gone() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |ends, seed| {
+        let mut kept = Vec::new();
+        drop(ends.all_out(&mut kept));
+        let mut bytes = vec![0; ends.host.block_bytes()];
+        for block in 0..BLOCKS {
+            ends.host.read(block, &mut bytes).expect("read");
+            assert!(bytes == planes(&ends.layout, &ends.storage, block), "seed {seed}, block {block}");
+        }
+    });
+}
+
+#[test]
+fn writing_waits_for_transfers_of_swaps_that_are_gone() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |ends, seed| {
+        let mut kept = Vec::new();
+        let transfers = ends.all_out(&mut kept);
+        let (written, mut bytes) = (vec![7; ends.host.block_bytes()], vec![0; ends.host.block_bytes()]);
+        (0..BLOCKS).for_each(|block| ends.host.write(block, &written).expect("written"));
+        transfers.iter().for_each(|transfer| transfer.wait().expect("done"));
+        for block in 0..BLOCKS {
+            ends.host.read(block, &mut bytes).expect("read");
+            assert!(bytes == written, "seed {seed}, block {block}");
+        }
+    });
+}
+
+#[test]
+fn the_host_pool_outlives_transfers_of_swaps_that_are_gone() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |ends, seed| {
+        drop(ends.all_out(&mut Vec::new()));
+        let Ends { kv, host, device, .. } = ends;
+        drop(host);
+        drop((kv, device));
+        driver.assert_nothing_left(&format!("seed {seed}"));
+    });
+}
+
+#[test]
+fn the_storage_outlives_transfers_of_swaps_that_are_gone() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |ends, seed| {
+        drop(ends.all_out(&mut Vec::new()));
+        let Ends { kv, host, device, .. } = ends;
+        drop(kv);
+        drop((host, device));
+        driver.assert_nothing_left(&format!("seed {seed}"));
+    });
+}
+
+#[test]
+fn uses_that_are_over_are_forgotten() {
+    let Some(driver) = stand_in_driver() else { return };
+    let ends = Ends::new(&driver, layouts()[0], 1);
+    let events = KINDS.iter().position(|kind| *kind == "events").expect("a kind");
+    for _ in 0..50 {
+        ends.out(&ends.swap(), 0).expect("queued").wait().expect("done");
+        assert!(driver.live()[events] <= 4, "{} events", driver.live()[events]);
+    }
+}
+
+/// Whatever call about an event fails, memory stays while transfers use it.
+#[test]
+fn memory_outlives_transfers_where_events_fail() {
+    let Some(driver) = stand_in_driver() else { return };
+    let mut failed = 0;
+    for (seed, layout) in (1..9).flat_map(|seed| layouts().map(|layout| (seed, layout))) {
+        for n in 1.. {
+            let ends = Ends::new(&driver, layout, seed);
+            let swap = ends.swap();
+            drop(ends.out(&swap, 1).expect("queued"));
+            driver.fail_event(n);
+            let outcome = ends.out(&swap, 0).map(drop);
+            driver.fail_event(0);
+            let Ends { kv, host, device, .. } = ends;
+            if seed % 2 == 0 {
+                drop((kv, host))
+            } else {
+                drop((host, kv))
+            };
+            drop((swap, device));
+            driver.assert_nothing_left(&format!("failure of event {n}, seed {seed}"));
+            if outcome.is_ok() {
+                break;
+            }
+            failed += 1;
+        }
+    }
+    assert!(failed >= 16 * 3, "{failed} calls failed");
+}
+
+/// The binding tells of a failed drop at the next call of any kind, which may be the one that waits.
+#[test]
+fn memory_outlives_transfers_where_something_else_failed_to_drop() {
+    let Some(driver) = stand_in_driver() else { return };
+    ends(&driver, |ends, seed| {
+        let swap = ends.swap();
+        let mark = ends.device.mark().expect("an event");
+        drop((0..BLOCKS).map(|block| ends.out(&swap, block).expect("queued")).collect::<Vec<_>>());
+        driver.fail_event(1);
+        drop(mark);
+        let Ends { kv, host, device, .. } = ends;
+        if seed % 2 == 0 {
+            drop((kv, host))
+        } else {
+            drop((host, kv))
+        };
+        drop((swap, device));
+        driver.assert_nothing_left(&format!("seed {seed}"));
+    });
+}
+
+/// Threads that share a swap: the last use of its stream is the one that counts, in whatever order they come back.
+#[test]
+fn memory_outlives_transfers_of_many_threads() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |ends, seed| {
+        let swap = ends.swap();
+        std::thread::scope(|scope| {
+            for block in 0..BLOCKS {
+                let (ends, swap) = (&ends, &swap);
+                scope.spawn(move || (0..8).for_each(|_| drop(ends.out(swap, block).expect("queued"))));
+            }
+        });
+        let Ends { kv, host, device, .. } = ends;
+        drop(kv);
+        drop((host, swap, device));
+        driver.assert_nothing_left(&format!("seed {seed}"));
+    });
+}

@@ -1,0 +1,78 @@
+//! Where there is no driver, or not a whole one, opening a device says so.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libloading::Library;
+use radixkv_cuda::{Device, OpenError};
+
+/// One test, as drivers that come and go are the whole process's.
+#[test]
+fn what_is_missing_is_named() {
+    match Device::open(0) {
+        Err(OpenError::NoDriver) => {}
+        // A machine with a driver: whatever it answers, it answers, and no other can stand in its place.
+        Ok(device) => return eprintln!("skipped: {device} is there"),
+        Err(error) => return eprintln!("skipped: a driver is there: {error}"),
+    }
+    let Some(empty) = Driver::of("") else { return eprintln!("skipped: no C compiler for drivers to refuse") };
+    drop(empty);
+    // A driver that lacks a function, which it is then given, until it has all.
+    let mut has = BTreeSet::new();
+    let refused = loop {
+        match open_with(&has, 11_080) {
+            OpenError::DriverIncomplete { function } => assert!(has.insert(function), "{function} is there"),
+            other => break other,
+        }
+    };
+    assert!(has.len() > 30);
+    assert_eq!(refused, OpenError::DriverTooOld { version: 11_080, needed: 12_000 });
+    assert_eq!(open_with(&has, 0), OpenError::DriverTooOld { version: 0, needed: 12_000 });
+    // Nothing of these stays: without a driver it is as at first.
+    assert!(matches!(Device::open(0), Err(OpenError::NoDriver)));
+}
+
+/// What opening a device comes to with a driver of these functions and this version.
+fn open_with(functions: &BTreeSet<&str>, version: i32) -> OpenError {
+    let mut source = String::new();
+    for function in functions {
+        let _ = match *function {
+            "cuDriverGetVersion" => writeln!(source, "int {function}(int *v) {{ *v = {version}; return 0; }}"),
+            _ => writeln!(source, "int {function}() {{ return 999; }}"),
+        };
+    }
+    let _driver = Driver::of(&source).expect("a driver");
+    Device::open(0).expect_err("not a whole driver")
+}
+
+/// A driver, loaded in the place of NVIDIA's for as long as this is there.
+struct Driver {
+    _library: Library,
+    folder: PathBuf,
+}
+
+impl Driver {
+    /// Compiled from C; nothing without a compiler.
+    fn of(source: &str) -> Option<Self> {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("driver-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (text, library) = (folder.join("driver.c"), folder.join("libcuda.so.1"));
+        std::fs::write(&text, source).expect("a source");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let options = ["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o"];
+        let built = Command::new(compiler).args(options).args([&library, &text]).status().ok()?;
+        assert!(built.success(), "the driver does not compile");
+        // SAFETY: it has no initialisers.
+        let _library = unsafe { Library::new(&library) }.expect("the driver loads");
+        Some(Self { _library, folder })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}

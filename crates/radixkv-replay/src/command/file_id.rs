@@ -1,0 +1,61 @@
+//! Whether two paths lead to one file: through links, several names of the file, or a descriptor.
+
+use std::{
+    fs::{self, Metadata},
+    io,
+    path::Path,
+};
+
+/// Identifies a file, independent of its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    #[cfg(unix)]
+    pub(crate) fn new(metadata: &Metadata) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        Some(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    /// The standard library has no identity of files here.
+    #[cfg(not(unix))]
+    pub(crate) fn new(_: &Metadata) -> Option<Self> {
+        None
+    }
+
+    /// The file at the end of a path; `None` for a terminal or a socket, where writing does not change what is read.
+    pub(crate) fn of_contents(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        if has_two_ends(&metadata) { None } else { Self::new(&metadata) }
+    }
+
+    /// The file that standard output goes to.
+    pub(crate) fn of_stdout() -> Option<Self> {
+        Self::new(&stdout().ok()?)
+    }
+}
+
+#[cfg(unix)]
+fn has_two_ends(metadata: &Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    metadata.file_type().is_char_device() || metadata.file_type().is_socket()
+}
+
+#[cfg(not(unix))]
+fn has_two_ends(_: &Metadata) -> bool {
+    false
+}
+
+#[cfg(unix)]
+fn stdout() -> io::Result<Metadata> {
+    use std::os::fd::AsFd;
+    fs::File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()
+}
+
+#[cfg(not(unix))]
+fn stdout() -> io::Result<Metadata> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,198 @@
+//! A file that the command writes.
+//!
+//! An older file of that name stays unchanged until the new one is complete: rows go to a temporary file in the same
+//! folder, which replaces the older one and gets its permissions after everything else has succeeded. A symbolic link
+//! stays a link. A pipe, a device or an open descriptor is written to directly.
+//!
+//! Whether the file can be written is checked before the replay.
+
+use std::{
+    fs::{self, File, Metadata, Permissions},
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use tempfile::NamedTempFile;
+
+use crate::{console, file_id::FileId};
+
+/// Symbolic links that are followed at most.
+const MAX_LINKS: usize = 40;
+/// What the name of a temporary file begins with.
+const PREFIX: &str = ".radixkv-";
+
+/// Why a file is not written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    /// Write to another file.
+    #[error("{}: not written: it is the trace that is being read; write to another file", path.display())]
+    IsInput { path: PathBuf },
+    /// The system refuses.
+    #[error("{}: cannot be written: {source}", path.display())]
+    Unwritable { path: PathBuf, source: io::Error },
+}
+
+impl OutputError {
+    /// An error of standard output.
+    pub(crate) fn stdout(source: io::Error) -> Self {
+        Self::Unwritable { path: "standard output".into(), source }
+    }
+}
+
+/// A file to be written, which is not the trace.
+pub(crate) struct Output {
+    path: PathBuf,
+    target: Target,
+}
+
+enum Target {
+    /// A regular file at the end of all links, and the metadata of the file that is there now.
+    Replaced { at: PathBuf, older: Option<Metadata> },
+    /// Anything else.
+    Opened(File),
+    /// Standard output under another name.
+    Stdout,
+}
+
+/// A file whose contents are written; a regular file is still at its temporary place.
+pub(crate) struct Written {
+    path: PathBuf,
+    staged: Option<(NamedTempFile, PathBuf)>,
+}
+
+impl Output {
+    /// Finds the file that `path` leads to and checks that it can be written. Changes nothing.
+    pub(crate) fn new(path: &Path, input: &Path) -> Result<Self, OutputError> {
+        if FileId::of_contents(path).is_some_and(|output| FileId::of_contents(input) == Some(output)) {
+            return Err(OutputError::IsInput { path: path.into() });
+        }
+        let target = Target::new(path).map_err(|source| OutputError::Unwritable { path: path.into(), source })?;
+        Ok(Self { path: path.into(), target })
+    }
+
+    /// Writes the whole file; a regular file becomes visible with [`Written::publish`].
+    pub(crate) fn write(self, rows: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Written, OutputError> {
+        let path = self.path;
+        match self.target.write(rows) {
+            Ok(staged) => Ok(Written { path, staged }),
+            Err(source) => Err(OutputError::Unwritable { path, source }),
+        }
+    }
+}
+
+impl Written {
+    /// Moves the file to its place. If it is dropped instead, nothing has changed.
+    pub(crate) fn publish(self) -> Result<(), OutputError> {
+        let Self { path, staged } = self;
+        let published = staged.map_or(Ok(()), |(file, at)| file.persist(at).map(drop));
+        published.map_err(|error| OutputError::Unwritable { path, source: error.error })
+    }
+}
+
+impl Target {
+    fn new(path: &Path) -> io::Result<Self> {
+        let older = match fs::metadata(path) {
+            Ok(metadata) => Some(metadata),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let file_id = older.as_ref().and_then(FileId::new);
+        if file_id.is_some() && file_id == FileId::of_stdout() {
+            return Ok(Self::Stdout);
+        }
+        let Some(at) = regular(path, older.as_ref())? else {
+            return File::options().append(true).open(path).map(Self::Opened);
+        };
+        // A file that may not be written is not replaced, nor one in a folder that may not be written.
+        if older.is_some() {
+            File::options().write(true).open(&at)?;
+        }
+        temporary(&at)?.close()?;
+        Ok(Self::Replaced { at, older })
+    }
+
+    fn write(
+        self,
+        rows: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<Option<(NamedTempFile, PathBuf)>> {
+        match self {
+            Self::Stdout => console::unless_closed(write_all(io::stdout().lock(), rows))?,
+            Self::Opened(file) => write_all(file, rows)?,
+            Self::Replaced { at, older } => {
+                let mut file = temporary(&at)?;
+                write_all(file.as_file_mut(), rows)?;
+                if let Some(older) = older {
+                    copy_permissions(file.as_file(), &older)?;
+                }
+                file.as_file().sync_all()?;
+                return Ok(Some((file, at)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn write_all(file: impl Write, rows: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
+    rows(&mut file)?;
+    file.flush()
+}
+
+/// The path at the end of all links, if it is a regular file or does not exist yet.
+fn regular(path: &Path, older: Option<&Metadata>) -> io::Result<Option<PathBuf>> {
+    if older.is_some_and(|older| !older.is_file()) {
+        return Ok(None);
+    }
+    if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let mut at = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let name = at.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+        let folder = at.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder.canonicalize()?;
+        if folder.starts_with("/proc") {
+            // An open descriptor would stay on the file that was replaced.
+            return Ok(None);
+        }
+        let path = folder.join(name);
+        match fs::read_link(&path) {
+            Ok(next) => at = folder.join(next),
+            Err(_) => return Ok(Some(path)),
+        }
+    }
+    Err(io::Error::other("too many symbolic links"))
+}
+
+/// An empty file in the same folder, removed when it is dropped; its permissions are those of any new file.
+fn temporary(at: &Path) -> io::Result<NamedTempFile> {
+    let folder = at.parent().unwrap_or(Path::new("/"));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(PREFIX);
+    if let Some(permissions) = of_a_new_file() {
+        builder.permissions(permissions);
+    }
+    builder.tempfile_in(folder)
+}
+
+#[cfg(unix)]
+fn of_a_new_file() -> Option<Permissions> {
+    use std::os::unix::fs::PermissionsExt;
+    // The user's mask takes its part away.
+    Some(Permissions::from_mode(0o666))
+}
+
+#[cfg(not(unix))]
+fn of_a_new_file() -> Option<Permissions> {
+    None
+}
+
+/// Gives a new file the permissions of the older one, and its owner if the system allows that.
+fn copy_permissions(file: &File, older: &Metadata) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::{MetadataExt, fchown};
+        let _ = fchown(file, Some(older.uid()), Some(older.gid()));
+    }
+    file.set_permissions(older.permissions())
+}

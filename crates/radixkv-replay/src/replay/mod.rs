@@ -1,0 +1,125 @@
+//! Replaying a trace through a cache.
+//!
+//! Requests are served in the order of the trace. Serving one means: match its key, reserve the blocks that are
+//! missing, insert, and hold the lease while the request runs. A request that needs more blocks than the cache has
+//! (or than [`longest`](ReplayConfig::longest) allows) is bypassed: no lookup, no insert; its prompt still counts.
+//!
+//! With one thread and inline eviction, time is logical and a lease is dropped before the next request is served. The
+//! result is then a pure function of the trace: same hits, same evictions, same digest on every machine. With more
+//! threads, each thread takes the next request of the trace, and keeps the leases of the last few requests that it
+//! served: those are the requests that "run".
+//!
+//! With [`hold`](ReplayConfig::hold) a request runs for as many steps as it generates tokens, on one thread too. A step
+//! is a request of the trace: the lease is dropped once that many later requests were served (with several threads,
+//! when the thread that holds it takes its first request after them). Where leases keep a reservation from its blocks,
+//! the leases that would end first are dropped early, one by one. With one thread this, too, is a pure function of the
+//! trace.
+//!
+//! In a trace that was read with priorities, each request gives its priority to the prefix that it matched and inserted.
+
+mod capacity;
+mod check;
+mod config;
+mod error;
+mod latency;
+mod outcome;
+mod report;
+mod schedule;
+mod size;
+mod stamps;
+mod tally;
+mod ttft;
+mod worker;
+
+use std::time::Instant;
+
+use radixkv::{BlockId, Clock, Eviction, PrefixCache, Watermarks};
+
+pub use capacity::{Capacity, CapacityError};
+pub use check::CheckFault;
+pub use config::{CacheKind, EvictionMode, MAX_THREADS, ReplayConfig};
+pub use error::ReplayError;
+pub use latency::Percentiles;
+pub use outcome::Outcome;
+pub use report::Report;
+pub use stamps::Mismatch;
+pub use ttft::{TimeToFirstToken, TtftPercentiles};
+
+use crate::request::Trace;
+
+/// What a replay found.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let trace = CLASSES[2].trace(0);
+/// let replayed = replay(&trace, &ReplayConfig::default(), &|| {})?;
+/// assert_eq!(replayed.outcomes.len(), replayed.report.requests);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Replay {
+    /// The totals.
+    pub report: Report,
+    /// One for each request, in replay order.
+    pub outcomes: Vec<Outcome>,
+    /// The first few hits whose blocks held other tokens than those matched; the report counts all of them.
+    pub mismatches: Vec<Mismatch>,
+}
+
+/// Replays a trace; `served` is called after every request, on the thread that served it.
+///
+/// # Errors
+///
+/// Fails if no such cache can be built, if the trace asks for more than the limits of `config`, if memory or threads are
+/// short, and if the cache breaks a promise.
+///
+/// # Examples
+///
+/// ```no_run
+/// use radixkv_replay::{ReplayConfig, Trace, replay};
+///
+/// let trace = Trace::open("conversation.jsonl.zst", None)?;
+/// let replayed = replay(&trace, &ReplayConfig::default(), &|| {})?;
+/// println!("{:.1} % hit", 100.0 * replayed.report.hit_rate);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) -> Result<Replay, ReplayError> {
+    let began = Instant::now();
+    if config.block_size == 0 {
+        return Err(ReplayError::ZeroBlockSize);
+    }
+    if config.threads == 0 {
+        return Err(ReplayError::ZeroThreads);
+    }
+    if config.threads > MAX_THREADS {
+        return Err(ReplayError::TooManyThreads { threads: config.threads });
+    }
+    let capacity = match config.capacity {
+        Capacity::Blocks(blocks) => blocks,
+        Capacity::Percent(percent) => Capacity::share(percent, trace.try_working_set_blocks(config.block_size)?),
+    };
+    config.check_sizes(trace, capacity)?;
+    let cache = build(config, capacity)?;
+    let tally = schedule::run(trace, config, capacity, &cache, served)?;
+    cache.settle();
+    let totals = cache.stats();
+    let seconds = (trace.read_time() + began.elapsed()).as_secs_f64();
+    let report = Report::new(trace, config, &totals, &tally, seconds);
+    Ok(Replay { report, outcomes: tally.outcomes, mismatches: tally.mismatches })
+}
+
+fn build(config: &ReplayConfig, capacity: usize) -> Result<PrefixCache, ReplayError> {
+    let clock = if config.is_deterministic() { Clock::Logical } else { Clock::Monotonic };
+    let eviction = match config.eviction {
+        EvictionMode::Inline => Eviction::Inline,
+        EvictionMode::Background => Eviction::Background(Watermarks::for_capacity(capacity)),
+    };
+    // A cache has a bit for each block and no way to say that memory is short: reserved and freed here first.
+    Vec::<u8>::new().try_reserve_exact(capacity.min(BlockId::MAX as usize) / 8)?;
+    let builder = PrefixCache::builder(config.block_size, capacity).policy(config.policy).clock(clock);
+    builder.eviction(eviction).build().map_err(ReplayError::Build)
+}

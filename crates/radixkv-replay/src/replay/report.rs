@@ -1,0 +1,179 @@
+//! The totals of a replay.
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use radixkv::Stats;
+
+use super::{
+    config::{CacheKind, EvictionMode, ReplayConfig},
+    latency::Percentiles,
+    outcome::Outcome,
+    tally::Tally,
+    ttft::TimeToFirstToken,
+};
+use crate::request::Trace;
+
+/// The digest's entry for a bypassed request.
+const BYPASSED: u32 = u32::MAX;
+
+/// The totals of a replay. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let report = replayed.report;
+/// assert_eq!((report.requests, report.prompt_tokens, report.hit_rate), (1000, 512_000, 0.495));
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// The eviction policy.
+    pub policy: String,
+    /// What one eviction takes: always `block`, the last of a prefix.
+    pub granularity: &'static str,
+    /// What counts as a use for the policy: always `strict`, matches alone.
+    pub flavor: &'static str,
+    /// `radix` or `naive`.
+    pub cache: &'static str,
+    /// `inline` or `background`.
+    pub eviction: &'static str,
+    /// Blocks in the cache.
+    pub capacity: usize,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Whether generated tokens were cached.
+    pub outputs: bool,
+    /// The field of the rows that priorities came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_from: Option<String>,
+    /// Whether leases were held for as many steps as their requests generate tokens.
+    pub hold: bool,
+    /// Leases that were dropped early because blocks were short.
+    pub given_up_leases: u64,
+    /// Threads that shared the cache.
+    pub threads: usize,
+    /// Tokens per hash id, if the trace has hash ids.
+    pub unit: Option<usize>,
+    /// Requests served or bypassed.
+    pub requests: usize,
+    /// Tokens of all their prompts.
+    pub prompt_tokens: u64,
+    /// Tokens found cached.
+    pub hit_tokens: u64,
+    /// `hit_tokens` over `prompt_tokens`.
+    pub hit_rate: f64,
+    /// Tokens found cached and of use to an engine that always computes a prompt's last token.
+    pub hit_tokens_capped: u64,
+    /// `hit_tokens_capped` over `prompt_tokens`.
+    pub hit_rate_capped: f64,
+    /// Blocks that were inserted.
+    pub inserted_blocks: u64,
+    /// Blocks that were evicted.
+    pub evicted_blocks: u64,
+    /// The most blocks in use after a request.
+    pub peak_blocks: usize,
+    /// Blocks in use at the end.
+    pub final_blocks: usize,
+    /// Requests too large for the cache, or for `longest`.
+    pub bypassed_requests: usize,
+    /// Tokens of their prompts.
+    pub bypassed_tokens: u64,
+    /// First 16 hex digits of SHA-256 over every request's hit blocks (little-endian `u32`, all ones for a bypass).
+    pub match_digest: String,
+    /// Time for all of it: reading and parsing, counting the working set, making tokens, and the cache's work.
+    pub seconds: f64,
+    /// Prompt tokens over `seconds`.
+    pub tokens_per_second: f64,
+    /// Latency of a match.
+    pub match_ns: Percentiles,
+    /// Latency of an insert.
+    pub insert_ns: Percentiles,
+    /// Latency of a reservation for which blocks had to be evicted.
+    pub evict_ns: Percentiles,
+    /// Index memory at the end, in bytes.
+    pub index_bytes: usize,
+    /// The most index memory after a request, in bytes.
+    pub index_bytes_peak: usize,
+    /// The most index memory beyond a megabyte, over the minimum: 4 bytes for each cached token and each cached block.
+    pub index_ratio_peak: f64,
+    /// Blocks of hits that held other tokens than those matched, if that was checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify_errors: Option<u64>,
+    /// What the hits are worth, if a prefill rate was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttft: Option<TimeToFirstToken>,
+}
+
+impl Report {
+    pub(super) fn new(trace: &Trace, config: &ReplayConfig, totals: &Stats, tally: &Tally, seconds: f64) -> Self {
+        let outcomes = &tally.outcomes;
+        let block_size = config.block_size;
+        let sum = |tokens: &dyn Fn(&Outcome) -> usize| outcomes.iter().map(|outcome| tokens(outcome) as u64).sum();
+        let prompt_tokens = trace.prompt_tokens();
+        let hit_tokens = sum(&|outcome| outcome.hit_tokens(block_size));
+        let hit_tokens_capped = sum(&|outcome| outcome.hit_tokens_capped(block_size));
+        let bypassed = |outcome: &&Outcome| outcome.hit_blocks.is_none();
+        Self {
+            policy: config.policy.to_string(),
+            granularity: "block",
+            flavor: "strict",
+            cache: match config.cache {
+                CacheKind::Radix => "radix",
+                CacheKind::Naive => "naive",
+            },
+            eviction: match config.eviction {
+                EvictionMode::Inline => "inline",
+                EvictionMode::Background => "background",
+            },
+            capacity: totals.capacity_blocks,
+            block_size,
+            outputs: config.outputs,
+            priority_from: trace.priority_from().map(str::to_owned),
+            hold: config.hold,
+            given_up_leases: tally.given_up,
+            threads: config.threads,
+            unit: trace.unit(),
+            requests: outcomes.len(),
+            prompt_tokens,
+            hit_tokens,
+            hit_rate: rate(hit_tokens, prompt_tokens),
+            hit_tokens_capped,
+            hit_rate_capped: rate(hit_tokens_capped, prompt_tokens),
+            inserted_blocks: tally.inserted_blocks,
+            evicted_blocks: totals.evicted_blocks,
+            peak_blocks: tally.peak_blocks,
+            final_blocks: totals.capacity_blocks - totals.free_blocks,
+            bypassed_requests: outcomes.iter().filter(bypassed).count(),
+            bypassed_tokens: outcomes.iter().filter(bypassed).map(|outcome| outcome.prompt_tokens as u64).sum(),
+            match_digest: digest(outcomes),
+            seconds,
+            tokens_per_second: prompt_tokens as f64 / seconds.max(f64::MIN_POSITIVE),
+            match_ns: tally.matches.percentiles(),
+            insert_ns: tally.inserts.percentiles(),
+            evict_ns: tally.evictions.percentiles(),
+            index_bytes: totals.index_bytes,
+            index_bytes_peak: tally.index_bytes_peak.max(totals.index_bytes),
+            index_ratio_peak: tally.index_ratio_peak,
+            verify_errors: config.verify.then_some(tally.verify_errors),
+            ttft: None,
+        }
+    }
+}
+
+/// Rounded to six decimals; zero if `of` is zero.
+fn rate(tokens: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { (tokens as f64 / of as f64 * 1e6).round() / 1e6 }
+}
+
+fn digest(outcomes: &[Outcome]) -> String {
+    let mut hash = Sha256::new();
+    for outcome in outcomes {
+        hash.update(outcome.hit_blocks.unwrap_or(BYPASSED).to_le_bytes());
+    }
+    hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}

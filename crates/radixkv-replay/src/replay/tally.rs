@@ -1,0 +1,112 @@
+//! What is counted while a replay runs: by each thread alone, then added up.
+
+use std::{collections::TryReserveError, mem};
+
+use radixkv::{BlockId, Stats, Token};
+
+use super::{latency::Latency, outcome::Outcome, stamps::Mismatch};
+
+/// Mismatches that are kept to be shown; the others are only counted.
+const MISMATCHES_KEPT: usize = 10;
+/// Bytes of an index that do not count as overhead: fixed structures, whatever it holds.
+const INDEX_BASE: f64 = 1e6;
+
+/// The counts of one thread, or of all of them together.
+pub(super) struct Tally {
+    /// In the order in which they were served; `numbers` holds their numbers in the trace.
+    pub(super) outcomes: Vec<Outcome>,
+    numbers: Vec<usize>,
+    pub(super) inserted_blocks: u64,
+    pub(super) peak_blocks: usize,
+    pub(super) index_bytes_peak: usize,
+    pub(super) index_ratio_peak: f64,
+    pub(super) matches: Latency,
+    pub(super) inserts: Latency,
+    pub(super) evictions: Latency,
+    pub(super) verify_errors: u64,
+    /// Leases dropped early because blocks were short.
+    pub(super) given_up: u64,
+    pub(super) mismatches: Vec<Mismatch>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            outcomes: Vec::new(),
+            numbers: Vec::new(),
+            inserted_blocks: 0,
+            peak_blocks: 0,
+            index_bytes_peak: 0,
+            index_ratio_peak: 0.0,
+            matches: Latency::new(),
+            inserts: Latency::new(),
+            evictions: Latency::new(),
+            verify_errors: 0,
+            given_up: 0,
+            mismatches: Vec::new(),
+        }
+    }
+
+    /// Adds the outcome of the request with this number in the trace.
+    pub(super) fn served(&mut self, number: usize, outcome: Outcome) -> Result<(), TryReserveError> {
+        self.numbers.try_reserve(1)?;
+        self.outcomes.try_reserve(1)?;
+        self.numbers.push(number);
+        self.outcomes.push(outcome);
+        Ok(())
+    }
+
+    /// Counts a mismatch, and keeps it if it is among the first.
+    pub(super) fn mismatched(&mut self, mismatch: Mismatch) {
+        self.verify_errors += 1;
+        if self.mismatches.len() < MISMATCHES_KEPT {
+            self.mismatches.push(mismatch);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) -> Result<(), TryReserveError> {
+        self.outcomes.try_reserve(other.outcomes.len())?;
+        self.numbers.try_reserve(other.numbers.len())?;
+        self.outcomes.extend(other.outcomes);
+        self.numbers.extend(other.numbers);
+        self.inserted_blocks += other.inserted_blocks;
+        self.peak_blocks = self.peak_blocks.max(other.peak_blocks);
+        self.index_bytes_peak = self.index_bytes_peak.max(other.index_bytes_peak);
+        self.index_ratio_peak = self.index_ratio_peak.max(other.index_ratio_peak);
+        self.matches.merge(&other.matches);
+        self.inserts.merge(&other.inserts);
+        self.evictions.merge(&other.evictions);
+        self.verify_errors += other.verify_errors;
+        self.given_up += other.given_up;
+        self.mismatches.extend(other.mismatches);
+        self.mismatches.truncate(MISMATCHES_KEPT);
+        Ok(())
+    }
+
+    /// Puts the outcomes into the order of the trace.
+    pub(super) fn sort(&mut self) -> Result<(), TryReserveError> {
+        let numbers = mem::take(&mut self.numbers);
+        if numbers.is_sorted() {
+            return Ok(());
+        }
+        let (mut order, mut sorted) = (Vec::new(), Vec::new());
+        order.try_reserve_exact(numbers.len())?;
+        sorted.try_reserve_exact(numbers.len())?;
+        order.extend(0..numbers.len());
+        order.sort_unstable_by_key(|&at| numbers[at]);
+        sorted.extend(order.into_iter().map(|at| self.outcomes[at]));
+        self.outcomes = sorted;
+        Ok(())
+    }
+
+    /// Samples the state of the cache after a request.
+    pub(super) fn sample(&mut self, stats: &Stats, block_size: usize) {
+        let used = stats.capacity_blocks - stats.free_blocks - stats.reserved_blocks;
+        self.peak_blocks = self.peak_blocks.max(used);
+        self.index_bytes_peak = self.index_bytes_peak.max(stats.index_bytes);
+        if used > 0 {
+            let bare = size_of::<Token>() * used * block_size + size_of::<BlockId>() * used;
+            self.index_ratio_peak = self.index_ratio_peak.max((stats.index_bytes as f64 - INDEX_BASE) / bare as f64);
+        }
+    }
+}

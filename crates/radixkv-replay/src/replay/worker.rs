@@ -1,0 +1,262 @@
+//! Serving requests on one thread.
+//!
+//! # Refusals
+//!
+//! With several threads a reservation may be refused because leases of other threads protect too many blocks. The replay
+//! still ends. A refused thread first drops the leases of its other requests, one by one, then everything it holds, and
+//! takes the *retry lock*, under which one thread at a time tries again. Every other thread either goes on until no
+//! request is left, or is refused and waits for the lock holding nothing. In the end the thread that has the lock finds
+//! every block evictable, and no request is larger than the cache.
+
+use std::{
+    collections::{BTreeMap, TryReserveError},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crossbeam_utils::Backoff;
+use radixkv::{BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Token};
+
+use super::{
+    config::{CacheKind, ReplayConfig},
+    error::ReplayError,
+    outcome::Outcome,
+    stamps::{Mismatch, Stamps, stamp},
+    tally::Tally,
+};
+use crate::request::{Request, Trace};
+
+/// Requests that run at once on each of several threads.
+const RUNNING: usize = 4;
+/// With several threads, each samples memory and blocks in use once in this many requests.
+const SAMPLE_EVERY: usize = 16;
+/// How long a thread under the retry lock may be refused: other threads finish a request in far less.
+const RETRY_LIMIT: Duration = Duration::from_secs(60);
+
+/// What the threads of a replay share.
+pub(super) struct ReplayShared<'a> {
+    trace: &'a Trace,
+    config: &'a ReplayConfig,
+    cache: &'a PrefixCache,
+    served: &'a (dyn Fn() + Sync),
+    /// Larger requests are bypassed.
+    max_blocks: usize,
+    stamps: Option<Stamps>,
+    /// Held by the one thread that retries after a refusal.
+    retry: Mutex<()>,
+}
+
+impl<'a> ReplayShared<'a> {
+    pub(super) fn new(
+        trace: &'a Trace,
+        config: &'a ReplayConfig,
+        capacity: usize,
+        cache: &'a PrefixCache,
+        served: &'a (dyn Fn() + Sync),
+    ) -> Result<Self, TryReserveError> {
+        let max_blocks = config.max_blocks(capacity);
+        let stamps = config.verify.then(|| Stamps::new(capacity)).transpose()?;
+        Ok(Self { trace, config, cache, served, max_blocks, stamps, retry: Mutex::new(()) })
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.config.threads
+    }
+}
+
+/// The result of one attempt to serve a request.
+enum Attempt {
+    /// It is served; this many of its blocks were cached.
+    Served(usize),
+    /// The cache refused the blocks it needs; nothing is held.
+    Refused(ReserveError),
+}
+
+/// One thread of a replay.
+pub(super) struct Worker<'a> {
+    shared: &'a ReplayShared<'a>,
+    session: Session,
+    namespace: Namespace,
+    tally: Tally,
+    /// The request's tokens at the front; what follows is left from a longer one.
+    tokens: Vec<Token>,
+    /// The blocks that a match or an insert returned.
+    blocks: Vec<BlockId>,
+    stamps: Vec<u64>,
+    /// Leases held; the key is the number of the last request they are held for, then that of their own.
+    running: BTreeMap<(usize, usize), Lease>,
+    /// Free blocks at the last sample: a reservation of more than these evicts.
+    free_blocks: usize,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(shared: &'a ReplayShared<'a>) -> Self {
+        Self {
+            shared,
+            session: shared.cache.session(),
+            namespace: shared.cache.default_namespace(),
+            tally: Tally::new(),
+            tokens: Vec::new(),
+            blocks: Vec::new(),
+            stamps: Vec::new(),
+            running: BTreeMap::new(),
+            free_blocks: shared.cache.stats().free_blocks,
+        }
+    }
+
+    /// Serves requests until `next` gives none.
+    pub(super) fn run(mut self, next: impl Fn() -> Option<usize>) -> Result<Tally, ReplayError> {
+        while let Some(number) = next() {
+            let request = &self.shared.trace.requests()[number];
+            while self.running.first_key_value().is_some_and(|(&(end, _), _)| end < number) {
+                self.running.pop_first();
+            }
+            let hit_blocks = self.serve(number, request)?;
+            let (row, prompt_tokens) = (request.row(), request.prompt_tokens());
+            let hit_blocks = hit_blocks.map(|blocks| blocks as u32);
+            self.tally.served(number, Outcome { row, prompt_tokens, hit_blocks })?;
+            if self.shared.threads() == 1 || self.tally.outcomes.len() % SAMPLE_EVERY == 0 {
+                let stats = self.shared.cache.stats();
+                self.tally.sample(&stats, self.shared.config.block_size);
+                self.free_blocks = stats.free_blocks;
+            }
+            (self.shared.served)();
+        }
+        Ok(self.tally)
+    }
+
+    /// Serves one request and returns how many of its blocks were cached; `None` if it was bypassed.
+    fn serve(&mut self, number: usize, request: &Request) -> Result<Option<usize>, ReplayError> {
+        let ReplayShared { config, cache, trace, .. } = *self.shared;
+        let blocks = request.key_tokens(config.outputs) / config.block_size;
+        if blocks > self.shared.max_blocks {
+            return Ok(None);
+        }
+        let length = blocks * config.block_size;
+        if self.tokens.len() < length {
+            self.tokens.try_reserve_exact(length - self.tokens.len())?;
+            self.tokens.resize(length, 0);
+        }
+        trace.fill(request, &mut self.tokens[..length]);
+        if config.verify {
+            stamp(&self.tokens[..length], config.block_size, &mut self.stamps)?;
+        }
+        if config.is_deterministic() {
+            cache.set_time(2 * number as u64 + 1);
+        }
+        match self.attempt(number, request, length)? {
+            Attempt::Served(hit) => Ok(Some(hit)),
+            Attempt::Refused(_) => self.serve_alone(number, request, length).map(Some),
+        }
+    }
+
+    /// Retries until the request is served, holding nothing in between, under the retry lock.
+    fn serve_alone(&mut self, number: usize, request: &Request, length: usize) -> Result<usize, ReplayError> {
+        // The lock guards no data that a panic could have left half done.
+        let _alone = self.shared.retry.lock().unwrap_or_else(PoisonError::into_inner);
+        let (entered, backoff) = (Instant::now(), Backoff::new());
+        loop {
+            match self.attempt(number, request, length)? {
+                Attempt::Served(hit) => return Ok(hit),
+                Attempt::Refused(source) if self.shared.threads() == 1 || entered.elapsed() > RETRY_LIMIT => {
+                    return Err(ReplayError::Refused { row: request.row(), source });
+                }
+                Attempt::Refused(_) => backoff.snooze(),
+            }
+        }
+    }
+
+    fn attempt(&mut self, number: usize, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
+        match self.shared.config.cache {
+            CacheKind::Radix => self.attempt_radix(number, request, length),
+            CacheKind::Naive => Ok(self.attempt_naive(length)),
+        }
+    }
+
+    /// Matches, reserves what is missing, inserts, and keeps the lease while the request runs.
+    fn attempt_radix(&mut self, number: usize, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
+        let block_size = self.shared.config.block_size;
+        let began = Instant::now();
+        let lease = self.session.match_prefix_into(&self.namespace, &self.tokens[..length], &mut self.blocks);
+        self.tally.matches.record(began.elapsed());
+        let hit = lease.len_tokens() / block_size;
+        self.verify(request, 0, hit);
+        let missing = length / block_size - hit;
+        if missing == 0 {
+            self.keep(number, request, lease);
+            return Ok(Attempt::Served(hit));
+        }
+        let reservation = match self.reserve(missing) {
+            Ok(reservation) => reservation,
+            Err(refusal) => return Ok(Attempt::Refused(refusal)),
+        };
+        if let Some(stamps) = &self.shared.stamps {
+            stamps.write(reservation.blocks(), &self.stamps[hit..])?;
+        }
+        let began = Instant::now();
+        let inserted = self.session.insert(&lease, &self.tokens[..length], reservation);
+        self.tally.inserts.record(began.elapsed());
+        let inserted = inserted.map_err(|error| ReplayError::NotInserted { row: request.row(), kind: error.kind })?;
+        self.tally.inserted_blocks += (missing - inserted.duplicates.blocks().len()) as u64;
+        self.blocks = inserted.blocks;
+        self.verify(request, hit, length / block_size);
+        self.keep(number, request, inserted.lease);
+        Ok(Attempt::Served(hit))
+    }
+
+    /// Takes blocks for the whole request and gives them back.
+    fn attempt_naive(&mut self, length: usize) -> Attempt {
+        match self.reserve(length / self.shared.config.block_size) {
+            Ok(reservation) => {
+                self.tally.peak_blocks = self.tally.peak_blocks.max(reservation.blocks().len());
+                Attempt::Served(0)
+            }
+            Err(refusal) => Attempt::Refused(refusal),
+        }
+    }
+
+    /// Reserves, dropping leases of other requests one by one while the blocks do not suffice.
+    fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
+        loop {
+            let began = Instant::now();
+            let reserved = self.session.reserve(blocks);
+            if blocks > self.free_blocks {
+                self.tally.evictions.record(began.elapsed());
+            }
+            match reserved {
+                Err(ReserveError::Exhausted { .. }) if !self.running.is_empty() => {
+                    self.running.pop_first();
+                    self.tally.given_up += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Gives a request's prefix its priority, and holds the lease while the request runs: with `hold` for as many steps
+    /// as it generates tokens, otherwise on several threads until [`RUNNING`] others were served, on one not at all.
+    fn keep(&mut self, number: usize, request: &Request, lease: Lease) {
+        if let Some(priority) = request.priority() {
+            self.session.prioritize(&lease, priority);
+        }
+        if self.shared.config.hold {
+            self.running.insert((number + request.output_tokens(), number), lease);
+        } else if self.shared.threads() > 1 {
+            self.running.insert((usize::MAX, number), lease);
+            if self.running.len() > RUNNING {
+                self.running.pop_first();
+            }
+        }
+    }
+
+    /// Checks that `self.blocks` hold blocks `from..to` of the request.
+    fn verify(&mut self, request: &Request, from: usize, to: usize) {
+        let Some(stamps) = &self.shared.stamps else {
+            return;
+        };
+        for at in stamps.check(&self.blocks, &self.stamps[from..to]) {
+            let block = self.blocks.get(at).copied().unwrap_or(BlockId::MAX);
+            self.tally.mismatched(Mismatch { row: request.row(), at: from + at, block });
+        }
+    }
+}
