@@ -19,7 +19,7 @@ CAP = 240
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
-SESSION, BELL, STRONG_REF = "src/cache/session.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
+INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
 CLAIMS, ADMISSION, ADMIT = "src/scheduler/claims.rs", "src/scheduler/admission.rs", "src/scheduler/admit.rs"
 SEQUENCE = "src/scheduler/sequence.rs"
 LIFECYCLE, ABORT = "src/scheduler/lifecycle.rs", "src/scheduler/abort.rs"
@@ -106,9 +106,9 @@ BUGS = [
        "            while let Some(there) = parent.as_ref().children.get(run.first(), resources.guard) {\n"
        "                parent.as_ref().children.remove(there, resources.guard);\n            }\n")]),
     ("the loser's blocks kept by both", "insert::the_same_sequence_twice", EXACT,
-     [(SESSION, "        reservation.blocks.truncate(published.duplicates);\n", "")]),
+     [(INSERTING, "        reservation.blocks.truncate(published.duplicates);\n", "")]),
     ("the loser's blocks lost", "insert::the_same_sequence_twice", EXACT,
-     [(SESSION, "        reservation.blocks.truncate(published.duplicates);\n", "        reservation.blocks.truncate(0);\n")]),
+     [(INSERTING, "        reservation.blocks.truncate(published.duplicates);\n", "        reservation.blocks.truncate(0);\n")]),
 
     # The queue.
     ("link read after take_out", "queue::two_points_against_a_drain", EXACT,
@@ -411,7 +411,7 @@ BUGS = [
     ("a charge that is not counted", "exchange::two_charges_for_one_block", EXACT,
      [(QUOTA, "    holdings.reserve(requested);\n", "")]),
     ("a charge that ends when its blocks are cached", "exchange::a_charge_that_is_cached_against_another", EXACT,
-     [(SESSION, "reservation.charge.spend(inserted, charged > 0);", "reservation.charge.spend(inserted, false);")]),
+     [(INSERTING, "reservation.charge.spend(inserted, charged > 0);", "reservation.charge.spend(inserted, false);")]),
     ("cached blocks that do not take a charge over", "exchange::a_charge_that_is_cached_against_another", EXACT,
      [("src/cache/evictor/quota.rs", "        if charged > 0 {\n            holdings.unreserve(charged);\n        }\n", "        _ = charged;\n")]),
     ("a refusal that looks twice", "exchange::a_charge_let_go_against_another", EXACT,

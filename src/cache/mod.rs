@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and what all handles share |
 //! | `builder` | configuration and its checks |
-//! | `session`, `partial`, `allocate` | the verbs of a scheduler thread |
+//! | `session`, `insert`, `partial`, `allocate` | the verbs of a scheduler thread |
 //! | `retention`, `priority` | what a session may ask for a prefix: priorities, retaining, demoting |
 //! | `wait_list`, `waiter`, `waiting` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
@@ -26,6 +26,7 @@ mod exchange;
 mod external;
 mod fork;
 mod inner;
+mod insert;
 mod lease;
 mod namespace;
 mod partial;
@@ -49,6 +50,9 @@ pub use builder::{BuildError, Builder};
 pub use clock::Clock;
 pub use external::AdoptError;
 pub use fork::PendingCopy;
+#[cfg(test)]
+pub(crate) use insert::MAX_TOKENS;
+pub use insert::{InsertError, InsertErrorKind, Inserted};
 pub use lease::{Lease, PrefixMatch};
 pub use namespace::{Keys, Namespace};
 pub use partial::PartialHit;
@@ -57,9 +61,7 @@ pub use priority::{Priority, PriorityError};
 pub use quota::{NamespaceStats, Quota};
 pub use reservation::{Reservation, ReserveError};
 pub use retention::RetainError;
-#[cfg(test)]
-pub(crate) use session::MAX_TOKENS;
-pub use session::{InsertError, InsertErrorKind, Inserted, Session};
+pub use session::Session;
 pub use stats::Stats;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use strong_ref::{StrongRef, StrongRefs};

@@ -19,7 +19,7 @@ use crate::sync::{Arc, Mutex, is_only, model_size};
 use crate::tree::{Holdings, Point, Space};
 
 /// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
-/// [`PrefixCache::namespace`].
+/// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
 ///
 /// The verbs of a session take it, so that no name is looked up for each request.
 #[derive(Clone)]

@@ -16,9 +16,10 @@ const RECLAIM_BYTES: usize = 32 << 10;
 
 /// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
 ///
-/// A handle: clones share one cache, which lives as long as any handle, [`Session`], [`Lease`], [`Reservation`] or
-/// other handle made from it. The thread that drops the last of them frees the index, which takes about 3 s for a million
-/// runs. A handle that is forgotten ([`std::mem::forget`]) keeps the cache for good.
+/// A handle: clones share one cache, which lives as long as any handle, [`Session`], [`Lease`](crate::Lease),
+/// [`Reservation`](crate::Reservation) or other handle made from it. The thread that drops the last of them frees the
+/// index, which takes about 3 s for a million runs. A handle that is forgotten ([`std::mem::forget`]) keeps the cache
+/// for good.
 ///
 /// A cache is not persistent, and holds ids, tokens and counts only: keys and values stay in the engine's memory.
 ///
@@ -28,7 +29,7 @@ const RECLAIM_BYTES: usize = 32 << 10;
 /// | [`Session::resume`] | as a match | lock-free | as a match |
 /// | [`Session::peek`] | when it reads the last run's length | lock-free | nothing |
 /// | [`Session::insert`] | when the run is linked | lock-free | the run |
-/// | dropping a [`Lease`] | at once | lock-free | nothing |
+/// | dropping a [`Lease`](crate::Lease) | at once | lock-free | nothing |
 /// | [`Session::reserve`] | when the blocks are counted off | lock-free while enough are free; else waits its turn to evict | the result |
 /// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | waits its turn | the evictor's tables |
 /// | [`PrefixCache::stats`] | | never waits | the evictor's tables |
@@ -103,7 +104,8 @@ impl PrefixCache {
         self.inner.pool.capacity()
     }
 
-    /// Whether the engine owns the pool ([`Builder::external`]); then nothing can be reserved.
+    /// Whether the engine owns the pool ([`Builder::external`](crate::Builder::external)); then nothing can be
+    /// reserved.
     pub fn is_external(&self) -> bool {
         self.inner.returned.is_some()
     }
@@ -111,7 +113,8 @@ impl PrefixCache {
     /// A session for the calling thread, which may have several.
     ///
     /// Takes about 100 ns where an earlier session has ended, and some hundred more for the first ones. A thread that
-    /// serves many requests keeps one session; a task that may run on any thread makes one where it needs it. Lock-free.
+    /// serves many requests keeps one session; a task that may run on any thread makes one where it needs it.
+    /// Lock-free.
     ///
     /// # Examples
     ///
@@ -162,10 +165,10 @@ impl PrefixCache {
 
     /// Brings the evictor's counts up to date with every change made before the call; see [`Stats`].
     ///
-    /// Also does all other pending work: completes an exchange of the policy, drops prefixes that were idle for too long
-    /// ([`Builder::time_to_idle`]), evicts what namespaces have beyond their quotas, and forgets namespaces that have no
-    /// handle and cache nothing. It works in steps of a fraction of a millisecond, between which other threads get their
-    /// turn, and waits its own turn if another thread is evicting.
+    /// Also does all other pending work: completes an exchange of the policy, drops prefixes that were idle for too
+    /// long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), evicts what namespaces have beyond their quotas,
+    /// and forgets namespaces that have no handle and cache nothing. It works in steps of a fraction of a millisecond,
+    /// between which other threads get their turn, and waits its own turn if another thread is evicting.
     ///
     /// # Examples
     ///
@@ -208,7 +211,8 @@ impl PrefixCache {
         self.inner.in_turn(|evictor, resources| self.inner.step(idle_since, evictor, resources))
     }
 
-    /// Sets the time of a cache built with [`Clock::Logical`]: matches and inserts are stamped with it from now on.
+    /// Sets the time of a cache built with [`Clock::Logical`](crate::Clock::Logical): matches and inserts are stamped
+    /// with it from now on.
     ///
     /// It may go forward by any amount, and back: a use at an earlier time makes nothing older, and deadlines (of
     /// retained prefixes, of priorities) go by the latest time that was set. Without effect on any other clock.

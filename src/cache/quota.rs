@@ -5,12 +5,12 @@ mod verbs;
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
-/// How many blocks a namespace may have; [`PrefixCache::set_quota`].
+/// How many blocks a namespace may have; [`PrefixCache::set_quota`](crate::PrefixCache::set_quota).
 ///
 /// With both limits, a namespace never has more blocks in leases and reservations at once than the sum of the limits:
 /// blocks get cached only from reservations, which `pinned_blocks` bounds, and only cached blocks can be leased, which
-/// `cached_blocks` bounds as soon as no lease protects them. With `cached_blocks` alone its reservations are not bounded;
-/// with `pinned_blocks` alone it can, in the course of time, cache and lease any number of blocks.
+/// `cached_blocks` bounds as soon as no lease protects them. With `cached_blocks` alone its reservations are not
+/// bounded; with `pinned_blocks` alone it can, in the course of time, cache and lease any number of blocks.
 ///
 /// # Examples
 ///
@@ -26,8 +26,9 @@ pub struct Quota {
     /// The most blocks that it may have cached; no limit if `None`. When it has more, its own blocks are evicted
     /// before those of other namespaces, in the policy's order; blocks that leases protect stay.
     pub cached_blocks: Option<usize>,
-    /// The most blocks that its leases may protect and its reservations ([`Session::reserve_in`]) hold; no limit if
-    /// `None`. Each fork of a reservation counts. A reservation beyond the limit is refused; a match is not.
+    /// The most blocks that its leases may protect and its reservations
+    /// ([`Session::reserve_in`](crate::Session::reserve_in)) hold; no limit if `None`. Each fork of a reservation
+    /// counts. A reservation beyond the limit is refused; a match is not.
     pub pinned_blocks: Option<usize>,
 }
 
@@ -47,16 +48,16 @@ impl Quota {
     }
 }
 
-/// Numbers of one namespace; made by [`PrefixCache::namespace_stats`].
+/// Numbers of one namespace; made by [`PrefixCache::namespace_stats`](crate::PrefixCache::namespace_stats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct NamespaceStats {
-    /// Blocks cached, as of the last [`settle`](PrefixCache::settle).
+    /// Blocks cached, as of the last [`settle`](crate::PrefixCache::settle).
     pub cached_blocks: usize,
     /// Cached blocks that a lease protects.
     pub protected_blocks: usize,
-    /// Blocks of reservations made with [`Session::reserve_in`], or inserted from them since the last
-    /// [`settle`](PrefixCache::settle).
+    /// Blocks of reservations made with [`Session::reserve_in`](crate::Session::reserve_in), or inserted from them
+    /// since the last [`settle`](crate::PrefixCache::settle).
     pub reserved_blocks: usize,
     /// Its limits.
     pub quota: Quota,
