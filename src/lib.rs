@@ -23,7 +23,6 @@ pub mod guide {
 pub mod internals;
 pub mod key;
 mod policy;
-mod prefetch;
 mod reclaim;
 #[cfg(feature = "reference")]
 pub mod reference;
@@ -35,10 +34,11 @@ mod tree;
 pub use block::BlockId;
 #[cfg(feature = "async")]
 pub use cache::Reserving;
+pub use cache::diagnostics;
 pub use cache::{
-    AdoptError, BlockCopy, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease,
-    Mismatch, Namespace, NamespaceStats, PartialHit, PointAt, PrefixCache, PrefixMatch, Priority, PriorityError, Quota,
-    Reservation, ReserveError, RetainError, RunAt, Session, Stats, Violation, Watermarks,
+    AdoptError, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease, Namespace,
+    NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota, Reservation,
+    ReserveError, RetainError, Session, Stats, Watermarks,
 };
 pub use key::Token;
 pub use policy::{PolicyKind, UnknownPolicy};

@@ -70,7 +70,7 @@ impl Scheduler {
     /// So a request never waits for blocks that its own match protects, and no request waits for a claim whose owner
     /// waits for blocks. The claim comes before the blocks, so that two requests never hold blocks for one prefix.
     fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Skipped> {
-        let look_up = || self.workspace.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
+        let look_up = || self.workspace.session.match_prefix_untouched(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();
         let Some(claim) = Admission::claim(&self.admission, waiting, before.len_tokens()) else {
             return Err(Skipped::Aside);

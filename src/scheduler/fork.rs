@@ -163,12 +163,12 @@ impl Scheduler {
             return parent.lease_again();
         }
         let (session, namespace) = (&self.workspace.session, &parent.ticket.namespace);
-        let hit = session.lease_prefix(namespace, &parent.tokens[..computed]);
+        let hit = session.match_prefix_untouched(namespace, &parent.tokens[..computed]);
         let whole = computed / self.workspace.block_size;
         if hit.blocks() == &parent.table(&self.workspace)[..whole] {
             return hit.into_lease();
         }
-        session.lease_prefix(namespace, &[]).into_lease()
+        session.match_prefix_untouched(namespace, &[]).into_lease()
     }
 
     /// Keeps the blocks that forks copy from, where the running sequence at index `at` has leased them.

@@ -161,7 +161,7 @@ impl Sequence {
     /// A cached block that agrees with the tokens after the lease for at least `min_tokens`. At least one token is left
     /// to compute.
     pub(super) fn partial_hit(&self, min_tokens: usize, workspace: &Workspace) -> Option<PartialHit> {
-        workspace.session.partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
+        workspace.session.match_partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
     }
 
     /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the block table to the

@@ -127,7 +127,7 @@ fn run(seed: u64) {
     let age_bound = dice.choice([4, 64]).expect("one of them");
     let mut builder = PrefixCache::builder(block_size, capacity);
     if dice.bool() {
-        builder = builder.eviction(Eviction::Background(Watermarks { low: capacity / 16, high: capacity / 8 }));
+        builder = builder.eviction(Eviction::Background(Watermarks::new(capacity / 16, capacity / 8)));
     }
     println!("seed {seed}: {block_size} tokens a block, {capacity} blocks, {order:?}, age bound {age_bound}");
     let world = World::with(builder, QueueConfig::default().order(order).age_bound(age_bound));

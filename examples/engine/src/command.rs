@@ -240,7 +240,7 @@ impl Arguments {
     }
 
     fn options(&self, publish: bool) -> Options {
-        let watermarks = Watermarks { low: self.blocks / 32, high: self.blocks / 16 };
+        let watermarks = Watermarks::new(self.blocks / 32, self.blocks / 16);
         Options {
             block_size: self.block_size,
             blocks: self.blocks,

@@ -1,7 +1,7 @@
 //! Comparing token sequences on the device.
 
 use fastrand::Rng;
-use radixkv::compare::Shared;
+use radixkv::compare::SharedPrefixes;
 use radixkv::key::common_prefix;
 use radixkv_cuda::{Compare, GpuError, TokenSequences};
 
@@ -32,7 +32,7 @@ fn a_queue_with_itself() {
         let launched = driver.launches();
         let lengths = compare.prefix_lengths(&sequences, &sequences, &pairs).expect("lengths");
         assert!(!driver.is_stand_in() || driver.launches() == launched + 1);
-        let shared = Shared::of(&prompts);
+        let shared = SharedPrefixes::of(&prompts);
         for (&(a, b), length) in pairs.iter().zip(lengths) {
             let expected = common_prefix(prompts[a as usize], prompts[b as usize]);
             assert_eq!(length as usize, expected, "seed {seed}, {a} and {b}");

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use radixkv::{PrefixCache, Stats, Violation};
+use radixkv::diagnostics::Violation;
+use radixkv::{PrefixCache, Stats};
 
 /// What a check found: a broken cache.
 ///

@@ -128,7 +128,7 @@ fn options(dice: &mut Dice, corpus: &[Continuation]) -> Options {
     let blocks = if dice.below(2) == 0 { (wanted / 3).max(largest) } else { 3 * wanted };
     let chunk = pick(dice, &[7, 16, 33, 64, 100, 512]);
     let running = 1 + dice.below(8) as u32;
-    let background = Eviction::Background(Watermarks { low: blocks / 8, high: blocks / 4 });
+    let background = Eviction::Background(Watermarks::new(blocks / 8, blocks / 4));
     Options {
         block_size,
         blocks,
