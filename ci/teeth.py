@@ -257,7 +257,7 @@ BUGS = [
      [(NAMESPACE, "is_only(state)", "ITS ROOT"), (NAMESPACE, BARE, "is_only(state)"), (NAMESPACE, "ITS ROOT", BARE)]),
 
     # Forks, and participants between two sessions.
-    # Either of the two would do: whoever finds that it is alone lets go of its count at once.
+    # Either of the two would do: the thread that finds itself alone gives its count up at once.
     ("a fork alone without Acquire, twice", "forks::a_fork_alone_against_another_that_goes", WEAK,
      [(ARC, "if this.counted().handles.load(Acquire) != 1", "if this.counted().handles.load(Relaxed) != 1"),
       (ARC, "if self.counted().handles.fetch_sub(1, AcqRel) == 1 {", "if self.counted().handles.fetch_sub(1, Release) == 1 {"),
