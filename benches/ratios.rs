@@ -188,7 +188,7 @@ fn evict(leaves: usize, each: usize) -> f64 {
 /// inserted, or after all were matched again.
 fn worst_evict(matched_again: bool) -> f64 {
     let leaves = 1_000_000;
-    let watermarks = Watermarks { low: 1, high: 2 };
+    let watermarks = Watermarks::new(1, 2);
     let builder = PrefixCache::builder(BLOCK, leaves + 64).eviction(Eviction::Background(watermarks));
     let cache = builder.build().expect("sound");
     let session = cache.session();
@@ -208,8 +208,7 @@ fn worst_evict(matched_again: bool) -> f64 {
 /// leaves, the call that begins it included.
 fn worst_while_exchanged() -> f64 {
     let leaves = 1_000_000;
-    let builder =
-        PrefixCache::builder(BLOCK, leaves + 64).eviction(Eviction::Background(Watermarks { low: 1, high: 2 }));
+    let builder = PrefixCache::builder(BLOCK, leaves + 64).eviction(Eviction::Background(Watermarks::new(1, 2)));
     let cache = builder.build().expect("sound");
     let session = cache.session();
     let space = cache.default_namespace();

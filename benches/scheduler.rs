@@ -1,9 +1,9 @@
-//! One pass over 10,000 waiting requests, beside memcmp of the tokens that match, measured in turn in one process; and
-//! one `schedule` and one `abort` beside 10 to 100,000 ([`crowd`]).
+//! One pass over 10,000 waiting requests, compared with memcmp of the tokens that match, measured in turn in one
+//! process; and one `schedule` and one `abort` while 10 to 100,000 requests wait ([`crowd`]).
 //!
-//! `cargo bench --bench scheduler [-- passes|crowd]`. A pass: requests of 2,000 tokens in the mean whose prefixes are cached, under each order. A
-//! pass is a whole [`Scheduler::schedule`] after the queue has changed, its one admission included. Prints nanoseconds a
-//! request; the limit is one and a half times memcmp and 100 ns.
+//! `cargo bench --bench scheduler [-- passes|crowd]`. Requests have 2,000 tokens in the mean, and their prefixes are
+//! cached. A pass is a whole [`Scheduler::schedule`] after the queue has changed, its one admission included, under
+//! each order. Prints nanoseconds a request; the limit is one and a half times memcmp and 100 ns.
 
 #[allow(dead_code)]
 mod common;
@@ -21,19 +21,19 @@ const WAITING: usize = 10_000;
 const TAIL: usize = 64;
 const ROUNDS: usize = 15;
 
-/// The cached prefix of request `i`, one of `prefixes`: of 1,000 to 3,000 tokens, 2,000 with its tail in the mean.
+/// The cached prefix of request `i`, one of `prefixes`: 1,000 to 3,000 tokens, in the mean 2,000 with the tail.
 fn prefix(i: usize, prefixes: usize) -> Vec<Token> {
     let (group, len) = (i % prefixes, 2_000 - TAIL);
     sequence(group as u32, (len / 2 + (2 * group + 1) * len / (2 * prefixes)) / BLOCK * BLOCK)
 }
 
-/// Nanoseconds a request of a pass, and of memcmp of what matches.
+/// Nanoseconds a request of a pass, of memcmp of the tokens that match, and the share of the limit.
 fn passes(order: Order, prefixes: usize) -> [Spread; 3] {
     let cache = PrefixCache::builder(BLOCK, prefixes * 4_000 / BLOCK + 1_000).build().expect("sound");
     let (session, space) = (cache.session(), cache.default_namespace());
     let cached: Vec<Aligned> = (0..prefixes).map(|i| Aligned::new(&prefix(i, prefixes))).collect();
     let _leases: Vec<_> = cached.iter().map(|tokens| insert(&session, &space, &cache, tokens.tokens())).collect();
-    let queue = WaitingQueue::new(&cache, QueueConfig { order, max_blocks: 512, ..QueueConfig::default() });
+    let queue = WaitingQueue::new(&cache, QueueConfig::default().order(order).max_blocks(512));
     let mut copies = Vec::new();
     for i in 0..WAITING {
         let prefix = prefix(i, prefixes);
@@ -42,7 +42,7 @@ fn passes(order: Order, prefixes: usize) -> [Spread; 3] {
         queue.submit(Request::new(space.clone(), tokens, 1)).expect("sound");
         copies.push(Aligned::new(&prefix));
     }
-    let config = SchedulerConfig { max_running: 1, ..SchedulerConfig::default() };
+    let config = SchedulerConfig::default().max_running(1);
     let mut scheduler = Scheduler::new(&queue, config).expect("sound");
     let mut measured = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..=ROUNDS {

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# radixkv-cuda without a GPU: the kernels' own sources behind a stand-in driver, if there is a C++ compiler.
+# radixkv-cuda without a GPU: on a stand-in driver that runs the kernels' own sources, if there is a C++ compiler. And it builds with the
+# bindings of whatever CUDA version is found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 RUST_TEST_NOCAPTURE=1 cargo test --locked -p radixkv-cuda
+cargo check --locked -p radixkv-cuda --no-default-features

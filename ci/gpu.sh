@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in under seven minutes, from what `ci/gpu.sh pack` built beforehand; nothing is compiled there.
+# Everything that needs a GPU, in under seven minutes, with the binaries that `ci/gpu.sh pack` built before; nothing is compiled on that machine.
 #
 #   ci/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of radixkv-cuda
 #   ci/gpu.sh          environment, load table, self-test, tests, sanitizers on small shapes, the bench, others on the same shapes
 #
-# The whole output is left in $OUT (target/gpu if it is not set); the table comes last. Without a GPU it says so and ends well.
+# The whole output is written to $OUT (target/gpu if it is not set); the table comes last. Without a GPU it says so and exits with 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kit=target/gpu-kit
 out=${OUT:-target/gpu}
 
-# binary KIND NAME...: path of the newest executable that cargo made for the target.
+# binary COMMAND ARGUMENT...: path of the executable that this cargo command builds.
 binary() {
     cargo "$@" -p radixkv-cuda --no-run --message-format=json 2> /dev/null | tr ',' '\n' | sed -nE 's/^"executable":"([^"]+)".*/\1/p' | tail -1
 }
@@ -33,13 +33,13 @@ rm -f "$out"/*.txt
 exec > >(tee "$out/log.txt") 2>&1
 failed=()
 
-# step SECONDS NAME COMMAND...: runs it, notes where it fails, goes on.
+# step SECONDS NAME COMMAND...: runs the command; a failure is noted, and the next step follows.
 step() {
     local limit=$1 name=$2 code=0 began=$SECONDS
     shift 2
     echo "== $name"
     timeout "$limit" "$@" || code=$?
-    if [ $code -eq 124 ]; then echo "$name: no end after $limit s"; fi
+    if [ $code -eq 124 ]; then echo "$name: not finished after $limit s"; fi
     if [ $code -ne 0 ]; then failed+=("$name ($code)"); fi
     echo "== $name: $((SECONDS - began)) s"
 }
@@ -50,7 +50,7 @@ step 25 'load table and self-test' python3 kernels/bench/device.py
 if [ -x "$kit/tests-gpu" ]; then
     step 90 'tests' "$kit/tests-gpu" --test-threads=1
 else
-    failed+=('tests: no kit, run ci/gpu.sh pack first')
+    failed+=('tests: not built, run ci/gpu.sh pack first')
 fi
 if [ -x "$kit/bench-gpu" ]; then
     if command -v compute-sanitizer > /dev/null; then
@@ -63,7 +63,7 @@ if [ -x "$kit/bench-gpu" ]; then
     fi
     step 120 'bench' "$kit/bench-gpu" > "$out/bench.txt" 2>&1
 else
-    failed+=('bench: no kit, run ci/gpu.sh pack first')
+    failed+=('bench: not built, run ci/gpu.sh pack first')
 fi
 step 75 'others' python3 kernels/bench/others.py > "$out/others.txt" 2>&1
 

@@ -23,15 +23,16 @@ FILES = {
     "src/tree/lease.rs": ["namespaces"],
     "src/tree/space.rs": ["namespaces"],
     "src/cache/namespace.rs": ["namespaces"],
+    "src/cache/namespace/verbs.rs": ["namespaces"],
     "src/block/pool.rs": ["pool", "recycling", "waiting"],
     "src/cache/evictor/mod.rs": ["queue", "together", "creation_trim", "namespaces"],
     "src/tree/hot.rs": ["waiting", "hot_points"],
     "src/tree/word/slot.rs": ["waiting", "hot_points"],
     "src/sync/dekker.rs": ["hot_points"],
     "src/tree/marks.rs": ["retention"],
-    "src/cache/hold.rs": ["hold"],
+    "src/cache/strong_ref.rs": ["strong_ref"],
     "src/sync/bell.rs": ["bell"],
-    "src/sync/arc.rs": ["forks", "hold", "namespaces"],
+    "src/sync/arc.rs": ["forks", "strong_ref", "namespaces"],
     "src/reclaim/idle.rs": ["idle"],
 }
 WEAKER = {"Acquire": ["Relaxed"], "Release": ["Relaxed"], "AcqRel": ["Acquire", "Release"]}

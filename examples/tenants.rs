@@ -1,4 +1,4 @@
-//! 3. Tenants: limits on what one may cache and hold, a policy exchanged while they work, and what nobody uses goes.
+//! 3. Tenants: limits on what one may cache and pin, a policy exchanged at run time, and idle prefixes dropped.
 //!
 //! `cargo run --example tenants`
 
@@ -19,10 +19,10 @@ fn serve(session: &Session, tenant: &Namespace, prompt: &[Token]) -> Result<usiz
 
 fn main() -> Result<(), Box<dyn Error>> {
     let builder = PrefixCache::builder(16, 64).clock(Clock::Logical);
-    let cache = builder.idle_after(Duration::from_nanos(100)).build()?;
+    let cache = builder.time_to_idle(Duration::from_nanos(100)).build()?;
     let session = cache.session();
     let [greedy, modest] = ["greedy", "modest"].map(|name| cache.namespace(&[name]));
-    cache.set_quota(&greedy, Quota { cached_blocks: Some(24), pinned_blocks: Some(16) });
+    cache.set_quota(&greedy, Quota::default().cached_blocks(24).pinned_blocks(16));
     let prompt = |key: Token, blocks: Token| -> Vec<Token> { (0..16 * blocks).map(|i| key << 16 | i).collect() };
     let show = |what: &str| {
         let [greedy, modest] = [&greedy, &modest].map(|tenant| cache.namespace_stats(tenant).cached_blocks);
@@ -43,12 +43,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("refused: {refused}");
     assert_eq!(refused, ReserveError::OverQuota { requested: 17, pinned: 0, limit: 16 });
 
-    // 3. Another policy from now on; nobody waits for it.
+    // 3. Another policy from now on; no thread waits for it.
     cache.set_policy(PolicyKind::Lfu);
     serve(&session, &greedy, &prompt(9, 8))?;
     show("under lfu, one prompt served again");
 
-    // 4. What nobody has used for a hundred units of the clock goes when somebody looks, or by the evictor's thread.
+    // 4. A prefix that was not used for a hundred units of the clock is dropped by `settle`, or by the evictor's thread.
     cache.set_time(110);
     serve(&session, &modest, &prompt(100, 20))?;
     cache.settle();

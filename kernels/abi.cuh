@@ -1,11 +1,11 @@
-// abi.cuh - what the host passes to the kernels. Every kernel takes one of these structs by value; `src/gpu` mirrors them, and both
-// sides assert the sizes. Integers are little-endian, every address is a device address aligned to 16 bytes, every stride is counted
+// abi.cuh - what the host passes to the kernels. Every kernel takes one of these structs by value; `abi.rs` of radixkv-cuda mirrors
+// them, and both sides assert the sizes. Integers are little-endian, every address is a device address aligned to 16 bytes, every stride is counted
 // in elements of 16 bits unless it says bytes.
 #pragma once
 
 #define RK_SIZE(type, bytes) static_assert(sizeof(type) == (bytes), "the host mirrors " #type " with another size")
 
-// The pages of one layer: token t of block b, key-value head h, starts at
+// Keys and values of one layer: token t of block b, key-value head h, starts at
 // b * block_stride + t * token_stride + h * head_stride. Every stride is a multiple of 8.
 // NHD: token_stride = heads * D, head_stride = D. HND: token_stride = D, head_stride = block size * D.
 struct RkKv {
@@ -15,21 +15,21 @@ struct RkKv {
   u32 token_stride;    // 24
   u32 head_stride;     // 28
   u32 block_shift;     // 32  tokens of a block = 1 << block_shift: 16, 32 or 64
-  u32 blocks;          // 36  a block id at or above it is a fault of the host (the simulator stops there)
+  u32 blocks;          // 36  a block id at or above it is a fault of the host (the simulator aborts)
 };
 RK_SIZE(RkKv, 40);
 
 // One block of threads of `decode`: keys [first, end) of one sequence for the query heads of one key-value head.
 struct RkDecodeItem {
   u32 seq;             // 0   row of q and out
-  u32 table;           // 4   where the sequence's first block stands in the block table
+  u32 table;           // 4   index of the sequence's first block in the block table
   u32 kv_head;         // 8
   u32 first, end;      // 12, 16  positions in the sequence; first is a multiple of 16; first == end is allowed
   u32 part;            // 20  first partial row (one for each query head of the group), or RK_DIRECT
 };
 RK_SIZE(RkDecodeItem, 24);
 
-// In place of a partial row: this item is the only one of its rows, and writes out and lse itself.
+// In place of a partial row: the item is the only one of its rows, and writes out and lse itself.
 #define RK_DIRECT 0xffffffffu
 
 struct RkDecodeArgs {
@@ -39,7 +39,7 @@ struct RkDecodeArgs {
   float* lse;                  // 56  [sequence][q_heads], or null
   float* part_o;               // 64  [row][D]: sum of exp2(score - max) * V, not normalised
   float* part_ml;              // 72  [row][2]: max of the scaled scores in log2 units, sum of exp2(score - max)
-  const u32* table;            // 80  block ids, a sequence's one behind the other
+  const u32* table;            // 80  block ids, those of a sequence one after another
   const RkDecodeItem* items;   // 88  [items_len], one block of threads each
   u32 items_len;               // 96
   u32 q_heads, kv_heads;       // 100, 104  q_heads / kv_heads is 1 to 16
@@ -52,7 +52,7 @@ RK_SIZE(RkDecodeArgs, 120);
 // One block of threads of `extend` or `cascade`: up to 128 query rows that read the same keys. Row r of the tile is row
 // i = row_first + r of its (query token, query head of the group) pairs: token i / group, head i % group.
 struct RkTile {
-  u32 table;           // 0   where the sequence's first block stands in the block table
+  u32 table;           // 0   index of the sequence's first block in the block table
   u32 kv_head;         // 4
   u32 first, end;      // 8, 12  key positions; first is a multiple of 16
   u32 part;            // 16  partial row of the tile's row 0; extend: or RK_DIRECT
@@ -138,7 +138,7 @@ struct RkCopyArgs {
 };
 RK_SIZE(RkCopyArgs, 56);
 
-// A run of token keys: a[first .. first + len]. Runs that start at a multiple of 4 are compared 16 bytes at a time.
+// A sequence of tokens: a[first .. first + len]. Those that start at a multiple of 4 are compared 16 bytes at a time.
 struct RkRun { u32 first, len; };
 RK_SIZE(RkRun, 8);
 
@@ -161,12 +161,12 @@ RK_SIZE(RkCompareArgs, 56);
 // nothing.
 struct RkBandwidthArgs {
   const void* src;             // 0
-  void* dst;                   // 8   rk_read: 4 bytes, written only by chance
+  void* dst;                   // 8   rk_read: 4 bytes, written in one case of 2^32
   u64 units;                   // 16
 };
 RK_SIZE(RkBandwidthArgs, 24);
 
-// rk_selftest: what each helper of plat.cuh gives on fixed inputs, one word of each of 32 lanes after another.
+// rk_selftest: the results of each helper of plat.cuh on fixed inputs, a word of each of 32 lanes.
 #define RK_SELFTEST_EXACT 32
 #define RK_SELFTEST_WORDS ((RK_SELFTEST_EXACT + 2) * 32)
 struct RkSelftestArgs {

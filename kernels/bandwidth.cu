@@ -1,4 +1,4 @@
-// Ceilings of device memory, and an empty launch: what the other kernels are measured against.
+// The speed of device memory, and an empty launch: what the other kernels are measured against.
 #include "plat.cuh"
 
 // Every 16-byte unit is read once, eight loads in flight per thread.

@@ -1,4 +1,4 @@
-// compare_keys: the longest common prefix of many pairs of runs of token keys.
+// compare_keys: the length of the common prefix of many pairs of token sequences. Its keys are tokens.
 #include "plat.cuh"
 
 // First difference of 4 keys: its index, or 4.
@@ -6,8 +6,8 @@ RK_DEV u32 differs(const rk_u4& x, const rk_u4& y) {
   return x.x != y.x ? 0u : x.y != y.y ? 1u : x.z != y.z ? 2u : x.w != y.w ? 3u : 4u;
 }
 
-// Compares whole steps of 128 x U keys from *at, 16 bytes a load, 2 x U loads in flight per lane. True where a difference
-// was found: then *at is its place; else it is where the next step would begin.
+// Compares whole steps of 128 x U keys from *at on, 16 bytes a load, 2 x U loads in flight per lane. True if a difference
+// was found, and *at is its index; else *at is where the next step would begin.
 template <int U> RK_DEV bool compare_steps(const u32* a, const u32* b, u32 n, u32 lane, u32* at) {
   for (; *at + 128 * U <= n; *at += 128 * U) {
     rk_u4 x[U], y[U];

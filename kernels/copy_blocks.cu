@@ -2,7 +2,7 @@
 // No block is both a source and a destination of one launch.
 #include "plat.cuh"
 
-constexpr u32 SEGMENT = 2048;   // units that a block of threads copies before it takes the next piece of work
+constexpr u32 SEGMENT = 2048;   // units in a piece of work of a thread block
 
 // Work is (pair, plane, row, segment), walked by the grid; eight loads in flight per thread.
 RK_KERNEL(rk_copy_blocks, 256, 4)(const RkCopyArgs a) {

@@ -38,7 +38,7 @@ template <int D> struct Ring {
 #pragma unroll
       for (u32 i = 0; i < 16 * CHUNKS / 32; ++i) {
         const u32 unit = i * 32 + lane, row = unit / CHUNKS, chunk = unit % CHUNKS;
-        const bool valid = key + row < end;                 // a slot behind the end may hold NaN, and 0 * NaN is NaN
+        const bool valid = key + row < end;                 // a slot after the end may hold NaN, and 0 * NaN is NaN
         const u64 from = page + (u64)row * kv.token_stride + chunk * 8;
         rk_copy_async(k + swizzled<D>(row, chunk), kv.k + from, valid);
         rk_copy_async(v + swizzled<D>(row, chunk), kv.v + from, valid);
@@ -51,8 +51,8 @@ template <int D> struct Ring {
 // Running softmax of one of the two rows that a thread holds: maximum in log2 units, sum.
 struct RowState { float max, sum; };
 
-// 8 scores a thread, 4 of each row: updates the states, leaves exp2(score - max), gives the factors of what was summed
-// before.
+// 8 scores a thread, 4 of each row: updates the states, replaces scores by exp2(score - max), returns the factors that
+// rescale earlier sums.
 RK_DEV void softmax_step(float (&x)[8], RowState (&row)[2], float (&factor)[2]) {
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -175,7 +175,7 @@ template <int D, bool BF16> RK_DEV void decode(const RkDecodeArgs& a) {
   const u32 tiles = (item.end - item.first + 15) / 16;
   Ring<D> ring = {a.kv, a.table + item.table, shared + warp * S::STAGES * 2 * S::TILE,
                   item.first, item.end, tiles, item.kv_head, warp, lane, 0};
-  // The pages' copies start before anything waits for the queries.
+  // The copies of keys and values start before anything waits for the queries.
 #pragma unroll
   for (u32 n = 0; n < S::STAGES - 1; ++n) ring.load(n, n);
   u32 q[D / 16][4];

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the compiler made of the kernels, from the disassembly of prebuilt/*.cubin: a table, and whether it holds that no kernel spills or
-# uses local memory, that decode, extend and cascade load 16 bytes at a time and use tensor cores, and that the others load 16 bytes.
+# A table of the compiled kernels, from the disassembly of prebuilt/*.cubin. Checks that no kernel spills or uses local memory, that decode,
+# extend and cascade copy 16 bytes at a time and use tensor cores, and that the other kernels load 16 bytes at a time.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./tools.sh
@@ -10,7 +10,7 @@ printf '| target | kernel | registers | stack | local | spills | HMMA | LDSM | 1
 printf '|---|---|---|---|---|---|---|---|---|---|\n'
 for target in sm_80 sm_90; do
     for cubin in prebuilt/*.$target.cubin; do
-        # Elf warnings of the disassembler go; its errors end the script.
+        # ELF warnings of the disassembler are dropped; its errors end the script.
         cuobjdump -res-usage "$cubin" > "$disassembly/usage" 2> /dev/null
         cuobjdump -sass "$cubin" > "$disassembly/sass" 2> /dev/null
         awk -v target=$target '
@@ -42,7 +42,7 @@ if [ "$rows" -ne 46 ]; then
     exit 1
 fi
 if grep -q BROKEN "$disassembly/table"; then
-    echo 'broken: see above'
+    echo 'broken: the rows above that end with BROKEN'
     exit 1
 fi
 echo 'holds:  no spills and no local memory; 16-byte loads everywhere; tensor cores in decode, extend and cascade'

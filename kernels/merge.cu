@@ -1,4 +1,4 @@
-// merge: joins the partial rows of split attention, and of a shared prefix with its suffixes, by their log-sums in f32.
+// merge: joins the partial rows of a context that was cut, and of a shared prefix and its suffixes, by their log-sums in f32.
 #include "plat.cuh"
 #include "tile.cuh"
 

@@ -1,6 +1,6 @@
-"""Plants one bug at a time in the kernels and runs the simulator's tests, which must fail: mutate.py [WORD]..., only mutants whose names
-contain a word. One barrier or one wait at a time is left out of what the compiler made of the kernels too (names begin with `ptx`). Ends
-with the number that nobody caught; those with a reason below may live."""
+"""Plants one bug at a time in the kernels and runs the simulator's tests, which have to fail: mutate.py [WORD]..., only bugs whose names
+contain a word. One barrier or one wait at a time is left out of the compiled PTX too (names begin with `ptx`). The exit status is the number
+of bugs that no test caught; those with a reason below may live."""
 import os
 import pathlib
 import re
@@ -16,7 +16,7 @@ TESTS = ["sim/fiber", "sim/guard", "sim/simt", "sim/queue", "sim/ptx", "sim/isa"
          "sim/test/movement", "sim/test/queues", "sim/test/programs", "sim/test/main"]
 TIMEOUT = 120
 
-# (what, file, text that stands there once, text planted, why it may live)
+# (what, file, text that occurs there once, text in its place, why it may live)
 MUTANTS = [
     # decode
     ("decode: slots behind the end are not zeroed", "decode.cu", "const bool valid = key + row < end;", "const bool valid = true;"),
@@ -41,7 +41,7 @@ MUTANTS = [
     ("decode: log-sum without its unit", "decode.cu", "log_sum(top, sum) * a.lse_scale", "log_sum(top, sum)"),
     ("decode: a warp without keys counts", "tile.cuh", "return max == -RK_INF ? 0.f : rk_exp2(max - top);", "return rk_exp2(max - top);"),
     ("decode: scale forgotten", "decode.cu", "i % 2] * scale :", "i % 2] :"),
-    # what attention kernels share
+    # shared by the attention kernels
     ("pages: head stride wrong", "tile.cuh", "(u64)kv_head * kv.head_stride", "(u64)kv_head * kv.token_stride"),
     ("pages: offset in 32 bits", "tile.cuh", "(u64)block * kv.block_stride", "(u32)(block * (u32)kv.block_stride)"),
     ("pages: place in the block ignored", "tile.cuh", "key & ((1u << kv.block_shift) - 1)", "key & 15"),
@@ -90,16 +90,16 @@ MUTANTS = [
     ("compare: first of four only", "compare_keys.cu", "4 * who + rk_shuffle(d, who);", "4 * who;"),
     ("compare: unaligned runs by sixteen bytes", "compare_keys.cu", "(((u64)a | (u64)b) & 15) == 0;", "true;"),
     ("compare: steps are rounded up", "compare_keys.cu", "*at + 128 * U <= n;", "*at < n;"),
-    # what costs time alone
+    # these only cost time
     ("compare: never by sixteen bytes", "compare_keys.cu", "if (aligned && (", "if (false && (", "slower, and the same lengths"),
     ("rows: rescales in every step", "rows.cuh", "factor[3] != 1.f) == 0) return;", "factor[3] != 1.f) == 0 && false) return;", "slower, by factors of 1"),
 ]
 
 
-# Barriers and waits in PTX, and what stands in their place; of two element types that differ in nothing else, one is enough.
+# Barriers and waits in PTX, and the text in their place. The kernels of the other element type have the same ones.
 PTX = [(r"bar\.sync\s+0;", lambda found: ""), (r"bar\.warp\.sync\s+-1;", lambda found: ""),
        (r"cp\.async\.wait_group (\d+);", lambda found: f"cp.async.wait_group {int(found[1]) + 1};")]
-PTX_LIVES = {("rk_selftest", "bar.sync"): "nothing depends on it: it is there to be carried out"}
+PTX_LIVES = {("rk_selftest", "bar.sync"): "nothing depends on it: it is there to be executed"}
 
 
 def run(command, **more):
@@ -161,15 +161,15 @@ def main(words):
         build(HERE / f"{name}.cpp", objects[-1], plain)
     result, how = plant(objects, "plat.cuh", "", "")
     if result != "lives":
-        sys.exit(f"the tests fail where nothing is planted: {how}")
+        sys.exit(f"the tests fail without a planted bug: {how}")
     program, count = OUT / "test", {"caught": 0, "unexpected": 0}
 
     def report(what, result, how, reason):
         count["caught"] += result == "caught"
         if result == "lives":
-            how = f"expected: {reason}" if reason else "NOBODY CAUGHT IT"
+            how = f"expected: {reason}" if reason else "NO TEST CAUGHT IT"
         elif reason:
-            how = f"CAUGHT AFTER ALL: {how}"
+            how = f"CAUGHT, BUT EXPECTED TO LIVE: {how}"
         count["unexpected"] += (result == "lives") != bool(reason)
         print(f"{result:6}  {what:60}  {how}", flush=True)
 
@@ -179,7 +179,7 @@ def main(words):
             report(what, *verdict(program, "1", *map(str, files)), reason)
     for what, file, before, after, *reason in filter(lambda mutant: wanted(mutant[0]), MUTANTS):
         if (HERE / file).read_text().count(before) != 1:
-            sys.exit(f"{what}: its text does not stand once in {file}")
+            sys.exit(f"{what}: its text does not occur exactly once in {file}")
         report(what, *plant(objects, file, before, after), *(reason or [""]))
     print(f"{count['caught']} caught, {count['unexpected']} not as expected")
     sys.exit(min(count["unexpected"], 100))

@@ -1,5 +1,5 @@
-// plat.cuh - the machine under the kernels: about twenty helpers, and nothing of CUDA's headers. For a GPU they are one instruction
-// each; with RK_HOST_SIM the simulator's header gives the same names on a CPU. `rk_selftest` compares the two.
+// plat.cuh - the platform of the kernels: about twenty helpers, without CUDA's headers. On a GPU each is one instruction; with
+// RK_HOST_SIM the simulator's header defines the same names for a CPU. `rk_selftest` compares the two.
 #pragma once
 
 typedef unsigned char u8;
@@ -26,7 +26,7 @@ typedef long long i64;
 #define RK_BLOCK_Y (blockIdx.y)
 #define RK_BLOCKS_X (gridDim.x)
 #define RK_INF (__int_as_float(0x7f800000))
-// What the host promised; the simulator stops where it is not so.
+// What the host has promised; the simulator aborts if it does not hold.
 #define RK_PROMISE(condition)
 
 struct __align__(16) rk_u4 { u32 x, y, z, w; };
@@ -48,7 +48,7 @@ RK_DEV float rk_fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 RK_DEV float rk_max(float a, float b) { return fmaxf(a, b); }
 RK_DEV u32 rk_min(u32 a, u32 b) { return a < b ? a : b; }
 
-// x again, of which the compiler knows nothing: what follows from it is computed anew, and not kept in registers through a loop.
+// x, as a value that the compiler knows nothing about: what is computed from it is computed again, and not kept in registers.
 RK_DEV u32 rk_anew(u32 x) { asm volatile("" : "+r"(x)); return x; }
 
 // 16 bytes of memory that is read once: kept out of the first-level cache.
@@ -64,7 +64,7 @@ RK_DEV void rk_copy_async(void* shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                ::"r"(rk_shared_address(shared)), "l"(global), "r"(valid ? 16 : 0) : "memory");
 }
-// Ends a group of this thread's copies; rk_copy_wait<N> waits for all groups but the last N. Other threads' copies need a barrier too.
+// Ends a group of this thread's copies; rk_copy_wait<N> waits for all groups but the last N. Copies of other threads need a barrier too.
 RK_DEV void rk_copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> RK_DEV void rk_copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 

@@ -30,7 +30,7 @@ RK_DEV u32 row_limit(const RkTile& tile, u32 group, u32 row) {
   return rk_min(tile.end, tile.visible + (tile.row_first + row) / group);
 }
 
-// They belong to the group of copies that is ended next.
+// The copies belong to the group that is ended next.
 template <int D, Rows KIND> RK_DEV void copy_queries(const RkTileArgs& a, const RkTile& tile, u32 group, u16* q) {
   using S = RowsShape<D>;
   const u32 chunk = RK_THREAD % S::CHUNKS;
@@ -46,8 +46,8 @@ template <int D, Rows KIND> RK_DEV void copy_queries(const RkTileArgs& a, const 
   }
 }
 
-// Brings 64 keys and values at a time into shared memory. A lane holds the block table entry of one of the next 32
-// quarters of 16 keys.
+// Copies 64 keys and values at a time into shared memory. Each lane holds the block table entry of one of the next 32
+// groups of 16 keys.
 template <int D> struct Pages {
   const RkKv& kv;
   const u32* table;        // of this sequence
@@ -67,7 +67,7 @@ template <int D> struct Pages {
 #pragma unroll
       for (u32 j = 0; j < 16; j += S::PASS) {
         const u32 in_page = row0 + j, row = 16 * i + in_page;
-        const bool valid = key + row < end;                 // a slot behind the end may hold NaN, and 0 * NaN is NaN
+        const bool valid = key + row < end;                 // a slot after the end may hold NaN, and 0 * NaN is NaN
         const u64 from = page + (u64)in_page * kv.token_stride + chunk * 8;
         rk_copy_async(k + swizzled<D>(row, chunk), kv.k + from, valid);
         rk_copy_async(v + swizzled<D>(row, chunk), kv.v + from, valid);
@@ -77,7 +77,7 @@ template <int D> struct Pages {
   }
 };
 
-// What a warp holds of its 32 rows: two tiles of 16; a thread has 4 rows, at lane / 4 + 8 * {0, 1, 2, 3}.
+// The state of a warp's 32 rows, two tiles of 16; a thread has 4 rows, at lane / 4 + 8 * {0, 1, 2, 3}.
 template <int D> struct RowsState {
   float o[2][D / 8][4];
   float max[4];            // of the raw scores
@@ -120,7 +120,7 @@ RK_DEV void mask_scores(const u32* limit, u32 key0, u32 lane, float (&s)[2][8][4
         if (key0 + n * 8 + lane % 4 * 2 + i % 2 >= limit[lane / 4 + m * 16 + i / 2 * 8]) s[m][n][i] = -RK_INF;
 }
 
-// Scores become exp2(scale * (score - max)); what was summed before is brought to the new maximum.
+// Scores become exp2(scale * (score - max)); earlier sums are rescaled to the new maximum.
 template <int D> RK_DEV void softmax_step(float (&s)[2][8][4], float scale, RowsState<D>& state) {
   float factor[4];
 #pragma unroll
@@ -144,7 +144,7 @@ template <int D> RK_DEV void softmax_step(float (&s)[2][8][4], float scale, Rows
     }
     state.sum[r] = rk_fma(state.sum[r], factor[r], sum);
   }
-  // Most steps move no maximum.
+  // In most steps no maximum moves.
   if (rk_ballot(factor[0] != 1.f || factor[1] != 1.f || factor[2] != 1.f || factor[3] != 1.f) == 0) return;
 #pragma unroll
   for (int m = 0; m < 2; ++m)
@@ -178,7 +178,7 @@ template <int D, bool BF16> RK_DEV void add_values(const float (&s)[2][8][4], co
   }
 }
 
-// The only item of its rows: results go through the warp's own rows of Q's memory, to be written 16 bytes at a time.
+// For the only item of its rows: results pass through the warp's own rows of Q's memory, to be written 16 bytes at a time.
 template <int D, bool BF16, Rows KIND>
 RK_DEV void write_direct(const RkTileArgs& a, const RkTile& tile, u32 group, u16* q, u32 warp, u32 lane,
                          const RowsState<D>& state) {

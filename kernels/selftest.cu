@@ -1,4 +1,4 @@
-// selftest: what each helper of plat.cuh gives on fixed inputs. The simulator's answers are the expected ones: words before
+// selftest: the results of each helper of plat.cuh on fixed inputs. The simulator's are the expected ones: words before
 // RK_SELFTEST_EXACT * 32 are equal bit by bit, the floats after them to a relative 1e-5.
 #include "plat.cuh"
 
@@ -43,7 +43,7 @@ RK_KERNEL(rk_selftest, 32, 1)(const RkSelftestArgs args) {
   w.put_float(rk_max(-RK_INF, (float)lane));
   test_mma<true>(w);
   test_mma<false>(w);
-  // What stands in out comes back through asynchronous copies: two groups, the second with zeros in odd rows.
+  // The contents of out are read back by asynchronous copies: two groups, the second with zeros in odd rows.
   const rk_u4* mine = (const rk_u4*)args.out + lane;
   rk_block_barrier();
   const rk_u4 direct = rk_load_once(mine);

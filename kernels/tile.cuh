@@ -1,9 +1,9 @@
-// tile.cuh - what the attention kernels share: where a page lies, how a tile is laid out in shared memory, how partial
+// tile.cuh - shared by the attention kernels: where a block lies, how a tile is laid out in shared memory, how partial
 // rows add up.
 #pragma once
 
-// Offset in K and V of the row of position `key`, when its block is `block`; the rows after it, to the end of the block,
-// follow at token_stride.
+// Offset in K and V of the row of position `key`, which is in block `block`; the next rows of the block follow at
+// token_stride.
 RK_DEV u64 page_offset(const RkKv& kv, u32 block, u32 key, u32 kv_head) {
   RK_PROMISE(block < kv.blocks);
   const u32 in_block = key & ((1u << kv.block_shift) - 1);
@@ -15,7 +15,7 @@ RK_DEV u64 page_offset(const RkKv& kv, u32 block, u32 key, u32 kv_head) {
 template <int D> RK_DEV u32 swizzled(u32 row, u32 chunk) { return row * D + ((chunk ^ (row & 7)) * 8); }
 
 // Factor that brings a part with maximum `max` to the common maximum `top` (log2 units). A part that saw no key has
-// -inf, and counts nothing.
+// -inf, and factor 0.
 RK_DEV float part_factor(float max, float top) { return max == -RK_INF ? 0.f : rk_exp2(max - top); }
 
 RK_DEV void add_part(rk_f4& o, float& sum, const rk_f4& part_o, float part_sum, float factor) {

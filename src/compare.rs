@@ -1,9 +1,9 @@
-//! Comparing many token sequences at once: what a waiting queue shares, and whether blocks that came back are what they
-//! were.
+//! Comparing many token sequences at once: the prefixes that the prompts of a queue share, and whether restored blocks
+//! hold the right tokens.
 //!
 //! On the processor, with vectors where it has them ([`key::common_prefix`]): one core compares 4,096 tokens in about
-//! 0.15 us, so nothing less than hundreds of thousands of tokens is worth a start of a GPU. The feature `cuda` has
-//! `gpu::Compare`, which takes the same questions and asks the device from there on.
+//! 0.15 us, so a GPU pays only from hundreds of thousands of tokens on. The feature `cuda` has `gpu::Compare`, which
+//! answers the same questions and asks the device from there on.
 
 use crate::key::{self, Token};
 
@@ -21,9 +21,10 @@ pub fn prefix_lengths<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [Tok
     pairs.into_iter().map(|(a, b)| key::common_prefix(a, b)).collect()
 }
 
-/// The first pair whose two sides differ, and where: for blocks that were restored, with the tokens they are to hold.
+/// The first pair whose two sides differ, and the position of the first difference. For restored blocks: compare each with
+/// the tokens that it must hold.
 ///
-/// Sides of different lengths differ where the shorter ends.
+/// Sides of different lengths differ where the shorter side ends.
 ///
 /// # Examples
 ///
@@ -42,39 +43,39 @@ pub fn first_difference<'a>(pairs: impl IntoIterator<Item = (&'a [Token], &'a [T
     pairs.into_iter().enumerate().find_map(differs)
 }
 
-/// What each prompt of a queue has in common with each other one.
+/// The length of the common prefix of any two prompts of a queue.
 ///
-/// Sorted, prompts that share most lie side by side, and what two of them share is the least of what neighbours between
-/// them share. So n prompts take O(n log n) comparisons and n - 1 lengths, not n * n of either.
+/// The prompts are sorted, so those that share most are neighbours, and two prompts share the least of what the neighbours
+/// between them share. So n prompts take O(n log n) comparisons and n - 1 lengths, not n * n of either.
 ///
 /// # Examples
 ///
 /// ```
-/// use radixkv::compare::Shared;
+/// use radixkv::compare::SharedPrefixes;
 ///
 /// let prompts = [&[1, 2, 3][..], &[7], &[1, 2, 4, 5], &[1]];
-/// let shared = Shared::of(&prompts);
+/// let shared = SharedPrefixes::of(&prompts);
 /// assert_eq!((shared.tokens(0, 2), shared.tokens(2, 3), shared.tokens(0, 1)), (2, 1, 0));
-/// // Who should run together, so that what they share is read once: those with two tokens or more in common.
+/// // Prompts with two tokens or more in common should run together, so that their common prefix is read once.
 /// assert_eq!(shared.groups(2), [vec![0, 2]]);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Shared {
+pub struct SharedPrefixes {
     /// Prompts, sorted.
     order: Vec<u32>,
-    /// Where each prompt stands in `order`.
+    /// Index of each prompt in `order`.
     place: Vec<u32>,
-    /// What each of `order` has in common with the next.
+    /// Length of the common prefix of each prompt in `order` and the next.
     next: Vec<usize>,
     lengths: Vec<usize>,
 }
 
-impl Shared {
+impl SharedPrefixes {
     /// Compares prompts.
     ///
     /// # Panics
     ///
-    /// If there are more than `u32` counts.
+    /// If there are more than `u32::MAX` prompts.
     pub fn of(prompts: &[&[Token]]) -> Self {
         let count = u32::try_from(prompts.len()).expect("as many prompts as u32 counts");
         let mut order: Vec<u32> = (0..count).collect();
@@ -86,22 +87,38 @@ impl Shared {
         Self { order, place, next, lengths: prompts.iter().map(|prompt| prompt.len()).collect() }
     }
 
-    /// Tokens that two prompts begin with alike; all of them, if it is one prompt.
+    /// Length of the common prefix of the prompts `a` and `b`, in tokens; the whole length if `a == b`.
     ///
     /// # Panics
     ///
-    /// If there is no such prompt.
+    /// If `a` or `b` is not below the number of prompts.
     pub fn tokens(&self, a: usize, b: usize) -> usize {
         let (from, to) = (self.place[a].min(self.place[b]) as usize, self.place[a].max(self.place[b]) as usize);
         self.next[from..to].iter().copied().min().unwrap_or(self.lengths[a])
     }
 
-    /// Prompts, sorted: neighbours share most.
+    /// Indices of the prompts, sorted by their tokens: neighbours share most.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::compare::SharedPrefixes;
+    /// assert_eq!(SharedPrefixes::of(&[&[5, 1][..], &[3], &[5]]).order(), [1, 2, 0]);
+    /// ```
     pub fn order(&self) -> &[u32] {
         &self.order
     }
 
-    /// Groups of at least two prompts that all share `tokens` tokens or more.
+    /// Groups of at least two prompts that all share `tokens` tokens or more, as indices.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::compare::SharedPrefixes;
+    /// let shared = SharedPrefixes::of(&[&[5, 1][..], &[3], &[5, 2]]);
+    /// assert_eq!(shared.groups(1), [[0, 2]]);
+    /// assert!(shared.groups(2).is_empty());
+    /// ```
     pub fn groups(&self, tokens: usize) -> Vec<Vec<u32>> {
         let mut groups: Vec<Vec<u32>> = Vec::new();
         let mut open = false;
@@ -151,7 +168,7 @@ mod tests {
         for seed in 1..20 {
             let prompts = prompts(seed, 60);
             let prompts: Vec<&[Token]> = prompts.iter().map(Vec::as_slice).collect();
-            let shared = Shared::of(&prompts);
+            let shared = SharedPrefixes::of(&prompts);
             for (a, x) in prompts.iter().enumerate() {
                 for (b, y) in prompts.iter().enumerate() {
                     assert_eq!(shared.tokens(a, b), key::common_prefix(x, y), "seed {seed}, {a} and {b}");
@@ -165,7 +182,7 @@ mod tests {
         for seed in 1..20 {
             let prompts = prompts(seed, 60);
             let prompts: Vec<&[Token]> = prompts.iter().map(Vec::as_slice).collect();
-            let groups = Shared::of(&prompts).groups(16);
+            let groups = SharedPrefixes::of(&prompts).groups(16);
             let mut grouped = vec![None; prompts.len()];
             for (index, group) in groups.iter().enumerate() {
                 assert!(group.len() > 1);

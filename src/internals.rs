@@ -1,15 +1,15 @@
-//! What the models in `loom_tests` reach of the inside: the small parts, each to be modelled alone.
+//! The inner parts that the models in `loom_tests` use, each to be modelled alone.
 //!
-//! Compiled for model checkers only. Thin wrappers, so that nothing else in the crate has to be public.
+//! Compiled for model checkers only. They are thin wrappers, so that nothing else in the crate has to be public.
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
 
 use crate::block::{BlockId, Pool};
-use crate::cache::{Hold, Lot};
+use crate::cache;
 use crate::reclaim::{self, Canary, Idle, Node, Own, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{self, Arc};
-use crate::tree::{HotPoints, Keyed, Leased, Map, SlotName, Word};
+use crate::tree::{HotPoints, HotSlotId, Keyed, Leased, Map, Word};
 use crate::{Builder, Lease};
 #[cfg(radixkv_loom)]
 use crate::{PrefixCache, Watermarks};
@@ -42,7 +42,7 @@ impl Domain {
 #[derive(Debug)]
 pub struct PointWord(Word);
 
-/// What a drain sees of a word.
+/// The fields of a word that a drain uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenOut {
     pub dead: bool,
@@ -51,7 +51,7 @@ pub struct TakenOut {
 }
 
 impl PointWord {
-    /// Proven, and held by nobody.
+    /// Proven, without leases and children.
     pub fn idle() -> Self {
         Self(Word::idle())
     }
@@ -92,36 +92,36 @@ impl PointWord {
 }
 
 impl TakenOut {
-    fn of(word: crate::tree::Seen) -> Self {
+    fn of(word: crate::tree::Snapshot) -> Self {
         Self { dead: word.is_dead(), leases: word.leases(), children: word.children() }
     }
 }
 
-/// The word of a hot point that nobody leases, with its slot.
+/// The word of a hot point without leases, with its slot.
 #[derive(Debug)]
 pub struct HotWord {
     word: Word,
     hot: HotPoints,
-    slot: SlotName,
+    slot: HotSlotId,
 }
 
 impl Default for HotWord {
     fn default() -> Self {
-        let (word, slot) = (Word::idle(), SlotName::new(1).expect("not zero"));
+        let (word, slot) = (Word::idle(), HotSlotId::new(1).expect("not zero"));
         assert!(matches!(word.lease(), Leased::Proven { .. }) && word.attach(slot) && !word.release());
         Self { word, hot: HotPoints::new(1, 1), slot }
     }
 }
 
 impl HotWord {
-    /// Leases it and lets it go; whether that was a step, of which the queue would tell.
+    /// Leases it and releases it; whether the release was a step, which would be pushed.
     pub fn use_once(&self) -> bool {
         loop {
             match self.word.lease() {
                 Leased::Proven { .. } => return self.word.release(),
                 Leased::Open(slot) => {
-                    if let Some(share) = self.hot.enter(&self.word, slot, 0) {
-                        self.hot.leave(share);
+                    if let Some(counted_on) = self.hot.enter(&self.word, slot, 0) {
+                        self.hot.leave(counted_on);
                         return false;
                     }
                 }
@@ -130,7 +130,7 @@ impl HotWord {
         }
     }
 
-    /// What the evictor does of a deflation; whether the word is idle then.
+    /// The evictor's part of a deflation; whether the word is idle then.
     pub fn deflate(&self) -> bool {
         self.hot.close_idle(&self.word, self.slot) && {
             _ = self.word.detach();
@@ -167,7 +167,7 @@ impl Blocks {
     }
 }
 
-/// What a worker sleeps on.
+/// The bell that a worker sleeps on.
 #[derive(Debug)]
 pub struct Bell(sync::Bell);
 
@@ -191,44 +191,44 @@ impl Bell {
     }
 }
 
-/// What keeps a value for handles that are drawn in lots.
-pub struct Holds<T>(Lot<T>);
+/// Where a session draws the counted references that keep its cache alive, here of any value.
+pub struct StrongRefs<T>(cache::StrongRefs<T>);
 
 /// One of them.
-pub struct Held<T>(Hold<T>);
+pub struct StrongRef<T>(cache::StrongRef<T>);
 
-impl<T> Holds<T> {
+impl<T> StrongRefs<T> {
     pub fn new(value: T) -> Self {
-        Self(Lot::new(&Arc::new(value)))
+        Self(cache::StrongRefs::new(&Arc::new(value)))
     }
 
-    pub fn hold(&self) -> Held<T> {
-        Held(self.0.hold())
+    pub fn take(&self) -> StrongRef<T> {
+        StrongRef(self.0.take())
     }
 }
 
-impl<T> Clone for Held<T> {
+impl<T> Clone for StrongRef<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T> Held<T> {
+impl<T> StrongRef<T> {
     pub fn value(&self) -> &T {
         &self.0
     }
 }
 
-/// Two of the places in which idle participants are left, with something else in them.
-pub struct Places<T>(Idle<T, 2>);
+/// Two of the slots of idle participants, for values of another type.
+pub struct IdleSlots<T>(Idle<T, 2>);
 
-impl<T> Default for Places<T> {
+impl<T> Default for IdleSlots<T> {
     fn default() -> Self {
         Self(Idle::new())
     }
 }
 
-impl<T> Places<T> {
+impl<T> IdleSlots<T> {
     pub fn take(&self) -> Option<T> {
         self.0.take()
     }
@@ -277,7 +277,7 @@ impl Entries {
         self.0.get(key, &local.0.pin()).map(|entry| entry.value)
     }
 
-    /// Puts `value` where nothing stands; otherwise the value that does.
+    /// Puts `value` under a free key; otherwise gives the value that is there.
     pub fn insert(&self, key: u32, value: u32, local: &Local) -> Result<(), Option<u32>> {
         let guard = local.0.pin();
         let new = Own::new(Entry { key, value, canary: Canary::new() }, &guard);
@@ -287,7 +287,7 @@ impl Entries {
         }
     }
 
-    /// Puts `value` in place of what stands; the value that gave way.
+    /// Replaces the value of `key`; the old value.
     pub fn replace(&self, key: u32, value: u32, local: &Local) -> Option<u32> {
         let guard = local.0.pin();
         let there = self.0.get(key, &guard)?;
@@ -298,7 +298,7 @@ impl Entries {
         Some(old)
     }
 
-    /// Takes out what stands; its value if this call did it.
+    /// Takes the entry of `key` out; its value, if this call did it.
     pub fn remove(&self, key: u32, local: &Local) -> Option<u32> {
         let guard = local.0.pin();
         let there = self.0.get(key, &guard)?;
@@ -318,19 +318,19 @@ impl Entries {
         all
     }
 
-    /// Bytes of branches; none for a map of one entry or nothing.
+    /// Bytes of branches; zero for a map with at most one entry.
     pub fn branch_bytes(&self) -> usize {
         self.0.branch_bytes()
     }
 }
 
-/// Lets `points` points be hot at once.
+/// Allows `points` points to be hot at once.
 pub fn hot_points(mut builder: Builder, points: usize) -> Builder {
     builder.hot_points = points;
     builder
 }
 
-/// Makes the lease's point hot, as contention would; whether it is.
+/// Makes the lease's point hot, as contention does; whether it is hot then.
 pub fn inflate(lease: &Lease) -> bool {
     lease.inflate()
 }
@@ -344,18 +344,18 @@ pub struct Background {
 
 #[cfg(radixkv_loom)]
 impl Background {
-    /// The evictor of `cache` from now on, which keeps the cache.
+    /// Becomes the evictor of `cache`, and keeps the cache alive.
     pub fn of(cache: &PrefixCache, watermarks: Watermarks) -> Self {
         let (bell, look) = cache.evict_beside(watermarks);
         Self { bell, look: Box::new(look) }
     }
 
-    /// What the thread does whenever it is awake.
+    /// One turn of the thread.
     pub fn look(&self) {
         (self.look)();
     }
 
-    /// Sleeps until it is called.
+    /// Sleeps until it is rung.
     pub fn sleep(&self) {
         assert!(self.bell.wait(None));
     }

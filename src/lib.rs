@@ -1,4 +1,14 @@
 #![doc = include_str!("../README.md")]
+//! # Where to read on
+//!
+//! - [`PrefixCache`]: the verbs of a cache, and what each costs; [`Session`]: a thread's way into it; [`Builder`]: its settings.
+//! - [`guide`]: when prefixes match, and how to find out why a hit rate is low; [`guide::retention`]: priorities and deadlines.
+//! - [`compare`] and [`key`]: comparing tokens, for schedulers and for restored blocks.
+#![cfg_attr(feature = "scheduler", doc = "- [`scheduler`]: the waiting queue, the life of a request, claims, orders.")]
+#![cfg_attr(
+    feature = "reference",
+    doc = "- [`mod@reference`]: the contract as the most literal program, to test against."
+)]
 
 mod block;
 mod cache;
@@ -13,7 +23,6 @@ pub mod guide {
 pub mod internals;
 pub mod key;
 mod policy;
-mod prefetch;
 mod reclaim;
 #[cfg(feature = "reference")]
 pub mod reference;
@@ -25,10 +34,11 @@ mod tree;
 pub use block::BlockId;
 #[cfg(feature = "async")]
 pub use cache::Reserving;
+pub use cache::diagnostics;
 pub use cache::{
-    AdoptError, BlockCopy, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease,
-    Mismatch, Namespace, NamespaceStats, PartialHit, PointAt, PrefixCache, PrefixMatch, Priority, PriorityError, Quota,
-    Reservation, ReserveError, RetainError, RunAt, Session, Stats, Violation, Watermarks,
+    AdoptError, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease, Namespace,
+    NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota, Reservation,
+    ReserveError, RetainError, Session, Stats, Watermarks,
 };
 pub use key::Token;
 pub use policy::{PolicyKind, UnknownPolicy};

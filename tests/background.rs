@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use radixkv::{Clock, Eviction, Lease, PrefixCache, Quota, ReserveError, Watermarks};
 
 const BLOCK: usize = 4;
-const MARKS: Watermarks = Watermarks { low: 8, high: 16 };
+const MARKS: Watermarks = Watermarks::new(8, 16);
 
 /// What takes longer does not come.
 const LONG: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ fn free(cache: &PrefixCache) -> usize {
     cache.stats().free_blocks
 }
 
-/// Nobody allocates any more: leases that end are all that happens.
+/// No thread allocates any more: the only events are leases that end.
 #[test]
 fn leases_that_end_call_it_when_blocks_are_short() {
     for in_two_steps in [false, true] {
@@ -54,7 +54,7 @@ fn leases_that_end_call_it_when_blocks_are_short() {
         if in_two_steps {
             // Too few for the low watermark: it goes on waiting.
             leases.truncate(60);
-            wait_until("four blocks that nobody leases stay", || free(&cache) == 4);
+            wait_until("four unleased blocks stay", || free(&cache) == 4);
         }
         leases.clear();
         wait_until("free blocks stay below the low watermark", || free(&cache) >= MARKS.low);
@@ -105,7 +105,7 @@ fn dropped_reservations_and_cleared_namespaces_end_the_shortage() {
     wait_until("what was cleared while it was leased comes back", || free(&cache) == 64);
 }
 
-/// The stock of evicted ids is filled up although nobody asks for any.
+/// Evicted ids are kept in stock although the engine asks for none.
 #[test]
 fn leases_that_end_fill_the_stock_of_an_external_pool() {
     let builder = PrefixCache::builder(BLOCK, 64).external().eviction(Eviction::Background(MARKS));
@@ -133,9 +133,9 @@ fn the_end_of_a_retention_calls_it_on_a_logical_clock() {
     wait_until("what is retained no longer stays", || free(&cache) >= MARKS.low);
 }
 
-/// Nobody settles, nothing is cached.
+/// Without `settle`, and with nothing cached.
 #[test]
-fn namespaces_that_nobody_holds_are_forgotten() {
+fn namespaces_without_a_handle_are_forgotten() {
     let cache = PrefixCache::builder(BLOCK, 64).eviction(Eviction::Background(MARKS)).build().expect("sound");
     let few = cache.stats().index_bytes;
     for i in 0..20_000 {
@@ -146,7 +146,7 @@ fn namespaces_that_nobody_holds_are_forgotten() {
 
 /// The same where no thread evicts: sessions that work for others forget them too.
 #[test]
-fn namespaces_that_nobody_holds_are_forgotten_by_sessions() {
+fn namespaces_without_a_handle_are_forgotten_by_sessions() {
     let cache = PrefixCache::builder(BLOCK, 64).build().expect("sound");
     let (session, space) = (cache.session(), cache.default_namespace());
     let few = cache.stats().index_bytes;
@@ -177,7 +177,7 @@ fn namespaces_that_come_behind_a_pass_are_forgotten_by_the_next_one() {
 /// More is leased than the thread has heard of.
 #[test]
 fn a_limit_on_what_is_pinned_counts_leases_that_were_not_taken_in_yet() {
-    let marks = Watermarks { low: 0, high: 0 };
+    let marks = Watermarks::new(0, 0);
     let cache = PrefixCache::builder(BLOCK, 4_000).eviction(Eviction::Background(marks)).build().expect("sound");
     let (tenant, others) = (cache.namespace(&["tenant"]), cache.default_namespace());
     let put = |space, keys: std::ops::Range<u32>| {
@@ -189,7 +189,7 @@ fn a_limit_on_what_is_pinned_counts_leases_that_were_not_taken_in_yet() {
     };
     put(&tenant, 0..101);
     put(&others, 0..1_500);
-    cache.set_quota(&tenant, Quota { cached_blocks: None, pinned_blocks: Some(100) });
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(100));
     cache.settle();
     // A session for each: none does enough to call the thread.
     let lease = |space, key| cache.session().match_prefix(space, &tokens(key)).into_lease();

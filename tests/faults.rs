@@ -103,7 +103,7 @@ fn accounts(cache: &PrefixCache) -> [usize; 4] {
 /// Nothing is held any more: everything can be evicted, and nothing stays.
 fn check_nothing_lost(cache: &PrefixCache, empty_bytes: usize) {
     let [_, reserved, _, protected] = accounts(cache);
-    assert_eq!((reserved, protected), (0, 0), "blocks are held by nobody");
+    assert_eq!((reserved, protected), (0, 0), "no block is reserved or leased");
     cache.evict(usize::MAX);
     assert_eq!(accounts(cache), [CAPACITY, 0, 0, 0]);
     let stats = cache.stats();

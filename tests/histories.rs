@@ -21,7 +21,7 @@
 //!
 //! - Clearing swaps the tree and then takes the old one apart. A lookup or insert that overlaps it may still walk the
 //!   old one and find less than was there, though never more; its insert may go down with the old tree.
-//! - An `evict` that overlaps other calls may stop early: a point that somebody is about to announce is not in its
+//! - An `evict` that overlaps other calls may stop early: a point that another thread is about to announce is not in its
 //!   ranking yet. Alone, it stops only when nothing can go.
 //! - After a clear, an `evict` that overlaps other calls may count a block of the old tree whose last lease has just
 //!   gone.

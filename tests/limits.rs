@@ -156,10 +156,10 @@ fn run_versions_wrap_and_nothing_happens() {
     bench.check_nothing_lost();
 }
 
-/// An insert that is refused lets go of what it leased on its way: who waits for blocks may have found it leased.
+/// A refused insert releases what it leased on its way: a waiter may have found that leased.
 #[cfg(feature = "async")]
 #[test]
-fn a_refused_insert_wakes_who_waits() {
+fn a_refused_insert_wakes_a_waiter() {
     use std::future::Future;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -35,7 +35,7 @@ fn what_is_free_is_ready_and_what_never_fits_is_refused() {
 }
 
 #[test]
-fn the_first_is_woken_and_served_first_and_the_next_one_after_him() {
+fn the_first_is_woken_and_served_first_and_then_the_next() {
     let cache = cache(4);
     let held = cache.session().reserve(4).expect("free");
     let (first, second) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
@@ -46,11 +46,14 @@ fn the_first_is_woken_and_served_first_and_the_next_one_after_him() {
     assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_pending());
     drop(held);
     assert_eq!((first.0.load(SeqCst), second.0.load(SeqCst)), (1, 0));
-    assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_pending(), "there is room, but it is not his turn");
+    assert!(
+        small.as_mut().poll(&mut Context::from_waker(&two)).is_pending(),
+        "there is room, but another waiter is first"
+    );
     let Poll::Ready(Ok(all)) = large.as_mut().poll(&mut Context::from_waker(&one)) else {
-        panic!("his turn, and enough is free");
+        panic!("it is the first waiter, and enough is free");
     };
-    assert_eq!((all.len(), second.0.load(SeqCst)), (4, 1), "who leaves wakes the next");
+    assert_eq!((all.len(), second.0.load(SeqCst)), (4, 1), "a waiter that leaves wakes the next");
     assert!(small.as_mut().poll(&mut Context::from_waker(&two)).is_pending());
     drop(all);
     assert_eq!(second.0.load(SeqCst), 2);
@@ -58,7 +61,7 @@ fn the_first_is_woken_and_served_first_and_the_next_one_after_him() {
 }
 
 #[test]
-fn who_gives_up_after_he_was_woken_passes_it_on() {
+fn a_waiter_that_gives_up_after_its_wake_up_passes_it_on() {
     let cache = cache(2);
     let held = cache.session().reserve(2).expect("free");
     let bell = Arc::new(Bell::default());
@@ -87,7 +90,7 @@ fn a_task_takes_a_new_waker_with_each_poll() {
     assert_eq!((old.0.load(SeqCst), new.0.load(SeqCst)), (0, 1));
 }
 
-/// A place in the line is a promise: it is not passed over, however long its future is not polled. Dropping it helps.
+/// A waiter is not passed over, however long its future is not polled. Dropping it helps.
 #[test]
 fn a_future_that_does_not_answer_holds_the_line_up_until_it_is_dropped() {
     let cache = cache(4);
@@ -102,7 +105,7 @@ fn a_future_that_does_not_answer_holds_the_line_up_until_it_is_dropped() {
     assert!(next.as_mut().poll(&mut context).is_pending());
     let refused = cache.session().reserve_until(1, late).map(drop);
     assert!(matches!(refused, Err(ReserveError::TimedOut { requested: 1, .. })), "{refused:?}");
-    assert_eq!(cache.session().reserve(1).map(|blocks| blocks.len()), Ok(1), "a plain one does not stand in the line");
+    assert_eq!(cache.session().reserve(1).map(|blocks| blocks.len()), Ok(1), "a plain one does not join the wait list");
     drop(silent);
     assert!(next.as_mut().poll(&mut context).is_ready());
     // One that was never polled has no place.
@@ -116,15 +119,15 @@ struct Told(Sender<()>);
 
 impl Wake for Told {
     fn wake(self: Arc<Self>) {
-        // Nobody listens any more once all is served.
+        // Once all are served, the receiver may be gone.
         let _ = self.0.send(());
     }
 }
 
-/// Nobody else is awake when it is over: polled when it is woken, and at no other time.
+/// No other thread runs when the retention ends: the future is polled only when it is woken.
 #[test]
-fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
-    let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks { low: 0, high: 0 }));
+fn the_end_of_a_retention_wakes_a_waiter_where_a_thread_evicts() {
+    let builder = PrefixCache::builder(4, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
     let cache = builder.build().expect("valid");
     let session = cache.session();
     let space = cache.default_namespace();
@@ -146,7 +149,7 @@ fn the_end_of_a_retention_wakes_who_waits_where_a_thread_evicts() {
     assert_eq!(served.expect("it fits").len(), 4);
 }
 
-/// Tasks and threads in one line, deadlines that cut some off, leases that come and go: everybody who stays is served.
+/// Tasks and threads in one wait list, deadlines that end some, leases that come and go: every waiter that stays is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_starves_and_nothing_is_lost() {
     let cache = cache(10);

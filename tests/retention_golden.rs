@@ -74,7 +74,7 @@ impl<S: Subject> Table<S> {
 
     /// Does something with a lease on all of `sequence`, which is no use of it.
     fn on(&mut self, sequence: &str, act: impl FnOnce(&mut S, &S::Lease)) {
-        let found = self.subject.lease_prefix(0, &tokens(sequence));
+        let found = self.subject.match_prefix_untouched(0, &tokens(sequence));
         assert_eq!(found.len_tokens, sequence.len(), "{sequence} is cached");
         act(&mut self.subject, &found.lease);
         self.subject.release(found.lease);
@@ -108,7 +108,7 @@ fn setting(line: &str) -> Setting {
         block_size: number(block_size),
         capacity: number(capacity),
         policy,
-        idle_after: None,
+        time_to_idle: None,
         start: 0,
         stands: false,
     }

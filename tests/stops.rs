@@ -3,7 +3,7 @@
 //! One thread, the victim, does one verb over and over. At random moments a signal stops it, wherever it is, the kernel
 //! and the allocator (`arena`, which has no lock) included. Another thread, the prober, goes through all verbs that the
 //! documentation calls lock-free; while the victim stands it must come round twice. The victim's verb may be one that
-//! takes a lock, or the victim the background evictor: who stands with the evictor's lock holds up those alone that
+//! takes a lock, or the victim the background evictor: a thread that stops with the evictor's lock holds up only verbs that
 //! need it.
 //!
 //! A stop that holds the prober up is reported with both verbs and with where the victim stood. Such a stop cannot be
@@ -49,9 +49,7 @@ type Configure = fn(Builder) -> Builder;
 
 const SETTINGS: [(&str, Configure); 3] = [
     ("inline", |builder| builder),
-    ("background", |builder| {
-        builder.eviction(Eviction::Background(Watermarks { low: CAPACITY / 2, high: CAPACITY * 3 / 4 }))
-    }),
+    ("background", |builder| builder.eviction(Eviction::Background(Watermarks::new(CAPACITY / 2, CAPACITY * 3 / 4)))),
     ("external", Builder::external),
 ];
 
@@ -186,7 +184,7 @@ fn stop_everywhere(setting: usize, seconds: f64) -> Vec<Finding> {
     let mut findings = Vec::new();
     let cache = build(PrefixCache::builder(BLOCK_SIZE, CAPACITY)).build().expect("a sound setting");
     if is_external {
-        // From now on whoever has a use for them takes them.
+        // From now on any thread may take them.
         let all: Vec<BlockId> = (0..CAPACITY as BlockId).collect();
         drop(cache.session().adopt(&all).expect("the engine has all of them"));
     }

@@ -165,7 +165,7 @@ fn leave(world: &'static World, seed: u64, empty: radixkv::Stats) -> u64 {
         rest::check(&world.cache, empty);
     } else {
         let session = world.cache.session();
-        last = Some(session.lease_prefix(&world.namespace(0), &world.sequence(&mut stream(seed, 2))));
+        last = Some(session.match_prefix_untouched(&world.namespace(0), &world.sequence(&mut stream(seed, 2))));
     }
     #[allow(unsafe_code)]
     // SAFETY: made by `Box::leak`; every thread that had it has been joined.

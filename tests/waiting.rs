@@ -20,15 +20,15 @@ fn pin(cache: &PrefixCache, first: u32, blocks: usize) -> Lease {
     session.insert(miss.lease(), &tokens, session.reserve(blocks).expect("room")).expect("inserted").lease
 }
 
-/// Waits until `n` requests stand in the line.
+/// Waits until `n` requests are in the wait list.
 fn line_of(cache: &PrefixCache, n: usize) {
-    while cache.stats().waiting != n {
+    while cache.stats().waiting_requests != n {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn those_who_wait_are_served_in_order() {
+fn waiters_are_served_in_order() {
     let cache = cache(4);
     let held = cache.session().reserve(4).expect("free");
     let served = Mutex::new(Vec::new());
@@ -49,7 +49,7 @@ fn those_who_wait_are_served_in_order() {
     served[..2].sort_unstable();
     served[3..].sort_unstable();
     assert_eq!(served, [0, 1, 2, 3, 4]);
-    assert_eq!((cache.stats().free_blocks, cache.stats().waiting), (4, 0));
+    assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (4, 0));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn the_deadline_comes_with_the_numbers_and_takes_nothing() {
         cache.session().reserve_until(9, Instant::now()).unwrap_err(),
         ReserveError::TooLarge { requested: 9, capacity: 8 }
     );
-    assert_eq!((cache.stats().free_blocks, cache.stats().waiting), (3, 0));
+    assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (3, 0));
     drop(pinned);
     assert_eq!(cache.session().reserve_until(4, Instant::now()).map(|blocks| blocks.len()), Ok(4));
 }
@@ -80,7 +80,7 @@ fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
         let first = scope.spawn(move || far(1));
         line_of(&cache, 1);
         let middle = scope.spawn(|| cache.session().reserve_until(2, soon).map(|blocks| blocks.len()));
-        while cache.stats().waiting < 2 && !middle.is_finished() {
+        while cache.stats().waiting_requests < 2 && !middle.is_finished() {
             std::thread::yield_now();
         }
         let last = scope.spawn(move || far(1));
@@ -90,9 +90,9 @@ fn a_deadline_in_the_middle_of_the_line_lets_the_others_on() {
     });
 }
 
-/// A plain reservation takes what is there, past those who wait for more.
+/// A plain reservation takes the free blocks, although another request waits for more.
 #[test]
-fn who_does_not_wait_does_not_stand_in_the_line() {
+fn a_plain_reservation_does_not_join_the_wait_list() {
     let cache = cache(4);
     let held = cache.session().reserve(3).expect("free");
     std::thread::scope(|scope| {
@@ -105,9 +105,9 @@ fn who_does_not_wait_does_not_stand_in_the_line() {
     });
 }
 
-/// There is enough for him, but somebody waits for more before him.
+/// Enough is free for the later waiter, but an earlier one waits for more.
 #[test]
-fn who_waits_too_does_not_overtake() {
+fn a_later_waiter_does_not_overtake() {
     let cache = cache(4);
     let held = cache.session().reserve(2).expect("free");
     std::thread::scope(|scope| {
@@ -140,8 +140,8 @@ fn a_release_wakes_also_in_a_panic() {
     assert_eq!((cache.stats().free_blocks, cache.validate()), (6, Ok(())));
 }
 
-/// Nine tenths of the pool are pinned; four threads share the rest, wait in line for more than there is, and nobody
-/// starves once the pins go.
+/// Nine tenths of the pool are pinned; four threads share the rest and wait for more than there is; none
+/// starves once the pins are dropped.
 #[test]
 fn four_threads_on_a_pool_that_is_pinned() {
     let cache = cache(100);
@@ -174,7 +174,10 @@ fn four_threads_on_a_pool_that_is_pinned() {
     });
     cache.settle();
     let stats = cache.stats();
-    assert_eq!((stats.free_blocks + stats.evictable_blocks, stats.protected_blocks, stats.waiting), (100, 0, 0));
+    assert_eq!(
+        (stats.free_blocks + stats.evictable_blocks, stats.protected_blocks, stats.waiting_requests),
+        (100, 0, 0)
+    );
     assert_eq!(cache.validate(), Ok(()));
 }
 

@@ -1,4 +1,4 @@
-//! Whatever may make blocks available wakes who waits for them: each way for itself, counted and not timed.
+//! Every way in which blocks become available wakes a waiter: each tested alone, counted and not timed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -64,7 +64,7 @@ fn insert(session: &Session, cache: &PrefixCache, blocks: u32) -> Lease {
     session.insert(cold.lease(), &tokens, session.reserve(blocks as usize).expect("free")).expect("it fits").lease
 }
 
-/// A cache of two blocks, both of them retained for so long and leased by nobody.
+/// A cache of two blocks, both of them retained for this time and not leased.
 fn retained(cache: PrefixCache, duration: Duration) -> PrefixCache {
     let session = cache.session();
     let lease = insert(&session, &cache, 2);
@@ -162,9 +162,9 @@ fn the_time_that_ends_a_retention_wakes() {
     waiting.check_served(2);
 }
 
-/// The machine's clock tells nobody: whoever works as the evictor afterwards does.
+/// With the machine's clock the end of a retention wakes no thread: the next thread that runs the evictor does.
 #[test]
-fn whoever_evicts_after_the_end_of_a_retention_wakes() {
+fn a_thread_that_evicts_after_the_end_of_a_retention_wakes() {
     type Verb = fn(&PrefixCache);
     let verbs: [Verb; 5] = [
         PrefixCache::settle,
@@ -174,7 +174,7 @@ fn whoever_evicts_after_the_end_of_a_retention_wakes() {
         |cache| _ = cache.namespace_stats(&cache.default_namespace()),
     ];
     for verb in verbs {
-        // On a machine that is slow it may be over before anybody waits for it: then for longer.
+        // On a slow machine it may be over before the waiter waits: then try a longer time.
         let (waiting, cache) = (3..)
             .find_map(|doublings| {
                 let duration = Duration::from_millis(1 << doublings);

@@ -21,7 +21,7 @@ fn in_time(test: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let result = catch_unwind(AssertUnwindSafe(test));
-        // Nobody listens any more where it was late.
+        // If this is late, the receiver is gone.
         let _ = done.send(());
         if let Err(panic) = result {
             std::panic::resume_unwind(panic);
@@ -94,11 +94,11 @@ fn poll(future: Pin<&mut Reserving>, waker: &Waker) -> Poll<Result<Reservation, 
 fn check_all_there(cache: &PrefixCache, blocks: usize) {
     cache.settle();
     cache.evict(blocks);
-    assert_eq!((cache.stats().free_blocks, cache.stats().waiting), (blocks, 0), "{:?}", cache.stats());
+    assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (blocks, 0), "{:?}", cache.stats());
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Dropped in the poll that replaces it, the old waker lets go of what the line waits for.
+/// Dropped in the poll that replaces it, the old waker releases what the waiters wait for.
 #[test]
 fn a_waker_that_is_replaced_may_hold_the_last_lease() {
     in_time(|| {
@@ -166,7 +166,7 @@ fn waits_for_the_retained(cache: &PrefixCache, make: impl FnOnce(&Shared) -> Wak
     waiting
 }
 
-/// Woken by whoever evicts, when a retention has ended: not under the evictor's lock.
+/// Woken by the thread that evicts, when a retention has ended: not under the evictor's lock.
 #[test]
 fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
     let verbs: [fn(&PrefixCache); 6] = [
@@ -188,7 +188,7 @@ fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
                 verb(&cache);
                 match served.try_recv() {
                     Ok(blocks) => break blocks,
-                    // `policy` takes no change in: whoever else works does.
+                    // `policy` takes in no change: another verb must.
                     Err(_) if Instant::now() < end => cache.settle(),
                     Err(_) => panic!("not woken"),
                 }
@@ -204,7 +204,7 @@ fn a_waker_may_poll_at_once_whatever_verb_wakes_it() {
 fn a_waker_may_poll_at_once_on_the_evictors_own_thread() {
     in_time(|| {
         quietly();
-        let builder = PrefixCache::builder(BLOCK, 4).eviction(Eviction::Background(Watermarks { low: 0, high: 0 }));
+        let builder = PrefixCache::builder(BLOCK, 4).eviction(Eviction::Background(Watermarks::new(0, 0)));
         let cache = builder.build().expect("sound");
         let (sender, served) = mpsc::channel();
         let waiting = waits_for_the_retained(&cache, |future| polls_inline(future, &sender));
@@ -216,12 +216,12 @@ fn a_waker_may_poll_at_once_on_the_evictors_own_thread() {
 
 /// It is another thread's: what wakes it loses nothing and does not panic.
 #[test]
-fn a_waker_that_panics_costs_whoever_wakes_it_nothing() {
+fn a_waker_that_panics_costs_the_thread_that_wakes_it_nothing() {
     in_time(|| {
         let cache = cache(4);
         let waiting = waits_for_the_retained(&cache, |_| waker(|| std::panic::panic_any(ON_PURPOSE)));
         std::thread::sleep(Duration::from_millis(25));
-        // Takes what was retained by evicting it, and wakes who waits.
+        // Evicts what was retained, and wakes the waiter.
         let blocks = cache.session().reserve(3).expect("over");
         assert_eq!(blocks.len(), 3);
         drop(blocks);
@@ -278,7 +278,7 @@ fn what_a_waker_panics_with_may_panic_too() {
 fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
     in_time(|| {
         quietly();
-        let marks = Watermarks { low: 2, high: 4 };
+        let marks = Watermarks::new(2, 4);
         let cache = PrefixCache::builder(BLOCK, 8).eviction(Eviction::Background(marks)).build().expect("sound");
         let (woken, panicked) = mpsc::channel();
         let waiting = waits_for_the_retained(&cache, |_| {
@@ -293,7 +293,7 @@ fn a_panic_of_a_waker_does_not_end_the_evictors_thread() {
         for round in 0..20 {
             let session = cache.session();
             while cache.stats().free_blocks < marks.low {
-                assert!(Instant::now() < end, "nobody evicts in round {round}");
+                assert!(Instant::now() < end, "no thread evicts in round {round}");
                 std::thread::yield_now();
             }
             drop(insert(&cache, &session, 10 + round, marks.low));
@@ -350,7 +350,7 @@ fn a_waker_may_use_the_cache() {
                 cache.settle();
                 cache.clear();
                 cache.evict(1);
-                assert_eq!(cache.stats().waiting, 1);
+                assert_eq!(cache.stats().waiting_requests, 1);
                 drop(cache.reserve_async(1));
                 cache.set_policy(radixkv::PolicyKind::Lfu);
                 ran.fetch_add(1, SeqCst);
@@ -365,9 +365,9 @@ fn a_waker_may_use_the_cache() {
     });
 }
 
-/// The first look at the blocks is not for who comes while others wait.
+/// A request that comes while others wait does not look at the blocks before them.
 #[test]
-fn a_first_poll_does_not_overtake_who_waits() {
+fn a_first_poll_does_not_overtake_waiters() {
     let cache = cache(4);
     let held = cache.session().reserve(3).expect("free");
     let mut large = pin!(cache.reserve_async(2));
@@ -382,7 +382,7 @@ fn a_first_poll_does_not_overtake_who_waits() {
 
 /// Leaving is O(log n): however many wait, in whatever order they go.
 #[test]
-fn many_who_wait_may_leave_in_any_order() {
+fn many_waiters_may_leave_in_any_order() {
     let cache = cache(1);
     let held = cache.session().reserve(1).expect("free");
     let mut waiting: Vec<_> = (0..2_000).map(|_| Box::pin(cache.reserve_async(1))).collect();
@@ -390,7 +390,7 @@ fn many_who_wait_may_leave_in_any_order() {
     let mut dice = fastrand::Rng::with_seed(3);
     dice.shuffle(&mut waiting);
     waiting.truncate(1);
-    assert_eq!(cache.stats().waiting, 1);
+    assert_eq!(cache.stats().waiting_requests, 1);
     drop(held);
     assert!(poll(waiting[0].as_mut(), Waker::noop()).is_ready());
 }

@@ -34,7 +34,7 @@ fn compare(mut bytes: Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The tokens at an offset in an allocation; what stands before them belongs to nobody.
+/// The tokens at an offset in an allocation; the bytes before them are in no slice.
 fn shifted(tokens: &[Token], offset: usize) -> Vec<Token> {
     let mut all = vec![Token::MAX; offset];
     all.extend_from_slice(tokens);

@@ -31,7 +31,7 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A directory that stays is nobody's fault.
+        // A directory that cannot be removed is no finding.
         _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,11 +1,11 @@
-//! The trace reader on garbage: it never panics, and what it refuses it names by file, line and field.
+//! The trace reader on garbage: it never panics, and an error names the file, the line and the field.
 
 use std::io::Cursor;
 
 use radixkv_replay::{Trace, TraceError};
 
 const NAME: &str = "garbage.jsonl";
-/// Tokens of a request that are made up: a row can claim billions.
+/// Tokens of a request that are made at most: a row can claim billions.
 const TOKENS: usize = 256;
 const FIELDS: [&str; 6] = ["timestamp", "input_length", "output_length", "hash_ids", "input_tok_ids", "output_tok_ids"];
 
@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What a replay asks of every request.
+/// Reads of every request what a replay reads.
 fn use_all(trace: &Trace) {
     assert!(!trace.requests().is_empty());
     for pair in trace.requests().windows(2) {

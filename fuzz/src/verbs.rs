@@ -36,10 +36,10 @@ pub fn run(data: &[u8]) {
 fn setting(bytes: &mut Unstructured<'_>) -> Result<(Setting, bool, bool)> {
     let block_size = *bytes.choose(&BLOCK_SIZES)?;
     let capacity = bytes.int_in_range(1..=MAX_CAPACITY)?;
-    let policy = *bytes.choose(&PolicyKind::ALL)?;
+    let policy = *bytes.choose(PolicyKind::ALL)?;
     // Without bytes of their own: what is kept of the corpus means the same.
     let (start, stands) = ([0, (1 << 63) - 60][capacity / 2 % 2], capacity % 2 == 0);
-    let setting = Setting { block_size, capacity, policy, idle_after: None, start, stands };
+    let setting = Setting { block_size, capacity, policy, time_to_idle: None, start, stands };
     Ok((setting, bytes.arbitrary()?, bytes.ratio(1, 4)?))
 }
 
@@ -68,7 +68,7 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
         22 => Step::Demote(held(bytes)?),
         23 => Step::Wait(bytes.arbitrary()?),
         24 => Step::Partial(held(bytes)?, sequence(bytes)?, bytes.int_in_range(0..=3)?),
-        25 => Step::SetPolicy(*bytes.choose(&PolicyKind::ALL)?),
+        25 => Step::SetPolicy(*bytes.choose(PolicyKind::ALL)?),
         26 => Step::SetQuota(space(bytes)?, limit(bytes)?, limit(bytes)?),
         _ if bytes.ratio(1, 4)? => Step::Clear,
         _ => Step::DropNamespace(space(bytes)?),

@@ -1,4 +1,4 @@
-"""What a machine is and whether the kernels load and agree with the simulator there: its name and driver, milliseconds to load each prebuilt
+"""The GPU of a machine, and whether the kernels load and agree with the simulator there: name and driver, milliseconds to load each prebuilt
 image, the self-test of the helpers, the time of an empty launch. Needs libcuda alone (LIBCUDA names another one). Exits 77 without a GPU."""
 import ctypes
 import math

@@ -1,7 +1,7 @@
-// calls.cpp - a stand-in for libcuda.so.1 where there is no GPU: the driver's calls that the crate makes, over host
-// memory, with the kernels run by the simulator. Cubins given to it are looked at (format, architecture, names of
-// kernels) and not run, PTX is. Stricter than a driver: memory is poisoned and guarded, freed memory cannot be touched
-// by work that is still queued, a null stream orders nothing but itself.
+// calls.cpp - a stand-in for libcuda.so.1 on machines without a GPU: the driver's calls that the crate makes, over host
+// memory, with the kernels run by the simulator. PTX given to it is run; cubins are checked (format, architecture, names
+// of kernels), and the sources run instead. Stricter than a driver: memory is poisoned and guarded, freed memory cannot
+// be touched by work that is still queued, a null stream orders nothing but itself.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// driver.hpp - the state of the stand-in driver and what its calls are made of.
+// driver.hpp - the state of the stand-in driver, and helpers of its calls.
 #pragma once
 
 #include <map>
@@ -91,7 +91,7 @@ struct Lock : std::lock_guard<std::recursive_mutex> {
 bool in_context();
 // Dynamic shared memory that a block may have at most.
 int shared_limit();
-// Whether this thread records, or anybody on the stream: then the recording is broken, as by a call that cannot be recorded.
+// Whether this thread or any other records on the stream: then the recording is broken, as by a call that cannot be recorded.
 bool breaks_recording(const queue::StreamPtr* stream = nullptr);
 // Null where there is none.
 queue::StreamPtr* find_stream(void* handle);
@@ -103,7 +103,7 @@ int release(u64 p, bool host);
 // Copies of pageable memory take their source at the call and have written when it returns; those of page-locked memory
 // run with the stream.
 int copy(u64 to, u64 from, size_t bytes, void* stream, Counted kind, bool wait);
-// Looks at a cubin or at PTX: its kind, its architecture.
+// The kind and the architecture of a cubin or of PTX.
 int read_image(const u8* image, Module* module);
 int launch(Function* f, const u32 (&grid)[3], const u32 (&threads)[3], u32 shared, void* stream, void** args);
 

@@ -1,5 +1,5 @@
-// guard.hpp - memory that tells when somebody leaves it. An allocation ends (rounded up to 16 bytes) at a page that cannot be touched and
-// begins behind another; what is left before it in its first page is filled with a pattern that is checked when it is freed. Fresh memory is
+// guard.hpp - memory that finds accesses outside an allocation. An allocation, rounded up to 16 bytes, lies between two pages that cannot be
+// touched; the rest of its first page is filled with a pattern that is checked when it is freed. Fresh memory is
 // poisoned with 0xff, which is NaN in every float. Freed memory cannot be touched again, until `forget`.
 #pragma once
 
@@ -17,7 +17,7 @@ bool holds(uintptr_t p, size_t bytes);
 void forget();
 void forget_last(size_t count);
 
-// From now on a touch of guarded memory says what was being done (a kernel's name, or null for the host) before the program ends.
+// From now on a touch of guarded memory names the running kernel (null for the host) before the program ends.
 void explain_faults();
 void doing(const char* kernel);
 

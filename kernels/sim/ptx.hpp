@@ -1,7 +1,7 @@
-// ptx.hpp - PTX, instruction by instruction, on the simulator's threads: what the compiler made of the kernels, their inline assembly
-// included, in place of the kernels' sources compiled for the host. Every access is looked at for races (races.hpp).
+// ptx.hpp - PTX, instruction by instruction, on the simulator's threads: the compiled kernels, with their inline assembly, in place of the
+// kernels' sources compiled for the host. Every access is checked for races (races.hpp).
 //
-// Source: NVIDIA, "Parallel Thread Execution ISA", version 8.4. What stands in isa.cpp is known; anything else is an error of `read`.
+// Source: NVIDIA, "Parallel Thread Execution ISA", version 8.4. `read` refuses instructions that isa.cpp does not have.
 #pragma once
 
 #include <memory>

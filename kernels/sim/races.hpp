@@ -1,9 +1,9 @@
-// races.hpp - races: two threads touch the same word, one of them writes, and nothing orders them. Other than a test of results, this finds
+// races.hpp - races: two threads touch the same word, one of them writes, and nothing orders them. Unlike a test of results, this finds
 // them in any order of the threads.
 //
 // In shared memory a barrier of the block orders all its threads, one of the warp the threads of the warp; shuffles and matrix operations
-// order nothing. An asynchronous copy writes from its start until its thread has waited for it, and may be touched by nobody meanwhile. In
-// global memory the blocks of a launch are looked at: nothing orders those.
+// order nothing. An asynchronous copy writes from its start until its thread has waited for it, and no thread may touch its target meanwhile. In
+// global memory the blocks of a launch are checked: nothing orders those.
 #pragma once
 
 #include "plat.cuh"

@@ -170,7 +170,7 @@ void thread_main() {
   t.fiber.leave(true);
 }
 
-// A schedule above 1 lets some warps run ahead: in each round only some of them move, unless nobody else can.
+// A schedule above 1 lets some warps run ahead: in each round only some of them move, unless no other can.
 void run_round(std::vector<Thread*>& ready) {
   ready.clear();
   bool moves[32];

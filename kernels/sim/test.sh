@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The kernels against 64-bit references, in the simulator: test.sh [quick | full | ptx] [SCHEDULES]; ptx takes what the compiler made of them
-# in place of the sources, and looks for races. CXX and CXXFLAGS may be set, for instance CXXFLAGS='-fsanitize=address,undefined' (with
+# The kernels against 64-bit references, in the simulator: test.sh [quick | full | ptx] [SCHEDULES]; ptx runs the compiled PTX
+# in place of the sources, and checks for races. CXX and CXXFLAGS may be set, for instance CXXFLAGS='-fsanitize=address,undefined' (with
 # ASAN_OPTIONS=detect_stack_use_after_return=0).
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -19,19 +19,19 @@ use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::thread::Thread;
 use radixkv::internals::Bell;
 
-/// A bell, and something to do that was written before it was rung.
+/// A bell, and work that is written before the bell is rung.
 #[derive(Default)]
-struct Desk {
+struct Workplace {
     bell: Bell,
     work: [UnsafeCell<u32>; 2],
 }
 
 // SAFETY: loom tracks the accesses of the cells.
-unsafe impl Sync for Desk {}
+unsafe impl Sync for Workplace {}
 // SAFETY: as above.
-unsafe impl Send for Desk {}
+unsafe impl Send for Workplace {}
 
-impl Desk {
+impl Workplace {
     fn ring(&self, sleeper: &Thread) {
         self.bell.ring(|| sleeper.unpark());
     }
@@ -51,11 +51,11 @@ impl Desk {
     }
 }
 
-/// Whatever the order, the worker wakes and sees the work.
+/// In every order the worker wakes and sees the work.
 #[test]
 fn a_ring_against_a_wait() {
     explore_more("ring vs wait", || {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(Workplace::default());
         let ringer = spawn({
             let (desk, sleeper) = (desk.clone(), loom::thread::current());
             move || {
@@ -69,11 +69,11 @@ fn a_ring_against_a_wait() {
     });
 }
 
-/// A worker that is awake finds the ring and is not unparked, which would order as much.
+/// A worker that is awake finds the ring without being unparked: an unpark would order as much.
 #[test]
 fn a_ring_that_is_found() {
     explore_more("ring, then tell vs hear, then wait", || {
-        let (desk, told) = (Arc::new(Desk::default()), Arc::new(AtomicUsize::new(0)));
+        let (desk, told) = (Arc::new(Workplace::default()), Arc::new(AtomicUsize::new(0)));
         let ringer = spawn({
             let (desk, told) = (desk.clone(), told.clone());
             move || {
@@ -90,11 +90,11 @@ fn a_ring_that_is_found() {
     });
 }
 
-/// Each of two rings may stand for both, and the last one is not slept on.
+/// One wake-up may serve two rings, and the worker does not sleep on the last one.
 #[test]
 fn two_rings_and_the_end_against_a_worker() {
     explore_more("ring vs ring, then the end, vs waits until it", || {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(Workplace::default());
         let worker = spawn({
             let desk = desk.clone();
             move || {
@@ -121,7 +121,7 @@ fn two_rings_and_the_end_against_a_worker() {
 #[test]
 fn a_ring_against_the_end() {
     explore_more("ring vs end vs waits until it", || {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(Workplace::default());
         let [ringer, ender] = [false, true].map(|last| {
             let (desk, sleeper) = (desk.clone(), loom::thread::current());
             spawn(move || {
@@ -134,7 +134,7 @@ fn a_ring_against_the_end() {
         }
         ringer.join().unwrap();
         ender.join().unwrap();
-        // Ended for good, and not slept on.
+        // The end stays, and the worker does not sleep on it.
         assert!(!desk.bell.wait());
     });
 }

@@ -1,14 +1,14 @@
-//! Claims: one sequence computes a prefix, the others wait for it (R13).
+//! Claims: one sequence computes a prefix, the other requests wait for it.
 //!
-//! Property: of a prompt that several ask for, each token but the last is computed once, if its owner lets it be
-//! published; whatever becomes of the owner, nobody waits for ever: a scheduler alone always finds something to do
-//! until every request has ended.
+//! Property: of a prompt that several requests have, each token but the last is computed once, if the owner of the
+//! claim publishes it. Whatever happens to the owner, no request waits for ever: a scheduler alone always finds
+//! something to do until every request has ended.
 //!
-//! Edges: none of its own; the queue's lock orders whatever claims do, the cache's edges what they are about.
+//! Edges: none of its own; the queue's lock orders what claims do, and the cache's edges order the blocks.
 //!
 //! Teeth: the cache not looked at again after a claim is granted; a claim committed before its blocks are published; a
-//! claim that goes without waking; a claim kept by a request that waits; waiters dropped by a commit that does not
-//! reach them; a request that waits although it was aborted; a request put back although it was aborted.
+//! claim given up without waking; a claim kept by a request that waits; waiting requests dropped by a commit that does
+//! not reach them; a request that waits although it was aborted; a request put back although it was aborted.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -23,14 +23,14 @@ use radixkv::scheduler::{
 use radixkv::{Namespace, PrefixCache, Token};
 
 /// A queue, and how often each prefix was computed.
-struct Bench {
+struct World {
     cache: PrefixCache,
     space: Namespace,
     queue: WaitingQueue,
     computed: Mutex<HashMap<Vec<Token>, usize>>,
 }
 
-impl Bench {
+impl World {
     fn new(capacity: usize) -> Arc<Self> {
         let cache = PrefixCache::builder(1, capacity).build().unwrap();
         let queue = WaitingQueue::new(&cache, QueueConfig::default());
@@ -43,7 +43,7 @@ impl Bench {
 
     /// One sequence at a time, a token in each step.
     fn scheduler(&self) -> Scheduler {
-        let config = SchedulerConfig { max_running: 1, max_batch_tokens: 1, ..SchedulerConfig::default() };
+        let config = SchedulerConfig::default().max_running(1).max_batch_tokens(1);
         Scheduler::new(&self.queue, config).unwrap()
     }
 
@@ -70,11 +70,12 @@ impl Bench {
         true
     }
 
-    /// Serves what is left, alone, and looks at what was computed: all but the prompt's last token once.
+    /// Serves the requests that are left, alone, and checks what was computed: each token once, but for the prompt's
+    /// last.
     fn end(&self, prompt: &[Token]) {
         let mut scheduler = self.scheduler();
-        while self.queue.unfinished() > 0 {
-            assert!(self.step(&mut scheduler), "a request waits for nobody");
+        while self.queue.unfinished_requests() > 0 {
+            assert!(self.step(&mut scheduler), "requests are left, and none can be served");
         }
         drop(scheduler);
         for (prefix, &times) in self.computed.lock().unwrap().iter() {
@@ -87,37 +88,37 @@ impl Bench {
     }
 }
 
-/// Two schedulers, the first of which does something to what it serves after its first step, the other steps twice.
-fn two_schedulers(prompt: &'static [Token], then: impl Fn(&Bench, &mut Scheduler) + Send + Sync + Copy + 'static) {
-    let bench = Bench::new(2 * prompt.len());
+/// Two schedulers: after its first step, the first one does `then` with its sequence; the second one steps twice.
+fn two_schedulers(prompt: &'static [Token], then: impl Fn(&World, &mut Scheduler) + Send + Sync + Copy + 'static) {
+    let world = World::new(2 * prompt.len());
     for _ in 0..2 {
-        bench.submit(prompt);
+        world.submit(prompt);
     }
     let first = spawn({
-        let bench = Arc::clone(&bench);
+        let world = Arc::clone(&world);
         move || {
-            let mut scheduler = bench.scheduler();
-            bench.step(&mut scheduler);
-            then(&bench, &mut scheduler);
+            let mut scheduler = world.scheduler();
+            world.step(&mut scheduler);
+            then(&world, &mut scheduler);
         }
     });
     let second = spawn({
-        let bench = Arc::clone(&bench);
+        let world = Arc::clone(&world);
         move || {
-            let mut scheduler = bench.scheduler();
-            let _ = bench.step(&mut scheduler) && bench.step(&mut scheduler);
+            let mut scheduler = world.scheduler();
+            let _ = world.step(&mut scheduler) && world.step(&mut scheduler);
         }
     });
     first.join().unwrap();
     second.join().unwrap();
-    bench.end(prompt);
+    world.end(prompt);
 }
 
 #[test]
 fn the_owner_commits() {
     explore_less("claims: commit vs ask", || {
-        two_schedulers(&[1, 2], |bench, scheduler| {
-            bench.step(scheduler);
+        two_schedulers(&[1, 2], |world, scheduler| {
+            world.step(scheduler);
         });
     });
 }
@@ -144,70 +145,70 @@ fn the_owner_is_preempted() {
     });
 }
 
-/// As a panic leaves it: the scheduler goes with what it serves.
+/// As after a panic: the scheduler is dropped with its sequence.
 #[test]
-fn the_owners_scheduler_goes() {
+fn the_owners_scheduler_is_dropped() {
     explore_less("claims: drop vs ask", || two_schedulers(&[1, 2, 3], |_, _| {}));
 }
 
-/// One waits for the second chunk, one for the third.
+/// One request waits for the second chunk, one for the third.
 #[test]
 fn waiters_of_two_depths() {
     explore_less("claims: two commits vs ask", || {
-        let bench = Bench::new(8);
-        bench.submit(&[1, 2, 3, 4]);
-        let mut owner = bench.scheduler();
-        assert!(bench.step(&mut owner));
-        bench.submit(&[1, 2, 8]);
-        bench.submit(&[1, 2, 3, 9]);
+        let world = World::new(8);
+        world.submit(&[1, 2, 3, 4]);
+        let mut owner = world.scheduler();
+        assert!(world.step(&mut owner));
+        world.submit(&[1, 2, 8]);
+        world.submit(&[1, 2, 3, 9]);
         let beside = spawn({
-            let bench = Arc::clone(&bench);
+            let world = Arc::clone(&world);
             move || {
-                bench.step(&mut bench.scheduler());
+                world.step(&mut world.scheduler());
             }
         });
-        // The owner's scheduler belongs to this thread; its steps go on meanwhile.
+        // The owner's scheduler belongs to this thread, which goes on with its steps.
         while owner.running().len() == 1 {
-            assert!(bench.step(&mut owner));
+            assert!(world.step(&mut owner));
         }
         drop(owner);
         beside.join().unwrap();
-        bench.end(&[1, 2, 3, 4]);
+        world.end(&[1, 2, 3, 4]);
     });
 }
 
-/// `asks` is aborted while a scheduler has it in its hands, beside another that is served and holds three blocks of
-/// `capacity`.
+/// A request with prompt `asks` is aborted while a scheduler tries it. Another request is served and holds three blocks
+/// of `capacity`.
 fn an_abort_against_a_scheduler(capacity: usize, asks: &[Token]) {
-    let bench = Bench::new(capacity);
-    bench.submit(&[1, 2, 3]);
-    let mut owner = bench.scheduler();
-    assert!(bench.step(&mut owner));
-    let asks = bench.submit(asks);
+    let world = World::new(capacity);
+    world.submit(&[1, 2, 3]);
+    let mut owner = world.scheduler();
+    assert!(world.step(&mut owner));
+    let asks = world.submit(asks);
     let beside = spawn({
-        let bench = Arc::clone(&bench);
-        move || assert!(bench.scheduler().schedule().is_empty())
+        let world = Arc::clone(&world);
+        move || assert!(world.scheduler().schedule().is_empty())
     });
     let aborts = spawn({
-        let bench = Arc::clone(&bench);
-        move || bench.queue.abort(asks)
+        let world = Arc::clone(&world);
+        move || world.queue.abort(asks)
     });
     assert_ne!(aborts.join().unwrap(), Aborted::Unknown);
     beside.join().unwrap();
     while owner.running().len() == 1 {
-        assert!(bench.step(&mut owner));
+        assert!(world.step(&mut owner));
     }
     drop(owner);
-    assert_eq!(bench.queue.unfinished(), 0, "an aborted request is still there");
-    bench.end(&[1, 2, 3]);
+    assert_eq!(world.queue.unfinished_requests(), 0, "an aborted request is still there");
+    world.end(&[1, 2, 3]);
 }
 
 #[test]
 fn an_abort_against_waiting() {
-    explore("claims: abort vs who has to wait", || an_abort_against_a_scheduler(6, &[1, 2, 3]));
+    explore("claims: abort vs waiting", || an_abort_against_a_scheduler(6, &[1, 2, 3]));
 }
 
 #[test]
 fn an_abort_against_putting_back() {
-    explore("claims: abort vs who is refused blocks", || an_abort_against_a_scheduler(3, &[5, 6]));
+    explore("claims: abort vs refused blocks", || an_abort_against_a_scheduler(3, &[5, 6]));
 }

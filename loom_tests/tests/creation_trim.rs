@@ -1,12 +1,12 @@
-//! Creating a leased point against a trim of its run (R5, R6).
+//! Creating a leased point against a trim of its run, in the middle and at its end; two creators of one point.
 //!
-//! Property: a lease that was granted at depth `j` stands on a run that is at least `j` long, however a trim ran
-//! beside it, and whoever lost finds the deepest prefix that is left; no block is both leased and free.
+//! Property: a run on which a lease was granted at depth `j` is at least `j` long, however a trim ran beside it; a reader
+//! that lost finds the deepest prefix that is left; no block is both leased and free.
 //!
-//! Edges: E6 (bump after publishing, before the trimmer's scan), E7 (shorter length), E1 (the slot), E2 (release
+//! Edges: E6 (bump after publishing, before the trimmer's scan), E7 (shorter length), E1 (the map's slot), E2 (release
 //! before kill).
 //!
-//! Teeth: no bump; the version ignored; no second scan after a bump; a `NEW` point believed; bump without Release; the
+//! Teeth: no bump; the version ignored; no second scan after a bump; a `NEW` point taken for a proven one; bump without Release; the
 //! trimmer's load or failed swap without Acquire; no point published at the target; a point beyond the end taken for
 //! it.
 #![cfg(radixkv_loom)]
@@ -16,7 +16,7 @@ mod common;
 use common::{Actor, World, explore, explore_fewer_loads, explore_less, explore_order, spawn};
 use radixkv::Token;
 
-/// One reader of `tokens` beside `evictions` of a run of `cached`; whatever comes of it must fit together.
+/// One reader of `tokens` beside `evictions` of a run of `cached`; checks that both results agree.
 fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions: &'static [usize]) {
     let world = World::with(1, 4, &[cached]);
     let reader = spawn({
@@ -28,7 +28,7 @@ fn reader_against(cached: &'static [Token], tokens: &'static [Token], evictions:
     let shared = cached.iter().zip(tokens).take_while(|(a, b)| a == b).count();
     let wanted = evictions.iter().sum::<usize>();
     let left = cached.len() - freed;
-    // What was held when the trim came stays, and nothing else stopped it.
+    // The trim stops at the lease, and at nothing else.
     assert!(found.len_tokens() <= left);
     assert!(freed == wanted || left == found.len_tokens(), "{freed} freed beside a lease on {}", found.len_tokens());
     assert!(found.len_tokens() >= shared.min(cached.len() - wanted), "a prefix that was never evicted is missed");
@@ -65,19 +65,19 @@ fn a_new_point_beyond_the_end_against_a_trim() {
     explore_order("create at 2 of 3 vs evict 2, evict 1", || reader_against(&[1, 2, 3], &[1, 2, 9], &[2, 1]));
 }
 
-/// The run dies while somebody creates a point on it.
+/// The run dies while another thread creates a point on it.
 #[test]
 fn a_new_point_against_the_end_of_all() {
     explore("create at 1 of 2 vs evict 2", || reader_against(&[1, 2], &[1, 9], &[2]));
 }
 
-/// A lease at the end of a run against a partial trim (R6): the dead end may be made anew by its reader.
+/// A lease at the end of a run against a partial trim: the reader may make the dead end anew.
 #[test]
 fn the_end_against_a_partial_trim() {
     explore_fewer_loads("lease the end of 3 vs evict 2", || reader_against(&[1, 2, 3], &[1, 2, 3], &[2]));
 }
 
-/// Whoever finds the run shorter looks again at the last boundary that is left, and at no lower one.
+/// A reader that finds the run shorter looks again at the last boundary that is left, and at no lower one.
 #[test]
 fn a_new_point_against_a_trim_by_blocks() {
     explore_order("create at 4 of 6 vs evict 2 in blocks of 2", || {
@@ -135,7 +135,7 @@ fn two_creators_at_two_depths_against_a_trim() {
     });
 }
 
-/// The same on a run that dies whole: the smallest model of a point that is believed before it is proved.
+/// The same on a run that dies whole: the smallest model of a point that is taken for proven before it is.
 #[test]
 fn two_creators_of_one_point_against_the_end_of_all() {
     explore_order("two create at 1 of 2 vs evict 2", || {

@@ -1,6 +1,6 @@
-//! The death of a run (R7): against an insert of its first token, and a reader that falls back to the parent.
+//! The death of a run: against an insert of its first token, and a reader that falls back to the parent.
 //!
-//! Property: a dead run is absent for everybody, whether it is unlinked yet or not; an inserter replaces it and
+//! Property: a dead run is absent for every thread, whether it is unlinked yet or not; an inserter replaces it and
 //! the unlink leaves the replacement alone; a reader that lost its run leases the parent's point, made anew if need be.
 //!
 //! Edges: E7 (length zero), E1 (the parent's slot), E2.
@@ -22,7 +22,7 @@ fn an_insert_of_the_same_first_token() {
         });
         let freed = world.beside(move |world| world.cache.evict(2));
         let held = writer.join().unwrap();
-        // The new run hangs on the old one's point, or stands in its place.
+        // The new run hangs on a point of the old one, or replaces it.
         assert!(freed == 2 || freed == 1);
         let stats = world.rest(2, 0);
         assert_eq!(stats.evictable_blocks, 0);

@@ -1,12 +1,12 @@
 //! What changes while the cache is in use: the policy, exchanged in slices, and quotas.
 //!
-//! Property: a policy that has come in has the very order of a cache that always had it, whatever was used, inserted or
-//! evicted between two slices; a namespace never pins more than its limit, and is refused nothing within it; what it
-//! has cached beyond its limit has gone once the cache is settled. A slice is one candidate here.
+//! Property: a policy that was put in force has exactly the order of a cache that always had it, whatever was used,
+//! inserted or evicted between two slices; a namespace never pins more than its limit, and is never refused within it;
+//! the blocks that it has cached beyond its limit are evicted once the cache is settled. A slice is one candidate here.
 //!
-//! Edges: none of its own: all of it is the evictor's, who takes the cache's steps out of the queue.
+//! Edges: none of its own: the evictor alone does all of it, when it takes steps out of the queue.
 //!
-//! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a claim
+//! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a charge
 //! that is not counted, or that its cached blocks do not take over; a refusal that looks twice; candidates left outside
 //! their group.
 #![cfg(radixkv_loom)]
@@ -24,7 +24,9 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
 }
 
 fn quota(cached: Option<usize>, pinned: Option<usize>) -> Quota {
-    Quota { cached_blocks: cached, pinned_blocks: pinned }
+    let mut quota = Quota::default();
+    (quota.cached_blocks, quota.pinned_blocks) = (cached, pinned);
+    quota
 }
 
 /// Which of the one-token prefixes are cached.
@@ -33,7 +35,7 @@ fn cached(world: &World, tokens: &[Token]) -> Vec<bool> {
     tokens.iter().map(|&token| session.peek(&world.space, &[token]) == 1).collect()
 }
 
-/// The slot of whichever prefix is used has been moved, or has not.
+/// The candidate of the prefix that is used has been moved to the new policy, or has not.
 #[test]
 fn a_use_against_an_exchange() {
     for used in [1, 2] {
@@ -57,7 +59,7 @@ fn a_use_against_an_exchange() {
     }
 }
 
-/// Candidates go, and another one gets the slot of one of them, which has been moved or has not.
+/// Candidates go, and another one gets the id of one of them, which has been moved or has not.
 #[test]
 fn slots_that_change_hands_against_an_exchange() {
     for evicted in [1, 2] {
@@ -81,32 +83,32 @@ fn slots_that_change_hands_against_an_exchange() {
     }
 }
 
-/// Of two who want the last block that the namespace may pin, one gets it.
+/// Of two threads that want the last block that the namespace may pin, one gets it.
 #[test]
-fn two_claims_on_one_block() {
+fn two_charges_for_one_block() {
     explore("reserve 1 of 1 vs reserve 1 of 1", || {
         let world = world(2, &[]);
         world.cache.set_quota(&world.space, quota(None, Some(1)));
-        let claimant = |world: &Arc<World>| {
+        let reserver = |world: &Arc<World>| {
             let world = world.clone();
             spawn(move || world.cache.session().reserve_in(&world.space, 1).ok())
         };
-        let claimed = [claimant(&world), claimant(&world)].map(|claimant| claimant.join().unwrap());
-        assert_eq!(claimed.iter().flatten().count(), 1);
-        drop(claimed);
+        let reserved = [reserver(&world), reserver(&world)].map(|reserver| reserver.join().unwrap());
+        assert_eq!(reserved.iter().flatten().count(), 1);
+        drop(reserved);
         world.cache.set_quota(&world.space, Quota::default());
         world.close();
     });
 }
 
-/// A refusal says what it was refused for, whoever lets go meanwhile.
+/// A refusal gives the count that it was decided by, although a reservation ends meanwhile.
 #[test]
-fn a_claim_let_go_against_another() {
+fn a_charge_let_go_against_another() {
     explore("let go of 1 vs reserve 1 of 1", || {
         let world = world(2, &[]);
         world.cache.set_quota(&world.space, quota(None, Some(1)));
-        let claimed = world.cache.session().reserve_in(&world.space, 1).unwrap();
-        let holder = spawn(move || drop(claimed));
+        let reserved = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        let holder = spawn(move || drop(reserved));
         world.beside(|world| {
             if let Err(error) = world.cache.session().reserve_in(&world.space, 1) {
                 assert_eq!(error, ReserveError::OverQuota { requested: 1, pinned: 1, limit: 1 });
@@ -119,23 +121,23 @@ fn a_claim_let_go_against_another() {
     });
 }
 
-/// A claim becomes a lease on what is cached: it counts all the time, and never twice.
+/// A charge becomes a lease on what is cached: it counts all the time, and never twice.
 #[test]
-fn a_claim_that_is_cached_against_another() {
+fn a_charge_that_is_cached_against_another() {
     for limit in [1, 2] {
         explore("reserve 1, insert, keep vs reserve 1 of 1 or 2", move || {
             let world = world(2, &[]);
             world.cache.set_quota(&world.space, quota(None, Some(limit)));
             let actor = Actor::new(&world);
-            let claimed = actor.session.reserve_in(&world.space, 1).unwrap();
+            let reserved = actor.session.reserve_in(&world.space, 1).unwrap();
             drop(actor);
             let inserter = spawn({
                 let world = world.clone();
                 move || {
                     let actor = Actor::new(&world);
-                    actor.fill(&[1], 0, &claimed);
+                    actor.fill(&[1], 0, &reserved);
                     let nothing = actor.find(&[]);
-                    actor.session.insert(nothing.lease(), &[1], claimed).unwrap().lease
+                    actor.session.insert(nothing.lease(), &[1], reserved).unwrap().lease
                 }
             });
             let other = world.beside(|world| world.cache.session().reserve_in(&world.space, 1).is_ok());
@@ -149,7 +151,7 @@ fn a_claim_that_is_cached_against_another() {
     }
 }
 
-/// What is cached beyond a limit goes, whether it was cached before the limit or after.
+/// Blocks cached beyond a limit are evicted, whether they were cached before the limit was set or after.
 #[test]
 fn an_insert_against_a_limit() {
     explore_less("insert 3 vs limit the namespace to 1", || {

@@ -1,11 +1,11 @@
-//! Forks of a reservation (R14): who has a block alone, and who gives it back.
+//! Forks of a reservation: which one has a block alone, and which one gives it back.
 //!
-//! Property: a fork that is told that nobody shares its block comes after all that the others did with it; the block
-//! goes back once, by the last of them, and after all of them.
+//! Property: a fork that is told that its block is not shared comes after everything that other forks did with it; the
+//! last fork gives the block back, once, after everything that any fork did with it.
 //!
-//! Edges: letting go of a handle (release) before the look at the count that finds one (acquire); E9.
+//! Edges: dropping a handle (release) before the look at the count that finds one handle (acquire); E9.
 //!
-//! Teeth: the count of handles looked at Relaxed.
+//! Teeth: the count of handles loaded Relaxed.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -25,7 +25,7 @@ fn forks(capacity: usize) -> (Arc<World>, [Reservation; 2]) {
     (world, [one, two])
 }
 
-/// Both read, and whoever has it alone then writes.
+/// Both read; a fork that has the block alone then writes it.
 #[test]
 fn a_fork_alone_against_another_that_goes() {
     explore("fork: read, write if alone vs the same", || {
@@ -56,7 +56,7 @@ fn a_copy_against_a_fork_that_writes() {
             let world = world.clone();
             move || {
                 if let Some(copy) = one.make_unique(0, &mut fresh) {
-                    world.check(&[1], 0, &[copy.from()]);
+                    world.check(&[1], 0, &[copy.source()]);
                     drop(copy);
                 }
                 world.write(&[2], 0, &one);

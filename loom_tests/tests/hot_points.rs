@@ -1,11 +1,11 @@
-//! Hot points (R9): inflating and deflating against leases, releases, clones, the kill and the next owner of the slot.
+//! Hot points: inflating and deflating against leases, releases, clones, the kill and the next owner of the slot.
 //!
 //! Property: a lease that counts on a stripe keeps its point and blocks like any other; no hit is lost when a point is
 //! deflated; an idle hot point is evictable once the accounts are settled, and its slot free.
 //!
 //! Edges: E12, E13, E14, Dekker.
 //!
-//! Teeth: no second look at the word; the look at the flag without the slot; a slot attached where one stands; a stripe
+//! Teeth: no second look at the word; the look at the flag without the slot; a slot attached where one is already; a stripe
 //! given back Relaxed; a clone that only counts; the bias not taken; either side's Dekker without its fence; a slot
 //! freed, taken or attached Relaxed.
 #![cfg(radixkv_loom)]
@@ -57,7 +57,7 @@ fn a_lease_against_deflation_and_the_kill() {
     });
 }
 
-/// Two on the same stripe or on two, and the evictor.
+/// Two leases on the same stripe or on two, and the evictor.
 #[test]
 fn two_leases_against_deflation() {
     explore_less("find vs find on a hot point vs settle", || {
@@ -80,7 +80,7 @@ fn two_leases_against_deflation() {
     });
 }
 
-/// The holder's last reads of the block come before the next owner writes it, whichever way the lease was counted.
+/// A leaseholder's last reads of the block come before the next owner writes it, whichever way the lease was counted.
 #[test]
 fn a_block_of_a_hot_point_is_recycled() {
     explore("read, release on a hot point vs reserve, fill", || {
@@ -99,7 +99,7 @@ fn a_block_of_a_hot_point_is_recycled() {
     });
 }
 
-/// Two who inflate at once: one bias.
+/// Two threads inflate at once: one bias.
 #[test]
 fn two_inflate() {
     explore("inflate vs inflate vs settle", || {
@@ -115,7 +115,7 @@ fn two_inflate() {
     });
 }
 
-/// The evictor finds the point in its slot before it has heard of it.
+/// The evictor finds the point in its slot before any entry in the queue has told of it.
 #[test]
 fn a_new_point_is_inflated() {
     explore("insert, inflate vs settle", || {
@@ -130,7 +130,7 @@ fn a_new_point_is_inflated() {
     });
 }
 
-/// A point's slot goes to another point and it gets another slot, while somebody comes with what he saw before.
+/// A point's slot goes to another point and it gets another slot, while a thread enters with the slot that it saw before.
 #[test]
 fn a_slot_changes_hands() {
     explore_less("find 1 vs settle, inflate 2, inflate 1, reserve", || {
@@ -179,7 +179,7 @@ fn a_clone_against_deflation() {
     });
 }
 
-/// Hits counted on stripes arrive: with lfu the prefix that was used more often stays.
+/// Hits that were counted on stripes reach the point: with lfu the prefix that was used more often stays.
 #[test]
 fn hits_on_stripes_are_counted() {
     explore("find, find on a hot point vs settle, then evict 1 of 2", || {
@@ -202,7 +202,7 @@ fn hits_on_stripes_are_counted() {
     });
 }
 
-/// A slot goes from one point to another, which two use at once: what they count on its stripes is on top of nothing.
+/// A slot goes from one point to another, which two threads use at once: its stripes start from nothing.
 /// With lru the prefix that was used later stays.
 #[test]
 fn a_slot_is_emptied_before_its_next_point_has_it() {
@@ -221,7 +221,7 @@ fn a_slot_is_emptied_before_its_next_point_has_it() {
         });
         let inflater = spawn({
             let world = world.clone();
-            move || inflate(world.cache.session().lease_prefix(&world.space, &[2]).lease())
+            move || inflate(world.cache.session().match_prefix_untouched(&world.space, &[2]).lease())
         });
         let user = spawn({
             let world = world.clone();

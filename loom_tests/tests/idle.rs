@@ -1,10 +1,10 @@
 //! Participants that one session leaves to the next.
 //!
-//! Property: what is left is taken by one thread, which comes after everything that its last user did with it.
+//! Property: a participant that is left is taken by one thread, after everything that its last user did with it.
 //!
-//! Edges: opening a place (release) before claiming it (acquire).
+//! Edges: opening a slot (release) before claiming it (acquire).
 //!
-//! Teeth: a place opened Relaxed, or claimed Relaxed; a place claimed by load and store.
+//! Teeth: a slot opened Relaxed, or claimed Relaxed; a slot claimed by load and store.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
-use radixkv::internals::{Places, exploring_apart};
+use radixkv::internals::{IdleSlots, exploring_apart};
 
-/// What a thread has for itself while it has it.
+/// A value that one thread at a time uses.
 #[derive(Default)]
 struct Local(UnsafeCell<u32>);
 
@@ -26,25 +26,25 @@ impl Local {
     }
 }
 
-/// Each comes twice: what it takes the second time may be what the other one has left, or it itself.
+/// Each session takes twice: the second time it may take what the other one has left, or what it left itself.
 #[test]
 fn two_sessions_and_what_a_third_one_left() {
     explore_more("take or make, use, put vs the same", || {
-        let places = Arc::new(exploring_apart(Places::<Local>::default));
-        assert!(places.put(Local::default()).is_none());
+        let slots = Arc::new(exploring_apart(IdleSlots::<Local>::default));
+        assert!(slots.put(Local::default()).is_none());
         let sessions = [0; 2].map(|_| {
-            let places = places.clone();
+            let slots = slots.clone();
             spawn(move || {
                 for _ in 0..2 {
-                    let local = places.take().unwrap_or_default();
+                    let local = slots.take().unwrap_or_default();
                     local.use_it();
-                    // Where both places look taken it is dropped.
-                    drop(places.put(local));
+                    // Where both slots look taken it is dropped.
+                    drop(slots.put(local));
                 }
             })
         });
         sessions.into_iter().for_each(|session| session.join().unwrap());
-        while let Some(local) = places.take() {
+        while let Some(local) = slots.take() {
             local.use_it();
         }
     });

@@ -1,4 +1,4 @@
-//! Inserting: against the kill of its parent point (R2), against the same sequence (R3), beside each other (R4).
+//! Inserting: against the kill of its parent point, against the same sequence, beside inserts that part elsewhere.
 //!
 //! Property: a run is never lost under a dead point; one of two equal sequences is published and the loser's blocks
 //! come back, once; runs that part at different or equal depths are all found afterwards.
@@ -14,7 +14,7 @@ mod common;
 use common::{Actor, World, explore, explore_less, explore_order, spawn};
 use radixkv::Token;
 
-/// Inserts beside `evict(want)`; the inserted stay leased, then everything goes.
+/// Inserts beside `evict(want)`; what was inserted stays leased, then everything is evicted.
 fn inserts_against_an_eviction(
     size: usize,
     capacity: usize,
@@ -82,7 +82,7 @@ fn the_same_sequence_twice() {
             spawn(move || Actor::new(&world).insert(&[1, 2]))
         });
         let [a, b] = writers.map(|writer| writer.join().unwrap());
-        // One may have come after the other and found it all.
+        // One may have come after the other and found all of it cached.
         let (winner, loser) = if a.duplicates.is_empty() && a.blocks.len() == 2 { (&a, &b) } else { (&b, &a) };
         assert!(winner.duplicates.is_empty());
         assert!(loser.duplicates.len() == loser.blocks.len());
@@ -131,8 +131,8 @@ fn a_branch_inside_a_block_against_the_death_of_its_child() {
     });
 }
 
-/// The boundary below a branch has no statistics, so a trim may take it for its own and back; the run must not be left
-/// to end inside a block.
+/// The boundary below a branch has no statistics, so a trim may take it for the point that it published itself, and take it
+/// back; the run must not be left to end inside a block.
 #[test]
 fn a_branch_above_a_new_boundary_against_a_trim() {
     explore_order("insert 1,2,3,5 from the root in blocks of 2 vs evict 1", || {

@@ -1,7 +1,7 @@
 //! The map of points by depth and of runs by token.
 //!
-//! Property: a key stands in the map at most once; what was inserted and not removed is found; a branch that is being
-//! taken out loses no insert; branches with nothing in them go; every branch is freed once.
+//! Property: a key is in the map at most once; an entry that was inserted and not removed is found; no insert is lost in a
+//! branch that is being taken out; empty branches are taken out; every branch is freed once.
 //!
 //! Edges: E1 (a slot's publication). Keys differ in their lowest bits, one bit for each level: 0 and 2 need two
 //! branches.
@@ -17,13 +17,13 @@ use std::sync::Arc;
 use common::{explore, explore_less, spawn};
 use radixkv::internals::{Domain, Entries, Local};
 
-struct Shared {
+struct Subject {
     // Dropped before the domain.
     entries: Entries,
     domain: Domain,
 }
 
-impl Shared {
+impl Subject {
     fn with(pairs: &[(u32, u32)]) -> Arc<Self> {
         let shared = Self { entries: Entries::default(), domain: Domain::default() };
         let local = shared.domain.register();
@@ -47,7 +47,7 @@ impl Shared {
 }
 
 fn beside<T: Send + 'static>(
-    shared: &Arc<Shared>,
+    shared: &Arc<Subject>,
     body: impl FnOnce(&Entries, &Local) -> T + Send + 'static,
 ) -> loom::thread::JoinHandle<T> {
     let shared = shared.clone();
@@ -57,7 +57,7 @@ fn beside<T: Send + 'static>(
 #[test]
 fn two_inserts_grow_a_branch() {
     explore("insert 0 vs insert 2", || {
-        let shared = Shared::with(&[]);
+        let shared = Subject::with(&[]);
         let other = beside(&shared, |entries, local| entries.insert(0, 10, local));
         assert_eq!(beside(&shared, |entries, local| entries.insert(2, 12, local)).join().unwrap(), Ok(()));
         assert_eq!(other.join().unwrap(), Ok(()));
@@ -68,7 +68,7 @@ fn two_inserts_grow_a_branch() {
 #[test]
 fn two_inserts_of_one_key() {
     explore("insert 1 vs insert 1", || {
-        let shared = Shared::with(&[(3, 13)]);
+        let shared = Subject::with(&[(3, 13)]);
         let other = beside(&shared, |entries, local| entries.insert(1, 10, local));
         let mine = beside(&shared, |entries, local| entries.insert(1, 11, local)).join().unwrap();
         let value = match (mine, other.join().unwrap()) {
@@ -80,11 +80,11 @@ fn two_inserts_of_one_key() {
     });
 }
 
-/// The branch is taken out while somebody puts an entry into it.
+/// The branch is taken out while another thread puts an entry into it.
 #[test]
 fn an_insert_against_a_tidying_removal() {
     explore("insert 3 vs remove 1, beside 0", || {
-        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let shared = Subject::with(&[(0, 10), (1, 11)]);
         let other = beside(&shared, |entries, local| entries.insert(3, 13, local));
         assert_eq!(beside(&shared, |entries, local| entries.remove(1, local)).join().unwrap(), Some(11));
         assert_eq!(other.join().unwrap(), Ok(()));
@@ -95,7 +95,7 @@ fn an_insert_against_a_tidying_removal() {
 #[test]
 fn two_removals_of_two_keys() {
     explore("remove 0 vs remove 2", || {
-        let shared = Shared::with(&[(0, 10), (2, 12)]);
+        let shared = Subject::with(&[(0, 10), (2, 12)]);
         let other = beside(&shared, |entries, local| entries.remove(0, local));
         assert_eq!(beside(&shared, |entries, local| entries.remove(2, local)).join().unwrap(), Some(12));
         assert_eq!(other.join().unwrap(), Some(10));
@@ -106,7 +106,7 @@ fn two_removals_of_two_keys() {
 #[test]
 fn two_removals_of_one_key() {
     explore("remove 0 vs remove 0", || {
-        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let shared = Subject::with(&[(0, 10), (1, 11)]);
         let other = beside(&shared, |entries, local| entries.remove(0, local));
         let mine = beside(&shared, |entries, local| entries.remove(0, local)).join().unwrap();
         let both = (mine, other.join().unwrap());
@@ -115,11 +115,11 @@ fn two_removals_of_one_key() {
     });
 }
 
-/// A reader finds what stands throughout, though the branches above it come and go.
+/// A reader finds an entry that is never removed, though the branches above it come and go.
 #[test]
 fn a_reader_against_shrinking_and_growing() {
     explore("get 0 vs remove 2, insert 2", || {
-        let shared = Shared::with(&[(0, 10), (2, 12)]);
+        let shared = Subject::with(&[(0, 10), (2, 12)]);
         let reader = beside(&shared, |entries, local| (entries.get(0, local), entries.get(2, local)));
         let changer = beside(&shared, |entries, local| (entries.remove(2, local), entries.insert(2, 22, local)));
         assert_eq!(changer.join().unwrap(), (Some(12), Ok(())));
@@ -134,7 +134,7 @@ fn a_reader_against_shrinking_and_growing() {
 #[test]
 fn a_replacement_against_a_removal() {
     explore("replace 0 vs remove 0", || {
-        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let shared = Subject::with(&[(0, 10), (1, 11)]);
         let other = beside(&shared, |entries, local| entries.remove(0, local));
         let replaced = beside(&shared, |entries, local| entries.replace(0, 20, local)).join().unwrap();
         let removed = other.join().unwrap();
@@ -151,7 +151,7 @@ fn a_replacement_against_a_removal() {
 #[test]
 fn a_replacement_against_a_reader_and_a_removal_beside() {
     explore_less("replace 0 vs get 0 vs remove 1", || {
-        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let shared = Subject::with(&[(0, 10), (1, 11)]);
         let reader = beside(&shared, |entries, local| entries.get(0, local));
         let remover = beside(&shared, |entries, local| entries.remove(1, local));
         let replaced = beside(&shared, |entries, local| entries.replace(0, 20, local)).join().unwrap();
@@ -166,7 +166,7 @@ fn a_replacement_against_a_reader_and_a_removal_beside() {
 #[test]
 fn an_insert_against_two_removals() {
     explore_less("insert 2 vs remove 0 vs remove 1", || {
-        let shared = Shared::with(&[(0, 10), (1, 11)]);
+        let shared = Subject::with(&[(0, 10), (1, 11)]);
         let removers = [0, 1].map(|key| beside(&shared, move |entries, local| entries.remove(key, local)));
         assert_eq!(beside(&shared, |entries, local| entries.insert(2, 12, local)).join().unwrap(), Ok(()));
         assert_eq!(removers.map(|remover| remover.join().unwrap()), [Some(10), Some(11)]);

@@ -1,4 +1,4 @@
-//! Clearing and dropping namespaces (R12).
+//! Clearing and dropping namespaces: against matches, inserts and live leases.
 //!
 //! Property: a lookup sees the tree before or the tree after, whole; what was leased stays until its lease goes and is
 //! free then; nothing that is inserted beside a clear is lost from the accounts; the old tree goes, once.
@@ -82,7 +82,7 @@ fn a_release_against_a_clear() {
     });
 }
 
-/// A lease on the root of what is cleared is the last thing that holds it.
+/// A lease on the root of a cleared tree is the last thing that holds the tree.
 #[test]
 fn an_empty_lease_against_a_clear() {
     explore("find nothing, release vs clear", || {
@@ -172,7 +172,7 @@ fn an_insert_from_a_live_lease_against_a_drop() {
     });
 }
 
-/// Settling forgets namespaces that nobody uses: not one whose name is being resolved, nor one that is leased.
+/// Settling forgets unused namespaces: not one whose name is being resolved, nor one that is leased.
 #[test]
 fn resolving_against_forgetting() {
     explore_order("resolve, insert 1, resolve, find 1 vs settle", || {
@@ -199,7 +199,7 @@ fn resolving_against_forgetting() {
     });
 }
 
-/// The last handle goes beside the look whether there is one, and what was inserted through it stays.
+/// The last handle is dropped beside the look whether there is one, and what was inserted through it stays.
 #[test]
 fn the_last_handle_against_forgetting() {
     explore_order("insert 1, let the handle go vs settle", || {
@@ -223,7 +223,7 @@ fn the_last_handle_against_forgetting() {
     });
 }
 
-/// One clear refuses one insert: who matches again inserts into the tree that came after.
+/// One clear refuses one insert: after another match the insert goes into the new tree.
 #[test]
 fn an_insert_that_a_clear_refuses() {
     explore_order("insert 1, match, insert 1 vs clear", || {

@@ -1,7 +1,7 @@
-//! The point word alone (R1): leases and children against the kill.
+//! The point word alone: leases and children against the kill.
 //!
-//! Property: of a lease and a kill exactly one wins; what holders do with the blocks comes before their reuse; a step
-//! is told to the evictor exactly once for each entry.
+//! Property: of a lease and a kill exactly one wins; what leaseholders do with the blocks comes before their reuse;
+//! the evictor is told of a step exactly once for each entry.
 //!
 //! Edges: E2 (release before kill), E3 and E4 (`QUEUED` set and taken out).
 //!
@@ -17,17 +17,17 @@ use loom::cell::UnsafeCell;
 use radixkv::internals::PointWord;
 
 /// A point and the block that its holders may read and its killer reuses.
-struct Held {
+struct Subject {
     word: PointWord,
     block: UnsafeCell<u32>,
 }
 
 // SAFETY: loom tracks the accesses of the cell.
-unsafe impl Sync for Held {}
+unsafe impl Sync for Subject {}
 // SAFETY: as above.
-unsafe impl Send for Held {}
+unsafe impl Send for Subject {}
 
-impl Held {
+impl Subject {
     fn new() -> Arc<Self> {
         let held = Self { word: PointWord::idle(), block: UnsafeCell::new(0) };
         // SAFETY: loom reports an access that is not ordered; the value is plain.
@@ -64,17 +64,17 @@ impl Held {
 #[test]
 fn a_lease_against_a_kill() {
     explore_more("lease and release vs kill", || {
-        let held = Held::new();
+        let held = Subject::new();
         let reader = spawn({
             let held = held.clone();
             move || held.lease_and_release()
         });
-        let killed = held.beside(Held::kill);
+        let killed = held.beside(Subject::kill);
         let leased = reader.join().unwrap();
         let seen = held.word.take_out();
         assert_eq!((seen.leases, seen.children, seen.dead), (0, 0, killed.is_some()));
         match (killed, leased) {
-            // The lease came first, and its entry stays for the killer's sake.
+            // The lease came first, and its entry is still queued when the point is killed.
             (Some(queued), Some(pushes)) => assert!(queued && pushes == 1),
             (Some(queued), None) => assert!(!queued),
             (None, Some(pushes)) => assert_eq!(pushes, 1),
@@ -86,15 +86,15 @@ fn a_lease_against_a_kill() {
 #[test]
 fn two_leases_against_a_kill() {
     explore_more("two times lease and release vs kill", || {
-        let held = Held::new();
+        let held = Subject::new();
         let readers = [0; 2].map(|_| {
             let held = held.clone();
             spawn(move || held.lease_and_release())
         });
-        let killed = held.beside(Held::kill);
+        let killed = held.beside(Subject::kill);
         let pushes: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
         let leased = pushes.iter().flatten().count();
-        // Nobody took the entry out: it was pushed once, by the first step.
+        // The entry was not taken out: it was pushed once, by the first step.
         assert_eq!(pushes.into_iter().flatten().sum::<usize>(), usize::from(leased > 0));
         assert!(killed.is_some() || leased > 0);
         assert!(killed.is_none_or(|queued| !queued) || leased > 0);
@@ -103,11 +103,11 @@ fn two_leases_against_a_kill() {
     });
 }
 
-/// A child is counted under a lease; the lease is given up; somebody else takes the child off.
+/// A child is counted under a lease; the lease is given up; another thread takes the child off.
 #[test]
 fn a_child_against_a_kill() {
     explore_more("child added and removed vs kill", || {
-        let held = Held::new();
+        let held = Subject::new();
         assert_eq!(held.word.lease(), Some(true));
         let parent = spawn({
             let held = held.clone();
@@ -118,7 +118,7 @@ fn a_child_against_a_kill() {
                 pushed | held.word.remove_child()
             }
         });
-        let killed = held.beside(Held::kill);
+        let killed = held.beside(Subject::kill);
         assert!(!parent.join().unwrap(), "the first lease's entry is still there");
         let seen = held.word.look();
         assert_eq!((seen.leases, seen.children, seen.dead), (0, 0, killed.is_some()));
@@ -130,7 +130,7 @@ fn a_child_against_a_kill() {
 #[test]
 fn steps_against_taking_out() {
     explore_more("lease and release vs take out", || {
-        let held = Held::new();
+        let held = Subject::new();
         assert_eq!(held.word.lease(), Some(true));
         let holder = spawn({
             let held = held.clone();

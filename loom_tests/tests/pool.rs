@@ -1,6 +1,6 @@
-//! The pool of blocks, and reserving (R11, as far as there is code: nobody waits).
+//! The pool of blocks, and reserving without waiting.
 //!
-//! Property: a block has one owner; a request gets all it asked for or nothing; who is promised blocks finds them; what
+//! Property: a block has one owner; a request gets all it asked for or nothing; a thread that is promised blocks finds them; what
 //! the last owner wrote comes before what the next one writes.
 //!
 //! Edges: E9 (bits), E10 (count).
@@ -147,7 +147,7 @@ fn two_returners_against_a_taker_of_one() {
     explore_more("give back 1 vs give back 1 vs take 1", || two_returners_against_a_taker_of(1));
 }
 
-/// Two that ask for these very blocks: one block is wanted by both, and the loser's other one stays free.
+/// Two threads ask for blocks by their ids: both want one of them, and the loser's other block stays free.
 #[test]
 fn two_takers_of_one_very_block() {
     explore_more("give back 0 and 1, take exactly 0 and 1 vs take exactly 1", || {
@@ -199,7 +199,7 @@ fn two_reservations_and_one_evictable_block() {
     });
 }
 
-/// A reservation that goes while another one is being refused.
+/// A reservation is dropped while another one is being refused.
 #[test]
 fn a_dropped_reservation_against_a_reservation() {
     explore_more("drop of 1 vs reserve 1", || {

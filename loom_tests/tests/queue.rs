@@ -1,4 +1,4 @@
-//! Steps on their way to the evictor (R8).
+//! Steps on their way to the evictor: against drains, the kill and the retirement of their point.
 //!
 //! Property: no step is lost and none is counted twice, whatever the drain was doing; a point is retired once, after
 //! its entry was taken out; after settling the accounts are exact.
@@ -57,7 +57,7 @@ fn two_points_against_a_drain() {
     });
 }
 
-/// Two leases on one point go while entries are taken out.
+/// Two leases on one point are released while entries are taken out.
 #[test]
 fn two_releases_of_one_point_against_drains() {
     explore("two releases vs two drains", || {
@@ -70,7 +70,7 @@ fn two_releases_of_one_point_against_drains() {
     });
 }
 
-/// The lease stays: the drain must see it, and later that it has gone.
+/// The lease stays: the drain must see it, and a later drain must see its end.
 #[test]
 fn a_lease_against_a_drain_and_an_eviction() {
     explore("find, release, find vs evict 1", || {

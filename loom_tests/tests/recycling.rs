@@ -1,4 +1,4 @@
-//! A recycled block against a late reader (R10).
+//! A recycled block against a late reader.
 //!
 //! Property: a reader that lost the race for a prefix never reports a block that holds another one by now; a lease
 //! that was granted keeps its blocks unwritten for as long as it is held.
@@ -12,7 +12,7 @@ mod common;
 
 use common::{Actor, World, explore, explore_less, spawn};
 
-/// The only block is taken from one sequence and given to another, if nobody leases it.
+/// The only block is taken from one sequence and given to another, if it is not leased.
 #[test]
 fn one_block_two_sequences() {
     explore("find 1 vs reserve, insert 2 into its block", || {
@@ -21,7 +21,7 @@ fn one_block_two_sequences() {
             let world = world.clone();
             move || {
                 let found = Actor::new(&world).find(&[1]);
-                // Still its own after whatever happened meanwhile.
+                // The block is still its own, whatever happened meanwhile.
                 world.check(&[1], 0, found.blocks());
                 found.len_tokens()
             }

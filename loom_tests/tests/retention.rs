@@ -1,13 +1,13 @@
 //! Marks and retaining, against each other, the kill and the trim.
 //!
-//! Property: what a holder marked before he let go is there when the point is ranked, and flows with it once when it is
-//! killed; a prefix that is retained is not evicted before its deadline, whoever lets go of what, and nothing of it
-//! stays afterwards.
+//! Property: a mark that was made before its lease was released is there when the point is ranked, and flows once when the
+//! point is killed; a retained prefix is not evicted before its deadline, whatever is released, and nothing of it stays
+//! afterwards.
 //!
 //! Edges: E2, E3, E19.
 //!
 //! Teeth: a record published in place of another's, or Relaxed; a record read without Acquire; marks that do not flow;
-//! a retention that carries no lease; the lease of a second one kept; one that is announced Relaxed, or not pushed; one
+//! a retention without a lease; the lease of a second one kept; one that is announced Relaxed, or not pushed; one
 //! that is kept in a space that is being cleared.
 #![cfg(radixkv_loom)]
 
@@ -35,7 +35,7 @@ fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: u8) -> loom::
     })
 }
 
-/// Two make the point's record at once: both priorities are in the one that stays.
+/// Two threads make the point's record at once: both priorities are in the record that stays.
 #[test]
 fn two_mark_one_point() {
     explore("prioritize vs prioritize", || {
@@ -78,7 +78,7 @@ fn a_mark_against_the_trim_of_its_point() {
     });
 }
 
-/// What is retained stays, although its last lease goes while everything is being evicted.
+/// A retained prefix stays, although its last lease is released while everything is being evicted.
 #[test]
 fn a_retention_against_evicting_everything() {
     explore_less("retain, release vs evict", || {
@@ -102,7 +102,7 @@ fn a_retention_against_evicting_everything() {
     });
 }
 
-/// Two retain one prefix, and the deadline of the earlier one comes meanwhile: one lease is kept, until the later one.
+/// Two threads retain one prefix, and the earlier deadline comes meanwhile: one lease is kept, until the later one.
 #[test]
 fn two_retain_one_prefix() {
     explore_less("retain vs retain vs settle", || {
@@ -125,7 +125,7 @@ fn two_retain_one_prefix() {
     });
 }
 
-/// What was asked for is taken over while another mark is made: neither is lost.
+/// A request to retain is taken over while another mark is made: neither is lost.
 #[test]
 fn a_mark_against_a_retention_that_is_taken_over() {
     explore("prioritize vs retain, settle", || {
@@ -133,7 +133,7 @@ fn a_mark_against_a_retention_that_is_taken_over() {
         let marking = prioritize(&world, &[1], 60);
         world.beside(|world| {
             let session = world.cache.session();
-            let found = session.lease_prefix(&world.space, &[1]);
+            let found = session.match_prefix_untouched(&world.space, &[1]);
             session.retain(found.lease(), Duration::from_nanos(5)).unwrap();
             drop(found);
             world.cache.settle();
@@ -148,7 +148,7 @@ fn a_mark_against_a_retention_that_is_taken_over() {
     });
 }
 
-/// A retention is refused, or goes with its space, as an earlier one does: nothing is kept that no lookup finds.
+/// A retention is refused, or ends with its space, as an earlier one does: no prefix is kept that no lookup finds.
 #[test]
 fn a_retention_against_a_clear() {
     explore("retain vs clear", || {

@@ -1,6 +1,6 @@
 //! The whole cache under long random schedules: many operations, four threads, every verb.
 //!
-//! Property: a leased prefix holds its own blocks for as long as it is leased, whatever becomes of its namespace (R12);
+//! Property: a leased prefix holds its own blocks for as long as it is leased, whatever becomes of its namespace;
 //! no namespace answers with another one's blocks; at rest, and after every block that is evicted then, every block is
 //! accounted for and every invariant holds; nothing leaks. Sequentially consistent: orderings are loom's.
 //!
@@ -89,7 +89,7 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
         70..75 => assert!(actor.session.peek(&world.space, &sequence()) <= 8),
         75..78 => drop(actor.session.reserve(thread_rng().gen_range(1..4))),
         78..80 => {
-            // Who waits holds nothing: the others come to an end, so nobody waits for ever.
+            // A waiting thread holds nothing: the other threads come to an end, so no thread waits for ever.
             kept.clear();
             let far = Instant::now() + Duration::from_secs(3600);
             let blocks = actor.session.reserve_until(thread_rng().gen_range(1..=CAPACITY), far);
@@ -104,7 +104,7 @@ fn operate(actor: &Actor, kept: &mut Vec<Kept>) {
     let_go(actor, kept);
 }
 
-/// Drops what is kept too many.
+/// Drops leases beyond the number that is kept.
 fn let_go(actor: &Actor, kept: &mut Vec<Kept>) {
     while kept.len() > KEPT {
         let (tokens, lease, blocks) = kept.swap_remove(thread_rng().gen_range(0..kept.len()));
@@ -189,7 +189,7 @@ mod tenants {
     }
 }
 
-/// What one thread does in its life.
+/// The work of one thread.
 type Life = fn(&Actor, usize);
 
 /// Every verb on one namespace.
@@ -199,7 +199,7 @@ fn mixed(actor: &Actor, operations: usize) {
     kept.iter().for_each(|(tokens, _, blocks)| actor.world.check(tokens, 0, blocks));
 }
 
-/// Namespaces that come and go underfoot.
+/// Namespaces that are cleared and dropped while they are used.
 fn namespaces(actor: &Actor, operations: usize) {
     let (mut tenants, mut kept) = (Vec::new(), Vec::new());
     (0..operations).for_each(|_| tenants::operate(actor, &mut tenants, &mut kept));

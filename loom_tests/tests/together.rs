@@ -1,7 +1,7 @@
 //! The parts together: creation, trim, queue and accounts; shrinking arrays; statistics on their way down.
 //!
 //! Property: after settling, free + reserved + evictable + protected is the capacity and `evictable` is exactly what
-//! evicting everything frees, whatever ran beside each other; a reader of arrays that are being copied reads tokens and
+//! evicting everything frees, whatever ran at once; a reader of arrays that are being copied reads tokens and
 //! blocks of its own prefix; no hit is lost when its point dies.
 //!
 //! Edges: all of them.
@@ -43,7 +43,7 @@ fn creation_continuation_and_trim() {
     });
 }
 
-/// Created, proved, released and drained while it is trimmed: the accounts hear of all of it.
+/// A point is created, proved, released and drained while its run is trimmed: the accounts learn of all of it.
 #[test]
 fn a_short_lease_against_drain_and_trim() {
     explore("find 1,9, release vs drain, evict 1", || {
@@ -63,7 +63,7 @@ fn a_short_lease_against_drain_and_trim() {
     });
 }
 
-/// A point of a run that the evictor has not heard of is drained before the run's end.
+/// A point is drained before the end of its run, which the evictor does not know yet.
 #[test]
 fn a_new_run_and_a_point_on_it_against_drains() {
     explore_less("insert 1,2 vs find 1,9 vs drain, drain", || {
@@ -117,7 +117,7 @@ fn two_evictors() {
     });
 }
 
-/// The arrays are copied into smaller ones under the reader's eyes.
+/// The arrays are copied into smaller ones while a reader uses them.
 #[test]
 fn shrinking_arrays_against_a_reader() {
     explore_less("find 1,2,9 vs evict 2 of 4", || {
@@ -138,7 +138,7 @@ fn shrinking_arrays_against_a_reader() {
     });
 }
 
-/// The hit of a point that dies flows to the point that remains, and decides who goes next.
+/// The hit of a point that dies flows to the point that remains, and decides which is evicted next.
 #[test]
 fn a_hit_against_the_death_of_its_point() {
     explore("find 1,2, release vs evict 1 of it, lfu", || {
@@ -198,7 +198,7 @@ fn a_hit_against_a_drain() {
     });
 }
 
-/// A cache that goes while it is full frees everything.
+/// A cache that is dropped while it is full frees everything.
 #[test]
 fn a_full_cache_is_dropped() {
     explore_order("insert 1,2 vs insert 1,3, then drop", || {

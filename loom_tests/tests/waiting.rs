@@ -1,8 +1,8 @@
-//! Waiting for blocks (R11): takers, returners and waiters.
+//! Waiting for blocks: takers, returners and waiters.
 //!
-//! Property: blocks go to one taker each; who waits is woken by whatever makes enough blocks available: a reservation
-//! that is dropped, the last lease on a prefix, a lease on a stripe; who leaves the line passes the wake-up on. A
-//! wake-up that is lost is a deadlock, which the checker reports.
+//! Property: each block goes to one taker; a waiter is woken by everything that makes enough blocks available (the drop of
+//! a reservation, of the last lease on a prefix, of a lease on a stripe); a waiter that leaves passes the wake-up on. A
+//! lost wake-up is a deadlock, which the checker reports.
 //!
 //! A task is woken as a thread is, and so is a background evictor that has found nothing to evict.
 //!
@@ -10,8 +10,8 @@
 //!
 //! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a
 //! look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the place is
-//! taken; a task whose waker is kept after its look; a background evictor that does not look again once it is known to
-//! wait, or looks without the read-modify-writes.
+//! taken; a task whose waker is kept after its look; a background evictor that does not look again after it has said
+//! that it waits, or looks without the read-modify-writes.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -32,7 +32,7 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
     World::filled(waiting(hot_points(PrefixCache::builder(1, capacity), 1)), capacity, sequences)
 }
 
-/// Takes `n` blocks, however long it takes; no model is that slow.
+/// Takes `n` blocks, and waits for them without a deadline that a model could reach.
 fn wait_for(world: &World, n: usize) -> Reservation {
     let far = Instant::now() + Duration::from_secs(3600);
     let blocks = world.cache.session().reserve_until(n, far).expect("they come");
@@ -53,7 +53,7 @@ fn a_reservation_returned_to_a_waiter() {
     });
 }
 
-/// The holder of the only block reads it and lets go; a waiter gets it.
+/// The leaseholder of the only block reads it and releases it; a waiter gets it.
 fn release_to_a_waiter(world: Arc<World>, held: PrefixMatch) {
     let holder = spawn({
         let world = world.clone();
@@ -76,7 +76,7 @@ fn a_lease_released_to_a_waiter() {
     });
 }
 
-/// Of two releases of one point the last one may find it queued by the other, who has not pushed it yet.
+/// Of two releases of one point the last may find it marked as queued by the other thread, which has not pushed it yet.
 #[test]
 fn two_leases_released_to_a_waiter() {
     explore_less("find, release vs release vs wait for 1", || {
@@ -106,8 +106,8 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
     });
 }
 
-/// Who comes too late for a stripe counts there for a moment, and the waiter's sum may have seen it: then the slot
-/// stays, the lease in the word goes without a step, and only the stripe can tell of the waiter.
+/// A thread that is too late for a stripe is counted there for a moment, and the waiter's sum may see that: then the slot
+/// stays, the lease in the word is released without a step, and only the stripe can tell of the waiter.
 #[test]
 fn a_use_too_late_for_its_stripe_sees_the_waiter() {
     explore_more("use of a hot word, look for waiters vs wait, deflate", || {
@@ -141,7 +141,7 @@ fn one_return_for_two_waiters() {
     });
 }
 
-/// Two takers and one block, and nobody waits: one gets it.
+/// Two takers that do not wait, and one block: one gets it.
 #[test]
 fn two_takers_and_one_block() {
     explore("reserve 1 vs reserve 1", || {
@@ -158,7 +158,7 @@ fn two_takers_and_one_block() {
     });
 }
 
-/// What a task's thread sleeps on.
+/// A task's waker: its thread sleeps on it.
 #[derive(Default)]
 struct Woken {
     woken: Mutex<bool>,
@@ -182,7 +182,7 @@ impl Woken {
     }
 }
 
-/// Polls until it is ready, and sleeps in between: a wake-up that is lost is slept on for ever.
+/// Polls until it is ready, and sleeps in between: after a lost wake-up it would sleep for ever.
 fn await_one(world: &World) -> Reservation {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -207,10 +207,10 @@ fn a_reservation_returned_to_a_task() {
     });
 }
 
-/// The background evictor is short of blocks, and all there are become evictable beside its look: it finds them, or is
-/// called.
+/// The background evictor is short of blocks, and all blocks become evictable beside its look: it finds them, or it is
+/// woken.
 fn release_to_the_background(world: Arc<World>, held: PrefixMatch) {
-    let evictor = Background::of(&world.cache, Watermarks { low: 1, high: 1 });
+    let evictor = Background::of(&world.cache, Watermarks::new(1, 1));
     let holder = spawn(move || drop(held));
     let evictor = world.beside(move |_| {
         evictor.look();

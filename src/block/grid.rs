@@ -1,10 +1,10 @@
-//! Where blocks end in a sequence of tokens, and dividing by the block size without a division: lookups divide several
+//! Where blocks end in a sequence of tokens. Divides by the block size with a multiplication: a lookup divides several
 //! times, and a divide instruction takes as long as comparing a hundred tokens.
 
 /// Blocks of one size along the depths of a tree: block `k` ends at `offset + (k + 1) * tokens`.
 ///
-/// The offset is what a key needs beyond the first token of its block: none where tokens are keys, one where pairs of
-/// neighbours are.
+/// The offset is zero where tokens are keys, and one where pairs of neighbouring tokens are: the last pair of a block needs
+/// one token beyond it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grid {
     tokens: u32,
@@ -68,7 +68,7 @@ impl Grid {
         boundary.saturating_sub(self.offset as usize)
     }
 
-    /// Depth of the boundary up to which so many tokens are filled.
+    /// Depth of the boundary up to which `filled` tokens have keys and values.
     #[inline]
     pub(crate) fn depth_of(self, filled: usize) -> usize {
         if filled == 0 { 0 } else { filled + self.offset as usize }

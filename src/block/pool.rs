@@ -1,25 +1,25 @@
 //! The pool of free blocks: a bitmap and a count.
 //!
 //! Taking is all-or-nothing: first `n` is taken off the count, in one step or not at all, then `n` set bits are
-//! claimed, up to 64 in one read-modify-write. Giving back sets the bits first and then raises the count, so whoever
-//! got `n` off the count finds `n` bits sooner or later. Neighbouring bits make contiguous ids, and a bitmap has no
-//! ABA.
+//! claimed, up to 64 in one read-modify-write. Giving back sets the bits first and then raises the count, so a thread that
+//! took `n` off the count finds `n` set bits in the end. Neighbouring bits make contiguous ids, and a bitmap has no ABA
+//! problem.
 //!
-//! Where the ids are chosen by somebody else (`take_these`) nothing is promised by the count: it follows the bits. A
-//! pool is drawn on in one way or the other.
+//! Where the caller chooses the ids (`take_these`) the count promises nothing: it follows the bits. A pool is used in one
+//! of the two ways only.
 //!
 //! # Invariants
 //!
-//! - **B1** A set bit is a free block. The count never exceeds the set bits that nobody has counted on yet.
+//! - **B1** A set bit is a free block. The count never exceeds the set bits that are not promised to a taker yet.
 //! - **B2** A block is given back once for each time it was taken; a second time panics before it does harm.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E9 | `give_back` sets bits | `claim`, `take_these` clear them | the last holder's use of a block comes before the next one's |
-//! | E10 | `give_back` raises the count | `try_take` lowers it | who is promised blocks finds their bits set |
-//! | E16 | `free_surely` | `give_back` raises the count | who gives back after it sees what came before it (cache::line) |
+//! | E9 | `give_back` sets bits | `claim`, `take_these` clear them | the last owner's use of a block comes before the next owner's |
+//! | E10 | `give_back` raises the count | `try_take` lowers it | a thread that is promised blocks finds their bits set |
+//! | E16 | `free_for_waiter` | `give_back` raises the count | a later `give_back` sees that a thread waits (cache::wait_list) |
 
 use crossbeam_utils::CachePadded;
 
@@ -34,7 +34,7 @@ use crate::sync::atomic::{
 #[derive(Debug)]
 pub(crate) struct Pool {
     free: CachePadded<AtomicUsize>,
-    /// Word in which blocks were freed last: where a search best begins.
+    /// Word in which blocks were freed last, at which a search begins.
     recent: CachePadded<AtomicUsize>,
     words: Box<[AtomicU64]>,
     hints: Hints,
@@ -76,12 +76,12 @@ impl Pool {
 
     pub(crate) fn free(&self) -> usize {
         // Relaxed: a count that may be old as soon as it is read. Where it follows the bits it can fall below zero for
-        // a moment: bits may be taken before whoever set them has counted them.
+        // a moment: a thread may take bits before the thread that set them has counted them.
         usize::try_from(self.free.load(Relaxed) as isize).unwrap_or(0)
     }
 
     /// The number of free blocks, by a read-modify-write.
-    pub(crate) fn free_surely(&self) -> usize {
+    pub(crate) fn free_for_waiter(&self) -> usize {
         // Release: E16.
         self.free.fetch_add(0, Release)
     }
@@ -89,6 +89,7 @@ impl Pool {
     /// Appends `n` free blocks to `blocks`, or takes nothing and returns false. Lock-free.
     #[must_use]
     pub(crate) fn try_take(&self, n: usize, blocks: &mut Vec<BlockId>) -> bool {
+        // Relaxed: a guess, which the compare-and-swap checks.
         let mut free = self.free.load(Relaxed);
         loop {
             let Some(left) = free.checked_sub(n) else {
@@ -100,17 +101,17 @@ impl Pool {
                 Err(seen) => free = seen,
             }
         }
-        crate::sync::point!("pool::counted");
+        crate::sync::failpoint!("pool::counted");
         blocks.reserve(n);
         self.claim(n, blocks);
         true
     }
 
-    /// Takes these very blocks, or none of them. Lock-free.
+    /// Takes exactly these blocks, or none of them. Lock-free.
     ///
     /// # Errors
     ///
-    /// The first one that is not free, stands in `blocks` twice, or is no block of this pool.
+    /// The first block that is not free, occurs twice in `blocks`, or is not of this pool.
     pub(crate) fn take_these(&self, blocks: &[BlockId]) -> Result<(), BlockId> {
         for (taken, &block) in blocks.iter().enumerate() {
             let word = self.words.get(block as usize / BITS);
@@ -118,13 +119,13 @@ impl Pool {
             let was_free = word.is_some_and(|word| word.fetch_and(!bit(block), Acquire) & bit(block) != 0);
             if !was_free {
                 for &block in &blocks[..taken] {
-                    // Relaxed: nobody used it; a read-modify-write continues the sequence of whoever gave it back (E9).
+                    // Relaxed: it was not used; a read-modify-write continues the release sequence of `give_back` (E9).
                     self.words[block as usize / BITS].fetch_or(bit(block), Relaxed);
                 }
                 return Err(block);
             }
         }
-        // Relaxed: nothing is promised by this count; the bits have the edge.
+        // Relaxed: this count promises nothing; the bits have the edge.
         self.free.fetch_sub(blocks.len(), Relaxed);
         Ok(())
     }
@@ -171,7 +172,7 @@ impl Pool {
     ///
     /// # Panics
     ///
-    /// If one of them is free already or no block of this pool (B2).
+    /// If one of them is free already or not of this pool (B2).
     pub(crate) fn give_back(&self, blocks: &[BlockId]) {
         let Some(first) = blocks.first() else { return };
         let mut rest = blocks;
@@ -194,14 +195,15 @@ impl Pool {
         }
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
-        crate::sync::point!("pool::set");
-        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees every giver's bits.
+        crate::sync::failpoint!("pool::set");
+        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees the bits of every earlier `give_back`.
         // Acquire: E16.
         self.free.fetch_add(blocks.len(), AcqRel);
     }
 
     /// Whether a block is free: for `validate`, at rest.
     pub(crate) fn is_free(&self, block: BlockId) -> bool {
+        // Relaxed, here and below: nothing else runs at rest.
         self.words[block as usize / BITS].load(Relaxed) & bit(block) != 0
     }
 
@@ -217,7 +219,8 @@ impl Pool {
     pub(crate) fn count_bits(&self) -> usize {
         self.words.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
     }
-    /// Turns a bit over and leaves the count.
+
+    /// Flips a bit and leaves the count.
     #[cfg(test)]
     pub(crate) fn flip_bit(&self, block: BlockId) {
         let word = &self.words[block as usize / BITS];
@@ -272,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_these_very_blocks_or_none() {
+    fn takes_exactly_these_blocks_or_none() {
         let pool = Pool::new(130);
         assert_eq!(pool.take_these(&[129, 3, 64, 65]), Ok(()));
         assert_eq!((pool.free(), pool.count_bits()), (126, 126));

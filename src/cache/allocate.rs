@@ -2,43 +2,59 @@
 
 use std::time::Instant;
 
-use super::fork::Shares;
-use super::hold::Hold;
-use super::line::Place;
-use super::quota::Claim;
-use super::{Inner, Reservation, ReserveError, Session};
+use super::inner::Inner;
+use super::quota::QuotaCharge;
+use super::reservation::{Reservation, ReserveError};
+use super::session::Session;
+use super::shared_blocks::SharedBlocks;
+use super::strong_ref::StrongRef;
+use super::waiter::Waiter;
 use crate::block::BlockId;
 
-/// How hard an attempt looks for blocks before it finds too few.
+/// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// At what is there.
+    /// It looks at the blocks that are there.
     Once,
-    /// So that whoever makes blocks available later sees who waits for them (line.rs).
+    /// It looks in such a way that a thread that makes blocks available later sees the waiter (wait_list.rs).
     Waiting,
 }
 
 impl Session {
     /// Takes `blocks` blocks, or nothing.
     ///
-    /// If fewer are free it evicts exactly what is missing, in the policy's order. It does not stand in the line of
-    /// those who wait ([`reserve_until`](Self::reserve_until)): a running request can grow while others wait to be
-    /// admitted. Lock-free while enough are free.
+    /// If fewer are free it evicts exactly the missing ones, in the policy's order. It passes the requests that wait
+    /// ([`reserve_until`](Self::reserve_until)), so that a running request can grow while others wait to be admitted.
+    /// Lock-free while enough are free.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::Exhausted`] if leases and reservations hold too much, [`ReserveError::TooLarge`] if the cache is
-    /// smaller than that, [`ReserveError::External`] if the pool is the engine's.
+    /// [`ReserveError::Exhausted`] if leases and reservations hold too many, [`ReserveError::TooLarge`] if the cache has
+    /// fewer blocks, [`ReserveError::External`] if the engine owns the pool.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PrefixCache, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(16, 8).build()?;
+    /// let session = cache.session();
+    /// let first = session.reserve(6)?;
+    /// let refused = session.reserve(3).unwrap_err();
+    /// assert_eq!(refused, ReserveError::Exhausted { requested: 3, available: 2 });
+    /// # drop(first);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
-        self.lot.inner().check_request(blocks)?;
-        self.lot.inner().take(blocks, &|| self.lot.hold(), Effort::Once)
+        self.strong_refs.inner().check_request(blocks)?;
+        self.strong_refs.inner().take(blocks, &|| self.strong_refs.take(), Effort::Once)
     }
 
-    /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too much.
+    /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too many.
     ///
-    /// Those who wait are served in the order in which they came, `PrefixCache::reserve_async` (feature `async`)
-    /// included: each takes all its blocks or nothing, and nobody overtakes him but [`reserve`](Self::reserve). Blocks
-    /// come when leases and reservations are dropped; a lease that this thread holds itself does not go while it waits.
+    /// Requests that wait are served in the order in which they came, those of `PrefixCache::reserve_async` (feature
+    /// `async`) included. Each takes all its blocks or nothing, and only [`reserve`](Self::reserve) passes them. Blocks
+    /// become available when leases and reservations are dropped: do not wait for blocks that this thread itself leases.
     ///
     /// # Errors
     ///
@@ -67,24 +83,24 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_until(&self, blocks: usize, deadline: Instant) -> Result<Reservation, ReserveError> {
-        let inner = &**self.lot.inner();
+        let inner = &**self.strong_refs.inner();
         inner.check_request(blocks)?;
-        if !inner.line.is_taken() {
-            if let Ok(reservation) = inner.take(blocks, &|| self.lot.hold(), Effort::Once) {
+        if !inner.wait_list.has_waiters() {
+            if let Ok(reservation) = inner.take(blocks, &|| self.strong_refs.take(), Effort::Once) {
                 return Ok(reservation);
             }
         }
-        let hold = self.lot.hold();
-        let place = Place::take(&hold);
+        let cache = self.strong_refs.take();
+        let waiter = Waiter::join(&cache);
         loop {
-            let available = match inner.take_in_turn(blocks, &hold, &place) {
+            let available = match inner.take_in_turn(blocks, &cache, &waiter) {
                 Err(ReserveError::Exhausted { available, .. }) => available,
                 served => return served,
             };
-            // Nobody rings when a deadline of something retained has come.
-            let retained_until = if place.is_first() { inner.retained_until() } else { None };
+            // The end of a retention wakes no thread: the first waiter wakes up by itself then.
+            let retained_until = if waiter.is_first() { inner.retained_until() } else { None };
             let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
-            if !place.signal().wait_until(until) && Instant::now() >= deadline {
+            if !waiter.signal().wait_until(until) && Instant::now() >= deadline {
                 return Err(ReserveError::TimedOut { requested: blocks, available });
             }
         }
@@ -92,7 +108,7 @@ impl Session {
 }
 
 impl Inner {
-    /// Refuses what can never be served.
+    /// Refuses a request that can never be served.
     pub(super) fn check_request(&self, blocks: usize) -> Result<(), ReserveError> {
         let capacity = self.pool.capacity();
         if blocks > capacity {
@@ -104,28 +120,42 @@ impl Inner {
         Ok(())
     }
 
-    /// When the first of what is retained is let go, if nobody ends it earlier.
+    /// When the first retention ends, unless it is ended earlier.
     fn retained_until(&self) -> Option<Instant> {
         let next = self.evicting(|evictor, _| evictor.retained.next());
         next.and_then(|deadline| self.time.moment(deadline))
     }
 
-    /// Takes `n` blocks if `place` is the first of the line.
-    pub(super) fn take_in_turn(&self, n: usize, hold: &Hold, place: &Place) -> Result<Reservation, ReserveError> {
-        if place.is_first() {
-            return self.take(n, &|| hold.clone(), Effort::Waiting);
+    /// Takes `n` blocks if `waiter` is the first in the list.
+    pub(super) fn take_in_turn(
+        &self,
+        n: usize,
+        cache: &StrongRef<Inner>,
+        waiter: &Waiter,
+    ) -> Result<Reservation, ReserveError> {
+        if waiter.is_first() {
+            return self.take(n, &|| cache.clone(), Effort::Waiting);
         }
-        // Those before are to be served first.
-        let stats = self.gauges.read(self);
+        // Earlier waiters are served first.
+        let stats = self.stats();
         Err(ReserveError::Exhausted { requested: n, available: stats.free_blocks + stats.evictable_blocks })
     }
 
-    /// Takes `n` blocks, evicting what is missing.
+    /// Takes `n` blocks, and evicts the missing ones.
     #[inline]
-    pub(super) fn take(&self, n: usize, hold: &dyn Fn() -> Hold, effort: Effort) -> Result<Reservation, ReserveError> {
-        // First: blocks that were taken are in hands that give them back, whatever panics.
-        let mut reservation =
-            Reservation { blocks: Vec::new(), shares: Shares::default(), claim: Claim::default(), hold: hold() };
+    pub(super) fn take(
+        &self,
+        n: usize,
+        strong_ref: &dyn Fn() -> StrongRef<Inner>,
+        effort: Effort,
+    ) -> Result<Reservation, ReserveError> {
+        // First: blocks that were taken are in a reservation, which gives them back if anything panics.
+        let mut reservation = Reservation {
+            blocks: Vec::new(),
+            shared: SharedBlocks::default(),
+            charge: QuotaCharge::default(),
+            cache: strong_ref(),
+        };
         if !self.pool.try_take(n, &mut reservation.blocks) {
             self.take_evicting(n, &mut reservation.blocks, effort)?;
         }
@@ -135,14 +165,14 @@ impl Inner {
         Ok(reservation)
     }
 
-    /// Direct reclaim.
+    /// Takes `n` blocks, and evicts the missing ones on this thread.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
-        self.evicting(|evictor, works| {
+        self.evicting(|evictor, resources| {
             let mut entries = usize::MAX;
-            let mut settled = evictor.catch_up(works);
+            let mut settled = evictor.catch_up(resources);
             if effort == Effort::Waiting {
-                evictor.settle_surely(works);
+                evictor.settle_for_waiter(resources);
                 settled = true;
             }
             loop {
@@ -152,13 +182,13 @@ impl Inner {
                 let free = self.pool.free();
                 let available = free + evictor.totals.evictable;
                 let missing = n.saturating_sub(free);
-                // A change that is not in the queue yet can make the accounts promise too much for a moment.
-                if available < n || (missing > 0 && evictor.evict(missing, &mut entries, works) == 0) {
+                // A change that is not in the queue yet can make the counts too high for a moment.
+                if available < n || (missing > 0 && evictor.evict(missing, &mut entries, resources) == 0) {
                     if settled {
                         let available = available.min(n - 1);
                         return Err(ReserveError::Exhausted { requested: n, available });
                     }
-                    evictor.settle(works);
+                    evictor.settle(resources);
                     settled = true;
                 }
             }

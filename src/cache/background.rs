@@ -1,57 +1,78 @@
 //! The background evictor: a thread around the evictor's steps.
 //!
-//! It sleeps until it is called because free blocks are short or changes have piled up, then works in bounded steps, each
-//! under the evictor's lock for itself, so that a session that must evict at once waits for one step at most. Where
-//! nothing is left to evict and free blocks are still short, whatever lets blocks go calls it ([`line`](super::line)).
-//! Where prefixes are dropped for their age it also wakes by itself, and where some are retained, when the first of them
-//! is to be let go: a thread may wait for it. It holds the cache weakly: the last handle ends it.
+//! It sleeps until it is called, because free blocks are short or changes have piled up. Then it works in bounded steps and
+//! takes the evictor's lock for each of them, so that a session that must evict waits for one step at most. When nothing is
+//! left to evict and free blocks are still short, every release of blocks calls it ([`wait_list`](super::wait_list)). It
+//! wakes by itself to drop prefixes for their age, and when the first retention ends, because a waiter may wait for that.
+//! It has a weak reference to the cache: the last handle ends it.
 //!
-//! A panic in a step is a bug of ours; the thread reports it as every panic is reported, and goes on.
+//! A panic in a step is a bug of this crate; the panic hook reports it, and the thread goes on.
+
+pub(super) mod work;
 
 use std::io;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-#[cfg(radixkv_loom)]
-use super::PrefixCache;
-use super::{Inner, STEP};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Arc, Bell, Weak, contained};
+use crate::sync::{Arc, Bell};
 
-/// Blocks that one step frees at most.
-const SLICE: usize = 256;
-
-/// When the background evictor begins and stops, in free blocks.
+/// At how many free blocks the background evictor begins and stops.
 ///
 /// With an [external pool](super::Builder::external) the cache does not know how many of the engine's blocks are free:
-/// there they count the evicted ids that wait to be taken.
+/// there, the watermarks count the evicted ids that wait for [`take_evicted`](super::PrefixCache::take_evicted).
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{Eviction, PrefixCache, Watermarks};
+///
+/// let watermarks = Watermarks::new(64, 128);
+/// let cache = PrefixCache::builder(16, 1024).eviction(Eviction::Background(watermarks)).build()?;
+/// # drop(cache);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Watermarks {
     /// It begins when fewer blocks than this are free.
     pub low: usize,
-    /// It stops when this many are.
+    /// It stops when this many blocks are free.
     pub high: usize,
 }
 
 impl Watermarks {
-    /// One block in 256, up to one in 128: enough to take evictions off the allocating threads, and little cached is
-    /// lost.
+    /// It begins below `low` free blocks and stops at `high`; [`build`](super::Builder::build) refuses a `low` above
+    /// `high`, and a `high` above the capacity.
+    pub const fn new(low: usize, high: usize) -> Self {
+        Self { low, high }
+    }
+
+    /// Low at 1/256 of `blocks`, high at 1/128: enough to keep evictions away from the threads that allocate, at the
+    /// price of few cached blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(radixkv::Watermarks::for_capacity(1024), radixkv::Watermarks::new(4, 8));
+    /// ```
     pub fn for_capacity(blocks: usize) -> Self {
         Self { low: blocks.div_ceil(256), high: blocks.div_ceil(128) }
     }
 }
 
-/// Who evicts.
+/// Which thread evicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Eviction {
-    /// Whoever needs blocks: no thread is started, and every victim is the policy's exact choice.
+    /// The thread that needs blocks: no other thread is started, and every victim is the policy's exact choice.
     #[default]
     Inline,
-    /// A thread of the cache's own, between these watermarks; whoever finds too little evicts beside it.
+    /// A thread of the cache's own, between these watermarks; a thread that finds too few blocks evicts too.
     ///
-    /// A choice goes by the changes that the evictor has taken in, which may lag by what its queue holds. Where it was
-    /// short of blocks with nothing left to evict, it is called when leases end. It goes on after a panic, which the
-    /// panic hook reports.
+    /// Victims are chosen by the changes that the evictor has taken in so far; changes that are still in its queue do not
+    /// count yet. When it is short of blocks and has nothing left to evict, it is called when leases end. It goes on
+    /// after a panic, which the panic hook reports.
     Background(Watermarks),
 }
 
@@ -60,27 +81,29 @@ pub enum Eviction {
 pub(super) struct Background {
     watermarks: Watermarks,
     bell: Arc<Bell>,
-    /// Nothing once the thread was joined.
+    /// `None` once the thread was joined.
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread: a child that is forked off has not.
+    /// The process that has the thread; a forked child does not have it.
     process: u32,
 }
 
 impl Background {
-    /// Starts the thread; `pause` is how long it sleeps at most.
-    pub(super) fn start(inner: Weak<Inner>, watermarks: Watermarks, pause: Option<Duration>) -> io::Result<Self> {
+    /// Starts the thread, which calls `turn` whenever it wakes, until that breaks. It sleeps for `pause` at most, and
+    /// until the moment that `turn` names.
+    pub(super) fn start(
+        mut turn: impl FnMut() -> ControlFlow<(), Option<Instant>> + Send + 'static,
+        watermarks: Watermarks,
+        pause: Option<Duration>,
+    ) -> io::Result<Self> {
         let bell = Arc::new(Bell::new());
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
             let bell = Arc::clone(&bell);
             move || {
-                // A first look at once: from then on it knows whether it is short of blocks.
+                // The first look comes at once: from then on the thread knows whether blocks are short.
                 let mut sleep = Some(Duration::ZERO);
                 while bell.wait(sleep) {
-                    let Some(inner) = inner.upgrade() else { return };
-                    // What a panicking step leaves behind is bounded, and no lock (tests/faults.rs).
-                    let mut retained = None;
-                    contained(|| retained = inner.work_off(watermarks));
-                    let until = retained.map(|until| until.saturating_duration_since(Instant::now()));
+                    let ControlFlow::Continue(until) = turn() else { return };
+                    let until = until.map(|until| until.saturating_duration_since(Instant::now()));
                     sleep = [pause, until].into_iter().flatten().min();
                 }
             }
@@ -96,7 +119,7 @@ impl Background {
         }
     }
 
-    /// Called when changes may have piled up, or blocks become available that it waits for.
+    /// Called when changes may have piled up, or when blocks become available that the thread waits for.
     pub(super) fn changes_pending(&self) {
         self.bell.ring(|| self.unpark());
     }
@@ -111,66 +134,17 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // The thread stayed behind in the process that forked: there is nothing to end and nothing to wait for.
+            // The thread is in the parent process: there is nothing to end and nothing to wait for.
             std::mem::forget(self.thread.take());
             return;
         }
         self.bell.end(|| self.unpark());
         if let Some(thread) = self.thread.take() {
-            // The thread itself may hold the cache last; it ends after this.
+            // The thread itself may drop the last reference to the cache; then it ends by itself after this.
             if thread.thread().id() != thread::current().id() {
-                // A panic in there was reported when it happened.
+                // A panic of the thread was reported when it happened.
                 let _ = thread.join();
             }
-        }
-    }
-}
-
-/// For models, whose threads the checker starts: the thread's turns and its bell, without the thread.
-#[cfg(radixkv_loom)]
-impl PrefixCache {
-    /// From now on whatever calls a background evictor rings a bell; returns its look at free blocks, to be taken again
-    /// whenever it was rung.
-    pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
-        let bell = Arc::new(Bell::new());
-        let background = Background { watermarks, bell: Arc::clone(&bell), thread: None, process: std::process::id() };
-        assert!(self.inner.background.set(background).is_ok(), "one evictor");
-        let inner = Arc::clone(&self.inner);
-        (bell, move || _ = inner.work_off(watermarks))
-    }
-}
-
-impl Inner {
-    /// Takes in what is queued and evicts up to the high watermark if free blocks were below the low one; when the first
-    /// of what is retained then is over.
-    fn work_off(&self, watermarks: Watermarks) -> Option<Instant> {
-        let short = || self.sink().free() < watermarks.low;
-        let (mut evicting, mut waits) = (false, false);
-        loop {
-            evicting |= short();
-            let idle_since = self.idle_since();
-            let (more, retained) = self.in_turn(|evictor, works| {
-                if std::mem::take(&mut waits) {
-                    evictor.settle_surely(works);
-                }
-                let more = self.step(idle_since, evictor, works);
-                let mut entries = STEP;
-                let missing = if evicting { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
-                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, works) };
-                (more || (evicted > 0 && evicted < missing), evictor.retained.next())
-            });
-            if more {
-                continue;
-            }
-            if !short() {
-                self.line.evictor_wakes();
-            } else if !self.line.evictor_is_waiting() {
-                // What is let go of from now on calls the thread; what was before, the next look finds.
-                self.line.evictor_waits();
-                waits = true;
-                continue;
-            }
-            return retained.and_then(|deadline| self.time.moment(deadline));
         }
     }
 }

@@ -4,13 +4,16 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
-use super::evictor::Seat;
-use super::line::Line;
+use super::evictor::PinnedEvictor;
+use super::inner::{Inner, STEP};
+use super::insert::MAX_TOKENS;
 use super::namespace::Registry;
+use super::prefix_cache::PrefixCache;
 use super::stats::Gauges;
-use super::{Inner, PrefixCache, STEP};
+use super::wait_list::WaitList;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Idle};
@@ -18,7 +21,22 @@ use crate::sync::gauge::AtomicUsize;
 use crate::sync::{Arc, Mutex, OnceLock, model_size, thread};
 use crate::tree::{Demotions, HotPoints, Queue};
 
-/// Sets up a [`PrefixCache`]; everything is checked by [`build`](Builder::build).
+/// Configures a [`PrefixCache`]; [`build`](Builder::build) checks everything.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use radixkv::{Eviction, PolicyKind, PrefixCache, Watermarks};
+///
+/// let cache = PrefixCache::builder(16, 4096) // blocks of 16 tokens, 4,096 of them
+///     .policy(PolicyKind::Slru)
+///     .eviction(Eviction::Background(Watermarks::for_capacity(4096)))
+///     .time_to_idle(Duration::from_secs(600))
+///     .build()?;
+/// assert_eq!(cache.policy(), PolicyKind::Slru);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -27,11 +45,11 @@ pub struct Builder {
     policy: PolicyKind,
     clock: Clock,
     eviction: Eviction,
-    idle_after: Option<Duration>,
+    time_to_idle: Option<Duration>,
     external: bool,
-    /// Points that can be hot at once.
+    /// The most points that can be hot at once.
     pub(crate) hot_points: usize,
-    /// Whether anybody may wait for blocks.
+    /// Whether waiting for blocks is possible.
     pub(crate) waiting: bool,
 }
 
@@ -48,7 +66,7 @@ pub enum BuildError {
         /// Blocks asked for.
         capacity: usize,
     },
-    /// The watermarks must rise from low to high, and high may not exceed the capacity.
+    /// The low watermark is above the high one, or the high one is above the capacity.
     Watermarks {
         /// The low one.
         low: usize,
@@ -59,10 +77,10 @@ pub enum BuildError {
     },
     /// The system refused to start the evictor's thread.
     NoThread {
-        /// The system's reason.
+        /// The kind of the system's error.
         kind: std::io::ErrorKind,
     },
-    /// No sequence could fill such a block.
+    /// Such a block is longer than the longest sequence.
     BlockSizeTooLarge {
         /// Tokens asked for.
         block_size: usize,
@@ -75,12 +93,15 @@ impl fmt::Display for BuildError {
             Self::ZeroBlockSize => f.write_str("the block size is 0 tokens"),
             Self::ZeroCapacity => f.write_str("the capacity is 0 blocks"),
             Self::CapacityTooLarge { capacity } => {
-                write!(f, "a capacity of {capacity} blocks exceeds the {} that ids can name", BlockId::MAX)
+                write!(f, "a capacity of {capacity} blocks exceeds the {} that block ids can name", BlockId::MAX)
             }
             Self::Watermarks { low, high, capacity } => {
-                write!(f, "watermarks of {low} and {high} blocks do not rise within a capacity of {capacity}")
+                write!(
+                    f,
+                    "watermarks: low ({low} blocks) must not exceed high ({high}), nor high the capacity ({capacity})"
+                )
             }
-            Self::NoThread { kind } => write!(f, "the evictor's thread was not started: {kind}"),
+            Self::NoThread { kind } => write!(f, "the system did not start the evictor's thread: {kind}"),
             Self::BlockSizeTooLarge { block_size } => {
                 write!(f, "a block size of {block_size} tokens exceeds the longest sequence of {MAX_TOKENS}")
             }
@@ -90,10 +111,10 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Points that can be hot at once; none in loom's models, but in those that are about them.
+/// The most points that can be hot at once; none in loom's models, except those about hot points.
 const HOT_POINTS: usize = if cfg!(radixkv_loom) { 0 } else { model_size(63, 1) };
 
-/// Stripes of a hot point: one for each core; two in models, which make many caches and would ask each time.
+/// Stripes of a hot point: one for each core; two in models, which make many caches and would ask the system each time.
 fn stripes() -> usize {
     match model_size(0, 2) {
         0 => thread::available_parallelism().map_or(1, NonZeroUsize::get),
@@ -101,22 +122,38 @@ fn stripes() -> usize {
     }
 }
 
-/// Between two looks for what is idle.
+/// The pause between two looks for idle prefixes.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Tokens of the longest sequence that can be inserted: what depths can name, and an allocation can hold.
-pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
+impl PrefixCache {
+    /// Configures a cache of `capacity_blocks` blocks of `block_size` tokens each.
+    ///
+    /// Both are fixed for the life of the cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PolicyKind, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).policy(PolicyKind::Lfu).build()?;
+    /// assert_eq!((cache.block_size(), cache.capacity_blocks()), (16, 1024));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn builder(block_size: usize, capacity_blocks: usize) -> Builder {
+        Builder::new(block_size, capacity_blocks)
+    }
+}
 
 impl Builder {
-    pub(super) fn new(block_size: usize, capacity: usize) -> Self {
+    fn new(block_size: usize, capacity: usize) -> Self {
         Self {
             block_size,
             capacity,
             policy: PolicyKind::default(),
             clock: Clock::default(),
             eviction: Eviction::Inline,
-            idle_after: None,
+            time_to_idle: None,
             external: false,
             hot_points: HOT_POINTS,
             waiting: !cfg!(radixkv_loom),
@@ -129,45 +166,61 @@ impl Builder {
         self
     }
 
-    /// What stamps matches and inserts. Default: [`Clock::Monotonic`].
+    /// Where the times of matches and inserts come from. Default: [`Clock::Monotonic`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Who evicts. Default: [`Eviction::Inline`], and no thread is started.
+    /// Which thread evicts. Default: [`Eviction::Inline`], and no thread is started.
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.eviction = eviction;
         self
     }
 
-    /// Drops what nobody has used for so long, whether its blocks are needed or not; counted as
+    /// Drops prefixes that were not used for `duration`, whether their blocks are needed or not; counted as
     /// [`Stats::aged_blocks`](crate::Stats::aged_blocks). Default: never.
     ///
-    /// A use is what counts as one for a policy: a match, a resume, an insert; a leased prefix stays until it is let
-    /// go. A background evictor looks by itself after an eighth of the time, but not more often than each millisecond
-    /// nor less often than each second, and drops it so much too late at most; else [`PrefixCache::run_once`] and
-    /// [`PrefixCache::settle`] do. Under [`Clock::Logical`] a nanosecond is one unit, and [`PrefixCache::set_time`]
-    /// calls the background evictor. Costs a second order of the candidates: about 70 bytes for each idle end of a run,
-    /// and the time to keep it.
-    pub fn idle_after(mut self, duration: Duration) -> Self {
-        self.idle_after = Some(duration);
+    /// Matches, resumes and inserts are uses; a leased prefix stays until its leases are dropped. A background evictor
+    /// looks by itself, at intervals of an eighth of `duration`, but at least a millisecond and at most a second: a
+    /// prefix is dropped late by one interval at most. With inline eviction [`PrefixCache::run_once`] and
+    /// [`PrefixCache::settle`] drop them. Under [`Clock::Logical`] a nanosecond is one unit, and
+    /// [`PrefixCache::set_time`] calls the background evictor. Costs a second order of the candidates: about 70 bytes for
+    /// each idle end of a run, and the time to keep it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use radixkv::{Clock, PrefixCache};
+    ///
+    /// let builder = PrefixCache::builder(2, 8).clock(Clock::Logical).time_to_idle(Duration::from_nanos(10));
+    /// let cache = builder.build()?;
+    /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// drop(session.insert(session.match_prefix(&space, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
+    /// cache.set_time(10);
+    /// cache.settle();
+    /// assert_eq!((session.peek(&space, &[1, 2]), cache.stats().aged_blocks), (0, 1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn time_to_idle(mut self, duration: Duration) -> Self {
+        self.time_to_idle = Some(duration);
         self
     }
 
-    /// How long the background evictor may sleep.
+    /// The longest time that the background evictor may sleep; `None` without a limit.
     fn pause(&self) -> Option<Duration> {
-        let idle_after = self.idle_after.filter(|_| self.clock != Clock::Logical)?;
-        Some((idle_after / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+        let time_to_idle = self.time_to_idle.filter(|_| self.clock != Clock::Logical)?;
+        Some((time_to_idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
     }
 
-    /// The engine has an allocator of its own: the cache takes its ids in and hands evicted ids back. Default: the
-    /// cache owns the pool.
+    /// The engine owns the pool: it passes ids of its blocks to the cache, and takes evicted ids back. Default: the cache
+    /// owns the pool.
     ///
-    /// Ids are `0..capacity_blocks`, all in the engine's hands at first. [`Session::adopt`](super::Session::adopt)
-    /// takes some in to be inserted, in the place of [`reserve`](super::Session::reserve), which is refused; what is
-    /// evicted, cleared or given up waits for [`PrefixCache::take_evicted`]. The cache cannot know when the engine runs
-    /// short: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep a stock of
+    /// Ids are `0..capacity_blocks`, and the engine has all of them at first. [`Session::adopt`](super::Session::adopt)
+    /// passes some to the cache for an insert; [`reserve`](super::Session::reserve) is refused. Blocks that are evicted,
+    /// cleared or given up wait for [`PrefixCache::take_evicted`]. The cache cannot know when the engine is short of
+    /// blocks: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep the number of
     /// evicted ids between the watermarks.
     pub fn external(mut self) -> Self {
         self.external = true;
@@ -178,8 +231,16 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If block size or capacity are zero or larger than ids and depths can name, if watermarks are out of order, or if
-    /// the system gives no thread.
+    /// If block size or capacity are zero or too large, if the watermarks do not fit, or if the system does not start the
+    /// evictor's thread.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{BuildError, PrefixCache};
+    ///
+    /// assert_eq!(PrefixCache::builder(0, 1024).build().unwrap_err(), BuildError::ZeroBlockSize);
+    /// ```
     pub fn build(self) -> Result<PrefixCache, BuildError> {
         self.check()?;
         let patience = match self.eviction {
@@ -188,30 +249,31 @@ impl Builder {
         };
         let pause = self.pause();
         let domain = Domain::new();
-        let seat = Seat::new(&domain, self.policy, patience, self.idle_after.is_some());
+        let pinned = PinnedEvictor::new(&domain, self.policy, patience, self.time_to_idle.is_some());
         let grid = Grid::new(self.block_size as u32);
-        let namespaces = Registry::new(grid, &seat.local);
+        let namespaces = Registry::new(grid, &pinned.local);
         let inner = Inner {
             grid,
             queue: Queue::new(),
             hot: HotPoints::new(self.hot_points, stripes()),
-            line: Line::new(self.waiting),
+            wait_list: WaitList::new(self.waiting),
             stripes: AtomicUsize::new(0),
             pool: Pool::new(self.capacity),
             returned: self.external.then(|| Pool::empty(self.capacity)),
             time: Time::new(self.clock),
             demotions: Demotions::default(),
-            idle_after: self.idle_after,
+            time_to_idle: self.time_to_idle,
             gauges: Gauges::default(),
             namespaces,
             background: OnceLock::new(),
-            seat: Mutex::new(seat),
+            evictor: Mutex::new(pinned),
             idle: Idle::new(),
             domain,
         };
         let inner = Arc::new(inner);
         if let Eviction::Background(watermarks) = self.eviction {
-            let background = Background::start(Arc::downgrade(&inner), watermarks, pause)
+            let weak = Arc::downgrade(&inner);
+            let background = Background::start(move || turn(&weak, watermarks), watermarks, pause)
                 .map_err(|error| BuildError::NoThread { kind: error.kind() })?;
             inner.background.get_or_init(|| background);
         }

@@ -1,4 +1,4 @@
-//! Time: what matches and inserts are stamped with.
+//! Time: the stamps of matches and inserts, and deadlines.
 
 use std::time::{Duration, Instant};
 
@@ -10,22 +10,22 @@ use crate::sync::gauge::{AtomicBool, AtomicU64, Relaxed};
 pub enum Clock {
     /// The monotonic clock of the machine, in its own fine ticks since the cache was built.
     ///
-    /// Setting the machine's date changes nothing. Time that the machine sleeps may count for the order of uses and not
-    /// for deadlines, or the other way round.
+    /// Setting the machine's date changes nothing. Time in which the machine is suspended may count for the order of
+    /// uses and not for deadlines, or the other way round.
     #[default]
     Monotonic,
-    /// What [`PrefixCache::set_time`](crate::PrefixCache::set_time) says, from 0, any 64 bits: replays are a function
-    /// of their trace. Where a verb takes a duration, a nanosecond of it is one unit of this clock.
+    /// The time that [`PrefixCache::set_time`](crate::PrefixCache::set_time) sets, 0 at first, any 64 bits: a replay then
+    /// depends on its trace alone. Where a verb takes a duration, a nanosecond is one unit of this clock.
     Logical,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// The processor's time stamp counter when the cache was built, and when that was.
+    /// The processor's time stamp counter when the cache was built, and that moment.
     Ticks(u64, Instant),
-    /// Where that counter does not run evenly: when the cache was built.
+    /// The moment when the cache was built, on a processor whose counter does not run at one rate.
     Instant(Instant),
-    /// What was set last, and the latest that ever was.
+    /// The time that was set last, and the latest that was ever set.
     Logical(AtomicU64, AtomicU64),
 }
 
@@ -33,7 +33,7 @@ enum Source {
 #[derive(Debug)]
 pub(super) struct Time {
     source: Source,
-    /// Whether a deadline was ever made: without one nobody need ask how late it is.
+    /// Whether a deadline was ever made: if not, the time need not be read for deadlines.
     has_deadlines: AtomicBool,
 }
 
@@ -59,22 +59,22 @@ impl Time {
         }
     }
 
-    /// What was stamped so long ago; nothing if the cache is younger.
+    /// The stamp of the moment that lies `duration` back; `None` if the cache is younger.
     pub(super) fn before(&self, duration: Duration) -> Option<u64> {
         let (now, nanoseconds) = (self.now(), nanoseconds(duration));
         let Source::Ticks(_, start) = &self.source else {
             return now.checked_sub(nanoseconds);
         };
-        // How long a tick is shows in how many there have been.
+        // The length of a tick follows from the number of ticks since the cache was built.
         let elapsed = start.elapsed().as_nanos().max(1);
         let ticks = u128::from(now) * u128::from(nanoseconds) / elapsed;
         u64::try_from(ticks).ok().and_then(|ticks| now.checked_sub(ticks))
     }
 
-    /// What deadlines go by: nanoseconds since the cache was built, or the latest that a logical clock was set to. It
-    /// never goes back: else what is retained would depend on who looked in between.
+    /// The time of deadlines: nanoseconds since the cache was built, or the latest time that a logical clock was set to.
+    /// It never goes back: otherwise the end of a retention would depend on when other threads looked.
     ///
-    /// Not what touches are stamped with: nobody knows how long a tick of the counter is.
+    /// Not the time of stamps, whose unit is a tick of unknown length.
     fn elapsed(&self) -> u64 {
         match &self.source {
             Source::Ticks(_, start) | Source::Instant(start) => nanoseconds(start.elapsed()),
@@ -83,25 +83,27 @@ impl Time {
         }
     }
 
-    /// [`elapsed`](Self::elapsed), or zero where there is no deadline to compare it with.
+    /// [`elapsed`](Self::elapsed), or zero if there is no deadline to compare it with.
     pub(super) fn elapsed_for_deadlines(&self) -> u64 {
         if self.has_deadlines() { self.elapsed() } else { 0 }
     }
 
     /// Whether a deadline was ever made.
     pub(super) fn has_deadlines(&self) -> bool {
-        // Relaxed: who makes a deadline says so before its point is let go, and so before the evictor sees either.
+        // Relaxed: a thread that makes a deadline sets this before it releases the point, and so before the evictor sees
+        // the deadline.
         self.has_deadlines.load(Relaxed)
     }
 
-    /// The moment that lies so far ahead, for [`elapsed`](Self::elapsed) to be compared with.
+    /// The deadline that lies `duration` ahead, to be compared with [`elapsed`](Self::elapsed).
     pub(super) fn after(&self, duration: Duration) -> u64 {
         // Relaxed: as above.
         self.has_deadlines.store(true, Relaxed);
         self.elapsed().saturating_add(nanoseconds(duration))
     }
 
-    /// The machine's moment at which [`elapsed`](Self::elapsed) says `deadline`; a logical clock does not go by itself.
+    /// The machine's moment at which [`elapsed`](Self::elapsed) reaches `deadline`; `None` for a logical clock, which does
+    /// not advance by itself.
     pub(super) fn moment(&self, deadline: u64) -> Option<Instant> {
         match &self.source {
             Source::Ticks(_, start) | Source::Instant(start) => start.checked_add(Duration::from_nanos(deadline)),

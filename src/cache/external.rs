@@ -1,17 +1,20 @@
-//! An external pool: the engine has an allocator of its own; the cache takes its ids in and hands evicted ids back.
+//! An external pool: the engine has an allocator of its own, passes block ids to the cache, and takes evicted ids back.
 //!
-//! Every id is in one of two bitmaps or with the cache: in the engine's hands (`Inner::pool`), or on the way back
-//! (`Inner::returned`), where evictions, clears and dropped reservations put it without allocating. So an id is handed
-//! back once, and cannot be taken in before it was.
+//! An id that the cache does not use is in one of two bitmaps: the engine has it (`Inner::pool`), or it waits to be taken
+//! back (`Inner::returned`), where evictions, clears and dropped reservations put it without allocating. So an id is
+//! given back once, and cannot be adopted again before that.
 
 use std::fmt;
 
-use super::fork::Shares;
-use super::quota::Claim;
-use super::{Inner, PrefixCache, Reservation, Session};
+use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
+use super::quota::QuotaCharge;
+use super::reservation::Reservation;
+use super::session::Session;
+use super::shared_blocks::SharedBlocks;
 use crate::block::{BlockId, Pool};
 
-/// Why the engine's blocks were not taken in. Nothing has changed.
+/// Why blocks were not adopted. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdoptError {
@@ -22,11 +25,11 @@ pub enum AdoptError {
         /// Blocks of the cache.
         capacity: usize,
     },
-    /// The cache has this block: it is cached, in a reservation, evicted and not [taken
-    /// back](PrefixCache::take_evicted) yet, or stands in the list twice.
+    /// The cache has this block already: it is cached, in a reservation, evicted and not yet [taken
+    /// back](PrefixCache::take_evicted), or twice in the list.
     Held {
-        /// The first such id in the list. While other threads adopt some of the same ids it may be one that they have
-        /// taken for a moment and give back.
+        /// The first such id in the list. If another thread is adopting some of the same ids, it may be an id that this
+        /// thread has taken for a moment and gives back.
         block: BlockId,
     },
     /// The cache owns its pool: [`reserve`](Session::reserve), or build it with [`external`](super::Builder::external).
@@ -36,9 +39,11 @@ pub enum AdoptError {
 impl fmt::Display for AdoptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfRange { block, capacity } => write!(f, "block {block} is none of a cache of {capacity}"),
+            Self::OutOfRange { block, capacity } => {
+                write!(f, "there is no block {block} in a cache of {capacity} blocks")
+            }
             Self::Held { block } => write!(f, "the cache holds block {block} already"),
-            Self::NotExternal => f.write_str("the cache owns its pool"),
+            Self::NotExternal => f.write_str("the cache owns its pool: reserve blocks instead"),
         }
     }
 }
@@ -46,7 +51,7 @@ impl fmt::Display for AdoptError {
 impl std::error::Error for AdoptError {}
 
 impl Inner {
-    /// Where blocks go that the cache lets go of.
+    /// The pool that takes the blocks which the cache gives up.
     #[inline]
     pub(super) fn sink(&self) -> &Pool {
         self.returned.as_ref().unwrap_or(&self.pool)
@@ -54,12 +59,12 @@ impl Inner {
 }
 
 impl Session {
-    /// Takes blocks of the engine's in, to be inserted: all of them, or nothing. Lock-free.
+    /// Passes blocks of the engine to the cache, for an insert: all of them, or none. Lock-free.
     ///
     /// # Errors
     ///
-    /// [`AdoptError`]; nothing has changed. It names the first id that there is no block for, wherever that stands in
-    /// the list; if there is none, the first that the cache has, or that stands there for the second time.
+    /// [`AdoptError`]; nothing has changed. It names the first id out of range, wherever it is in the list; if there is
+    /// none, the first id that the cache has or that is in the list for the second time.
     ///
     /// # Examples
     ///
@@ -80,7 +85,7 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn adopt(&self, blocks: &[BlockId]) -> Result<Reservation, AdoptError> {
-        let inner = &**self.lot.inner();
+        let inner = &**self.strong_refs.inner();
         if inner.returned.is_none() {
             return Err(AdoptError::NotExternal);
         }
@@ -94,43 +99,62 @@ impl Session {
         }
         Ok(Reservation {
             blocks: blocks.to_vec(),
-            shares: Shares::default(),
-            claim: Claim::default(),
-            hold: self.lot.hold(),
+            shared: SharedBlocks::default(),
+            charge: QuotaCharge::default(),
+            cache: self.strong_refs.take(),
         })
     }
 }
 
 impl Reservation {
-    /// Gives the engine its blocks back at once, past [`PrefixCache::take_evicted`]: duplicates of an insert, say.
+    /// Gives the engine its blocks back at once, without [`PrefixCache::take_evicted`]: for the duplicates of an insert.
     ///
-    /// A block that a fork holds too is not among them: the fork keeps it.
+    /// A block that a fork has too is not among them: the fork keeps it.
     ///
     /// # Panics
     ///
     /// If the cache owns its pool.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(4, 8).external().build()?;
+    /// let adopted = cache.session().adopt(&[5, 2])?;
+    /// assert_eq!(adopted.into_blocks(), [5, 2]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_blocks(mut self) -> Vec<BlockId> {
-        assert!(self.hold.returned.is_some(), "the blocks are the cache's own");
-        self.shares.keep_alone(&mut self.blocks);
+        assert!(self.cache.returned.is_some(), "the blocks are the cache's own");
+        self.shared.keep_alone(&mut self.blocks);
         let blocks = std::mem::take(&mut self.blocks);
-        self.hold.pool.give_back(&blocks);
+        self.cache.pool.give_back(&blocks);
         blocks
     }
 }
 
 impl PrefixCache {
-    /// Appends to `blocks` the ids that the cache has let go of, which are the engine's again; how many.
+    /// Appends to `blocks` the ids that the cache has given up, which the engine has again; returns how many.
     ///
-    /// Evicted blocks, those of cleared namespaces, and those of reservations that were dropped. Each is handed out
-    /// once. Lock-free; nothing comes where the cache owns its pool.
+    /// These are evicted blocks, blocks of cleared namespaces, and blocks of reservations that were dropped. Each is
+    /// returned once. Lock-free; returns 0 if the cache owns its pool.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(4, 8).external().build()?;
+    /// drop(cache.session().adopt(&[5, 2])?); // given up without an insert
+    /// let mut free = Vec::new();
+    /// assert_eq!(cache.take_evicted(&mut free), 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_evicted(&self, blocks: &mut Vec<BlockId>) -> usize {
         let Some(returned) = &self.inner.returned else {
             return 0;
         };
-        // What was cleared or let go of is with the evictor until it is taken in.
-        self.inner.settle_by(|| self.inner.seat.try_lock());
+        // Blocks of cleared namespaces and released leases are freed when the evictor takes these changes in.
+        self.inner.settle_by(|| self.inner.evictor.try_lock());
         let before = blocks.len();
-        // Another thread may have taken them in between: then there is less, or new ones.
+        // Another thread may take some between the two calls: then try again with the new number.
         while !returned.try_take(returned.free(), blocks) {}
         self.inner.pool.give_back(&blocks[before..]);
         if let Some(background) = self.inner.background.get() {

@@ -1,112 +1,53 @@
 //! Forks: reservations that hold the same blocks, which are copied before one of them writes to them.
 //!
-//! A block that was never forked costs nothing. The first fork puts a count beside each block, held by every
-//! reservation that has it; whoever lets go of it last gives the block back. What is inside the tree is leased and not
-//! counted: a block enters it from one reservation alone.
-//!
-//! # Invariants
-//!
-//! - **F1** A block stands in several reservations only with its `Shared` in each of them (or in a [`BlockCopy`]), and
-//!   goes back to the pool when that is dropped.
-//! - **F2** Whoever has the only handle on a `Shared` has the block alone: handles are made from handles, under `&mut`.
+//! `shared_blocks` has the counts, and the invariants F1 and F2.
 
 use std::fmt;
 
-use super::hold::Hold;
-use super::{Inner, Reservation};
+use super::inner::Inner;
+use super::reservation::Reservation;
+use super::shared_blocks::{SharedBlock, SharedBlocks, is_alone};
 use crate::block::BlockId;
 use crate::sync::Arc;
 
-/// A block that several reservations may hold.
-#[derive(Debug)]
-struct Shared {
-    /// Nothing once its last holder has it alone.
-    block: Option<BlockId>,
-    hold: Hold,
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Some(block) = self.block {
-            self.hold.give_back(&[block]);
-        }
-    }
-}
-
-/// Which blocks of a reservation others may hold too: one entry for each, or none before the first fork.
-#[derive(Debug, Default)]
-pub(super) struct Shares(Vec<Option<Arc<Shared>>>);
-
-impl Shares {
-    /// Those of the blocks from `n` on.
-    pub(super) fn split_off(&mut self, n: usize) -> Self {
-        Self(self.0.split_off(n.min(self.0.len())))
-    }
-
-    /// Takes over those of a reservation that comes behind the first `n` blocks.
-    pub(super) fn append(&mut self, n: usize, mut behind: Self) {
-        if !behind.0.is_empty() {
-            self.0.resize(n, None);
-            self.0.append(&mut behind.0);
-        }
-    }
-
-    /// Leaves in `blocks` those that nobody else holds, and lets go of the others.
-    pub(super) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>) {
-        if self.0.is_empty() {
-            return;
-        }
-        let mut shares = std::mem::take(&mut self.0).into_iter();
-        blocks.retain(|_| is_alone(&mut shares.next().flatten()));
-    }
-}
-
-/// Whether nobody else holds the block; then it is counted no longer.
-fn is_alone(share: &mut Option<Arc<Shared>>) -> bool {
-    let Some(counted) = share else { return true };
-    // Comes after all that the others did with the block (F2).
-    let Some(shared) = Arc::get_mut(counted) else {
-        return false;
-    };
-    shared.block = None;
-    *share = None;
-    true
-}
-
 /// A block to be copied: made by [`Reservation::make_unique`].
 ///
-/// The source stays until this is dropped, whatever the other forks do meanwhile.
+/// The source keeps its content until this is dropped, whatever the other forks do meanwhile. See
+/// [`Reservation::fork`] for an example.
 #[must_use = "dropping it gives up the source block"]
-pub struct BlockCopy {
-    from: BlockId,
-    to: BlockId,
-    _source: Arc<Shared>,
+pub struct PendingCopy {
+    source: BlockId,
+    destination: BlockId,
+    _counted: Arc<SharedBlock>,
 }
 
-impl BlockCopy {
+impl PendingCopy {
     /// The block to copy from; not to be written to.
-    pub fn from(&self) -> BlockId {
-        self.from
+    pub fn source(&self) -> BlockId {
+        self.source
     }
 
     /// The block to copy into: the reservation's own.
-    pub fn to(&self) -> BlockId {
-        self.to
+    pub fn destination(&self) -> BlockId {
+        self.destination
     }
 }
 
-impl fmt::Debug for BlockCopy {
+impl fmt::Debug for PendingCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockCopy").field("from", &self.from).field("to", &self.to).finish_non_exhaustive()
+        f.debug_struct("PendingCopy")
+            .field("source", &self.source)
+            .field("destination", &self.destination)
+            .finish_non_exhaustive()
     }
 }
 
 impl Reservation {
-    /// A second reservation of the same blocks: for a sequence that goes on in several ways from here.
+    /// A second reservation of the same blocks: for a sequence that continues in several ways from here.
     ///
-    /// A block is given back when the last of its forks has let go of it. Until then none of them may write to it or
-    /// insert it: see [`make_unique`](Self::make_unique). The prefix that is already cached needs no fork: clone its
-    /// [`Lease`](super::Lease). Allocates a count for each block that has none yet.
+    /// A block is given back when the last reservation that has it is dropped. While several have it, none of them may
+    /// write to it or insert it: see [`make_unique`](Self::make_unique). The prefix that is already cached needs no fork:
+    /// clone its [`Lease`](super::Lease). Allocates a count for each block that has none yet.
     ///
     /// # Examples
     ///
@@ -118,70 +59,84 @@ impl Reservation {
     /// let mut two = one.fork();
     /// assert_eq!(cache.stats().reserved_blocks, 3);
     ///
-    /// // Before the second one writes to the last block it copies that.
+    /// // Before the second one writes to the last block, it takes a copy.
     /// let mut fresh = session.reserve(1)?;
     /// if let Some(copy) = two.make_unique(2, &mut fresh) {
-    ///     // ... copy `copy.from()` to `copy.to()` ...
-    ///     assert_eq!((copy.from(), copy.to()), (one.blocks()[2], two.blocks()[2]));
+    ///     // ... copy `copy.source()` to `copy.destination()` ...
+    ///     assert_eq!((copy.source(), copy.destination()), (one.blocks()[2], two.blocks()[2]));
     /// }
-    /// // The first one has it alone now.
+    /// // The first one has the last block alone now.
     /// assert!(one.is_shared(1) && !one.is_shared(2));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use = "dropping the fork lets go of its blocks"]
+    #[must_use = "dropping the fork gives its blocks back"]
     pub fn fork(&mut self) -> Self {
-        self.shares.0.resize(self.blocks.len(), None);
-        for (&block, share) in self.blocks.iter().zip(&mut self.shares.0) {
-            share.get_or_insert_with(|| Arc::new(Shared { block: Some(block), hold: self.hold.clone() }));
+        self.shared.0.resize(self.blocks.len(), None);
+        for (&block, share) in self.blocks.iter().zip(&mut self.shared.0) {
+            share.get_or_insert_with(|| Arc::new(SharedBlock::new(block, self.cache.clone())));
         }
         Self {
             blocks: self.blocks.clone(),
-            shares: Shares(self.shares.0.clone()),
-            claim: self.claim.fork(),
-            hold: self.hold.clone(),
+            shared: SharedBlocks(self.shared.0.clone()),
+            charge: self.charge.fork(),
+            cache: self.cache.clone(),
         }
     }
 
-    /// Whether a fork holds block `i` too. If not, it is this one's to write to.
+    /// Whether a fork has block `i` too. If not, this reservation may write to it.
     ///
     /// # Panics
     ///
-    /// If it holds no more than `i` blocks.
+    /// If it has no more than `i` blocks.
     pub fn is_shared(&mut self, i: usize) -> bool {
         assert!(i < self.blocks.len(), "block {i} of a reservation of {}", self.blocks.len());
-        self.shares.0.get_mut(i).is_some_and(|share| !is_alone(share))
+        self.shared.0.get_mut(i).is_some_and(|share| !is_alone(share))
     }
 
-    /// The first block that a fork holds too.
+    /// The first block that a fork has too.
     pub(super) fn first_shared(&mut self) -> Option<usize> {
-        let forked = 0..self.shares.0.len();
+        let forked = 0..self.shared.0.len();
         let shared = forked.into_iter().find(|&i| self.is_shared(i));
         if shared.is_none() {
-            self.shares = Shares::default();
+            self.shared = SharedBlocks::default();
         }
         shared
     }
 
-    /// Puts a block of `fresh` in the place of block `i` if a fork holds that too, and says what to copy; nothing if
-    /// this reservation has it alone.
+    /// Replaces block `i` by the last block of `fresh` if a fork has it too, and says what to copy; `None` if this
+    /// reservation has the block alone.
     ///
     /// # Panics
     ///
-    /// If it holds no more than `i` blocks; if the block is shared and `fresh` is of another cache, or does not end
-    /// with a block that it has alone.
-    pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<BlockCopy> {
+    /// If it has no more than `i` blocks; if the block is shared and `fresh` is of another cache, empty, or ends with a
+    /// block that is shared itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 4).build()?;
+    /// # let session = cache.session();
+    /// let mut one = session.reserve(1)?;
+    /// let mut two = one.fork();
+    /// let mut fresh = session.reserve(1)?;
+    /// let copy = two.make_unique(0, &mut fresh).expect("shared with `one`");
+    /// assert_eq!((copy.source(), copy.destination()), (one.blocks()[0], two.blocks()[0]));
+    /// assert!(fresh.is_empty());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<PendingCopy> {
         if !self.is_shared(i) {
             return None;
         }
-        assert!(std::ptr::eq::<Inner>(&*fresh.hold, &*self.hold), "the block to copy into is of another cache");
+        assert!(std::ptr::eq::<Inner>(&*fresh.cache, &*self.cache), "the block to copy into is of another cache");
         let last = fresh.len().checked_sub(1).expect("a block to copy into");
         assert!(!fresh.is_shared(last), "the block to copy into is shared");
-        let source = self.shares.0[i].take()?;
-        let to = fresh.blocks.pop()?;
-        fresh.shares.0.truncate(last);
-        drop(fresh.claim.split(1));
-        let from = std::mem::replace(&mut self.blocks[i], to);
-        Some(BlockCopy { from, to, _source: source })
+        let counted = self.shared.0[i].take()?;
+        let destination = fresh.blocks.pop()?;
+        fresh.shared.0.truncate(last);
+        drop(fresh.charge.split(1));
+        let source = std::mem::replace(&mut self.blocks[i], destination);
+        Some(PendingCopy { source, destination, _counted: counted })
     }
 }
 

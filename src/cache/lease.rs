@@ -2,73 +2,86 @@
 
 use std::fmt;
 
-use super::Inner;
-use super::hold::Hold;
+use super::inner::Inner;
+use super::strong_ref::StrongRef;
 use crate::block::{BlockId, Grid};
 use crate::reclaim::Link;
 use crate::tree::lease::{lease_again, release};
-use crate::tree::{Held, Point, Share};
+use crate::tree::{HeldLease, Point, StripeRef};
 
 /// A promise: while it lives, the blocks of its prefix are not evicted, rewritten or handed out.
 ///
-/// Exact: it protects its own prefix and nothing beyond. Dropping it is O(1), lock-free unless somebody waits for
-/// blocks and must be woken, and may happen on any thread, in a panic too. A clone is a lease of its own, and no second
-/// use of the prefix in the eyes of a policy.
+/// It protects its own prefix and nothing beyond. Dropping it is O(1), may happen on any thread and during a panic, and
+/// is lock-free unless a thread or task that waits for blocks must be woken. A clone is a lease of its own and does not
+/// count as another use of the prefix.
 ///
-/// It keeps the cache. If it is the last handle, dropping it frees the index: about 3 s for a million runs. A lease
-/// that is forgotten ([`std::mem::forget`]) protects its path for good, through clears too, and keeps the whole cache
-/// with its session's share of the bookkeeping.
+/// A lease keeps the cache alive. If it is the last handle, dropping it frees the index, which takes about 3 s for a
+/// million runs. A lease that is forgotten ([`std::mem::forget`]) protects its prefix for good, even if the namespace is
+/// cleared, and keeps the whole cache.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 2).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let miss = session.match_prefix(&space, &[1, 2, 3, 4]);
+/// let inserted = session.insert(miss.lease(), &[1, 2, 3, 4], session.reserve(2)?)?;
+/// assert!(session.reserve(1).is_err()); // the lease protects both blocks
+/// drop(inserted.lease);
+/// assert!(session.reserve(1).is_ok());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Lease {
-    /// The lease counts on this point, so it stays (reclaim, I3); nothing in a namespace that was dropped.
+    /// The point on which the lease counts, which therefore stays (reclaim, I3); `None` in a namespace that was dropped.
     point: Option<Link<Point>>,
     len_tokens: usize,
-    share: Share,
-    /// Of the namespace's grid.
+    counted_on: StripeRef,
+    /// The offset of the namespace's grid.
     offset: u8,
-    /// The request was counted in the point's statistics.
+    /// Whether the request was counted in the point's statistics.
     pub(super) counted: bool,
-    hold: Hold,
+    cache: StrongRef<Inner>,
 }
 
 impl Lease {
-    /// Takes over a lease that the caller holds.
+    /// The public handle of a lease that the caller has taken.
     #[inline]
-    pub(super) fn new(held: Held<'_>, counted: bool, grid: Grid, hold: Hold) -> Self {
+    pub(super) fn new(held: HeldLease<'_>, counted: bool, grid: Grid, cache: StrongRef<Inner>) -> Self {
         let len_tokens = grid.filled(held.point.end());
         let offset = grid.offset() as u8;
-        Self { point: Some(held.point.link()), len_tokens, share: held.share, offset, counted, hold }
+        Self { point: Some(held.point.link()), len_tokens, counted_on: held.counted_on, offset, counted, cache }
     }
 
     /// The empty lease of a namespace that was dropped.
-    pub(super) fn of_nothing(grid: Grid, hold: Hold) -> Self {
+    pub(super) fn of_nothing(grid: Grid, cache: StrongRef<Inner>) -> Self {
         let offset = grid.offset() as u8;
-        Self { point: None, len_tokens: 0, share: Share::word(0), offset, counted: false, hold }
+        Self { point: None, len_tokens: 0, counted_on: StripeRef::word(0), offset, counted: false, cache }
     }
 
-    /// Tokens whose keys and values it protects: whole blocks.
+    /// Tokens whose keys and values it protects: those of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
 
-    /// Where blocks end in its namespace.
+    /// Where blocks end in its namespace's sequences.
     pub(super) fn grid(&self, inner: &Inner) -> Grid {
         inner.grid.with_offset(u32::from(self.offset))
     }
 
-    /// Nothing in a namespace that was dropped.
-    pub(super) fn held(&self) -> Option<Held<'_>> {
-        self.point.map(|point| Held { point: point.get(self), share: self.share })
+    /// The counted lease; `None` in a namespace that was dropped.
+    pub(super) fn held(&self) -> Option<HeldLease<'_>> {
+        self.point.map(|point| HeldLease { point: point.get(self), counted_on: self.counted_on })
     }
 
-    pub(super) fn hold(&self) -> &Hold {
-        &self.hold
+    pub(super) fn cache(&self) -> &StrongRef<Inner> {
+        &self.cache
     }
 
-    /// Makes its point hot, as contention would; whether it is.
+    /// Makes its point hot, as contention would; true if it is hot then.
     #[cfg(any(test, radixkv_loom, radixkv_shuttle))]
     pub(crate) fn inflate(&self) -> bool {
         self.held().is_some_and(|held| {
-            self.hold.hot.inflate(held.point);
+            self.cache.hot.inflate(held.point);
             held.point.word.load(crate::sync::atomic::Ordering::Relaxed).is_open()
         })
     }
@@ -80,12 +93,12 @@ impl Clone for Lease {
     /// If the prefix holds 2^28 leases already.
     fn clone(&self) -> Self {
         let again = self.held().map(|held| {
-            let again = lease_again(held.point, self.hold.ledger(self.share.stripe()));
+            let again = lease_again(held.point, self.cache.ledger(self.counted_on.stripe()));
             again.expect("a prefix holds too many leases")
         });
         match again {
-            Some(held) => Self::new(held, false, self.grid(&self.hold), self.hold.clone()),
-            None => Self::of_nothing(self.grid(&self.hold), self.hold.clone()),
+            Some(held) => Self::new(held, false, self.grid(&self.cache), self.cache.clone()),
+            None => Self::of_nothing(self.grid(&self.cache), self.cache.clone()),
         }
     }
 }
@@ -94,8 +107,8 @@ impl Drop for Lease {
     #[inline]
     fn drop(&mut self) {
         if let Some(held) = self.held() {
-            release(held, self.hold.ledger(self.share.stripe()));
-            self.hold.ring();
+            release(held, self.cache.ledger(self.counted_on.stripe()));
+            self.cache.ring();
         }
     }
 }
@@ -107,6 +120,18 @@ impl fmt::Debug for Lease {
 }
 
 /// The longest cached prefix of a sequence, leased. A miss is an empty match.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let miss = session.match_prefix(&space, &[1, 2, 3]);
+/// assert_eq!((miss.len_tokens(), miss.blocks()), (0, &[][..]));
+/// let lease = miss.into_lease(); // an insert starts from it
+/// # drop(lease);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a match releases its lease"]
 pub struct PrefixMatch {
@@ -115,12 +140,12 @@ pub struct PrefixMatch {
 }
 
 impl PrefixMatch {
-    /// Tokens whose keys and values are cached: whole blocks.
+    /// Tokens whose keys and values are cached: those of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.lease.len_tokens()
     }
 
-    /// The blocks of the prefix: the `i`-th holds those of tokens `i * block_size..(i + 1) * block_size`.
+    /// The blocks of the prefix: the `i`-th holds the keys and values of tokens `i * block_size..(i + 1) * block_size`.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
@@ -130,7 +155,7 @@ impl PrefixMatch {
         &self.lease
     }
 
-    /// The lease alone.
+    /// The lease, without the list of blocks.
     pub fn into_lease(self) -> Lease {
         self.lease
     }

@@ -1,12 +1,13 @@
 //! Namespaces: trees that never share, for adapters, tenants and model versions.
 
+mod verbs;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 
-use super::evictor::{Evictor, Works, runs_below};
-use super::{Inner, PrefixCache};
+use super::evictor::{Evictor, Resources, runs_below};
 use crate::block::Grid;
 use crate::reclaim::{Guard, Local, Ref};
 use crate::sync::atomic::{
@@ -17,7 +18,10 @@ use crate::sync::gauge::{AtomicBool, Relaxed};
 use crate::sync::{Arc, Mutex, is_only, model_size};
 use crate::tree::{Holdings, Point, Space};
 
-/// A namespace, resolved once: the verbs of a session take it and hash no string.
+/// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
+/// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
+///
+/// The verbs of a session take it, so that no name is looked up for each request.
 #[derive(Clone)]
 pub struct Namespace(pub(super) Arc<State>);
 
@@ -25,13 +29,14 @@ pub struct Namespace(pub(super) Arc<State>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Keys {
-    /// Each token for itself.
+    /// Single tokens.
     #[default]
     Tokens,
-    /// Pairs of neighbours, for draft models (EAGLE) whose keys and values at a token depend on the next one too.
+    /// Pairs of neighbouring tokens, for draft models (EAGLE) whose keys and values at a token depend on the next token
+    /// too.
     ///
-    /// Sequences are given as tokens all the same. `n` tokens are `n - 1` keys: block `k` is filled once token
-    /// `(k + 1) * block_size` is known as well (counted from 0), and no sequence's last token has keys and values.
+    /// Sequences are still given as tokens. `n` tokens are `n - 1` keys: block `k` is full once token
+    /// `(k + 1) * block_size` (counted from 0) is known too, and the last token of a sequence has no keys and values.
     Bigrams,
 }
 
@@ -45,7 +50,7 @@ impl Keys {
     }
 }
 
-/// A namespace's present tree.
+/// A namespace and its present tree.
 pub(super) struct State {
     name: Name,
     /// Where blocks end in its sequences.
@@ -56,7 +61,7 @@ pub(super) struct State {
     pub(super) holdings: Arc<Holdings>,
 }
 
-/// Tells the namespaces of one cache from another's, whose trees they must never lead into.
+/// Equal for all namespaces of a cache: a handle of another cache is refused by it.
 type Family = Arc<()>;
 
 /// A namespace's name: its parts, each with its length (`("bc", "a")` is not `("c", "ab")`), and what it compares.
@@ -73,13 +78,13 @@ impl fmt::Debug for Namespace {
 }
 
 impl Namespace {
-    /// What it compares.
+    /// What the namespace compares: single tokens or pairs.
     pub fn keys(&self) -> Keys {
         self.0.name.keys
     }
 }
 
-/// Two handles are equal if they lead into the same trees; of a name that was dropped and made again they are not.
+/// Two handles are equal if they are of one namespace. A handle from before a drop and one from after it are not.
 impl PartialEq for Namespace {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -102,14 +107,14 @@ impl State {
         Self { name, grid, family: Arc::clone(family), root, holdings }
     }
 
-    /// Where lookups start; nothing once the namespace was dropped.
+    /// Where lookups start; `None` once the namespace was dropped.
     #[inline]
     pub(super) fn root<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         // Acquire: pairs with the swap that put it here.
         Ref::from_ptr(self.root.load(Acquire), guard)
     }
 
-    /// Lookups start at `next` from now on; the tree that they started in before, detached.
+    /// Makes lookups start at `next` from now on; returns the previous tree, detached.
     fn detach<'g>(&self, next: *mut Point, guard: &'g Guard<'_>) -> Option<Ref<'g, Space>> {
         // Release: publishes `next`. Acquire: for the old one.
         let old = Ref::from_ptr(self.root.swap(next, AcqRel), guard)?;
@@ -122,34 +127,34 @@ impl State {
 /// All namespaces of a cache, by name.
 pub(super) struct Registry {
     names: Mutex<Names>,
-    /// Whether some are to be looked at again: the next helper does it.
+    /// Whether a pass over the namespaces is due or under way: the next session that helps does a part of it.
     behind: AtomicBool,
     default: Arc<State>,
     family: Family,
 }
 
-/// Ordered, so that what is done to all of them is done in an order that does not change from run to run.
+/// Ordered, so that work on all of them is done in the same order in every run.
 #[derive(Default)]
 struct Names {
     states: BTreeMap<Name, Arc<State>>,
-    /// Where the pass that is under way goes on.
+    /// Where the pass that is under way continues.
     pass: Option<Pass>,
-    /// With so many the next pass begins: twice what the last one found in use. What was made meanwhile, behind it, does
-    /// not count.
+    /// The number of namespaces at which the next pass begins: twice the number that the last pass found in use.
+    /// Namespaces that were made behind a pass while it went on do not count.
     next_pass: usize,
 }
 
-/// How far a look at all namespaces has come: everything up to a name, and how many of those are in use.
+/// How far a pass over all namespaces has come: the last name, and how many namespaces up to it are in use.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
     up_to: Option<Name>,
     used: usize,
 }
 
-/// Namespaces that one step looks at.
+/// The number of namespaces that one step looks at.
 const SLICE: usize = model_size(256, 8);
 
-/// Namespaces that are not worth a look of the cache's own.
+/// With fewer namespaces no pass begins.
 const FEW: usize = 64;
 
 impl Registry {
@@ -186,21 +191,21 @@ impl Registry {
         body();
     }
 
-    /// Whether the namespace is still found by its name.
+    /// Whether the namespace is still registered under its name.
     #[cfg(test)]
     pub(super) fn has_name(&self, namespace: &Namespace) -> bool {
         self.names.lock().states.contains_key(&namespace.0.name)
     }
 
-    /// Whether namespaces have piled up that nobody may hold.
+    /// Whether a pass is due: there may be many namespaces without a handle.
     pub(super) fn is_behind(&self) -> bool {
-        // Relaxed: whoever takes the evictor's lock looks again.
+        // Relaxed: a hint; `tidy` looks again under the evictor's lock.
         self.behind.load(Relaxed)
     }
 
-    /// A slice of a pass over all namespaces, where so many have come that one is due; true if more is left. Leaves it
-    /// for later where another thread is at the names: a match that helps the evictor waits for nobody.
-    pub(super) fn tidy(&self, evictor: &mut Evictor, works: Works<'_>) -> bool {
+    /// A slice of the pass over all namespaces, if one is due; true if more is left. Leaves it for later while another
+    /// thread has the names locked: a match that helps the evictor does not wait.
+    pub(super) fn tidy(&self, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
         if !self.is_behind() {
             return false;
         }
@@ -208,58 +213,59 @@ impl Registry {
             return false;
         };
         let mut pass = names.pass.take().unwrap_or_default();
-        let (gone, more) = names.take_unused(&mut pass, works);
+        let (gone, more) = names.take_unused(&mut pass, resources);
         if more {
             names.pass = Some(pass);
         } else {
             names.next_pass = FEW.max(2 * pass.used);
         }
-        // Where many came behind the pass the next one begins at once.
+        // If many namespaces were made behind the pass, the next one begins at once.
         let more = more || names.states.len() >= names.next_pass;
+        // Relaxed: a hint, as where it is read.
         self.behind.store(more, Relaxed);
         drop(names);
-        end(gone, evictor, works);
+        end(gone, evictor, resources);
         more
     }
 
-    /// Forgets, among the next few, the namespaces that nobody holds a handle on, nothing is cached in and no quota is
-    /// set for; true if there are more.
-    pub(super) fn forget_empty(&self, pass: &mut Pass, evictor: &mut Evictor, works: Works<'_>) -> bool {
-        let (gone, more) = self.names.lock().take_unused(pass, works);
-        end(gone, evictor, works);
+    /// Looks at the next few namespaces, and forgets those without handle, cached blocks and quota; true if there are
+    /// more to look at.
+    pub(super) fn forget_empty(&self, pass: &mut Pass, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        let (gone, more) = self.names.lock().take_unused(pass, resources);
+        end(gone, evictor, resources);
         more
     }
 
-    /// Retires every tree; the cache is going. Takes no lock: a child process may have been forked off while another
-    /// thread held it.
-    pub(super) fn tear_down(&mut self, works: Works<'_>) {
+    /// Retires every tree when the cache is dropped. Takes no lock: this may be a child process that was forked while
+    /// another thread had it locked.
+    pub(super) fn tear_down(&mut self, resources: Resources<'_>) {
         let named = self.names.get_mut().states.values();
         for state in named.chain([&self.default]) {
-            let Some(space) = state.root(works.guard).map(|root| root.run().space()) else {
+            let Some(space) = state.root(resources.guard).map(|root| root.run().space()) else {
                 continue;
             };
-            let Some((root, trunk)) = space.root(works.guard).zip(space.trunk(works.guard)) else {
+            let Some((root, trunk)) = space.root(resources.guard).zip(space.trunk(resources.guard)) else {
                 continue;
             };
-            let mut runs = runs_below(root, works);
+            let mut runs = runs_below(root, resources);
             runs.push(trunk);
             for run in runs {
-                run.as_ref().points.for_each(works.guard, &mut |point| works.guard.retire(point));
-                run.retire_arrays(works.guard);
-                works.guard.retire(run);
+                run.as_ref().points.for_each(resources.guard, &mut |point| resources.guard.retire(point));
+                run.retire_arrays(resources.guard);
+                resources.guard.retire(run);
             }
-            works.guard.retire(space);
+            resources.guard.retire(space);
         }
     }
 }
 
 impl Names {
-    /// Takes the unused ones out of the next few; whether there are more.
-    fn take_unused(&mut self, pass: &mut Pass, works: Works<'_>) -> (Vec<Arc<State>>, bool) {
+    /// Removes the unused namespaces among the next few; true if there are more to look at.
+    fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<State>>, bool) {
         let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut unused = Vec::new();
         for (name, state) in self.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
-            if is_unused(state, works) {
+            if is_unused(state, resources) {
                 unused.push(name.clone());
             } else {
                 pass.used += 1;
@@ -271,171 +277,21 @@ impl Names {
     }
 }
 
-/// Ends namespaces that were taken out of the names.
-fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, works: Works<'_>) {
+/// Ends namespaces that were removed from the names.
+fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, resources: Resources<'_>) {
     for state in gone {
         evictor.end_quota(&state.holdings);
-        if let Some(space) = state.detach(std::ptr::null_mut(), works.guard) {
-            evictor.end_bare(space, works);
+        if let Some(space) = state.detach(std::ptr::null_mut(), resources.guard) {
+            evictor.end_bare(space, resources);
         }
     }
 }
 
-/// Whether nobody holds a handle, nothing is cached and no quota is set. Called with the names locked.
-fn is_unused(state: &mut Arc<State>, works: Works<'_>) -> bool {
-    // In this order. Handles are cloned from this one under the lock, so who could still come is counted here, and a
-    // lease on the root is of a match that found nothing and may be about to insert; the run hangs there before that
-    // lease goes. So one look at the word tells, whatever the evictor has heard of.
+/// Whether the namespace has no handle, no cached block and no quota. Called with the names locked.
+fn is_unused(state: &mut Arc<State>, resources: Resources<'_>) -> bool {
+    // The order matters. First the handles: they are made only under the lock, so no thread can get one after this look.
+    // Then the root's word: a match that found nothing has a lease on the root until its run hangs there, so a word
+    // without lease and child means that nothing is cached and no insert is on its way.
     let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
-    !limited && is_only(state) && state.root(works.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
-}
-
-impl PrefixCache {
-    /// The namespace of sequences that need none.
-    pub fn default_namespace(&self) -> Namespace {
-        Namespace(Arc::clone(&self.inner.namespaces.default))
-    }
-
-    /// The namespace of this name, made if it is new: an adapter, a tenant's salt, a model version, or several of them.
-    ///
-    /// The parts are kept apart: `["bc", "a"]` and `["c", "ab"]` are two namespaces. No parts at all name the default
-    /// one. Takes a lock: resolve once, not per request.
-    pub fn namespace(&self, parts: &[&str]) -> Namespace {
-        self.namespace_with(parts, Keys::Tokens)
-    }
-
-    /// [`namespace`](Self::namespace) that compares other keys. What it compares is part of its name: the same parts
-    /// with other keys are another namespace, and the two share nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use radixkv::{Keys, PrefixCache};
-    /// let cache = PrefixCache::builder(1, 8).build()?;
-    /// let (session, draft) = (cache.session(), cache.namespace_with(&["draft"], Keys::Bigrams));
-    /// let tokens = [1, 2, 3, 4]; // three pairs
-    /// let miss = session.match_prefix(&draft, &tokens);
-    /// let inserted = session.insert(miss.lease(), &tokens, session.reserve(3)?)?;
-    /// assert_eq!((inserted.lease.len_tokens(), inserted.dropped_tokens), (3, 1));
-    /// assert_eq!(session.peek(&draft, &[1, 2, 3, 9]), 2);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn namespace_with(&self, parts: &[&str], keys: Keys) -> Namespace {
-        if parts.is_empty() && keys == Keys::Tokens {
-            return self.default_namespace();
-        }
-        let name = Name { parts: parts.iter().map(|part| Box::from(*part)).collect(), keys };
-        let registry = &self.inner.namespaces;
-        let mut names = registry.names.lock();
-        if let Some(state) = names.states.get(&name) {
-            return Namespace(Arc::clone(state));
-        }
-        let local = self.inner.domain.register();
-        let state = Arc::new(State::new(name.clone(), self.inner.grid, &registry.family, &local.pin()));
-        names.states.insert(name, Arc::clone(&state));
-        let pass_is_due = names.states.len() >= names.next_pass;
-        drop(names);
-        if pass_is_due {
-            // Relaxed: a hint to whoever evicts.
-            registry.behind.store(true, Relaxed);
-            if let Some(background) = self.inner.background.get() {
-                background.changes_pending();
-            }
-        }
-        Namespace(state)
-    }
-
-    /// Ends a namespace: its idle blocks are free when this returns, leased ones when their leases go.
-    ///
-    /// Matches through handles that are still held are empty and inserts are refused; asking for the name again makes a
-    /// new, empty namespace. The default namespace is cleared instead. Waits its turn if another thread is evicting.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace is of another cache.
-    pub fn drop_namespace(&self, namespace: &Namespace) {
-        self.inner.namespaces.check(namespace);
-        if Arc::ptr_eq(&namespace.0, &self.inner.namespaces.default) {
-            self.clear_namespace(namespace);
-            return;
-        }
-        let mut names = self.inner.namespaces.names.lock();
-        if names.states.get(&namespace.0.name).is_some_and(|state| Arc::ptr_eq(state, &namespace.0)) {
-            names.states.remove(&namespace.0.name);
-        }
-        drop(names);
-        // Also where another thread has taken the name: it may not have come to the tree yet.
-        self.inner.replace_space(&namespace.0, false);
-    }
-
-    /// Empties a namespace: its idle blocks are free when this returns, leased ones when their leases go.
-    ///
-    /// Lookups that begin after this find nothing of what was there. Inserting from a lease taken before is refused;
-    /// [`resume`](super::Session::resume) and [`partial`](super::Session::partial) from one still find what leases keep
-    /// there. Waits its turn if another thread is evicting.
-    ///
-    /// # Panics
-    ///
-    /// If the namespace is of another cache.
-    pub fn clear_namespace(&self, namespace: &Namespace) {
-        self.inner.namespaces.check(namespace);
-        self.inner.replace_space(&namespace.0, true);
-    }
-
-    /// Empties every namespace; see [`clear_namespace`](Self::clear_namespace).
-    pub fn clear(&self) {
-        self.inner.namespaces.all().iter().for_each(|state| self.inner.replace_space(state, true));
-    }
-}
-
-impl Inner {
-    fn replace_space(&self, state: &State, renew: bool) {
-        self.evicting_all(|evictor, works| {
-            // A namespace that was dropped stays so; dropping and clearing exclude each other here.
-            if state.root(works.guard).is_none() {
-                return;
-            }
-            let next = if renew {
-                Space::plant(state.grid.offset(), Arc::clone(&state.holdings), works.guard).as_ptr()
-            } else {
-                evictor.end_quota(&state.holdings);
-                std::ptr::null_mut()
-            };
-            if let Some(space) = state.detach(next, works.guard) {
-                evictor.sweep(space, works);
-            }
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn handles_are_equal_that_lead_into_the_same_trees() {
-        let cache = PrefixCache::builder(1, 1).build().expect("valid");
-        let first = cache.namespace(&["a"]);
-        assert_eq!((first == cache.namespace(&["a"]), first == cache.namespace(&["b"])), (true, false));
-        cache.drop_namespace(&first);
-        assert!(first != cache.namespace(&["a"]), "made again");
-    }
-
-    /// A look at all of them costs a step for each: so the next one comes when they are twice as many.
-    #[test]
-    fn the_next_pass_waits_until_there_are_twice_as_many() {
-        let cache = PrefixCache::builder(1, 1).build().expect("valid");
-        let behind = || cache.inner.namespaces.is_behind();
-        let name = |i: usize| cache.namespace(&[i.to_string().as_str()]);
-        let mut held: Vec<_> = (0..FEW - 1).map(name).collect();
-        assert!(!behind());
-        for next in [FEW, 2 * FEW] {
-            held.extend((held.len()..next - 1).map(name));
-            assert!(!behind(), "{} of {next}", held.len());
-            held.push(name(next - 1));
-            assert!(behind());
-            while cache.run_once() {}
-            assert!(!behind());
-        }
-    }
+    !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }

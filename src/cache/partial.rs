@@ -1,9 +1,9 @@
-//! Partial hits: a cached block that agrees with a sequence for a part of its tokens, to be copied instead of
-//! recomputed.
+//! Partial hits: a cached block whose first tokens agree with a sequence, to be copied instead of recomputed.
 
 use std::fmt;
 
-use super::{Lease, Session};
+use super::lease::Lease;
+use super::session::Session;
 use crate::block::BlockId;
 use crate::key::Token;
 use crate::tree::lease::{Refused, lease_at};
@@ -12,14 +12,15 @@ use crate::tree::path::append_blocks;
 
 /// A cached block whose first tokens agree with a sequence beyond its match.
 ///
-/// The block stays where it is until this is dropped: copy the keys and values of its first
+/// The block stays in place until this is dropped: copy the keys and values of its first
 /// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the rest. Like a [`Lease`]
-/// it may go to any thread. It is none to insert from: the rest of the block holds other tokens.
+/// it may go to any thread. It cannot be inserted from: the rest of the block holds other tokens. Made by
+/// [`Session::match_partial`], which has an example.
 #[must_use = "dropping it gives up the source block"]
 pub struct PartialHit {
     block: BlockId,
     len_tokens: usize,
-    /// On the path up to the end of the block.
+    /// Leases the path up to the end of the block.
     source: Lease,
 }
 
@@ -29,7 +30,7 @@ impl PartialHit {
         self.block
     }
 
-    /// Tokens at its beginning that are those of the sequence: at least one.
+    /// Tokens at its beginning that agree with the sequence: at least one.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
@@ -46,15 +47,15 @@ impl fmt::Debug for PartialHit {
 }
 
 impl Session {
-    /// The cached block beyond `lease` that agrees longest with `tokens`, the whole sequence, leased until the hit is
-    /// dropped; nothing if no block agrees in `min_tokens` tokens, or in one.
+    /// Leases the cached block just beyond `lease` that agrees longest with `tokens`, the whole sequence. `None` if no
+    /// block agrees in `min_tokens` tokens, or in one.
     ///
-    /// A match counts whole blocks. Where a sequence parts from what is cached inside a block, the tokens up to there
-    /// are cached too, in a block that somebody else goes on to use: this finds that block. Of several that agree
-    /// equally long it gives any. No policy takes it for a use. If a whole block agrees, it was published since the
-    /// match: [`resume`](Self::resume) instead.
+    /// A match ends at a block boundary. If a cached sequence differs from `tokens` only inside the next block, that
+    /// block holds the keys and values of the tokens before the difference too: this finds it. If several agree equally
+    /// long it returns any of them. It does not count as a use. If a whole block agrees, the block was published after
+    /// the match: call [`resume`](Self::resume) instead.
     ///
-    /// Lock-free. Costs no more than comparing a block, but where branches inside it were evicted.
+    /// Lock-free. Costs no more than comparing a block, unless branches inside the block were evicted.
     ///
     /// # Panics
     ///
@@ -73,7 +74,7 @@ impl Session {
     /// assert_eq!(hit.len_tokens(), 4);
     /// let mine = session.reserve(1)?;
     /// let mut done = hit.len_tokens();
-    /// if let Some(partial) = session.partial(hit.lease(), &prompt, 1) {
+    /// if let Some(partial) = session.match_partial(hit.lease(), &prompt, 1) {
     ///     // ... copy two tokens of `partial.block()` into `mine.blocks()[0]` ...
     ///     done += partial.len_tokens();
     /// }
@@ -81,9 +82,9 @@ impl Session {
     /// assert_eq!(done, 6);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<PartialHit> {
-        assert!(self.is_ours(lease.hold()), "the lease is of another cache");
-        let inner = &**self.lot.inner();
+    pub fn match_partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<PartialHit> {
+        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
+        let inner = &**self.strong_refs.inner();
         let grid = lease.grid(inner);
         let leased = grid.depth_of(lease.len_tokens());
         assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
@@ -91,20 +92,20 @@ impl Session {
         let guard = self.pin();
         let known = grid.blocks(leased);
         let end = grid.end_of(known + 1);
-        // Tokens that agree and fill nothing: the first of all, where keys are pairs.
+        // With bigrams, the first token of the sequence agrees and fills no key.
         let unfilled = end - leased - grid.tokens();
         let least = min_tokens.max(1).saturating_add(unfilled);
         let (agreed, held) = loop {
             let nearest = nearest(from, end, tokens, least, &guard)?;
             match lease_at(nearest.end, self.ledger(), &guard) {
                 Ok(held) => break (nearest.agreed, held),
-                // Trimmed meanwhile: another block may agree now.
+                // Trimmed meanwhile: look again, another block may agree longest now.
                 Err(Refused::Shorter(_)) => {}
-                // `Gone` cannot be: a space whose root has gone holds no leased point, and `lease` stands.
+                // `Gone` cannot occur: a space whose root is dead holds no leased point, and `lease` is one.
                 Err(Refused::Full | Refused::Gone) => return None,
             }
         };
-        let source = Lease::new(held, false, grid, self.lot.hold());
+        let source = Lease::new(held, false, grid, self.strong_refs.take());
         let mut block = Vec::with_capacity(1);
         append_blocks(held.point, known, grid, &mut block, &guard);
         drop(guard);

@@ -2,48 +2,61 @@
 
 use std::fmt;
 
-use super::Inner;
-use super::fork::Shares;
-use super::hold::Hold;
-use super::quota::Claim;
+use super::inner::Inner;
+use super::quota::QuotaCharge;
+use super::shared_blocks::SharedBlocks;
+use super::strong_ref::StrongRef;
 use crate::block::BlockId;
 
-/// Blocks that the holder fills and then inserts; dropping it gives them back.
+/// Blocks that its owner fills and then inserts; dropping it gives them back.
+///
+/// # Examples
+///
+/// ```
+/// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+/// let session = cache.session();
+/// let mut prompt = session.reserve(4)?;
+/// let chunk = prompt.split(1); // for the first chunk of the prompt
+/// prompt.append(session.reserve(2)?); // the sequence grows
+/// assert_eq!((chunk.len(), prompt.len(), cache.stats().free_blocks), (1, 5, 2));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Reservation {
     pub(super) blocks: Vec<BlockId>,
-    pub(super) claim: Claim,
-    pub(super) shares: Shares,
-    pub(super) hold: Hold,
+    pub(super) charge: QuotaCharge,
+    pub(super) shared: SharedBlocks,
+    pub(super) cache: StrongRef<Inner>,
 }
 
 /// Why a reservation was refused. Nothing was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// Too many blocks are leased or reserved right now; retry once some are let go.
+    /// Too many blocks are leased or reserved right now; retry once leases or reservations are dropped.
     Exhausted {
         /// Blocks asked for.
         requested: usize,
         /// Blocks that were free or evictable.
         available: usize,
     },
-    /// The namespace would have more in leases and reservations than its quota allows; retry once it lets some go.
+    /// The namespace would have more blocks in leases and reservations than its quota allows; retry once some of its
+    /// leases or reservations are dropped.
     OverQuota {
         /// Blocks asked for.
         requested: usize,
-        /// Blocks that it has in leases and reservations.
+        /// Blocks that it has in leases and reservations now.
         pinned: usize,
-        /// Blocks that it may have.
+        /// The most blocks that it may have there.
         limit: usize,
     },
-    /// The pool is the engine's: [`adopt`](super::Session::adopt) its blocks.
+    /// The engine owns the pool: [`adopt`](super::Session::adopt) its blocks instead.
     External,
-    /// The deadline passed first; retry, or let a running request go.
+    /// The deadline passed before enough blocks became available; retry, or end a running request.
     TimedOut {
         /// Blocks asked for.
         requested: usize,
-        /// Blocks that were free or evictable when it last looked.
+        /// Blocks that were free or evictable at the last attempt.
         available: usize,
     },
     /// The request can never fit, however much is evicted: split it, or build a larger cache.
@@ -62,9 +75,11 @@ impl fmt::Display for ReserveError {
                 write!(f, "{requested} blocks requested, {available} available")
             }
             Self::OverQuota { requested, pinned, limit } => {
-                write!(f, "{requested} blocks requested beside {pinned} pinned in a namespace limited to {limit}")
+                write!(f, "{requested} blocks requested for a namespace that has {pinned} pinned and may have {limit}")
             }
-            Self::External => f.write_str("the engine owns the pool, the cache has no blocks to give"),
+            Self::External => {
+                f.write_str("the engine owns the pool, so nothing can be reserved: adopt the engine's blocks")
+            }
             Self::TimedOut { requested, available } => {
                 write!(f, "{requested} blocks requested, {available} available at the deadline")
             }
@@ -78,7 +93,7 @@ impl fmt::Display for ReserveError {
 impl std::error::Error for ReserveError {}
 
 impl Reservation {
-    /// The blocks, in the order in which an insert uses them.
+    /// The blocks, in the order in which an insert takes them.
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
@@ -93,7 +108,7 @@ impl Reservation {
         self.blocks.is_empty()
     }
 
-    /// Moves the first `n` blocks into a reservation of their own, for a prompt that is inserted in chunks.
+    /// Moves the first `n` blocks into a new reservation, for a prompt that is inserted in chunks.
     ///
     /// # Panics
     ///
@@ -101,40 +116,40 @@ impl Reservation {
     #[must_use = "dropping the part gives its blocks back"]
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
-        let shares = self.shares.split_off(n);
+        let shared = self.shared.split_off(n);
         Self {
             blocks: std::mem::replace(&mut self.blocks, rest),
-            shares: std::mem::replace(&mut self.shares, shares),
-            claim: self.claim.split(n),
-            hold: self.hold.clone(),
+            shared: std::mem::replace(&mut self.shared, shared),
+            charge: self.charge.split(n),
+            cache: self.cache.clone(),
         }
     }
 
-    /// Takes over another's blocks, behind its own: for a sequence that grows.
+    /// Adds the blocks of `other` behind its own: for a sequence that grows.
     ///
     /// # Panics
     ///
-    /// If the other is of another cache, or both were reserved in namespaces
-    /// ([`reserve_in`](crate::Session::reserve_in)) and not in the same one.
+    /// If `other` is of another cache, or the two were reserved in different namespaces
+    /// ([`reserve_in`](crate::Session::reserve_in)).
     pub fn append(&mut self, mut other: Self) {
-        // Before anything moves: a panic leaves this one as it was, and the other one gives its blocks back.
-        assert!(std::ptr::eq::<Inner>(&*self.hold, &*other.hold), "the reservation is of another cache");
-        assert!(self.claim.goes_with(&other.claim), "reserved in different namespaces");
-        self.shares.append(self.blocks.len(), std::mem::take(&mut other.shares));
-        self.claim.append(std::mem::take(&mut other.claim));
+        // Before anything moves: after a panic `self` is as it was, and `other` gives its blocks back.
+        assert!(std::ptr::eq::<Inner>(&*self.cache, &*other.cache), "the reservation is of another cache");
+        assert!(self.charge.goes_with(&other.charge), "reserved in different namespaces");
+        self.shared.append(self.blocks.len(), std::mem::take(&mut other.shared));
+        self.charge.append(std::mem::take(&mut other.charge));
         self.blocks.append(&mut other.blocks);
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.shares.keep_alone(&mut self.blocks);
-        self.hold.give_back(&self.blocks);
+        self.shared.keep_alone(&mut self.blocks);
+        self.cache.give_back(&self.blocks);
     }
 }
 
 impl Inner {
-    /// Takes blocks back that nobody holds any more.
+    /// Takes back blocks that are in no reservation any more.
     pub(super) fn give_back(&self, blocks: &[BlockId]) {
         // An attempt that took nothing must not wake the waiter that made it.
         if blocks.is_empty() {

@@ -1,101 +1,24 @@
 //! Retention: what a session may ask for a prefix beside using it.
 //!
-//! All of it is asked for the prefix of a lease, from the root of its namespace to the lease's end, and stays with
-//! those blocks: what hangs beyond is not concerned, and protects them anyway, because nothing is evicted before what
-//! continues it.
+//! Each request is for the prefix of a lease, from the root of its namespace to the lease's end, and stays with those
+//! blocks. Cached continuations are not concerned; they protect the prefix anyway, because no block is evicted before
+//! its continuations.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::{Lease, Session};
+use super::lease::Lease;
+use super::priority::Priority;
+use super::session::Session;
 use crate::tree::Marked;
-
-/// How much a prefix is worth keeping, from 0 to 100, and for how long: what [`PolicyKind::Priority`] goes by.
-///
-/// [`PolicyKind::Priority`]: crate::PolicyKind::Priority
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use radixkv::{Priority, PriorityError};
-///
-/// let interactive = Priority::new(80)?.expiring_after(Duration::from_secs(60));
-/// assert_eq!((interactive.level(), interactive.ttl()), (80, Some(Duration::from_secs(60))));
-/// assert_eq!(Priority::new(101), Err(PriorityError { level: 101 }));
-/// # Ok::<_, PriorityError>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Priority {
-    level: u8,
-    ttl: Option<Duration>,
-}
-
-/// A priority above [`Priority::MAX`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PriorityError {
-    /// What was asked for.
-    pub level: u64,
-}
-
-impl fmt::Display for PriorityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a priority of {} is not from 0 to {}", self.level, Priority::MAX)
-    }
-}
-
-impl std::error::Error for PriorityError {}
-
-impl Priority {
-    /// The highest level.
-    pub const MAX: u8 = 100;
-
-    /// That of a prefix which nobody gave one, or whose priorities have all expired: a third of the way up, so that
-    /// there is room below it.
-    pub const DEFAULT: Self = Self { level: 35, ttl: None };
-
-    /// A priority that does not expire.
-    ///
-    /// # Errors
-    ///
-    /// [`PriorityError`] for a level above 100.
-    pub const fn new(level: u8) -> Result<Self, PriorityError> {
-        if level > Self::MAX {
-            return Err(PriorityError { level: level as u64 });
-        }
-        Ok(Self { level, ttl: None })
-    }
-
-    /// The same, from the moment it is given until `ttl` has passed.
-    #[must_use]
-    pub const fn expiring_after(self, ttl: Duration) -> Self {
-        Self { level: self.level, ttl: Some(ttl) }
-    }
-
-    /// From 0, evicted first, to 100.
-    pub const fn level(self) -> u8 {
-        self.level
-    }
-
-    /// How long it counts once it is given; nothing if it does not expire.
-    pub const fn ttl(self) -> Option<Duration> {
-        self.ttl
-    }
-}
-
-impl Default for Priority {
-    fn default() -> Self {
-        Self::DEFAULT
-    }
-}
 
 /// Why a prefix was not retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetainError {
-    /// The lease's namespace was dropped or cleared: nothing finds the prefix any more.
+    /// The lease's namespace was dropped or cleared: no lookup finds the prefix any more.
     NamespaceDropped,
-    /// The prefix holds as many leases as can be counted: try again when some have gone.
+    /// The prefix has as many leases as can be counted: retry when some are dropped.
     TooManyLeases,
 }
 
@@ -103,7 +26,7 @@ impl fmt::Display for RetainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NamespaceDropped => "the lease's namespace was dropped or cleared",
-            Self::TooManyLeases => "the prefix holds too many leases",
+            Self::TooManyLeases => "the prefix has too many leases: retry when some are dropped",
         })
     }
 }
@@ -113,29 +36,48 @@ impl std::error::Error for RetainError {}
 impl Session {
     /// Gives the prefix of `lease` a priority.
     ///
-    /// The highest that has not expired counts, so a lower one takes nothing away; without any the prefix has
-    /// [`Priority::DEFAULT`]. Two are remembered: the highest (of equals the one that lasts longer) and the one that
-    /// lasts longest; what lies in between is dropped, and so is everything else while a highest one that has expired
-    /// stays behind. When a continuation is evicted, its priorities were given to what remains as well: a shared prefix
-    /// has the highest of all that were given through it.
+    /// The highest priority that has not expired counts, so a lower one given later changes nothing; without any the
+    /// prefix has [`Priority::DEFAULT`]. Two are remembered, also after they have expired: the highest one (of equals, the
+    /// one that lasts longer) and the one that lasts longest. All others are forgotten. A priority given to a longer
+    /// prefix also counts for the shorter ones in it: a shared prefix has the highest of all that were given through it.
     ///
-    /// Kept under every policy; [`PolicyKind::Priority`](crate::PolicyKind::Priority) alone goes by it. Without effect
-    /// on an empty lease. Lock-free; allocates where it changes anything.
+    /// Priorities are kept under every policy, but only [`PolicyKind::Priority`](crate::PolicyKind::Priority) evicts by
+    /// them. Without effect on an empty lease. Lock-free; allocates if it changes anything.
     ///
     /// # Panics
     ///
     /// If the lease is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use radixkv::{PolicyKind, PrefixCache, Priority};
+    /// # let cache = PrefixCache::builder(2, 8).policy(PolicyKind::Priority).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// for (prompt, level) in [([1, 2], 80), ([3, 4], 10)] {
+    ///     let miss = session.match_prefix(&space, &prompt);
+    ///     let inserted = session.insert(miss.lease(), &prompt, session.reserve(1)?)?;
+    ///     session.prioritize(&inserted.lease, Priority::new(level)?.expiring_after(Duration::from_secs(60)));
+    /// }
+    /// cache.evict(1);
+    /// assert_eq!((session.peek(&space, &[1, 2]), session.peek(&space, &[3, 4])), (2, 0));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn prioritize(&self, lease: &Lease, priority: Priority) {
-        let expiry = priority.ttl.map(|ttl| self.inner().time.after(ttl));
-        self.mark(lease, Marked::priority(priority.level, expiry));
+        let expiry = priority.ttl().map(|ttl| self.inner().time.after(ttl));
+        self.mark(lease, Marked::priority(priority.level(), expiry));
     }
 
-    /// Keeps the prefix of `lease` from being evicted until `duration` has passed, whatever becomes of the lease.
+    /// Keeps the prefix of `lease` from being evicted until `duration` has passed, even if the lease is dropped.
     ///
-    /// Its blocks count as protected until then: it is a lease that the cache holds. Of several the longest counts.
-    /// Ended early by [`release_retained`](Self::release_retained), and by clearing or dropping the namespace. Also
-    /// ends a demotion. It is over when the evictor next works after the deadline: every `reserve` that must evict,
-    /// [`settle`](crate::PrefixCache::settle), [`stats`](crate::PrefixCache::stats), or at the deadline itself the background thread.
+    /// Its blocks count as protected until then, because the cache itself has a lease on them. If a prefix is retained
+    /// several times, the latest deadline counts. A retention ends early by
+    /// [`release_retained`](Self::release_retained), and by clearing or dropping the namespace. It also ends a demotion.
+    ///
+    /// After the deadline it ends when the evictor next runs: in a `reserve` that must evict, in
+    /// [`settle`](crate::PrefixCache::settle) or [`stats`](crate::PrefixCache::stats), or on the background thread, which
+    /// wakes at the deadline.
     ///
     /// Without effect on an empty lease. Lock-free; allocates.
     ///
@@ -177,13 +119,13 @@ impl Session {
         if !point.word.lease_more() {
             return Err(RetainError::TooManyLeases);
         }
-        crate::sync::point!("retain::leased");
+        crate::sync::failpoint!("retain::leased");
         let until = inner.time.after(duration);
         let guard = self.pin();
         point.statistics.marks.ask(inner.demotions.undone(), until, &guard);
         guard.hand_over();
         drop(guard);
-        crate::sync::point!("retain::noted");
+        crate::sync::failpoint!("retain::noted");
         if point.word.announce() {
             inner.queue.push(point);
         }
@@ -194,31 +136,62 @@ impl Session {
         Ok(())
     }
 
-    /// Ends what [`retain`](Self::retain) promised of the very prefix of `lease`; of shorter and longer ones it does
-    /// not.
+    /// Ends the retention ([`retain`](Self::retain)) of exactly the prefix of `lease`; retentions of shorter and longer
+    /// prefixes go on.
     ///
     /// Waits its turn if another thread is evicting.
     ///
     /// # Panics
     ///
     /// If the lease is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// # drop(session.insert(session.match_prefix(&space, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
+    /// let hit = session.match_prefix(&space, &[1, 2]);
+    /// session.retain(hit.lease(), Duration::from_secs(60))?;
+    /// session.release_retained(hit.lease());
+    /// drop(hit);
+    /// assert_eq!(cache.evict(1), 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn release_retained(&self, lease: &Lease) {
         self.check_lease(lease);
         if let Some(held) = lease.held() {
-            self.inner().evicting(|evictor, works| evictor.end_retention(held.point, works));
+            self.inner().evicting(|evictor, resources| evictor.end_retention(held.point, resources));
         }
     }
 
-    /// The prefix of `lease` is evicted before all that is not demoted, under every policy, until it is used again.
+    /// Makes the prefix of `lease` go before all prefixes that are not demoted, under every policy, until it is used
+    /// again.
     ///
-    /// A match, a resume or an insert after it, at the same logical time too, undoes it for the blocks that it passes,
-    /// [`retain`](Self::retain) for those that it retains; what is leased or retained stays as long as that lasts.
-    /// Among demoted prefixes the policy chooses. Without effect on an empty lease. Lock-free; allocates where
-    /// it changes anything.
+    /// A later match, resume or insert, even at the same logical time, undoes the demotion of the blocks on its path;
+    /// [`retain`](Self::retain) undoes it for the blocks that it retains. Leased and retained blocks stay as long as that
+    /// lasts. Among demoted prefixes the policy chooses. Without effect on an empty lease. Lock-free; allocates if it
+    /// changes anything.
     ///
     /// # Panics
     ///
     /// If the lease is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// # for prompt in [[1, 2], [3, 4]] {
+    /// #     drop(session.insert(session.match_prefix(&space, &prompt).lease(), &prompt, session.reserve(1)?)?);
+    /// # }
+    /// // The request that used 3, 4 was cancelled: nothing will continue it.
+    /// session.demote(session.match_prefix_untouched(&space, &[3, 4]).lease());
+    /// cache.evict(1);
+    /// assert_eq!((session.peek(&space, &[1, 2]), session.peek(&space, &[3, 4])), (2, 0));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn demote(&self, lease: &Lease) {
         self.check_lease(lease);
         let inner = self.inner();
@@ -233,12 +206,12 @@ impl Session {
         if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
             let guard = self.pin();
             held.point.statistics.marks.join(marked, &guard);
-            // A record that was replaced is not worth keeping until there are more.
+            // A replaced record is handed over at once, so that it does not wait for more garbage.
             guard.hand_over();
         }
     }
 
     fn check_lease(&self, lease: &Lease) {
-        assert!(self.is_ours(lease.hold()), "the lease is of another cache");
+        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
     }
 }

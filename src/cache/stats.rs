@@ -1,42 +1,41 @@
 //! Numbers of a cache.
 
-use super::Inner;
 use super::evictor::Evictor;
-use crate::block::Pool;
 use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
 
 /// Numbers of a cache at one moment.
 ///
-/// `free + reserved + evictable + protected` is the capacity. `evictable` is exactly what evicting everything would
-/// free, as of the last [`settle`](crate::PrefixCache::settle); between two it may lag by what was leased, released and
-/// inserted since. Blocks that were inserted since the last settling count as reserved.
+/// `free + reserved + evictable + protected` is the capacity. `evictable` and `protected` are exact as of the last
+/// [`settle`](crate::PrefixCache::settle): evicting everything would free exactly the evictable blocks. Leases, releases
+/// and inserts since then are not in them yet; blocks inserted since then count as reserved. Made by
+/// [`PrefixCache::stats`](crate::PrefixCache::stats), which has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// Blocks that the cache manages.
     pub capacity_blocks: usize,
-    /// Blocks that hold nothing. With an external pool: that are in the engine's hands, or wait to be taken back.
+    /// Blocks that hold nothing. With an external pool: blocks that the engine has, or that wait to be taken back.
     pub free_blocks: usize,
-    /// Blocks that are being filled: held by reservations, or inserted since the last settling.
+    /// Blocks that are being filled: in reservations, or inserted since the last settling.
     pub reserved_blocks: usize,
     /// Cached blocks that no lease protects.
     pub evictable_blocks: usize,
-    /// Cached blocks that a lease protects, on themselves or on what continues them.
+    /// Cached blocks that a lease protects, directly or through a longer prefix.
     pub protected_blocks: usize,
     /// Blocks cached since the cache was built.
     pub inserted_blocks: u64,
     /// Blocks evicted since the cache was built.
     pub evicted_blocks: u64,
-    /// Blocks dropped since the cache was built because nobody had used them for long
-    /// ([`Builder::idle_after`](crate::Builder::idle_after)); not among those evicted.
+    /// Blocks dropped since the cache was built because they had not been used for long
+    /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
     /// Requests that wait for blocks.
-    pub waiting: usize,
-    /// Bytes of index memory: tokens, block ids and nodes, with what is unlinked and not reclaimed yet.
+    pub waiting_requests: usize,
+    /// Bytes of index memory: tokens, block ids and nodes, including what is unlinked and not freed yet.
     pub index_bytes: usize,
-    /// Pieces of sequences that the index holds.
+    /// Runs: pieces of sequences that the index holds.
     pub runs: usize,
-    /// Places on them that leases, branches and statistics hold on to.
+    /// Points: places on runs where leases, branches and statistics are kept.
     pub points: usize,
 }
 
@@ -69,15 +68,15 @@ impl Gauges {
 
     /// Whether the evictor had work left that is not in the queue.
     pub(super) fn is_behind(&self) -> bool {
-        // Relaxed: whoever takes the evictor's lock looks again.
+        // Relaxed: a hint; the evictor looks again under its lock.
         self.behind.load(Relaxed)
     }
 
-    pub(super) fn read(&self, inner: &Inner) -> Stats {
-        let capacity = inner.pool.capacity();
-        // Relaxed: numbers to look at. While others are at work they may be of different moments: each is held to what
-        // those before it leave of the capacity.
-        let free = (inner.pool.free() + inner.returned.as_ref().map_or(0, Pool::free)).min(capacity);
+    /// The numbers of a cache of `capacity` blocks, `free` of which are free; without those that the evictor does not have.
+    pub(super) fn read(&self, capacity: usize, free: usize) -> Stats {
+        // Relaxed: numbers to look at. While other threads use the cache they may be of different moments, so each one is
+        // limited to what the numbers before it leave of the capacity.
+        let free = free.min(capacity);
         let protected = self.protected.load(Relaxed).min(capacity - free);
         let evictable = self.evictable.load(Relaxed).min(capacity - free - protected);
         Stats {
@@ -89,10 +88,9 @@ impl Gauges {
             inserted_blocks: self.inserted.load(Relaxed),
             evicted_blocks: self.evicted.load(Relaxed),
             aged_blocks: self.aged.load(Relaxed),
-            waiting: inner.line.len(),
-            index_bytes: inner.domain.bytes().total(),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),
+            ..Stats::default()
         }
     }
 }

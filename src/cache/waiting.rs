@@ -1,4 +1,4 @@
-//! Awaiting blocks: a place in the line, as a future.
+//! Awaiting blocks: a waiter, as a future.
 
 use std::fmt;
 use std::future::Future;
@@ -6,50 +6,52 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::allocate::Effort;
-use super::hold::{Hold, Lot};
-use super::line::Place;
-use super::{PrefixCache, Reservation, ReserveError};
+use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
+use super::reservation::{Reservation, ReserveError};
+use super::strong_ref::{StrongRef, StrongRefs};
+use super::waiter::Waiter;
 
 /// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
 ///
-/// It stands in the line from its first poll on. Dropping it at any time leaves the line, wakes the next one, and loses
-/// nothing: the blocks are taken in the very poll that returns them.
+/// It joins the wait list at its first poll. It may be dropped at any time: that leaves the list, wakes the next waiter
+/// and loses no block, because the blocks are taken in the poll that returns them.
 ///
-/// Its place is not passed over: polled once and then forgotten, or not polled again when its waker was called, it
-/// holds up all behind it, however much is free. Drop a future that is not wanted any more, and put a deadline around
-/// one whose task may stop polling.
+/// Later waiters do not pass it. If it is polled once and then forgotten, or not polled again after its waker was called,
+/// all waiters behind it wait, even while enough blocks are free. Drop a future that is not wanted any more, and put a
+/// deadline around one whose task may stop polling.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
     blocks: usize,
-    hold: Hold,
-    place: Option<Place>,
+    cache: StrongRef<Inner>,
+    waiter: Option<Waiter>,
 }
 
 impl fmt::Debug for Reserving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.place.is_some();
+        let waiting = self.waiter.is_some();
         f.debug_struct("Reserving").field("blocks", &self.blocks).field("waiting", &waiting).finish_non_exhaustive()
     }
 }
 
 impl PrefixCache {
-    /// Takes `blocks` blocks, and waits for them as long as leases and reservations hold too much.
+    /// Takes `blocks` blocks, and waits for them as long as leases and reservations hold too many.
     ///
-    /// Stands in one line with [`Session::reserve_until`](crate::Session::reserve_until): those who wait are served in
-    /// the order in which they came. Needs no runtime, and is cancelled by being dropped: put a deadline around it with
-    /// the runtime's own timer. A poll may evict what is missing; it never sleeps, but waits its turn if another thread
-    /// is evicting.
+    /// Waits in one list with [`Session::reserve_until`](crate::Session::reserve_until): requests are served in the
+    /// order in which they came. Needs no runtime, and is cancelled by dropping it: put a deadline around it with the
+    /// runtime's own timer. A poll may evict the missing blocks; it never sleeps, but waits its turn if another thread is
+    /// evicting.
     ///
     /// The waker is called on the thread that makes blocks available, with no lock of the cache held: it may poll at
-    /// once, and use the cache. If it panics, the panic hook reports it, and this wake-up alone is lost.
+    /// once, and use the cache. If it panics, the panic hook reports it, and only this wake-up is lost.
     ///
-    /// What [`retain`](crate::Session::retain) keeps is over at a moment that nobody may be awake for: a background
-    /// evictor ([`Eviction::Background`](crate::Eviction::Background)) is, and wakes the future. With inline eviction
-    /// the next thread that evicts, settles or asks for [`stats`](Self::stats) does.
+    /// When a retention ([`retain`](crate::Session::retain)) ends by its deadline, a background evictor
+    /// ([`Eviction::Background`](crate::Eviction::Background)) wakes the future. With inline eviction, the next thread
+    /// that evicts, settles or asks for [`stats`](Self::stats) does.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::TooLarge`] and [`ReserveError::External`] alone, at once.
+    /// Only [`ReserveError::TooLarge`] and [`ReserveError::External`], at once.
     ///
     /// # Examples
     ///
@@ -74,7 +76,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_async(&self, blocks: usize) -> Reserving {
-        Reserving { blocks, hold: Lot::new(&self.inner).hold(), place: None }
+        Reserving { blocks, cache: StrongRefs::new(&self.inner).take(), waiter: None }
     }
 }
 
@@ -82,20 +84,20 @@ impl Future for Reserving {
     type Output = Result<Reservation, ReserveError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { blocks, hold, place } = &mut *self;
-        hold.check_request(*blocks)?;
-        if place.is_none() && !hold.line.is_taken() {
-            if let Ok(reservation) = hold.take(*blocks, &|| hold.clone(), Effort::Once) {
+        let Self { blocks, cache, waiter } = &mut *self;
+        cache.check_request(*blocks)?;
+        if waiter.is_none() && !cache.wait_list.has_waiters() {
+            if let Ok(reservation) = cache.take(*blocks, &|| cache.clone(), Effort::Once) {
                 return Poll::Ready(Ok(reservation));
             }
         }
-        let waiting = place.get_or_insert_with(|| Place::take(hold));
-        // First: whoever makes blocks available after the look that finds too few must find somebody to wake.
+        let waiting = waiter.get_or_insert_with(|| Waiter::join(cache));
+        // First: a thread that makes blocks available after the look that finds too few must find the waker.
         waiting.signal().wake_by(context.waker());
-        match hold.take_in_turn(*blocks, hold, waiting) {
+        match cache.take_in_turn(*blocks, cache, waiting) {
             Err(ReserveError::Exhausted { .. }) => Poll::Pending,
             served => {
-                *place = None;
+                *waiter = None;
                 Poll::Ready(served)
             }
         }

@@ -1,12 +1,12 @@
-//! Tokens and how many of them agree: the only identity a prefix has.
+//! Tokens, and the length of a common prefix: tokens are the only identity of a prefix.
 
+mod token;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
-/// A token id, as the tokenizer gave it.
-pub type Token = u32;
+pub use token::Token;
 
-/// Tokens in which `a` and `b` agree from their start on.
+/// Length of the longest common prefix of `a` and `b`, in tokens.
 ///
 /// Reads no further than one vector past the first difference. Lock-free, allocates nothing.
 ///

@@ -1,12 +1,12 @@
-//! The comparison with vectors: as fast as the best `memcmp`, and it says where the difference is.
+//! The comparison with vector instructions: as fast as the best `memcmp`, and it finds where the difference is.
 //!
-//! With AVX-512 the bulk is compared 256 bytes at a time, in inline assembly: the intrinsics are younger than the
-//! oldest compiler we build with. AVX2 compares the rest, or all of it.
+//! With AVX-512 the bulk is compared 256 bytes at a time, in inline assembly: the intrinsics are newer than the
+//! oldest supported compiler. AVX2 compares the rest, or all of it.
 //!
 //! # Invariants
 //!
-//! - **V1** A function is entered only where the processor has what it needs.
-//! - **V2** Both slices have the same length, and whatever is loaded lies inside it.
+//! - **V1** A function is called only where the processor has the instructions that it uses.
+//! - **V2** Both slices have the same length, and every load lies inside it.
 #![allow(unsafe_code)]
 // Since Rust 1.87 the intrinsics are safe inside such functions; before, each call needs its block.
 #![allow(unused_unsafe)]
@@ -17,7 +17,7 @@ use core::arch::x86_64::{
     _mm256_testz_si256, _mm256_xor_si256,
 };
 
-use super::Token;
+use super::token::Token;
 
 /// Tokens of a 32-byte vector.
 const LANES: usize = 8;
@@ -26,7 +26,7 @@ const STRIDE: usize = 8 * LANES;
 /// Tokens compared between two branches of the AVX-512 loop.
 const WIDE: usize = 64;
 
-/// Tokens in which `a` and `b`, of one length, agree; nothing where the processor has no AVX2.
+/// Length of the common prefix of `a` and `b`, which have one length; nothing where the processor has no AVX2.
 #[inline]
 pub(super) fn common_prefix(a: &[Token], b: &[Token]) -> Option<usize> {
     debug_assert_eq!(a.len(), b.len());
@@ -50,9 +50,9 @@ unsafe fn agreed(a: &[Token], b: &[Token], wide: bool) -> usize {
 
 /// Agreeing tokens in whole strides of `WIDE`; the processor has AVX-512 (V1), and there is one stride at least.
 ///
-/// The compiler clears the upper halves of vector registers where they have to be, and knows then which values it
-/// loses: a `vzeroupper` of our own would end those of sixteen registers. For that it must be told of 32-byte registers
-/// here; those of 64 bytes that they are part of go with them.
+/// The assembly ends without a `vzeroupper`: that would clear the upper halves of all sixteen registers, and the compiler
+/// would not know it. The compiler inserts one where it is needed, if it knows that 32-byte registers were used; so those
+/// are declared as clobbered here, and the 64-byte registers that contain them are clobbered with them.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn strides(a: &[Token], b: &[Token]) -> usize {

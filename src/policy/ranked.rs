@@ -1,10 +1,9 @@
-//! Policies that are an order: the candidate with the smallest key goes first, among the demoted ones as long as there
-//! are any.
+//! Policies that are an order: the candidate with the smallest key goes first, and demoted candidates before all others.
 //!
-//! An ordered map from key to candidate. The victims stand at its left edge, what was used last at its right, so that
-//! evicting and filing touch the same few nodes again and again however many candidates there are; re-filing any other
-//! is logarithmic, and nothing is ever stale. Equal keys go by the candidates' serial numbers, so that two replicas fed
-//! the same log evict the same. Candidates of a group stand in a second map too, by group and key.
+//! An ordered map from key to candidate. The victims are at its left edge, the last used at its right, so that evicting and
+//! filing touch the same few nodes again and again, however many candidates there are; re-filing any other candidate is
+//! logarithmic, and no entry is ever stale. The serial number orders equal keys, so two replicas with the same log evict
+//! the same. Candidates of a group are in a second map too, by group and key.
 //!
 //! Tried an indexed 4-ary heap: every level of a removal writes the place of another candidate, ten cold lines at a
 //! million candidates, and evicting a leaf took half as long again.
@@ -12,38 +11,38 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::candidate::{CandidateId, Entry, Policy, QuotaGroup, Standing};
 use super::table::Table;
-use super::{Entry, Group, Policy, Slot, Standing};
 
-type Key = fn(Standing) -> (u64, u64);
+type RankBy = fn(Standing) -> (u64, u64);
 
 /// A key, and the candidate's serial number, which breaks ties.
 type Rank = ((u64, u64), u64);
 
-/// Where a slot stands.
+/// What a candidate is filed under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct RankKey {
     rank: Rank,
     demoted: bool,
-    group: Option<Group>,
+    group: Option<QuotaGroup>,
 }
 
-impl Place {
-    /// Where it stands in its group: the demoted ones first.
-    fn in_group(&self) -> Option<(Group, bool, Rank)> {
+impl RankKey {
+    /// Its key among the candidates of its group: the demoted ones first.
+    fn in_group(&self) -> Option<(QuotaGroup, bool, Rank)> {
         self.group.map(|group| (group, !self.demoted, self.rank))
     }
 }
 
-/// Candidates in the order of `key`.
+/// Candidates in the order that `rank_by` gives.
 pub(super) struct Ranked {
-    key: Key,
-    order: BTreeMap<Rank, Slot>,
+    rank_by: RankBy,
+    order: BTreeMap<Rank, CandidateId>,
     /// The demoted ones, in the same order.
-    demoted: BTreeMap<Rank, Slot>,
+    demoted: BTreeMap<Rank, CandidateId>,
     /// Those of groups, each group in the same order.
-    grouped: BTreeMap<(Group, bool, Rank), Slot>,
-    places: Table<Place>,
+    grouped: BTreeMap<(QuotaGroup, bool, Rank), CandidateId>,
+    keys: Table<RankKey>,
 }
 
 impl fmt::Debug for Ranked {
@@ -53,66 +52,66 @@ impl fmt::Debug for Ranked {
 }
 
 impl Ranked {
-    pub(super) fn by(key: Key) -> Self {
+    pub(super) fn by(rank_by: RankBy) -> Self {
         let (order, demoted, grouped) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { key, order, demoted, grouped, places: Table::default() }
+        Self { rank_by, order, demoted, grouped, keys: Table::default() }
     }
 
-    fn place(&self, standing: Standing, entry: Entry) -> Place {
-        Place { rank: ((self.key)(standing), entry.serial), demoted: standing.demoted, group: entry.group }
+    fn key(&self, standing: Standing, entry: Entry) -> RankKey {
+        RankKey { rank: ((self.rank_by)(standing), entry.serial), demoted: standing.demoted, group: entry.group }
     }
 
-    fn strike(&mut self, place: Place) {
-        self.among(place.demoted).remove(&place.rank);
-        if let Some(in_group) = place.in_group() {
+    fn strike(&mut self, key: RankKey) {
+        self.among(key.demoted).remove(&key.rank);
+        if let Some(in_group) = key.in_group() {
             self.grouped.remove(&in_group);
         }
     }
 
-    fn among(&mut self, demoted: bool) -> &mut BTreeMap<Rank, Slot> {
+    fn among(&mut self, demoted: bool) -> &mut BTreeMap<Rank, CandidateId> {
         if demoted { &mut self.demoted } else { &mut self.order }
     }
 }
 
 impl Policy for Ranked {
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
-        let place = self.place(standing, entry);
-        let before = self.places.at(slot.index()).replace(place);
-        if before == Some(place) {
+    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: Entry) {
+        let key = self.key(standing, entry);
+        let before = self.keys.at(candidate.index()).replace(key);
+        if before == Some(key) {
             return;
         }
         if let Some(before) = before {
             self.strike(before);
         }
-        self.among(place.demoted).insert(place.rank, slot);
-        if let Some(in_group) = place.in_group() {
-            self.grouped.insert(in_group, slot);
+        self.among(key.demoted).insert(key.rank, candidate);
+        if let Some(in_group) = key.in_group() {
+            self.grouped.insert(in_group, candidate);
         }
     }
 
-    fn remove(&mut self, slot: Slot) {
-        if let Some(place) = self.places.take(slot.index()) {
-            self.strike(place);
+    fn remove(&mut self, candidate: CandidateId) {
+        if let Some(key) = self.keys.take(candidate.index()) {
+            self.strike(key);
         }
     }
 
-    fn choose(&mut self) -> Option<Slot> {
+    fn choose(&mut self) -> Option<CandidateId> {
         let first = self.demoted.first_key_value().or_else(|| self.order.first_key_value());
-        first.map(|(_, slot)| *slot)
+        first.map(|(_, candidate)| *candidate)
     }
 
-    fn following(&self) -> [Option<Slot>; 6] {
+    fn following(&self) -> [Option<CandidateId>; 6] {
         let mut following = self.demoted.values().chain(self.order.values()).skip(1);
         std::array::from_fn(|_| following.next().copied())
     }
 
-    fn prefetch(&self, slot: Slot) {
-        self.places.prefetch(slot.index());
+    fn prefetch(&self, candidate: CandidateId) {
+        self.keys.prefetch(candidate.index());
     }
 
-    fn choose_of(&self, group: Group) -> Option<Slot> {
+    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         let mut from = self.grouped.range((group, false, Rank::default())..);
-        from.next().filter(|((of, ..), _)| *of == group).map(|(_, slot)| *slot)
+        from.next().filter(|((of, ..), _)| *of == group).map(|(_, candidate)| *candidate)
     }
 
     fn len(&self) -> usize {
@@ -126,30 +125,31 @@ impl Policy for Ranked {
                 break;
             }
         }
-        !self.places.free_last(candidates) && self.len() == 0 && self.grouped.is_empty()
+        !self.keys.free_last(candidates) && self.len() == 0 && self.grouped.is_empty()
     }
 
-    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool {
-        let place = self.place(standing, entry);
-        let grouped = place.in_group().is_none_or(|in_group| self.grouped.get(&in_group) == Some(&slot));
-        let order = if place.demoted { &self.demoted } else { &self.order };
-        self.places.get(slot.index()) == Some(&place) && order.get(&place.rank) == Some(&slot) && grouped
+    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: Entry) -> bool {
+        let key = self.key(standing, entry);
+        let grouped = key.in_group().is_none_or(|in_group| self.grouped.get(&in_group) == Some(&candidate));
+        let order = if key.demoted { &self.demoted } else { &self.order };
+        self.keys.get(candidate.index()) == Some(&key) && order.get(&key.rank) == Some(&candidate) && grouped
     }
 
     fn is_sound(&self) -> bool {
-        let stands = |order: &BTreeMap<Rank, Slot>, demoted| {
-            order.iter().all(|(rank, slot)| {
-                self.places.get(slot.index()).is_some_and(|place| (place.rank, place.demoted) == (*rank, demoted))
+        let stands = |order: &BTreeMap<Rank, CandidateId>, demoted| {
+            order.iter().all(|(rank, candidate)| {
+                self.keys.get(candidate.index()).is_some_and(|key| (key.rank, key.demoted) == (*rank, demoted))
             })
         };
-        let placed =
-            |key, slot: &Slot| self.places.get(slot.index()).is_some_and(|place| place.in_group() == Some(key));
-        let in_groups = self.places.iter().filter(|(_, place)| place.group.is_some()).count();
-        self.places.iter().count() == self.len()
+        let placed = |place, candidate: &CandidateId| {
+            self.keys.get(candidate.index()).is_some_and(|key| key.in_group() == Some(place))
+        };
+        let in_groups = self.keys.iter().filter(|(_, key)| key.group.is_some()).count();
+        self.keys.iter().count() == self.len()
             && in_groups == self.grouped.len()
             && stands(&self.order, false)
             && stands(&self.demoted, true)
-            && self.grouped.iter().all(|(key, slot)| placed(*key, slot))
+            && self.grouped.iter().all(|(key, candidate)| placed(*key, candidate))
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn entry(serial: u64, group: usize) -> Entry {
-        Entry { serial, group: group.checked_sub(1).map(Group::at) }
+        Entry { serial, group: group.checked_sub(1).map(QuotaGroup::at) }
     }
 
     fn used_at(last: u64) -> Standing {
@@ -171,29 +171,29 @@ mod tests {
         let mut model = BTreeMap::new();
         let mut dice = fastrand::Rng::with_seed(1);
         for step in 0..20_000 {
-            let (slot, last) = (Slot::at(dice.usize(..300)), dice.u64(..1 << 14) * 20_000 + step);
+            let (candidate, last) = (CandidateId::at(dice.usize(..300)), dice.u64(..1 << 14) * 20_000 + step);
             let group = dice.usize(..3);
             if dice.u8(..4) == 0 {
-                ranked.remove(slot);
-                model.remove(&slot);
+                ranked.remove(candidate);
+                model.remove(&candidate);
             } else {
                 let demoted = dice.u8(..8) == 0;
-                ranked.file(slot, Standing { demoted, ..used_at(last) }, entry(step, group));
-                model.insert(slot, ((!demoted, last), group));
+                ranked.file(candidate, Standing { demoted, ..used_at(last) }, entry(step, group));
+                model.insert(candidate, ((!demoted, last), group));
             }
             let least = |of: &dyn Fn(usize) -> bool| {
                 let members = model.iter().filter(|(_, (_, group))| of(*group));
-                members.min_by_key(|(_, (rank, _))| *rank).map(|(slot, _)| *slot)
+                members.min_by_key(|(_, (rank, _))| *rank).map(|(candidate, _)| *candidate)
             };
             assert_eq!(ranked.choose(), least(&|_| true));
             for group in [1, 2] {
-                assert_eq!(ranked.choose_of(Group::at(group - 1)), least(&|of| of == group));
+                assert_eq!(ranked.choose_of(QuotaGroup::at(group - 1)), least(&|of| of == group));
             }
             assert_eq!(ranked.len(), model.len());
             if step % 100 == 0 {
-                let mut order: Vec<_> = model.iter().map(|(slot, (rank, _))| (*rank, *slot)).collect();
+                let mut order: Vec<_> = model.iter().map(|(candidate, (rank, _))| (*rank, *candidate)).collect();
                 order.sort_unstable();
-                let following = std::array::from_fn(|i| order.get(i + 1).map(|(_, slot)| *slot));
+                let following = std::array::from_fn(|i| order.get(i + 1).map(|(_, candidate)| *candidate));
                 assert_eq!(ranked.following(), following);
             }
         }
@@ -203,19 +203,19 @@ mod tests {
     #[test]
     fn equal_keys_leave_by_their_serial_numbers() {
         let mut ranked = Ranked::by(|_| (0, 0));
-        (0..50).for_each(|i| ranked.file(Slot::at(i * 7 % 50), used_at(0), entry(i as u64, 0)));
+        (0..50).for_each(|i| ranked.file(CandidateId::at(i * 7 % 50), used_at(0), entry(i as u64, 0)));
         for i in 0..50 {
-            let slot = ranked.choose().expect("not empty");
-            assert_eq!(slot, Slot::at(i * 7 % 50));
-            ranked.remove(slot);
+            let candidate = ranked.choose().expect("not empty");
+            assert_eq!(candidate, CandidateId::at(i * 7 % 50));
+            ranked.remove(candidate);
         }
     }
 
     #[test]
     fn what_is_discarded_in_slices_is_gone_in_the_end() {
         let mut ranked = Ranked::by(|s| (s.last, 0));
-        let of = |i: usize| (Slot::at(i), used_at(i as u64), entry(i as u64, i % 3));
-        (0..5_000).map(of).for_each(|(slot, standing, entry)| ranked.file(slot, standing, entry));
+        let of = |i: usize| (CandidateId::at(i), used_at(i as u64), entry(i as u64, i % 3));
+        (0..5_000).map(of).for_each(|(candidate, standing, entry)| ranked.file(candidate, standing, entry));
         let slices = (1..).find(|_| ranked.discard(100)).expect("it ends");
         assert!((50..100).contains(&slices), "{slices}");
         assert_eq!((ranked.len(), ranked.choose()), (0, None));

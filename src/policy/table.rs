@@ -1,6 +1,6 @@
-//! A table by slot that grows and goes page by page: no operation copies or frees more than one.
+//! A table by index that grows and is freed page by page: no operation copies or frees more than one page.
 
-use crate::prefetch::prefetch;
+use crate::sync::prefetch;
 
 /// Entries of a page.
 const PAGE: usize = 512;
@@ -30,7 +30,7 @@ impl<T> Table<T> {
         self.pages.get(index / PAGE)?[index % PAGE].as_ref()
     }
 
-    /// Asks for the value at `index` ahead of its use.
+    /// Prefetches the value at `index`.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
         if let Some(page) = self.pages.get(index / PAGE) {
@@ -38,7 +38,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The value at `index`, or nothing, to be written over.
+    /// The value at `index`, or nothing, to be replaced.
     #[inline]
     pub(crate) fn at(&mut self, index: usize) -> &mut Option<T> {
         while self.pages.len() <= index / PAGE {
@@ -60,7 +60,7 @@ impl<T> Table<T> {
         entries.filter_map(|(index, entry)| entry.as_ref().map(|value| (index, value)))
     }
 
-    /// Frees the last pages, which held `entries` entries or some more; whether any page is left.
+    /// Frees the last pages, as many as `entries` entries need; whether any page is left.
     pub(crate) fn free_last(&mut self, entries: usize) -> bool {
         let keep = self.pages.len().saturating_sub(entries.div_ceil(PAGE));
         self.pages.truncate(keep);

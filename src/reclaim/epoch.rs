@@ -11,7 +11,7 @@ use crossbeam_epoch as ce;
 use super::{Bytes, Node, Ref, free_now};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
-/// Garbage that a thread may keep to itself before it hands it over and tries to reclaim.
+/// Garbage that a participant may keep before it hands it over and tries to reclaim.
 const FLUSH_BYTES: usize = 128 << 10;
 
 /// Passes without effect after which nothing more can be freed: one hands garbage over, two move the epoch, one frees.
@@ -61,7 +61,8 @@ pub(crate) struct Local {
 unsafe impl Send for Local {}
 
 impl Local {
-    /// Reclaims what nobody can see any more. Without a guard: each pass may move the epoch once, and frees some.
+    /// Reclaims what no thread can see any more. Call it without a guard: each pass may advance the epoch once, and frees
+    /// some.
     pub(crate) fn reclaim(&self) {
         self.retired.set(0);
         // SAFETY: the domain owns the counters and outlives its participants.
@@ -74,7 +75,7 @@ impl Local {
         }
     }
 
-    /// Hands over what this participant has retired, so that others can free it.
+    /// Hands over what this participant has retired, so that other participants can free it.
     pub(crate) fn hand_over(&self) {
         if self.retired.get() > 0 {
             self.pin().hand_over();
@@ -92,7 +93,7 @@ impl Local {
     }
 }
 
-/// While it lives, nothing that was reachable when it was made is freed.
+/// While it lives, no node is freed that was reachable when it was made.
 #[derive(Debug)]
 pub(crate) struct Guard<'l> {
     pinned: ce::Guard,
@@ -109,14 +110,14 @@ impl Guard<'_> {
         self.bytes().add(self.local.stripe, bytes);
     }
 
-    /// Hands over what its participant has retired, so that others can free it.
+    /// Hands over what its participant has retired, so that other participants can free it.
     pub(crate) fn hand_over(&self) {
         if self.local.retired.take() > 0 {
             self.pinned.flush();
         }
     }
 
-    /// Frees `node` when nobody pinned now can still see it. The caller has unlinked it, and retires it once (I1).
+    /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it, and retires it once (I1).
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         let retired = self.local.retired.get() + node.bytes();
         let pointer = node.link().get(self).as_ptr();

@@ -1,11 +1,11 @@
-//! Participants that nobody uses now, left by one session to the next.
+//! Idle participants: one session leaves its participant, a later one takes it.
 //!
-//! A few places, each with a state; a thread claims a place by one compare-and-swap and passes over those that another
-//! thread is at. So nobody waits: a thread that is stopped halfway costs the others one place.
+//! A few slots, each with a state; a thread claims a slot by one compare-and-swap and skips those that another thread has
+//! claimed. So no thread waits: a thread that is stopped halfway costs the others one slot.
 //!
 //! # Invariants
 //!
-//! - **N1** Only the thread that took a place from `EMPTY` or `FULL` to `BUSY` touches its participant, until it sets
+//! - **N1** Only the thread that took a slot from `EMPTY` or `FULL` to `BUSY` touches its participant, until it sets
 //!   the state that follows.
 
 use std::cell::UnsafeCell;
@@ -14,62 +14,62 @@ use super::Local;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Places; what does not find one is dropped.
-const PLACES: usize = 64;
+/// Number of slots; a participant that finds none free is dropped.
+const SLOTS: usize = 64;
 
 const EMPTY: usize = 0;
 const BUSY: usize = 1;
 const FULL: usize = 2;
 
 #[derive(Debug)]
-struct Place<T> {
-    /// Explored by its own model alone: what a participant is used for orders itself.
+struct IdleSlot<T> {
+    /// Explored by its own model alone: the protocols that use participants have edges of their own.
     state: AtomicUsize,
     local: UnsafeCell<Option<T>>,
 }
 
-/// Idle participants of one domain, which must outlive them; a model puts others in their place.
+/// Idle participants of one domain, which must outlive them; a model stores values of its own instead.
 #[derive(Debug)]
-pub(crate) struct Idle<T = Local, const N: usize = PLACES>([Place<T>; N]);
+pub(crate) struct Idle<T = Local, const N: usize = SLOTS>([IdleSlot<T>; N]);
 
 // SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a participant may be sent.
 unsafe impl<T: Send, const N: usize> Sync for Idle<T, N> {}
 
 impl<T, const N: usize> Idle<T, N> {
     pub(crate) fn new() -> Self {
-        Self(std::array::from_fn(|_| Place { state: AtomicUsize::new(EMPTY), local: UnsafeCell::new(None) }))
+        Self(std::array::from_fn(|_| IdleSlot { state: AtomicUsize::new(EMPTY), local: UnsafeCell::new(None) }))
     }
 
     /// Takes one out. Lock-free.
     pub(crate) fn take(&self) -> Option<T> {
-        let place = self.0.iter().find(|place| place.claim(FULL))?;
+        let slot = self.0.iter().find(|slot| slot.claim(FULL))?;
         let mut taken = None;
-        place.finish(EMPTY, &mut taken);
+        slot.finish(EMPTY, &mut taken);
         taken
     }
 
-    /// Leaves one for others; given back if every place is taken. Lock-free.
+    /// Leaves one for a later session; gives it back if every slot is taken. Lock-free.
     pub(crate) fn put(&self, local: T) -> Option<T> {
         let mut local = Some(local);
-        if let Some(place) = self.0.iter().find(|place| place.claim(EMPTY)) {
-            place.finish(FULL, &mut local);
+        if let Some(slot) = self.0.iter().find(|slot| slot.claim(EMPTY)) {
+            slot.finish(FULL, &mut local);
         }
         local
     }
 }
 
-impl<T> Place<T> {
+impl<T> IdleSlot<T> {
     fn claim(&self, from: usize) -> bool {
         // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as its last user left it.
         self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
     }
 
-    /// Swaps what is there with `other`, and opens the place again.
+    /// Swaps the slot's content with `other`, and opens the slot again.
     fn finish(&self, to: usize, other: &mut Option<T>) {
-        // SAFETY: N1: the caller has claimed the place.
+        // SAFETY: N1: the caller has claimed the slot.
         let local = unsafe { &mut *self.local.get() };
         std::mem::swap(local, other);
-        // Release: to the next one that claims it.
+        // Release: pairs with the next claim.
         self.state.store(to, Release);
     }
 }
@@ -80,17 +80,17 @@ mod tests {
     use crate::reclaim::Domain;
 
     #[test]
-    fn what_was_put_is_taken_once_and_what_finds_no_place_comes_back() {
+    fn what_was_put_is_taken_once_and_what_finds_no_slot_comes_back() {
         let domain = Domain::new();
         let idle: Idle = Idle::new();
         assert!(idle.take().is_none());
-        assert!((0..PLACES).all(|_| idle.put(domain.register()).is_none()));
+        assert!((0..SLOTS).all(|_| idle.put(domain.register()).is_none()));
         assert!(idle.put(domain.register()).is_some());
-        assert_eq!(std::iter::from_fn(|| idle.take()).count(), PLACES);
+        assert_eq!(std::iter::from_fn(|| idle.take()).count(), SLOTS);
     }
 
     #[test]
-    fn a_place_that_a_stopped_thread_is_at_is_passed_over() {
+    fn a_slot_that_a_stopped_thread_has_claimed_is_skipped() {
         let domain = Domain::new();
         let idle: Idle = Idle::new();
         assert!(idle.put(domain.register()).is_none());

@@ -1,9 +1,9 @@
 //! The model reclaimer: the most eager one that is still legal.
 //!
 //! Garbage is freed as soon as every participant that was pinned when it was retired has unpinned; participants that
-//! pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees too, and sooner: a protocol that
-//! survives here survives there. What is freed is poisoned and kept until the model ends, so that a late access is
-//! found wherever it happens.
+//! pinned later do not delay it. Whatever `crossbeam-epoch` may free, this frees too, and no later: a protocol that is
+//! correct here is correct there. Freed memory is poisoned and kept until the model ends, so that any late access is
+//! found.
 //!
 //! Visible to the checker: one pin word for each participant (odd means pinned), changed by read-modify-writes only.
 //! Everything else sits in `Cell`s: the checker runs all threads of a model on one thread of the system, so that state
@@ -14,14 +14,14 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::{Bytes, Node, Ref, free_now};
+#[cfg(radixkv_loom)]
+use crate::sync::TrackedCell;
 use crate::sync::atomic::{
     AtomicUsize,
     Ordering::{Acquire, Release, SeqCst},
+    fence,
 };
-#[cfg(radixkv_loom)]
-use loom::sync::atomic::fence;
-#[cfg(not(radixkv_loom))]
-use shuttle::sync::atomic::fence;
+use crate::sync::thread::panicking;
 
 const ALIVE: u32 = 0xA11E_A11E;
 const FREED: u32 = 0xDEAD_DEAD;
@@ -29,11 +29,11 @@ const FREED: u32 = 0xDEAD_DEAD;
 /// Participants of one model: loom runs five threads at most, and the evictor registers one of its own.
 const PARTICIPANTS: usize = if cfg!(radixkv_loom) { 8 } else { 64 };
 
-/// Says whether the node around it is alive; loom also checks that freeing is ordered after every access.
+/// Says whether its node is alive; loom also checks that freeing is ordered after every access.
 #[derive(Debug)]
 pub(crate) struct Canary {
     #[cfg(radixkv_loom)]
-    word: loom::cell::UnsafeCell<u32>,
+    word: TrackedCell<u32>,
     #[cfg(not(radixkv_loom))]
     word: Cell<u32>,
 }
@@ -45,7 +45,7 @@ impl Canary {
     pub(super) fn new() -> Self {
         Self {
             #[cfg(radixkv_loom)]
-            word: loom::cell::UnsafeCell::new(FREED),
+            word: TrackedCell::new(FREED),
             #[cfg(not(radixkv_loom))]
             word: Cell::new(FREED),
         }
@@ -85,7 +85,7 @@ impl Canary {
 ///
 /// # Safety
 ///
-/// Nobody else uses `node`, now or later.
+/// No other thread uses `node`, now or later.
 pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
     // SAFETY: the caller owns the node, and its memory is still there.
     unsafe { node.as_ref() }.canary().model().poison();
@@ -103,7 +103,7 @@ pub mod track {
         pub(super) static QUARANTINE: RefCell<Vec<Box<dyn FnOnce()>>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Called first in every execution of a model; what a failed one left is leaked.
+    /// Called first in every execution of a model; what a failed execution left is leaked.
     pub fn begin() {
         LIVE.with(|live| live.set(0));
         QUARANTINE.with(|quarantine| std::mem::forget(std::mem::take(&mut *quarantine.borrow_mut())));
@@ -127,22 +127,23 @@ struct Garbage {
     pinned: [usize; PARTICIPANTS],
 }
 
-struct Shared {
+struct DomainState {
     pins: [AtomicUsize; PARTICIPANTS],
     next: Cell<usize>,
     garbage: RefCell<Vec<Garbage>>,
     bytes: Bytes,
 }
 
-impl Shared {
+impl DomainState {
     /// Reads by read-modify-write: always the newest value (a stale one could only delay), and with the edge from the
     /// end of a critical section to the free.
     fn words(&self) -> [usize; PARTICIPANTS] {
+        // Acquire: pairs with the end of a critical section.
         std::array::from_fn(|i| if i < self.next.get() { self.pins[i].fetch_add(0, Acquire) } else { 0 })
     }
 
     fn collect(&self) {
-        // The batch is taken before the pin words are read: what is retired in between waits.
+        // The batch is taken before the pin words are read: what is retired in between stays for the next time.
         let batch = std::mem::take(&mut *self.garbage.borrow_mut());
         if batch.is_empty() {
             return;
@@ -155,17 +156,17 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DomainState {
     fn drop(&mut self) {
         // A failed model unwinds: freeing would turn its message into an abort.
-        if !std::thread::panicking() {
+        if !panicking() {
             self.garbage.take().into_iter().for_each(|garbage| (garbage.free)());
         }
     }
 }
 
 /// All that one cache reclaims.
-pub(crate) struct Domain(Rc<Shared>);
+pub(crate) struct Domain(Rc<DomainState>);
 
 // SAFETY: all threads of a model share one thread of the system.
 unsafe impl Send for Domain {}
@@ -180,7 +181,7 @@ impl std::fmt::Debug for Domain {
 
 impl Domain {
     pub(crate) fn new() -> Self {
-        Self(Rc::new(Shared {
+        Self(Rc::new(DomainState {
             pins: std::array::from_fn(|_| AtomicUsize::new(0)),
             next: Cell::new(0),
             garbage: RefCell::new(Vec::new()),
@@ -192,7 +193,7 @@ impl Domain {
         let id = self.0.next.get();
         assert!(id < PARTICIPANTS, "too many participants in one model");
         self.0.next.set(id + 1);
-        Local { shared: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0) }
+        Local { state: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0) }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
@@ -202,7 +203,7 @@ impl Domain {
 
 /// One participant.
 pub(crate) struct Local {
-    shared: Rc<Shared>,
+    state: Rc<DomainState>,
     id: usize,
     depth: Cell<usize>,
     sequence: Cell<usize>,
@@ -219,7 +220,7 @@ impl std::fmt::Debug for Local {
 
 impl Local {
     pub(crate) fn reclaim(&self) {
-        self.shared.collect();
+        self.state.collect();
     }
 
     pub(crate) fn hand_over(&self) {}
@@ -232,8 +233,9 @@ impl Local {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() == 1 {
             self.sequence.set(self.sequence.get() + 1);
-            // Release: whoever reads this word also sees the end of the critical section before.
-            self.shared.pins[self.id].swap(self.sequence.get(), Release);
+            // Release: a thread that reads this word also sees the end of the critical section before.
+            self.state.pins[self.id].swap(self.sequence.get(), Release);
+            // SeqCst: a collector sees this pin, or this thread sees the unlink.
             fence(SeqCst);
         }
         Guard { local: self }
@@ -248,7 +250,7 @@ pub(crate) struct Guard<'l> {
 
 impl Guard<'_> {
     pub(super) fn bytes(&self) -> &Bytes {
-        &self.local.shared.bytes
+        &self.local.state.bytes
     }
 
     pub(super) fn allocated(&self, bytes: usize) {
@@ -258,19 +260,19 @@ impl Guard<'_> {
     pub(crate) fn hand_over(&self) {}
 
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
-        let shared = &self.local.shared;
-        // The unlink comes before the snapshot, as crossbeam's fence in `push_bag` has it.
+        let state = &self.local.state;
+        // SeqCst: the other side of the fence in `pin`, as crossbeam's in `push_bag`.
         fence(SeqCst);
-        let pinned = shared.words();
+        let pinned = state.words();
         let pointer = NonNull::new(node.as_ptr()).expect("a reference is not null");
-        let bytes = NonNull::from(&shared.bytes);
+        let bytes = NonNull::from(&state.bytes);
         let free = Box::new(move || {
-            // SAFETY: the domain's shared state holds both the garbage and the counters.
+            // SAFETY: the domain's state holds both the garbage and the counters.
             let bytes = unsafe { bytes.as_ref() };
             // SAFETY: unlinked, and every participant that was pinned then has unpinned.
             unsafe { free_now(pointer, bytes) };
         });
-        shared.garbage.borrow_mut().push(Garbage { free, pinned });
+        state.garbage.borrow_mut().push(Garbage { free, pinned });
     }
 }
 
@@ -278,10 +280,11 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         let local = self.local;
         local.depth.set(local.depth.get() - 1);
-        if local.depth.get() == 0 && !std::thread::panicking() {
+        if local.depth.get() == 0 && !panicking() {
             local.sequence.set(local.sequence.get() + 1);
-            local.shared.pins[local.id].swap(local.sequence.get(), Release);
-            local.shared.collect();
+            // Release: pairs with `words`, before the free.
+            local.state.pins[local.id].swap(local.sequence.get(), Release);
+            local.state.collect();
         }
     }
 }

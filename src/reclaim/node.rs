@@ -10,7 +10,7 @@ use super::Guard;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 use super::model;
 
-/// What the reclaimer can free.
+/// A type that the reclaimer can free.
 ///
 /// # Safety
 ///
@@ -26,7 +26,7 @@ pub(crate) unsafe trait Node: Sized + 'static {
     ///
     /// # Safety
     ///
-    /// `node` comes from this type's allocation, and nobody else uses it any more.
+    /// `node` comes from this type's allocation, and no other thread uses it any more.
     unsafe fn free(node: NonNull<Self>) {
         // SAFETY: the caller hands over the only pointer to a `Box` (I1).
         drop(unsafe { Box::from_raw(node.as_ptr()) });
@@ -58,7 +58,7 @@ impl Canary {
     }
 }
 
-/// A node that nobody else can reach yet; freed on drop.
+/// A node that no other thread can reach yet; freed on drop.
 pub(crate) struct Own<'g, T: Node> {
     node: NonNull<T>,
     guard: &'g Guard<'g>,
@@ -79,14 +79,14 @@ impl<'g, T: Node> Own<'g, T> {
         own
     }
 
-    /// Gives the node to the index: from now on it is retired, not dropped (I1).
+    /// Gives the node to the index: from now on it must be retired, not dropped (I1).
     pub(crate) fn publish(self) -> Ref<'g, T> {
         let node = self.node;
         mem::forget(self);
         Ref::new(node)
     }
 
-    /// The pointer that a compare-and-swap stores if it succeeds; `publish` then.
+    /// The pointer for a compare-and-swap to store; if it succeeds, call `publish`.
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.node.as_ptr()
     }
@@ -100,14 +100,14 @@ impl<T: Node> Deref for Own<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the node is ours alone.
+        // SAFETY: no other thread can reach the node.
         unsafe { self.node.as_ref() }
     }
 }
 
 impl<T: Node> Drop for Own<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: never published, so nobody else has the pointer.
+        // SAFETY: never published, so no other thread has the pointer.
         unsafe { free_now(self.node, self.guard.bytes()) };
     }
 }
@@ -143,7 +143,7 @@ impl<'g, T> Ref<'g, T> {
         Self { node, protection: PhantomData }
     }
 
-    /// What a load from the index returned under `_guard`.
+    /// For a pointer that was loaded from the index under `_guard`.
     pub(crate) fn from_ptr(node: *mut T, _guard: &'g Guard<'_>) -> Option<Self> {
         NonNull::new(node).map(Self::new)
     }
@@ -152,7 +152,7 @@ impl<'g, T> Ref<'g, T> {
         self.node.as_ptr()
     }
 
-    /// A pointer to keep; whoever stores it names the count that keeps the node (I3).
+    /// A pointer to store; the field's comment names the count that keeps the node (I3).
     pub(crate) fn link(self) -> Link<T> {
         Link(self.node)
     }
@@ -203,7 +203,7 @@ impl<T> PartialEq for Link<T> {
 
 impl<T> Eq for Link<T> {}
 
-/// By address: an order for tables, and nothing that a result may depend on.
+/// By address: an order for tables. No result may depend on it.
 impl<T> PartialOrd for Link<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
@@ -240,7 +240,7 @@ impl<T> Link<T> {
 ///
 /// # Safety
 ///
-/// Nobody else uses `node`, now or later.
+/// No other thread uses `node`, now or later.
 pub(crate) unsafe fn free_owned<T: Node>(node: NonNull<T>) {
     #[cfg(any(radixkv_loom, radixkv_shuttle))]
     // SAFETY: as the caller promised; the model keeps the memory, poisoned, until the model ends.
@@ -258,7 +258,7 @@ pub(crate) unsafe fn free_owned<T: Node>(node: NonNull<T>) {
 ///
 /// # Safety
 ///
-/// Nobody else uses `node`, now or later.
+/// No other thread uses `node`, now or later.
 pub(crate) unsafe fn free_now<T: Node>(node: NonNull<T>, bytes: &super::Bytes) {
     // SAFETY: the caller owns the node.
     let freed = unsafe { node.as_ref() }.bytes();

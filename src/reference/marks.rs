@@ -1,9 +1,9 @@
-//! What was asked for a block by every request whose path it was on: its priorities, and whether it was demoted.
+//! The marks of a block: its priorities, and whether it is demoted.
 
 /// The priority of a block that has none.
 const DEFAULT_PRIORITY: u8 = 35;
 
-/// A priority, and when it expires; never without a moment.
+/// A priority, and the moment when it expires; `None` if it never does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pair {
     priority: u8,
@@ -11,7 +11,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Expiries in order, with what does not expire last.
+    /// A key that orders pairs by how long they last.
     fn lasts(self) -> (bool, Option<u64>) {
         (self.expiry.is_none(), self.expiry)
     }
@@ -24,16 +24,16 @@ impl Pair {
 /// A block's marks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Marks {
-    /// Of the highest priority; of those, what lasts longest.
+    /// The highest priority; of equals, the one that lasts longest.
     highest: Option<Pair>,
-    /// What lasts longest; of those, of the highest priority.
+    /// The priority that lasts longest; of equals, the highest.
     longest: Option<Pair>,
-    /// Nobody has used or retained it since it was demoted.
+    /// It was demoted, and neither used nor retained since.
     demoted: bool,
 }
 
 impl Marks {
-    /// One more priority. The pair that is neither the highest nor the longest is forgotten.
+    /// Adds a priority. Keeps only the highest and the one that lasts longest.
     pub(super) fn prioritize(&mut self, priority: u8, expiry: Option<u64>) {
         let new = Pair { priority, expiry };
         let pairs = || [self.highest, self.longest, Some(new)].into_iter().flatten();
@@ -46,7 +46,7 @@ impl Marks {
         self.demoted = true;
     }
 
-    /// A use, or a retention.
+    /// Ends a demotion: the block was used or retained.
     pub(super) fn keep(&mut self) {
         self.demoted = false;
     }
@@ -57,7 +57,7 @@ impl Marks {
         pairs.filter(|pair| pair.counts_at(now)).map(|pair| pair.priority).max().unwrap_or(DEFAULT_PRIORITY)
     }
 
-    /// Whether the block is to go before the others.
+    /// Whether the block goes before all that are not demoted.
     pub(super) fn is_demoted(&self) -> bool {
         self.demoted
     }

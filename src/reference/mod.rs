@@ -1,69 +1,86 @@
-//! The cache as it would be if nothing had to be fast: what the real one is compared with.
+//! The contract of the cache as a simple, slow, single-threaded program, with which the real cache is compared.
 //!
-//! Nothing here is meant to be fast: every structure is the most literal one that states the contract. There is
-//! one thread, one vertex for each cached block, found under its parent by all the tokens of the block, and every
-//! touch goes to every block of the path. Leases and reservations are given back by hand.
+//! Every structure is the most literal one that states the contract. There is one thread, and one vertex for each cached
+//! block, found under its parent by all the tokens of the block. A use updates every block of its path. Leases and
+//! reservations have no destructors: [`Reference::release`] and [`Reference::abort`] give them back.
+//!
+//! # Examples
+//!
+//! ```
+//! use radixkv::PolicyKind;
+//! use radixkv::reference::Reference;
+//!
+//! let mut cache = Reference::new(2, 8, PolicyKind::Lru); // 8 blocks of 2 tokens
+//! let miss = cache.match_prefix(&[], &[1, 2, 3]);
+//! let blocks = cache.reserve(1)?;
+//! let inserted = cache.insert(&miss.lease, &[1, 2, 3], blocks).expect("one block for two of three tokens");
+//! assert_eq!((inserted.lease.len_tokens(), inserted.dropped_tokens), (2, 1));
+//! cache.release(miss.lease);
+//! cache.release(inserted.lease);
+//! assert_eq!(cache.stats().evictable_blocks, 1);
+//! # Ok::<_, radixkv::ReserveError>(())
+//! ```
 //!
 //! # Contract
 //!
-//! **Whole blocks.** Keys are tokens, payload is blocks. A match is the longest cached path of whole blocks from
-//! the root of its namespace; an insert drops the tail that fills no block, and says how long it was.
+//! **Whole blocks.** A match is the longest cached path of whole blocks from the root of its namespace, compared token by
+//! token. An insert drops the tokens at the end that fill no block, and says how many there were.
 //!
-//! **Bigrams.** In a namespace of bigrams ([`Reference::set_bigrams`]) the keys are the pairs of neighbouring tokens:
-//! one fewer than tokens, and a block is `block_size` pairs. All lengths count pairs, but those of a sequence that was
-//! too short.
+//! **Bigrams.** In a namespace of bigrams ([`Reference::set_bigrams`]) the pairs of neighbouring tokens are compared: `n`
+//! tokens are `n - 1` pairs, and a block is `block_size` pairs. All lengths count pairs, except in the error for a sequence
+//! that is too short.
 //!
-//! **Statistics.** Each block has `last`, `hits` and `born` ([`Statistics`]). A request touches a block once:
+//! **Statistics.** Each block has `last`, `hits` and `born` ([`Statistics`]). A request counts at most one hit on a block:
 //!
-//! | verb | blocks of the path that the request has not touched | blocks that it has |
+//! | verb | blocks of the path that the request has not counted yet | blocks that it has counted |
 //! |---|---|---|
 //! | `match_prefix` | `hits += 1`, `last = now` | |
-//! | `lease_prefix`, `peek`, `partial` | nothing | |
-//! | `resume`, the lease carries the touch | `hits += 1`, `last = now` beyond the lease | `last = now` up to the lease |
-//! | `resume`, the lease carries none | `hits += 1`, `last = now` on the whole path | |
+//! | `match_prefix_untouched`, `peek`, `match_partial` | nothing | |
+//! | `resume`, the lease was counted | `hits += 1`, `last = now` beyond the lease | `last = now` up to the lease |
+//! | `resume`, the lease was not counted | `hits += 1`, `last = now` on the whole path | |
 //! | `insert` | new blocks: `hits = 1`, `last = born = now` | `last = now` on the rest of the path |
 //!
-//! `last` never goes back. A lease from a match, a resume or an insert carries its request's touch; one from
-//! `lease_prefix` or a clone does not. An insert counts no hit on blocks that were there already, duplicates
-//! included; resuming from its lease counts hits only beyond it. Releasing a lease takes no touch back.
+//! `last` never goes back. A lease of a match, a resume or an insert was counted; a lease of `match_prefix_untouched` and a
+//! clone were not. An insert counts no hit on blocks that were cached already, duplicates included; resuming from its
+//! lease counts hits only beyond it. Releasing a lease takes no hit back.
 //!
-//! A structure that keeps statistics at the deepest block of a touch and lets them flow down when that block is
-//! evicted (`last = max`, `hits += hits - 1`) answers the same: a block is only asked for its rank when nothing
-//! lies beyond it, and by then all that lay beyond has flowed down. Moving a touch is `hits -= 1` at the old end
-//! and `hits += 1` at the new one.
+//! The real cache keeps statistics only at the deepest block of a use, and adds them to the parent when that block is
+//! evicted (`last = max`, `hits += hits - 1`). The result is the same: the rank of a block matters only when no cached
+//! block follows it, and by then it has received the statistics of all blocks that followed it. When a resume goes beyond
+//! a counted lease, it does `hits -= 1` at the old end and `hits += 1` at the new one.
 //!
-//! **Levels.** An insert's new blocks are one piece, a level deeper than the token before its first one: that token is
-//! the last in which the sequence agrees with a cached one, and may lie inside a block.
+//! **Levels.** The new blocks of an insert are one *piece*. Its level is one more than the level of the token before its
+//! first token, which is the last token that the sequence shares with a cached one, and may lie inside a block.
 //!
-//! **Marks.** A lease's holder may give every block up to the lease a priority for some time, and demote or retain them
-//! ([`Reference::prioritize`], [`Reference::demote`], [`Reference::retain`]). A block keeps the highest of its
-//! priorities and the one that lasts longest, and counts for the highest that has not expired, or for 35. It is demoted
-//! until it is used or retained, and goes before all that is not.
+//! **Marks.** With a lease, a caller may give every block up to the lease a priority for some time, demote them, or retain
+//! them ([`Reference::prioritize`], [`Reference::demote`], [`Reference::retain`]). A block keeps two of its priorities:
+//! the highest, and the one that lasts longest. Its priority is the highest of these that has not expired, or 35. A
+//! demoted block goes before all that are not demoted, until it is used or retained.
 //!
-//! **Partial hits.** The blocks just beyond a lease that agree longest with a sequence, for less than all of their
-//! tokens as a rule. Any of them may be leased; which one is part of no promise.
+//! **Partial hits.** Of the blocks just beyond a lease, a partial hit is one whose first tokens agree longest with a
+//! sequence. If several agree equally long, any of them may be leased.
 //!
-//! **Protection.** A block is *protected* while a lease stands on it or on a descendant, *evictable* if it is
-//! cached and not protected. An empty match has a lease too, on the root; it protects nothing. Retaining is a lease of
-//! the cache's own, one at a place, up to the latest moment asked for; clearing or dropping its namespace ends it.
+//! **Protection.** A block is *protected* while there is a lease on it or on a descendant, and *evictable* if it is cached
+//! and not protected. An empty match has a lease too, on the root; it protects nothing. Retaining is a lease of the
+//! cache's own, one for each path, until the latest deadline asked for; clearing or dropping the namespace ends it.
 //!
-//! **Eviction** takes, again and again, the block of smallest rank among those without child and lease, until
-//! enough are free. Trimming a whole edge from its tail is the same thing: the blocks of an edge share their
-//! statistics, so the edge's next block still ranks first. Of equal ranks that goes first which was inserted first:
-//! the blocks of one insert are a *piece*, and no two leaves are of one piece.
+//! **Eviction** takes the block of smallest rank among those without child and lease, again and again, until enough blocks
+//! are free. The real cache trims a run from its end, with the same result: the blocks of a run share their statistics,
+//! so after its last block the block before it has the smallest rank. Of equal ranks, the block that was inserted first
+//! goes first; two blocks without children are never of one piece.
 //!
-//! **Quotas.** A namespace may have a limit on its cached blocks, and one on those that leases protect or reservations
-//! made for it hold, over all its trees. While one has more cached than it may, a block of smallest rank among its own
-//! goes before all others; of several such namespaces the one that was limited first pays first. An insert of a new
-//! block into a namespace with such a limit, and `settle`, evict what is beyond any; a lookup never does.
+//! **Quotas.** A namespace may have a limit on its cached blocks, and a limit on the blocks that its leases protect or its
+//! reservations hold, over all its trees. While a namespace is beyond the first limit, its own block of smallest rank goes
+//! before all others; of several such namespaces the one that was limited first goes first. Inserting a new block into a
+//! namespace with that limit, and `settle`, evict what is beyond any limit; a lookup evicts nothing.
 //!
-//! **Age.** `settle` first drops what was last used so long ago.
+//! **Age.** With [`Reference::time_to_idle`], `settle` first drops blocks that were not used for that time.
 //!
-//! **Reservations** are all or nothing and evict exactly the blocks that are missing. A refusal evicts nothing.
+//! **Reservations** take all their blocks or none, and evict exactly the missing ones. A refusal evicts nothing.
 //!
-//! **Clear and drop** detach trees: later lookups start from an empty one, an insert from a lease on a detached
-//! tree is refused, and detached blocks are free as soon as no lease protects them. Resuming such a lease still
-//! finds what other leases protect beyond it.
+//! **Clear and drop** detach trees: later lookups start from an empty tree, an insert from a lease of a detached tree is
+//! refused, and detached blocks are free as soon as no lease protects them. Resuming such a lease still finds the blocks
+//! that other leases protect beyond it.
 
 mod marks;
 mod outcome;
@@ -74,32 +91,30 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use marks::Marks;
-pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats, Violation};
+pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats};
 pub use policy::Statistics;
-use store::{HolderId, Place, Store, TreeId};
+pub use store::{BlockId, Violation};
+use store::{NamespaceId, Place, Store, TreeId};
 
 use crate::cache::{InsertErrorKind, ReserveError};
 use crate::key::Token;
 use crate::policy::PolicyKind;
 
-/// Index of a block; the reference hands out its own, the lowest that is free.
-pub type BlockId = u32;
-
-/// The literal cache.
+/// The cache as a literal program; see the [module](self) for its contract and an example.
 #[derive(Debug)]
 pub struct Reference {
     block_size: usize,
     store: Store,
     namespaces: BTreeMap<Vec<String>, TreeId>,
-    /// Namespaces of bigrams, and their trees.
+    /// The names of bigram namespaces, and their trees.
     bigrams: BTreeSet<Vec<String>>,
     bigram_trees: BTreeSet<TreeId>,
     now: u64,
-    /// Namespaces in use, their limits on pinned blocks, and how many there have been.
-    holders: BTreeMap<Vec<String>, HolderId>,
-    pinned_limits: HashMap<HolderId, usize>,
-    next_holder: HolderId,
-    idle_after: Option<u64>,
+    /// Ids of namespaces by name, their limits on pinned blocks, and the number of ids given so far.
+    namespace_ids: BTreeMap<Vec<String>, NamespaceId>,
+    pinned_limits: HashMap<NamespaceId, usize>,
+    next_namespace: NamespaceId,
+    time_to_idle: Option<u64>,
 }
 
 impl Reference {
@@ -117,27 +132,27 @@ impl Reference {
             bigrams: BTreeSet::new(),
             bigram_trees: BTreeSet::new(),
             now: 0,
-            holders: BTreeMap::new(),
+            namespace_ids: BTreeMap::new(),
             pinned_limits: HashMap::new(),
-            next_holder: 0,
-            idle_after: None,
+            next_namespace: 0,
+            time_to_idle: None,
         }
     }
 
-    /// The keys of a namespace that was not used yet are pairs of tokens.
+    /// Makes a namespace that was not used yet compare pairs of tokens.
     pub fn set_bigrams(&mut self, namespace: &[&str]) {
         self.bigrams.insert(namespace.iter().map(|part| part.to_string()).collect());
     }
 
-    /// Verbs stamp with this time from now on.
+    /// Sets the time: verbs stamp with it from now on, and what has ended by then ends.
     pub fn set_time(&mut self, now: u64) {
         self.now = now;
         self.store.set_time(now);
     }
 
-    /// `settle` drops what was last used so long ago, in units of the clock.
-    pub fn idle_after(mut self, duration: u64) -> Self {
-        self.idle_after = Some(duration);
+    /// Makes [`settle`](Self::settle) drop blocks that were not used for `duration`, in units of the clock.
+    pub fn time_to_idle(mut self, duration: u64) -> Self {
+        self.time_to_idle = Some(duration);
         self
     }
 
@@ -146,34 +161,34 @@ impl Reference {
         self.store.set_policy(policy);
     }
 
-    /// Limits the blocks that a namespace may have cached, and those it may have in leases and reservations.
+    /// Limits the blocks that a namespace may have cached, and the blocks that it may have in leases and reservations.
     pub fn set_quota(&mut self, namespace: &[&str], cached: Option<usize>, pinned: Option<usize>) {
-        let holder = self.holder(namespace);
-        match self.store.limits.iter_mut().find(|(limited, _)| *limited == holder) {
+        let owner = self.namespace_id(namespace);
+        match self.store.limits.iter_mut().find(|(limited, _)| *limited == owner) {
             Some((_, limit)) => *limit = cached,
-            None if cached.is_some() => self.store.limits.push((holder, cached)),
+            None if cached.is_some() => self.store.limits.push((owner, cached)),
             None => {}
         }
-        self.pinned_limits.remove(&holder);
-        self.pinned_limits.extend(pinned.map(|limit| (holder, limit)));
+        self.pinned_limits.remove(&owner);
+        self.pinned_limits.extend(pinned.map(|limit| (owner, limit)));
     }
 
-    /// Drops what is too old, then evicts what is beyond a limit.
+    /// Drops blocks that are too old, then evicts blocks beyond a limit.
     pub fn settle(&mut self) {
-        if let Some(idle_since) = self.idle_after.and_then(|duration| self.now.checked_sub(duration)) {
+        if let Some(idle_since) = self.time_to_idle.and_then(|duration| self.now.checked_sub(duration)) {
             self.store.age(idle_since);
         }
         self.store.keep_to_limits();
     }
 
-    /// Leases the longest cached prefix and touches it.
+    /// Leases the longest cached prefix and counts a use of it.
     pub fn match_prefix(&mut self, namespace: &[&str], tokens: &[Token]) -> PrefixMatch {
         let lease = self.root_lease(namespace);
         self.resume(lease, tokens)
     }
 
-    /// The same without a touch.
-    pub fn lease_prefix(&mut self, namespace: &[&str], tokens: &[Token]) -> PrefixMatch {
+    /// As [`match_prefix`](Self::match_prefix), without counting a use.
+    pub fn match_prefix_untouched(&mut self, namespace: &[&str], tokens: &[Token]) -> PrefixMatch {
         let lease = self.root_lease(namespace);
         self.extend(lease, tokens)
     }
@@ -185,7 +200,7 @@ impl Reference {
         tree.map_or(0, |&tree| self.descend(tree, Place::Root(tree), &self.keys(tree, tokens)).1 * self.block_size)
     }
 
-    /// Continues a match from its lease and takes the request's touch along.
+    /// Continues a match from its lease; the request's use moves along.
     ///
     /// `tokens` is the whole sequence and begins with the leased one.
     pub fn resume(&mut self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
@@ -198,9 +213,9 @@ impl Reference {
         found
     }
 
-    /// The blocks beyond a lease that agree longest with `tokens`, the whole sequence, and in how many tokens; nothing
-    /// if none agrees in `min_tokens`, or in one.
-    pub fn partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<(usize, Vec<BlockId>)> {
+    /// The number of tokens in which the blocks beyond a lease agree longest with `tokens`, the whole sequence, and those
+    /// blocks. `None` if no block agrees in `min_tokens`, or in one.
+    pub fn match_partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<(usize, Vec<BlockId>)> {
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let wanted = &keys[lease.len_tokens * width..];
         let pairs = |block| <[Token]>::chunks(block, width).zip(wanted.chunks(width));
@@ -211,11 +226,11 @@ impl Reference {
         (longest >= min_tokens.max(1)).then(|| (longest, best.collect()))
     }
 
-    /// A lease on the path up to `block`, which lies just beyond `lease`, without a touch.
+    /// Leases the path up to `block`, which lies just beyond `lease`, without counting a use.
     ///
     /// # Panics
     ///
-    /// Panics if it does not lie there.
+    /// If it does not lie there.
     pub fn lease_block(&mut self, lease: &Lease, block: BlockId) -> Lease {
         assert!(self.store.blocks_below(lease.at).iter().any(|(_, below)| *below == block));
         let at = Place::After(block);
@@ -223,7 +238,7 @@ impl Reference {
         Lease { tree: lease.tree, at, len_tokens: lease.len_tokens + self.block_size, touched: false }
     }
 
-    /// A second lease on the same path, without a touch.
+    /// A second lease on the same path, not counted as a use.
     pub fn clone_lease(&mut self, lease: &Lease) -> Lease {
         self.store.lease(lease.at);
         Lease { touched: false, ..*lease }
@@ -238,7 +253,8 @@ impl Reference {
     ///
     /// # Errors
     ///
-    /// [`ReserveError::TooLarge`] beyond the capacity, [`ReserveError::Exhausted`] beyond what is free or evictable.
+    /// [`ReserveError::TooLarge`] for more than the capacity, [`ReserveError::Exhausted`] for more than is free or
+    /// evictable.
     pub fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
         let (requested, capacity) = (blocks, self.store.capacity());
         if requested > capacity {
@@ -259,21 +275,21 @@ impl Reference {
         Ok(Reservation { blocks })
     }
 
-    /// [`reserve`](Self::reserve), counted with a namespace until the blocks are cached or given back.
+    /// As [`reserve`](Self::reserve), charged to a namespace until the blocks are cached or given back.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::OverQuota`] beyond its limit; else as `reserve`.
+    /// [`ReserveError::OverQuota`] beyond the namespace's limit; else as `reserve`.
     pub fn reserve_in(&mut self, namespace: &[&str], blocks: usize) -> Result<Reservation, ReserveError> {
-        let (holder, requested) = (self.holder(namespace), blocks);
-        let pinned = self.store.pinned_by(holder);
-        if let Some(&limit) = self.pinned_limits.get(&holder) {
+        let (owner, requested) = (self.namespace_id(namespace), blocks);
+        let pinned = self.store.pinned_by(owner);
+        if let Some(&limit) = self.pinned_limits.get(&owner) {
             if requested <= self.store.capacity() && pinned + requested > limit {
                 return Err(ReserveError::OverQuota { requested, pinned, limit });
             }
         }
         let reservation = self.reserve(blocks)?;
-        self.store.claimed.extend(reservation.blocks.iter().map(|block| (*block, holder)));
+        self.store.charged.extend(reservation.blocks.iter().map(|block| (*block, owner)));
         Ok(reservation)
     }
 
@@ -281,18 +297,18 @@ impl Reference {
     pub fn abort(&mut self, reservation: Reservation) {
         for block in reservation.blocks {
             assert!(self.store.reserved.remove(&block), "a reservation of this cache");
-            self.store.claimed.remove(&block);
+            self.store.charged.remove(&block);
             self.store.free.insert(block);
         }
     }
 
-    /// Caches the whole blocks of `tokens` beyond the lease; block i of the reservation holds the i-th of them.
+    /// Caches the whole blocks of `tokens` beyond the lease; the i-th block of the reservation holds the i-th of them.
     ///
     /// `tokens` is the whole sequence and begins with the leased one.
     ///
     /// # Errors
     ///
-    /// [`InsertErrorKind`] says when; nothing has changed then.
+    /// See [`InsertErrorKind`]; nothing has changed then.
     pub fn insert(
         &mut self,
         lease: &Lease,
@@ -308,7 +324,7 @@ impl Reference {
         let mut level = None;
         self.store.begin_piece();
         for (block, keys) in reservation.blocks[known..].iter().zip(fresh) {
-            // The first block may share tokens with others; all that follow are of one piece.
+            // The first block may share tokens with other blocks; all that follow are of one piece.
             let levels = level.map_or_else(|| self.store.levels(at, keys, width - 1), |level| vec![level; keys.len()]);
             level = levels.last().copied();
             self.store.add(at, keys, levels, *block, self.now);
@@ -319,8 +335,8 @@ impl Reference {
         for &block in &path {
             self.store.touch(block, self.now, false);
         }
-        let limited = self.store.limits.iter().any(|(holder, limit)| {
-            limit.is_some() && known < reservation.blocks.len() && *holder == self.store.holder_of(at)
+        let limited = self.store.limits.iter().any(|(owner, limit)| {
+            limit.is_some() && known < reservation.blocks.len() && *owner == self.store.namespace_of(at)
         });
         if limited {
             self.store.keep_to_limits();
@@ -334,18 +350,18 @@ impl Reference {
         })
     }
 
-    /// Gives every block up to the lease a priority that expires after `ttl`, or does not.
+    /// Gives every block up to the lease a priority, which expires after `ttl` if there is one.
     pub fn prioritize(&mut self, lease: &Lease, priority: u8, ttl: Option<u64>) {
         let expiry = ttl.map(|ttl| self.now.saturating_add(ttl));
         self.store.mark(lease.at, |marks| marks.prioritize(priority, expiry));
     }
 
-    /// Every block up to the lease goes before all others until it is used or retained.
+    /// Demotes every block up to the lease: it goes before all others until it is used or retained.
     pub fn demote(&mut self, lease: &Lease) {
         self.store.mark(lease.at, Marks::demote);
     }
 
-    /// Protects every block up to the lease until `duration` has passed; false in a tree that was dropped.
+    /// Protects every block up to the lease until `duration` has passed. False if the lease's tree was dropped.
     pub fn retain(&mut self, lease: &Lease, duration: u64) -> bool {
         if self.store.is_dropped(lease.tree) {
             return false;
@@ -358,7 +374,7 @@ impl Reference {
         true
     }
 
-    /// Ends what [`retain`](Self::retain) has begun at the very place of the lease.
+    /// Ends the retention ([`retain`](Self::retain)) of exactly the lease's path.
     pub fn release_retained(&mut self, lease: &Lease) {
         self.store.release_retained(lease.at);
     }
@@ -375,19 +391,19 @@ impl Reference {
         }
     }
 
-    /// Empties one namespace.
+    /// Empties one namespace, and ends its quota.
     pub fn drop_namespace(&mut self, namespace: &[&str]) {
         let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
         if let Some(tree) = self.namespaces.remove(&key) {
             self.store.fell(tree);
         }
-        if let Some(holder) = self.holders.remove(&key) {
-            self.store.limits.retain(|(limited, _)| *limited != holder);
-            self.pinned_limits.remove(&holder);
+        if let Some(owner) = self.namespace_ids.remove(&key) {
+            self.store.limits.retain(|(limited, _)| *limited != owner);
+            self.pinned_limits.remove(&owner);
         }
     }
 
-    /// Where all the blocks are.
+    /// How many blocks are free, reserved, evictable and protected.
     pub fn stats(&self) -> Stats {
         let (free_blocks, reserved_blocks) = (self.store.free.len(), self.store.reserved.len());
         let protected_blocks = self.store.protected().len();
@@ -401,29 +417,29 @@ impl Reference {
         blocks.filter(|block| !self.store.free.contains(block)).collect()
     }
 
-    /// Checks the structure, in O(everything).
+    /// Checks every invariant, in time linear in everything that is cached.
     ///
     /// # Errors
     ///
-    /// The first invariant that does not hold.
+    /// The first invariant that is broken.
     pub fn validate(&self) -> Result<(), Violation> {
         self.store.validate()
     }
 
-    fn holder(&mut self, namespace: &[&str]) -> HolderId {
+    fn namespace_id(&mut self, namespace: &[&str]) -> NamespaceId {
         let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
-        *self.holders.entry(key).or_insert_with(|| {
-            self.next_holder += 1;
-            self.next_holder
+        *self.namespace_ids.entry(key).or_insert_with(|| {
+            self.next_namespace += 1;
+            self.next_namespace
         })
     }
 
     fn root_lease(&mut self, namespace: &[&str]) -> Lease {
-        let holder = self.holder(namespace);
+        let owner = self.namespace_id(namespace);
         let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
         let of_bigrams = self.bigrams.contains(&key);
         let store = &mut self.store;
-        let tree = *self.namespaces.entry(key).or_insert_with(|| store.plant(holder));
+        let tree = *self.namespaces.entry(key).or_insert_with(|| store.plant(owner));
         if of_bigrams {
             self.bigram_trees.insert(tree);
         }
@@ -432,7 +448,7 @@ impl Reference {
         Lease { tree, at, len_tokens: 0, touched: false }
     }
 
-    /// Tokens in a key of `tree`.
+    /// Tokens in a key of `tree`: one, or two for bigrams.
     fn width(&self, tree: TreeId) -> usize {
         if self.bigram_trees.contains(&tree) { 2 } else { 1 }
     }
@@ -445,12 +461,12 @@ impl Reference {
         tokens.windows(2).flatten().copied().collect()
     }
 
-    /// Tokens that a lease of so many keys was matched by.
+    /// The number of tokens that a lease was matched by.
     fn matched_by(&self, lease: &Lease) -> usize {
         if lease.len_tokens == 0 { 0 } else { lease.len_tokens + self.width(lease.tree) - 1 }
     }
 
-    /// The end of the longest cached continuation of `at` by `keys`, and how many blocks it is long.
+    /// The end of the longest cached continuation of `at` by `keys`, and its length in blocks.
     fn descend(&self, tree: TreeId, mut at: Place, keys: &[Token]) -> (Place, usize) {
         let mut blocks = 0;
         for keys in keys.chunks_exact(self.block_size * self.width(tree)) {
@@ -463,7 +479,7 @@ impl Reference {
         (at, blocks)
     }
 
-    /// Moves a lease as far as `tokens` are cached.
+    /// Moves a lease to the end of the longest cached prefix of `tokens`.
     fn extend(&mut self, lease: Lease, tokens: &[Token]) -> PrefixMatch {
         assert!(tokens.len() >= self.matched_by(&lease), "the sequence begins with the leased one");
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));

@@ -1,89 +1,74 @@
-//! What the reference's verbs hand out, and why they refuse.
+//! The results and errors of the reference's verbs.
 
-use std::fmt;
-
-use super::BlockId;
-use super::store::{Place, TreeId};
+use super::store::{BlockId, Place, TreeId};
 use crate::cache::InsertErrorKind;
 
-/// A promise that a path stays cached, until [`super::Reference::release`] takes it back.
+/// A promise that a path stays cached, until it is given back to [`super::Reference::release`].
 #[derive(Debug)]
 #[must_use]
 pub struct Lease {
     pub(super) tree: TreeId,
     pub(super) at: Place,
     pub(super) len_tokens: usize,
-    /// Whether the request that holds the lease has had its touch on this path.
+    /// Whether the lease's request has been counted on this path.
     pub(super) touched: bool,
 }
 
-/// The answer of a match, a lease or a resume.
+/// The result of a match or a resume.
 #[derive(Debug)]
 #[must_use]
 pub struct PrefixMatch {
-    /// On the whole path.
+    /// A lease on the whole path.
     pub lease: Lease,
     /// All blocks of the path, from the root.
     pub blocks: Vec<BlockId>,
 }
 
-/// Blocks to be filled, until [`super::Reference::insert`] or [`super::Reference::abort`] takes them.
+/// Blocks to be filled; given to [`super::Reference::insert`] or back to [`super::Reference::abort`].
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation {
     pub(super) blocks: Vec<BlockId>,
 }
 
-/// What an insert did.
+/// The result of an insert.
 #[derive(Debug)]
 #[must_use]
 pub struct Inserted {
-    /// On the whole sequence now cached.
+    /// A lease on the whole sequence that is cached now.
     pub lease: Lease,
     /// The cached blocks from the end of the old lease to that of the new one.
     pub blocks: Vec<BlockId>,
-    /// The given blocks whose tokens were cached already: the first ones.
+    /// The given blocks that were not needed, because their tokens were cached already: the first ones.
     pub duplicates: Reservation,
     /// Tokens that fill no block and were not stored.
     pub dropped_tokens: usize,
 }
 
-/// A refused insert, with what was given for it.
+/// A refused insert.
 #[derive(Debug)]
 pub struct InsertError {
-    /// As it was given.
+    /// The reservation, as it was given.
     pub reservation: Reservation,
-    /// Why; the first that applies of a namespace dropped, a sequence too short and a count that does not fit.
+    /// The reason. If several apply, the first of: namespace dropped, sequence too short, wrong number of blocks.
     pub kind: InsertErrorKind,
 }
 
-/// Where all the blocks are.
+/// The numbers of blocks by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
-    /// In no use.
+    /// Unused.
     pub free_blocks: usize,
     /// In reservations.
     pub reserved_blocks: usize,
-    /// Cached, and no lease needs them.
+    /// Cached, and not protected by a lease.
     pub evictable_blocks: usize,
-    /// Cached under a lease.
+    /// Cached, and protected by a lease.
     pub protected_blocks: usize,
 }
 
-/// The first broken invariant that [`super::Reference::validate`] met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Violation(pub(super) &'static str);
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Violation {}
-
 impl Lease {
-    /// Length of the leased path.
+    /// Length of the leased path, in tokens.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
@@ -95,11 +80,11 @@ impl Reservation {
         &self.blocks
     }
 
-    /// Takes the first `n` blocks into a reservation of their own.
+    /// Moves the first `n` blocks into a new reservation.
     ///
     /// # Panics
     ///
-    /// Panics if there are fewer.
+    /// If there are fewer.
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
         let blocks = std::mem::replace(&mut self.blocks, rest);

@@ -1,35 +1,35 @@
-//! What the reference knows of a block's use, and which block each policy gives up first.
+//! The statistics of a block, and the order in which each policy evicts.
 
 use super::marks::Marks;
 use crate::policy::PolicyKind;
 
-/// What a policy may look at.
+/// The statistics that policies go by.
 ///
-/// Every cached block has its own, kept by touching the whole path of every request. Nothing is inherited.
+/// Every cached block has its own: each use updates all blocks of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
     /// Time of the last match, resume or insert whose path includes the block.
     pub last: u64,
-    /// One for the insert that cached the block, and one for every later request that touched it.
+    /// One for the insert that cached the block, and one for every later request that used it.
     pub hits: u64,
     /// Time of the insert that cached the block.
     pub born: u64,
-    /// Pieces of inserted sequences on its path, up to the one that the block's last token belongs to.
+    /// How many pieces (see the [module](super)) its path crosses, up to the one with the block's last token.
     pub level: u32,
 }
 
 impl Statistics {
-    /// Those of a block cached at `now`.
+    /// The statistics of a block cached at `now`.
     pub(super) fn born_at(now: u64, level: u32) -> Self {
         Self { last: now, hits: 1, born: now, level }
     }
 }
 
-/// A block's place in the order of eviction: the smallest goes first, compared from the left. What was demoted begins
-/// with a zero; the last is the piece that the block was inserted with.
+/// A block's rank: the smallest is evicted first, compared from the left. The first number is 0 if the block is demoted,
+/// else 1; the last is the number of the insert that cached the block.
 pub(super) type Rank = [i128; 4];
 
-/// The key that eviction by `policy` compares at `now`, for a block of the `piece`-th insert.
+/// The rank of a block of the `piece`-th insert under `policy` at `now`.
 pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &Marks, now: u64) -> Rank {
     let (last, hits, born) = (i128::from(of.last), i128::from(of.hits), i128::from(of.born));
     let [first, second] = match policy {

@@ -1,27 +1,29 @@
-//! Blocks, trees and leases of the reference: where every block is, and which one goes next.
+//! The blocks, trees and leases of the reference: where every block is, and which one is evicted next.
 //!
 //! # Invariants
 //!
 //! - **I1** Every block is in exactly one of `free`, `reserved` and `cached`.
-//! - **I2** A cached block's parent knows it as the child for its tokens, and the other way round.
+//! - **I2** A cached block is the child of its parent for its tokens, and of no other block.
 //! - **I3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
-//! - **I4** What is left of a dropped tree is protected.
-//! - **I5** A block that is claimed is reserved.
-//! - **I6** A place is retained with a lease, in a tree that stands, until a moment that has not come.
+//! - **I4** All blocks that are left of a dropped tree are protected.
+//! - **I5** A block that is charged to a namespace is reserved.
+//! - **I6** A retained place has a lease, is in a tree that was not dropped, and has a deadline that has not passed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::marks::Marks;
 use super::policy::{Rank, Statistics, rank};
-use super::{BlockId, Violation};
 use crate::key::Token;
 use crate::policy::PolicyKind;
 
+/// Index of a block. A reservation gets the lowest ids that are free.
+pub type BlockId = u32;
 /// Number of a tree; never used twice.
 pub(super) type TreeId = u64;
 /// Number of a namespace, from its first use to its being dropped; never used twice.
-pub(super) type HolderId = u64;
-/// The vertices below a place, by all the tokens of their block.
+pub(super) type NamespaceId = u64;
+/// The blocks just below a place, by all their tokens.
 type Children = BTreeMap<Vec<Token>, BlockId>;
 
 /// A place in a tree where a lease can stand.
@@ -35,7 +37,7 @@ pub(super) enum Place {
 
 #[derive(Debug)]
 struct Tree {
-    holder: HolderId,
+    owner: NamespaceId,
     children: Children,
     dropped: bool,
 }
@@ -46,13 +48,13 @@ struct Vertex {
     parent: Place,
     tokens: Vec<Token>,
     children: Children,
-    /// The level that each token of the block belongs to.
+    /// The level of each token of the block.
     levels: Vec<u32>,
-    /// Which insert it came with.
+    /// The number of the insert that cached it.
     piece: u64,
     statistics: Statistics,
     marks: Marks,
-    /// The rank under which `candidates` has it.
+    /// Its rank in `candidates`, if it is there.
     filed: Option<Rank>,
 }
 
@@ -64,17 +66,17 @@ pub(super) struct Store {
     cached: Vec<Option<Vertex>>,
     trees: BTreeMap<TreeId, Tree>,
     next_tree: TreeId,
-    /// Leases held at each place, where there are any.
+    /// The number of leases at each place that has any.
     leased: BTreeMap<Place, usize>,
     candidates: BTreeSet<(Rank, BlockId)>,
-    /// Reserved blocks that count with a namespace.
-    pub(super) claimed: BTreeMap<BlockId, HolderId>,
-    /// Namespaces with a limit on what is cached, the one that was limited first before the others.
-    pub(super) limits: Vec<(HolderId, Option<usize>)>,
-    /// Places that the store itself keeps a lease on, each with the moment at which it lets go.
+    /// Reserved blocks that are charged to a namespace.
+    pub(super) charged: BTreeMap<BlockId, NamespaceId>,
+    /// Limits on cached blocks, in the order in which namespaces were limited first.
+    pub(super) limits: Vec<(NamespaceId, Option<usize>)>,
+    /// Places on which the store itself has a lease, each with its deadline.
     retained: BTreeMap<Place, u64>,
     now: u64,
-    /// Inserts that have added blocks, or would have.
+    /// The number of inserts so far.
     pieces: u64,
 }
 
@@ -90,7 +92,7 @@ impl Store {
             next_tree: 0,
             leased: BTreeMap::new(),
             candidates: BTreeSet::new(),
-            claimed: BTreeMap::new(),
+            charged: BTreeMap::new(),
             limits: Vec::new(),
             retained: BTreeMap::new(),
             now: 0,
@@ -98,7 +100,7 @@ impl Store {
         }
     }
 
-    /// It is `now`: what was retained until then is let go, and priorities that have expired count no more.
+    /// Sets the time to `now`: ends retentions and priorities with a deadline up to then.
     pub(super) fn set_time(&mut self, now: u64) {
         self.now = now;
         let over = self.retained.iter().filter(|(_, until)| **until <= now).map(|(&at, _)| at);
@@ -118,7 +120,7 @@ impl Store {
         }
     }
 
-    /// Keeps a lease on `at` until `until`, or until the moment that was set before if that is later.
+    /// Keeps a lease on `at` until `until`, or until the deadline that was set before if that is later.
     pub(super) fn retain(&mut self, at: Place, until: u64) {
         match self.retained.get_mut(&at) {
             Some(before) => *before = until.max(*before),
@@ -140,12 +142,12 @@ impl Store {
         self.cached.len()
     }
 
-    pub(super) fn plant(&mut self, holder: HolderId) -> TreeId {
+    pub(super) fn plant(&mut self, owner: NamespaceId) -> TreeId {
         let id = self.next_tree;
         self.next_tree += 1;
         let children = Children::new();
         let dropped = false;
-        self.trees.insert(id, Tree { holder, children, dropped });
+        self.trees.insert(id, Tree { owner, children, dropped });
         id
     }
 
@@ -153,7 +155,7 @@ impl Store {
         self.trees.get(&tree).is_none_or(|tree| tree.dropped)
     }
 
-    /// Nothing new is found in `tree` or hung into it from now on.
+    /// Drops `tree`: from now on lookups do not start there, and nothing is inserted into it.
     pub(super) fn fell(&mut self, tree: TreeId) {
         self.trees.get_mut(&tree).expect("dropped once").dropped = true;
         let of_it = self.retained.keys().copied().filter(|&at| self.tree_of(at) == tree);
@@ -192,10 +194,10 @@ impl Store {
         }
     }
 
-    /// The levels of tokens that are to follow `parent`: as far as a block there has the same ones they share its
-    /// levels, and what parts from them begins one level more.
+    /// The levels of tokens that are to follow `parent`. Tokens that agree with a block there have the levels of that
+    /// block; the tokens after that are one level deeper.
     ///
-    /// The first `carried` tokens are the last of the block before, if there is one.
+    /// The first `carried` tokens are the last ones of the block before, if there is one.
     pub(super) fn levels(&self, parent: Place, tokens: &[Token], carried: usize) -> Vec<u32> {
         let children = self.children(parent).into_iter().flatten();
         let shared = children.map(|(theirs, &block)| {
@@ -234,7 +236,7 @@ impl Store {
         path
     }
 
-    /// Stamps a block, and counts a hit on it if the request has not had one there.
+    /// Stamps a block, and counts a hit on it if `hit`.
     pub(super) fn touch(&mut self, block: BlockId, now: u64, hit: bool) {
         let vertex = self.vertex_mut(block);
         vertex.statistics.last = vertex.statistics.last.max(now);
@@ -243,7 +245,7 @@ impl Store {
         self.file(block);
     }
 
-    /// Another insert begins: blocks that are added from now on are its piece.
+    /// Begins another insert: blocks that are added from now on are its piece.
     pub(super) fn begin_piece(&mut self) {
         self.pieces += 1;
     }
@@ -251,7 +253,7 @@ impl Store {
     /// Caches a reserved block after `parent`.
     pub(super) fn add(&mut self, parent: Place, tokens: &[Token], levels: Vec<u32>, block: BlockId, now: u64) {
         assert!(self.reserved.remove(&block), "only reserved blocks are inserted");
-        self.claimed.remove(&block);
+        self.charged.remove(&block);
         let before = self.children_mut(parent).insert(tokens.to_vec(), block);
         assert_eq!(before, None, "a block is cached once");
         self.cached[block as usize] = Some(Vertex {
@@ -333,7 +335,7 @@ impl Store {
         }
     }
 
-    /// Frees what was last used at `idle_since` or before, until nothing more can go.
+    /// Frees all blocks that were last used at `idle_since` or before and that can be evicted.
     pub(super) fn age(&mut self, idle_since: u64) {
         let is_old = |block: &BlockId| self.vertex(*block).statistics.last <= idle_since;
         let old: Vec<BlockId> = self.candidates.iter().map(|(_, block)| *block).filter(is_old).collect();
@@ -343,48 +345,48 @@ impl Store {
         }
     }
 
-    /// Frees what namespaces have cached beyond their limits, as far as nothing protects it.
+    /// Frees unprotected blocks of namespaces that have more cached than their limits.
     pub(super) fn keep_to_limits(&mut self) {
         while let Some(victim) = self.victim_over_limit() {
             self.remove(victim);
         }
     }
 
-    /// The candidate of smallest rank of the first namespace that has more than it may, and a candidate.
+    /// The candidate of smallest rank of the first namespace that is over its limit and has a candidate.
     fn victim_over_limit(&self) -> Option<BlockId> {
         let over =
-            self.limits.iter().filter(|(holder, limit)| limit.is_some_and(|limit| self.cached_of(*holder) > limit));
-        over.filter_map(|(holder, _)| {
+            self.limits.iter().filter(|(owner, limit)| limit.is_some_and(|limit| self.cached_of(*owner) > limit));
+        over.filter_map(|(owner, _)| {
             let mut candidates = self.candidates.iter().map(|(_, block)| *block);
-            candidates.find(|block| self.holder_of(Place::After(*block)) == *holder)
+            candidates.find(|block| self.namespace_of(Place::After(*block)) == *owner)
         })
         .next()
     }
 
-    /// Whose tree a place is in.
-    pub(super) fn holder_of(&self, mut at: Place) -> HolderId {
+    /// The namespace of a place.
+    pub(super) fn namespace_of(&self, mut at: Place) -> NamespaceId {
         loop {
             match at {
-                Place::Root(tree) => return self.trees[&tree].holder,
+                Place::Root(tree) => return self.trees[&tree].owner,
                 Place::After(block) => at = self.vertex(block).parent,
             }
         }
     }
 
-    fn cached_of(&self, holder: HolderId) -> usize {
+    fn cached_of(&self, owner: NamespaceId) -> usize {
         let blocks = 0..self.capacity() as BlockId;
         let cached = blocks.filter(|block| self.cached[*block as usize].is_some());
-        cached.filter(|block| self.holder_of(Place::After(*block)) == holder).count()
+        cached.filter(|block| self.namespace_of(Place::After(*block)) == owner).count()
     }
 
     /// Blocks of a namespace that leases protect or reservations hold.
-    pub(super) fn pinned_by(&self, holder: HolderId) -> usize {
+    pub(super) fn pinned_by(&self, owner: NamespaceId) -> usize {
         let protected = self.protected();
-        let protected = protected.iter().filter(|block| self.holder_of(Place::After(**block)) == holder).count();
-        protected + self.claimed.values().filter(|claimant| **claimant == holder).count()
+        let protected = protected.iter().filter(|block| self.namespace_of(Place::After(**block)) == owner).count();
+        protected + self.charged.values().filter(|charged_to| **charged_to == owner).count()
     }
 
-    /// Frees up to `blocks` blocks, the smallest rank first; returns how many it found.
+    /// Frees up to `blocks` blocks, the smallest rank first; returns how many it freed.
     pub(super) fn evict(&mut self, blocks: usize) -> usize {
         for freed in 0..blocks {
             let first = self.candidates.first().map(|&(_, block)| block);
@@ -401,7 +403,7 @@ impl Store {
         self.leased.keys().flat_map(|&at| self.path(at)).collect()
     }
 
-    /// Frees what no lease protects in dropped trees (I4).
+    /// Frees unprotected blocks of dropped trees (I4).
     fn clear_up(&mut self) {
         let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
         let dropped: Vec<TreeId> = dropped.map(|(&id, _)| id).collect();
@@ -432,20 +434,20 @@ impl Store {
         blocks
     }
 
-    /// Checks I1 to I6, in O(everything).
+    /// Checks I1 to I6, in time linear in everything that is cached.
     pub(super) fn validate(&self) -> Result<(), Violation> {
         let hung: Vec<BlockId> = self.trees.keys().flat_map(|&tree| self.blocks_of(tree)).collect();
         let cached: BTreeSet<BlockId> = hung.iter().copied().collect();
         let found = |id: &BlockId| self.cached[*id as usize].is_some();
         let held = (0..self.capacity() as BlockId).filter(found).collect();
-        check(cached.len() == hung.len() && cached == held, "I2: a cached block hangs once")?;
+        check(cached.len() == hung.len() && cached == held, "I2: a cached block has one place in one tree")?;
         for block in 0..self.capacity() as BlockId {
             let homes = [&self.free, &self.reserved, &cached];
             let homes = homes.iter().filter(|home| home.contains(&block)).count();
             check(homes == 1, "I1: a block is free, reserved or cached")?;
         }
-        let claimed = self.claimed.keys().all(|block| self.reserved.contains(block));
-        check(claimed, "I5: a claimed block is reserved")?;
+        let charged = self.charged.keys().all(|block| self.reserved.contains(block));
+        check(charged, "I5: a charged block is reserved")?;
         let mut candidates = BTreeSet::new();
         for &block in &cached {
             let vertex = self.vertex(block);
@@ -463,9 +465,24 @@ impl Store {
         let stands = |(at, until): (&Place, &u64)| {
             self.leased.contains_key(at) && !self.is_dropped(self.tree_of(*at)) && *until > self.now
         };
-        check(self.retained.iter().all(stands), "I6: what is retained is leased, and for a while yet")
+        check(
+            self.retained.iter().all(stands),
+            "I6: a retained place is leased, in a tree that was not dropped, before its deadline",
+        )
     }
 }
+
+/// The first broken invariant that [`super::Reference::validate`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Violation(&'static str);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Violation {}
 
 fn check(holds: bool, invariant: &'static str) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(Violation(invariant)) }

@@ -1,4 +1,4 @@
-//! What one step computes, as plain flat arrays that attention takes as they are.
+//! What one step computes, as flat arrays that attention takes as they are.
 //!
 //! Sequences lie one behind the other, each with a range in every array (compressed rows: `offsets[i]..offsets[i + 1]`
 //! belongs to sequence `i`):
@@ -6,35 +6,73 @@
 //! ```text
 //! token_offsets   0        3 4          7
 //! tokens          a b c    x p q r          what to compute: a chunk, a decode, a chunk
-//! positions       0 1 2    9 4 5 6          where in its sequence each of them stands
+//! positions       0 1 2    9 4 5 6          where each token stands in its sequence
 //! slot_mapping    s s s    s s s s          where its keys and values go: block * block_size + offset
-//! logits_rows     2, 3                      rows whose logits are wanted: the middle of a prompt wants none
+//! logits_rows     2, 3                      rows whose logits are wanted: none for the middle of a prompt
 //! block_offsets   0    1       4    6
 //! block_tables    A    B C D   E F          the blocks of each whole sequence, this step's included
 //! ```
 //!
-//! Row `r` of sequence `i` attends to positions `0..=positions[r]` of table `i`.
+//! Row `r` of sequence `i` attends to positions `0..=positions[r]` of block table `i`.
 
-use crate::block::BlockId;
+use super::request::SequenceId;
+use crate::BlockId;
 use crate::key::Token;
 
-/// Names a sequence for as long as its queue lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SequenceId(pub u64);
-
-/// A copy of the first tokens of a block, all layers, keys and values: to be done before anything of the step is
-/// written.
+/// A copy inside the KV memory: the first tokens of a block, all layers, keys and values. To be done before the step
+/// writes anything.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::scheduler::Batch;
+///
+/// /// `copy(from, to, n)` copies the first `n` tokens of a block.
+/// fn copy_blocks(batch: &Batch, mut copy: impl FnMut(u32, u32, usize)) {
+///     for pending in batch.copies() {
+///         copy(pending.source, pending.destination, pending.tokens);
+///     }
+/// }
+/// # copy_blocks(&Batch::new(16), |_, _, _| {});
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockCopy {
-    /// Where they are.
+    /// The block to read.
     pub source: BlockId,
-    /// Where they go.
+    /// The block to write.
     pub destination: BlockId,
-    /// How many, from the block's first on.
+    /// Tokens to copy, from the block's first on.
     pub tokens: usize,
 }
 
+impl BlockCopy {
+    /// A copy of the first `tokens` tokens of `source` to the same places of `destination`, for a batch that is made by
+    /// hand.
+    pub fn new(source: BlockId, destination: BlockId, tokens: usize) -> Self {
+        Self { source, destination, tokens }
+    }
+}
+
 /// What one step computes: tokens of several sequences, and where their keys and values go.
+///
+/// [`Step::batch`](super::Step::batch) lends the batch that a scheduler made. [`new`](Self::new) and
+/// [`push`](Self::push) make one by hand, for a test or a warm-up.
+///
+/// In vLLM's words: [`token_offsets`](Self::token_offsets) are `query_start_loc`, [`logits_rows`](Self::logits_rows)
+/// are `logits_indices`, and a sequence's [`context_len`](Scheduled::context_len) is its `seq_len`.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::scheduler::{Batch, SequenceId};
+///
+/// let mut batch = Batch::new(4);
+/// // Three tokens from position 3 on: the last slot of block 9, and the first two of block 5.
+/// batch.push(SequenceId::from(0), 0, 3, &[30, 31, 32], &[9, 5], true);
+/// assert_eq!(batch.slot_mapping(), [9 * 4 + 3, 5 * 4, 5 * 4 + 1]);
+/// assert_eq!(batch.logits_rows(), [2]);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     block_size: usize,
@@ -51,17 +89,36 @@ pub struct Batch {
 }
 
 /// One sequence of a [`Batch`].
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(4, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3, 4, 5], 8))?;
+/// let step = scheduler.schedule();
+/// for scheduled in step.batch().sequences() {
+///     assert_eq!((scheduled.start, scheduled.tokens), (0, &[1, 2, 3, 4, 5][..]));
+///     assert_eq!((scheduled.context_len(), scheduled.block_table.len()), (5, 2));
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Scheduled<'b> {
-    /// Whose tokens these are.
+    /// The sequence.
     pub id: SequenceId,
-    /// The request slot that it holds: below `max_running`, and no other running sequence of its scheduler has it.
+    /// The request slot of the sequence: below `max_running`, and not that of another running sequence of its
+    /// scheduler.
     pub slot: u32,
-    /// Position of the first token: so many tokens of the sequence have keys and values already.
+    /// Position of the first token to compute: the tokens before it have keys and values already.
     pub start: usize,
     /// The tokens to compute; at least one.
     pub tokens: &'b [Token],
-    /// Where the keys and values of each go.
+    /// For each of these tokens where its keys and values go.
     pub slot_mapping: &'b [u64],
     /// The blocks of the sequence, from its first token to the last one of this step.
     pub block_table: &'b [BlockId],
@@ -77,7 +134,7 @@ impl Scheduled<'_> {
 }
 
 impl Batch {
-    /// A batch of nothing, for blocks of `block_size` tokens.
+    /// An empty batch, for blocks of `block_size` tokens.
     pub fn new(block_size: usize) -> Self {
         Self {
             block_size,
@@ -94,7 +151,7 @@ impl Batch {
         }
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Empties the batch and keeps its memory.
     pub fn clear(&mut self) {
         self.ids.clear();
         self.rows.clear();
@@ -108,13 +165,24 @@ impl Batch {
         self.copies.clear();
     }
 
-    /// Adds `tokens` of a sequence, the first of them at position `start`.
+    /// Adds `tokens` of a sequence that has request slot `slot`, the first of them at position `start`.
     ///
-    /// `block_table` covers the sequence at least up to the last of them; what lies beyond is left out.
+    /// `block_table` holds the blocks of the sequence from its first token on, at least up to the last of `tokens`;
+    /// blocks beyond are left out. `wants_logits` says whether the logits of the last token are wanted.
     ///
     /// # Panics
     ///
     /// If there are no tokens, or the table is too short for them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::scheduler::{Batch, SequenceId};
+    ///
+    /// let mut batch = Batch::new(16);
+    /// batch.push(SequenceId::from(0), 0, 0, &[1, 2, 3], &[5], false);
+    /// assert_eq!((batch.len(), batch.tokens()), (1, &[1, 2, 3][..]));
+    /// ```
     pub fn push(
         &mut self,
         id: SequenceId,
@@ -132,8 +200,8 @@ impl Batch {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend((start..end).map(|position| position as u32));
         let size = self.block_size;
-        let place = |position: usize| u64::from(table[position / size]) * size as u64 + (position % size) as u64;
-        self.slot_mapping.extend((start..end).map(place));
+        let slot = |position: usize| u64::from(table[position / size]) * size as u64 + (position % size) as u64;
+        self.slot_mapping.extend((start..end).map(slot));
         self.block_tables.extend_from_slice(table);
         self.token_offsets.push(self.tokens.len() as u32);
         self.block_offsets.push(self.block_tables.len() as u32);
@@ -142,7 +210,17 @@ impl Batch {
         }
     }
 
-    /// Adds a copy to be done before the step.
+    /// Adds a copy to be done before anything is written.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::scheduler::{Batch, BlockCopy};
+    ///
+    /// let mut batch = Batch::new(16);
+    /// batch.push_copy(BlockCopy::new(3, 8, 5));
+    /// assert!(batch.len() == 0 && !batch.is_empty());
+    /// ```
     pub fn push_copy(&mut self, copy: BlockCopy) {
         self.copies.push(copy);
     }
@@ -162,11 +240,21 @@ impl Batch {
         self.block_size
     }
 
-    /// The `i`-th sequence.
+    /// The sequence at index `i` of every array.
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// If `i` is not below [`len`](Self::len).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(16);
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6], true);
+    /// let scheduled = batch.sequence(0);
+    /// assert_eq!((scheduled.slot, scheduled.start, scheduled.context_len()), (1, 9, 10));
+    /// ```
     pub fn sequence(&self, i: usize) -> Scheduled<'_> {
         let rows = self.token_offsets[i] as usize..self.token_offsets[i + 1] as usize;
         let blocks = self.block_offsets[i] as usize..self.block_offsets[i + 1] as usize;
@@ -182,16 +270,38 @@ impl Batch {
     }
 
     /// The sequences, in the order of every array.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::Batch;
+    /// /// Splits a batch for a backend with two kernels: sequences that decode, and chunks of prompts.
+    /// fn decodes(batch: &Batch) -> usize {
+    ///     batch.sequences().filter(|scheduled| scheduled.tokens.len() == 1).count()
+    /// }
+    /// # assert_eq!(decodes(&Batch::new(16)), 0);
+    /// ```
     pub fn sequences(&self) -> impl ExactSizeIterator<Item = Scheduled<'_>> {
         (0..self.len()).map(|i| self.sequence(i))
     }
 
-    /// Who wants a token sampled: one for each of [`logits_rows`](Self::logits_rows), in its order.
+    /// The sequences that want a token sampled: one for each of [`logits_rows`](Self::logits_rows), in its order.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(16);
+    /// // The middle of a prompt, then a sequence that decodes.
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false);
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6], true);
+    /// assert!(batch.sampling().eq([SequenceId::from(8)]));
+    /// ```
     pub fn sampling(&self) -> impl Iterator<Item = SequenceId> {
         self.sequences().filter(|scheduled| scheduled.wants_logits).map(|scheduled| scheduled.id)
     }
 
-    /// All tokens to compute.
+    /// The tokens to compute, of all sequences.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
@@ -202,11 +312,21 @@ impl Batch {
     }
 
     /// For each token where its keys and values go: block id times block size plus the offset in the block.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(16);
+    /// batch.push(SequenceId::from(8), 0, 15, &[4, 5], &[6, 2], true);
+    /// assert_eq!(batch.slot_mapping(), [6 * 16 + 15, 2 * 16]);
+    /// ```
     pub fn slot_mapping(&self) -> &[u64] {
         &self.slot_mapping
     }
 
-    /// Where each sequence's tokens begin, and where the last one's end.
+    /// Where each sequence's tokens begin in [`tokens`](Self::tokens), and at the end where the last one's end: one
+    /// entry more than sequences.
     pub fn token_offsets(&self) -> &[u32] {
         &self.token_offsets
     }
@@ -221,12 +341,13 @@ impl Batch {
         &self.block_tables
     }
 
-    /// Where each sequence's table begins, and where the last one's ends.
+    /// Where each sequence's table begins in [`block_tables`](Self::block_tables), and at the end where the last one's
+    /// ends: one entry more than sequences.
     pub fn block_offsets(&self) -> &[u32] {
         &self.block_offsets
     }
 
-    /// What is to be copied before anything is written.
+    /// The copies to be done before anything is written. [`BlockCopy`] has an example.
     pub fn copies(&self) -> &[BlockCopy] {
         &self.copies
     }
@@ -237,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_token_has_its_place() {
+    fn every_token_has_its_slot() {
         let mut batch = Batch::new(4);
         batch.push(SequenceId(7), 2, 3, &[30, 31, 32], &[9, 5, 8], false);
         batch.push(SequenceId(8), 0, 8, &[80], &[1, 2, 3], true);

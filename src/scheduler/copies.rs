@@ -1,32 +1,32 @@
-//! Copies that the next step is to make, and what keeps their sources in place until then, whatever becomes of the
+//! Block copies that the next step is to make. Their sources stay in place until then, whatever happens to the
 //! sequences.
 //!
 //! # Invariants
 //!
-//! - **K1** The destination of a pending copy is a block of a running sequence's own.
-//! - **K2** The source of one is a running sequence's or kept; what no pending copy reads is not kept.
+//! - **K1** The destination of a pending copy is in the reservation of a running sequence.
+//! - **K2** The source of a pending copy is a running sequence's block, or is kept; a block that no pending copy reads
+//!   is not kept.
 
 use std::collections::{HashMap, HashSet};
 
 use super::batch::{Batch, BlockCopy};
-use crate::block::BlockId;
-use crate::cache::{Lease, PartialHit, Reservation};
+use crate::{BlockId, Lease, PartialHit, Reservation};
 
-/// To be done with the next step.
+/// The copies of one scheduler.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     pending: Vec<BlockCopy>,
     kept: Vec<Kept>,
 }
 
-/// What keeps some sources in place.
+/// Sources, and what keeps them in place.
 #[derive(Debug)]
 struct Kept {
     sources: Vec<BlockId>,
     _holder: Holder,
 }
 
-/// Held until the copies are done.
+/// What keeps sources in place; dropped when the copies are done.
 #[derive(Debug)]
 pub(super) enum Holder {
     Lease(#[expect(dead_code, reason = "dropped, not read")] Lease),
@@ -43,18 +43,19 @@ impl Copies {
         self.pending.push(copy);
     }
 
-    /// For each block that is still to be copied into where its content is now.
+    /// For each block that is still to be copied into, the block that has its content now.
     pub(super) fn origins(&self) -> HashMap<BlockId, BlockId> {
         self.pending.iter().map(|copy| (copy.destination, copy.source)).collect()
     }
 
-    /// Has `holder` live for as long as a pending copy reads one of `sources`.
+    /// Keeps `holder` for as long as a pending copy reads one of `sources`.
     pub(super) fn keep(&mut self, sources: Vec<BlockId>, holder: Holder) {
         self.kept.push(Kept { sources, _holder: holder });
     }
 
-    /// A sequence goes, and with it the copies into its own blocks; those blocks when no copy reads them.
-    pub(super) fn part_from(&mut self, own: Reservation) {
+    /// A sequence has ended or waits again: drops the copies into its reservation `own`, and `own` itself when no copy
+    /// reads it any more.
+    pub(super) fn drop_sequence(&mut self, own: Reservation) {
         if self.pending.is_empty() {
             return;
         }
@@ -65,17 +66,17 @@ impl Copies {
         self.kept.retain(|kept| kept.sources.iter().any(|source| read.contains(source)));
     }
 
-    /// Hands the copies to a step.
-    pub(super) fn hand_to(&mut self, batch: &mut Batch) {
+    /// Moves the copies into a step's batch.
+    pub(super) fn move_to(&mut self, batch: &mut Batch) {
         self.pending.drain(..).for_each(|copy| batch.push_copy(copy));
     }
 
-    /// Takes the copies of a step back that was not computed.
+    /// Takes back the copies of a step that was not computed.
     pub(super) fn take_back(&mut self, batch: &Batch) {
         self.pending.extend_from_slice(batch.copies());
     }
 
-    /// The step has made them; whether something was kept, and now is not.
+    /// The step has made the copies; returns whether a source was kept until now.
     pub(super) fn done(&mut self) -> bool {
         !std::mem::take(&mut self.kept).is_empty()
     }

@@ -1,24 +1,40 @@
-//! Forks: sequences that go on from one prefix, each in its own way.
+//! Forks: sequences that start from a prefix of a running one, such as parallel samples and beams.
 
 use std::fmt;
 
-use super::batch::{BlockCopy, SequenceId};
+use super::abort::AbortState;
+use super::batch::BlockCopy;
 use super::copies::Holder;
-use super::fate::Fate;
 use super::lifecycle::Scheduler;
+use super::request::SequenceId;
 use super::sequence::Sequence;
-use crate::block::BlockId;
-use crate::cache::{Lease, Reservation, ReserveError};
 use crate::key::Token;
 use crate::sync::Arc;
+use crate::{BlockId, Lease, Reservation, ReserveError};
 
 /// Why a sequence was not forked; nothing has changed.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// use radixkv::scheduler::ForkError;
+/// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_running(4))?;
+/// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// # scheduler.schedule().complete(&[7])?;
+/// // One of four slots is in use.
+/// assert_eq!(scheduler.fork(id, 3, 5), Err(ForkError::NoSlots { requested: 5, free: 3 }));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForkError {
-    /// This scheduler does not serve it.
+    /// This scheduler does not serve it: it waits, has ended, or is served by another scheduler.
     NotServed,
-    /// A fork has at least one token, and no more than its parent.
+    /// A fork has at least one token, and at most as many as its parent.
     BadLength {
         /// Tokens asked for.
         len: usize,
@@ -32,7 +48,7 @@ pub enum ForkError {
         /// Slots that are free.
         free: usize,
     },
-    /// The blocks that the forks copy into are not to be had.
+    /// There are no blocks for the forks to copy into: finish something, or fork less.
     NoBlocks(ReserveError),
 }
 
@@ -49,32 +65,54 @@ impl fmt::Display for ForkError {
 
 impl std::error::Error for ForkError {}
 
-/// What forks start from.
+/// The prefix that forks start from.
 struct Start {
     tokens: Vec<Token>,
-    /// How many of them have keys and values, in blocks that are shared or copied.
+    /// How many of these tokens have keys and values, in blocks that are shared or copied.
     computed: usize,
-    /// On the blocks that are shared.
+    /// A lease on the shared blocks.
     lease: Lease,
     shared: Vec<BlockId>,
-    /// The blocks behind them: where the content of each is now, and how many tokens of it are copied.
+    /// The blocks after the shared ones: where the content of each is now, and how many tokens of it are copied.
     copied: Vec<(BlockId, usize)>,
 }
 
 impl Scheduler {
     /// Starts `n` sequences with the first `len` tokens of one that is served here, each with a slot; all or none.
     ///
-    /// They share its whole blocks and copy the last one in part, with the next step. Forks at the prompt's end compute
-    /// its last token once more, and sample from its logits. Each may become as long as the parent may.
+    /// Forks share the parent's whole blocks; of the last block, the tokens that they need are copied with the next
+    /// step. Forks at the prompt's end compute its last token once more, and sample from its logits. Each fork may
+    /// become as long as its parent may. Its first token is sampled like that of every sequence: forks differ only if
+    /// the engine samples differently by [`SequenceId`].
     ///
-    /// Where whole blocks of the parent are not published (it opted out, was aborted, or its namespace was cleared or
-    /// dropped since), they are copied too, and such forks publish nothing.
+    /// If whole blocks of the parent are not published, they are copied too, and such forks publish nothing. Blocks are
+    /// not published if [`Request::publish`](super::Request::publish) is false, if the request was aborted, or if its
+    /// namespace was cleared or dropped meanwhile.
     ///
     /// # Errors
     ///
     /// [`ForkError`], and nothing has changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(2, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3, 4], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// // Three more samples after the prompt of four tokens.
+    /// let forks = scheduler.fork(id, 4, 3)?;
+    /// let step = scheduler.schedule();
+    /// // The first block is shared. Token 3 is copied from the second one, token 4 is computed again.
+    /// assert_eq!((step.batch().copies().len(), step.batch().copies()[0].tokens), (3, 1));
+    /// assert!(step.batch().sequences().skip(1).all(|fork| fork.tokens == [4] && forks.contains(&fork.id)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fork(&mut self, id: SequenceId, len: usize, n: usize) -> Result<Vec<SequenceId>, ForkError> {
-        self.discard();
+        self.discard_step();
         let at = self.find(id).ok_or(ForkError::NotServed)?;
         let tokens = self.running[at].tokens.len();
         if len == 0 || len > tokens {
@@ -88,27 +126,27 @@ impl Scheduler {
             return Ok(Vec::new());
         }
         let parent = &mut self.running[at];
-        parent.publish(parent.computed, &mut self.site);
+        parent.publish(parent.computed, &mut self.workspace);
         let start = self.start(at, len);
-        let each = len.div_ceil(self.site.block_size) - start.shared.len();
-        let mut own = self.site.session.reserve(n * each).map_err(ForkError::NoBlocks)?;
+        let each = len.div_ceil(self.workspace.block_size) - start.shared.len();
+        let mut own = self.workspace.session.reserve(n * each).map_err(ForkError::NoBlocks)?;
         self.keep_leased(at, &start);
-        let named = self.desk.name_served(n, self.name);
-        let ids = named.iter().map(|&(id, _)| id).collect();
-        let fork = |(id, fate)| self.fork_one(at, &start, id, fate, own.split(each));
-        let forks: Vec<Sequence> = named.into_iter().map(fork).collect();
-        forks.into_iter().for_each(|fork| self.enlist(fork));
+        let served = self.admission.serve_new(n, self.id);
+        let ids = served.iter().map(|&(id, _)| id).collect();
+        let fork = |(id, abort)| self.fork_one(at, &start, id, abort, own.split(each));
+        let forks: Vec<Sequence> = served.into_iter().map(fork).collect();
+        forks.into_iter().for_each(|fork| self.insert_running(fork));
         Ok(ids)
     }
 
-    /// What forks of the sequence at `at` with its first `len` tokens share, and what they copy.
+    /// What forks of the running sequence at index `at` with its first `len` tokens share, and what they copy.
     fn start(&self, at: usize, len: usize) -> Start {
-        let (parent, size) = (&self.running[at], self.site.block_size);
+        let (parent, size) = (&self.running[at], self.workspace.block_size);
         let computed = parent.computed.min(len - 1);
         let lease = self.share(parent, computed);
         let shared = lease.len_tokens() / size;
-        let table = parent.table(&self.site);
-        // What is to be copied into is not there yet: its source is.
+        let table = parent.table(&self.workspace);
+        // A block that is still to be copied into has its content elsewhere: in the source of that copy.
         let origins = self.copies.origins();
         let copied = |i: usize| (*origins.get(&table[i]).unwrap_or(&table[i]), size.min(computed - i * size));
         let copied = (shared..computed.div_ceil(size)).map(copied).collect();
@@ -116,26 +154,26 @@ impl Scheduler {
         Start { tokens, computed, lease, shared: table[..shared].to_vec(), copied }
     }
 
-    /// A lease on those of a sequence's first `computed` tokens whose blocks forks may share.
+    /// A lease on the blocks that forks may share, of a sequence's first `computed` tokens.
     ///
-    /// They must be the blocks of its own table: if the namespace was cleared since it took its lease, others may be
-    /// cached for the same tokens. Then nothing is shared.
+    /// They must be the blocks of its own block table. If the namespace was cleared after the sequence took its lease,
+    /// other blocks may be cached for the same tokens: then nothing is shared.
     fn share(&self, parent: &Sequence, computed: usize) -> Lease {
         if parent.leased() <= computed {
             return parent.lease_again();
         }
-        let (session, namespace) = (&self.site.session, &parent.ticket.namespace);
-        let hit = session.lease_prefix(namespace, &parent.tokens[..computed]);
-        let whole = computed / self.site.block_size;
-        if hit.blocks() == &parent.table(&self.site)[..whole] {
+        let (session, namespace) = (&self.workspace.session, &parent.ticket.namespace);
+        let hit = session.match_prefix_untouched(namespace, &parent.tokens[..computed]);
+        let whole = computed / self.workspace.block_size;
+        if hit.blocks() == &parent.table(&self.workspace)[..whole] {
             return hit.into_lease();
         }
-        session.lease_prefix(namespace, &[]).into_lease()
+        session.match_prefix_untouched(namespace, &[]).into_lease()
     }
 
-    /// Keeps those blocks that forks copy from which the sequence at `at` has leased.
+    /// Keeps the blocks that forks copy from, where the running sequence at index `at` has leased them.
     fn keep_leased(&mut self, at: usize, start: &Start) {
-        let leased = self.running[at].leased() / self.site.block_size;
+        let leased = self.running[at].leased() / self.workspace.block_size;
         let copied = leased.saturating_sub(start.shared.len()).min(start.copied.len());
         if copied > 0 {
             let sources = start.copied[..copied].iter().map(|&(source, _)| source).collect();
@@ -143,24 +181,31 @@ impl Scheduler {
         }
     }
 
-    /// A fork of the sequence at `at`: it shares what is leased, and has blocks of its own for the rest.
-    fn fork_one(&mut self, at: usize, start: &Start, id: SequenceId, fate: Arc<Fate>, own: Reservation) -> Sequence {
-        let (len, size, shared) = (start.tokens.len(), self.site.block_size, start.shared.len());
+    /// A fork of the running sequence at index `at`: it shares the leased blocks, and has `own` for the rest.
+    fn fork_one(
+        &mut self,
+        at: usize,
+        start: &Start,
+        id: SequenceId,
+        abort: Arc<AbortState>,
+        own: Reservation,
+    ) -> Sequence {
+        let (len, size, shared) = (start.tokens.len(), self.workspace.block_size, start.shared.len());
         for (&(source, tokens), &destination) in start.copied.iter().zip(own.blocks()) {
             self.copies.push(BlockCopy { source, destination, tokens });
         }
         let mut ticket = self.running[at].ticket.clone();
         ticket.id = id;
         ticket.prompt_len = ticket.prompt_len.min(len);
-        // A whole block that is to be copied looks computed, and is not until the step that copies it.
+        // A whole block that is to be copied counts as computed, and is not until the next step has copied it.
         ticket.publish &= start.copied.iter().all(|&(_, tokens)| tokens < size);
         (ticket.cached, ticket.computed) = (Some(start.computed), 0);
-        let slot = self.site.slots.take(1).expect("enough are free")[0];
-        self.site.slots.write(slot, 0, &start.shared);
-        self.site.slots.write(slot, shared, own.blocks());
+        let slot = self.workspace.slots.take(1).expect("enough are free")[0];
+        self.workspace.slots.write(slot, 0, &start.shared);
+        self.workspace.slots.write(slot, shared, own.blocks());
         Sequence {
             ticket,
-            fate,
+            abort,
             tokens: start.tokens.clone(),
             admitted: len,
             computed: start.computed,

@@ -4,106 +4,73 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
-use super::batch::{Batch, SequenceId};
+use super::abort::Aborted;
+use super::admission::{Admission, SchedulerId};
+use super::batch::Batch;
+use super::config::{ConfigError, Order, SchedulerConfig};
 use super::copies::Copies;
-use super::desk::{Desk, Server};
 use super::pick::Pick;
-use super::queue::{Aborted, Order, WaitingQueue};
-use super::request::{Ticket, Waiting};
-use super::sequence::{Sequence, Site};
+use super::queue::WaitingQueue;
+use super::request::{SequenceId, Ticket, Waiting};
+use super::sequence::{Sequence, Workspace};
 use super::slots::Slots;
-use crate::key::Token;
 use crate::sync::Arc;
 
-/// How much one scheduler serves at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SchedulerConfig {
-    /// Request slots: sequences that run at once. Each has a block of its own, so no more than the cache has blocks are
-    /// ever used; up to 65,536 are allowed with a smaller cache too. Default: 64.
-    pub max_running: u32,
-    /// Tokens of one step: at least one for each slot. Default: 2,048.
-    pub max_batch_tokens: usize,
-    /// Tokens of one sequence in one step: a longer prompt is computed in chunks. Default: 2,048.
-    pub max_chunk_tokens: usize,
-    /// Where a prompt parts from what is cached inside a block, the tokens up to there are copied instead of computed
-    /// if they are at least so many. Nothing: never. Default: nothing.
-    pub min_copied_tokens: Option<usize>,
-}
-
-impl Default for SchedulerConfig {
-    fn default() -> Self {
-        Self { max_running: 64, max_batch_tokens: 2_048, max_chunk_tokens: 2_048, min_copied_tokens: None }
-    }
-}
-
-/// Why a scheduler was not made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A scheduler without slots serves nobody.
-    NoSlots,
-    /// A chunk has at least one token.
-    EmptyChunk,
-    /// Each running sequence has a block of its own: so many never run at once.
-    TooManySlots {
-        /// Sequences that were to run at once.
-        max_running: u32,
-        /// The most that are allowed: the cache's blocks, or 65,536 if it has fewer.
-        most: u32,
-    },
-    /// Every running sequence must be able to decode in every step: allow more tokens, or fewer sequences.
-    BatchTooSmall {
-        /// Tokens of one step.
-        max_batch_tokens: usize,
-        /// Sequences that run at once.
-        max_running: u32,
-    },
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSlots => f.write_str("0 request slots"),
-            Self::EmptyChunk => f.write_str("chunks of 0 tokens"),
-            Self::TooManySlots { max_running, most } => {
-                write!(f, "{max_running} request slots where {most} are the most that can be used")
-            }
-            Self::BatchTooSmall { max_batch_tokens, max_running } => {
-                write!(f, "{max_batch_tokens} tokens a step are too few for {max_running} running sequences")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-/// Serves requests of a [`WaitingQueue`] on one thread.
+/// Serves requests of a [`WaitingQueue`] on one thread: continuous batching with chunked prefill and preemption.
+///
+/// [`schedule`](Self::schedule) chooses a [`Step`](super::Step), the engine computes it,
+/// [`Step::complete`](super::Step::complete) takes the sampled tokens in, and [`finish`](Self::finish) ends a sequence.
+/// A scheduler computes nothing itself, and [does not do everything](super#what-it-does-not-do) that an engine may
+/// want.
 ///
 /// Not `Send`: it has a [`Session`](crate::Session). Several schedulers serve one queue, each on its own thread; a
-/// sequence stays with the scheduler that admitted it until it is finished, aborted or preempted. Dropping a scheduler,
-/// in a panic too, lets its sequences wait for another one; those that only waited to be finished end.
+/// sequence stays with the scheduler that admitted it until it is finished, aborted or preempted. When a scheduler is
+/// dropped, in a panic too, its sequences wait for another scheduler; sequences that only waited to be finished end.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv::scheduler::{Finish, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+///
+/// let cache = PrefixCache::builder(16, 1_024).build()?;
+/// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+///
+/// let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// while queue.unfinished_requests() > 0 {
+///     let step = scheduler.schedule();
+///     // Compute `step.batch()`, and sample a token for each row of logits.
+///     let sampled = vec![7; step.batch().logits_rows().len()];
+///     for id in step.complete(&sampled)? {
+///         scheduler.finish(id, Finish::keeping(0))?;
+///     }
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Scheduler {
-    pub(super) desk: Arc<Desk>,
-    pub(super) name: Server,
+    pub(super) admission: Arc<Admission>,
+    pub(super) id: SchedulerId,
     pub(super) config: SchedulerConfig,
-    pub(super) site: Site,
-    /// By rank: whoever is preempted first comes last.
+    pub(super) workspace: Workspace,
+    /// By rank: the last one is preempted first.
     pub(super) running: Vec<Sequence>,
     pub(super) batch: Batch,
     pub(super) pick: Pick,
-    /// To be done with the next step.
+    /// To be made with the next step.
     pub(super) copies: Copies,
-    /// Somebody had to be preempted, and nothing has ended since: who is admitted now would be preempted next.
+    /// A sequence was preempted for lack of blocks, and none has ended since: a request admitted now would be preempted
+    /// next.
     pub(super) crowded: bool,
-    /// Aborted requests that have left this scheduler's hands, for the next step to list.
+    /// Aborted requests that this scheduler serves no more, for the next step to list.
     pub(super) unlisted: Vec<SequenceId>,
-    /// Those that the last step lists.
+    /// Aborted requests that the last step lists.
     pub(super) listed: Vec<SequenceId>,
     /// Changes of the queue when the last step was scheduled.
     pub(super) seen: u64,
-    /// The last step did not try all that it might have.
+    /// The last step left requests untried.
     pub(super) cut_short: bool,
-    /// Of each slot the place of its sequence in `running`, when a step is taken in.
+    /// For each slot the index of its sequence in `running`, while a step is taken in.
     pub(super) by_slot: Vec<usize>,
 }
 
@@ -116,105 +83,35 @@ impl fmt::Debug for Scheduler {
     }
 }
 
-/// How a sequence ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Finish {
-    /// Tokens whose keys and values are to be kept, from the first on: nothing that was not computed, or that was
-    /// computed and taken back. What was published before stays.
-    pub committed_len: usize,
-    /// Whether they are published; chunks of the prompt were, as they were computed.
-    pub insert: bool,
-    /// Where reasoning begins that no later prompt repeats: nothing from there on is published.
-    pub reasoning_from: Option<usize>,
-    /// Whether the output is evicted before all else that is cached, until somebody uses it; its own prompt it goes
-    /// before in any case.
-    pub demote_output: bool,
-}
-
-impl Finish {
-    /// Publishes all of the first `committed_len` tokens.
-    pub fn keeping(committed_len: usize) -> Self {
-        Self { committed_len, insert: true, reasoning_from: None, demote_output: false }
-    }
-}
-
-/// A sequence that has ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Finished {
-    /// Its name.
-    pub id: SequenceId,
-    /// Prompt and output.
-    pub tokens: Vec<Token>,
-    /// Tokens of the prompt.
-    pub prompt_len: usize,
-    /// Tokens that were cached when it was first admitted.
-    pub cached: usize,
-    /// Tokens computed for it, again after a preemption included.
-    pub computed: usize,
-}
-
-/// Why a sequence was not finished; it goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FinishError {
-    /// This scheduler does not serve it.
-    NotServed,
-    /// Only what was computed can be kept.
-    NotComputed {
-        /// Tokens to be kept.
-        committed: usize,
-        /// Tokens that have keys and values.
-        computed: usize,
-    },
-}
-
-impl fmt::Display for FinishError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotServed => f.write_str("the sequence is not served here"),
-            Self::NotComputed { committed, computed } => {
-                write!(f, "{committed} tokens committed of which {computed} are computed")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FinishError {}
-
 impl Scheduler {
-    /// Slots that may be asked for whatever the cache has, so that one setting does for small ones too.
-    const ALWAYS_ALLOWED: u32 = 1 << 16;
-
     /// A scheduler for the calling thread.
     ///
     /// # Errors
     ///
-    /// If it has no slots or too many, or too few tokens a step.
+    /// [`ConfigError`], if it has no slots or too many, or too few tokens a step.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 1_024).build()?;
+    /// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// let scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_running(8))?;
+    /// assert_eq!(scheduler.free_slots(), 8);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(queue: &WaitingQueue, config: SchedulerConfig) -> Result<Self, ConfigError> {
-        let SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, .. } = config;
-        if max_running == 0 {
-            return Err(ConfigError::NoSlots);
-        }
-        let most = u32::try_from(queue.desk.cache.capacity_blocks()).unwrap_or(u32::MAX).max(Self::ALWAYS_ALLOWED);
-        if max_running > most {
-            return Err(ConfigError::TooManySlots { max_running, most });
-        }
-        if max_chunk_tokens == 0 {
-            return Err(ConfigError::EmptyChunk);
-        }
-        if max_batch_tokens < max_running as usize {
-            return Err(ConfigError::BatchTooSmall { max_batch_tokens, max_running });
-        }
-        let desk = Arc::clone(&queue.desk);
-        let block_size = desk.cache.block_size();
-        let slots = Slots::new(max_running, desk.config.max_blocks);
-        let site = Site { session: desk.cache.session(), slots, block_size, beyond: Vec::new() };
+        let admission = Arc::clone(&queue.admission);
+        config.check(admission.cache.capacity_blocks())?;
+        let block_size = admission.cache.block_size();
+        let slots = Slots::new(config.max_running, admission.config.max_blocks);
+        let workspace = Workspace { session: admission.cache.session(), slots, block_size, beyond: Vec::new() };
         Ok(Self {
-            name: desk.enter(),
-            desk,
+            id: admission.new_scheduler(),
+            admission,
             config,
-            site,
+            workspace,
             running: Vec::new(),
             batch: Batch::new(block_size),
             pick: Pick::default(),
@@ -228,155 +125,197 @@ impl Scheduler {
         })
     }
 
-    /// Sleeps until something has changed since the last step was scheduled that may give work: a request came, was put
-    /// back, aborted or is to end, a claim was committed or given up, a sequence ended. False if nothing has within
-    /// `timeout`. Does not sleep if the last step left requests untried, because there were too many to try in one step.
+    /// Sleeps, after an empty step, until there may be work; false if nothing has changed within `timeout`.
     ///
-    /// For a step that was empty. A request that was refused blocks is no change. Blocks that somebody beside the
-    /// queue's schedulers gives back wake nobody: let the timeout be short where there is such a one.
+    /// A change is a request that was submitted, put back, aborted, or is to end; a claim that was committed or given
+    /// up; and a sequence that has ended. Changes since the last step was scheduled count. Returns at once if the last
+    /// step left requests untried because there were too many for one step.
+    ///
+    /// A request that is refused blocks is not a change. Blocks that are given back outside the queue's schedulers wake
+    /// no scheduler: use a short timeout where the engine has such blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// if scheduler.schedule().is_empty() {
+    ///     let changed = scheduler.wait(Duration::from_millis(1));
+    ///     assert!(!changed, "no request was submitted");
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.cut_short || self.desk.changes.wait_beyond(self.seen, timeout)
+        self.cut_short || self.admission.changes.wait_beyond(self.seen, timeout)
     }
 
     /// The sequences that are served here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_running(4))?;
+    /// # queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// assert_eq!((scheduler.running().len(), scheduler.free_slots()), (1, 3));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn running(&self) -> &[Sequence] {
         &self.running
     }
 
-    /// A sequence that is served here.
+    /// A sequence that is served here; `None` if the request waits, has ended, or is served by another scheduler.
     pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
         self.running.iter().find(|sequence| sequence.id() == id)
     }
 
     /// Request slots that are free.
     pub fn free_slots(&self) -> usize {
-        self.site.slots.free()
+        self.workspace.slots.free()
     }
 
-    /// Ends a sequence: publishes what is to be kept, and lets everything go. Nothing is published of one that was
-    /// aborted ([`Aborted::Served`]); the next step lists it ([`Step::aborted`](super::Step::aborted)) all the same.
+    /// Ends a request at once, if it is served here or waits. As [`WaitingQueue::abort`], but the blocks of a sequence
+    /// that is served here are given back when this returns. The next step lists it
+    /// ([`Step::aborted`](super::Step::aborted)).
     ///
-    /// # Errors
+    /// # Examples
     ///
-    /// [`FinishError`], and it goes on.
-    pub fn finish(&mut self, id: SequenceId, finish: Finish) -> Result<Finished, FinishError> {
-        self.discard();
-        let at = self.find(id).ok_or(FinishError::NotServed)?;
-        let sequence = &mut self.running[at];
-        let (committed, computed) = (finish.committed_len, sequence.computed);
-        if committed > computed {
-            return Err(FinishError::NotComputed { committed, computed });
-        }
-        let kept = committed.min(finish.reasoning_from.unwrap_or(committed));
-        if finish.insert && finish.demote_output {
-            sequence.publish_demoted(kept, &mut self.site);
-        } else if finish.insert {
-            sequence.publish(kept, &mut self.site);
-        }
-        let Waiting { ticket, tokens } = self.let_go(at);
-        self.end(id);
-        let Ticket { prompt_len, cached, computed, .. } = ticket;
-        Ok(Finished { id, tokens, prompt_len, cached: cached.unwrap_or(0), computed })
-    }
-
-    /// Ends a request at once, if it is served here or waits; see [`WaitingQueue::abort`].
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Aborted, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// assert_eq!(scheduler.abort(id), Aborted::Served);
+    /// assert_eq!(cache.stats().free_blocks, 64);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn abort(&mut self, id: SequenceId) -> Aborted {
-        let aborted = self.desk.abort(id);
+        let aborted = self.admission.abort(id);
         if aborted == Aborted::Served {
-            self.discard();
-            self.drop_ending();
+            self.discard_step();
+            self.drop_aborted();
         }
         aborted
     }
 
-    /// Lets a sequence wait again: its blocks are given back, published as far as they are whole, and it will be
-    /// resumed here or at another scheduler from what is still cached then. False if it is not served here, or has all
-    /// the tokens that it may have.
+    /// Preempts a sequence: its whole blocks are published, all blocks are given back, and the request waits again. It
+    /// is resumed here or at another scheduler, from what is still cached then. False if it is not served here, or has
+    /// all the tokens that it may have.
     ///
-    /// One that was aborted ends instead, and nothing of it is published.
+    /// A sequence whose request was aborted ends instead, and nothing of it is published.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(1, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// assert!(scheduler.preempt(id));
+    /// assert_eq!((scheduler.running().len(), queue.len()), (0, 1));
+    /// // It goes on with the sampled token; the three before it are cached.
+    /// assert_eq!(scheduler.schedule().batch().tokens(), [7]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn preempt(&mut self, id: SequenceId) -> bool {
-        self.discard();
+        self.discard_step();
         let at = self.find(id).filter(|&at| !self.running[at].is_full());
         at.inspect(|&at| self.preempt_at(at)).is_some()
     }
 
+    /// The index of a sequence in `running`.
     pub(super) fn find(&self, id: SequenceId) -> Option<usize> {
         self.running.iter().position(|sequence| sequence.id() == id)
     }
 
-    /// Puts a sequence among those that run.
-    pub(super) fn enlist(&mut self, sequence: Sequence) {
-        let by_priority = self.desk.config.order == Order::Priority;
+    /// Adds a sequence to those that run, at its rank.
+    pub(super) fn insert_running(&mut self, sequence: Sequence) {
+        let by_priority = self.admission.config.order == Order::Priority;
         let rank = |ticket: &Ticket| (Reverse(if by_priority { ticket.priority } else { 0 }), ticket.id);
         let at = self.running.partition_point(|other| rank(&other.ticket) < rank(&sequence.ticket));
         self.running.insert(at, sequence);
     }
 
-    /// Takes a sequence off, with everything that it holds.
-    fn let_go(&mut self, at: usize) -> Waiting {
+    /// Removes a sequence from those that run, with everything that it holds.
+    pub(super) fn remove_at(&mut self, at: usize) -> Waiting {
         self.crowded = false;
         let sequence = self.running.remove(at);
-        let (waiting, own) = sequence.release(&mut self.site);
-        self.copies.part_from(own);
+        let (waiting, own) = sequence.release(&mut self.workspace);
+        self.copies.drop_sequence(own);
         waiting
     }
 
-    /// Tells the desk that a sequence has ended.
-    fn end(&mut self, id: SequenceId) {
-        if !self.desk.end(id) {
+    /// Ends a request whose sequence was removed.
+    pub(super) fn end(&mut self, id: SequenceId) {
+        if !self.admission.end(id) {
             self.unlisted.push(id);
         }
     }
 
-    /// Takes a sequence off and lets its request wait again, unless it was aborted. In a turn: no request is admitted to
-    /// the blocks that come free before the request has its place back.
+    /// Removes a sequence and lets its request wait again, unless it was aborted. In a turn: no request is admitted to
+    /// the blocks that become free before this one has its place again.
     fn put_back(&mut self, at: usize) {
-        let desk = Arc::clone(&self.desk);
-        let _turn = desk.turn();
-        let waiting = self.let_go(at);
+        let admission = Arc::clone(&self.admission);
+        let _turn = admission.turn();
+        let waiting = self.remove_at(at);
         let id = waiting.ticket.id;
-        if !self.desk.put_back(Arc::new(waiting)) {
+        if !self.admission.put_back(Arc::new(waiting)) {
             self.unlisted.push(id);
         }
     }
 
+    /// Publishes the whole blocks of a sequence and lets its request wait again.
     pub(super) fn preempt_at(&mut self, at: usize) {
         let sequence = &mut self.running[at];
-        sequence.publish(sequence.computed, &mut self.site);
+        sequence.publish(sequence.computed, &mut self.workspace);
         self.put_back(at);
     }
 
-    /// Drops the sequences that somebody has aborted.
-    pub(super) fn drop_ending(&mut self) {
-        for id in self.desk.ending(self.name) {
+    /// Drops the sequences whose requests were aborted.
+    pub(super) fn drop_aborted(&mut self) {
+        for id in self.admission.aborted(self.id) {
             if let Some(at) = self.find(id) {
-                self.let_go(at);
+                self.remove_at(at);
                 self.end(id);
             }
         }
     }
 
-    /// The last step was not computed, if it was not taken in: what it would have copied is still to be copied.
-    pub(super) fn discard(&mut self) {
+    /// Discards the last step, if it was not taken in: it was not computed, and its copies are still to be made.
+    pub(super) fn discard_step(&mut self) {
         self.copies.take_back(&self.batch);
         self.batch.clear();
     }
 }
 
 impl Drop for Scheduler {
-    /// What is being served waits again, for another scheduler; nothing of it is published.
+    /// The requests that are served wait again, for another scheduler; nothing of them is published.
     fn drop(&mut self) {
-        // A step that was forgotten was not computed: what its copies keep goes with their destinations.
-        self.discard();
+        // A forgotten step was not computed: its copies are pending again, so that they go with their destinations.
+        self.discard_step();
         while let Some(last) = self.running.len().checked_sub(1) {
             if self.running[last].is_full() {
-                let id = self.let_go(last).ticket.id;
+                let id = self.remove_at(last).ticket.id;
                 self.end(id);
             } else {
                 self.put_back(last);
             }
         }
-        self.desk.leave_unlisted(&mut self.unlisted);
-        self.desk.changes.announce();
+        self.admission.leave_unlisted(&mut self.unlisted);
+        self.admission.changes.announce();
     }
 }

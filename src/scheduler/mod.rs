@@ -2,26 +2,31 @@
 //!
 //! # Inside
 //!
-//! Uses the cache as anybody does, through its public interface. `desk` is what the threads share, under one lock; all
-//! else belongs to one thread.
+//! The module uses the cache through its public interface, and `sync` and `key`. Threads share `admission`, under one
+//! lock; everything else belongs to one thread. No file of the module uses one that uses it.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `request`, `queue` | what is asked for; the queue as callers see it |
-//! | `desk` | the queue as schedulers see it: where each request is, whose turn it is, and the claims |
-//! | `ready` | the requests that are ready, as their order prefers them |
-//! | `fate` | whether a request that is served was aborted |
-//! | `claims`, `prompts` | who computes what; prompts in a tree, by their tokens |
-//! | `pick` | who is admitted next |
-//! | `step`, `batch` | one step: chosen, handed out, taken in |
-//! | `sequence`, `slots` | tokens and blocks of one request; the table of slots |
-//! | `lifecycle`, `fork`, `copies` | what happens between two steps; blocks that are to be copied |
+//! | `config` | how queues and schedulers are configured; the orders |
+//! | `request`, `queue` | requests, and the waiting queue as callers see it |
+//! | `abort` | what an abort found; nothing is published after it |
+//! | `admission` | the queue as schedulers see it: the state of each request, the turn, the claims |
+//! | `turn`, `ready` | one scheduler at a time; the ready requests as their order prefers them |
+//! | `claims`, `prompts` | which sequence computes which prefix; prompts in a radix tree |
+//! | `pick` | which request is tried next |
+//! | `sequence`, `slots`, `copies` | tokens and blocks of one request; the table of slots; block copies to be made |
+//! | `batch`, `step` | what a step computes; a step chosen, given to the engine, and taken in |
+//! | `admit` | a request tried and admitted: match, claim, reserve |
+//! | `lifecycle`, `finish`, `fork` | a scheduler, and what may happen to its sequences between two steps |
 
+mod abort;
+mod admission;
+mod admit;
 mod batch;
 mod claims;
+mod config;
 mod copies;
-mod desk;
-mod fate;
+mod finish;
 mod fork;
 mod lifecycle;
 mod pick;
@@ -34,10 +39,13 @@ mod slots;
 mod step;
 mod turn;
 
-pub use batch::{Batch, BlockCopy, Scheduled, SequenceId};
+pub use abort::Aborted;
+pub use batch::{Batch, BlockCopy, Scheduled};
+pub use config::{ConfigError, Order, QueueConfig, SchedulerConfig};
+pub use finish::{Finish, FinishError, Finished};
 pub use fork::ForkError;
-pub use lifecycle::{ConfigError, Finish, FinishError, Finished, Scheduler, SchedulerConfig};
-pub use queue::{Aborted, Order, QueueConfig, WaitingQueue};
-pub use request::{Request, SubmitError, SubmitErrorKind};
+pub use lifecycle::Scheduler;
+pub use queue::WaitingQueue;
+pub use request::{Request, SequenceId, SubmitError, SubmitErrorKind};
 pub use sequence::Sequence;
 pub use step::{CompleteError, Step};

@@ -1,113 +1,106 @@
-//! The waiting requests, shared by the schedulers that serve them: what anybody may call.
+//! The waiting queue as its callers see it: requests are submitted, aborted and counted, on any thread.
 
 use std::fmt;
 
-use super::batch::SequenceId;
-use super::desk::Desk;
-use super::request::{Request, SubmitError, SubmitErrorKind};
-use crate::cache::{Keys, PrefixCache};
-use crate::key::Token;
+use super::abort::Aborted;
+use super::admission::Admission;
+use super::config::QueueConfig;
+use super::request::{Request, SequenceId, SubmitError, SubmitErrorKind};
 use crate::sync::Arc;
+use crate::{Keys, PrefixCache};
 
-/// Which waiting request is admitted next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Order {
-    /// First come, first served.
-    #[default]
-    Fcfs,
-    /// Whoever finds most of its prompt cached; of equals, whoever came first.
-    LongestPrefix,
-    /// Depth first through the tree of the waiting prompts, the branch with most requests first: a prefix is served to
-    /// the end before the next one begins.
-    DfsWeight,
-    /// The highest [`Request::priority`]; of equals, whoever came first.
-    Priority,
-}
-
-/// What a [`WaitingQueue`] is to be like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueConfig {
-    /// Blocks of a request slot: the longest prompt and output that are taken. No more than the cache has are used.
-    /// Default: all blocks of the cache.
-    pub max_blocks: usize,
-    /// Who is admitted next. Default: [`Order::Fcfs`].
-    pub order: Order,
-    /// Steps within which a request is to be admitted that [`order`](Self::order) would leave to the last.
-    ///
-    /// Who has waited for half the bound is *due*. Every sixteenth of the bound one of those goes first, and nobody
-    /// overtakes it: the one that the order would serve last; where there was no room at its time, with the next room.
-    /// So eight that become due together are admitted within the bound, as long as running sequences end and make room
-    /// for eight in the other half of it. Where more are due (than eight and than a sixteenth of the queue) that the
-    /// order likes less than half as well as the best, the queue is not unfair but too long: then every half of the
-    /// bound, and the order goes on to decide. (Half as well: of the tokens cached; of the priority, counted from the
-    /// lowest that waits if that is negative.) Steps of all the queue's schedulers count. Default: 1,024.
-    pub age_bound: u64,
-}
-
-impl Default for QueueConfig {
-    fn default() -> Self {
-        Self { max_blocks: usize::MAX, order: Order::Fcfs, age_bound: 1_024 }
-    }
-}
-
-/// Requests that wait for a [`Scheduler`](super::Scheduler), and the claims of those that are served.
+/// The waiting queue: requests that wait for a [`Scheduler`](super::Scheduler), and the claims of those that are
+/// served.
 ///
-/// A handle: clones share one queue, on any threads. Every verb takes the queue's lock for a moment: the logarithm of
-/// how many wait, and under [`Order::DfsWeight`] a comparison of the request's tokens.
+/// A handle: clones share one queue, on any threads. Every verb takes the queue's lock for a short time, which grows
+/// with the logarithm of how many requests wait; under [`Order::DfsWeight`](super::Order::DfsWeight) the request's
+/// tokens are compared too.
+///
+/// A waiting request cannot be changed or moved: abort it and submit another one. Requests of two queues do not wait
+/// for each other's prefixes.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv::scheduler::{Order, QueueConfig, Request, WaitingQueue};
+///
+/// let cache = PrefixCache::builder(16, 1_024).build()?;
+/// let queue = WaitingQueue::new(&cache, QueueConfig::default().order(Order::LongestPrefix));
+/// std::thread::scope(|scope| {
+///     for user in 0..4 {
+///         let (queue, space) = (queue.clone(), cache.default_namespace());
+///         scope.spawn(move || queue.submit(Request::new(space, vec![1, 2, 3, user], 8)).expect("it fits"));
+///     }
+/// });
+/// assert_eq!(queue.len(), 4);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Clone)]
 pub struct WaitingQueue {
-    pub(super) desk: Arc<Desk>,
-}
-
-/// What aborting a request found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Aborted {
-    /// It waited, and is gone.
-    Waiting {
-        /// The prompt, and what was sampled before it was preempted.
-        tokens: Vec<Token>,
-    },
-    /// It is being served: its scheduler drops it when its present step is done, and the next step lists it
-    /// ([`Step::aborted`](super::Step::aborted)). So again until then.
-    Served,
-    /// It was finished, aborted, or never there.
-    Unknown,
+    pub(super) admission: Arc<Admission>,
 }
 
 impl fmt::Debug for WaitingQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WaitingQueue").field("config", &self.desk.config).field("len", &self.len()).finish()
+        f.debug_struct("WaitingQueue").field("config", &self.admission.config).field("len", &self.len()).finish()
     }
 }
 
 impl WaitingQueue {
     /// An empty queue of requests over `cache`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::PrefixCache;
+    /// use radixkv::scheduler::{QueueConfig, WaitingQueue};
+    ///
+    /// let cache = PrefixCache::builder(16, 1_024).build()?;
+    /// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// assert!(queue.is_empty());
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn new(cache: &PrefixCache, config: QueueConfig) -> Self {
-        let config = QueueConfig { max_blocks: config.max_blocks.min(cache.capacity_blocks()), ..config };
-        Self { desk: Arc::new(Desk::new(cache, config)) }
+        let max_blocks = config.max_blocks.min(cache.capacity_blocks());
+        Self { admission: Arc::new(Admission::new(cache, config.max_blocks(max_blocks))) }
     }
 
     /// Takes a request; a scheduler will admit it.
     ///
     /// # Errors
     ///
-    /// [`SubmitError`] with the request, if it asks for nothing or for more than pool or slot can ever hold, in a
-    /// namespace of bigrams, or of a cache whose pool is the engine's.
+    /// [`SubmitError`] with the request, if it could never be served: it asks for nothing, or for more blocks than the
+    /// pool or a slot can ever hold; its namespace is one of bigrams; or the cache's pool is the engine's.
     ///
     /// # Panics
     ///
     /// If the request's namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 1_024).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// println!("request {} waits", id.as_u64());
+    ///
+    /// let empty = Request::new(cache.default_namespace(), vec![], 8);
+    /// assert_eq!(queue.submit(empty).unwrap_err().to_string(), "the prompt has no token");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn submit(&self, request: Request) -> Result<SequenceId, SubmitError> {
         if let Err(kind) = self.check(&request) {
             return Err(SubmitError { request, kind });
         }
-        Ok(self.desk.take_in(request))
+        Ok(self.admission.submit(request))
     }
 
     fn check(&self, request: &Request) -> Result<(), SubmitErrorKind> {
-        let cache = &self.desk.cache;
+        let cache = &self.admission.cache;
+        // Panics if the namespace is of another cache.
         cache.session().peek(&request.namespace, &[]);
         if request.tokens.is_empty() {
             return Err(SubmitErrorKind::EmptyPrompt);
@@ -122,7 +115,7 @@ impl WaitingQueue {
             return Err(SubmitErrorKind::ExternalPool);
         }
         let (requested, capacity) = (request.blocks(cache.block_size()), cache.capacity_blocks());
-        let max_blocks = self.desk.config.max_blocks;
+        let max_blocks = self.admission.config.max_blocks;
         if requested > capacity {
             return Err(SubmitErrorKind::ExceedsPool { requested, capacity });
         }
@@ -132,17 +125,31 @@ impl WaitingQueue {
         Ok(())
     }
 
-    /// Ends a request wherever it is. When this returns nothing more of it is published, whatever its scheduler does
-    /// with it yet: if it is publishing a chunk just now, this waits for that.
+    /// Ends a request wherever it is. When this returns, nothing more of the request is published, whatever its
+    /// scheduler still does with it. If its scheduler is publishing a chunk at that moment, this waits for that.
     ///
-    /// One that is being served keeps its blocks until its scheduler's present step is done: they may be being written.
+    /// A request that is being served keeps its blocks until the present step of its scheduler is done, because the
+    /// step may be writing them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Aborted, QueueConfig, Request, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 1_024).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// assert_eq!(queue.abort(id), Aborted::Waiting { tokens: vec![1, 2, 3] });
+    /// assert_eq!(queue.abort(id), Aborted::Unknown);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn abort(&self, id: SequenceId) -> Aborted {
-        self.desk.abort(id)
+        self.admission.abort(id)
     }
 
-    /// Requests that wait: for their turn, or for a prefix that somebody else is computing.
+    /// Requests that wait to be admitted, or for a prefix that another sequence is computing.
     pub fn len(&self) -> usize {
-        self.desk.waiting()
+        self.admission.waiting()
     }
 
     /// Whether no request waits.
@@ -150,8 +157,23 @@ impl WaitingQueue {
         self.len() == 0
     }
 
-    /// Requests that were submitted and neither finished nor aborted.
-    pub fn unfinished(&self) -> usize {
-        self.desk.unfinished()
+    /// Requests that were submitted and have neither finished nor been aborted: those that wait and those that are
+    /// served.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 1_024).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// scheduler.schedule().complete(&[7])?;
+    /// assert_eq!((queue.len(), queue.unfinished_requests()), (0, 1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn unfinished_requests(&self) -> usize {
+        self.admission.unfinished()
     }
 }

@@ -1,28 +1,28 @@
-//! The requests that are ready, by arrival and as their order prefers them.
+//! The requests that are ready to be admitted, by arrival and as their order prefers them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::config::Order;
 use super::prompts::Prompts;
-use super::queue::Order;
-use super::request::Waiting;
+use super::request::{SequenceId, Waiting};
 use crate::sync::Arc;
 
-/// What finds the order's first without looking at all.
+/// Finds the request that the order prefers without looking at all of them.
 #[derive(Debug)]
 enum Index {
-    /// It is the one that came first, or a matter of what is cached for each.
+    /// The order goes by arrival, or by what is cached for each request, which no index knows.
     Arrival,
-    /// By rank and name.
-    Priority(BTreeSet<(Reverse<i32>, u64)>),
-    /// By tokens; depth first goes on from where the last one was admitted.
+    /// By priority, then by arrival.
+    Priority(BTreeSet<(Reverse<i32>, SequenceId)>),
+    /// By tokens; depth first goes on from the request that was admitted last.
     Prompts { tree: Prompts, last: Option<Arc<Waiting>> },
 }
 
 #[derive(Debug)]
 pub(super) struct Ready {
-    /// By name, which is the order of arrival.
-    by_name: BTreeMap<u64, Arc<Waiting>>,
+    /// Ids ascend in the order of arrival.
+    by_id: BTreeMap<SequenceId, Arc<Waiting>>,
     index: Index,
 }
 
@@ -33,58 +33,58 @@ impl Ready {
             Order::Priority => Index::Priority(BTreeSet::new()),
             Order::DfsWeight => Index::Prompts { tree: Prompts::default(), last: None },
         };
-        Self { by_name: BTreeMap::new(), index }
+        Self { by_id: BTreeMap::new(), index }
     }
 
     pub(super) fn insert(&mut self, waiting: Arc<Waiting>) {
-        let name = waiting.ticket.id.0;
+        let id = waiting.ticket.id;
         match &mut self.index {
             Index::Arrival => {}
-            Index::Priority(ranks) => drop(ranks.insert((Reverse(waiting.ticket.priority), name))),
-            Index::Prompts { tree, .. } => tree.insert(name, &waiting, waiting.tokens.len()),
+            Index::Priority(ranks) => drop(ranks.insert((Reverse(waiting.ticket.priority), id))),
+            Index::Prompts { tree, .. } => tree.insert(id, &waiting, waiting.tokens.len()),
         }
-        self.by_name.insert(name, waiting);
+        self.by_id.insert(id, waiting);
     }
 
-    pub(super) fn remove(&mut self, name: u64) -> Option<Arc<Waiting>> {
-        let waiting = self.by_name.remove(&name)?;
+    pub(super) fn remove(&mut self, id: SequenceId) -> Option<Arc<Waiting>> {
+        let waiting = self.by_id.remove(&id)?;
         match &mut self.index {
             Index::Arrival => {}
-            Index::Priority(ranks) => drop(ranks.remove(&(Reverse(waiting.ticket.priority), name))),
-            Index::Prompts { tree, .. } => tree.remove(name),
+            Index::Priority(ranks) => drop(ranks.remove(&(Reverse(waiting.ticket.priority), id))),
+            Index::Prompts { tree, .. } => tree.remove(id),
         }
         Some(waiting)
     }
 
     /// Takes out a request that is admitted.
-    pub(super) fn admit(&mut self, name: u64) -> Option<Arc<Waiting>> {
-        let waiting = self.remove(name)?;
+    pub(super) fn admit(&mut self, id: SequenceId) -> Option<Arc<Waiting>> {
+        let waiting = self.remove(id)?;
         if let Index::Prompts { last, .. } = &mut self.index {
             *last = Some(Arc::clone(&waiting));
         }
         Some(waiting)
     }
 
-    pub(super) fn get(&self, name: u64) -> Option<&Arc<Waiting>> {
-        self.by_name.get(&name)
+    pub(super) fn get(&self, id: SequenceId) -> Option<&Arc<Waiting>> {
+        self.by_id.get(&id)
     }
 
-    /// The one that came first.
+    /// The request that came first.
     pub(super) fn oldest(&self) -> Option<&Arc<Waiting>> {
-        self.by_name.first_key_value().map(|(_, waiting)| waiting)
+        self.by_id.first_key_value().map(|(_, waiting)| waiting)
     }
 
-    /// The order's first, as far as it is a matter of the requests alone; else the one that came first.
+    /// The request that the order prefers, where that depends on the requests alone; else the one that came first.
     pub(super) fn first(&self) -> Option<&Arc<Waiting>> {
         match &self.index {
             Index::Arrival => self.oldest(),
-            Index::Priority(ranks) => ranks.first().and_then(|&(_, name)| self.get(name)),
-            Index::Prompts { tree, last } => tree.next(last.as_deref()).and_then(|name| self.get(name)),
+            Index::Priority(ranks) => ranks.first().and_then(|&(_, id)| self.get(id)),
+            Index::Prompts { tree, last } => tree.next(last.as_deref()).and_then(|id| self.get(id)),
         }
     }
 
     /// All of them, by arrival.
     pub(super) fn list(&self) -> Vec<Arc<Waiting>> {
-        self.by_name.values().cloned().collect()
+        self.by_id.values().cloned().collect()
     }
 }

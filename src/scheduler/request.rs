@@ -1,12 +1,56 @@
-//! What a caller asks for, and why it may be refused.
+//! Requests: what a caller submits, why it may be refused, and what the queue keeps of it.
 
 use std::fmt;
 
-use super::batch::SequenceId;
-use crate::cache::Namespace;
+use crate::Namespace;
 use crate::key::Token;
 
+/// Identifies a request, and the sequence that serves it: unique in its queue, and never used again.
+///
+/// An id says nothing but which request is meant. The field is private, so that ids are not calculated with;
+/// [`as_u64`](Self::as_u64) and `From<u64>` carry one through a log or a protocol.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::scheduler::SequenceId;
+///
+/// let id = SequenceId::from(7);
+/// assert_eq!(id.as_u64(), 7);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId(pub(super) u64);
+
+impl SequenceId {
+    /// The id as a number. Ids of one queue ascend in the order in which requests were submitted or forked.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<u64> for SequenceId {
+    /// The id of this number. A number that no queue has given out is the id of no request.
+    fn from(id: u64) -> Self {
+        Self(id)
+    }
+}
+
 /// A prompt to be continued.
+///
+/// A request does not change after it was submitted. For another priority or length, abort it
+/// ([`WaitingQueue::abort`](super::WaitingQueue::abort)) and submit another one.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv::scheduler::Request;
+///
+/// let cache = PrefixCache::builder(16, 64).build()?;
+/// let mut request = Request::new(cache.default_namespace(), vec![1, 2, 3], 100);
+/// request.priority = 5;
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Request {
@@ -16,19 +60,33 @@ pub struct Request {
     pub tokens: Vec<Token>,
     /// Tokens to sample at most: at least one.
     pub max_new_tokens: usize,
-    /// Under [`Order::Priority`](super::Order::Priority) higher ones go first, and are preempted last. Default: 0.
+    /// Under [`Order::Priority`](super::Order::Priority) requests of higher priority are admitted first and preempted
+    /// last. Default: 0.
     pub priority: i32,
-    /// Whether others may start from what is computed for it. Default: true.
+    /// Whether other requests may start from the blocks that are computed for this one. Default: true.
     pub publish: bool,
 }
 
 impl Request {
-    /// Asks for up to `max_new_tokens` tokens behind `tokens`.
+    /// Asks for up to `max_new_tokens` tokens after `tokens`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// use radixkv::scheduler::Request;
+    ///
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// // A LoRA adapter has prefixes of its own.
+    /// let request = Request::new(cache.namespace(&["adapter-7"]), vec![1, 2, 3], 100);
+    /// assert!(request.publish && request.priority == 0);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn new(namespace: Namespace, tokens: Vec<Token>, max_new_tokens: usize) -> Self {
         Self { namespace, tokens, max_new_tokens, priority: 0, publish: true }
     }
 
-    /// Tokens of the sequence when it has become as long as it may.
+    /// Tokens of the sequence at its greatest length.
     pub(super) fn limit(&self) -> usize {
         self.tokens.len().saturating_add(self.max_new_tokens)
     }
@@ -39,29 +97,43 @@ impl Request {
     }
 }
 
-/// Why a request was not taken, with the request.
+/// A request that was refused, and why.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv::scheduler::{QueueConfig, Request, SubmitErrorKind, WaitingQueue};
+///
+/// let cache = PrefixCache::builder(16, 64).build()?;
+/// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// let refused = queue.submit(Request::new(cache.default_namespace(), vec![7; 1_000], 100)).unwrap_err();
+/// assert_eq!(refused.kind, SubmitErrorKind::ExceedsPool { requested: 69, capacity: 64 });
+/// assert_eq!(refused.request.tokens.len(), 1_000);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SubmitError {
-    /// What was asked for.
+    /// The request, unchanged.
     pub request: Request,
     /// The reason.
     pub kind: SubmitErrorKind,
 }
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitErrorKind {
     /// The prompt has no token: there is nothing to continue.
     EmptyPrompt,
-    /// No token is to be sampled.
+    /// The request asks for no new token: ask for at least one.
     NoNewTokens,
-    /// The namespace compares pairs ([`Keys::Bigrams`](crate::Keys::Bigrams)), whose blocks end a token later than a
-    /// scheduler counts them: use one of tokens.
+    /// The namespace compares pairs of tokens ([`Keys::Bigrams`](crate::Keys::Bigrams)), whose blocks end one token
+    /// later than a scheduler counts: use a namespace of tokens.
     BigramNamespace,
-    /// The pool is the engine's ([`Builder::external`](crate::Builder::external)): the cache has no blocks to serve a
-    /// request with. Build it with a pool of its own.
+    /// The engine owns the pool ([`Builder::external`](crate::Builder::external)), so the cache has no blocks to serve
+    /// a request with: build the cache with a pool of its own.
     ExternalPool,
     /// The cache's pool can never hold prompt and output: ask for less, or build a larger cache.
     ExceedsPool {
@@ -70,11 +142,12 @@ pub enum SubmitErrorKind {
         /// Blocks of the cache.
         capacity: usize,
     },
-    /// A request slot can never hold prompt and output: ask for less, or configure more blocks a request.
+    /// A request slot can never hold prompt and output: ask for less, or raise
+    /// [`QueueConfig::max_blocks`](super::QueueConfig::max_blocks).
     ExceedsSlot {
         /// Blocks that prompt and output need.
         requested: usize,
-        /// Blocks of a slot.
+        /// Blocks that one request may have.
         max_blocks: usize,
     },
 }
@@ -104,17 +177,17 @@ impl fmt::Display for SubmitError {
 
 impl std::error::Error for SubmitError {}
 
-/// What stays with a request from submitting to finishing, wherever it is.
+/// What stays with a request from submission to its end: while it waits, while it is served, and when it waits again.
 #[derive(Debug, Clone)]
 pub(super) struct Ticket {
     pub(super) id: SequenceId,
     pub(super) namespace: Namespace,
     pub(super) prompt_len: usize,
-    /// Tokens of prompt and output at most.
+    /// Tokens of the sequence at its greatest length.
     pub(super) limit: usize,
     pub(super) priority: i32,
     pub(super) publish: bool,
-    /// Steps of the queue when it was submitted.
+    /// Steps that the queue had counted when the request was submitted.
     pub(super) arrived: u64,
     /// Tokens that were cached when it was first admitted.
     pub(super) cached: Option<usize>,
@@ -126,12 +199,12 @@ pub(super) struct Ticket {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
-    /// The prompt, and what was sampled before it was preempted.
+    /// The prompt, and what was sampled before a preemption.
     pub(super) tokens: Vec<Token>,
 }
 
 impl Waiting {
-    /// What may be taken from the cache: at least one token is left to compute.
+    /// Tokens that may be taken from the cache: all but the last one, whose logits are wanted.
     pub(super) fn matchable(&self) -> &[Token] {
         &self.tokens[..self.tokens.len() - 1]
     }
@@ -144,13 +217,13 @@ pub(super) mod testing {
 
     /// A request that waits, as the queue would make it.
     pub(crate) fn waiting(namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
-        named(0, namespace, tokens)
+        numbered(0, namespace, tokens)
     }
 
-    /// The same, of that name.
-    pub(crate) fn named(name: u64, namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
+    /// The same with this id.
+    pub(crate) fn numbered(id: u64, namespace: &Namespace, tokens: &[Token]) -> Arc<Waiting> {
         let ticket = Ticket {
-            id: SequenceId(name),
+            id: SequenceId(id),
             namespace: namespace.clone(),
             prompt_len: tokens.len(),
             limit: tokens.len() + 1,

@@ -1,41 +1,61 @@
-//! One request's tokens and blocks while it is served.
+//! A sequence: the tokens and blocks of one request while it is served.
 //!
 //! ```text
-//! tokens     p p p p p p p p p p p p p p s s          prompt, then what was sampled
+//! tokens     p p p p p p p p p p p p p p s s          prompt, then sampled tokens
 //!            |-- published --|               |        leased: the cache's canonical blocks
 //!            |------ computed -----------|            keys and values are in place
-//! blocks     [ leased ][ leased ][ own  ][ own  ]     own: a reservation, returned when it goes
+//! blocks     [ leased ][ leased ][ own  ][ own  ]     own: a reservation, returned when the sequence ends
 //! ```
 //!
 //! # Invariants
 //!
-//! - **S1** The table's first blocks are those of the lease, the others those of the reservation, in order.
-//! - **S2** What is computed is at least what is leased, and leaves at least one token.
+//! - **S1** The block table begins with the blocks of the lease; those of the reservation follow, in order.
+//! - **S2** All leased tokens are computed, and at least one token is not computed yet.
 
 use std::fmt;
 
-use super::batch::SequenceId;
-use super::desk::Claim;
-use super::fate::Fate;
-use super::request::{Ticket, Waiting};
+use super::abort::AbortState;
+use super::admission::Claim;
+use super::batch::Batch;
+use super::request::{SequenceId, Ticket, Waiting};
 use super::slots::Slots;
-use crate::block::BlockId;
-use crate::cache::{Lease, PartialHit, Reservation, Session};
 use crate::key::Token;
 use crate::sync::Arc;
+use crate::{BlockId, Lease, PartialHit, Reservation, Session};
 
-/// A sequence that is being served.
+/// A request that is being served: its tokens, and how many of them have keys and values.
+///
+/// A scheduler lends it ([`Scheduler::sequence`](super::Scheduler::sequence),
+/// [`Step::sequence`](super::Step::sequence)); tokens are only added, by [`Step::complete`](super::Step::complete).
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// scheduler.schedule().complete(&[7])?;
+/// let sequence = scheduler.sequence(id).expect("it is served here");
+/// assert_eq!((sequence.tokens(), sequence.output()), (&[1, 2, 3, 7][..], &[7][..]));
+/// // The last token was sampled, and has no keys and values yet.
+/// assert_eq!((sequence.prompt_len(), sequence.computed_len(), sequence.cached_len()), (3, 3, 0));
+/// assert!(!sequence.is_full());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Sequence {
     pub(super) ticket: Ticket,
-    pub(super) fate: Arc<Fate>,
+    pub(super) abort: Arc<AbortState>,
     pub(super) tokens: Vec<Token>,
-    /// Tokens that it was admitted with: up to there it fills in, from there on it decodes.
+    /// Tokens that it was admitted with: they are prefilled, those after them are decoded.
     pub(super) admitted: usize,
     pub(super) computed: usize,
     pub(super) slot: u32,
-    /// Blocks of its row that are its.
+    /// Blocks of its row in the table of slots; what the row holds beyond is not its own.
     pub(super) blocks: usize,
-    /// Taken out for as long as it is exchanged.
+    /// `None` only while it is replaced.
     pub(super) lease: Option<Lease>,
     pub(super) own: Reservation,
     pub(super) claim: Option<Claim>,
@@ -53,7 +73,7 @@ impl fmt::Debug for Sequence {
 }
 
 impl Sequence {
-    /// Its name.
+    /// The id of its request.
     pub fn id(&self) -> SequenceId {
         self.ticket.id
     }
@@ -68,7 +88,7 @@ impl Sequence {
         self.ticket.prompt_len
     }
 
-    /// What was sampled so far.
+    /// The tokens sampled so far.
     pub fn output(&self) -> &[Token] {
         &self.tokens[self.ticket.prompt_len..]
     }
@@ -83,12 +103,12 @@ impl Sequence {
         self.ticket.cached.unwrap_or(0)
     }
 
-    /// Whether it has all the tokens that it may have: it waits to be finished.
+    /// Whether it has as many tokens as its request allows: it is scheduled no more and waits to be finished.
     pub fn is_full(&self) -> bool {
         self.tokens.len() >= self.ticket.limit
     }
 
-    /// Tokens that the next steps have to compute.
+    /// Tokens that are still to be computed.
     pub(super) fn missing(&self) -> usize {
         if self.is_full() { 0 } else { self.tokens.len() - self.computed }
     }
@@ -107,59 +127,66 @@ impl Sequence {
         self.lease().clone()
     }
 
-    /// The blocks of its table.
-    pub(super) fn table<'s>(&self, site: &'s Site) -> &'s [BlockId] {
-        &site.slots.row(self.slot)[..self.blocks]
+    /// Its block table.
+    pub(super) fn table<'s>(&self, workspace: &'s Workspace) -> &'s [BlockId] {
+        &workspace.slots.row(self.slot)[..self.blocks]
     }
 
-    /// Adds blocks to its own, at the end of the table.
-    pub(super) fn grow(&mut self, blocks: Reservation, site: &mut Site) {
-        site.slots.write(self.slot, self.blocks, blocks.blocks());
+    /// Adds its next `chunk` tokens to a batch.
+    pub(super) fn push_to(&self, batch: &mut Batch, chunk: usize, workspace: &Workspace) {
+        let (start, end) = (self.computed, self.computed + chunk);
+        let last = end == self.tokens.len();
+        batch.push(self.id(), self.slot, start, &self.tokens[start..end], self.table(workspace), last);
+    }
+
+    /// Adds blocks to its reservation and to the end of its block table.
+    pub(super) fn grow(&mut self, blocks: Reservation, workspace: &mut Workspace) {
+        workspace.slots.write(self.slot, self.blocks, blocks.blocks());
         self.blocks += blocks.len();
         self.own.append(blocks);
     }
 
-    /// Takes over what others have published beyond the lease, in place of blocks of its own; one token stays to
-    /// compute.
-    pub(super) fn catch_up(&mut self, site: &mut Site) {
+    /// Takes over what other sequences have published beyond the lease, in place of blocks of its own. At least one
+    /// token is left to compute.
+    pub(super) fn catch_up(&mut self, workspace: &mut Workspace) {
         let lease = self.lease.take().expect("a sequence has its lease");
-        let known = lease.len_tokens() / site.block_size;
+        let known = lease.len_tokens() / workspace.block_size;
         let matchable = &self.tokens[..self.tokens.len() - 1];
-        self.lease = Some(site.session.resume_into(lease, matchable, &mut site.beyond));
-        site.slots.write(self.slot, known, &site.beyond);
-        drop(self.own.split(site.beyond.len()));
+        self.lease = Some(workspace.session.resume_into(lease, matchable, &mut workspace.beyond));
+        workspace.slots.write(self.slot, known, &workspace.beyond);
+        drop(self.own.split(workspace.beyond.len()));
         self.computed = self.computed.max(self.leased());
     }
 
-    /// A cached block that agrees with what comes behind the lease for at least `min_tokens`; one token stays to
-    /// compute.
-    pub(super) fn partial_hit(&self, min_tokens: usize, site: &Site) -> Option<PartialHit> {
-        site.session.partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
+    /// A cached block that agrees with the tokens after the lease for at least `min_tokens`. At least one token is left
+    /// to compute.
+    pub(super) fn partial_hit(&self, min_tokens: usize, workspace: &Workspace) -> Option<PartialHit> {
+        workspace.session.match_partial(self.lease(), &self.tokens[..self.tokens.len() - 1], min_tokens)
     }
 
-    /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the table to the canonical
-    /// ones; duplicates go back. A sequence that the cache refuses keeps its blocks and publishes no more, and so does
-    /// one that was aborted.
+    /// Publishes the whole blocks of the first `len` tokens, which are computed, and points the block table to the
+    /// cache's canonical ones; duplicates go back to the pool. If the cache refuses them, or the request was aborted,
+    /// the sequence keeps its blocks and publishes no more.
     ///
-    /// The lease that it had, if it has another one now.
-    pub(super) fn publish(&mut self, len: usize, site: &mut Site) -> Option<Lease> {
-        let (whole, known) = (len / site.block_size, self.leased() / site.block_size);
+    /// Returns the lease that was replaced, if blocks were published.
+    pub(super) fn publish(&mut self, len: usize, workspace: &mut Workspace) -> Option<Lease> {
+        let (whole, known) = (len / workspace.block_size, self.leased() / workspace.block_size);
         if !self.ticket.publish || whole <= known {
             return None;
         }
-        let fate = Arc::clone(&self.fate);
-        let Some(publishing) = fate.publishing() else {
+        let abort = Arc::clone(&self.abort);
+        let Some(publishing) = abort.publishing() else {
             self.claim = None;
             return None;
         };
         let filled = self.own.split(whole - known);
-        let inserted = site.session.insert(self.lease(), &self.tokens[..whole * site.block_size], filled);
+        let inserted = workspace.session.insert(self.lease(), &self.tokens[..whole * workspace.block_size], filled);
         drop(publishing);
         match inserted {
             Ok(inserted) => {
-                site.slots.write(self.slot, known, &inserted.blocks);
+                workspace.slots.write(self.slot, known, &inserted.blocks);
                 if let Some(claim) = &self.claim {
-                    claim.commit(whole * site.block_size);
+                    claim.commit(whole * workspace.block_size);
                 }
                 self.lease.replace(inserted.lease)
             }
@@ -174,28 +201,30 @@ impl Sequence {
         }
     }
 
-    /// The same, and what is published goes before all that is not demoted, until it is used; what was leased does not.
-    pub(super) fn publish_demoted(&mut self, len: usize, site: &mut Site) {
-        if let Some(before) = self.publish(len, site) {
-            site.session.demote(self.lease());
-            // A use that comes after the demotion undoes it for the blocks that it passes.
+    /// As [`publish`](Self::publish), but what is published now is demoted: evicted before everything else, until it is
+    /// used. Blocks that were leased before are not demoted.
+    pub(super) fn publish_demoted(&mut self, len: usize, workspace: &mut Workspace) {
+        if let Some(before) = self.publish(len, workspace) {
+            workspace.session.demote(self.lease());
+            // A use after the demotion undoes it for the blocks that were leased before.
             let used = &self.tokens[..before.len_tokens()];
-            drop(site.session.resume_into(before, used, &mut site.beyond));
+            drop(workspace.session.resume_into(before, used, &mut workspace.beyond));
         }
     }
 
-    /// Gives everything up but the tokens, to wait again, and its own blocks, to be dropped when nobody reads them.
-    pub(super) fn release(self, site: &mut Site) -> (Waiting, Reservation) {
-        site.slots.give_back(self.slot);
+    /// Gives up slot, lease and claim. What is left: a request that waits, and the reservation, to be dropped when no
+    /// pending copy reads its blocks.
+    pub(super) fn release(self, workspace: &mut Workspace) -> (Waiting, Reservation) {
+        workspace.slots.give_back(self.slot);
         (Waiting { ticket: self.ticket, tokens: self.tokens }, self.own)
     }
 }
 
-/// What a scheduler's sequences stand on.
-pub(super) struct Site {
+/// What all sequences of a scheduler use: the session, and the table of slots.
+pub(super) struct Workspace {
     pub(super) session: Session,
     pub(super) slots: Slots,
     pub(super) block_size: usize,
-    /// For blocks beyond a lease.
+    /// Scratch: the blocks beyond a lease that was continued.
     pub(super) beyond: Vec<BlockId>,
 }

@@ -1,15 +1,15 @@
 //! Request slots: a table of block ids, a row for each running sequence.
 
-use crate::block::BlockId;
+use crate::BlockId;
 
-/// Up to `most` rows of up to `max_blocks` block ids each; taken all or nothing. A row comes into being when it is taken
-/// first, and grows with what is written: what was never used costs nothing.
+/// Up to `most` rows of up to `max_blocks` block ids each; several are taken all or none. A row is allocated when it is
+/// first taken, and grows with what is written: rows that were never used cost nothing.
 #[derive(Debug)]
 pub(super) struct Slots {
     rows: Vec<Vec<BlockId>>,
     most: u32,
     max_blocks: usize,
-    /// Rows that were given back: the last one is taken first, all of them before a new one.
+    /// Rows that were given back. The last one is taken first; a new row is made when none is left.
     free: Vec<u32>,
 }
 
@@ -38,12 +38,12 @@ impl Slots {
         self.free.push(row);
     }
 
-    /// What was written into a row, by those that had it before too.
+    /// What was written into a row, by sequences that had it before too.
     pub(super) fn row(&self, row: u32) -> &[BlockId] {
         &self.rows[row as usize]
     }
 
-    /// Writes `blocks` into a row from its `at`-th place on.
+    /// Writes `blocks` into a row from index `at` on.
     pub(super) fn write(&mut self, row: u32, at: usize, blocks: &[BlockId]) {
         let end = at + blocks.len();
         assert!(end <= self.max_blocks, "a request has at most {} blocks", self.max_blocks);

@@ -1,29 +1,59 @@
-//! One step: what it computes is chosen, handed out as a [`Batch`], and taken in again.
+//! One step: it is chosen, given to the engine as a [`Batch`], and its results are taken in.
 
 use std::fmt;
 
-use super::batch::{Batch, BlockCopy, SequenceId};
-use super::copies::Holder;
-use super::desk::{Claim, Desk};
-use super::fate::Fate;
+use super::batch::Batch;
 use super::lifecycle::Scheduler;
-use super::request::Waiting;
+use super::request::SequenceId;
 use super::sequence::Sequence;
-use crate::cache::{PrefixMatch, Reservation};
 use crate::key::Token;
-use crate::sync::{Arc, model_size};
 
 /// A step that was scheduled and is being computed.
 ///
-/// It borrows the scheduler: while it lives none of its blocks is given back, whoever aborts what. Dropping it says
-/// that nothing was computed, and that nothing is being written any more: the next step schedules the same again.
+/// It borrows the scheduler, so none of its blocks is given back while it lives, even if a request of it is aborted.
+/// Dropping it says that it was not computed, and that nothing is being written any more: the next step schedules the
+/// same again.
+///
+/// A step cannot be completed in part, and one scheduler has one step at a time.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// let step = scheduler.schedule();
+/// assert_eq!(step.batch().tokens(), [1, 2, 3]);
+/// // One row of logits is wanted: that of the last token. The engine samples 7 from it.
+/// let full = step.complete(&[7])?;
+/// assert!(full.is_empty(), "seven more tokens are asked for");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping a step says that it was not computed"]
 pub struct Step<'s> {
     scheduler: &'s mut Scheduler,
 }
 
-/// Why a step was not taken in; nothing of it counts as computed.
+/// Why the results of a step were not taken in; nothing of it counts as computed.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::PrefixCache;
+/// use radixkv::scheduler::CompleteError;
+/// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+/// # let cache = PrefixCache::builder(16, 64).build()?;
+/// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+/// # queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+/// let refused = scheduler.schedule().complete(&[]).unwrap_err();
+/// assert_eq!(refused, CompleteError::SampleCount { needed: 1, given: 0 });
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CompleteError {
@@ -48,25 +78,57 @@ impl std::error::Error for CompleteError {}
 
 impl Step<'_> {
     /// What to compute.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// let step = scheduler.schedule();
+    /// let batch = step.batch();
+    /// assert_eq!((batch.tokens(), batch.positions()), (&[1, 2, 3][..], &[0, 1, 2][..]));
+    /// assert_eq!(batch.logits_rows(), [2]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn batch(&self) -> &Batch {
         &self.scheduler.batch
     }
 
-    /// Whether there is nothing to do.
+    /// Whether there is nothing to do: no token and no copy. [`Scheduler::wait`] sleeps until there may be.
     pub fn is_empty(&self) -> bool {
         self.batch().is_empty()
     }
 
-    /// A sequence that is being served, of this step or not.
+    /// A sequence that this scheduler serves, whether it is in this step or not.
     pub fn sequence(&self, id: SequenceId) -> Option<&Sequence> {
         self.scheduler.sequence(id)
     }
 
-    /// Requests that were aborted while they were served ([`Aborted::Served`](super::Aborted::Served)) and have left
-    /// this scheduler's hands since the last step, or a scheduler's that has gone: nothing of them is left.
+    /// Requests that were aborted while they were served ([`Aborted::Served`](super::Aborted::Served)) and have ended
+    /// since the last step of this scheduler. Requests of a scheduler that was dropped are listed here too.
     ///
-    /// Each is listed once, by one step of one scheduler, also if it was finished, preempted or put back after it was
-    /// aborted. An empty step lists too.
+    /// Each is listed once, by one step of one scheduler, also if it was finished or preempted after the abort. An
+    /// empty step lists them too: look here in every step, and free what the engine keeps for them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// # let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 8))?;
+    /// # scheduler.schedule().complete(&[7])?;
+    /// queue.abort(id);
+    /// assert_eq!(scheduler.schedule().aborted(), [id]);
+    /// assert!(scheduler.schedule().aborted().is_empty());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn aborted(&self) -> &[SequenceId] {
         &self.scheduler.listed
     }
@@ -74,12 +136,28 @@ impl Step<'_> {
     /// Takes the step's results in: `sampled` is one token for each of [`Batch::logits_rows`], in their order.
     ///
     /// Publishes what was computed of prompts. Returns the sequences that have all the tokens they may have; they are
-    /// scheduled no more and wait for [`Scheduler::finish`]. Nothing is published of those that were aborted, and they
-    /// are not returned.
+    /// scheduled no more and wait for [`Scheduler::finish`]. Aborted requests are not published and not returned.
+    ///
+    /// A sequence gets one token a step: tokens of speculative decoding cannot be handed in.
     ///
     /// # Errors
     ///
-    /// If there are more or fewer tokens than rows; the step counts as not computed.
+    /// [`CompleteError`], if there are more or fewer tokens than rows; the step counts as not computed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Finish, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// # let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default())?;
+    /// // One token is asked for, and the first step samples it.
+    /// let id = queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3], 1))?;
+    /// assert_eq!(scheduler.schedule().complete(&[7])?, [id]);
+    /// scheduler.finish(id, Finish::keeping(3))?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn complete(self, sampled: &[Token]) -> Result<Vec<SequenceId>, CompleteError> {
         let needed = self.batch().logits_rows().len();
         if sampled.len() != needed {
@@ -91,36 +169,46 @@ impl Step<'_> {
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        self.scheduler.discard();
+        self.scheduler.discard_step();
     }
 }
 
-/// Why a request that was tried is not admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Passed {
-    /// It waits for a claim now, or was aborted.
-    Aside,
-    /// There are no blocks for it: it stays where it is.
-    Refused,
-}
-
-/// Requests that one step tries in vain at most; or a sixteenth of those that it has looked at, which costs more.
-const TRIES: usize = model_size(64, 4);
-
 impl Scheduler {
-    /// Chooses what the next step computes: a token of every sequence that decodes, chunks of those that fill in, and
-    /// then whoever is admitted, up to the budget of tokens.
+    /// Chooses what the next step computes: a token of every sequence that decodes, chunks of sequences that prefill,
+    /// and then requests that are admitted, up to [`max_batch_tokens`](super::SchedulerConfig::max_batch_tokens).
     ///
-    /// Without blocks for a sequence that decodes, those of the last rank are preempted. Of requests that turn out to
-    /// wait for a prefix that is being computed it tries 64 at most, or a sixteenth of all under
-    /// [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all anyway. While another scheduler tries
-    /// to admit a request it waits for that to end: for two lookups and a reservation.
+    /// If there is no block for a sequence that decodes, sequences of the last rank are preempted: the youngest, or
+    /// under [`Order::Priority`](super::Order::Priority) the youngest of the lowest priority. A step skips at most 64
+    /// requests that have to wait for a prefix that is being computed; under
+    /// [`Order::LongestPrefix`](super::Order::LongestPrefix), which looks at all requests anyway, at most a sixteenth
+    /// of all if that is more. While another scheduler tries to admit a request, this one waits: for two lookups and a
+    /// reservation.
+    ///
+    /// A step that was not completed, but dropped or forgotten, is scheduled again.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(16, 64).build()?;
+    /// # let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// // A prompt of five tokens in chunks of two.
+    /// let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_chunk_tokens(2))?;
+    /// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3, 4, 5], 8))?;
+    /// for (chunk, sampled) in [(vec![1, 2], vec![]), (vec![3, 4], vec![]), (vec![5], vec![7]), (vec![7], vec![8])] {
+    ///     let step = scheduler.schedule();
+    ///     assert_eq!(step.batch().tokens(), chunk);
+    ///     step.complete(&sampled)?;
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn schedule(&mut self) -> Step<'_> {
-        self.seen = self.desk.changes.count();
+        self.seen = self.admission.changes.count();
         // A step that was forgotten was not computed.
-        self.discard();
-        self.drop_ending();
-        self.grow();
+        self.discard_step();
+        self.drop_aborted();
+        self.reserve_for_decoding();
         let mut budget = self.config.max_batch_tokens;
         self.schedule_running(&mut budget);
         self.cut_short = false;
@@ -128,37 +216,39 @@ impl Scheduler {
             self.crowded = false;
             self.admit(&mut budget);
         }
-        self.copies.hand_to(&mut self.batch);
+        self.copies.move_to(&mut self.batch);
         if !self.batch.is_empty() {
-            self.desk.count_step();
+            self.admission.count_step();
         }
         self.listed = std::mem::take(&mut self.unlisted);
-        self.desk.take_unlisted(&mut self.listed);
+        self.admission.take_unlisted(&mut self.listed);
         Step { scheduler: self }
     }
 
-    /// Sees to it that who decodes has a block for the next token, and preempts the last for it if there is none.
-    fn grow(&mut self) {
+    /// Reserves a block for every sequence that needs one to decode. If there is none, preempts the sequence of the
+    /// last rank.
+    fn reserve_for_decoding(&mut self) {
         let mut at = 0;
         while let Some(sequence) = self.running.get(at) {
             let end = sequence.computed + sequence.missing().min(1);
-            if end.div_ceil(self.site.block_size) <= sequence.blocks {
+            if end.div_ceil(self.workspace.block_size) <= sequence.blocks {
                 at += 1;
                 continue;
             }
-            if let Ok(block) = self.site.session.reserve(1) {
-                self.running[at].grow(block, &mut self.site);
+            if let Ok(block) = self.workspace.session.reserve(1) {
+                self.running[at].grow(block, &mut self.workspace);
                 continue;
             }
-            // Those that wait to be finished have nothing to come back for.
+            // A full sequence only waits to be finished: preempting it would not end it.
             let last = self.running.iter().rposition(|sequence| !sequence.is_full());
             self.preempt_at(last.expect("at least this one is not full"));
             self.crowded = true;
         }
     }
 
+    /// Schedules the running sequences while `budget` tokens are left: those that decode, then those that prefill.
     fn schedule_running(&mut self, budget: &mut usize) {
-        // A block that is still to be copied from or into is not exchanged.
+        // While copies are pending, no block of a table is exchanged: it may be one of a copy.
         let settled = self.copies.is_empty();
         for decodes in [true, false] {
             for sequence in &mut self.running {
@@ -167,122 +257,16 @@ impl Scheduler {
                     continue;
                 }
                 if settled && !decodes {
-                    sequence.catch_up(&mut self.site);
+                    sequence.catch_up(&mut self.workspace);
                 }
                 let chunk = sequence.missing().min(self.config.max_chunk_tokens).min(*budget);
                 *budget -= chunk;
-                push(&mut self.batch, sequence, chunk, self.site.slots.row(sequence.slot));
+                sequence.push_to(&mut self.batch, chunk, &self.workspace);
             }
         }
     }
 
-    fn admit(&mut self, budget: &mut usize) {
-        self.pick.begin();
-        if *budget > 0 && self.site.slots.free() > 0 {
-            self.desk.note_room();
-        }
-        let mut in_vain = 0;
-        while *budget > 0 && self.site.slots.free() > 0 {
-            if in_vain >= TRIES.max(self.pick.looked_at() / 16) {
-                self.cut_short = true;
-                return;
-            }
-            self.pick.look(&self.desk, &self.site.session);
-            match self.try_next() {
-                Some(Ok(sequence)) => {
-                    let chunk = sequence.missing().min(self.config.max_chunk_tokens).min(*budget);
-                    *budget -= chunk;
-                    push(&mut self.batch, &sequence, chunk, self.site.slots.row(sequence.slot));
-                    self.enlist(sequence);
-                }
-                Some(Err(Passed::Aside)) => in_vain += 1,
-                Some(Err(Passed::Refused)) | None => return,
-            }
-        }
-    }
-
-    /// Tries to admit the next request, in a turn of this scheduler's.
-    fn try_next(&mut self) -> Option<Result<Sequence, Passed>> {
-        let desk = Arc::clone(&self.desk);
-        let Some(_turn) = desk.turn() else {
-            // A waker runs this in the middle of another scheduler's turn: there is a next time.
-            self.cut_short = true;
-            return None;
-        };
-        let waiting = self.pick.next(&desk)?;
-        let tried = self.admit_one(&waiting);
-        if let (Ok(_), Some((due, arrived))) = (&tried, self.pick.due) {
-            desk.due_was_served(due, arrived);
-        }
-        Some(tried)
-    }
-
-    /// Admits a request: match, claim, reserve; everything is given back if one of them is refused.
-    ///
-    /// So it never waits for blocks that its own match protects, and nobody waits for a claim whose owner waits for
-    /// blocks. The claim comes first, or two that share a prefix would both take blocks for it for a moment.
-    fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Passed> {
-        let look_up = || self.site.session.lease_prefix(&waiting.ticket.namespace, waiting.matchable());
-        let before = look_up();
-        let Some(claim) = Desk::claim(&self.desk, waiting, before.len_tokens()) else {
-            return Err(Passed::Aside);
-        };
-        // What was committed before the claim was ours is found now (C4): no block is taken for it.
-        let hit = look_up();
-        let needed = waiting.tokens.len().div_ceil(self.site.block_size) - hit.blocks().len();
-        let Ok(own) = self.site.session.reserve(needed) else {
-            return Err(Passed::Refused);
-        };
-        let Some(fate) = self.desk.admit(waiting.ticket.id, self.name) else {
-            return Err(Passed::Aside);
-        };
-        Ok(self.serve(waiting, fate, hit, own, claim))
-    }
-
-    fn serve(
-        &mut self,
-        waiting: &Waiting,
-        fate: Arc<Fate>,
-        hit: PrefixMatch,
-        own: Reservation,
-        claim: Claim,
-    ) -> Sequence {
-        let slot = self.site.slots.take(1).expect("admission looks for a free slot first")[0];
-        self.site.slots.write(slot, 0, hit.blocks());
-        self.site.slots.write(slot, hit.blocks().len(), own.blocks());
-        let mut sequence = Sequence {
-            ticket: waiting.ticket.clone(),
-            fate,
-            tokens: waiting.tokens.clone(),
-            admitted: waiting.tokens.len(),
-            computed: hit.len_tokens(),
-            slot,
-            blocks: hit.blocks().len() + own.len(),
-            lease: Some(hit.into_lease()),
-            own,
-            claim: Some(claim),
-        };
-        // Counts the use.
-        sequence.catch_up(&mut self.site);
-        self.copy_partial_hit(&mut sequence);
-        let cached = sequence.computed;
-        sequence.ticket.cached.get_or_insert(cached);
-        sequence
-    }
-
-    /// Has the tokens copied that are cached in a part of a block, into the first block of the sequence's own.
-    fn copy_partial_hit(&mut self, sequence: &mut Sequence) {
-        let Some(min_tokens) = self.config.min_copied_tokens else { return };
-        let Some(hit) = sequence.partial_hit(min_tokens, &self.site) else { return };
-        // A block that agrees as a whole was published just now. It stays the sequence's own until it is computed: what
-        // is to be copied is not published.
-        let tokens = hit.len_tokens().min(self.site.block_size - 1);
-        self.copies.push(BlockCopy { source: hit.block(), destination: sequence.own.blocks()[0], tokens });
-        self.copies.keep(vec![hit.block()], Holder::Partial(hit));
-        sequence.computed += tokens;
-    }
-
-    /// The step was computed.
+    /// Takes in the results of the step, which was computed.
     fn take_in(&mut self, sampled: &[Token]) -> Vec<SequenceId> {
         for (at, sequence) in self.running.iter().enumerate() {
             let slot = sequence.slot as usize;
@@ -296,28 +280,22 @@ impl Scheduler {
             sequence.computed = scheduled.context_len();
             sequence.ticket.computed += scheduled.tokens.len();
             if scheduled.start < sequence.admitted {
-                sequence.publish(sequence.computed, &mut self.site);
+                sequence.publish(sequence.computed, &mut self.workspace);
             }
             if sequence.computed >= sequence.admitted {
                 sequence.claim = None;
             }
             if scheduled.wants_logits {
                 sequence.tokens.extend(sampled.next());
-                if sequence.is_full() && !sequence.fate.is_aborted() {
+                if sequence.is_full() && !sequence.abort.is_aborted() {
                     full.push(sequence.id());
                 }
             }
         }
         self.batch.clear();
         if self.copies.done() {
-            self.desk.changes.announce();
+            self.admission.changes.announce();
         }
         full
     }
-}
-
-fn push(batch: &mut Batch, sequence: &Sequence, chunk: usize, row: &[u32]) {
-    let (start, end) = (sequence.computed, sequence.computed + chunk);
-    let last = end == sequence.tokens.len();
-    batch.push(sequence.id(), sequence.slot, start, &sequence.tokens[start..end], &row[..sequence.blocks], last);
 }

@@ -1,11 +1,11 @@
-//! Turns: one scheduler of a queue at a time tries to admit a request, or puts one back.
+//! The turn: one scheduler of a queue at a time tries to admit a request, or puts one back.
 
 use crate::sync::{Mutex, MutexGuard, ThreadId, current_thread};
 
-/// Whose turn it is.
+/// A lock that knows which thread holds it.
 ///
-/// What happens in a turn may wake tasks, and their wakers are the caller's code: one that runs another scheduler of the
-/// queue, on the same thread, finds the turn taken by its own thread and does not wait for itself.
+/// What happens in a turn may wake tasks, and their wakers are the caller's code. A waker that runs another scheduler
+/// of the queue finds that its own thread has the turn, and does not wait for itself.
 #[derive(Debug)]
 pub(super) struct Turns {
     turn: Mutex<()>,
@@ -23,7 +23,7 @@ impl Turns {
         Self { turn: Mutex::new(()), holder: Mutex::new(None) }
     }
 
-    /// Waits for its turn; nothing if the thread has it already.
+    /// Waits for the turn; `None` if the calling thread has it already.
     pub(super) fn take(&self) -> Option<Turn<'_>> {
         if *self.holder.lock() == Some(current_thread()) {
             return None;

@@ -1,11 +1,11 @@
-//! `Arc` and `Weak` for ThreadSanitizer and for models. The one does not see the fence in the standard library's last
-//! drop, and reports every one; the others do not see its count, on which forks and namespaces go by.
+//! `Arc` and `Weak` for ThreadSanitizer and for models. ThreadSanitizer does not see the fence in the standard library's
+//! last drop and reports every one; models do not see its count, by which forks and namespaces decide.
 //!
 //! # Invariants
 //!
-//! - **A1** `handles` is the number of handles; the value lives while there is one.
-//! - **A2** `holders` is the number of weak ones, and one for all handles together; the memory stays while there is
-//!   one.
+//! - **A1** `handles` is the number of strong handles; the value lives while there is one.
+//! - **A2** `holders` is the number of weak handles, plus one for all strong handles together; the memory stays while it
+//!   is not zero.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -20,7 +20,7 @@ use super::gauge;
 
 struct Counted<T> {
     handles: AtomicUsize,
-    /// No model explores it: a weak handle leads to nothing by itself.
+    /// No model explores it: nothing is reached through a weak handle alone.
     holders: gauge::AtomicUsize,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
@@ -28,7 +28,7 @@ struct Counted<T> {
 /// A shared value, dropped with its last handle.
 pub(crate) struct Arc<T>(NonNull<Counted<T>>);
 
-/// Finds the value as long as it lives.
+/// A weak handle: finds the value as long as the value lives.
 pub(crate) struct Weak<T>(NonNull<Counted<T>>);
 
 // SAFETY: handles share the value between threads, and the last one drops it on any of them.
@@ -53,8 +53,8 @@ impl<T> Arc<T> {
 
     /// The value, if this is the only handle and no weak one is there.
     pub(crate) fn get_mut(this: &mut Self) -> Option<&mut T> {
-        // Acquire: what was done through handles that have gone comes before. Handles are made from handles, and this
-        // one is borrowed; the users of this keep no weak ones.
+        // Acquire: what was done through handles that have gone comes before. No new handle can appear: handles are made
+        // from handles, this one is borrowed, and the callers keep no weak ones.
         if this.counted().handles.load(Acquire) != 1 || this.counted().holders.load(Acquire) != 1 {
             return None;
         }
@@ -85,7 +85,7 @@ impl<T> Deref for Arc<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: A1: this is a handle; nobody writes while there is one.
+        // SAFETY: A1: this is a handle; it is not written while there is one.
         unsafe { &*self.counted().value.get() }
     }
 }
@@ -106,7 +106,7 @@ impl<T> Clone for Arc<T> {
 
 impl<T> Drop for Arc<T> {
     fn drop(&mut self) {
-        // Release: what was done through this handle comes before the drop. Acquire: for whoever drops.
+        // Release: what was done through this handle comes before the drop. Acquire: for the thread that drops.
         if self.counted().handles.fetch_sub(1, AcqRel) == 1 {
             let value = self.counted().value.get();
             // SAFETY: A1: that was the last handle, and `upgrade` makes no new one.
@@ -123,9 +123,10 @@ impl<T> Weak<T> {
     }
 
     pub(crate) fn upgrade(&self) -> Option<Arc<T>> {
+        // Relaxed: a guess, which the compare-and-swap checks.
         let mut handles = self.counted().handles.load(Relaxed);
         while handles > 0 {
-            // Acquire: what was done before the handle that this one is made beside.
+            // Acquire: as where a handle is cloned from another thread's.
             match self.counted().handles.compare_exchange(handles, handles + 1, Acquire, Relaxed) {
                 Ok(_) => return Some(Arc(self.0)),
                 Err(seen) => handles = seen,

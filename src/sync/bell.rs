@@ -1,4 +1,4 @@
-//! What a worker thread sleeps on.
+//! The bell that a worker thread sleeps on.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ const QUIET: usize = 0;
 const RUNG: usize = 1;
 const ENDED: usize = 2;
 
-/// Wakes one thread. Ringing is one read-modify-write, and an unpark where the thread may be asleep: no lock that the
-/// thread could hold while it is stopped. No ring is lost.
+/// Wakes one thread. Ringing is one read-modify-write, and an unpark where the thread may be asleep. It takes no lock, so
+/// a stopped thread cannot delay it. No ring is lost.
 #[derive(Debug)]
 pub(crate) struct Bell {
     state: AtomicUsize,
@@ -28,7 +28,7 @@ impl Bell {
         Self { state: AtomicUsize::new(QUIET) }
     }
 
-    /// Wakes the thread, which `unpark` unparks, or keeps it from falling asleep.
+    /// Wakes the thread, or keeps it from falling asleep; `unpark` unparks it.
     pub(crate) fn ring(&self, unpark: impl FnOnce()) {
         self.raise(RUNG, unpark);
     }
@@ -39,14 +39,14 @@ impl Bell {
     }
 
     fn raise(&self, state: usize, unpark: impl FnOnce()) {
-        // Release: what the caller did comes before the thread's look at it.
+        // Release: what the caller did comes before what the woken thread does.
         if self.state.fetch_max(state, Release) < state {
-            // A thread between its look at the state and its sleep does not fall asleep then.
+            // The permit also stops a thread that has looked at the state and does not sleep yet.
             unpark();
         }
     }
 
-    /// Sleeps until it is rung, or for so long; false when it has been ended. One thread alone calls this.
+    /// Sleeps until it is rung, or for `at_most`; false when it has been ended. One thread alone calls this.
     pub(crate) fn wait(&self, at_most: Option<Duration>) -> bool {
         let until = at_most.and_then(|pause| Instant::now().checked_add(pause));
         // Acquire: pairs with `raise`.
@@ -68,7 +68,7 @@ fn is_over(until: Option<Instant>) -> bool {
     until.is_some_and(|until| until <= Instant::now())
 }
 
-/// Sleeps until it is unparked, until that moment, or for no reason. In models nothing is ever late.
+/// Sleeps until it is unparked or `until` has come, or wakes spuriously. In models no deadline ever passes.
 fn sleep(until: Option<Instant>) {
     #[cfg(not(radixkv_loom))]
     if let Some(until) = until {
@@ -120,7 +120,7 @@ mod tests {
         assert!(!bell.wait(Some(Duration::from_millis(1))));
     }
 
-    /// Code on the worker's thread that parks for itself takes no ring away.
+    /// Other code on the worker's thread may park and so use up the permit: no ring is lost by that.
     #[test]
     fn a_permit_that_was_used_up_elsewhere_loses_no_ring() {
         let bell = Bell::new();

@@ -1,10 +1,10 @@
-//! Fields that belong to whoever holds the evictor's state.
+//! Fields that only the thread with the evictor's state touches.
 //!
 //! # Invariants
 //!
 //! - **I1** A cache makes one [`Owner`] and keeps it inside its evictor's lock.
 //! - **I2** A cell is reached through a `&Owner` or `&mut Owner` of its own cache: so no two threads touch it
-//!   at once, and the lock's hand-over orders one owner's writes before the next one's reads.
+//!   at once, and the lock orders one thread's writes before the next thread's reads.
 #![allow(unsafe_code)]
 
 /// The right to read (`&Owner`) and write (`&mut Owner`) every [`OwnerCell`] of one cache.
@@ -26,7 +26,7 @@ type Inner<T> = std::cell::UnsafeCell<T>;
 #[cfg(radixkv_loom)]
 type Inner<T> = loom::cell::UnsafeCell<T>;
 
-/// A field that only the owner of the evictor's state touches.
+/// A field that only the thread with the evictor's state touches.
 #[derive(Debug)]
 pub(crate) struct OwnerCell<T>(Inner<T>);
 
@@ -57,20 +57,21 @@ impl<T> OwnerCell<T> {
     }
 }
 
-/// A pointer that is passed on with a flag in another word: only whoever holds the flag touches it.
+/// A pointer that is handed over with a flag in another word: only the thread that holds the flag touches it.
 ///
-/// Not atomic by right (the flag's edges order every access), and not atomic under loom, which so checks those edges.
+/// The flag's edges order every access, so it need not be atomic; under loom it is a plain cell, and loom checks those
+/// edges.
 #[derive(Debug)]
-pub(crate) struct Passed<T>(#[cfg(not(radixkv_loom))] AtomicPtr<T>, #[cfg(radixkv_loom)] Inner<*mut T>);
+pub(crate) struct HandedOver<T>(#[cfg(not(radixkv_loom))] AtomicPtr<T>, #[cfg(radixkv_loom)] Inner<*mut T>);
 
 #[cfg(radixkv_loom)]
-// SAFETY: as the flag's protocol has it; loom reports an access that is not ordered.
-unsafe impl<T> Sync for Passed<T> {}
+// SAFETY: the flag's protocol orders every access; loom reports one that is not ordered.
+unsafe impl<T> Sync for HandedOver<T> {}
 #[cfg(radixkv_loom)]
 // SAFETY: the cell holds an address.
-unsafe impl<T> Send for Passed<T> {}
+unsafe impl<T> Send for HandedOver<T> {}
 
-impl<T> Passed<T> {
+impl<T> HandedOver<T> {
     pub(crate) fn null() -> Self {
         #[cfg(radixkv_loom)]
         return Self(Inner::new(std::ptr::null_mut()));

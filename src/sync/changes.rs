@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::lock::{Condvar, Mutex};
 
-/// Counts changes; who has seen them all may sleep until the next one. No change is slept through.
+/// Counts changes; a thread that has seen them all may sleep until the next one. No change is missed.
 #[derive(Debug)]
 pub(crate) struct Changes {
     count: Mutex<u64>,
@@ -20,14 +20,14 @@ impl Changes {
         *self.count.lock()
     }
 
-    /// Counts one more, and wakes who sleeps.
+    /// Counts one more, and wakes the sleeping threads.
     pub(crate) fn announce(&self) {
         *self.count.lock() += 1;
         self.changed.notify_all();
     }
 
-    /// Sleeps until more than `seen` were counted; false if that has not happened within the time. A time that ends
-    /// beyond what a clock can tell never ends.
+    /// Sleeps until more than `seen` were counted; false if that has not happened within `timeout`. A timeout beyond the
+    /// range of the clock never ends.
     pub(crate) fn wait_beyond(&self, seen: u64, timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let mut count = self.count.lock();

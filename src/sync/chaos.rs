@@ -34,6 +34,7 @@ macro_rules! disturbed {
             pub(crate) const fn new(value: $value) -> Self {
                 Self(atomic::$name::new(value))
             }
+            // Each operation has its caller's ordering; the reason is at the call.
             pub(crate) fn load(&self, order: Ordering) -> $value {
                 disturb();
                 self.0.load(order)

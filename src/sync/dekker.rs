@@ -7,6 +7,9 @@
 use super::atomic::AtomicU64;
 
 /// Adds one to `count`, then looks at `flags`.
+///
+/// SeqCst, here and below: Dekker, the edge of hot.rs. Under loom each access is Relaxed and the fence between them gives
+/// the order.
 #[inline]
 pub(crate) fn count_then_look(count: &AtomicU64, flags: &AtomicU64) -> u64 {
     #[cfg(radixkv_loom)]
@@ -25,7 +28,7 @@ pub(crate) fn count_then_look(count: &AtomicU64, flags: &AtomicU64) -> u64 {
     }
 }
 
-/// Clears `flag` in `flags`; what [`look`] then sees is what it must see.
+/// Clears `flag` in `flags`. A [`look`] after it sees every count whose thread still saw the flag.
 pub(crate) fn clear(flags: &AtomicU64, flag: u64) {
     #[cfg(radixkv_loom)]
     {
@@ -36,9 +39,10 @@ pub(crate) fn clear(flags: &AtomicU64, flag: u64) {
     flags.fetch_and(!flag, super::atomic::Ordering::SeqCst);
 }
 
-/// Looks at a count after [`clear`]; what those did who are not counted any more comes before. A read-modify-write: who
-/// changes the count later sees what came before this.
+/// Looks at a count after [`clear`]. What was done before a count was taken back comes before this. A read-modify-write:
+/// a later change of the count sees what came before this.
 pub(crate) fn look(count: &AtomicU64) -> u64 {
+    // Acquire: E13. Release: E17.
     #[cfg(radixkv_loom)]
     return count.fetch_add(0, super::atomic::Ordering::AcqRel);
     #[cfg(not(radixkv_loom))]

@@ -1,9 +1,9 @@
 //! A mutex that a panicking holder does not poison, in every build, and a condition variable that hands its lock over and
 //! back.
 //!
-//! Behind it stands the standard library's: where the system has futexes, unlocking one is a read-modify-write and, with a
-//! waiter, a call of the system's. So a thread that is stopped on its way to sleep at a lock holds up nobody who unlocks
-//! it; a lock that keeps its waiters in a table of its own would.
+//! The standard library's mutex is behind it: where the system has futexes, unlocking is a read-modify-write and, with a
+//! waiter, a system call. So a thread that is stopped on its way to sleep at a lock does not delay an unlock; a mutex that
+//! keeps its waiters in a table of its own would.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
@@ -19,14 +19,14 @@ use std::sync as backend;
 use super::gauge::{AtomicUsize, Relaxed};
 use super::thread;
 
-/// Looks whether a waiter has come to the lock that was left to it.
+/// How often [`unlock_fairly`] looks whether a waiting thread has taken the lock.
 const COURTESY: usize = 100;
 
 /// A mutex; a panicking holder poisons nothing.
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     inner: backend::Mutex<T>,
-    /// Threads that wait; a hint, which no model explores.
+    /// Threads that wait: a hint, which no model explores. Every access is relaxed: no memory depends on it.
     waiting: AtomicUsize,
 }
 
@@ -47,7 +47,7 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        // In models the look would be a place to switch of its own.
+        // In models the attempt would be one more point at which threads switch.
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(guard) = self.try_lock() {
             return guard;
@@ -57,6 +57,7 @@ impl<T> Mutex<T> {
 
     #[cold]
     fn wait_for_it(&self) -> MutexGuard<'_, T> {
+        // Relaxed, here and below: a hint.
         self.waiting.fetch_add(1, Relaxed);
         #[cfg(not(radixkv_tsan))]
         let guard = self.held(self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
@@ -105,7 +106,7 @@ impl<T> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Where the holder of a lock waits for another thread to change what it guards.
+/// Where a thread that holds a lock waits for another thread to change what the lock guards.
 #[derive(Debug)]
 pub(crate) struct Condvar(backend::Condvar);
 
@@ -114,8 +115,8 @@ impl Condvar {
         Self(backend::Condvar::new())
     }
 
-    /// Waits to be notified, or until `deadline`, or for no reason; whether the deadline has passed. In models nothing is
-    /// ever late: who is never notified is found.
+    /// Waits until it is notified or `deadline` has come, or wakes spuriously; whether the deadline has passed. In models
+    /// no deadline passes, so a thread that is never notified is reported.
     #[cfg(not(radixkv_tsan))]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, of } = lock;
@@ -130,7 +131,7 @@ impl Condvar {
         (of.held(inner), false)
     }
 
-    /// The same where ThreadSanitizer sees the lock change hands: looks now and then.
+    /// The same where ThreadSanitizer sees the lock change hands: looks every 50 us.
     #[cfg(radixkv_tsan)]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, of } = lock;
@@ -149,10 +150,11 @@ impl Condvar {
     }
 }
 
-/// Unlocks, and where threads wait gives one of them the time to take the lock, so that a loop that comes back at once
-/// does not keep it from them. Bounded: a waiter that does not come is not waited for.
+/// Unlocks, and if threads wait gives one of them the time to take the lock, so that a loop that locks again at once does
+/// not keep it from them. Bounded: after [`COURTESY`] looks it returns all the same.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
     let MutexGuard { inner, of } = guard;
+    // Relaxed: a hint.
     let before = of.waiting.load(Relaxed);
     drop(inner);
     if cfg!(any(radixkv_loom, radixkv_shuttle)) {
@@ -185,9 +187,9 @@ mod tests {
         assert_eq!(mutex.try_lock().map(|held| *held), Some(2));
     }
 
-    /// Whoever comes back at once leaves the lock to those who wait, time and again.
+    /// A thread that locks again at once leaves the lock to waiting threads, time and again.
     #[test]
-    fn a_lock_that_is_unlocked_fairly_is_taken_by_who_waits() {
+    fn a_lock_that_is_unlocked_fairly_is_taken_by_a_waiting_thread() {
         let mutex = Mutex::new(0_u64);
         let stop = AtomicUsize::new(0);
         thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! The only door to threads and memory orders: nothing else in the crate names `std::sync`, `loom` or
 //! `shuttle`.
 //!
-//! | cfg | what stands behind the door |
+//! | cfg | what is behind the door |
 //! |---|---|
 //! | none | `std` atomics and locks |
 //! | `radixkv_loom` | loom: every interleaving and every value a weak memory may return; an `Arc` whose count it can explore |
@@ -10,20 +10,22 @@
 //! | `radixkv_failpoints` | `std`, and named places where a test stops or breaks a thread |
 //! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
-//! `radixkv_tiny` leaves the door alone and shrinks what counts and wraps (leases, child runs, run versions), so that
-//! tests/limits.rs gets there.
+//! `radixkv_tiny` changes nothing here; it shrinks the counts that can overflow or wrap (leases, child runs, run
+//! versions), so that tests/limits.rs reaches their limits.
 //!
-//! `SeqCst` is used by `dekker` alone, behind which models see fences: loom treats sequentially consistent accesses as
-//! `AcqRel`.
+//! `SeqCst` is used by `dekker` alone, which gives models fences instead: loom treats sequentially consistent accesses
+//! as `AcqRel`.
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]
 mod arc;
+mod atomics;
 mod bell;
 mod cell;
 #[cfg(feature = "scheduler")]
 mod changes;
 pub(crate) mod dekker;
 mod lock;
+mod prefetch;
 mod signal;
 
 #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
@@ -31,13 +33,15 @@ mod chaos;
 #[cfg(radixkv_loom)]
 mod model;
 
+pub(crate) use atomics::{apart, atomic, gauge};
 pub(crate) use bell::Bell;
-pub(crate) use cell::{Owner, OwnerCell, Passed};
+pub(crate) use cell::{HandedOver, Owner, OwnerCell};
 #[cfg(feature = "scheduler")]
 pub(crate) use changes::Changes;
 #[cfg(feature = "scheduler")]
 pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
+pub(crate) use prefetch::prefetch;
 pub(crate) use signal::{Signal, contained};
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]
@@ -47,7 +51,7 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
-/// The thread that runs: all threads of a model are one of the system.
+/// The current thread, of the model in models: there all threads are one thread of the system.
 #[cfg(feature = "scheduler")]
 pub(crate) fn current_thread() -> ThreadId {
     #[cfg(radixkv_loom)]
@@ -65,54 +69,25 @@ pub(crate) use shuttle::thread::ThreadId;
 #[cfg(all(feature = "scheduler", not(any(radixkv_loom, radixkv_shuttle))))]
 pub(crate) use std::thread::ThreadId;
 
-/// Whether this is the only handle; what was done through the others comes before.
+/// Whether this is the only handle; what was done through handles that have gone comes before.
 pub(crate) fn is_only<T>(handle: &mut Arc<T>) -> bool {
     Arc::get_mut(handle).is_some()
 }
 
-/// A place between two steps of a protocol where tests/faults.rs stops or breaks a thread; nothing
-/// without `radixkv_failpoints`.
-macro_rules! point {
+/// A point between two steps of a protocol at which tests/faults.rs stops a thread or makes it panic; nothing without
+/// `radixkv_failpoints`.
+macro_rules! failpoint {
     ($name:literal) => {
         #[cfg(all(radixkv_failpoints, not(any(radixkv_loom, radixkv_shuttle))))]
         fail::fail_point!($name);
     };
 }
-pub(crate) use point;
+pub(crate) use failpoint;
 
 #[cfg(radixkv_loom)]
+pub(crate) use loom::cell::UnsafeCell as TrackedCell;
+#[cfg(radixkv_loom)]
 pub use model::{Loads, at_rest, explore_loads, exploring_apart};
-
-/// Atomics of the build at hand.
-pub(crate) mod atomic {
-    #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
-    pub(crate) use super::chaos::{AtomicPtr, AtomicU64, AtomicUsize};
-    #[cfg(radixkv_loom)]
-    pub(crate) use super::model::{AtomicPtr, AtomicU64, AtomicUsize};
-    #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
-    pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
-    #[cfg(not(any(radixkv_chaos, radixkv_loom, radixkv_shuttle)))]
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
-
-    pub(crate) use std::sync::atomic::Ordering;
-}
-
-/// Counts of handles, and places in pools: each with a model of its own, and of no interest to the models of what the
-/// handles lead to.
-pub(crate) mod apart {
-    #[cfg(radixkv_loom)]
-    pub(crate) use super::model::Apart as AtomicUsize;
-    #[cfg(not(radixkv_loom))]
-    pub(crate) use std::sync::atomic::AtomicUsize;
-}
-
-/// Gauges and totals, that somebody reads and nothing is decided on: no model has to explore them.
-pub(crate) mod gauge {
-    pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicI64, AtomicU64, AtomicUsize,
-        Ordering::{AcqRel, Relaxed},
-    };
-}
 
 /// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.
 pub(crate) const fn model_size(production: usize, model: usize) -> usize {

@@ -1,13 +1,13 @@
 //! Atomics for loom, whose loads can be explored in two ways.
 //!
 //! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers one last access for each
-//! location, so a thread's own load hides an earlier load by somebody else from the compare-and-swap that follows it:
-//! the schedules in which that somebody comes later are missed (a load and compare-and-swap loop is the usual case).
+//! location, so a thread's own load hides an earlier load by another thread from the compare-and-swap that follows it:
+//! the schedules in which the other thread comes later are missed (the usual loop of a load and a compare-and-swap).
 //!
 //! *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both
 //! orders. Each model runs both ways.
 //!
-//! *At rest*, where everything that was stored happens before, loom checks just that and explores nothing.
+//! *At rest*, where every store happens before the loads, loom checks just that and explores nothing.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -32,12 +32,12 @@ pub enum Loads {
     AtRest,
 }
 
-/// Loads are explored in this way from now on.
+/// Explores loads in this way from now on.
 pub fn explore_loads(loads: Loads) {
     LOADS.set(loads);
 }
 
-/// Runs `body` beside no other thread, and after whatever any of them did.
+/// Runs `body` while no other thread runs, and after everything that other threads did.
 pub fn at_rest<T>(body: impl FnOnce() -> T) -> T {
     let loads = LOADS.replace(Loads::AtRest);
     let result = body();
@@ -49,7 +49,7 @@ fn exact() -> bool {
     LOADS.get() == Loads::Exact
 }
 
-/// What stands apart ([`Apart`]) and is made in `body` is explored.
+/// Explores every [`Apart`] that is made in `body`.
 pub fn exploring_apart<T>(body: impl FnOnce() -> T) -> T {
     let before = APART.replace(true);
     let result = body();
@@ -57,8 +57,8 @@ pub fn exploring_apart<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// A count of handles, or the state of a place in a pool of participants: explored in the models of just that, and
-/// nowhere else, where it would order what nothing orders.
+/// A count of handles, or the state of a slot in a pool of participants. Explored only in its own models: in the others
+/// it would order accesses that nothing else orders.
 #[derive(Debug)]
 pub(crate) enum Apart {
     Explored(AtomicUsize),
@@ -101,6 +101,7 @@ macro_rules! wrapped {
             }
         }
 
+        // Each operation has its caller's ordering; the reason is at the call.
         #[allow(dead_code)]
         impl$(<$t>)? $name$(<$t>)? {
             #[track_caller]
@@ -109,8 +110,8 @@ macro_rules! wrapped {
             }
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                // Else a load of the exact kind, which is a write for loom, might come after it though it did not see
-                // it.
+                // With a plain store, a load of the exact kind (a write for loom) could come after the store without
+                // seeing it.
                 if exact() {
                     self.0.swap(value, order);
                 } else {

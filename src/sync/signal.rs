@@ -1,7 +1,7 @@
-//! What one waiter sleeps on: a thread that blocks, or a task that is polled.
+//! The signal that one waiter sleeps on: a thread that blocks, or a task that is polled.
 //!
-//! A waker is code of the caller's: cloning, waking and dropping one may run anything, this module included. None of it
-//! happens under the signal's lock.
+//! A waker is the caller's code: cloning, waking and dropping it may run anything, also a verb of the cache. None of it
+//! runs under the signal's lock.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -14,7 +14,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// Raised by anybody, taken down by its owner; raised while it is up, it stays up.
+/// Raised by any thread, lowered by its owner. Raising a raised signal changes nothing.
 #[derive(Debug)]
 pub(crate) struct Signal {
     state: Mutex<State>,
@@ -28,8 +28,8 @@ impl Signal {
 
     /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker: call it with no lock held.
     ///
-    /// A waker that panics ends its own wake-up and nothing else: the thread that raises the signal is another one's,
-    /// and does not answer for it. The panic hook has reported it then.
+    /// A waker that panics ends its own wake-up and nothing else: the thread that raises the signal has no part in the
+    /// waker's code. The panic hook has reported the panic by then.
     pub(crate) fn raise(&self) {
         let mut state = self.state.lock();
         if state.raised {
@@ -44,7 +44,7 @@ impl Signal {
         }
     }
 
-    /// Sleeps until it is raised and takes it down; false if `deadline` passed first.
+    /// Sleeps until it is raised, then lowers it; false if `deadline` passed first.
     pub(crate) fn wait_until(&self, deadline: Instant) -> bool {
         let mut state = self.state.lock();
         while !state.raised {
@@ -58,11 +58,11 @@ impl Signal {
         true
     }
 
-    /// Takes it down, and has `waker` woken when it is raised next. Drops the waker of before, and clones this one:
-    /// call it with no lock held.
+    /// Lowers it, and wakes `waker` when it is raised next. Drops the previous waker and clones this one: call it with no
+    /// lock held.
     ///
-    /// Between the two looks at the state it may be raised: the waker of before is woken then, and the caller, who
-    /// looks at what it waits for after this, misses nothing.
+    /// It may be raised between the two times that this takes the lock: the previous waker is woken then. The caller
+    /// looks at what it waits for after this call, so it misses nothing.
     #[cfg(feature = "async")]
     pub(crate) fn wake_by(&self, waker: &Waker) {
         let mut state = self.state.lock();
@@ -80,15 +80,14 @@ impl Signal {
     }
 }
 
-/// Runs code of the caller's, or a step of ours, whose panic ends there. Models run it as it is: a panic is how they
-/// report.
+/// Runs the caller's code, or a step of the cache, and catches its panic. Models do not catch it: they report by panics.
 pub(crate) fn contained(run: impl FnOnce()) {
     #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
     {
         use std::panic::{AssertUnwindSafe, catch_unwind};
-        // What it shares with the cache it reaches through the cache's own verbs, which no panic leaves halfway.
+        // The code reaches the cache through its verbs alone, and a panic leaves no verb halfway.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            // What it panicked with may panic when it is dropped; the second panic is let go of without a look.
+            // The payload may panic when it is dropped; the payload of that second panic is leaked.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
             dropped.unwrap_or_else(std::mem::forget);
         }

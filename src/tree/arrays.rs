@@ -17,21 +17,21 @@ use crate::block::BlockId;
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
 
-/// Tokens from which on the cache line is worth the padding.
+/// From this many tokens on, alignment to a cache line is worth the padding.
 const ALIGN_FROM: usize = 256;
 const CACHE_LINE: usize = 64;
 
-/// The header; what follows it is reached through [`Arrays::tokens`] and [`Arrays::blocks`].
+/// The header; the arrays after it are reached through [`Arrays::tokens`] and [`Arrays::blocks`].
 #[derive(Debug)]
 pub(crate) struct Arrays {
     canary: Canary,
     tokens: u32,
     blocks: u32,
-    /// Where the tokens lie, in words from the start: bytes would not fit for the longest run of blocks of one token.
+    /// Offset of the tokens in words: in bytes, that of the longest run of blocks of one token would not fit.
     tokens_at: u32,
 }
 
-/// What is allocated, and where the tokens may begin in it.
+/// What is allocated, and where the tokens may begin in it; in bytes.
 struct Parts {
     layout: Layout,
     /// Behind the block ids.
@@ -106,7 +106,7 @@ impl<'g> Ref<'g, Arrays> {
     }
 }
 
-// SAFETY: `free` gives back what `allocate` took, by the lengths in the header.
+// SAFETY: `free` deallocates with the layout of `allocate`, computed from the lengths in the header.
 unsafe impl Node for Arrays {
     fn bytes(&self) -> usize {
         Parts::of(self.tokens as usize, self.blocks as usize).layout.size()

@@ -1,6 +1,6 @@
-//! What a namespace holds of the cache, over all generations of its tree.
+//! The blocks of a namespace, over all generations of its tree.
 
-use crate::policy::Group;
+use crate::policy::QuotaGroup;
 use crate::sync::OwnerCell;
 use crate::sync::atomic::AtomicUsize as Counter;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -8,11 +8,10 @@ use crate::sync::gauge::{AtomicUsize, Relaxed};
 /// No limit.
 const UNLIMITED: usize = usize::MAX;
 
-/// Blocks of a namespace, and how many it may have.
+/// Counts of a namespace's blocks, and their limits.
 ///
-/// The evictor alone writes what is cached and protected; sessions count what they reserve, which is why models explore
-/// that count alone. No memory hangs on any of it: every access is relaxed, and whoever decides does so under the
-/// evictor's lock.
+/// The evictor alone writes the cached and the protected; sessions count what they reserve, so models explore that count
+/// alone. No memory depends on these counts: every access is relaxed, and decisions are made under the evictor's lock.
 #[derive(Debug)]
 pub(crate) struct Holdings {
     cached: AtomicUsize,
@@ -21,8 +20,8 @@ pub(crate) struct Holdings {
     reserved: Counter,
     cached_limit: AtomicUsize,
     pinned_limit: AtomicUsize,
-    /// Names its candidates once it has had a limit on what is cached.
-    pub(crate) group: OwnerCell<Option<Group>>,
+    /// Of its candidates, once it has had a limit on its cached blocks.
+    pub(crate) group: OwnerCell<Option<QuotaGroup>>,
 }
 
 impl Holdings {
@@ -38,6 +37,7 @@ impl Holdings {
     }
 
     pub(crate) fn cached(&self) -> usize {
+        // Relaxed, here and below: see the type.
         self.cached.load(Relaxed)
     }
 
@@ -69,12 +69,12 @@ impl Holdings {
         self.cached().saturating_sub(self.cached_limit.load(Relaxed))
     }
 
-    /// The evictor's: so many blocks are cached now.
+    /// The evictor's: sets the number of cached blocks.
     pub(crate) fn set_cached(&self, blocks: usize) {
         self.cached.store(blocks, Relaxed);
     }
 
-    /// The evictor's: so many blocks are protected now.
+    /// The evictor's: sets the number of protected blocks.
     pub(crate) fn set_protected(&self, blocks: usize) {
         self.protected.store(blocks, Relaxed);
     }

@@ -1,21 +1,21 @@
 //! Inserting: one run published under one point, with one compare-and-swap.
 //!
-//! An insert starts at a leased boundary, compares what lies beyond it, takes over what others have published there in
-//! the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the branch.
-//! It never hangs anything under a point whose tokens it has not compared.
+//! An insert starts at a leased boundary, compares the tokens beyond it, uses the blocks that other threads have published
+//! there in the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the
+//! branch. It never hangs a run under a point whose tokens it has not compared.
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 
-use super::hot::Share;
-use super::lease::{Held, Ledger, Refused, lease_again, lease_at, release};
+use super::hot::StripeRef;
+use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};
 use super::point::Point;
 use super::run::{Beginning, Run};
-use super::walk::{Place, Reached, walk};
+use super::walk::{Position, Reached, walk};
 
-/// Child runs from which on a point takes no further one; far below what its word counts.
+/// Child runs of a point at most; far below what its word can count.
 const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 25 };
 
 /// What is to be inserted.
@@ -27,16 +27,16 @@ pub(crate) struct Sequence<'a> {
     pub(crate) blocks: &'a [BlockId],
     pub(crate) grid: Grid,
     pub(crate) now: u64,
-    /// So many of the blocks were claimed by a reservation of the namespace; a run takes over what it can of it.
-    pub(crate) claimed: usize,
+    /// How many of the blocks were charged to a reservation of the namespace; the new run takes over as many as it has.
+    pub(crate) charged: usize,
 }
 
-/// What came of it.
+/// A finished insert.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published<'g> {
     /// The lease on the point at the sequence's end.
-    pub(crate) tip: Held<'g>,
-    /// Leading blocks of the caller's that others had published first.
+    pub(crate) tip: HeldLease<'g>,
+    /// Leading blocks of the caller's whose contents other threads had published first.
     pub(crate) duplicates: usize,
     /// The tip is the end of a run that this insert published.
     pub(crate) fresh: bool,
@@ -49,11 +49,11 @@ pub(crate) struct TooManyBranches;
 /// A point that the insert has come to: leased by the caller, or by the insert itself on the way.
 struct Tip<'g> {
     point: Ref<'g, Point>,
-    ours: Option<Held<'g>>,
+    ours: Option<HeldLease<'g>>,
 }
 
 impl<'g> Tip<'g> {
-    fn advance(&mut self, held: Held<'g>, ledger: Ledger<'_>) {
+    fn advance(&mut self, held: HeldLease<'g>, ledger: Ledger<'_>) {
         self.let_go(ledger);
         *self = Self { point: held.point, ours: Some(held) };
     }
@@ -83,7 +83,7 @@ pub(crate) fn insert<'g>(
                 Ok(held) => at.advance(held, ledger),
                 // Trimmed meanwhile; the next walk stops earlier.
                 Err(Refused::Shorter(_)) => {}
-                // `Gone` cannot be: a space whose root has gone holds no leased point, and we hold one.
+                // `Gone` cannot be: a space whose root has gone has no leased point, and one is leased here.
                 Err(Refused::Full | Refused::Gone) => {
                     at.let_go(ledger);
                     return Err(TooManyBranches);
@@ -111,20 +111,20 @@ pub(crate) fn insert<'g>(
     }
 }
 
-/// Hangs the rest of the sequence where the walk stopped; nothing if somebody changed that place meanwhile.
+/// Hangs the rest of the sequence where the walk stopped; nothing if another thread changed that position meanwhile.
 fn publish<'g>(
     at: &Tip<'g>,
     reached: Reached<'g>,
     sequence: Sequence<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Option<Held<'g>>, TooManyBranches> {
+) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
     if reached.end == at.point.end() {
         return hang(at.point, sequence, ledger, guard);
     }
     // Tokens part inside a block: the branch needs a point of its own there.
-    let place = Place { run: reached.run, depth: reached.depth };
-    match lease_at(place, ledger, guard) {
+    let position = Position { run: reached.run, depth: reached.depth };
+    match lease_at(position, ledger, guard) {
         Ok(branch) => {
             let hung = hang(branch.point, sequence, ledger, guard);
             release(branch, ledger);
@@ -141,7 +141,8 @@ fn hang<'g>(
     sequence: Sequence<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Option<Held<'g>>, TooManyBranches> {
+) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
+    // Relaxed: a bound with a wide margin.
     if branch.word.load(Relaxed).children() >= MAX_CHILDREN {
         return Err(TooManyBranches);
     }
@@ -150,19 +151,19 @@ fn hang<'g>(
     if there.is_some_and(|run| run.word().len() > 0) {
         return Ok(None);
     }
-    let claimed = sequence.claimed.min(sequence.blocks.len()) as u32;
-    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, claimed };
+    let charged = sequence.charged.min(sequence.blocks.len()) as u32;
+    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, charged };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {
-            crate::sync::point!("insert::linked");
-            // Counted while the lease on the branch stands, and before the end's lease can be given up.
+            crate::sync::failpoint!("insert::linked");
+            // Counted while the lease on the branch is held, and before the end's lease can be given up.
             let counted = branch.word.add_child();
             debug_assert!(counted, "child runs overflow their count");
             let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");
-            crate::sync::point!("insert::counted");
+            crate::sync::failpoint!("insert::counted");
             ledger.queue.push(tip);
-            Ok(Some(Held { point: tip, share: Share::word(ledger.stripe) }))
+            Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
         }
         Err((run, _)) => {
             Run::discard(run, guard);

@@ -5,40 +5,41 @@
 //!
 //! A point that does not exist yet is published `NEW`, then proved by a bump of the run word (run.rs): if the run is
 //! still long enough, `NEW` is cleared; if not, the lease is taken back and the run's length says where to look next.
-//! Whoever leases a point that is still `NEW` proves it as well: he must not believe what its creator has not shown.
+//! A thread that leases a point that is still `NEW` proves it as well: the creator's proof may still fail.
 
 use crate::block::Grid;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 
-use super::hot::{HotPoints, Share};
+use super::hot::{HotPoints, StripeRef};
 use super::point::{Point, Statistics};
 use super::queue::Queue;
 use super::run::Run;
-use super::walk::{Place, place};
+use super::walk::{Position, position};
 use super::word::{Abandoned, Leased, Word};
 
-/// Where one thread's leases are counted, and their steps told.
+/// Where one thread counts its leases, and where it tells of their steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ledger<'a> {
     pub(crate) queue: &'a Queue,
     pub(crate) hot: &'a HotPoints,
-    /// The thread's stripe of hot points.
+    /// The thread's stripe in the slots of hot points.
     pub(crate) stripe: u8,
 }
 
-/// A lease that is held, and where it is counted.
+/// A lease that is held.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
-pub(crate) struct Held<'g> {
+pub(crate) struct HeldLease<'g> {
     pub(crate) point: Ref<'g, Point>,
-    pub(crate) share: Share,
+    /// Where it is counted.
+    pub(crate) counted_on: StripeRef,
 }
 
-/// Why a place could not be leased.
+/// Why a position could not be leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The run ends before it: at this depth when it was looked at.
+    /// The run is too short: it had this length.
     Shorter(u32),
     /// The point holds as many leases as it can count.
     Full,
@@ -46,9 +47,9 @@ pub(crate) enum Refused {
     Gone,
 }
 
-/// What became of an attempt to lease a point that was found.
+/// The outcome of an attempt to lease a point that was found.
 enum Attempt<'g> {
-    Held(Held<'g>),
+    Held(HeldLease<'g>),
     /// A lease is held on the word, and the point must be proved.
     Unproven,
     Dead,
@@ -60,18 +61,18 @@ enum Attempt<'g> {
 fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
     loop {
         match point.word.lease() {
-            Leased::Proven { push, contended } => {
+            Leased::Proven { push, at_once } => {
                 if push {
                     ledger.queue.push(point);
                 }
-                if contended {
+                if !at_once {
                     ledger.hot.inflate(point);
                 }
-                return Attempt::Held(Held { point, share: Share::word(ledger.stripe) });
+                return Attempt::Held(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
             }
             Leased::Open(slot) => {
-                if let Some(share) = ledger.hot.enter(&point.word, slot, ledger.stripe) {
-                    return Attempt::Held(Held { point, share });
+                if let Some(counted_on) = ledger.hot.enter(&point.word, slot, ledger.stripe) {
+                    return Attempt::Held(HeldLease { point, counted_on });
                 }
             }
             Leased::Unproven => return Attempt::Unproven,
@@ -83,7 +84,11 @@ fn attempt<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Attempt<'g> {
 
 /// Leases the point at `at`, creating it if need be.
 #[inline(always)]
-pub(crate) fn lease_at<'g>(at: Place<'g>, ledger: Ledger<'_>, guard: &'g Guard<'g>) -> Result<Held<'g>, Refused> {
+pub(crate) fn lease_at<'g>(
+    at: Position<'g>,
+    ledger: Ledger<'_>,
+    guard: &'g Guard<'g>,
+) -> Result<HeldLease<'g>, Refused> {
     let points = &at.run.as_ref().points;
     let mut found = points.get(at.depth, guard);
     loop {
@@ -93,7 +98,7 @@ pub(crate) fn lease_at<'g>(at: Place<'g>, ledger: Ledger<'_>, guard: &'g Guard<'
                 Attempt::Unproven => return prove(at.run, point, ledger, guard),
                 Attempt::Full => return Err(Refused::Full),
                 Attempt::Dead if at.run.is_trunk() => {
-                    // Acquire: E11 (word.rs); else nothing would keep the lookup from starting here again.
+                    // Acquire: E11 (word.rs). Without it the lookup that starts again might find the same root.
                     let _ = point.word.load(Acquire);
                     return Err(Refused::Gone);
                 }
@@ -115,16 +120,16 @@ fn prove<'g>(
     point: Ref<'g, Point>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Held<'g>, Refused> {
-    crate::sync::point!("lease::published");
+) -> Result<HeldLease<'g>, Refused> {
+    crate::sync::failpoint!("lease::published");
     let len = run.bump().len();
-    crate::sync::point!("lease::bumped");
-    // Depth zero lies on no run: an insert asks for it where a run died while it walked there, and walks again.
+    crate::sync::failpoint!("lease::bumped");
+    // Depth zero is on no run: an insert asks for it if the run died during its walk, and then walks again.
     if (1..=len).contains(&point.depth()) {
         if point.word.prove() {
             ledger.queue.push(point);
         }
-        return Ok(Held { point, share: Share::word(ledger.stripe) });
+        return Ok(HeldLease { point, counted_on: StripeRef::word(ledger.stripe) });
     }
     if point.word.abandon() == Abandoned::Dead {
         run.as_ref().points.remove(point, guard);
@@ -141,13 +146,13 @@ fn prove<'g>(
 ///
 /// # Panics
 ///
-/// If even the root holds as many leases as it can count.
+/// If the root, too, has as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
-    mut at: Place<'g>,
+    mut at: Position<'g>,
     grid: Grid,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
-) -> Result<Held<'g>, Refused> {
+) -> Result<HeldLease<'g>, Refused> {
     loop {
         let end = match lease_at(at, ledger, guard) {
             Ok(held) => return Ok(held),
@@ -158,15 +163,15 @@ pub(crate) fn lease_deepest<'g>(
                 at.end() - 1
             }
         };
-        at = place(at.run, grid.boundary(end));
+        at = position(at.run, grid.boundary(end));
     }
 }
 
-/// Takes one more lease on a point that the caller holds one on; nothing if it counts no more.
+/// Takes one more lease on a point that the caller has a lease on; nothing if it can count no more.
 ///
-/// On a hot point too by the whole procedure: one added to a stripe without a look may be missed by a sum that then
-/// misses the old one as well.
-pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<Held<'g>> {
+/// A hot point is leased with the look at its word here too: without it, a sum of the stripes could miss the new count,
+/// and then the old one as well, when that is given up before its stripe is summed.
+pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
     match attempt(point, ledger) {
         Attempt::Held(held) => Some(held),
         Attempt::Full => None,
@@ -176,11 +181,11 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Opti
     }
 }
 
-/// Gives a lease back. Needs no pin: the point is touched again only for the push, which owns a reference.
+/// Gives a lease back. Needs no pin: the point is touched again only for the push, and `QUEUED` keeps it then.
 #[inline]
-pub(crate) fn release(held: Held<'_>, ledger: Ledger<'_>) {
-    if held.share.is_striped() {
-        ledger.hot.leave(held.share);
+pub(crate) fn release(held: HeldLease<'_>, ledger: Ledger<'_>) {
+    if held.counted_on.is_striped() {
+        ledger.hot.leave(held.counted_on);
     } else if held.point.word.release() {
         ledger.queue.push(held.point);
     }

@@ -9,14 +9,14 @@
 //!
 //! # Shrinking
 //!
-//! A branch that is left with at most one entry is taken out: every slot of it is *frozen* (a tag that no change
-//! survives), then the slot that led to it is swapped for what remains. Whoever meets a frozen slot on the way to a
-//! change finishes this first, so nobody waits. Readers look through the tag.
+//! A branch that is left with at most one entry is taken out: every slot of it is *frozen* (a tag after which every
+//! compare-and-swap of the slot fails), then the slot that led to it is swapped for its content. A thread that meets a
+//! frozen slot on the way to a change finishes this first, so no thread waits. Readers ignore the tag.
 //!
 //! # Invariants
 //!
 //! - **M1** A slot holds null, an entry, or a branch (`BRANCH`), each perhaps `FROZEN`. A frozen slot never changes.
-//! - **M2** An entry stands at the first empty slot on its key's path, so a key stands in the map at most once.
+//! - **M2** An entry is put into the first empty slot on its key's path, so a key is in the map at most once.
 //! - **M3** A branch is unlinked only when all its slots are frozen, and what replaces it holds the same entries.
 //! - **M4** An entry's key never changes.
 //!
@@ -43,25 +43,25 @@ const FAN: usize = 1 << DIGIT;
 const BRANCH: usize = 1;
 const FROZEN: usize = 2;
 
-/// What was not inserted, and what stands in its place.
+/// The node that was not inserted, and the entry that has its key.
 pub(crate) type Occupied<'g, T> = (Own<'g, T>, Option<Ref<'g, T>>);
 
-/// A node that knows the key it stands under.
+/// A node that knows its key in the map.
 pub(crate) trait Keyed: Node {
     fn key(&self) -> u32;
 }
 
-/// The map; entries belong to the index, branches to the map.
+/// The map. It owns its branches, and does not own its entries.
 #[derive(Debug)]
 pub(crate) struct Map<T: Keyed> {
-    root: Slot,
+    root: TrieSlot,
     entries: PhantomData<AtomicPtr<T>>,
 }
 
-type Slot = AtomicPtr<()>;
+type TrieSlot = AtomicPtr<()>;
 
 struct Branch<T> {
-    slots: [Slot; FAN],
+    slots: [TrieSlot; FAN],
     canary: Canary,
     entries: PhantomData<AtomicPtr<T>>,
 }
@@ -79,14 +79,14 @@ unsafe impl<T: 'static> Node for Branch<T> {
     }
 }
 
-/// What a slot holds.
-enum Held<'g, T> {
+/// What is in a slot.
+enum Occupant<'g, T> {
     Nothing,
     Entry(Ref<'g, T>),
     Branch(Ref<'g, Branch<T>>),
 }
 
-impl<'g, T> Held<'g, T> {
+impl<'g, T> Occupant<'g, T> {
     /// The slot's content without its tags. A word that is not null was stored by this map (M1).
     fn of(word: *mut (), guard: &'g Guard<'_>) -> Self {
         let node = word.map_addr(|address| address & !(BRANCH | FROZEN));
@@ -131,10 +131,10 @@ impl<T: Keyed> Map<T> {
         let mut level = 0;
         loop {
             // Acquire: E1.
-            match Held::<T>::of(slot.load(Acquire), guard) {
-                Held::Nothing => return None,
-                Held::Entry(entry) => return (entry.key() == key).then_some(entry),
-                Held::Branch(branch) => {
+            match Occupant::<T>::of(slot.load(Acquire), guard) {
+                Occupant::Nothing => return None,
+                Occupant::Entry(entry) => return (entry.key() == key).then_some(entry),
+                Occupant::Branch(branch) => {
                     slot = &branch.as_ref().slots[digit(mix(key), level)];
                     level += 1;
                 }
@@ -142,11 +142,11 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Puts `new` under its key in place of `current` (nothing, or the entry that was seen there).
+    /// Puts `new` under its key in place of `current` (nothing, or the entry that was found there).
     ///
     /// # Errors
     ///
-    /// Gives `new` back with what stands there instead.
+    /// Gives `new` back with the entry that is there instead, if any.
     pub(crate) fn insert<'g>(
         &'g self,
         current: Option<Ref<'g, T>>,
@@ -160,7 +160,7 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Takes `entry` out; false if something else stands under its key by now.
+    /// Takes `entry` out; false if its key has another entry, or none, by then.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
         let key = entry.key();
         match self.change(key, Some(entry), ptr::null_mut(), guard) {
@@ -192,23 +192,23 @@ impl<T: Keyed> Map<T> {
                 (slot, level, within) = (&self.root, 0, None);
                 continue;
             }
-            let replacement = match Held::<T>::of(word, guard) {
-                Held::Branch(branch) => {
+            let replacement = match Occupant::<T>::of(word, guard) {
+                Occupant::Branch(branch) => {
                     slot = &branch.as_ref().slots[digit(mix(key), level)];
                     level += 1;
                     within = Some(branch);
                     continue;
                 }
-                Held::Nothing if current.is_none() => new,
-                Held::Nothing => return Err(None),
-                Held::Entry(entry) if entry.key() == key => {
+                Occupant::Nothing if current.is_none() => new,
+                Occupant::Nothing => return Err(None),
+                Occupant::Entry(entry) if entry.key() == key => {
                     if current != Some(entry) {
                         return Err(Some(entry));
                     }
                     new
                 }
-                Held::Entry(_) if current.is_some() => return Err(None),
-                Held::Entry(other) => {
+                Occupant::Entry(_) if current.is_some() => return Err(None),
+                Occupant::Entry(other) => {
                     self.grow(slot, other, level, guard);
                     continue;
                 }
@@ -220,8 +220,8 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Puts a branch that holds `entry` where `entry` stands alone; if that fails the caller looks again.
-    fn grow<'g>(&self, slot: &Slot, entry: Ref<'g, T>, level: u32, guard: &'g Guard<'g>) {
+    /// Replaces `entry`, alone in `slot`, by a branch that holds it; if that fails the caller looks again.
+    fn grow<'g>(&self, slot: &TrieSlot, entry: Ref<'g, T>, level: u32, guard: &'g Guard<'g>) {
         let at = digit(mix(entry.key()), level);
         let held: *mut () = entry.as_ptr().cast();
         let branch = Own::new(Branch::<T>::with(|i| if i == at { held } else { ptr::null_mut() }), guard);
@@ -234,10 +234,10 @@ impl<T: Keyed> Map<T> {
 
     /// Takes out branches on the path of `key` that hold at most one entry, deepest first.
     fn tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
-        let mut path = smallvec::SmallVec::<[(&Slot, Ref<'g, Branch<T>>); 8]>::new();
+        let mut path = smallvec::SmallVec::<[(&TrieSlot, Ref<'g, Branch<T>>); 8]>::new();
         let (mut slot, mut level) = (&self.root, 0);
-        // Acquire: E1; no model has a branch here that the change before did not come through.
-        while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
+        // Acquire: E1; in no model is there a branch here that the change before did not pass through.
+        while let Occupant::Branch(branch) = Occupant::of(slot.load(Acquire), guard) {
             path.push((slot, branch));
             slot = &branch.as_ref().slots[digit(mix(key), level)];
             level += 1;
@@ -250,11 +250,11 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Finishes the first taking-out that the path of `key` meets.
+    /// Finishes the first replacement of a branch on the path of `key`.
     fn thaw<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
         let (mut slot, mut level) = (&self.root, 0);
         // Acquire: E1.
-        while let Held::Branch(branch) = Held::of(slot.load(Acquire), guard) {
+        while let Occupant::Branch(branch) = Occupant::of(slot.load(Acquire), guard) {
             let next = &branch.as_ref().slots[digit(mix(key), level)];
             // Relaxed: only the tag counts; `replace` freezes for itself, and the next turn loads again.
             if is_frozen(next.load(Relaxed)) {
@@ -266,8 +266,8 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Freezes `branch` and swaps it, where `slot` still leads to it, for what it holds (M3).
-    fn replace<'g>(&self, slot: &Slot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) {
+    /// Freezes `branch` and, if `slot` still leads to it, swaps it for its content (M3).
+    fn replace<'g>(&self, slot: &TrieSlot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) {
         let content = branch.freeze();
         let mut held = content.iter().copied().filter(|word| !word.is_null());
         let (first, more) = (held.next(), held.next().is_some());
@@ -277,7 +277,7 @@ impl<T: Keyed> Map<T> {
             Some(copy) => branch_word(copy.as_ptr()),
             None => first.unwrap_or(ptr::null_mut()),
         };
-        // Release: E1, for a fresh copy. Those who froze the branch are pinned until they have done with it.
+        // Release: E1, for a fresh copy. The threads that froze the branch are pinned until they have finished with it.
         if slot.compare_exchange(branch_word(branch.as_ptr()), word, Release, Relaxed).is_ok() {
             if let Some(copy) = copy {
                 copy.publish();
@@ -286,7 +286,7 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Calls `visit` with every entry that was in the map throughout, and perhaps with others.
+    /// Calls `visit` with every entry that is in the map during the whole call, and perhaps with others.
     pub(crate) fn for_each<'g>(&'g self, guard: &'g Guard<'_>, visit: &mut dyn FnMut(Ref<'g, T>)) {
         each(&self.root, guard, &mut |entry| {
             visit(entry);
@@ -294,15 +294,16 @@ impl<T: Keyed> Map<T> {
         });
     }
 
-    /// Calls `is_enough` with the map's entries until it says so.
+    /// Calls `is_enough` with entries of the map until it returns true.
     pub(crate) fn seek<'g>(&'g self, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) {
         each(&self.root, guard, is_enough);
     }
 
-    /// Moves every slot of the first branch one place on, where no key leads to it.
+    /// Moves the content of every slot of the first branch one slot on, where its keys do not lead.
     #[cfg(test)]
     pub(crate) fn misplace(&self, guard: &Guard<'_>) {
-        let Held::Branch(branch) = Held::<T>::of(self.root.load(Acquire), guard) else {
+        // Acquire, Release: as in every change; a test is the only thread.
+        let Occupant::Branch(branch) = Occupant::<T>::of(self.root.load(Acquire), guard) else {
             return;
         };
         let words: Vec<_> = branch.as_ref().slots.iter().map(|slot| slot.load(Acquire)).collect();
@@ -337,11 +338,11 @@ impl<T> Branch<T> {
     fn has_few_entries(&self, guard: &Guard<'_>) -> bool {
         let mut entries = 0;
         for slot in &self.slots {
-            // Relaxed: only what kind it is of counts.
-            match Held::<T>::of(slot.load(Relaxed), guard) {
-                Held::Nothing => {}
-                Held::Entry(_) if entries == 0 => entries = 1,
-                Held::Entry(_) | Held::Branch(_) => return false,
+            // Relaxed: only the kind of the content matters.
+            match Occupant::<T>::of(slot.load(Relaxed), guard) {
+                Occupant::Nothing => {}
+                Occupant::Entry(_) if entries == 0 => entries = 1,
+                Occupant::Entry(_) | Occupant::Branch(_) => return false,
             }
         }
         true
@@ -352,8 +353,8 @@ impl<T> Branch<T> {
         std::array::from_fn(|i| {
             let slot = &self.slots[i];
             loop {
-                // Acquire, here where another was first, or below: E1, for who finds it in the copy. No model fails
-                // without it: two who freeze and a fourth who reads are too many.
+                // Acquire, here if another thread was first, or below: E1, for a reader that finds it in the copy. No
+                // model fails without it: that takes two threads that freeze and two more.
                 let word = slot.load(Acquire);
                 let frozen = word.map_addr(|address| address | FROZEN);
                 if is_frozen(word) || slot.compare_exchange(word, frozen, Acquire, Relaxed).is_ok() {
@@ -364,19 +365,19 @@ impl<T> Branch<T> {
     }
 }
 
-/// Calls `is_enough` with every entry below `slot` until it says so; whether it did.
-fn each<'g, T: Keyed>(slot: &'g Slot, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) -> bool {
+/// Calls `is_enough` with entries below `slot` until it returns true; whether it did.
+fn each<'g, T: Keyed>(slot: &'g TrieSlot, guard: &'g Guard<'_>, is_enough: &mut dyn FnMut(Ref<'g, T>) -> bool) -> bool {
     // Acquire: E1.
-    match Held::of(slot.load(Acquire), guard) {
-        Held::Nothing => false,
-        Held::Entry(entry) => is_enough(entry),
-        Held::Branch(branch) => branch.as_ref().slots.iter().any(|slot| each(slot, guard, is_enough)),
+    match Occupant::of(slot.load(Acquire), guard) {
+        Occupant::Nothing => false,
+        Occupant::Entry(entry) => is_enough(entry),
+        Occupant::Branch(branch) => branch.as_ref().slots.iter().any(|slot| each(slot, guard, is_enough)),
     }
 }
 
-/// Calls `visit` with every branch below `slot`, children first. Nobody changes the map meanwhile.
-fn each_branch<T: 'static>(slot: &Slot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
-    // Relaxed: whoever changed the map has been waited for.
+/// Calls `visit` with every branch below `slot`, children first. No thread may change the map meanwhile.
+fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
+    // Relaxed: every change of the map happens before the call.
     let word = slot.load(Relaxed);
     if word.addr() & BRANCH == 0 {
         return;

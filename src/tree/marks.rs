@@ -1,28 +1,29 @@
-//! Marks: what users asked for a prefix, kept at its point and above what the policy knows of its use.
+//! Marks: the priorities and demotions that users gave a prefix, kept at its point. They go before its statistics in the
+//! ranking.
 //!
 //! A point keeps at most two pairs of a priority and the moment it expires: the pair of the highest priority, and the
 //! pair that lasts longest. Both are maxima, and so is the last word on demoting it. So marks can be joined in any
-//! order, and what flows down to a point when those beyond it have gone is what marking every block of every path would
-//! have given it. Of three pairs of which none is at least as high and as lasting as another, the one in between is
-//! dropped; a pair does not come back once it was dropped, and counts as the highest even after its time.
+//! order, and a point has, once the points beyond it have gone, what it would have if every block of every marked path were
+//! marked. Of three pairs, none of which is both as high and as lasting as another, the middle one is dropped and does not
+//! come back. The highest pair stays the highest even after it has expired.
 //!
-//! Demotions are numbered through the cache ([`Demotions`]). A use undoes those before it: by its time where that is
-//! later than theirs, and by their number, which it then leaves as a mark, where the time of the last demotion has not
-//! passed. So the order of two verbs at one time is kept, at the price of one look for a use.
+//! The cache numbers its demotions ([`Demotions`]). A use undoes the demotions before it. Its time alone does that if it is
+//! later than theirs. If the clock has not passed the time of the last demotion, the use also leaves the number of that
+//! demotion as a mark. So of two verbs at one time the later one counts; a use pays one load for that.
 //!
-//! Most points have no marks: they cost a word. A mark makes a record; another one makes a new record that takes its
-//! place, so a record never changes.
+//! Most points have no marks: they cost a word. A mark makes a record; the next mark makes a new record, which replaces the
+//! first. So a record never changes.
 //!
 //! # Who writes
 //!
-//! Whoever holds a lease on the point, and the evictor: where marks flow down, and where it takes over what a session
-//! asked it to retain. A mark that was made before its holder let go is seen by the evictor that takes the step out of
-//! the queue, and by the one that kills the point (word.rs, E2, E3): so none is ranked without it, and none flows without
-//! it.
+//! A thread with a lease on the point, and the evictor: when marks flow down, and when it takes over a request to retain.
+//! A mark that is made before the lease is released is seen by the evictor when it takes the step out of the queue and when
+//! it kills the point (word.rs, E2, E3): so a point is never ranked without its marks, and its statistics never flow
+//! without them.
 //!
 //! # Invariants
 //!
-//! - **K1** A record is never written after it was published, and retired by whoever put another in its place.
+//! - **K1** A record is never written after it was published, and is retired by the thread that replaced it.
 //! - **K2** The record of a dead point stays, and is freed with the point.
 //!
 //! # Orderings
@@ -43,24 +44,25 @@ use crate::sync::gauge::AtomicU64;
 
 /// The demotions of a cache so far.
 ///
-/// Read by every use and written by demotions alone. Nothing hangs on it but the order of what one caller does after
-/// another, which its own order gives: every access is relaxed, and no model explores it.
+/// Every use reads it, and only demotions write it. It orders only verbs that their callers order already, so every access
+/// is relaxed and no model explores it.
 #[derive(Debug, Default)]
 pub(crate) struct Demotions {
     count: AtomicU64,
-    /// The latest time at which there was one.
+    /// The latest time of one.
     latest: AtomicU64,
 }
 
 impl Demotions {
-    /// One more, at `time`: the mark of it.
+    /// Counts a demotion at `time`; its mark.
     pub(crate) fn demote(&self, time: u64) -> Marked {
+        // Relaxed, here and below: see the type.
         self.latest.fetch_max(time, Relaxed);
         let number = self.count.fetch_add(1, Relaxed) + 1;
         Marked { last_word: number << 1, demoted_at: time, ..Marked::NONE }
     }
 
-    /// What undoes every demotion up to now, whatever their times.
+    /// The mark that undoes every demotion up to now, whatever their times.
     pub(crate) fn undone(&self) -> Marked {
         let number = self.count.load(Relaxed);
         // Nothing to undo leaves no mark.
@@ -68,14 +70,14 @@ impl Demotions {
         Marked { last_word, ..Marked::NONE }
     }
 
-    /// Whether a use at `now` is not told from a demotion before it by its time.
+    /// Whether the time of a use at `now` is too early to undo an earlier demotion by itself.
     #[inline]
     pub(crate) fn may_hide(&self, now: u64) -> bool {
         now <= self.latest.load(Relaxed)
     }
 }
 
-/// Set in a last word that undoes demotions; clear in that of one.
+/// Set in a last word that undoes demotions; clear in the last word of a demotion.
 const KEPT: u64 = 1;
 
 /// When a priority ends.
@@ -97,25 +99,26 @@ impl Expiry {
 pub(crate) struct Marked {
     /// The highest priority, and of equals the longest.
     highest: Option<(u8, Expiry)>,
-    /// What lasts longest, and of equals the highest.
+    /// The priority that lasts longest, and of equals the highest.
     longest: Option<(Expiry, u8)>,
-    /// `number of demotions:63 | KEPT`: the last word on demoting it; of one number keeping it.
+    /// `number of demotions:63 | KEPT`: the last word on demoting it. Of a demotion and its undoing, which have one number,
+    /// the undoing is the greater.
     last_word: u64,
     /// The latest time at which it was demoted.
     demoted_at: u64,
 }
 
 impl Marked {
-    /// What nobody has marked.
+    /// No marks.
     pub(crate) const NONE: Self = Self { highest: None, longest: None, last_word: 0, demoted_at: 0 };
 
-    /// A priority up to a moment of the clock that deadlines go by; for good without one.
+    /// A priority until `expiry`, by the clock of deadlines; without one it never ends.
     pub(crate) fn priority(priority: u8, expiry: Option<u64>) -> Self {
         let expiry = expiry.map_or(Expiry::Never, Expiry::At);
         Self { highest: Some((priority, expiry)), longest: Some((expiry, priority)), ..Self::NONE }
     }
 
-    /// What both say together.
+    /// Both together.
     pub(crate) fn joined(self, other: Self) -> Self {
         Self {
             highest: self.highest.max(other.highest),
@@ -125,7 +128,7 @@ impl Marked {
         }
     }
 
-    /// The highest priority that has not expired at `now`, and when that changes.
+    /// The highest priority that has not expired at `now`, and the moment at which it expires.
     pub(crate) fn priority_at(self, now: u64) -> Option<(u8, Option<u64>)> {
         let longest = self.longest.map(|(expiry, priority)| (priority, expiry));
         let mut pairs = [self.highest, longest].into_iter().flatten();
@@ -136,16 +139,16 @@ impl Marked {
         }
     }
 
-    /// Whether the last word is a demotion that no use at `last` or before it has undone.
+    /// Whether the last word is a demotion that the last use, at `last`, did not undo.
     pub(crate) fn is_demoted(self, last: u64) -> bool {
         self.last_word != 0 && self.last_word & KEPT == 0 && last <= self.demoted_at
     }
 }
 
-/// What sessions asked the evictor to retain a point for: each has taken a lease for it to give back.
+/// Requests of sessions to retain a point. Each session has taken a lease, which the evictor is to give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// The latest moment asked for, by the clock that deadlines go by.
+    /// The latest moment asked for, by the clock of deadlines.
     pub(crate) until: u64,
     pub(crate) leases: u32,
 }
@@ -157,7 +160,7 @@ pub(crate) struct Marks(AtomicPtr<Record>);
 #[derive(Debug)]
 struct Record {
     marked: Marked,
-    /// On its way to the evictor; it does not flow.
+    /// For the evictor, which has not taken it over yet. It does not flow.
     asked: Option<Asked>,
     canary: Canary,
 }
@@ -209,7 +212,7 @@ impl Marks {
         self.change(guard, |before, _| (before, None))
     }
 
-    /// What is asked for and not taken over: for `validate`, at rest.
+    /// The request that was not taken over yet: for `validate`, at rest.
     pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<Asked> {
         self.record(guard)?.asked
     }
@@ -229,7 +232,7 @@ impl Marks {
             }
             let record = Own::new(Record { marked, asked, canary: Canary::new() }, guard);
             let expected = there.map_or(ptr::null_mut(), Ref::as_ptr);
-            crate::sync::point!("marks::made");
+            crate::sync::failpoint!("marks::made");
             // Release: E19. Where another was first, `record` acquires. No record comes back to a place while a guard
             // holds on to it.
             if self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok() {
@@ -240,7 +243,7 @@ impl Marks {
         }
     }
 
-    /// Bytes that dropping the marks frees. Asked of a point that nobody marks any more.
+    /// Bytes that dropping the marks frees. Call it when the point cannot be marked any more.
     pub(crate) fn bytes(&self) -> usize {
         // Acquire: E19.
         let record = NonNull::new(self.0.load(Acquire));
@@ -253,7 +256,7 @@ impl Drop for Marks {
     fn drop(&mut self) {
         // Relaxed: dropping excludes every other user.
         if let Some(record) = NonNull::new(self.0.load(Relaxed)) {
-            // SAFETY: K2: nobody else has it any more.
+            // SAFETY: K2: no other thread has it any more.
             unsafe { free_owned(record) };
         }
     }

@@ -1,37 +1,37 @@
-//! The tree: runs, points, and the protocols between those who lease, insert and trim.
+//! The tree: runs, points, and the protocols between threads that lease, insert and trim.
 //!
 //! ```text
 //! space --> trunk --> root --token--> run --depth--> point --token--> run ...
 //! ```
 //!
-//! A [`Run`] is an edge, a [`Point`] a place on it. Nothing is ever split: a sequence that parts from a run inside it
-//! hangs under a point made there. Two words guard everything, the point's (word.rs) and the run's (run.rs); a third
-//! structure, the queue (queue.rs), tells the evictor what has changed.
+//! A [`Run`] is an edge, a [`Point`] a depth on it. Nothing is ever split: where a sequence parts from a run, a point is
+//! made and the rest of the sequence hangs under it. Two words guard everything, the point's (word.rs) and the run's
+//! (run.rs); the queue (queue.rs) tells the evictor which points have changed.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `word` | the point word and its transitions |
+//! | `word` | the point word, as a value and with its transitions |
 //! | `point`, `run`, `arrays`, `space` | the nodes |
-//! | `holdings` | what a namespace has, over all its spaces |
+//! | `holdings` | the blocks of a namespace, over all its spaces |
 //! | `known` | the points of a run that the evictor knows |
 //! | `points` | the points of a run, counted |
 //! | `map` | children by token, points by depth |
 //! | `marks` | priorities and overrides of a prefix |
 //! | `walk` | comparing tokens along runs |
 //! | `lease` | creating, proving, leasing and releasing points |
-//! | `nearest` | the block beyond a boundary that agrees longest |
+//! | `nearest` | the block beyond a boundary with the longest common prefix |
+//! | `path` | the blocks of a leased path |
 //! | `insert` | publishing a run |
 //! | `hot` | points that many threads lease at once |
-//! | `queue` | steps on their way to the evictor |
+//! | `queue` | points that have made a step, for the evictor |
 //!
-//! Trimming is the evictor's (`cache::evictor`), because what it kills it must also account for.
+//! Trimming is in `cache::evictor`: the evictor must also account for every point that it kills.
 //!
 //! # Invariants
 //!
 //! - **T1** The depth of a point, and parent, start and tokens of a run are fixed for life.
-//! - **T2** Only the owner of the evictor's state shortens runs and kills proven points.
-//! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of length 0 is dead for
-//!   good.
+//! - **T2** Only the thread with the evictor's state shortens runs and kills proven points.
+//! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of length 0 stays dead.
 //! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is never shorter than `j`.
 //! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
 
@@ -54,8 +54,8 @@ mod walk;
 mod word;
 
 pub(crate) use holdings::Holdings;
-pub(crate) use hot::{HotPoints, Share};
-pub(crate) use lease::{Held, Ledger};
+pub(crate) use hot::{HotPoints, StripeRef};
+pub(crate) use lease::{HeldLease, Ledger};
 pub(crate) use marks::{Demotions, Marked};
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Backlog, Queue};
@@ -63,13 +63,13 @@ pub(crate) use queue::{Backlog, Queue};
 pub(crate) use run::Beginning;
 pub(crate) use run::Run;
 pub(crate) use space::Space;
-pub(crate) use walk::{Place, walk};
+pub(crate) use walk::{Position, walk};
 #[cfg(test)]
 pub(crate) use word::Abandoned;
-pub(crate) use word::{Seen, Word};
+pub(crate) use word::{Snapshot, Word};
 
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use {
     map::{Keyed, Map},
-    word::{Leased, SlotName},
+    word::{HotSlotId, Leased},
 };

@@ -1,8 +1,8 @@
-//! The block beyond a boundary that agrees longest with a sequence: what a partial hit is copied from.
+//! The block beyond a boundary that has the longest common prefix with a sequence: a partial hit copies it.
 //!
-//! A block is looked for where it ends, on the run in which its last token lies. Where the tokens part, every block
-//! that goes on from there agrees equally long, so the first one found will do; only where none goes on (its run was
-//! trimmed, and the branch point that the run was kept for has not been ended yet) does the search step back.
+//! A block is looked for where it ends, on the run in which its last token lies. Every block that goes on from the depth
+//! at which the tokens part agrees equally long, so the first one found is used. The search steps back only if there is
+//! none: its run was trimmed, and the branch point, which kept the run this long, has not been ended yet.
 
 use std::ops::RangeInclusive;
 
@@ -13,26 +13,26 @@ use crate::reclaim::{Guard, Ref};
 
 use super::point::Point;
 use super::run::Run;
-use super::walk::Place;
+use super::walk::Position;
 
-/// A block that was there when it was looked at; a lease on `end` proves it.
+/// A block that was found without a lease; a lease on `end` proves it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Nearest<'g> {
     /// Where the block ends.
-    pub(crate) end: Place<'g>,
+    pub(crate) end: Position<'g>,
     /// Tokens beyond the boundary that agree.
     pub(crate) agreed: usize,
 }
 
-/// The part of one run that agrees: from the depth where the path enters it to the one where it parts or goes on.
+/// The part of one run that agrees: from the depth at which the path enters it to the depth at which it leaves it.
 struct Piece<'g> {
     run: Ref<'g, Run>,
     from: u32,
     to: u32,
 }
 
-/// The block from `from`, a leased boundary, to `end` that agrees longest with `tokens`, the whole sequence; nothing if
-/// fewer than `least` tokens agree.
+/// The block from `from`, a leased boundary, to `end` that has the longest common prefix with `tokens`, the whole sequence;
+/// nothing if fewer than `least` tokens agree.
 pub(crate) fn nearest<'g>(
     from: Ref<'g, Point>,
     end: usize,
@@ -47,7 +47,7 @@ pub(crate) fn nearest<'g>(
             if agreed < least {
                 return None;
             }
-            // Short of where the piece ends, what lies beyond on the run itself was looked at.
+            // From the second turn on only this depth is left: the rest of the run was searched in the first.
             let last = if depth == piece.to { piece.run.word().len() } else { depth };
             let found = block_beyond(piece.run, depth..=last, end, guard);
             if let Some(end) = found {
@@ -78,14 +78,14 @@ fn agreeing<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<'_>) ->
     }
 }
 
-/// A block that ends at `end`, on `run` or on what hangs at these depths of it.
+/// A block that ends at `end`, on `run` or on a run that hangs at these depths of it, however deep.
 fn block_beyond<'g>(
     run: Ref<'g, Run>,
     depths: RangeInclusive<u32>,
     end: usize,
     guard: &'g Guard<'_>,
-) -> Option<Place<'g>> {
-    // Runs that end before the block does, and where to look on them.
+) -> Option<Position<'g>> {
+    // Runs that end before the block does, and at which depths to look on them.
     let mut short = SmallVec::<[(Ref<'g, Run>, RangeInclusive<u32>); 2]>::new();
     let mut found = block_on(run, end);
     short.push((run, depths));
@@ -107,7 +107,7 @@ fn block_beyond<'g>(
 }
 
 /// The end of the block on `run` itself, if it reaches that far.
-fn block_on(run: Ref<'_, Run>, end: usize) -> Option<Place<'_>> {
+fn block_on(run: Ref<'_, Run>, end: usize) -> Option<Position<'_>> {
     let depth = end.checked_sub(run.start())? as u32;
-    (1..=run.word().len()).contains(&depth).then_some(Place { run, depth })
+    (1..=run.word().len()).contains(&depth).then_some(Position { run, depth })
 }

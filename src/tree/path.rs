@@ -21,7 +21,7 @@ pub(crate) fn append_blocks(
         return;
     }
     blocks.reserve(total);
-    // Runs that hold blocks from `first` on, with the depths that the path takes of them, the last run first.
+    // Runs that hold blocks from `first` on, with the depth at which the path leaves each; the last run first.
     let mut pieces = SmallVec::<[(Ref<'_, Run>, u32); 16]>::new();
     let (mut run, mut depth) = (tip.run(), tip.depth());
     while grid.blocks(run.start()) > first {

@@ -1,9 +1,9 @@
-//! A point: a place on a run where a lease, a branch or a statistic holds on.
+//! A point: a depth on a run at which there is a lease, a branch or a statistic.
 
-use crate::policy::Slot;
+use crate::policy::CandidateId;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sync::{OwnerCell, Passed};
+use crate::sync::{HandedOver, OwnerCell};
 
 use super::map::{Keyed, Map};
 use super::marks::{Marked, Marks};
@@ -14,12 +14,12 @@ use super::word::Word;
 #[derive(Debug)]
 pub(crate) struct Point {
     pub(crate) word: Word,
-    /// The next entry of the queue's chain; belongs to whoever set `QUEUED` (word.rs, E4).
-    pub(crate) link: Passed<Point>,
+    /// The next entry of the queue's chain; belongs to the thread that set `QUEUED` (word.rs, E4).
+    pub(crate) link: HandedOver<Point>,
     pub(crate) statistics: Statistics,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
-    /// The run keeps its points; a point that left it is not asked for its run any more.
+    /// The run outlives its points; it is not asked of a point that was removed from its run.
     run: Link<Run>,
     depth: u32,
     /// What the evictor knows of the point.
@@ -32,15 +32,15 @@ pub(crate) struct Point {
 pub(crate) struct PointAccount {
     /// Child runs that are accounted active.
     pub(crate) active_children: u32,
-    /// Where it stands in the ranking.
-    pub(crate) slot: Option<Slot>,
-    /// It stands in its run's list.
+    /// Its id in the ranking.
+    pub(crate) candidate: Option<CandidateId>,
+    /// It is in its run's list.
     pub(crate) known: bool,
     /// Its word had a lease when its entry was last taken out.
     pub(crate) leased: bool,
 }
 
-// A leaf costs one cache line and a word for its end.
+// The end of a leaf costs one cache line and one word.
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
 const _: () = assert!(size_of::<Point>() <= 72);
 
@@ -61,7 +61,7 @@ impl Point {
         Own::new(
             Self {
                 word,
-                link: Passed::null(),
+                link: HandedOver::null(),
                 statistics,
                 children: Map::new(),
                 run,
@@ -113,7 +113,7 @@ impl Keyed for Point {
     }
 }
 
-/// What policies rank by. Everything starts at one hit: the insert's.
+/// What policies rank by. Hits start at one, the insert's.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     last: AtomicU64,
@@ -130,10 +130,10 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What a point without a history adds to another: nothing.
+    /// What a point that was never touched adds to another: nothing.
     pub(crate) const NONE: Self = Self { last: 0, hits: 1, marked: Marked::NONE };
 
-    /// What both say together once one has flowed into the other.
+    /// Both together: the result when one flows into the other.
     pub(crate) fn joined(self, other: Self) -> Self {
         Self {
             last: self.last.max(other.last),
@@ -148,7 +148,7 @@ impl Statistics {
         Self { last: AtomicU64::new(now), hits: AtomicU64::new(1), marks: Marks::none() }
     }
 
-    /// One request more passed here.
+    /// Counts a use at `now`.
     #[inline]
     pub(crate) fn touch(&self, now: u64) {
         self.stamp(now);
@@ -156,22 +156,22 @@ impl Statistics {
         self.hits.fetch_add(1, Relaxed);
     }
 
-    /// The time alone; written only if it changes.
+    /// Sets the time of the last use alone; writes only if it grows.
     #[inline]
     pub(crate) fn stamp(&self, now: u64) {
-        // Relaxed: as the count. Two stamps at once differ by no more than the clock between two instructions.
+        // Relaxed: as the count. If two stamps race the earlier may stay; they differ by the time of a few instructions.
         if self.last.load(Relaxed) < now {
             self.last.store(now, Relaxed);
         }
     }
 
-    /// The request that was counted here has gone on to a deeper point.
+    /// Takes a use back: the request that it was counted for goes on to a deeper point.
     pub(crate) fn move_on(&self) {
         // Relaxed: as the count.
         self.hits.fetch_sub(1, Relaxed);
     }
 
-    /// Takes in what flows down from a point that has gone.
+    /// Adds what flows down from a dead point.
     pub(crate) fn take_in(&self, tally: Tally, guard: &Guard<'_>) {
         // Relaxed: the evictor alone lets statistics flow and ranks by them; touches race with it as with each other.
         if tally.last > self.last.load(Relaxed) {
@@ -183,9 +183,9 @@ impl Statistics {
         self.marks.join(tally.marked, guard);
     }
 
-    /// Takes away what was counted here, which is all there is on a stripe; nobody counts meanwhile.
+    /// Takes away all that was counted here, on a stripe of a closed slot: nothing is counted meanwhile.
     pub(crate) fn take_out(&self) -> Tally {
-        // Marks are made at the point itself.
+        // Marks are made at the point itself. Relaxed: the sum of the stripes (hot.rs, E13) came before.
         let tally = Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: Marked::NONE };
         self.last.store(Tally::NONE.last, Relaxed);
         self.hits.store(Tally::NONE.hits, Relaxed);
@@ -193,6 +193,7 @@ impl Statistics {
     }
 
     pub(crate) fn read(&self, guard: &Guard<'_>) -> Tally {
+        // Relaxed, here and below: the evictor has the edge of the step (word.rs, E3).
         Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: self.marks.read(guard) }
     }
 

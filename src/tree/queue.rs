@@ -1,17 +1,17 @@
-//! The evictor's queue: which points have made a step since it looked last.
+//! The evictor's queue: the points that have made a step since it last looked.
 //!
 //! An intrusive stack: the link lies in the point, a push is one compare-and-swap, a drain one swap. A point has at
 //! most one entry (`QUEUED` in its word), so nothing is allocated and the queue never holds more than the live and the
 //! dying points. The evictor takes entries out in the order in which they were pushed ([`Backlog`]), so that runs enter
-//! its accounts in the order in which they were inserted, wherever it looked in between; of each it goes by the word as
-//! it is when the entry is taken out.
+//! its accounts in the order in which they were inserted, however often it drains. For each point it uses the word as it
+//! is when the entry is taken out.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E8 | `push` | `drain` | the evictor finds the links written |
-//! | E15 | `drain_surely` | `push` | who makes a step after it sees what came before it (cache::line) |
+//! | E15 | `drain_for_waiter` | `push` | a thread that makes a step after it sees that another one waits (cache::wait_list) |
 
 use crossbeam_utils::CachePadded;
 
@@ -29,7 +29,7 @@ pub(crate) struct Queue {
     head: CachePadded<AtomicPtr<Point>>,
 }
 
-/// Entries that left the queue, linked one to the next.
+/// Entries that were drained, linked one to the next.
 #[derive(Debug)]
 struct Chain(*mut Point);
 
@@ -37,25 +37,25 @@ struct Chain(*mut Point);
 // SAFETY: a chain is an address; its entries hold their points (word.rs: `QUEUED` owns a reference).
 unsafe impl Send for Chain {}
 
-/// What left the queue together, the newest first.
+/// The entries of one drain, the newest first.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Drained(Chain);
 
-/// What has left the queue and was not taken out yet, in the order in which it was pushed; the evictor's.
+/// Entries that were drained and not taken out yet, in the order in which they were pushed; the evictor's.
 ///
-/// The queue is a stack. What leaves it is turned round, an entry at a time and as far as the caller allows, so that no
-/// step of the evictor is longer than it wants to be.
+/// The queue is a stack. A drained chain is reversed, an entry at a time and as far as the caller allows, so that each step
+/// of the evictor is bounded.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    /// What the evictor itself has caused: parents of runs that have gone, and what it let go of.
+    /// Steps that the evictor itself has made: parents of runs that have gone, and leases that it gave back.
     own: Vec<Link<Point>>,
     /// Oldest first.
     ready: Chain,
-    /// What follows that: turned round, and still to be.
+    /// The entries after those: reversed already, and still to be reversed.
     turned: Chain,
     rest: Chain,
-    /// How often something was received.
+    /// How many drains were received.
     received: u64,
 }
 
@@ -66,7 +66,7 @@ impl Queue {
 
     /// Adds a point whose `QUEUED` the caller has just set.
     pub(crate) fn push(&self, point: Ref<'_, Point>) {
-        crate::sync::point!("queue::push");
+        crate::sync::failpoint!("queue::push");
         // Relaxed: the compare-and-swap checks it.
         let mut head = self.head.load(Relaxed);
         loop {
@@ -88,15 +88,15 @@ impl Queue {
         Drained(Chain(self.head.swap(std::ptr::null_mut(), Acquire)))
     }
 
-    /// Takes everything, by a read-modify-write also where there is nothing; the evictor's.
-    pub(crate) fn drain_surely(&self) -> Drained {
+    /// Takes everything, with a read-modify-write even if the queue is empty; the evictor's.
+    pub(crate) fn drain_for_waiter(&self) -> Drained {
         // Acquire: E8. Release: E15.
         Drained(Chain(self.head.swap(std::ptr::null_mut(), AcqRel)))
     }
 
     /// Whether there was nothing a moment ago.
     pub(crate) fn is_empty(&self) -> bool {
-        // Relaxed: a hint; whoever needs more takes the evictor's lock and drains.
+        // Relaxed: a hint; a caller that needs to be sure drains under the evictor's lock.
         self.head.load(Relaxed).is_null()
     }
 }
@@ -130,7 +130,7 @@ impl Backlog {
         Self { own: Vec::new(), ready, turned, rest, received: 0 }
     }
 
-    /// Whether nothing is left to be taken out.
+    /// Whether no entry is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.own.is_empty() && self.ready.is_empty() && self.is_turned()
     }
@@ -144,20 +144,20 @@ impl Backlog {
         self.own.push(point.link());
     }
 
-    /// Takes over what [`Queue::drain`] returned. Everything received before must have been turned round: the backlog is
-    /// empty, or was asked for its [`next`](Self::next) entry without a bound.
+    /// Takes over the entries that [`Queue::drain`] returned. All that were received before must have been reversed: the
+    /// backlog is empty, or [`next`](Self::next) was called without a bound.
     pub(crate) fn receive(&mut self, drained: Drained) {
         debug_assert!(self.is_turned(), "two chains would be mixed");
         self.rest = drained.0;
         self.received += 1;
     }
 
-    /// How often something was received: what was pushed before the next time is in the backlog then.
+    /// How many drains were received. Every entry that is pushed now is in the backlog once this number has grown.
     pub(crate) fn received(&self) -> u64 {
         self.received
     }
 
-    /// The next entry; nothing if there is none, or if it is not known before more than `turns` entries are turned.
+    /// The next entry; nothing if there is none, or if more than `turns` entries must be reversed to reach it.
     pub(crate) fn next<'g>(&mut self, turns: &mut usize, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
         if let Some(own) = self.own.pop() {
             return Some(own.get(guard));
@@ -173,7 +173,7 @@ impl Backlog {
         self.ready.pop(guard)
     }
 
-    /// Whether what the evictor itself has caused is left.
+    /// Whether steps that the evictor itself has made are left.
     pub(crate) fn has_own(&self) -> bool {
         !self.own.is_empty()
     }

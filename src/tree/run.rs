@@ -1,21 +1,21 @@
 //! A run: an edge of the tree, a piece of one inserted sequence with its tokens and blocks.
 //!
-//! Parent point, start and tokens are fixed for life. The length falls when eviction trims the run, and nothing else
-//! changes it; at length zero the run is dead for good.
+//! Parent point, start and tokens are fixed for life. The length falls when eviction trims the run, and never otherwise;
+//! at length zero the run is dead and stays dead.
 //!
 //! # The run word
 //!
-//! `version:32 | length:32`. Whoever creates a point, or leases one that is still `NEW`, proves it himself: he bumps
-//! the version and looks at the length that the bump returned. The trimmer (one at a time) loads the word, kills idle
-//! points from the end, and swaps the length against the word it had loaded; a bump in between makes it look again.
-//! So either the trimmer's scan sees the point, or the creator sees the shorter length.
+//! `version:32 | length:32`. A thread that creates a point, or leases one that is still `NEW`, must prove it: it bumps the
+//! version and looks at the length that the bump returned. The trimmer (one at a time) loads the word, kills idle points
+//! from the end, and swaps the length against the word that it loaded; a bump in between makes it look again. So either
+//! the trimmer's scan sees the point, or the creator sees the shorter length.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E6 | `bump` after publishing the point | the trimmer's `word` load and failed `shorten` | the scan sees the point |
-//! | E7 | `shorten` | `bump`, `len` | who sees the shorter length sees the points dead (margin) |
+//! | E7 | `shorten` | `bump`, `len` | a thread that sees the shorter length sees the points dead (margin) |
 #![allow(unsafe_code)]
 
 use crate::block::{BlockId, Grid};
@@ -38,7 +38,7 @@ use super::word::Word;
 const BUMP: u64 = 1 << if cfg!(radixkv_tiny) { 62 } else { 32 };
 const LENGTH: u64 = (1 << 32) - 1;
 
-/// Share of its arrays that a trimmed run may leave unused before they are copied into smaller ones: a quarter.
+/// A trimmed run may leave one part in this many of its arrays unused; beyond that they are copied into smaller ones.
 const SLACK: usize = 4;
 
 /// An edge of the tree, or a namespace's *trunk*: the run of no tokens whose only point is the root.
@@ -48,14 +48,14 @@ pub(crate) struct Run {
     arrays: AtomicPtr<Arrays>,
     /// Points on the run by depth; the end is one of them.
     pub(crate) points: Points,
-    /// Kept by this run's place among its children; nothing for a trunk.
+    /// Kept by the count of its children, of which this run is one; nothing for a trunk.
     parent: Option<Link<Point>>,
     /// Kept until the last run in it has gone.
     space: Link<Space>,
     born: u64,
     start: u32,
     first: Token,
-    /// Runs above it, itself included; a trunk's is zero.
+    /// Runs from the root to it, itself included; zero for a trunk.
     level: u32,
     /// What the evictor knows of the run.
     pub(crate) account: OwnerCell<RunAccount>,
@@ -67,12 +67,12 @@ pub(crate) struct Run {
 pub(crate) struct RunAccount {
     /// Its blocks are in the accounts.
     pub(crate) registered: bool,
-    /// Which of the cache's runs it is, in the order in which they were inserted: of equal ranks the first goes first.
+    /// Its number among the cache's runs in the order of their insertion: of equal ranks the smallest is evicted first.
     pub(crate) serial: u64,
     /// Depth of its deepest active point; zero when it has none.
     pub(crate) protected: u32,
     /// Blocks of it that are counted with the reservations of its namespace until it is registered.
-    pub(crate) claimed: u32,
+    pub(crate) charged: u32,
     /// The points the evictor knows.
     pub(crate) points: KnownPoints,
 }
@@ -101,12 +101,12 @@ pub(crate) struct Beginning<'g> {
     pub(crate) start: usize,
     /// When it was inserted.
     pub(crate) born: u64,
-    /// So many of its blocks were claimed by a reservation of its namespace.
-    pub(crate) claimed: u32,
+    /// How many of its blocks were charged to a reservation of its namespace.
+    pub(crate) charged: u32,
 }
 
 impl Run {
-    /// A run with its end point, which holds one lease and is marked as queued.
+    /// A run with its end point, which has one lease and is marked as queued.
     pub(crate) fn new<'g>(
         at: Beginning<'g>,
         tokens: &[Token],
@@ -123,7 +123,7 @@ impl Run {
             start: at.start as u32,
             first: tokens[0],
             level: at.parent.run().level.saturating_add(1),
-            account: OwnerCell::new(RunAccount { claimed: at.claimed, ..RunAccount::default() }),
+            account: OwnerCell::new(RunAccount { charged: at.charged, ..RunAccount::default() }),
             canary: Canary::new(),
         };
         let statistics = Statistics::stamped(at.born);
@@ -196,20 +196,21 @@ impl Run {
         self.parent.is_none()
     }
 
-    /// The run word. Acquire: E6 for the trimmer, E7 for everybody.
+    /// The run word.
     #[inline]
     pub(crate) fn word(&self) -> RunWord {
+        // Acquire: E6 for the trimmer, E7 for every thread.
         RunWord(self.word.load(Acquire))
     }
 
-    /// Says that a point was published and needs its proof; the word before.
+    /// Announces that a point was published and needs its proof; the word before.
     pub(crate) fn bump(&self) -> RunWord {
-        // Release: E6. Acquire: E7, which is margin: whoever comes upon a dead point afterwards leases it by a
+        // Release: E6. Acquire: E7, which is margin: a thread that finds a dead point afterwards leases it by a
         // read-modify-write, which sees the newest word.
         RunWord(self.word.fetch_add(BUMP, AcqRel))
     }
 
-    /// Makes the run end at `len`, unless somebody bumped it since `seen`.
+    /// Makes the run end at `len`, unless another thread bumped it since `seen`.
     ///
     /// # Errors
     ///
@@ -229,16 +230,17 @@ impl Run {
         grid.blocks(start + depth as usize) - grid.blocks(start)
     }
 
-    /// Puts other arrays in place of the run's.
+    /// Replaces the run's arrays.
     #[cfg(test)]
     pub(crate) fn replace_arrays<'g>(&'g self, tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) {
         let new = Arrays::allocate(tokens, blocks, guard).publish();
+        // Release: as `shrink`.
         self.arrays.store(new.as_ptr(), Release);
     }
 
-    /// Copies the arrays into smaller ones where a trim to `len` left too much of them unused. The trimmer's.
+    /// Copies the arrays into smaller ones if a trim to `len` leaves too much of them unused. The trimmer's.
     pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) {
-        // Relaxed: the evictor alone puts others in their place, and came to the run by way of its first ones.
+        // Relaxed: the evictor alone replaces them, and it reached the run by E1, which orders the first ones.
         let Some(old) = Ref::from_ptr(self.arrays.load(Relaxed), guard) else {
             return;
         };
@@ -268,14 +270,14 @@ impl<'g> Ref<'g, Run> {
         run.space.get(run)
     }
 
-    /// The arrays as they are now: at least as long as the run will be from now on.
+    /// The arrays as they are now: at least as long as the run, whose length only falls.
     #[inline]
     pub(crate) fn arrays(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Arrays>> {
         // Acquire: pairs with `shrink`'s swap, and with the map's E1 for the first ones.
         Ref::from_ptr(self.arrays.load(Acquire), guard)
     }
 
-    /// The tokens that are there now: a candidate to compare, no proof (a lease is).
+    /// The present tokens, to be compared. They prove nothing: a lease does.
     #[inline]
     pub(crate) fn tokens(self, guard: &'g Guard<'_>) -> &'g [Token] {
         let len = self.word().len() as usize;

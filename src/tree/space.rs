@@ -15,11 +15,11 @@ pub(crate) struct Space {
     root: AtomicPtr<Point>,
     /// One once lookups start elsewhere.
     detached: AtomicUsize,
-    /// Of the grid on which blocks end in its sequences.
+    /// Offset of the grid on which blocks end in its sequences.
     pub(crate) offset: u32,
     /// Runs in the evictor's accounts.
     pub(crate) runs: OwnerCell<usize>,
-    /// Its namespace's, shared by all generations.
+    /// The blocks of its namespace, over all generations.
     pub(crate) holdings: Arc<Holdings>,
     canary: Canary,
 }
@@ -42,17 +42,17 @@ impl Space {
         .publish();
         let trunk = Run::trunk(space.link(), guard).publish();
         let root = trunk.as_ref().points.get(0, guard).expect("a trunk is made with its root");
-        // Relaxed: published with the root, by whoever stores it in a namespace.
+        // Relaxed: published with the root, when it is stored in a namespace.
         space.trunk.store(trunk.as_ptr(), Relaxed);
         space.root.store(root.as_ptr(), Relaxed);
         root
     }
 
-    /// Lookups start elsewhere from now on. The evictor's, after it has swapped the root.
+    /// Marks that lookups start elsewhere from now on. The evictor's, after it has swapped the root.
     pub(crate) fn detach(&self) {
         // Relaxed: the evictor, which frees by this flag, is ordered by its lock. For a session it is an early refusal:
-        // what it inserts or retains all the same comes to the evictor through the queue, and goes there. Once refused
-        // it may, on a weak memory, find the old root again, and be refused once more.
+        // a run or a retention that is made all the same reaches the evictor through the queue, and ends there. A session
+        // that was refused may, on a weak memory, find the old root again, and is refused once more.
         self.detached.store(1, Relaxed);
     }
 

@@ -1,6 +1,6 @@
-//! The one walk: compares tokens along runs from a point on and says where they stop agreeing.
+//! The one walk: compares tokens along runs, from a point on, up to the first that differs.
 //!
-//! Match, peek and insert all start from what it returns. It holds nothing and proves nothing: a lease does (lease.rs).
+//! Match, peek and insert all use it. Its result holds nothing and proves nothing: a lease does (lease.rs).
 
 use crate::block::Grid;
 use crate::key::{Token, common_prefix};
@@ -27,8 +27,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
     let mut end = from.end();
     let mut point = Some(from);
     loop {
-        // A run that was trimmed below its own lease cannot be: but one met without a lease may be shorter than
-        // `depth`.
+        // A run that was reached without a lease may be shorter than `depth` by now.
         let rest = if run.is_trunk() { &[] } else { run.tokens(guard).get(depth as usize..).unwrap_or(&[]) };
         let agreed = if rest.is_empty() { 0 } else { common_prefix(rest, &tokens[end..]) };
         if agreed > 0 {
@@ -54,28 +53,28 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
 
 impl<'g> Reached<'g> {
     /// The deepest block boundary at or before the end, on the run that it lies on.
-    pub(crate) fn boundary(self, grid: Grid) -> Place<'g> {
-        place(self.run, grid.boundary(self.end))
+    pub(crate) fn boundary(self, grid: Grid) -> Position<'g> {
+        position(self.run, grid.boundary(self.end))
     }
 }
 
-/// A depth on a run where a point may stand.
+/// A depth on a run at which there may be a point.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'g> {
+pub(crate) struct Position<'g> {
     pub(crate) run: Ref<'g, Run>,
     pub(crate) depth: u32,
 }
 
 /// `end` tokens from the root, on `run` or the ancestor that holds it.
-pub(crate) fn place(mut run: Ref<'_, Run>, end: usize) -> Place<'_> {
+pub(crate) fn position(mut run: Ref<'_, Run>, end: usize) -> Position<'_> {
     while end <= run.start() {
         let Some(parent) = run.parent() else { break };
         run = parent.run();
     }
-    Place { run, depth: (end - run.start()) as u32 }
+    Position { run, depth: (end - run.start()) as u32 }
 }
 
-impl<'g> Place<'g> {
+impl<'g> Position<'g> {
     pub(crate) fn end(self) -> usize {
         self.run.start() + self.depth as usize
     }

@@ -1,37 +1,39 @@
-//! The point word: who holds a point, and who may end it.
+//! The point word: what holds a point, and which thread may end it.
 //!
 //! | bits | field | meaning |
 //! |---|---|---|
 //! | 63 | `DEAD` | the point is absent for every operation; the word is final but for `QUEUED` |
-//! | 62 | `NEW` | nobody has proved yet that the point lies on its run |
+//! | 62 | `NEW` | it is not proved yet that the point lies on its run |
 //! | 61 | `QUEUED` | one entry for the point is in the evictor's queue, or about to be pushed |
 //! | 60 | `OPEN` | leases may count on the stripes of the slot (hot.rs) |
-//! | 54..60 | slot | whose stripes those are; zero for none. While one stands here it holds one lease, the *bias* |
+//! | 54..60 | slot | whose stripes those are; zero for none. While a slot is attached it holds one lease, the *bias* |
 //! | 26..54 | leases | leases held on the point |
 //! | 0..26 | children | child runs that hang on the point |
 //!
-//! A *step* is what the evictor must hear of: leases going from none to some or back, the clearing of `NEW`, the last
-//! child of a point without leases going. Whoever makes a step sets `QUEUED` in the same compare-and-swap and, if it
-//! was clear, pushes the point. On a `NEW` word nothing is a step but the clearing of `NEW`.
+//! A *step* is a change that the evictor must learn of: the first lease, the end of the last one, the clearing of `NEW`,
+//! the end of the last child of a point without leases. The thread that makes a step sets `QUEUED` in the same
+//! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is a step.
+//!
+//! `snapshot` holds the bits as a plain value; here and in `slot` are the transitions, each one compare-and-swap.
 //!
 //! # Invariants
 //!
 //! - **W1** `DEAD` is set only while there is neither lease nor child, and is never cleared.
 //! - **W2** `NEW` and `QUEUED` are never set together.
-//! - **W3** A dead word is written by nobody but whoever takes its entry out of the queue.
-//! - **W4** A slot is attached to a proven point only, by a holder, where none stands; the evictor alone closes and
-//!   detaches.
+//! - **W3** A dead word is written only by the thread that takes its entry out of the queue.
+//! - **W4** A slot is attached to a proven point only, by a thread with a lease, where none is attached; the evictor
+//!   alone closes and detaches it.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E2 | `release`, `remove_child` | `kill` | a holder's use of the blocks comes before their reuse |
-//! | E3 | whatever sets or leaves `QUEUED` set | `take_out` | the evictor sees what the step saw |
-//! | E4 | `take_out` | whatever sets `QUEUED` next | the link is read before it is written again |
-//! | E5 | `prove` | `lease` | who leases a proven point sees the proof (margin) |
-//! | E12 | `attach` | `still_open` | who counts on a stripe comes after the slot's last point was done with it |
-//! | E11 | `kill` of a detached space's root | `lease_at`, which found it dead | the lookup that starts again sees the space that came after |
+//! | E2 | `release`, `remove_child` | `kill` | a leaseholder's use of the blocks comes before their reuse |
+//! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the step |
+//! | E4 | `take_out` | the transition that sets `QUEUED` next | the link is read before it is written again |
+//! | E5 | `prove` | `lease` | a lease on a proven point sees the proof (margin) |
+//! | E12 | `attach` | `still_open` | a count on a stripe comes after the end of the slot's previous point |
+//! | E11 | `kill` of a detached space's root | `lease_at`, which found it dead | the lookup that starts again sees the new space |
 
 use crate::sync::atomic::{
     AtomicU64,
@@ -39,43 +41,36 @@ use crate::sync::atomic::{
 };
 
 mod slot;
+mod snapshot;
 
-const DEAD: u64 = 1 << 63;
-const NEW: u64 = 1 << 62;
-const QUEUED: u64 = 1 << 61;
-const OPEN: u64 = 1 << 60;
-const SLOT: u64 = 1 << 54;
-const SLOTS: u64 = 63 * SLOT;
-const LEASE: u64 = 1 << 26;
-const LEASES: u64 = (if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 }) * LEASE;
-const CHILDREN: u64 = LEASE - 1;
+pub(crate) use snapshot::{HotSlotId, MAX_LEASES, MAX_SLOTS, Snapshot};
 
-/// Leases that one point can hold at once.
-pub(crate) const MAX_LEASES: u64 = LEASES / LEASE;
-
-/// Slots that a word can name.
-pub(crate) const MAX_SLOTS: usize = (SLOTS / SLOT) as usize;
-
-/// The name of a slot, from one on.
-pub(crate) type SlotName = std::num::NonZeroU8;
+use snapshot::{CHILDREN, LEASE, NEW, QUEUED};
 
 /// A point's word.
 #[derive(Debug)]
 pub(crate) struct Word(AtomicU64);
 
-/// The word at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen(u64);
+/// What a transition does with the word that it sees, and what it then returns.
+enum Update<T> {
+    /// Leaves the word as it is.
+    Keep(T),
+    /// Swaps the word for this one with this ordering; if another thread was first, looks again.
+    Swap(Snapshot, Ordering, T),
+}
 
-/// What became of an attempt to lease.
+use Update::{Keep, Swap};
+
+/// The outcome of an attempt to lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Leased {
-    /// The lease is held on a proven point; `push` it if told so. `contended`: somebody else wrote the word meanwhile.
-    Proven { push: bool, contended: bool },
+    /// The lease is held on a proven point; `push` it if told so. `at_once`: no other thread changed the word during
+    /// the attempt.
+    Proven { push: bool, at_once: bool },
     /// The point is hot: a lease may count on a stripe of this slot. None is held.
-    Open(SlotName),
-    /// The lease is held, and the holder must prove the point or take the lease back.
+    Open(HotSlotId),
+    /// The lease is held, and the caller must prove the point or take the lease back.
     Unproven,
     /// The point is absent.
     Dead,
@@ -83,62 +78,14 @@ pub(crate) enum Leased {
     Full,
 }
 
-/// What became of a lease on a point that could not be proved.
+/// What is left of a point that could not be proved, once the caller has given up its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Abandoned {
     /// It was the last lease: the point is dead, and the caller unlinks and retires it.
     Dead,
-    /// Others hold it and will find out themselves.
+    /// Other threads hold it, and will fail to prove it too.
     Left,
-}
-
-impl Seen {
-    pub(crate) fn is_dead(self) -> bool {
-        self.0 & DEAD != 0
-    }
-
-    pub(crate) fn is_new(self) -> bool {
-        self.0 & NEW != 0
-    }
-
-    pub(crate) fn is_queued(self) -> bool {
-        self.0 & QUEUED != 0
-    }
-
-    pub(crate) fn leases(self) -> u64 {
-        (self.0 & LEASES) / LEASE
-    }
-
-    pub(crate) fn children(self) -> u64 {
-        self.0 & CHILDREN
-    }
-
-    /// Neither lease nor child: what killing and ranking ask for.
-    pub(crate) fn is_idle(self) -> bool {
-        self.0 & (LEASES | CHILDREN) == 0
-    }
-
-    /// Leases may count on the stripes of its slot.
-    pub(crate) fn is_open(self) -> bool {
-        self.0 & OPEN != 0
-    }
-
-    /// The slot that is attached, open or not.
-    pub(crate) fn slot(self) -> Option<SlotName> {
-        SlotName::new((self.0 / SLOT) as u8 & (SLOTS / SLOT) as u8)
-    }
-
-    /// A root's, with nothing but its permanent child. One look at one word: an insert counts its run before it gives
-    /// up its lease on the root, so nothing hangs there.
-    pub(crate) fn is_bare_root(self) -> bool {
-        self.leases() == 0 && self.children() == 1
-    }
-
-    /// The same with `QUEUED` set, if that makes a step; and whether the caller must push then.
-    fn stepped(self, next: u64, step: bool) -> (u64, bool) {
-        if step && next & NEW == 0 { (next | QUEUED, self.0 & QUEUED == 0) } else { (next, false) }
-    }
 }
 
 impl Word {
@@ -152,183 +99,183 @@ impl Word {
         Self(AtomicU64::new(NEW | LEASE))
     }
 
-    /// Leased once, on a run that nobody else can reach yet; its maker pushes it after publishing the run.
+    /// Leased once, on a run that is not published yet; the thread that publishes the run pushes the point then.
     pub(crate) fn end_of_new_run() -> Self {
         Self(AtomicU64::new(QUEUED | LEASE))
     }
 
     /// A root's: one permanent child.
     pub(crate) fn root() -> Self {
-        Self(AtomicU64::new(1))
+        Self(AtomicU64::new(snapshot::CHILD))
     }
 
-    pub(crate) fn load(&self, order: Ordering) -> Seen {
-        Seen(self.0.load(order))
+    pub(crate) fn load(&self, order: Ordering) -> Snapshot {
+        Snapshot(self.0.load(order))
+    }
+
+    /// The loop of every transition: asks `next` about the word until it keeps it or the swap succeeds.
+    ///
+    /// The first load and a failed swap are relaxed: what they return is only a guess, which the swap checks.
+    #[inline(always)]
+    fn update<T>(&self, mut next: impl FnMut(Snapshot) -> Update<T>) -> T {
+        let mut seen = self.0.load(Relaxed);
+        loop {
+            let (word, order, outcome) = match next(Snapshot(seen)) {
+                Keep(outcome) => return outcome,
+                Swap(word, order, outcome) => (word, order, outcome),
+            };
+            match self.0.compare_exchange_weak(seen, word.0, order, Relaxed) {
+                Ok(_) => return outcome,
+                Err(newer) => seen = newer,
+            }
+        }
     }
 
     /// Takes a lease unless the point is dead or open.
     #[inline]
     pub(crate) fn lease(&self) -> Leased {
-        let mut word = self.0.load(Relaxed);
-        let mut contended = false;
-        loop {
-            if word & DEAD != 0 {
-                return Leased::Dead;
+        // The reason of a refusal is looked for after the loop: within it one branch serves dead and open.
+        let mut first = true;
+        let leased = self.update(|word| {
+            if word.is_dead() || word.is_open() || word.is_full() {
+                return Keep(Err(word));
             }
-            if let (true, Some(slot)) = (Seen(word).is_open(), Seen(word).slot()) {
-                return Leased::Open(slot);
-            }
-            if word & LEASES == LEASES {
-                return Leased::Full;
-            }
-            let (next, push) = Seen(word).stepped(word + LEASE, word & LEASES == 0);
-            crate::sync::point!("word::lease");
+            let at_once = std::mem::take(&mut first);
+            let (next, push) = word.stepped(word.with_lease(), word.leases() == 0);
+            crate::sync::failpoint!("word::lease");
             // Acquire: E4, E5.
-            match self.0.compare_exchange_weak(word, next, Acquire, Relaxed) {
-                Ok(_) if word & NEW != 0 => return Leased::Unproven,
-                Ok(_) => return Leased::Proven { push, contended },
-                Err(seen) => (word, contended) = (seen, true),
-            }
+            Swap(next, Acquire, Ok((word, push, at_once)))
+        });
+        match leased {
+            Ok((before, ..)) if before.is_new() => Leased::Unproven,
+            Ok((_, push, at_once)) => Leased::Proven { push, at_once },
+            Err(word) if word.is_dead() => Leased::Dead,
+            Err(word) => match word.open_slot() {
+                Some(slot) => Leased::Open(slot),
+                None => Leased::Full,
+            },
         }
     }
 
-    /// Takes a lease for a holder of another one. It counts here even on a hot point, where the bias or the other lease
-    /// does: so it is never a step, and no stripe stays in use for it. False if no more can be counted.
+    /// Takes one more lease for a caller that holds one. It counts here even on a hot point, where the bias or the
+    /// other lease does: so it is never a step, and no stripe stays in use for it. False if no more can be counted.
     #[must_use]
     pub(crate) fn lease_more(&self) -> bool {
-        let mut word = self.0.load(Relaxed);
-        while word & LEASES != LEASES {
-            debug_assert!(word & LEASES != 0 && word & (DEAD | NEW) == 0, "nobody holds the point");
-            // Relaxed: the other lease is held on a proven point.
-            match self.0.compare_exchange_weak(word, word + LEASE, Relaxed, Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => word = seen,
+        self.update(|word| {
+            if word.is_full() {
+                return Keep(false);
             }
-        }
-        false
+            debug_assert!(word.leases() > 0 && word.is_proven(), "no lease is held");
+            // Relaxed: the other lease is held on a proven point.
+            Swap(word.with_lease(), Relaxed, true)
+        })
     }
 
-    /// Makes a step of nothing but what the caller, who holds a lease, has written: true if the caller must push.
+    /// Makes a step for something that the caller has written elsewhere under a lease: true if the caller must push.
     #[must_use]
     pub(crate) fn announce(&self) -> bool {
         // Release: E3. Acquire: E4.
         let before = self.0.fetch_or(QUEUED, AcqRel);
-        debug_assert!(before & LEASES != 0 && before & (DEAD | NEW) == 0, "nobody holds the point");
-        before & QUEUED == 0
+        let before = Snapshot(before);
+        debug_assert!(before.leases() > 0 && before.is_proven(), "no lease is held");
+        !before.is_queued()
     }
 
     /// Gives a lease back; true if the caller must push the point, and may touch it for nothing else.
     #[inline]
     #[must_use]
     pub(crate) fn release(&self) -> bool {
-        let mut word = self.0.load(Relaxed);
-        loop {
-            debug_assert!(word & LEASES != 0, "lease released twice");
-            let last = word & LEASES == LEASE;
-            let (next, push) = Seen(word).stepped(word - LEASE, last);
+        self.update(|word| {
+            debug_assert!(word.leases() > 0, "lease released twice");
+            let last = word.leases() == 1;
+            let (next, push) = word.stepped(word.without_lease(), last);
             // Release: E2, E3. Acquire: E4, where it may set the flag.
             let order = if last { AcqRel } else { Release };
-            match self.0.compare_exchange_weak(word, next, order, Relaxed) {
-                Ok(_) => return push,
-                Err(seen) => word = seen,
-            }
-        }
+            Swap(next, order, push)
+        })
     }
 
     /// Marks the point as lying on its run; true if the caller cleared `NEW` and must push. A lease is held.
     #[must_use]
     pub(crate) fn prove(&self) -> bool {
-        let mut word = self.0.load(Relaxed);
-        while word & NEW != 0 {
-            let next = (word & !NEW) | QUEUED;
-            // Release: E5, which is margin: who leases the point goes by nothing that the proof orders, because lengths
-            // only fall and arrays reach as far as any held point. E3 comes with the push (E8), which is the caller's,
-            // and E4 asks for nothing: a `NEW` point was never queued (W2).
-            match self.0.compare_exchange_weak(word, next, Release, Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => word = seen,
+        self.update(|word| {
+            if !word.is_new() {
+                return Keep(false);
             }
-        }
-        false
+            // Release: E5, which is margin: a lease relies on nothing that the proof orders, because lengths only fall
+            // and arrays reach as far as any held point. E3 comes with the push (E8), which is the caller's, and E4
+            // asks for nothing: a `NEW` point was never queued (W2).
+            Swap(word.proven().queued(), Release, true)
+        })
     }
 
     /// Gives back a lease on a point that lies beyond its run's end.
     pub(crate) fn abandon(&self) -> Abandoned {
-        let mut word = self.0.load(Relaxed);
-        loop {
-            debug_assert!(word & NEW != 0, "an abandoned point was proved");
-            let last = word & (LEASES | CHILDREN) == LEASE;
-            let next = if last { (word - LEASE) | DEAD } else { word - LEASE };
-            // Relaxed: nothing was written under the lease. The point is freed after all who let it go, because all of
-            // them are pinned.
-            match self.0.compare_exchange_weak(word, next, Relaxed, Relaxed) {
-                Ok(_) if last => return Abandoned::Dead,
-                Ok(_) => return Abandoned::Left,
-                Err(seen) => word = seen,
+        self.update(|word| {
+            debug_assert!(word.is_new(), "an abandoned point was proved");
+            let left = word.without_lease();
+            // Relaxed: nothing was written under the lease. The point is freed after every thread that abandoned it has
+            // unpinned.
+            if left.is_idle() {
+                Swap(left.dead(), Relaxed, Abandoned::Dead)
+            } else {
+                Swap(left, Relaxed, Abandoned::Left)
             }
-        }
+        })
     }
 
     /// Ends an idle point; the word before, or nothing if it is held or dead.
-    pub(crate) fn kill(&self) -> Option<Seen> {
-        let mut word = self.0.load(Relaxed);
-        while Seen(word).is_idle() && word & DEAD == 0 {
-            // Acquire: E2. Release: E11; no model fails without it: whoever detached the space took the root's last child
-            // off since, and the release of that goes on.
-            match self.0.compare_exchange_weak(word, word | DEAD, AcqRel, Relaxed) {
-                Ok(_) => return Some(Seen(word)),
-                Err(seen) => word = seen,
+    pub(crate) fn kill(&self) -> Option<Snapshot> {
+        self.update(|word| {
+            if !word.is_idle() || word.is_dead() {
+                return Keep(None);
             }
-        }
-        None
+            // Acquire: E2. Release: E11; no model fails without it: the thread that detached the space took the root's
+            // last child off since, and the release of that goes on.
+            Swap(word.dead(), AcqRel, Some(word))
+        })
     }
 
     /// Counts a child run; the caller holds a lease. False if no more can be counted.
     #[must_use]
     pub(crate) fn add_child(&self) -> bool {
-        let mut word = self.0.load(Relaxed);
-        while word & CHILDREN != CHILDREN {
-            // Relaxed: the run was published by the map's edge E1; the lease keeps the point.
-            match self.0.compare_exchange_weak(word, word + 1, Relaxed, Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => word = seen,
+        self.update(|word| {
+            if word.children() == CHILDREN {
+                return Keep(false);
             }
-        }
-        false
+            // Relaxed: the run was published by the map's edge E1; the lease keeps the point.
+            Swap(word.with_child(), Relaxed, true)
+        })
     }
 
     /// Takes a child run off; true if the caller must push the point.
     #[must_use]
     pub(crate) fn remove_child(&self) -> bool {
-        let mut word = self.0.load(Relaxed);
-        loop {
-            debug_assert!(word & CHILDREN != 0, "child removed twice");
-            let last = word & (LEASES | CHILDREN) == 1;
-            let (next, push) = Seen(word).stepped(word - 1, last);
-            // Release: E2, E3. Acquire: E4; no model fails without it: who takes children off is who takes entries out.
-            match self.0.compare_exchange_weak(word, next, AcqRel, Relaxed) {
-                Ok(_) => return push,
-                Err(seen) => word = seen,
-            }
-        }
+        self.update(|word| {
+            debug_assert!(word.children() > 0, "child removed twice");
+            let (next, push) = word.stepped(word.without_child(), word.has_one_child_alone());
+            // Release: E2, E3. Acquire: E4; no model fails without it: the evictor alone takes children off and entries
+            // out.
+            Swap(next, AcqRel, push)
+        })
     }
 
-    /// Clears `QUEUED` for an entry that leaves the queue; the word that its account goes by.
-    pub(crate) fn take_out(&self) -> Seen {
+    /// Clears `QUEUED` for an entry that leaves the queue; the word that the evictor's account is to follow.
+    pub(crate) fn take_out(&self) -> Snapshot {
         // Acquire: E3. Release: E4.
-        Seen(self.0.fetch_and(!QUEUED, AcqRel))
+        Snapshot(self.0.fetch_and(!QUEUED, AcqRel))
     }
 }
 
 /// For tests of `PrefixCache::validate`: the fields, and a step that no transition makes.
 #[cfg(test)]
 impl Word {
-    pub(crate) const DEAD: u64 = DEAD;
+    pub(crate) const DEAD: u64 = snapshot::DEAD;
     pub(crate) const NEW: u64 = NEW;
     pub(crate) const QUEUED: u64 = QUEUED;
-    pub(crate) const OPEN: u64 = OPEN;
+    pub(crate) const OPEN: u64 = snapshot::OPEN;
     pub(crate) const LEASE: u64 = LEASE;
-    pub(crate) const CHILD: u64 = 1;
+    pub(crate) const CHILD: u64 = snapshot::CHILD;
 
     pub(crate) fn flip(&self, bits: u64) {
         // Relaxed: a test's cache is at rest.
@@ -341,7 +288,7 @@ mod tests {
     use super::*;
 
     fn proven(push: bool) -> Leased {
-        Leased::Proven { push, contended: false }
+        Leased::Proven { push, at_once: true }
     }
 
     #[test]
@@ -366,7 +313,7 @@ mod tests {
         assert_eq!(word.lease(), proven(true));
         assert_eq!(word.lease(), proven(false));
         assert!(!word.release() && !word.release());
-        assert!(word.kill().is_some_and(Seen::is_queued));
+        assert!(word.kill().is_some_and(Snapshot::is_queued));
         assert!(word.kill().is_none());
         assert!(word.take_out().is_dead());
     }
@@ -385,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_full_word_takes_no_further_lease() {
-        let word = Word(AtomicU64::new(LEASES - LEASE));
+        let word = Word(AtomicU64::new((MAX_LEASES - 1) * LEASE));
         assert_eq!(word.lease(), proven(false));
         assert_eq!(word.lease(), Leased::Full);
         assert!(!word.release());

@@ -66,7 +66,7 @@ fn settle(cache: &PrefixCache) {
 }
 
 #[test]
-fn a_lease_on_a_stripe_that_stops_holds_up_nobody() {
+fn a_lease_on_a_stripe_that_stops_holds_up_no_thread() {
     for point in ["hot::enter", "hot::entered"] {
         let (cache, empty) = hot_cache();
         let (gate, armed) = gate_at(point);
@@ -77,7 +77,7 @@ fn a_lease_on_a_stripe_that_stops_holds_up_nobody() {
 }
 
 #[test]
-fn a_deflation_that_stops_holds_up_only_those_who_need_the_evictor() {
+fn a_deflation_that_stops_holds_up_only_threads_that_need_the_evictor() {
     for point in ["hot::closed", "hot::summed"] {
         let (cache, empty) = hot_cache();
         let (gate, armed) = gate_at(point);
@@ -89,7 +89,7 @@ fn a_deflation_that_stops_holds_up_only_those_who_need_the_evictor() {
 
 /// It stops with the slot taken and not attached yet.
 #[test]
-fn an_inflation_that_stops_holds_up_nobody() {
+fn an_inflation_that_stops_holds_up_no_thread() {
     let (cache, empty) = cache();
     let (between, gate) = (Gate::default(), Gate::default());
     let armed = arm_contention(&between, stay_victim);

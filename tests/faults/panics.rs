@@ -60,7 +60,7 @@ fn evict_all(cache: &PrefixCache, _: &User) {
     as_victim(|| assert!(cache.evict(usize::MAX) > 0));
 }
 
-fn wait_in_line(_: &PrefixCache, user: &User) {
+fn wait_for_blocks(_: &PrefixCache, user: &User) {
     let lease = user.matched(&sequence(1, BLOCKS));
     let soon = Instant::now() + Duration::from_millis(1);
     as_victim(|| drop(user.session.reserve_until(CAPACITY, soon)));
@@ -101,13 +101,13 @@ const INSIDE: [(&str, Victim, usize); 23] = [
     ("trim::shortened", evict_all, BLOCKS),
     ("trim::unlink", evict_all, 0),
     ("pool::set", evict_all, BLOCKS),
-    ("line::joined", wait_in_line, 0),
+    ("wait_list::joined", wait_for_blocks, 0),
     ("retain::leased", retain, BLOCKS),
     ("marks::made", retain, BLOCKS),
     ("retain::noted", retain, BLOCKS),
     ("queue::push", retain, BLOCKS),
     ("marks::made", prioritize, 0),
-    ("quota::claimed", reserve_in, 0),
+    ("quota::charged", reserve_in, 0),
 ];
 
 #[test]
@@ -142,7 +142,7 @@ pub fn break_at(point: &str, armed: Armed, cache: &PrefixCache, victim: Victim, 
 }
 
 /// Below 64 free blocks the thread evicts up to 128.
-const WATERMARKS: Watermarks = Watermarks { low: 64, high: 128 };
+const WATERMARKS: Watermarks = Watermarks::new(64, 128);
 
 #[test]
 fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
@@ -167,8 +167,8 @@ fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
         }
         let before = cache.stats().evicted_blocks;
         while cache.stats().evicted_blocks < before + CAPACITY as u64 {
-            assert!(Instant::now() < end, "{point}: nobody evicts after the panic");
-            // Nobody but the thread: what is asked for is free.
+            assert!(Instant::now() < end, "{point}: no thread evicts after the panic");
+            // Only the background thread evicts: the blocks that are asked for are free.
             if cache.stats().free_blocks > BLOCKS {
                 let key = fresh.next().expect("there are more");
                 drop(user.insert(&sequence(key, BLOCKS)));
@@ -180,14 +180,14 @@ fn the_background_evictor_goes_on_after_a_panic_in_a_step() {
     }
 }
 
-/// No two sequences, and no sequence and a reservation, share a block: nobody reads KV that is not his.
+/// No two sequences, and no sequence and a reservation, share a block: no request reads another one's KV.
 fn check_no_block_twice(cache: &PrefixCache) {
     let user = User::of(cache);
     let free = user.session.reserve(cache.stats().free_blocks).expect("what is free can be reserved");
     let mut seen: HashSet<BlockId> = free.blocks().iter().copied().collect();
     assert_eq!(seen.len(), free.len());
     for key in (0..KEYS).chain([1_000]) {
-        let found = user.session.lease_prefix(&user.space, &sequence(key, BLOCKS));
+        let found = user.session.match_prefix_untouched(&user.space, &sequence(key, BLOCKS));
         assert!(found.blocks().iter().all(|&block| seen.insert(block)), "a block of sequence {key} is another's too");
     }
 }

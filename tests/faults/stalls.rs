@@ -54,7 +54,7 @@ const EVICTORS_VERBS: [fn(&PrefixCache); 7] = [
     },
 ];
 
-/// Stops `victim` at `point` and sees who gets on.
+/// Stops `victim` at `point` and sees which threads get on.
 fn stall(point: &'static str, holds: Holds, victim: fn(&PrefixCache)) {
     let (cache, empty) = cache();
     let gate = Gate::default();
@@ -67,7 +67,7 @@ fn stall(point: &'static str, holds: Holds, victim: fn(&PrefixCache)) {
     check_nothing_lost(&cache, empty);
 }
 
-/// Lets `victim` stop at `gate` and sees who gets on.
+/// Lets `victim` stop at `gate` and sees which threads get on.
 pub fn stall_at(cache: &PrefixCache, gate: &Gate, holds: Holds, victim: fn(&PrefixCache)) {
     let finished = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -94,7 +94,7 @@ pub fn stall_at(cache: &PrefixCache, gate: &Gate, holds: Holds, victim: fn(&Pref
             scope.spawn(move || {
                 verb(cache);
                 finished.fetch_add(1, SeqCst);
-                // Nobody listens any more once the gate is open.
+                // Once the gate is open, the receiver may be gone.
                 let _ = evicted.send(());
             });
         }
@@ -110,9 +110,9 @@ pub fn stall_at(cache: &PrefixCache, gate: &Gate, holds: Holds, victim: fn(&Pref
     assert_eq!(finished.load(SeqCst), EVICTORS_VERBS.len());
 }
 
-fn expect_all(report: &Receiver<()>, count: usize, who: &str) {
+fn expect_all(report: &Receiver<()>, count: usize, threads: &str) {
     for i in 0..count {
-        report.recv_timeout(STUCK).unwrap_or_else(|_| panic!("{who}: {i} of {count} got on"));
+        report.recv_timeout(STUCK).unwrap_or_else(|_| panic!("{threads}: {i} of {count} got on"));
     }
 }
 
@@ -141,7 +141,7 @@ fn work(cache: &PrefixCache, seed: u64, done: &Sender<()>) {
     done.send(()).expect("the test listens");
 }
 
-/// A match that ends inside a run where nobody has been: it makes a point.
+/// A match that ends inside a run where no point is: it makes one.
 fn match_inside(cache: &PrefixCache) {
     let user = User::of(cache);
     let lease = as_victim(|| user.matched(&sequence(0, 2)));
@@ -195,11 +195,11 @@ fn reserve_evicting(cache: &PrefixCache) {
     let session = cache.session();
     let wanted = cache.stats().free_blocks + 8;
     // The first count that it takes off is the one after evicting.
-    drop(as_victim(|| session.reserve(wanted)).expect("nobody else can reserve yet"));
+    drop(as_victim(|| session.reserve(wanted)).expect("no other thread reserves yet"));
 }
 
 /// More than there is while a lease is held: it takes a place in the line.
-fn wait_in_line(cache: &PrefixCache) {
+fn wait_for_blocks(cache: &PrefixCache) {
     let user = User::of(cache);
     let lease = user.matched(&sequence(1, BLOCKS));
     let soon = Instant::now() + Duration::from_millis(1);
@@ -228,21 +228,21 @@ fn reserve_in(cache: &PrefixCache) {
 }
 
 #[test]
-fn a_waiter_that_stops_holds_up_only_those_who_wait_behind_it() {
-    stall("line::joined", Holds::Nothing, wait_in_line);
+fn a_waiter_that_stops_holds_up_only_waiters_behind_it() {
+    stall("wait_list::joined", Holds::Nothing, wait_for_blocks);
 }
 
 #[test]
-fn a_wish_that_stops_holds_up_nobody() {
+fn a_mark_that_stops_holds_up_no_thread() {
     for point in ["retain::leased", "marks::made", "retain::noted", "queue::push"] {
         stall(point, Holds::Nothing, retain);
     }
     stall("marks::made", Holds::Nothing, prioritize);
-    stall("quota::claimed", Holds::Nothing, reserve_in);
+    stall("quota::charged", Holds::Nothing, reserve_in);
 }
 
 #[test]
-fn a_match_that_stops_holds_up_nobody() {
+fn a_match_that_stops_holds_up_no_thread() {
     stall("lease::published", Holds::Nothing, match_inside);
     stall("lease::bumped", Holds::Nothing, match_inside);
     stall("session::leased", Holds::Nothing, match_inside);
@@ -250,25 +250,25 @@ fn a_match_that_stops_holds_up_nobody() {
 }
 
 #[test]
-fn an_insert_that_stops_holds_up_nobody() {
+fn an_insert_that_stops_holds_up_no_thread() {
     stall("insert::linked", Holds::Nothing, insert_fresh);
     stall("insert::counted", Holds::Nothing, insert_fresh);
     stall("queue::push", Holds::Nothing, insert_fresh);
 }
 
 #[test]
-fn a_release_that_stops_holds_up_nobody() {
+fn a_release_that_stops_holds_up_no_thread() {
     stall("queue::push", Holds::Nothing, release);
 }
 
 #[test]
-fn a_reservation_that_stops_holds_up_nobody() {
+fn a_reservation_that_stops_holds_up_no_thread() {
     stall("pool::counted", Holds::Nothing, reserve);
     stall("pool::set", Holds::Nothing, abort);
 }
 
 #[test]
-fn an_evictor_that_stops_holds_up_only_those_who_need_it() {
+fn an_evictor_that_stops_holds_up_only_threads_that_need_it() {
     for point in ["trim::killed", "trim::shortened"] {
         stall(point, Holds::EvictorsLock, evict_a_part);
     }

@@ -1,4 +1,4 @@
-//! Recording: who called what, from when to when.
+//! Recording: which thread called what, from when to when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};

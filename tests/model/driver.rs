@@ -98,10 +98,10 @@ impl<S: Subject> Driver<S> {
         let size = self.setting.block_size;
         match step {
             Step::Match(space, sequence) => self.match_prefix(*space, sequence.tokens(size))?,
-            Step::Lease(space, sequence) => self.lease_prefix(*space, sequence.tokens(size))?,
+            Step::Lease(space, sequence) => self.match_prefix_untouched(*space, sequence.tokens(size))?,
             Step::Peek(space, sequence) => self.peek(*space, &sequence.tokens(size))?,
             Step::Resume(at, sequence) => self.resume(*at, sequence)?,
-            Step::Partial(at, sequence, least) => self.partial(*at, sequence, *least)?,
+            Step::Partial(at, sequence, least) => self.match_partial(*at, sequence, *least)?,
             Step::Clone(at) => self.clone_lease(*at),
             Step::Release(at) => self.release(*at),
             Step::Reserve(blocks) => self.reserve(None, *blocks).map(drop)?,
@@ -195,9 +195,9 @@ impl<S: Subject> Driver<S> {
         self.hold_found(expected, actual, space, tokens)
     }
 
-    fn lease_prefix(&mut self, space: usize, tokens: Vec<Token>) -> Result<(), Difference> {
-        let expected = Subject::lease_prefix(&mut self.reference, space, &tokens);
-        let actual = self.subject.lease_prefix(space, &tokens);
+    fn match_prefix_untouched(&mut self, space: usize, tokens: Vec<Token>) -> Result<(), Difference> {
+        let expected = Subject::match_prefix_untouched(&mut self.reference, space, &tokens);
+        let actual = self.subject.match_prefix_untouched(space, &tokens);
         self.hold_found(expected, actual, space, tokens)
     }
 
@@ -250,14 +250,14 @@ impl<S: Subject> Driver<S> {
         (held > 0).then(|| self.leases.remove(at % held))
     }
 
-    fn partial(&mut self, at: usize, sequence: &Sequence, least: usize) -> Result<(), Difference> {
+    fn match_partial(&mut self, at: usize, sequence: &Sequence, least: usize) -> Result<(), Difference> {
         let Some(at) = at.checked_rem(self.leases.len()) else {
             return Ok(());
         };
         let held = &self.leases[at];
         let tokens = self.continued(&held.tokens, sequence);
-        let expected = self.reference.partial(&held.expected, &tokens, least);
-        let Some(actual) = self.subject.partial(&held.actual, &tokens, least) else {
+        let expected = self.reference.match_partial(&held.expected, &tokens, least);
+        let Some(actual) = self.subject.match_partial(&held.actual, &tokens, least) else {
             return equal("partial hit", None, expected);
         };
         let Some((agreed, best)) = expected else {

@@ -34,14 +34,14 @@ const STARTS: [u64; 5] = [0, 1_800_000_000_000_000_000, (1 << 56) - 60, (1 << 62
 fn setting() -> impl Strategy<Value = Setting> {
     let block_size = prop::sample::select(vec![1, 3, 16]);
     let policy = prop::sample::select(PolicyKind::ALL.to_vec());
-    let idle_after = prop::option::weighted(0.3, 1..200_u64);
+    let time_to_idle = prop::option::weighted(0.3, 1..200_u64);
     let clock = (prop::sample::select(STARTS.to_vec()), any::<bool>());
-    (block_size, 1..48_usize, policy, idle_after, clock).prop_map(
-        |(block_size, capacity, policy, idle_after, (start, stands))| Setting {
+    (block_size, 1..48_usize, policy, time_to_idle, clock).prop_map(
+        |(block_size, capacity, policy, time_to_idle, (start, stands))| Setting {
             block_size,
             capacity,
             policy,
-            idle_after,
+            time_to_idle,
             start,
             stands,
         },
@@ -73,14 +73,14 @@ fn steps(seed: u8, count: usize) -> Vec<Step> {
 fn long_runs<S: Subject>(count: usize) {
     let started = Instant::now();
     let (mut seed, mut done) = (0, 0);
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         for block_size in [1, 3, 16] {
             seed += 1;
             let setting = Setting {
                 block_size,
                 capacity: 24 + usize::from(seed) * 3,
                 policy,
-                idle_after: (seed % 3 == 0).then_some(150),
+                time_to_idle: (seed % 3 == 0).then_some(150),
                 start: STARTS[usize::from(seed) % STARTS.len()],
                 stands: seed % 4 == 0,
             };
@@ -127,7 +127,7 @@ fn the_driver_finds_nothing_between_two_references() {
 
 #[test]
 fn the_driver_notices_a_wrong_order_of_eviction() {
-    for wrong in PolicyKind::ALL {
+    for wrong in PolicyKind::ALL.iter().copied() {
         let alter = |setting: Setting| Setting { policy: wrong, ..setting };
         let failure = cases::<Reference>(256, alter).expect_err("two policies, one order");
         println!("{}: {}", wrong.name(), failure.lines().next().unwrap_or_default());

@@ -31,7 +31,7 @@ pub struct Setting {
     pub capacity: usize,
     pub policy: PolicyKind,
     /// What was not used for so long is dropped.
-    pub idle_after: Option<u64>,
+    pub time_to_idle: Option<u64>,
     /// The time at the beginning.
     pub start: u64,
     /// Time goes by with `Wait` alone, so that many verbs have one time; else each verb has its own.
@@ -76,7 +76,7 @@ pub trait Subject {
     fn new(setting: Setting) -> Self;
     fn set_time(&mut self, now: u64);
     fn match_prefix(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease>;
-    fn lease_prefix(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease>;
+    fn match_prefix_untouched(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease>;
     fn resume(&mut self, lease: Self::Lease, tokens: &[Token]) -> Found<Self::Lease>;
     fn peek(&mut self, space: usize, tokens: &[Token]) -> usize;
     fn reserve(&mut self, space: Option<usize>, blocks: usize) -> Result<Self::Reservation, Refusal>;
@@ -89,7 +89,7 @@ pub trait Subject {
         tokens: &[Token],
         reservation: Self::Reservation,
     ) -> Result<Stored<Self::Lease, Self::Reservation>, (Refusal, Self::Reservation)>;
-    fn partial(&mut self, lease: &Self::Lease, tokens: &[Token], least: usize) -> Option<Agreeing<Self::Source>>;
+    fn match_partial(&mut self, lease: &Self::Lease, tokens: &[Token], least: usize) -> Option<Agreeing<Self::Source>>;
     fn let_go(&mut self, source: Self::Source);
     fn clone_lease(&mut self, lease: &Self::Lease) -> Self::Lease;
     fn release(&mut self, lease: Self::Lease);
@@ -123,8 +123,8 @@ impl Subject for Reference {
         let mut reference = Reference::new(setting.block_size, setting.capacity, setting.policy);
         let bigrams = (0..SPACES.len()).filter(|&space| offset(space) > 0);
         bigrams.for_each(|space| reference.set_bigrams(REFERENCE_SPACES[space]));
-        match setting.idle_after {
-            Some(duration) => reference.idle_after(duration),
+        match setting.time_to_idle {
+            Some(duration) => reference.time_to_idle(duration),
             None => reference,
         }
     }
@@ -137,8 +137,8 @@ impl Subject for Reference {
         found(Reference::match_prefix(self, REFERENCE_SPACES[space], tokens))
     }
 
-    fn lease_prefix(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease> {
-        found(Reference::lease_prefix(self, REFERENCE_SPACES[space], tokens))
+    fn match_prefix_untouched(&mut self, space: usize, tokens: &[Token]) -> Found<Self::Lease> {
+        found(Reference::match_prefix_untouched(self, REFERENCE_SPACES[space], tokens))
     }
 
     fn resume(&mut self, lease: Self::Lease, tokens: &[Token]) -> Found<Self::Lease> {
@@ -182,9 +182,9 @@ impl Subject for Reference {
         }
     }
 
-    fn partial(&mut self, lease: &Self::Lease, tokens: &[Token], least: usize) -> Option<Agreeing<Self::Source>> {
-        let (tokens, blocks) = Reference::partial(self, lease, tokens, least)?;
-        // Not the first: which one is nobody's promise.
+    fn match_partial(&mut self, lease: &Self::Lease, tokens: &[Token], least: usize) -> Option<Agreeing<Self::Source>> {
+        let (tokens, blocks) = Reference::match_partial(self, lease, tokens, least)?;
+        // Not the first: which one is not promised.
         let block = *blocks.last().expect("the longest are not none");
         Some(Agreeing { block, tokens, source: self.lease_block(lease, block) })
     }
@@ -310,8 +310,8 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
         let cache = PrefixCache::builder(setting.block_size, setting.capacity);
         let cache = if EXTERNAL { cache.external() } else { cache };
         let mut builder = cache.policy(policy).clock(Clock::Logical);
-        if let Some(duration) = setting.idle_after {
-            builder = builder.idle_after(Duration::from_nanos(duration));
+        if let Some(duration) = setting.time_to_idle {
+            builder = builder.time_to_idle(Duration::from_nanos(duration));
         }
         let cache = builder.build().expect("a sound setting");
         let engine = if EXTERNAL { (0..setting.capacity as u32).collect() } else { Vec::new() };
@@ -333,8 +333,8 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
         Found { len_tokens: lease.len_tokens(), blocks, lease }
     }
 
-    fn lease_prefix(&mut self, space: usize, tokens: &[Token]) -> Found<Lease> {
-        real_found(self.session.lease_prefix(&self.spaces[space], tokens))
+    fn match_prefix_untouched(&mut self, space: usize, tokens: &[Token]) -> Found<Lease> {
+        real_found(self.session.match_prefix_untouched(&self.spaces[space], tokens))
     }
 
     fn resume(&mut self, lease: Lease, tokens: &[Token]) -> Found<Lease> {
@@ -382,8 +382,8 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
         }
     }
 
-    fn partial(&mut self, lease: &Lease, tokens: &[Token], least: usize) -> Option<Agreeing<PartialHit>> {
-        let hit = self.session.partial(lease, tokens, least)?;
+    fn match_partial(&mut self, lease: &Lease, tokens: &[Token], least: usize) -> Option<Agreeing<PartialHit>> {
+        let hit = self.session.match_partial(lease, tokens, least)?;
         Some(Agreeing { block: hit.block(), tokens: hit.len_tokens(), source: hit })
     }
 
@@ -438,7 +438,9 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     }
 
     fn set_quota(&mut self, space: usize, cached_blocks: Option<usize>, pinned_blocks: Option<usize>) {
-        self.cache.set_quota(&self.spaces[space], Quota { cached_blocks, pinned_blocks });
+        let mut quota = Quota::default();
+        (quota.cached_blocks, quota.pinned_blocks) = (cached_blocks, pinned_blocks);
+        self.cache.set_quota(&self.spaces[space], quota);
     }
 
     fn clear(&mut self) {

@@ -1,4 +1,4 @@
-//! What nobody has used for long goes by itself; and the thread that sees to it.
+//! Prefixes that were not used for long are dropped; and the thread that drops them.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use crate::{Bench, sequence};
 /// On a logical clock, idle after `ticks`.
 fn aging(policy: PolicyKind, ticks: u64) -> Bench {
     let builder = PrefixCache::builder(4, 64).policy(policy).clock(Clock::Logical);
-    let cache = builder.idle_after(Duration::from_nanos(ticks)).build().expect("a sound setting");
+    let cache = builder.time_to_idle(Duration::from_nanos(ticks)).build().expect("a sound setting");
     Bench { session: cache.session(), space: cache.default_namespace(), cache }
 }
 
 #[test]
-fn a_prefix_goes_when_nobody_has_used_it_for_so_long() {
-    for policy in PolicyKind::ALL {
+fn a_prefix_goes_when_it_was_idle_for_the_time() {
+    for policy in PolicyKind::ALL.iter().copied() {
         let bench = aging(policy, 100);
         bench.serve_at(10, &sequence(1, 16));
         bench.serve_at(20, &sequence(2, 8));
@@ -74,13 +74,13 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn with_thread() -> radixkv::Builder {
-    PrefixCache::builder(4, 2_000).eviction(Eviction::Background(Watermarks { low: 1, high: 2 }))
+    PrefixCache::builder(4, 2_000).eviction(Eviction::Background(Watermarks::new(1, 2)))
 }
 
 #[test]
 fn the_thread_drops_what_is_idle_on_either_clock() {
     for clock in [Clock::Monotonic, Clock::Logical] {
-        let cache = with_thread().clock(clock).idle_after(Duration::from_millis(5)).build().expect("sound");
+        let cache = with_thread().clock(clock).time_to_idle(Duration::from_millis(5)).build().expect("sound");
         let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
         let held = bench.insert(&sequence(1, 8));
         drop(bench.insert(&sequence(2, 8)));
@@ -101,7 +101,7 @@ fn the_thread_exchanges_the_policy_and_keeps_to_quotas() {
     (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
     bench.cache.set_policy(PolicyKind::Lfu);
     until("the policy is exchanged", || bench.cache.policy() == PolicyKind::Lfu);
-    bench.cache.set_quota(&bench.space, Quota { cached_blocks: Some(10), pinned_blocks: None });
+    bench.cache.set_quota(&bench.space, Quota::default().cached_blocks(10));
     until("the quota is kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);
     (0..1_000).for_each(|key| drop(bench.insert(&sequence(key, 4))));
     until("and kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);

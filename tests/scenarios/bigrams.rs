@@ -155,7 +155,7 @@ fn a_partial_hit_counts_pairs() {
         let mut prompt = sequence(1, 13);
         prompt[at] = Token::MAX;
         let lease = bench.matched(&prompt);
-        let hit = bench.session.partial(&lease, &prompt, least);
+        let hit = bench.session.match_partial(&lease, &prompt, least);
         (lease.len_tokens(), hit.map(|hit| hit.len_tokens()))
     };
     // The token that differs is in the pair before it, too.

@@ -106,7 +106,7 @@ fn what_no_cache_can_be_is_refused_with_the_numbers() {
     assert_eq!(refused(16, most + 1), BuildError::CapacityTooLarge { capacity: most + 1 });
     assert_eq!(refused(longest + 1, 16), BuildError::BlockSizeTooLarge { block_size: longest + 1 });
     for (low, high) in [(5, 4), (4, 17)] {
-        let thread = Eviction::Background(Watermarks { low, high });
+        let thread = Eviction::Background(Watermarks::new(low, high));
         let error = PrefixCache::builder(16, 16).eviction(thread).build().expect_err("refused");
         assert_eq!(error, BuildError::Watermarks { low, high, capacity: 16 });
     }
@@ -124,7 +124,7 @@ fn a_reservation_of_another_cache_comes_back() {
 
 #[test]
 fn policies_are_read_by_the_names_that_they_print() {
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         assert_eq!((policy.to_string().parse(), policy.name()), (Ok(policy), &*policy.to_string()));
     }
     let unknown = "LRU".parse::<PolicyKind>().expect_err("names are in lower case").to_string();

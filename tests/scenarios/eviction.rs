@@ -1,4 +1,4 @@
-//! Who is evicted, in which order, and whom a lease protects.
+//! What is evicted, in which order, and what a lease protects.
 
 use radixkv::{Clock, PolicyKind, PrefixCache, Token};
 
@@ -190,7 +190,7 @@ fn only_a_match_counts_as_use() {
     bench.serve_at(2, &sequence(2, 8));
     bench.cache.set_time(3);
     assert_eq!(bench.peek(&sequence(1, 8)), 8);
-    let leased = bench.session.lease_prefix(&bench.space, &sequence(1, 8));
+    let leased = bench.session.match_prefix_untouched(&bench.space, &sequence(1, 8));
     assert_eq!(leased.len_tokens(), 8);
     drop(leased);
     assert_eq!(bench.cache.evict(2), 2);
@@ -221,7 +221,7 @@ fn a_request_that_resumes_is_one_hit() {
 
 #[test]
 fn two_replicas_fed_the_same_log_evict_alike() {
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         let replica = || {
             let cache = PrefixCache::builder(4, 40).policy(policy).clock(Clock::Logical);
             cache.build().expect("a sound setting")

@@ -64,7 +64,7 @@ fn what_is_not_the_engines_is_refused_and_nothing_changes() {
     assert_eq!(refused(&[6, 7, 69, 8]), AdoptError::Held { block: 69 });
     assert_eq!(refused(&[6, 7, 6]), AdoptError::Held { block: 6 });
     assert_eq!(refused(&[6, 7, 69]).to_string(), "the cache holds block 69 already");
-    assert_eq!(refused(&[u32::MAX]).to_string(), "block 4294967295 is none of a cache of 70");
+    assert_eq!(refused(&[u32::MAX]).to_string(), "there is no block 4294967295 in a cache of 70 blocks");
     assert_eq!(bench.accounts(), [68, 2, 0, 0]);
     assert_eq!(held.into_blocks(), [5, 69]);
     drop(bench.session.adopt(&[6, 7, 5, 69]).expect("all the engine's again"));
@@ -101,7 +101,7 @@ fn a_forked_block_goes_back_to_the_engine_with_its_last_holder() {
 
 #[test]
 fn the_background_evictor_keeps_a_stock_of_evicted_ids() {
-    let watermarks = Watermarks { low: 2, high: 5 };
+    let watermarks = Watermarks::new(2, 5);
     let builder = PrefixCache::builder(4, 32).external().eviction(Eviction::Background(watermarks));
     let cache = builder.build().expect("sound");
     let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
@@ -190,7 +190,7 @@ fn engine_threads_and_a_cache_share_the_ids_and_lose_none() {
     assert!(all.iter().copied().eq(0..CAPACITY as u32), "{all:?}");
 }
 
-/// Without anybody who settles, evicts or asks for numbers in between.
+/// Without settling, evicting or asking for numbers in between.
 #[test]
 fn what_was_cleared_under_a_lease_is_taken_when_the_lease_has_gone() {
     let bench = bench(4, 16);

@@ -78,7 +78,7 @@ fn the_last_block_is_copied_before_it_is_written_to() {
     let mut fresh = bench.session.reserve(2).expect("free blocks");
     let (shared, expected) = (one.blocks()[1], fresh.blocks()[1]);
     let copy = two.make_unique(1, &mut fresh).expect("shared");
-    assert_eq!((copy.from(), copy.to()), (shared, expected));
+    assert_eq!((copy.source(), copy.destination()), (shared, expected));
     assert_eq!((two.blocks(), fresh.len()), (&[one.blocks()[0], expected][..], 1));
     // The source stays for the copy, though its other holder goes.
     drop(one);
@@ -106,7 +106,7 @@ fn a_block_enters_the_tree_from_one_reservation_alone() {
     assert_eq!(error.kind, InsertErrorKind::SharedBlock { index: 1 });
     assert_eq!(
         (error.to_string(), error.reservation.blocks()),
-        ("a fork holds block 1 of the reservation too".into(), &blocks[..])
+        ("a fork also holds block 1 of the reservation: make it unique first".into(), &blocks[..])
     );
     assert_eq!((bench.accounts(), bench.peek(&tokens)), ([13, 3, 0, 0], 0));
     let mut one = error.reservation;
@@ -133,22 +133,22 @@ fn a_fork_outlives_the_handles_of_its_cache() {
     assert_eq!(two.len(), 3);
 }
 
-/// Threads that hold forks of one reservation: whoever writes to a block has it alone.
+/// Threads that have forks of one reservation: a thread writes only to blocks that it has alone.
 struct Forks {
     cache: PrefixCache,
     slots: Vec<AtomicU64>,
 }
 
 impl Forks {
-    /// Writes to every block of a fork, after copying those that are shared, and sees nobody else write there.
+    /// Writes to every block of a fork, after copying those that are shared, and sees that no other thread writes there.
     fn write(&self, session: &Session, mut fork: Reservation, author: u64, stamp: u64) {
         for i in 0..fork.len() {
             if fork.is_shared(i) {
                 let Ok(mut fresh) = session.reserve(1) else { continue };
                 if let Some(copy) = fork.make_unique(i, &mut fresh) {
-                    let read = self.slots[copy.from() as usize].load(Relaxed);
+                    let read = self.slots[copy.source() as usize].load(Relaxed);
                     assert_eq!(read, stamp + i as u64, "a shared block was written to");
-                    self.slots[copy.to() as usize].store(read, Relaxed);
+                    self.slots[copy.destination() as usize].store(read, Relaxed);
                 }
             }
             let slot = &self.slots[fork.blocks()[i] as usize];

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use radixkv::{
-    BlockCopy, Lease, Namespace, PartialHit, PolicyKind, PrefixCache, PrefixMatch, Reservation, Session, Token,
+    Lease, Namespace, PartialHit, PendingCopy, PolicyKind, PrefixCache, PrefixMatch, Reservation, Session, Token,
 };
 
 use crate::{Bench, sequence};
@@ -18,7 +18,7 @@ fn handles_go_to_other_threads_and_a_session_stays() {
     is_shared::<PrefixMatch>();
     is_shared::<PartialHit>();
     is_shared::<Reservation>();
-    is_shared::<BlockCopy>();
+    is_shared::<PendingCopy>();
 
     // Of two candidates for one method the compiler would not choose: this is ambiguous for a type that is `Send`.
     trait Stays<Why> {
@@ -50,7 +50,7 @@ fn a_clone_of_a_lease_is_a_lease_of_its_own_and_no_use() {
     bench.serve_at(1, &sequence(1, 8));
     bench.serve_at(2, &sequence(2, 8));
     bench.cache.set_time(3);
-    let one = bench.session.lease_prefix(&bench.space, &sequence(1, 8)).into_lease();
+    let one = bench.session.match_prefix_untouched(&bench.space, &sequence(1, 8)).into_lease();
     let clones: Vec<Lease> = (0..5).map(|_| one.clone()).collect();
     drop(one);
     assert_eq!(bench.cache.evict(8), 2, "the clones keep theirs");
@@ -61,7 +61,7 @@ fn a_clone_of_a_lease_is_a_lease_of_its_own_and_no_use() {
     assert_eq!((bench.peek(&sequence(1, 8)), bench.peek(&sequence(2, 8))), (4, 8), "five clones are no hit");
 }
 
-/// Of `lease_prefix`, or a clone: it counts once it is resumed, at the deepest prefix that it reaches.
+/// Of `match_prefix_untouched`, or a clone: it counts once it is resumed, at the deepest prefix that it reaches.
 #[test]
 fn a_lease_that_is_no_use_counts_when_it_is_resumed() {
     for cloned in [false, true] {
@@ -69,7 +69,7 @@ fn a_lease_that_is_no_use_counts_when_it_is_resumed() {
         bench.serve_at(1, &sequence(1, 8));
         bench.serve_at(2, &sequence(2, 8));
         bench.cache.set_time(3);
-        let leased = bench.session.lease_prefix(&bench.space, &sequence(1, 8)).into_lease();
+        let leased = bench.session.match_prefix_untouched(&bench.space, &sequence(1, 8)).into_lease();
         let lease = if cloned { leased.clone() } else { leased };
         drop(bench.session.resume(lease, &sequence(1, 8)));
         assert_eq!(bench.cache.evict(2), 2);
@@ -83,7 +83,7 @@ fn resuming_into_a_buffer_gives_the_blocks_beyond_the_lease_alone() {
     let tokens = sequence(1, 16);
     let short = bench.insert(&tokens[..8]);
     drop(bench.insert(&tokens));
-    let whole = bench.session.lease_prefix(&bench.space, &tokens);
+    let whole = bench.session.match_prefix_untouched(&bench.space, &tokens);
     let mut beyond = vec![77; 9];
     let lease = bench.session.resume_into(short, &tokens, &mut beyond);
     assert_eq!((lease.len_tokens(), &beyond[..]), (16, &whole.blocks()[2..]));
@@ -102,7 +102,7 @@ fn leases_of_a_cleared_tree_go_on_finding_what_leases_keep_there() {
     let short = bench.matched(&tokens[..4]);
     bench.cache.clear();
     assert_eq!(bench.matched_len(&tokens), 0);
-    let partial = bench.session.partial(&short, &other, 1).expect("two tokens of the second block");
+    let partial = bench.session.match_partial(&short, &other, 1).expect("two tokens of the second block");
     assert_eq!(partial.len_tokens(), 2);
     let resumed = bench.session.resume(short, &tokens);
     assert_eq!((resumed.len_tokens(), resumed.blocks().len()), (12, 3));
@@ -123,7 +123,7 @@ fn a_callers_mistake_with_a_lease_panics_and_changes_nothing() {
         &|| drop(bench.session.resume(bench.matched(&tokens), &tokens[..7])),
         &|| drop(bench.session.resume(foreign.clone(), &tokens)),
         &|| drop(bench.session.resume_into(foreign.clone(), &tokens, &mut Vec::new())),
-        &|| drop(bench.session.partial(&bench.matched(&tokens), &tokens[..7], 1)),
+        &|| drop(bench.session.match_partial(&bench.matched(&tokens), &tokens[..7], 1)),
         &|| _ = bench.session.retain(&foreign, std::time::Duration::ZERO),
         &|| bench.session.release_retained(&foreign),
         &|| bench.session.prioritize(&foreign, radixkv::Priority::DEFAULT),

@@ -184,7 +184,7 @@ fn one_branch_and_the_four_matches_around_it() {
     assert_eq!(bench.accounts(), [16, 0, 0, 0]);
 }
 
-/// Whoever keys by pairs of tokens gives pairs: n tokens are n - 1 of them, and the last differs with the next token.
+/// A caller that keys by pairs of tokens passes pairs: n tokens are n - 1 of them, and the last differs with the next token.
 #[test]
 fn keys_of_token_pairs_match_one_less() {
     let bench = Bench::new(1, 16);

@@ -107,7 +107,7 @@ fn a_namespace_of_another_cache_is_refused() {
     let session = ours.cache.session();
     let refused = |call: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err();
     assert!(refused(&|| drop(session.match_prefix(&foreign, &[1, 2, 3, 4]))));
-    assert!(refused(&|| drop(session.lease_prefix(&foreign, &[1, 2, 3, 4]))));
+    assert!(refused(&|| drop(session.match_prefix_untouched(&foreign, &[1, 2, 3, 4]))));
     assert!(refused(&|| assert_eq!(session.peek(&foreign, &[1, 2, 3, 4]), 0)));
     assert!(refused(&|| ours.cache.clear_namespace(&foreign)));
     assert!(refused(&|| ours.cache.drop_namespace(&theirs.cache.default_namespace())));

@@ -24,7 +24,7 @@ fn evicted(bench: &Bench, keys: std::ops::Range<u32>) -> Vec<u32> {
 
 #[test]
 fn equal_ranks_go_in_the_order_in_which_they_were_inserted() {
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         for looks in [false, true] {
             let bench = Bench::with_policy(4, 16, policy);
             let leases: Vec<_> = (0..8).map(|key| bench.insert(&sequence(key, 4))).collect();
@@ -140,9 +140,9 @@ fn every_use_undoes_a_demotion_for_all_blocks_that_it_passes() {
         // Beyond it, in a run of its own, which then goes.
         |bench, tokens| {
             drop(bench.insert(&[tokens, &[7, 7, 7, 7]].concat()));
-            bench
-                .session
-                .demote(&bench.session.lease_prefix(&bench.space, &[tokens, &[7, 7, 7, 7]].concat()).into_lease());
+            bench.session.demote(
+                &bench.session.match_prefix_untouched(&bench.space, &[tokens, &[7, 7, 7, 7]].concat()).into_lease(),
+            );
             bench.cache.evict(1);
             drop(bench.matched(tokens));
         },
@@ -158,7 +158,7 @@ fn every_use_undoes_a_demotion_for_all_blocks_that_it_passes() {
         assert_eq!((bench.cache.evict(1), bench.peek(&used), bench.peek(&other)), (1, 8, 0), "use {i}");
         // And once more, after it.
         drop(bench.insert(&other));
-        bench.session.demote(&bench.session.lease_prefix(&bench.space, &used).into_lease());
+        bench.session.demote(&bench.session.match_prefix_untouched(&bench.space, &used).into_lease());
         assert_eq!((bench.cache.evict(1), bench.peek(&used), bench.peek(&other)), (1, 4, 4), "use {i}");
     }
 }
@@ -171,9 +171,13 @@ fn a_priority_expires_at_the_step_it_says_however_late() {
         drop(bench.insert(&sequence(1, 4)));
         drop(bench.insert(&sequence(2, 4)));
         let high = Priority::new(90).expect("below 100").expiring_after(Duration::from_nanos(10));
-        bench.session.prioritize(&bench.session.lease_prefix(&bench.space, &sequence(1, 4)).into_lease(), high);
+        bench
+            .session
+            .prioritize(&bench.session.match_prefix_untouched(&bench.space, &sequence(1, 4)).into_lease(), high);
         let low = Priority::new(50).expect("below 100");
-        bench.session.prioritize(&bench.session.lease_prefix(&bench.space, &sequence(2, 4)).into_lease(), low);
+        bench
+            .session
+            .prioritize(&bench.session.match_prefix_untouched(&bench.space, &sequence(2, 4)).into_lease(), low);
         bench.cache.set_time(time + 10);
         assert_eq!((bench.cache.evict(1), cached(&bench, 1..3)), (1, vec![2]), "{time}");
     }

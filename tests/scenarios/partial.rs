@@ -15,7 +15,7 @@ impl Bench {
     /// Matched tokens, and the partial hit beyond them.
     fn partial(&self, tokens: &[Token], least: usize) -> (usize, Option<PartialHit>) {
         let lease = self.matched(tokens);
-        (lease.len_tokens(), self.session.partial(&lease, tokens, least))
+        (lease.len_tokens(), self.session.match_partial(&lease, tokens, least))
     }
 
     fn agreed(&self, tokens: &[Token], least: usize) -> Option<usize> {
@@ -23,7 +23,7 @@ impl Bench {
     }
 
     fn block_of(&self, tokens: &[Token], at: usize) -> u32 {
-        self.session.lease_prefix(&self.space, tokens).blocks()[at]
+        self.session.match_prefix_untouched(&self.space, tokens).blocks()[at]
     }
 }
 
@@ -131,8 +131,8 @@ fn a_partial_hit_is_no_use_of_its_source() {
     bench.serve_at(1, &sequence(1, 8));
     bench.serve_at(2, &sequence(3, 8));
     bench.cache.set_time(3);
-    let cold = bench.session.lease_prefix(&bench.space, &parting(6, 8, 2)).into_lease();
-    drop(bench.session.partial(&cold, &parting(6, 8, 2), 1));
+    let cold = bench.session.match_prefix_untouched(&bench.space, &parting(6, 8, 2)).into_lease();
+    drop(bench.session.match_partial(&cold, &parting(6, 8, 2), 1));
     drop(cold);
     assert_eq!(bench.cache.evict(1), 1);
     assert_eq!((bench.peek(&sequence(1, 8)), bench.peek(&sequence(3, 8))), (4, 8));
@@ -143,5 +143,5 @@ fn a_partial_hit_is_no_use_of_its_source() {
 fn a_lease_of_another_cache_has_no_partial_hit() {
     let (bench, other) = (Bench::new(4, 4), Bench::new(4, 4));
     let lease = other.matched(&[]);
-    drop(bench.session.partial(&lease, &[], 1));
+    drop(bench.session.match_partial(&lease, &[], 1));
 }

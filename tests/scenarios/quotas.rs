@@ -5,15 +5,15 @@ use radixkv::{Inserted, Lease, Namespace, PolicyKind, Quota, ReserveError};
 use crate::{Bench, sequence};
 
 fn quota(cached: usize, pinned: usize) -> Quota {
-    Quota { cached_blocks: Some(cached), pinned_blocks: Some(pinned) }
+    Quota::default().cached_blocks(cached).pinned_blocks(pinned)
 }
 
 fn cached(blocks: usize) -> Quota {
-    Quota { cached_blocks: Some(blocks), pinned_blocks: None }
+    Quota::default().cached_blocks(blocks)
 }
 
 fn pinned(blocks: usize) -> Quota {
-    Quota { cached_blocks: None, pinned_blocks: Some(blocks) }
+    Quota::default().pinned_blocks(blocks)
 }
 
 /// Inserts `blocks` blocks of their own into a namespace.
@@ -154,7 +154,7 @@ fn a_reservation_beyond_the_quota_is_refused_with_the_numbers() {
     drop(bench.session.reserve_in(&tenant, 3).expect("two were given back"));
     drop(lease);
     drop(bench.session.reserve_in(&tenant, 4).expect("nothing is leased"));
-    // A refusal of the pool leaves no claim behind.
+    // A refusal by the pool leaves no charge behind.
     let rest = bench.session.reserve(31).expect("room");
     assert!(matches!(bench.session.reserve_in(&tenant, 2), Err(ReserveError::Exhausted { .. })));
     drop(rest);
@@ -230,7 +230,7 @@ fn clearing_keeps_the_quota_and_dropping_ends_it() {
     assert_eq!(refused, ReserveError::OverQuota { requested: 2, pinned: 3, limit: 4 });
     drop(held);
     assert_eq!(holdings(&bench, &tenant), [0, 0, 0]);
-    // Nobody holds it and nothing is in it: the quota keeps it.
+    // It has no handle and no block: the quota keeps it.
     drop(tenant);
     bench.cache.settle();
     let tenant = bench.cache.namespace(&["tenant"]);
@@ -262,9 +262,9 @@ fn blocks_that_are_put_together_count_on() {
     assert_eq!((holdings(&bench, &space), bench.cache.stats().free_blocks), ([0, 0, 0], 8));
 }
 
-/// Blocks that count with nobody, taken over by a reservation that counts with the namespace.
+/// Blocks that are charged to no namespace, appended to a reservation that is charged to one.
 #[test]
-fn blocks_of_no_namespace_in_a_claim_are_not_taken_off_it() {
+fn blocks_of_no_namespace_in_a_charge_are_not_taken_off_it() {
     for extra in [1, 3, 9] {
         let bench = Bench::new(4, 32);
         let tenant = bench.cache.namespace(&["tenant"]);
@@ -286,7 +286,7 @@ fn blocks_of_no_namespace_in_a_claim_are_not_taken_off_it() {
 
 /// The same in parts, with duplicates, and in the wrong namespace.
 #[test]
-fn a_claim_on_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
+fn a_charge_for_some_of_the_blocks_comes_to_nothing_whatever_becomes_of_them() {
     let bench = Bench::new(4, 64);
     let (tenant, other) = (bench.cache.namespace(&["tenant"]), bench.cache.namespace(&["other"]));
     let mut dice = fastrand::Rng::with_seed(7);
@@ -320,7 +320,7 @@ fn reservations_of_two_namespaces_are_refused_before_anything_moves() {
     assert_eq!((one.blocks(), fork.len()), (&blocks[..], 3));
     assert_eq!(spaces.each_ref().map(|space| holdings(&bench, space)[2]), [3, 3]);
     assert_eq!(bench.accounts(), [26, 6, 0, 0]);
-    // Nobody else gets what the fork holds.
+    // No other reservation gets the blocks of the fork.
     let rest = bench.session.reserve(26).expect("free");
     assert!(fork.blocks().iter().all(|block| !rest.blocks().contains(block)));
     drop((one, fork, rest));

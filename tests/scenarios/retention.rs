@@ -82,7 +82,7 @@ fn retaining_asks_of_an_empty_prefix_nothing() {
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
 }
 
-/// As long as anybody keeps the cache, and no longer: what is retained does not.
+/// A retention does not keep the cache alive: it goes with the last handle.
 #[test]
 fn a_cache_goes_with_what_it_retains() {
     let bench = Bench::new(4, 8);
@@ -135,7 +135,7 @@ fn deadlines_of_the_monotonic_clock_come() {
     assert_eq!((session.peek(&space, &tokens[0]), session.peek(&space, &tokens[1])), (4, 0));
 }
 
-/// Who waits is served when what is retained is over, though nobody does anything then.
+/// A waiter is served when a retention ends, although no other thread does anything then.
 #[test]
 fn a_waiter_is_served_when_a_retention_ends() {
     let cache = PrefixCache::builder(4, 2).build().expect("a sound setting");
@@ -198,9 +198,9 @@ fn the_longest_of_what_was_asked_for_counts_whichever_came_last() {
     }
 }
 
-/// Deadlines go by the latest time that was set, whoever has looked at it.
+/// Deadlines go by the latest time that was set, even if no verb ran at that time.
 #[test]
-fn what_is_retained_after_the_clock_went_back_stays_whoever_looked() {
+fn what_is_retained_after_the_clock_went_back_stays_until_its_deadline() {
     for looked in [false, true] {
         let bench = Bench::new(4, 8);
         let first = bench.insert(&sequence(1, 4));

@@ -1,4 +1,4 @@
-//! Aborting at every point, from inside and outside.
+//! Aborts at every point, by the scheduler and by the queue.
 
 use radixkv::Token;
 use radixkv::scheduler::{Aborted, Finish, Request, Scheduler, SequenceId};
@@ -18,7 +18,7 @@ fn world_after(steps: usize) -> (World, Scheduler, [SequenceId; 2]) {
     (world, scheduler, ids)
 }
 
-/// What is left goes on as if nothing had been.
+/// The other request is served as if there had been no abort.
 fn the_other_is_served(world: &World, mut scheduler: Scheduler, other: SequenceId) {
     let done = world.finish_all(&mut scheduler);
     assert_eq!(done.keys().collect::<Vec<_>>(), [&other]);
@@ -66,19 +66,19 @@ fn during_any_step_blocks_stay_until_it_is_done() {
 #[test]
 fn what_waits_is_handed_back() {
     let (world, mut scheduler, ids) = world_after(1);
-    // The second waits for the first one's claim; a third waits for its turn.
+    // The second request waits for the claim of the first; a third one waits to be admitted.
     let third = world.submit(&sequence(3, 9), 1);
     assert_eq!(world.queue.len(), 2);
     let tokens = [&sequence(1, PROMPT)[..], &[7, 8]].concat();
     assert_eq!(world.queue.abort(ids[1]), Aborted::Waiting { tokens });
     assert_eq!(world.queue.abort(third), Aborted::Waiting { tokens: sequence(3, 9) });
-    assert_eq!(world.queue.abort(SequenceId(99)), Aborted::Unknown);
+    assert_eq!(world.queue.abort(SequenceId::from(99)), Aborted::Unknown);
     assert!(world.queue.is_empty());
     world.finish_all(&mut scheduler);
     world.rest();
 }
 
-/// Tokens that are published of what a request has.
+/// How many of a request's tokens are published.
 fn published(world: &World, tokens: &[Token]) -> usize {
     world.cache.session().peek(&world.space, tokens)
 }
@@ -95,12 +95,12 @@ fn listed(world: &World, scheduler: &mut Scheduler, id: SequenceId) -> usize {
     times
 }
 
-/// An abort of what is served is accepted, and again for as long as it is not gone.
+/// An abort of a request that is served is accepted, and again until its scheduler has dropped it.
 fn abort_twice(world: &World, id: SequenceId) {
     assert_eq!([world.queue.abort(id), world.queue.abort(id)], [Aborted::Served, Aborted::Served]);
 }
 
-/// Once an abort is accepted no verb publishes anything of the request, and one step lists it.
+/// After an accepted abort no verb publishes anything of the request, and one step lists it.
 #[test]
 fn an_accepted_abort_publishes_nothing_and_is_listed_once() {
     for publish in [true, false] {
@@ -129,7 +129,7 @@ fn an_accepted_abort_publishes_nothing_and_is_listed_once() {
                     1 | 2 => assert_eq!(scheduler.preempt(id), computed + 1 < PROMPT + 6),
                     3 => drop(scheduler.finish(id, Finish::keeping(computed)).expect("computed")),
                     4 => {
-                        let finish = Finish { demote_output: true, ..Finish::keeping(computed) };
+                        let finish = Finish::keeping(computed).demote_output(true);
                         drop(scheduler.finish(id, finish).expect("computed"));
                     }
                     5 => {
@@ -151,7 +151,7 @@ fn an_accepted_abort_publishes_nothing_and_is_listed_once() {
     }
 }
 
-/// Sequences that a scheduler preempts for want of blocks are aborted just before.
+/// A sequence is aborted just before its scheduler preempts it for lack of blocks.
 #[test]
 fn an_abort_before_a_forced_preemption_is_listed_once() {
     let world = World::new(4, 10);

@@ -1,4 +1,4 @@
-//! Copies that are not made: what they would read is let go, what they would write is another's.
+//! Copies that are not made: their sources are given back, and nothing is copied into blocks that have new owners.
 
 use std::mem;
 
@@ -52,7 +52,7 @@ fn sources_go_with_the_last_destination() {
     }
 }
 
-/// The same, and the step that would have copied was dropped or forgotten.
+/// The same, where the step that would have copied was dropped or forgotten.
 #[test]
 fn sources_go_with_the_last_destination_of_a_step_that_was_not_computed() {
     for forgotten in [false, true] {
@@ -70,9 +70,9 @@ fn sources_go_with_the_last_destination_of_a_step_that_was_not_computed() {
 }
 
 #[test]
-fn a_partial_hit_goes_with_who_was_to_copy_it() {
+fn a_partial_hit_goes_with_the_sequence_that_was_to_copy_it() {
     let world = World::new(4, CAPACITY);
-    let config = SchedulerConfig { max_running: 2, min_copied_tokens: Some(1), ..SchedulerConfig::default() };
+    let config = SchedulerConfig::default().max_running(2).min_copied_tokens(1);
     let mut scheduler = world.scheduler_of(config);
     world.submit(&sequence(1, 16), 1);
     world.finish_all(&mut scheduler);
@@ -84,7 +84,8 @@ fn a_partial_hit_goes_with_who_was_to_copy_it() {
     the_whole_pool_is_to_be_had(&world, &mut scheduler);
 }
 
-/// A forgotten step was not computed: a sequence that ends then takes its copies along, before its blocks are another's.
+/// A forgotten step was not computed: when a sequence ends after it, its pending copies end before its blocks are given
+/// back.
 #[test]
 fn a_forgotten_step_leaves_no_copy_into_blocks_that_were_given_back() {
     for fate in 0..4 {
@@ -113,7 +114,7 @@ fn a_forgotten_step_leaves_no_copy_into_blocks_that_were_given_back() {
     }
 }
 
-/// Sources that the parent alone had stay for the forks that copy them, whichever others have gone.
+/// Sources that only the parent had stay for the forks that copy them, whichever other sequences have ended.
 #[test]
 fn a_source_stays_for_those_that_are_left() {
     for forgotten in [false, true] {

@@ -12,17 +12,17 @@ use radixkv::scheduler::{
 };
 use radixkv::{BlockId, Builder, Clock, Namespace, PrefixCache, Token};
 
-/// What a prefix of that name continued by `token` is called.
+/// The number of the prefix `prefix` continued by `token`.
 fn extend(prefix: u64, token: Token) -> u64 {
     (prefix ^ u64::from(token).wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29)
 }
 
-/// What would be sampled behind a prefix.
+/// The token sampled after a prefix.
 fn sample(prefix: u64) -> Token {
     (prefix >> 40) as Token % 50_000 + 1_000_000
 }
 
-/// What a prompt is continued with, whatever is cached.
+/// A prompt and its output, whatever is cached.
 pub fn continued(prompt: &[Token], new_tokens: usize) -> Vec<Token> {
     let mut tokens = prompt.to_vec();
     let mut prefix = prompt.iter().fold(0, |prefix, &token| extend(prefix, token));
@@ -49,13 +49,13 @@ impl Memory {
         Self { slots, block_size: cache.block_size(), computed: Arc::default(), peak: Arc::default() }
     }
 
-    /// What somebody else writes into a block of his.
+    /// Writes garbage into a block that another user of the cache has reserved.
     pub fn spoil(&self, block: BlockId) {
         let size = self.block_size;
         self.slots[block as usize * size..][..size].iter().for_each(|slot| slot.store(u64::MAX, Relaxed));
     }
 
-    /// What a step leaves that broke off: garbage wherever it was to write.
+    /// Writes garbage wherever a step writes: what a step may leave that was not completed.
     pub fn ruin(&self, step: &Step<'_>) {
         let (batch, size) = (step.batch(), self.block_size);
         let copied = batch.copies().iter().flat_map(|copy| {
@@ -66,7 +66,7 @@ impl Memory {
         copied.chain(written).for_each(|slot| self.slots[slot].store(u64::MAX, Relaxed));
     }
 
-    /// Computes a step: copies, writes, and then looks at all that is read. The sampled tokens.
+    /// Computes a step: copies, writes, and then checks every slot that is read. Returns the sampled tokens.
     pub fn run(&self, step: &Step<'_>) -> Vec<Token> {
         let (batch, size) = (step.batch(), step.batch().block_size());
         for copy in batch.copies() {
@@ -75,7 +75,7 @@ impl Memory {
                 self.slots[copy.destination as usize * size + i].store(copied, Relaxed);
             }
         }
-        let mut names = Vec::new();
+        let mut written = Vec::new();
         for scheduled in batch.sequences() {
             let tokens = step.sequence(scheduled.id).expect("scheduled sequences are served").tokens();
             assert_eq!(&tokens[scheduled.start..scheduled.context_len()], scheduled.tokens);
@@ -84,21 +84,21 @@ impl Memory {
                 prefix = extend(prefix, token);
                 prefix
             });
-            names.push(prefixes.collect::<Vec<u64>>());
+            written.push(prefixes.collect::<Vec<u64>>());
             for (i, &slot) in scheduled.slot_mapping.iter().enumerate() {
-                self.slots[slot as usize].store(names[names.len() - 1][scheduled.start + i], Relaxed);
+                self.slots[slot as usize].store(written[written.len() - 1][scheduled.start + i], Relaxed);
             }
         }
         self.computed.fetch_add(batch.tokens().len(), Relaxed);
         let mut sampled = Vec::new();
-        for (scheduled, names) in batch.sequences().zip(&names) {
-            for (position, &name) in names.iter().enumerate() {
+        for (scheduled, prefixes) in batch.sequences().zip(&written) {
+            for (position, &prefix) in prefixes.iter().enumerate() {
                 let slot = scheduled.block_table[position / size] as usize * size + position % size;
                 let found = self.slots[slot].load(Relaxed);
-                assert_eq!(found, name, "{:?} reads another's keys at position {position}", scheduled.id);
+                assert_eq!(found, prefix, "{:?} reads keys of another prefix at position {position}", scheduled.id);
             }
             if scheduled.wants_logits {
-                sampled.push(sample(names[names.len() - 1]));
+                sampled.push(sample(prefixes[prefixes.len() - 1]));
             }
         }
         sampled
@@ -129,7 +129,12 @@ impl World {
 
     pub fn scheduler(&self, max_running: u32, max_chunk_tokens: usize) -> Scheduler {
         let max_batch_tokens = max_chunk_tokens.max(max_running as usize);
-        self.scheduler_of(SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, ..Default::default() })
+        self.scheduler_of(
+            SchedulerConfig::default()
+                .max_running(max_running)
+                .max_batch_tokens(max_batch_tokens)
+                .max_chunk_tokens(max_chunk_tokens),
+        )
     }
 
     pub fn scheduler_of(&self, config: SchedulerConfig) -> Scheduler {
@@ -140,7 +145,8 @@ impl World {
         self.queue.submit(Request::new(self.space.clone(), tokens.to_vec(), max_new_tokens)).expect("a sound request")
     }
 
-    /// One step, computed and taken in; whoever is full is finished and kept. Tokens that were computed.
+    /// One step, computed and taken in; full sequences are finished and published. Returns how many tokens were
+    /// computed.
     pub fn step(&self, scheduler: &mut Scheduler, done: &mut Vec<Finished>) -> usize {
         let step = scheduler.schedule();
         let computed = step.batch().tokens().len();
@@ -150,7 +156,7 @@ impl World {
         let held = stats.capacity_blocks - stats.free_blocks - stats.evictable_blocks;
         self.memory.peak.fetch_max(held, Relaxed);
         for id in full {
-            let committed = scheduler.sequence(id).expect("full ones are served").computed_len();
+            let committed = scheduler.sequence(id).expect("full sequences are served").computed_len();
             done.push(scheduler.finish(id, Finish::keeping(committed)).expect("computed"));
         }
         computed
@@ -165,15 +171,16 @@ impl World {
     /// Steps until nothing is left to do.
     pub fn finish_all(&self, scheduler: &mut Scheduler) -> HashMap<SequenceId, Finished> {
         let mut done = Vec::new();
-        while self.queue.unfinished() > 0 {
+        while self.queue.unfinished_requests() > 0 {
             assert!(self.step(scheduler, &mut done) > 0, "a scheduler alone always finds something to do");
         }
         done.into_iter().map(|finished| (finished.id, finished)).collect()
     }
 
-    /// Nothing runs and nothing waits: every block is free or cached, and every invariant holds.
+    /// Nothing runs and nothing waits: every block is free or evictable, and every invariant holds. Returns the cached
+    /// blocks.
     pub fn rest(&self) -> usize {
-        assert_eq!((self.queue.unfinished(), self.queue.len()), (0, 0));
+        assert_eq!((self.queue.unfinished_requests(), self.queue.len()), (0, 0));
         self.cache.settle();
         self.cache.validate().expect("sound");
         let stats = self.cache.stats();

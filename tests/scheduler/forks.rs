@@ -1,4 +1,4 @@
-//! Forks: whole blocks are shared, the last one in part is copied.
+//! Forks: whole blocks are shared; of the last block, the tokens in use are copied.
 
 use radixkv::scheduler::{Finish, Request};
 
@@ -29,7 +29,7 @@ fn forks_share_whole_blocks_and_copy_the_rest() {
     for id in forks.iter().chain([&id]) {
         assert_eq!(done[id].tokens, continued(&prompt, 9));
     }
-    assert_eq!(done[&forks[0]].cached, 19);
+    assert_eq!(done[&forks[0]].cached_len, 19);
     world.rest();
 }
 
@@ -43,15 +43,15 @@ fn a_fork_at_the_prompts_end_samples_from_the_same_logits() {
         world.step(&mut scheduler, &mut Vec::new());
         let forks = scheduler.fork(id, len, 2).expect("room for two");
         let done = world.finish_all(&mut scheduler);
-        assert_eq!(done[&id].computed, len + 4);
+        assert_eq!(done[&id].computed_len, len + 4);
         for fork in &forks {
-            assert_eq!((&done[fork].tokens, done[fork].computed), (&continued(&prompt, 5), 5));
+            assert_eq!((&done[fork].tokens, done[fork].computed_len), (&continued(&prompt, 5), 5));
         }
         world.rest();
     }
 }
 
-/// A fork from anywhere, at any time, whatever becomes of the parent before the copies are made.
+/// A fork of any length, at any time, whatever happens to the parent before the copies are made.
 #[test]
 fn a_parent_may_go_before_its_blocks_are_copied() {
     for steps in 1..9 {
@@ -76,7 +76,7 @@ fn a_parent_may_go_before_its_blocks_are_copied() {
                     2 => assert!(scheduler.preempt(id)),
                     _ => drop(scheduler.abort(fork)),
                 }
-                // Somebody else takes what is free at once.
+                // All free blocks are taken at once and written to.
                 world.cache.evict(99);
                 let free = world.cache.stats().free_blocks;
                 let taken = world.cache.session().reserve(free).expect("free");
@@ -94,15 +94,15 @@ fn a_parent_may_go_before_its_blocks_are_copied() {
     }
 }
 
-/// Spoils whatever is free, as if it had been taken and written to elsewhere.
+/// Spoils all free blocks, as if other requests had taken them and written to them.
 fn spoil_free(world: &World) {
     world.cache.settle();
     let taken = world.cache.session().reserve(world.cache.stats().free_blocks).expect("free");
     taken.blocks().iter().for_each(|&block| world.memory.spoil(block));
 }
 
-/// The cache is cleared under the parent, and another request publishes the same tokens in other blocks: a fork that
-/// shared what is published now would read the parent's blocks under a lease on others.
+/// The cache is cleared while the parent runs, and another request publishes the same tokens in other blocks. A fork
+/// that leased those would still read the parent's blocks, which its lease does not protect.
 #[test]
 fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
     for again in [false, true] {
@@ -134,7 +134,7 @@ fn a_fork_after_a_clear_has_the_parents_tokens_in_the_parents_blocks() {
     }
 }
 
-/// What a fork has to copy is not there before a step has copied it: nothing of it is published until then.
+/// Blocks that a fork copies have no content before a step has copied them: none of them is published until then.
 #[test]
 fn a_fork_that_ends_before_its_first_step_publishes_nothing_that_was_not_copied() {
     for publish in [false, true] {
@@ -171,7 +171,7 @@ fn a_fork_that_ends_before_its_first_step_publishes_nothing_that_was_not_copied(
 }
 
 #[test]
-fn no_forks_hold_nothing() {
+fn zero_forks_hold_nothing() {
     let world = World::new(4, 8);
     let mut scheduler = world.scheduler(2, 64);
     let id = world.submit(&sequence(1, 18), 4);

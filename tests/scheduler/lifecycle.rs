@@ -1,4 +1,4 @@
-//! One scheduler: from submitting to finishing.
+//! One scheduler, from submission to the end of a request.
 
 use radixkv::scheduler::{Finish, QueueConfig, Request};
 use radixkv::{Clock, PrefixCache, Token};
@@ -15,7 +15,7 @@ fn a_prompt_is_computed_in_chunks_then_decoded_and_published() {
     let computed: Vec<usize> = (0..7).map(|_| world.step(&mut scheduler, &mut done)).collect();
     assert_eq!(computed, [7, 7, 4, 1, 1, 1, 1]);
     assert_eq!(done[0].tokens, continued(&prompt, 5));
-    assert_eq!((done[0].id, done[0].prompt_len, done[0].cached, done[0].computed), (id, 18, 0, 22));
+    assert_eq!((done[0].id, done[0].prompt_len, done[0].cached_len, done[0].computed_len), (id, 18, 0, 22));
     // 18 of the prompt and 4 of 5: the last one was sampled and never computed.
     assert_eq!(world.rest(), 5);
     assert_eq!(scheduler.free_slots(), 2);
@@ -30,7 +30,7 @@ fn a_second_request_computes_what_the_first_did_not() {
         let id = world.submit(&prompt, 3);
         let done = &world.finish_all(&mut scheduler)[&id];
         assert_eq!(done.tokens, continued(&prompt, 3));
-        assert_eq!((done.cached, done.computed), expected);
+        assert_eq!((done.cached_len, done.computed_len), expected);
     }
     world.rest();
 }
@@ -42,7 +42,7 @@ fn every_token_of_a_batch_has_a_slot_of_its_own() {
     for key in 0..4 {
         world.submit(&sequence(key, 9 + key as usize), 6);
     }
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         let step = scheduler.schedule();
         let batch = step.batch();
         assert_eq!(batch.slot_mapping().len(), batch.tokens().len());
@@ -66,7 +66,7 @@ fn a_prompt_of_whole_blocks_leaves_one_token_to_compute() {
         let mut scheduler = world.scheduler(1, 64);
         for expected in [32, recomputed] {
             let id = world.submit(&sequence(1, 32), 1);
-            assert_eq!(world.finish_all(&mut scheduler)[&id].computed, expected);
+            assert_eq!(world.finish_all(&mut scheduler)[&id].computed_len, expected);
         }
         world.rest();
     }
@@ -79,7 +79,7 @@ fn finishing_without_inserting_leaves_the_prompt_alone() {
     let id = world.submit(&sequence(1, 8), 9);
     let mut done = Vec::new();
     world.steps(8, &mut scheduler, &mut done);
-    let finish = Finish { insert: false, ..Finish::keeping(15) };
+    let finish = Finish::keeping(15).insert(false);
     assert_eq!(scheduler.finish(id, finish).expect("computed").tokens, continued(&sequence(1, 8), 8));
     assert_eq!(world.rest(), 2);
 }
@@ -103,15 +103,15 @@ fn reasoning_is_cut() {
     let id = world.submit(&sequence(1, 8), 20);
     let mut done = Vec::new();
     world.steps(17, &mut scheduler, &mut done);
-    let finish = Finish { reasoning_from: Some(13), ..Finish::keeping(24) };
+    let finish = Finish::keeping(24).reasoning_from(13);
     scheduler.finish(id, finish).expect("computed");
     assert_eq!(world.rest(), 3);
 }
 
-/// Output goes before its own prompt in any case; if it is demoted it goes before everybody's.
+/// Output is evicted before its own prompt in any case, and before all other prompts if it is demoted.
 #[test]
 fn output_is_evicted_before_prompts() {
-    // A logical clock that nobody sets stands still: what comes after a demotion is told from it all the same.
+    // A logical clock that is not set stands still: a use after the demotion undoes it at the same time too.
     let clocks = [Clock::Monotonic, Clock::Logical];
     for (demote_output, clock) in clocks.into_iter().flat_map(|clock| [(false, clock), (true, clock)]) {
         let cache = PrefixCache::builder(4, 32).clock(clock).build().expect("sound");
@@ -123,7 +123,7 @@ fn output_is_evicted_before_prompts() {
         world.finish_all(&mut scheduler);
         let id = world.submit(&prompt, 9);
         world.steps(8, &mut scheduler, &mut done);
-        let finish = Finish { demote_output, ..Finish::keeping(15) };
+        let finish = Finish::keeping(15).demote_output(demote_output);
         let tokens = scheduler.finish(id, finish).expect("computed").tokens;
         let cached = |tokens: &[Token]| world.cache.session().peek(&world.space, tokens);
         assert_eq!((cached(&older), cached(&tokens), world.rest()), (8, 12, 5));
@@ -146,7 +146,7 @@ fn a_request_may_opt_out_of_being_published() {
         request.publish = false;
         let id = world.queue.submit(request).expect("sound");
         let done = &world.finish_all(&mut scheduler)[&id];
-        assert_eq!((&done.tokens, done.cached, done.computed), (&continued(&prompt, 3), 0, 20));
+        assert_eq!((&done.tokens, done.cached_len, done.computed_len), (&continued(&prompt, 3), 0, 20));
         assert_eq!(world.rest(), 0);
     }
 }
@@ -157,7 +157,7 @@ fn slots_are_a_bound_and_requests_wait_for_them() {
     let mut scheduler = world.scheduler(3, 64);
     let ids: Vec<_> = (0..10).map(|key| world.submit(&sequence(key, 8), 2 + key as usize % 3)).collect();
     let mut done = Vec::new();
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         world.step(&mut scheduler, &mut done);
         assert!(scheduler.running().len() <= 3);
         assert_eq!(scheduler.free_slots() + scheduler.running().len(), 3);
@@ -178,7 +178,7 @@ fn a_step_that_was_not_computed_is_scheduled_again() {
     let id = world.submit(&prompt, 4);
     let mut done = Vec::new();
     for step in 0.. {
-        if world.queue.unfinished() == 0 {
+        if world.queue.unfinished_requests() == 0 {
             break;
         }
         let batch = scheduler.schedule().batch().clone();
@@ -188,7 +188,7 @@ fn a_step_that_was_not_computed_is_scheduled_again() {
         assert_eq!(few.to_string(), format!("5 tokens given for {} rows of logits", batch.logits_rows().len()));
         world.step(&mut scheduler, &mut done);
     }
-    assert_eq!((done[0].id, &done[0].tokens, done[0].computed), (id, &continued(&prompt, 4), 21));
+    assert_eq!((done[0].id, &done[0].tokens, done[0].computed_len), (id, &continued(&prompt, 4), 21));
     world.rest();
 }
 
@@ -204,7 +204,7 @@ fn a_scheduler_that_goes_leaves_its_sequences_to_the_next() {
     }
     done.extend(world.finish_all(&mut world.scheduler(2, 8)).into_values());
     for (prompt, id) in prompts.iter().zip(ids) {
-        let finished = done.iter().find(|finished| finished.id == id).expect("served by somebody");
+        let finished = done.iter().find(|finished| finished.id == id).expect("served");
         assert_eq!(finished.tokens, continued(prompt, 12));
     }
     world.rest();

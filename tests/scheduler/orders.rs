@@ -1,4 +1,4 @@
-//! Who is admitted when.
+//! The order in which requests are admitted.
 
 use radixkv::scheduler::{Finished, Order, QueueConfig, Request, SequenceId};
 use radixkv::{PrefixCache, Token};
@@ -6,14 +6,14 @@ use radixkv::{PrefixCache, Token};
 use crate::engine::{World, sequence};
 
 fn world(order: Order, age_bound: u64, capacity: usize) -> World {
-    World::with(PrefixCache::builder(16, capacity), QueueConfig { order, age_bound, ..QueueConfig::default() })
+    World::with(PrefixCache::builder(16, capacity), QueueConfig::default().order(order).age_bound(age_bound))
 }
 
-/// The names of what is served, in the order in which it is admitted to a single slot.
+/// The ids of the requests, in the order in which they are admitted.
 fn served_in(world: &World, max_running: u32) -> Vec<SequenceId> {
     let mut scheduler = world.scheduler(max_running, 4_096);
     let (mut served, mut done) = (Vec::new(), Vec::new());
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         world.step(&mut scheduler, &mut done);
         let fresh = done.iter().map(|finished| finished.id).chain(scheduler.running().iter().map(|s| s.id()));
         let fresh: Vec<_> = fresh.filter(|id| !served.contains(id)).collect();
@@ -58,7 +58,7 @@ fn the_heaviest_branch_first_and_to_its_end() {
     assert_eq!(served_in(&world, 1), [1, 3, 5, 0, 4, 2].map(|i: usize| ids[i]));
 }
 
-/// A few-shot workload: examples that a task's questions share, and the questions, well shuffled.
+/// A few-shot workload: the questions of a task share its examples; all questions are shuffled.
 fn few_shot(tasks: u32, questions: u32) -> Vec<Vec<Token>> {
     let total = tasks * questions;
     // 769 is prime, so every question comes once.
@@ -66,15 +66,15 @@ fn few_shot(tasks: u32, questions: u32) -> Vec<Vec<Token>> {
     shuffled.map(|i| [sequence(1 + i % tasks, 900), sequence(1_000 + i, 100)].concat()).collect()
 }
 
-/// Tokens cached of all that were asked for.
+/// The share of all prompt tokens that were cached.
 fn hit_rate(order: Order, prompts: &[Vec<Token>], capacity: usize, max_running: u32) -> f64 {
-    let world = world(order, QueueConfig::default().age_bound, capacity);
+    let world = World::with(PrefixCache::builder(16, capacity), QueueConfig::default().order(order));
     for prompt in prompts {
         world.submit(prompt, 4);
     }
     let done = world.finish_all(&mut world.scheduler(max_running, 2_048));
     world.rest();
-    let cached: usize = done.values().map(|finished: &Finished| finished.cached).sum();
+    let cached: usize = done.values().map(|finished: &Finished| finished.cached_len).sum();
     cached as f64 / prompts.iter().map(Vec::len).sum::<usize>() as f64
 }
 
@@ -82,7 +82,7 @@ fn hit_rate(order: Order, prompts: &[Vec<Token>], capacity: usize, max_running: 
 fn longest_prefix_serves_a_shuffled_load_as_the_best_order_would() {
     let prompts = few_shot(8, 32);
     for max_running in [1, 4, 16] {
-        // Room for what runs, and for the examples of three tasks of eight.
+        // Room for the running sequences, and for the examples of three tasks of eight.
         let capacity = 63 * max_running as usize + 3 * 57;
         let mut sorted = prompts.clone();
         sorted.sort();
@@ -97,7 +97,7 @@ fn longest_prefix_serves_a_shuffled_load_as_the_best_order_would() {
     }
 }
 
-/// Steps that the slowest of some cold requests waits while hot ones never stop coming.
+/// The most steps that a cold request waits while new hot requests keep coming; `None` if one is never admitted.
 fn slowest_cold(order: Order, age_bound: u64, steps: u64) -> Option<u64> {
     let world = world(order, age_bound, 1_024);
     let mut scheduler = world.scheduler(4, 512);
@@ -112,7 +112,7 @@ fn slowest_cold(order: Order, age_bound: u64, steps: u64) -> Option<u64> {
             request.priority = 1;
             world.queue.submit(request).expect("sound");
         }
-        // Each has the time that it may take.
+        // Each cold request has at least the age bound left.
         if now % 25 == 20 && now + age_bound.min(200) < steps {
             cold.push((world.submit(&sequence(2 + cold.len() as u32, 300), 3), now, None));
         }
@@ -136,13 +136,13 @@ fn the_slowest_cold_request_is_served_within_the_age_bound() {
             println!("{order:?}: the slowest waited {slowest} steps of {age_bound}");
             assert!(slowest <= age_bound, "{order:?}: {slowest} steps, {age_bound} allowed");
         }
-        // Without it they are not served at all.
+        // Without the bound they are not admitted at all.
         assert_eq!(slowest_cold(order, u64::MAX, 700), None, "{order:?}");
     }
 }
 
-/// Steps that the slowest of eight waits that came together, of `cold` priority beside a crowd of `hot` ones that never
-/// stop coming, each of which is served for `new_tokens` steps.
+/// The steps after which the last of eight requests of priority `cold`, submitted together, is admitted, while requests
+/// of priority `hot` keep coming. Each request is served for `new_tokens` steps.
 fn slowest_of_eight(age_bound: u64, hot: i32, cold: i32, new_tokens: usize, max_running: u32) -> u64 {
     let world = world(Order::Priority, age_bound, 1_024);
     let mut scheduler = world.scheduler(max_running, 512);
@@ -169,8 +169,8 @@ fn slowest_of_eight(age_bound: u64, hot: i32, cold: i32, new_tokens: usize, max_
     u64::MAX
 }
 
-/// Eight that become due together are admitted within the bound, whatever the numbers of their priorities are and
-/// however the ends of sequences fall between the sixteenths of the bound.
+/// Eight requests that become overdue together are admitted within the bound, at any priorities, and however the ends
+/// of sequences fall between the sixteenths of the bound.
 #[test]
 fn eight_are_served_within_the_age_bound_at_any_priority() {
     for (hot, cold) in [(1, 0), (10, 0), (0, -1), (-1, -2), (-10, -20), (5, -5), (i32::MAX, i32::MIN), (-1, i32::MIN)] {
@@ -184,10 +184,10 @@ fn eight_are_served_within_the_age_bound_at_any_priority() {
     }
 }
 
-/// Those that have waited too long go first every sixteenth of the bound, and no more often, however many there are and
-/// however little room: the order has the rest.
+/// An overdue request goes first once in a sixteenth of the bound and no more often, however many there are and however
+/// little room there is: the order decides about the rest.
 #[test]
-fn the_order_goes_on_beside_those_that_are_due() {
+fn the_order_goes_on_beside_overdue_requests() {
     for (new_tokens, max_running, least) in [(1, 1, 400), (3, 1, 40), (7, 2, 15)] {
         let world = world(Order::Priority, 64, 1_024);
         let mut scheduler = world.scheduler(max_running, 512);
@@ -206,8 +206,11 @@ fn the_order_goes_on_beside_those_that_are_due() {
             world.step(&mut scheduler, &mut done);
         }
         let preferred = done.iter().filter(|finished| hot.contains(&finished.id)).count();
-        let due = done.len() - preferred;
-        assert!(preferred >= least, "{preferred} that the order prefers, {due} that were due");
-        assert!((600 - 32) / 4 - 8 <= due || due >= done.len() / 2, "{due} that were due, {preferred} others");
+        let overdue = done.len() - preferred;
+        assert!(preferred >= least, "{preferred} requests that the order prefers, {overdue} overdue");
+        assert!(
+            (600 - 32) / 4 - 8 <= overdue || overdue >= done.len() / 2,
+            "{overdue} overdue requests, {preferred} others"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Sleeping until there may be something to do: nothing that may give work is slept through, and nothing else wakes.
+//! `wait`: a scheduler sleeps through no change that may give it work, and nothing else wakes it.
 
 use std::thread;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use radixkv::{PrefixCache, Reservation};
 use crate::engine::{World, sequence};
 
 const SHORT: Duration = Duration::from_millis(20);
-/// Longer than any machine is late.
+/// Longer than any thread is delayed.
 const LONG: Duration = Duration::from_secs(60);
 
 const ORDERS: [Order; 4] = [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority];
 
-/// A request waits that needs more blocks than are left beside what is held.
+/// A request waits that needs more blocks than are free beside the held ones.
 fn refused(order: Order) -> (World, Reservation) {
-    let world = World::with(PrefixCache::builder(4, 8), QueueConfig { order, ..QueueConfig::default() });
+    let world = World::with(PrefixCache::builder(4, 8), QueueConfig::default().order(order));
     let held = world.cache.session().reserve(6).expect("free");
     world.submit(&sequence(1, 20), 1);
     (world, held)
@@ -31,20 +31,20 @@ fn a_refused_admission_is_no_change() {
             assert!(scheduler.schedule().is_empty());
             assert!(!scheduler.wait(SHORT), "{order:?}: nothing has changed, and it does not sleep");
         }
-        assert!(!one.wait(SHORT), "{order:?}: another one's refusal is no change");
+        assert!(!one.wait(SHORT), "{order:?}: the refusal of another scheduler is no change");
         drop(held);
         world.finish_all(&mut one);
         world.rest();
     }
 }
 
-/// What waits behind the head may be admitted when that is gone.
+/// Requests after the first one may be admitted when that one is aborted.
 #[test]
 fn an_aborted_head_wakes() {
     for order in ORDERS {
         let (world, held) = refused(order);
         let mut scheduler = world.scheduler(2, 64);
-        let head = SequenceId(0);
+        let head = SequenceId::from(0);
         world.submit(&sequence(2, 4), 1);
         assert!(scheduler.schedule().is_empty() || order != Order::Fcfs);
         thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn an_aborted_head_wakes() {
 }
 
 #[test]
-fn the_longest_patience_is_none_too_long() {
+fn the_longest_timeout_is_not_too_long() {
     let world = World::new(4, 8);
     let mut scheduler = world.scheduler(1, 64);
     let century = Duration::from_secs(100 * 365 * 86_400);
@@ -80,12 +80,12 @@ fn the_longest_patience_is_none_too_long() {
     world.rest();
 }
 
-/// More equal prompts than one pass tries, behind one that another scheduler computes: an empty step that has not
-/// looked at all of them does not put its scheduler to sleep.
+/// More equal prompts than one pass tries, while another scheduler computes their prefix: after an empty step that has
+/// not tried all of them the scheduler does not sleep.
 #[test]
 fn a_pass_that_was_cut_short_goes_on() {
     for order in ORDERS {
-        let world = World::with(PrefixCache::builder(4, 256), QueueConfig { order, ..QueueConfig::default() });
+        let world = World::with(PrefixCache::builder(4, 256), QueueConfig::default().order(order));
         let (mut owner, mut other) = (world.scheduler(1, 4), world.scheduler(1, 64));
         let shared = sequence(1, 40);
         let mut request = Request::new(world.space.clone(), shared.clone(), 1);
@@ -108,20 +108,20 @@ fn a_pass_that_was_cut_short_goes_on() {
                 assert!(step.sequence(stranger).is_some());
             }
         }
-        assert!(empty >= 1_000 / 65, "{order:?}: steps try more than their share, {empty} were empty");
+        assert!(empty >= 1_000 / 65, "{order:?}: a step skips more requests than it may, {empty} steps were empty");
         drop(owner);
         world.finish_all(&mut other);
         world.rest();
     }
 }
 
-/// Threads that sleep without a limit whenever there is nothing to do: whatever lets one go on wakes it. Blocks are
-/// short, so that most of what ends is what another thread waits for.
+/// Threads that sleep whenever there is nothing to do: every change that gives one of them work wakes it. There are few
+/// blocks, so that most sequences that end are what another thread waits for.
 #[test]
 fn no_thread_sleeps_through_what_lets_it_go_on() {
     for seed in 0..if cfg!(debug_assertions) { 40 } else { 200 } {
         let order = ORDERS[seed as usize % ORDERS.len()];
-        let world = World::with(PrefixCache::builder(4, 24), QueueConfig { order, ..QueueConfig::default() });
+        let world = World::with(PrefixCache::builder(4, 24), QueueConfig::default().order(order));
         let mut dice = fastrand::Rng::with_seed(seed);
         for _ in 0..60 {
             let shared = sequence(dice.u32(1..3), dice.usize(..40));
@@ -133,12 +133,12 @@ fn no_thread_sleeps_through_what_lets_it_go_on() {
                 let (world, mut dice) = (&world, fastrand::Rng::with_seed(seed << 8 | thread));
                 scope.spawn(move || {
                     let mut scheduler = world.scheduler(1 + thread as u32, 8);
-                    while world.queue.unfinished() > 0 {
+                    while world.queue.unfinished_requests() > 0 {
                         let step = scheduler.schedule();
                         if step.is_empty() {
                             drop(step);
-                            // The last one may have ended before this step.
-                            let done = world.queue.unfinished() == 0;
+                            // The last request may have ended before this step.
+                            let done = world.queue.unfinished_requests() == 0;
                             assert!(done || scheduler.wait(LONG), "seed {seed}, {order:?}: slept through");
                             continue;
                         }
@@ -150,7 +150,7 @@ fn no_thread_sleeps_through_what_lets_it_go_on() {
                         match dice.u8(..30) {
                             0 => drop(scheduler.preempt(id)),
                             1 => drop(scheduler.abort(id)),
-                            2 => drop(world.queue.abort(SequenceId(dice.u64(..60)))),
+                            2 => drop(world.queue.abort(SequenceId::from(dice.u64(..60)))),
                             3 => drop(scheduler.fork(id, 1, 1)),
                             4 => scheduler = world.scheduler(1 + thread as u32, 8),
                             _ => {}

@@ -1,4 +1,4 @@
-//! Preempting and resuming, asked for and forced.
+//! Preemption, by a call and for lack of blocks, and resuming.
 
 use radixkv::scheduler::Finished;
 
@@ -23,7 +23,7 @@ fn at_every_step_it_goes_on_where_it_was() {
         assert_eq!((stats.reserved_blocks, stats.protected_blocks, stats.evictable_blocks), (0, 0, computed / 4));
         let finished = &world.finish_all(&mut scheduler)[&id];
         assert_eq!(finished.tokens, continued(&prompt, 7), "after {steps} steps");
-        assert_eq!((finished.cached, finished.computed), (0, 24 + computed % 4), "after {steps} steps");
+        assert_eq!((finished.cached_len, finished.computed_len), (0, 24 + computed % 4), "after {steps} steps");
         world.rest();
     }
 }
@@ -39,11 +39,11 @@ fn it_resumes_from_what_is_left_after_an_eviction() {
     assert_eq!(world.cache.evict(3), 3);
     let finished = &world.finish_all(&mut scheduler)[&id];
     assert_eq!(finished.tokens, continued(&prompt, 7));
-    assert_eq!(finished.computed, 18 + (24 - 4));
+    assert_eq!(finished.computed_len, 18 + (24 - 4));
     world.rest();
 }
 
-/// Each alone fits, all together do not: the youngest gives way, and everybody is served.
+/// Each request fits alone, all together do not: the youngest is preempted, and all are served.
 #[test]
 fn a_pool_too_small_for_all_serves_all() {
     for (block_size, capacity, chunk) in [(4, 16, 8), (4, 13, 64), (1, 52, 7), (16, 5, 16)] {
@@ -52,10 +52,10 @@ fn a_pool_too_small_for_all_serves_all() {
         let prompts: Vec<_> = (0..12).map(|key| sequence(key % 7, 11 + key as usize)).collect();
         let ids: Vec<_> = prompts.iter().map(|prompt| world.submit(prompt, 30)).collect();
         let done = world.finish_all(&mut scheduler);
-        let computed: usize = done.values().map(|finished: &Finished| finished.computed).sum();
+        let computed: usize = done.values().map(|finished: &Finished| finished.computed_len).sum();
         let needed: usize = prompts.iter().map(|prompt| prompt.len() + 29).sum();
         println!("block size {block_size}: {computed} tokens computed, {needed} needed");
-        assert!(computed < 2 * needed, "{computed} of {needed} tokens: preempting goes round in circles");
+        assert!(computed < 2 * needed, "{computed} of {needed} tokens: sequences preempt each other again and again");
         for (prompt, id) in prompts.iter().zip(ids) {
             assert_eq!(done[&id].tokens, continued(prompt, 30));
         }
@@ -63,7 +63,8 @@ fn a_pool_too_small_for_all_serves_all() {
     }
 }
 
-/// A match protects what the reservation beside it would have to evict; both go, and the request waits.
+/// A match protects the blocks that its own reservation would have to evict: both are given back, and the request
+/// waits.
 #[test]
 fn a_refused_admission_holds_nothing() {
     let world = World::new(4, 8);
@@ -81,6 +82,6 @@ fn a_refused_admission_holds_nothing() {
         assert_eq!((stats.evictable_blocks, stats.reserved_blocks, world.queue.len()), (4, 4, 1));
     }
     drop(held);
-    assert_eq!(world.finish_all(&mut scheduler)[&id].cached, 16);
+    assert_eq!(world.finish_all(&mut scheduler)[&id].cached_len, 16);
     world.rest();
 }

@@ -1,6 +1,6 @@
 //! Several schedulers in one thread, everything at random: steps that are computed, dropped or forgotten side by side,
-//! forks, namespaces cleared and dropped, preemptions, aborts at any point, schedulers that go. Every read is looked at, every accepted abort is
-//! listed once, and in the end nothing is held.
+//! forks, namespaces cleared and dropped, preemptions, aborts at any point, dropped schedulers. Every read is checked,
+//! every accepted abort is listed once, and in the end nothing is held.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
 
@@ -18,7 +18,7 @@ use crate::engine::{World, continued, sequence};
 
 const BLOCKS: usize = 60;
 const OPERATIONS: usize = 400;
-/// Rounds in a row that may serve no request, at the end, when nothing disturbs any more.
+/// Rounds in a row that may serve no request at the end, when the test only steps.
 const PATIENCE: usize = 64;
 
 struct Driver {
@@ -39,7 +39,7 @@ impl Driver {
         let block_size = dice.choice([1, 4, 16]).expect("one of them");
         let world = World::with(
             PrefixCache::builder(block_size, BLOCKS),
-            QueueConfig { order, age_bound, ..QueueConfig::default() },
+            QueueConfig::default().order(order).age_bound(age_bound),
         );
         let (accepted, listed, ended) = Default::default();
         Self { world, dice, submitted: 0, accepted, listed, ended }
@@ -50,7 +50,13 @@ impl Driver {
         let max_chunk_tokens = self.dice.usize(1..=20);
         let min_copied_tokens = self.dice.choice([None, Some(1), Some(3)]).expect("one of them");
         let max_batch_tokens = max_chunk_tokens + max_running as usize;
-        self.world.scheduler_of(SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens })
+        self.world.scheduler_of(
+            SchedulerConfig::default()
+                .max_running(max_running)
+                .max_batch_tokens(max_batch_tokens)
+                .max_chunk_tokens(max_chunk_tokens)
+                .min_copied_tokens(min_copied_tokens),
+        )
     }
 
     fn submit(&mut self) {
@@ -69,7 +75,7 @@ impl Driver {
 
     /// Aborts some request, wherever it is.
     fn abort(&mut self) {
-        let id = SequenceId(self.dice.u64(..self.submitted + 8));
+        let id = SequenceId::from(self.dice.u64(..self.submitted + 8));
         match self.world.queue.abort(id) {
             Aborted::Served => drop(self.accepted.insert(id)),
             Aborted::Waiting { .. } => assert!(self.ended.insert(id), "{id:?} waits although it has ended"),
@@ -79,7 +85,7 @@ impl Driver {
 
     fn list(&mut self, step: &Step<'_>) {
         for &id in step.aborted() {
-            assert!(self.accepted.contains(&id) && self.listed.insert(id), "{id:?} is listed twice or for nothing");
+            assert!(self.accepted.contains(&id) && self.listed.insert(id), "{id:?} is listed twice or was not aborted");
             assert!(step.sequence(id).is_none(), "{id:?} is listed and served");
         }
     }
@@ -105,7 +111,7 @@ impl Driver {
     fn finish(&mut self, scheduler: &mut Scheduler, id: SequenceId) {
         let committed = self.dice.usize(..=scheduler.sequence(id).expect("served").computed_len());
         let (insert, demote_output) = (self.dice.u8(..4) > 0, self.dice.u8(..3) == 0);
-        let done = scheduler.finish(id, Finish { insert, demote_output, ..Finish::keeping(committed) });
+        let done = scheduler.finish(id, Finish::keeping(committed).insert(insert).demote_output(demote_output));
         let done = done.expect("computed");
         let (prompt, output) = done.tokens.split_at(done.prompt_len);
         assert_eq!(done.tokens, continued(prompt, output.len()));
@@ -138,7 +144,7 @@ impl Driver {
             9 => self.world.cache.drop_namespace(&self.world.cache.namespace(&["adapter"])),
             1 | 2 => drop(self.world.cache.evict(self.dice.usize(1..=9))),
             3..6 => {
-                // Whatever is free is taken and written to elsewhere.
+                // All free blocks are taken and written to.
                 let free = self.world.cache.stats().free_blocks;
                 let taken = self.world.cache.session().reserve(free).expect("free");
                 taken.blocks().iter().for_each(|&block| self.world.memory.spoil(block));
@@ -148,7 +154,7 @@ impl Driver {
         }
     }
 
-    /// Each scheduler makes a step; all steps are there before the first is computed.
+    /// Each scheduler makes a step; all are scheduled before the first is computed.
     fn round(&mut self, schedulers: &mut [Scheduler]) -> bool {
         let mut steps: Vec<_> = schedulers.iter_mut().map(|scheduler| scheduler.schedule()).collect();
         let busy = steps.iter().any(|step| !step.is_empty() || !step.aborted().is_empty());
@@ -181,9 +187,9 @@ impl Driver {
             self.disturb(&mut schedulers[at]);
         }
         let mut idle = 0;
-        while self.world.queue.unfinished() > 0 {
+        while self.world.queue.unfinished_requests() > 0 {
             idle = if self.round(&mut schedulers) { 0 } else { idle + 1 };
-            assert!(idle < PATIENCE, "no request is served any more");
+            assert!(idle < PATIENCE, "no request is served in {PATIENCE} rounds");
         }
         self.round(&mut schedulers);
         assert_eq!(self.listed, self.accepted, "accepted aborts that were never listed");

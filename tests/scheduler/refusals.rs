@@ -1,4 +1,4 @@
-//! Bad input: typed refusals with numbers, that change nothing and hand back what was given.
+//! Bad input is refused with a typed error and its numbers; nothing changes, and what was given comes back.
 
 use radixkv::scheduler::{
     ConfigError, Finish, FinishError, ForkError, Order, QueueConfig, Request, Scheduler, SchedulerConfig,
@@ -10,7 +10,7 @@ use crate::engine::{World, sequence};
 
 #[test]
 fn requests_that_ask_for_nothing_or_too_much_come_back() {
-    let config = QueueConfig { max_blocks: 6, ..QueueConfig::default() };
+    let config = QueueConfig::default().max_blocks(6);
     let world = World::with(PrefixCache::builder(4, 8), config);
     let refused = |len, new_tokens, kind| {
         let request = Request::new(world.space.clone(), sequence(1, len), new_tokens);
@@ -27,7 +27,7 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
     let too_wide = refused(20, 6, SubmitErrorKind::ExceedsSlot { requested: 7, max_blocks: 6 });
     assert_eq!(too_wide, "prompt and output need 7 blocks of the 6 that a request may have");
     assert_eq!(world.rest(), 0);
-    // The last token is sampled and needs no place.
+    // The last token is sampled and never computed: it needs no slot.
     let fits = world.submit(&sequence(1, 20), 5);
     assert_eq!(world.finish_all(&mut world.scheduler(1, 32))[&fits].tokens.len(), 25);
     world.rest();
@@ -36,7 +36,7 @@ fn requests_that_ask_for_nothing_or_too_much_come_back() {
     assert_eq!((error.kind, error.request.tokens.len()), (SubmitErrorKind::BigramNamespace, 9));
 }
 
-/// It has no blocks of its own to serve anything with, however long a request waits.
+/// The cache has no blocks of its own to serve a request with, however long that waits.
 #[test]
 fn a_cache_over_the_engines_pool_serves_no_request() {
     let world = World::with(PrefixCache::builder(4, 8).external(), QueueConfig::default());
@@ -53,10 +53,13 @@ fn a_namespace_of_another_cache_is_the_callers_fault() {
 }
 
 #[test]
-fn a_scheduler_that_could_serve_nobody_is_not_made() {
+fn a_scheduler_that_could_serve_no_request_is_not_made() {
     let world = World::new(4, 8);
     let refused = |max_running, max_batch_tokens, max_chunk_tokens| {
-        let config = SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, ..Default::default() };
+        let config = SchedulerConfig::default()
+            .max_running(max_running)
+            .max_batch_tokens(max_batch_tokens)
+            .max_chunk_tokens(max_chunk_tokens);
         Scheduler::new(&world.queue, config).expect_err("to be refused")
     };
     assert_eq!(refused(0, 1, 1), ConfigError::NoSlots);
@@ -93,7 +96,7 @@ fn forks_are_made_all_or_none() {
     assert_eq!(scheduler.fork(id, 19, 4), Err(ForkError::NoSlots { requested: 4, free: 3 }));
     let _rest = world.cache.session().reserve(2).expect("five of eight are in use");
     assert!(matches!(scheduler.fork(id, 19, 2), Err(ForkError::NoBlocks(_))));
-    assert_eq!((scheduler.free_slots(), world.queue.unfinished()), (3, 1));
+    assert_eq!((scheduler.free_slots(), world.queue.unfinished_requests()), (3, 1));
     assert_eq!(scheduler.fork(id, 19, 1).expect("one block is left").len(), 1);
     drop(_rest);
     assert_eq!(world.finish_all(&mut scheduler).len(), 2);
@@ -114,11 +117,14 @@ fn extremes_of_a_configuration_are_refused_or_serve() {
             for min_copied_tokens in [None, Some(0), Some(usize::MAX)] {
                 for age_bound in [0, 1, u64::MAX] {
                     for order in [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority] {
-                        let config = QueueConfig { order, age_bound, max_blocks: usize::MAX };
+                        let config = QueueConfig::default().order(order).age_bound(age_bound).max_blocks(usize::MAX);
                         let world = World::with(PrefixCache::builder(4, 8), config);
                         let (max_batch_tokens, max_chunk_tokens) = tokens;
-                        let config =
-                            SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
+                        let config = SchedulerConfig::default()
+                            .max_running(max_running)
+                            .max_batch_tokens(max_batch_tokens)
+                            .max_chunk_tokens(max_chunk_tokens)
+                            .min_copied_tokens(min_copied_tokens);
                         let Ok(mut scheduler) = Scheduler::new(&world.queue, config) else {
                             assert!(max_running > 65_536);
                             continue;

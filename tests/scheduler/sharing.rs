@@ -1,4 +1,4 @@
-//! Requests that share a prefix: each token of it is computed once, by one of them, whoever comes when.
+//! Requests that share a prefix: each token of it is computed once, by one of them, whenever they come.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -18,13 +18,13 @@ fn prompts(tail: usize) -> Vec<Vec<Token>> {
     (0..REQUESTS).map(|key| [sequence(1, SHARED), sequence(100 + key as u32, tail)].concat()).collect()
 }
 
-/// What was computed of the shared tokens, if each request computed all of its tail and what it decoded.
+/// Shared tokens that were computed, given that each request computed its tail and its output.
 fn shared_computed(done: &[Finished], tail: usize) -> usize {
     let own = tail + NEW_TOKENS - 1;
-    done.iter().map(|finished| finished.computed - own).sum()
+    done.iter().map(|finished| finished.computed_len - own).sum()
 }
 
-/// All 32 come at one instant and are served by `threads` schedulers; what they computed of the shared tokens.
+/// All 32 requests come at one instant and are served by `threads` schedulers; how many shared tokens they computed.
 fn at_one_instant(block_size: usize, tail: usize, threads: usize) -> usize {
     let blocks_each = (SHARED % block_size + tail + NEW_TOKENS).div_ceil(block_size);
     let bound = SHARED / block_size + REQUESTS * blocks_each;
@@ -33,7 +33,7 @@ fn at_one_instant(block_size: usize, tail: usize, threads: usize) -> usize {
     let ids: Vec<_> = prompts.iter().map(|prompt| world.submit(prompt, NEW_TOKENS)).collect();
     let serve = |done: &mut Vec<Finished>| {
         let mut scheduler = world.scheduler(32, 512);
-        while world.queue.unfinished() > 0 {
+        while world.queue.unfinished_requests() > 0 {
             if world.step(&mut scheduler, done) == 0 {
                 scheduler.wait(Duration::from_millis(20));
             }
@@ -57,7 +57,7 @@ fn at_one_instant(block_size: usize, tail: usize, threads: usize) -> usize {
     }
     let peak = world.memory.peak.load(Relaxed);
     assert!(peak <= bound, "{peak} blocks in use; one shared prefix and the tails are {bound}");
-    let computed: usize = done.iter().map(|finished| finished.computed).sum();
+    let computed: usize = done.iter().map(|finished| finished.computed_len).sum();
     assert_eq!(world.memory.computed.load(Relaxed), computed);
     world.rest();
     shared_computed(&done, tail)
@@ -99,16 +99,16 @@ fn at_one_instant_from_four_threads() {
     }
 }
 
-/// Who waits needs no more than it shares: it goes on as soon as that is there, and not when its owner is done.
+/// A request waits for the blocks that it shares: it goes on when those are published, not when the owner is done.
 #[test]
 fn a_waiter_is_woken_by_the_chunk_that_covers_what_it_shares() {
     let world = World::new(4, 256);
-    let config = SchedulerConfig { max_running: 4, max_batch_tokens: 64, max_chunk_tokens: 16, ..Default::default() };
+    let config = SchedulerConfig::default().max_running(4).max_batch_tokens(64).max_chunk_tokens(16);
     let mut scheduler = world.scheduler_of(config);
     let long = sequence(1, 100);
     let owner = world.submit(&long, 1);
     let waiter = world.submit(&[&long[..22], &sequence(2, 10)].concat(), 1);
-    // It shares less than a block.
+    // This one shares less than a block.
     let stranger = world.submit(&[&long[..3], &sequence(3, 2)].concat(), 1);
     let mut done = Vec::new();
     let mut served_at = [usize::MAX; 3];
@@ -120,10 +120,10 @@ fn a_waiter_is_woken_by_the_chunk_that_covers_what_it_shares() {
             }
         }
     }
-    // Sixteen tokens a step: the 20 that they share are there after the second one.
+    // Sixteen tokens a step: the 20 shared tokens are published after the second step.
     assert_eq!(served_at, [0, 2, 0]);
     let finished = done.iter().find(|finished| finished.id == waiter).expect("done");
-    assert_eq!(finished.computed, 32 - 20);
+    assert_eq!(finished.computed_len, 32 - 20);
     world.finish_all(&mut scheduler);
     world.rest();
 }
@@ -154,22 +154,22 @@ fn waiters_go_on_when_their_owner_does_not() {
         assert_eq!(scheduler.running().len(), 0);
         let done = world.finish_all(&mut scheduler);
         assert!(waiters.iter().all(|id| done[id].tokens == continued(&prompt, 4)));
-        // One of them computes what is missing, the others its last block.
-        let computed: usize = done.values().map(|finished| finished.computed - 3).sum();
+        // One of the waiting requests computes what is missing; the others compute its last block.
+        let computed: usize = done.values().map(|finished| finished.computed_len - 3).sum();
         let others = done.len() - 1;
         assert_eq!(computed, [40 - 16, 40, 40 - 16 + 16][fate] + 4 * others, "fate {fate}");
         world.rest();
     }
 }
 
-/// The acceptance run: 97 shared tokens and 5 of one's own, 20 steps.
+/// The acceptance run: 97 shared tokens, 5 tokens of its own, 20 steps.
 #[test]
 fn partial_hits_are_copied_if_asked_for() {
     for (block_size, min_copied_tokens, computed) in
         [(16, None, 25), (16, Some(1), 24), (16, Some(2), 25), (64, None, 57), (64, Some(8), 24), (1, Some(1), 24)]
     {
         let world = World::new(block_size, 512);
-        let config = SchedulerConfig { max_running: 2, min_copied_tokens, ..SchedulerConfig::default() };
+        let config = SchedulerConfig::default().max_running(2).min_copied_tokens(min_copied_tokens);
         let mut scheduler = world.scheduler_of(config);
         let shared = sequence(1, 97);
         world.submit(&[&shared[..], &sequence(2, 50)].concat(), 1);
@@ -178,7 +178,7 @@ fn partial_hits_are_copied_if_asked_for() {
         let id = world.submit(&prompt, 20);
         let done = &world.finish_all(&mut scheduler)[&id];
         assert_eq!(done.tokens, continued(&prompt, 20));
-        assert_eq!(done.computed, computed, "block {block_size}, copies from {min_copied_tokens:?}");
+        assert_eq!(done.computed_len, computed, "block {block_size}, copies from {min_copied_tokens:?}");
         world.rest();
     }
 }

@@ -1,5 +1,5 @@
-//! Several threads, one cache, one queue: everything at random, under eviction pressure, forks, clears, preemptions,
-//! aborts, steps that are dropped or forgotten and schedulers that go. Every read is looked at, and every accepted abort
+//! Several threads, one cache, one queue, everything at random under eviction pressure: forks, clears, preemptions,
+//! aborts, steps that are dropped or forgotten, and dropped schedulers. Every read is checked, and every accepted abort
 //! is listed once.
 //!
 //! A failure prints its seed; `SCHEDULER_SEED=<seed>` runs it alone.
@@ -20,14 +20,14 @@ use crate::engine::{World, continued, sequence};
 const THREADS: usize = 4;
 const REQUESTS: usize = 120;
 
-/// A prompt that shares some of what others share.
+/// A prompt that shares some tokens with others.
 fn prompt(dice: &mut Rng) -> Vec<Token> {
     let shared = sequence(dice.u32(1..=3), dice.usize(..60));
     let own = sequence(dice.u32(10..14), dice.usize(1..=30));
     [shared, own].concat()
 }
 
-/// What all threads know of aborts.
+/// The aborts of all threads.
 #[derive(Default)]
 struct Aborts {
     accepted: Mutex<HashSet<SequenceId>>,
@@ -61,7 +61,7 @@ impl Server<'_> {
         self.aborts.list(&step);
         if step.is_empty() {
             drop(step);
-            // Whoever holds the blocks may be asleep too.
+            // The thread that holds the blocks may be asleep too.
             self.scheduler.wait(Duration::from_millis(1));
             return;
         }
@@ -82,7 +82,7 @@ impl Server<'_> {
 
     fn finish(&mut self, id: SequenceId, committed_len: usize) {
         let insert = self.dice.u8(..4) > 0;
-        let finish = Finish { insert, demote_output: self.dice.u8(..3) == 0, ..Finish::keeping(committed_len) };
+        let finish = Finish::keeping(committed_len).insert(insert).demote_output(self.dice.u8(..3) == 0);
         let done = self.scheduler.finish(id, finish).expect("computed");
         let prompt = &done.tokens[..done.prompt_len];
         assert_eq!(done.tokens, continued(prompt, done.tokens.len() - prompt.len()));
@@ -108,7 +108,7 @@ impl Server<'_> {
             },
             4 => drop(self.world.cache.evict(self.dice.usize(1..=5))),
             5 => {
-                let id = SequenceId(self.dice.u64(..REQUESTS as u64));
+                let id = SequenceId::from(self.dice.u64(..REQUESTS as u64));
                 self.aborts.count(id, &self.world.queue.abort(id));
             }
             6 if self.dice.bool() => self.world.cache.clear(),
@@ -127,10 +127,10 @@ fn run(seed: u64) {
     let age_bound = dice.choice([4, 64]).expect("one of them");
     let mut builder = PrefixCache::builder(block_size, capacity);
     if dice.bool() {
-        builder = builder.eviction(Eviction::Background(Watermarks { low: capacity / 16, high: capacity / 8 }));
+        builder = builder.eviction(Eviction::Background(Watermarks::new(capacity / 16, capacity / 8)));
     }
     println!("seed {seed}: {block_size} tokens a block, {capacity} blocks, {order:?}, age bound {age_bound}");
-    let world = World::with(builder, QueueConfig { order, age_bound, ..QueueConfig::default() });
+    let world = World::with(builder, QueueConfig::default().order(order).age_bound(age_bound));
     for _ in 0..REQUESTS {
         let tokens = prompt(&mut dice);
         let mut request = Request::new(world.space.clone(), tokens, dice.usize(1..=40));
@@ -147,9 +147,13 @@ fn run(seed: u64) {
                 let (max_running, max_chunk_tokens) = (1 + thread as u32 * 2, 7 + 13 * thread);
                 let min_copied_tokens = [None, Some(1), Some(5), Some(1)][thread];
                 let max_batch_tokens = max_chunk_tokens + 8;
-                let config = SchedulerConfig { max_running, max_batch_tokens, max_chunk_tokens, min_copied_tokens };
+                let config = SchedulerConfig::default()
+                    .max_running(max_running)
+                    .max_batch_tokens(max_batch_tokens)
+                    .max_chunk_tokens(max_chunk_tokens)
+                    .min_copied_tokens(min_copied_tokens);
                 let mut server = Server { world, scheduler: world.scheduler_of(config), dice, aborts };
-                while world.queue.unfinished() > 0 {
+                while world.queue.unfinished_requests() > 0 {
                     server.step();
                     server.disturb();
                     if server.dice.u8(..100) == 0 {
@@ -159,7 +163,7 @@ fn run(seed: u64) {
             });
         }
     });
-    // The last ones went with their schedulers.
+    // The schedulers of the last aborted requests are dropped by now.
     aborts.list(&world.scheduler(1, 1).schedule());
     assert_eq!(*aborts.listed.lock().expect("no panic"), *aborts.accepted.lock().expect("no panic"));
     world.rest();

@@ -1,4 +1,4 @@
-//! Several schedulers and one queue: what is admitted comes in the order in which a scheduler alone would admit it.
+//! Several schedulers and one queue: requests are admitted in the order in which one scheduler alone would admit them.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -10,14 +10,14 @@ use radixkv::{Lease, PrefixCache, Token};
 
 use crate::engine::{World, sequence};
 
-/// Blocks that are cached and leased by the test, so that looking a prompt up takes a while.
+/// Blocks that are cached and leased by the test, so that a lookup of a prompt takes a while.
 const CACHED: usize = 20_000;
 /// Blocks that requests share.
 const ROOM: usize = 64;
 
 /// A cache of blocks of one token, with [`CACHED`] of them in place.
 fn world_with_cached(order: Order) -> (World, Vec<Token>, Lease) {
-    let config = QueueConfig { order, age_bound: u64::MAX, ..QueueConfig::default() };
+    let config = QueueConfig::default().order(order).age_bound(u64::MAX);
     let world = World::with(PrefixCache::builder(1, CACHED + ROOM), config);
     let (session, cached) = (world.cache.session(), sequence(1, CACHED));
     let blocks = session.reserve(CACHED).expect("free");
@@ -29,7 +29,7 @@ fn world_with_cached(order: Order) -> (World, Vec<Token>, Lease) {
 /// Serves until no request is left, and shows `each` what every step computes.
 fn serve(world: &World, each: impl Fn(&Step<'_>)) {
     let mut scheduler = world.scheduler(8, 256);
-    while world.queue.unfinished() > 0 {
+    while world.queue.unfinished_requests() > 0 {
         let step = scheduler.schedule();
         if step.is_empty() {
             drop(step);
@@ -48,7 +48,8 @@ fn on_threads(threads: usize, body: impl Fn() + Sync) {
     thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(&body))));
 }
 
-/// A request for all the room there is among small ones; whether one that the order puts behind it was admitted first.
+/// A request that needs all blocks, among small ones; whether a request that the order puts after it was admitted
+/// first.
 fn is_overtaken(order: Order, threads: usize) -> bool {
     let (world, cached, lease) = world_with_cached(order);
     let submit = |tokens: Vec<Token>, priority: i32| {
@@ -65,7 +66,7 @@ fn is_overtaken(order: Order, threads: usize) -> bool {
     on_threads(threads, || {
         serve(&world, |step| {
             let mut ids = step.batch().sequences().map(|scheduled| scheduled.id);
-            // While the large one is served there is no block for another.
+            // While the large request is served there is no block for another.
             if ids.any(|id| behind.contains(&id)) && !served.load(Relaxed) {
                 overtaken.store(true, Relaxed);
             }
@@ -84,7 +85,7 @@ fn nothing_overtakes_what_another_scheduler_tries() {
     for order in [Order::Fcfs, Order::Priority] {
         for threads in 2..=4 {
             let overtaken = (0..40).filter(|_| is_overtaken(order, threads)).count();
-            assert_eq!(overtaken, 0, "{order:?}, {threads} schedulers: overtaken in so many of 40 runs");
+            assert_eq!(overtaken, 0, "{order:?}, {threads} schedulers: overtaken in {overtaken} of 40 runs");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Wakers of whoever waits for blocks, run in the middle of a scheduler's work: they may run another scheduler of the
-//! queue, abort, submit and ask.
+//! Wakers of tasks that wait for blocks run in the middle of a scheduler's work. They may run another scheduler of the
+//! queue, abort, submit and count.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -49,21 +49,21 @@ fn meddling(world: &World, aborts: Option<SequenceId>) -> Waker {
     Waker::from(Arc::new(Meddles { queue: world.queue.clone(), aborts, submits }))
 }
 
-/// Fails where it stands still.
+/// Runs a test on a thread of its own, and fails if it does not end.
 fn in_time(test: fn()) {
     let (done, over) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         test();
         SECOND.set(None);
-        done.send(()).expect("the test goes on");
+        done.send(()).expect("the receiver waits");
     });
     match over.recv_timeout(Duration::from_secs(60)) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it stands still"),
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("the test does not end"),
         _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
     }
 }
 
-/// A refused request lets its lease go in the scheduler's turn, and that wakes.
+/// A refused request gives its lease back in the scheduler's turn, and that wakes the task.
 #[test]
 fn a_waker_may_schedule_while_another_scheduler_admits() {
     in_time(|| {
@@ -100,6 +100,6 @@ fn a_waker_may_schedule_and_abort_while_another_scheduler_preempts() {
         assert!(first.schedule().aborted().is_empty());
         drop(first);
         SECOND.set(None);
-        assert_eq!(world.queue.unfinished(), 0);
+        assert_eq!(world.queue.unfinished_requests(), 0);
     });
 }

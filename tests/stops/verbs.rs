@@ -49,9 +49,9 @@ pub const LOCK_FREE: [Verb; 19] = [
         let blocks = user.dice.usize(1..BLOCKS);
         drop(user.matched(blocks));
     }),
-    verb("lease_prefix", |user| {
+    verb("match_prefix_untouched", |user| {
         let tokens = user.shared(BLOCKS);
-        drop(user.session.lease_prefix(&user.space, &tokens));
+        drop(user.session.match_prefix_untouched(&user.space, &tokens));
     }),
     verb("resume", |user| {
         let tokens = sequence(0, BLOCKS);
@@ -64,10 +64,10 @@ pub const LOCK_FREE: [Verb; 19] = [
     }),
     verb("partial", |user| {
         let tokens = [sequence(0, BLOCKS), vec![7; 3]].concat();
-        drop(user.session.partial(&user.held, &tokens, 1));
+        drop(user.session.match_partial(&user.held, &tokens, 1));
         let other = [&tokens[..BLOCK_SIZE + 2], &[9; BLOCK_SIZE]].concat();
-        let lease = user.session.lease_prefix(&user.space, &other).into_lease();
-        drop(user.session.partial(&lease, &other, 1));
+        let lease = user.session.match_prefix_untouched(&user.space, &other).into_lease();
+        drop(user.session.match_partial(&lease, &other, 1));
     }),
     verb("insert", |user| {
         user.fresh += 1;
@@ -127,11 +127,12 @@ pub const LOCKING: [Verb; 10] = [
         user.session.release_retained(&user.held);
     }),
     verb("set_policy", |user| {
-        let policy = user.dice.choice(PolicyKind::ALL).expect("one of them");
+        let policy = user.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them");
         user.cache.set_policy(policy);
     }),
     verb("set_quota", |user| {
-        let quota = Quota { cached_blocks: user.dice.bool().then_some(CAPACITY / 2), pinned_blocks: None };
+        let mut quota = Quota::default();
+        quota.cached_blocks = user.dice.bool().then_some(CAPACITY / 2);
         user.cache.set_quota(&user.space, quota);
     }),
     verb("clear_namespace", |user| user.cache.clear_namespace(&user.space)),
@@ -228,7 +229,7 @@ impl User {
     }
 
     fn insert(&mut self, tokens: &[Token]) {
-        let hit = self.session.lease_prefix(&self.space, &tokens[..BLOCK_SIZE]);
+        let hit = self.session.match_prefix_untouched(&self.space, &tokens[..BLOCK_SIZE]);
         let missing = tokens.len() / BLOCK_SIZE - hit.blocks().len();
         let Some(reservation) = self.reserve(missing) else { return };
         match self.session.insert(hit.lease(), tokens, reservation) {

@@ -34,7 +34,7 @@ impl Worker {
         let blocks = self.dice.u32(..self.world.setting.capacity as u32 / 4);
         (0..blocks).for_each(|token| self.insert_one(&namespace, token));
         let limit = self.dice.usize(..=blocks as usize);
-        self.world.cache.set_quota(&namespace, Quota { cached_blocks: Some(limit), pinned_blocks: None });
+        self.world.cache.set_quota(&namespace, Quota::default().cached_blocks(limit));
         self.world.cache.settle();
         let stats = self.world.cache.namespace_stats(&namespace);
         assert!(stats.cached_blocks <= limit, "nothing is leased there: {stats:?}");

@@ -1,7 +1,7 @@
-//! Blocks that several sequences hold, on several threads: each reads them while they are shared, and whoever has one
+//! Blocks that several sequences hold, on several threads: each reads them while they are shared, and a thread that has one
 //! alone writes to it.
 
-use radixkv::{BlockCopy, BlockId, InsertErrorKind, Reservation};
+use radixkv::{BlockId, InsertErrorKind, PendingCopy, Reservation};
 
 use crate::held::Filling;
 use crate::slots::mix;
@@ -49,7 +49,7 @@ pub struct Fork {
 /// A block that is being copied: the source stays as it is until this goes.
 struct Copying {
     mark: Mark,
-    copy: BlockCopy,
+    copy: PendingCopy,
     stamp: u64,
 }
 
@@ -85,10 +85,10 @@ impl Fork {
         let stamp = self.world.slots.read(from);
         let copy = self.reservation.make_unique(i, &mut fresh.reservation)?;
         let own = fresh.marks.pop().expect("of the block to copy into");
-        assert_eq!((copy.from(), copy.to()), (from, own.block));
+        assert_eq!((copy.source(), copy.destination()), (from, own.block));
         assert_eq!(self.reservation.blocks()[i], own.block);
         let mark = std::mem::replace(&mut self.marks[i], own);
-        self.world.slots.fill(copy.to(), mix(u64::from(from)));
+        self.world.slots.fill(copy.destination(), mix(u64::from(from)));
         Some(Copying { mark, copy, stamp })
     }
 
@@ -105,7 +105,7 @@ impl Fork {
         self.reservation.append(reservation);
     }
 
-    /// The reservation itself, of which nobody else holds a block.
+    /// The reservation itself, whose blocks no other reservation has.
     fn take(mut self) -> Reservation {
         self.marks.clear();
         self.reservation
@@ -115,7 +115,7 @@ impl Fork {
 impl Drop for Copying {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            let stamp = self.mark.world.slots.read(self.copy.from());
+            let stamp = self.mark.world.slots.read(self.copy.source());
             assert_eq!(stamp, self.stamp, "the source of a copy was written to");
         }
     }

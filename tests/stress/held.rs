@@ -14,7 +14,7 @@ pub struct Held {
     pub tokens: Vec<Token>,
     pub blocks: Vec<BlockId>,
     stamps: Vec<u64>,
-    /// Whoever looked it up has kept the namespace's handle since.
+    /// The namespace's handle, kept since it was looked up.
     pub handled: bool,
     /// Nothing once it was taken by value.
     pub lease: Option<Lease>,
@@ -57,7 +57,7 @@ impl Held {
         let len = self.lease().len_tokens();
         let tokens = &self.tokens[..self.world.tokens(self.name, self.blocks.len())];
         let peeked = session.peek(namespace, tokens);
-        let matched = session.lease_prefix(namespace, tokens);
+        let matched = session.match_prefix_untouched(namespace, tokens);
         if self.world.is_undisturbed(self.name, self.watch) {
             assert_eq!(peeked, len, "peek misses a leased prefix");
             assert_eq!(matched.blocks(), self.blocks, "two leases on one prefix name different blocks");
@@ -82,7 +82,7 @@ impl Drop for Held {
     }
 }
 
-/// A reservation whose blocks nobody else may hold.
+/// A reservation whose blocks no other reservation may have.
 pub struct Filling {
     world: &'static World,
     reservation: Option<Reservation>,

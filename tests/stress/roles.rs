@@ -1,4 +1,4 @@
-//! The threads beside the workers: a background evictor, and a reader who lets nothing go.
+//! The threads beside the workers: a background evictor, and a reader that stays pinned.
 
 use fastrand::Rng;
 

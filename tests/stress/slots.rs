@@ -35,7 +35,7 @@ impl Slots {
         Self((0..capacity).map(|_| Slot::default()).collect())
     }
 
-    /// Notes that a reservation holds `block`; nobody else may.
+    /// Notes that a reservation has `block`; no other reservation may.
     pub fn reserve(&self, block: BlockId) {
         let before = self.0[block as usize].holders.fetch_add(1, Relaxed);
         assert!(before == 0, "block {block} is in two reservations");
@@ -58,7 +58,7 @@ impl Slots {
         let generation = (slot.stamp.load(Relaxed) + 1) & GENERATION;
         let stamp = (prefix & !GENERATION) | generation;
         slot.stamp.store(stamp, Relaxed);
-        // SAFETY: the caller's reservation holds the block, so nobody reads or writes it.
+        // SAFETY: the caller's reservation holds the block, so no other thread reads or writes it.
         unsafe { slot.payload.get().write(stamp) };
     }
 
@@ -66,7 +66,7 @@ impl Slots {
     pub fn read(&self, block: BlockId) -> u64 {
         let slot = &self.0[block as usize];
         let stamp = slot.stamp.load(Relaxed);
-        // SAFETY: the caller's lease protects the block, so nobody writes it.
+        // SAFETY: the caller's lease protects the block, so no thread writes it.
         let payload = unsafe { slot.payload.get().read() };
         assert!(stamp == payload, "block {block} was being filled while leased");
         stamp

@@ -1,4 +1,4 @@
-//! What a worker does beside serving: wrong arguments, maintenance, and clearing under everybody's feet.
+//! What a worker does beside serving: wrong arguments, maintenance, and clearing namespaces that are in use.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Worker {
                     // A lease on nothing may be of a namespace that was dropped before it was taken.
                     let is_undisturbed =
                         undisturbed && !held.blocks.is_empty() && self.world.is_undisturbed(held.name, held.watch);
-                    assert!(!is_undisturbed, "not retained in a namespace that nobody dropped");
+                    assert!(!is_undisturbed, "not retained in a namespace that was not dropped");
                 }
             },
             2 => self.session.demote(lease),
@@ -82,7 +82,7 @@ impl Worker {
             }
             3 => cache.settle(),
             4 => _ = cache.run_once(),
-            5 => cache.set_policy(self.dice.choice(PolicyKind::ALL).expect("one of them")),
+            5 => cache.set_policy(self.dice.choice(PolicyKind::ALL.iter().copied()).expect("one of them")),
             6 => {
                 let tokens = self.world.sequence(&mut self.dice);
                 let name = self.pick_name();
@@ -103,14 +103,15 @@ impl Worker {
         let (name, capacity) = (self.pick_name(), self.world.setting.capacity);
         let dice = &mut self.dice;
         let mut limit = || (dice.u8(..4) > 0).then(|| dice.usize(..capacity));
-        let quota = Quota { cached_blocks: limit(), pinned_blocks: limit() };
+        let mut quota = Quota::default();
+        (quota.cached_blocks, quota.pinned_blocks) = (limit(), limit());
         let namespace = self.handle(name).namespace.clone();
         self.world.cache.set_quota(&namespace, quota);
         let stats = self.world.cache.namespace_stats(&namespace);
         assert!(stats.cached_blocks <= capacity && stats.protected_blocks <= capacity, "{stats:?}");
     }
 
-    /// Clears or drops namespaces under everybody's feet.
+    /// Clears or drops namespaces that are in use.
     pub fn disturb(&mut self) {
         let name = self.pick_name();
         let namespace = self.handle(name).namespace.clone();

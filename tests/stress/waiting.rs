@@ -1,4 +1,4 @@
-//! Those who wait for blocks: with a deadline, and as futures that any thread polls, forgets or drops.
+//! Waiting for blocks: with a deadline, and as futures that any thread polls, forgets or drops.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -23,7 +23,7 @@ pub const TASKS: usize = 6;
 pub struct Task(Mutex<Option<Pin<Box<Reserving>>>>);
 
 impl Task {
-    /// Polls the future, if nobody else is at it; what it gives. A waker's panic ends the poll and nothing else.
+    /// Polls the future unless another thread does; returns its result. A waker's panic ends the poll and nothing else.
     pub fn poll(&self, make: impl FnOnce() -> Option<Reserving>, waker: &Waker) -> Option<Reservation> {
         let mut place = self.0.try_lock()?;
         if place.is_none() {
@@ -43,7 +43,7 @@ impl Task {
         served
     }
 
-    /// Drops the future, unless somebody is at it.
+    /// Drops the future unless another thread polls it.
     pub fn cancel(&self) {
         let future = self.0.try_lock().and_then(|mut place| place.take());
         contain(|| drop(future));
@@ -91,16 +91,16 @@ impl Worker {
         contain(|| drop(waker));
     }
 
-    /// Some task is given up: those in the line behind it have their turn.
+    /// Gives up a task, so that the waiters behind it have their turn.
     pub fn let_a_task_go(&mut self) {
         self.world.tasks[self.dice.usize(..TASKS)].cancel();
     }
 }
 
-/// Caches that a forgotten future keeps: out of sight, but not lost to who looks for leaks.
+/// Caches that a forgotten future keeps: still reachable, so that a leak checker does not report them.
 static FORGOTTEN: Mutex<Vec<Pin<Box<Reserving>>>> = Mutex::new(Vec::new());
 
-/// Leaves a future that stands first in the line and is never polled again.
+/// Leaves a future that is the first waiter and is never polled again.
 pub fn forget_a_future(world: &World) {
     let session = world.cache.session();
     let reservation = session.reserve(1).expect("nothing is held");
@@ -110,5 +110,5 @@ pub fn forget_a_future(world: &World) {
     FORGOTTEN.lock().push(future);
     let refused = session.reserve_until(1, Instant::now() + LONGEST_WAIT);
     assert!(matches!(refused, Err(ReserveError::TimedOut { .. })), "{refused:?}");
-    assert!(session.reserve(world.setting.capacity).is_ok(), "a plain reserve goes past those who wait");
+    assert!(session.reserve(world.setting.capacity).is_ok(), "a plain reserve passes waiters");
 }

@@ -102,7 +102,7 @@ unsafe fn release(wild: *const ()) {
     let world = borrowed.world;
     if borrowed.count.fetch_sub(1, AcqRel) == 1 {
         let _gone = Gone(world);
-        // SAFETY: made by `Box::into_raw`, and nobody else is left.
+        // SAFETY: made by `Box::into_raw`, and no other handle is left.
         drop(unsafe { Box::from_raw(wild.cast::<Wild>().cast_mut()) });
     }
 }

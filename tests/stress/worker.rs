@@ -128,7 +128,7 @@ impl Worker {
                 (lease, blocks)
             }
             1 => split(self.session.match_prefix(&namespace, &tokens)),
-            _ => split(self.session.lease_prefix(&namespace, &tokens)),
+            _ => split(self.session.match_prefix_untouched(&namespace, &tokens)),
         };
         let mut held = Held::new(self.world, (name, watch), tokens, lease, blocks);
         held.handled = true;
@@ -149,7 +149,7 @@ impl Worker {
         let tokens = self.world.sequence(&mut self.dice);
         let held = self.look_up(name, tokens);
         let size = self.world.setting.block_size;
-        if let Some(hit) = self.session.partial(held.lease(), &held.tokens, self.dice.usize(1..=size)) {
+        if let Some(hit) = self.session.match_partial(held.lease(), &held.tokens, self.dice.usize(1..=size)) {
             assert!((1..=size).contains(&hit.len_tokens()) && !held.blocks.contains(&hit.block()));
             let stamp = self.world.slots.read(hit.block());
             if self.dice.bool() {
@@ -209,10 +209,10 @@ impl Worker {
         assert_eq!(kind, InsertErrorKind::NamespaceDropped, "a sound insert was refused");
         let handle = self.handles[held.name].take();
         let is_current = handle.is_some_and(|handle| self.world.is_undisturbed(held.name, handle.watch));
-        // A namespace is forgotten when nobody has a handle on it and nothing is cached in it.
+        // A namespace is forgotten when it has no handle and nothing is cached in it.
         let is_kept = held.name == 0 || !held.blocks.is_empty() || (held.handled && is_current);
         let is_undisturbed = is_kept && self.world.is_undisturbed(held.name, held.watch);
-        assert!(!is_undisturbed, "refused in {:?}, which nobody dropped", NAMES[held.name]);
+        assert!(!is_undisturbed, "refused in {:?}, which was not dropped", NAMES[held.name]);
         self.tally.disturbed += 1;
     }
 
@@ -314,7 +314,7 @@ impl Worker {
     }
 
     fn release(&mut self, held: Held) {
-        // Through a fresh handle now and then: what is leased is there for everybody.
+        // Now and then through a new handle: it finds what other handles have leased.
         if self.dice.u8(..8) == 0 {
             self.handles[held.name] = None;
         }

@@ -21,11 +21,11 @@ pub const DROPPED: usize = 2;
 /// One that compares pairs of tokens.
 const BIGRAMS: usize = 2;
 
-/// What nobody has used for so long goes.
+/// A prefix that was not used for this time is dropped.
 const IDLE: Duration = Duration::from_millis(2);
 
 /// Between these the cache's own thread evicts, where it has one.
-pub const WATERMARKS: Watermarks = Watermarks { low: 4, high: 8 };
+pub const WATERMARKS: Watermarks = Watermarks::new(4, 8);
 
 /// The shape of a round.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +37,7 @@ pub struct Setting {
     pub longest: usize,
     /// Different tokens at one place: few make sequences part and meet everywhere.
     pub alphabet: u64,
-    /// Whether a thread of the cache's own evicts, and wakes those who wait.
+    /// Whether a thread of the cache's own evicts, and wakes waiters.
     pub background: bool,
 }
 
@@ -48,7 +48,7 @@ struct Turnover {
     done: AtomicU64,
 }
 
-/// How often a namespace had been cleared or dropped, if nobody was at it.
+/// How often a namespace had been cleared or dropped, unless that was under way.
 #[derive(Debug, Clone, Copy)]
 pub struct Watch(Option<u64>);
 
@@ -63,7 +63,7 @@ pub struct World {
     pub exchange: Mutex<Vec<Held>>,
     /// Forks on theirs.
     pub forks: Mutex<Vec<Fork>>,
-    /// Those who wait for blocks.
+    /// Requests that wait for blocks.
     pub tasks: [Task; TASKS],
     /// Wakers that are there, clones counted once: the cache's own thread may be at one still.
     pub wakers: AtomicUsize,
@@ -75,7 +75,7 @@ impl World {
     pub fn new(setting: Setting) -> Self {
         let builder = PrefixCache::builder(setting.block_size, setting.capacity).policy(setting.policy);
         let eviction = if setting.background { Eviction::Background(WATERMARKS) } else { Eviction::Inline };
-        let builder = builder.idle_after(IDLE).eviction(eviction);
+        let builder = builder.time_to_idle(IDLE).eviction(eviction);
         let foreign = PrefixCache::builder(setting.block_size, 64).build().expect("a sound setting");
         Self {
             setting,
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    // Relaxed below: whoever finds the effect of a clear has met the cache's own edge to it, and so finds the count.
+    // Relaxed below: a thread that sees the effect of a clear is ordered after it by the cache itself, and sees the count.
 
     pub fn watch(&self, name: usize) -> Watch {
         let turnover = &self.turnovers[name];
@@ -174,7 +174,7 @@ impl World {
         Watch((turnover.begun.load(Relaxed) == done).then_some(done))
     }
 
-    /// Whether nobody has begun to clear or drop the namespace since.
+    /// Whether no thread has begun to clear or drop the namespace since.
     pub fn is_undisturbed(&self, name: usize, watch: Watch) -> bool {
         watch.0.is_some_and(|done| self.turnovers[name].begun.load(Relaxed) == done)
     }

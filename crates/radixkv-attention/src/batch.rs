@@ -1,18 +1,35 @@
-//! What one step computes attention for.
+//! The sequences and rows of one step.
 
-use super::{Layout, MAX_GROUP, ShapeError};
+use crate::layout::Layout;
+use crate::shape::{MAX_GQA_GROUP, ShapeError};
 use radixkv::BlockId;
 
 /// Block tables of several sequences, one after another.
+///
+/// Plain: two arrays that an engine has already, borrowed for one step.
+///
+/// ```
+/// use radixkv_attention::Tables;
+///
+/// // Two sequences whose first blocks are the same.
+/// let tables = Tables { blocks: &[3, 5, 3, 1], offsets: &[0, 2, 4] };
+/// assert_eq!(tables.len(), 2);
+/// assert_eq!(tables.blocks_of(1), [3, 1]);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Tables<'a> {
-    /// Block ids; the `i`-th of a sequence holds its tokens `i * block_size..(i + 1) * block_size`.
+    /// Block ids. Block `i` of a sequence holds its tokens `i * block_size..(i + 1) * block_size`.
     pub blocks: &'a [BlockId],
-    /// Where each sequence's blocks begin, and the end of the last: one more than there are sequences.
+    /// Where the blocks of each sequence begin in `blocks`, and where the last ones end: one more than there are
+    /// sequences.
     pub offsets: &'a [u32],
 }
 
-/// Sequences with the rows that a step computes for them, in flat arrays.
+/// The sequences of a step and the rows that it computes for them, in flat arrays.
+///
+/// Plain, without a constructor: it is made for every step, no field has a default, and a literal tells apart arrays
+/// of one type (`contexts` and `rows`) that arguments could swap unseen. Its arrays are what schedulers of the field
+/// hand out: block tables, context lengths, cumulative row counts, a slot mapping.
 ///
 /// ```
 /// use radixkv_attention::{Batch, Dtype, Layout, Order, Tables};
@@ -33,20 +50,21 @@ pub struct Tables<'a> {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
-    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GROUP`] times as many.
+    /// Query heads: a multiple of the layout's `kv_heads`, 1 to [`MAX_GQA_GROUP`] times as many.
     pub query_heads: usize,
-    /// What `q . k` is multiplied by before the softmax; usually `1 / sqrt(head_dim)`.
+    /// The factor of `q . k` before the softmax; usually `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// Block tables.
     pub tables: Tables<'a>,
-    /// Tokens that each sequence attends to, its rows of this step among them.
+    /// Tokens that each sequence attends to, including its rows of this step.
     pub contexts: &'a [u32],
-    /// Where each sequence's rows begin, and the end of the last. A sequence's rows are the last tokens of its context.
+    /// Where the rows of each sequence begin, and where the last ones end: one more than there are sequences. The rows
+    /// of a sequence are the last tokens of its context.
     pub rows: &'a [u32],
-    /// Whether the rows' keys and values are kept in blocks. If not, tables reach up to the rows only, and the batch is
-    /// for [`extend`](super::Backend::extend) alone.
+    /// Whether the rows' keys and values are kept in blocks. If not, the block tables need no blocks for the rows, and
+    /// the batch is for [`extend`](crate::Backend::extend) alone.
     pub save_kv: bool,
-    /// If they are kept: the slot of each row, `block * block_size + offset`. Otherwise empty.
+    /// With `save_kv`, the slot of each row: `block * block_size + offset in the block`. Otherwise empty.
     pub slots: &'a [u64],
 }
 
@@ -66,7 +84,7 @@ impl<'a> Tables<'a> {
     /// # Panics
     ///
     /// If there is no such sequence, or the offsets lie outside the blocks.
-    pub fn of(&self, sequence: usize) -> &'a [BlockId] {
+    pub fn blocks_of(&self, sequence: usize) -> &'a [BlockId] {
         &self.blocks[self.offsets[sequence] as usize..self.offsets[sequence + 1] as usize]
     }
 }
@@ -82,29 +100,48 @@ impl Batch<'_> {
         self.contexts.is_empty()
     }
 
-    /// Rows of all sequences.
+    /// Number of rows of all sequences.
     pub fn total_rows(&self) -> usize {
         self.rows.last().map_or(0, |end| *end as usize)
     }
 
-    /// Rows of one sequence.
+    /// The rows of one sequence, as indices into the batch's rows.
     ///
     /// # Panics
     ///
     /// If there is no such sequence.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Batch, Tables};
+    /// # let tables = Tables { blocks: &[3, 5, 3, 1, 0], offsets: &[0, 2, 5] };
+    /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18, 33], true, &[81, 30, 31, 0]);
+    /// let batch = Batch { rows: &[0, 1, 4], query_heads, scale, tables, contexts, save_kv, slots };
+    /// assert_eq!((batch.rows_of(0), batch.rows_of(1), batch.total_rows()), (0..1, 1..4, 4));
+    /// ```
     pub fn rows_of(&self, sequence: usize) -> std::ops::Range<usize> {
         self.rows[sequence] as usize..self.rows[sequence + 1] as usize
     }
 
-    /// Whether every operation of a [`Backend`](super::Backend) can follow it on storage of this layout.
+    /// Checks that a [`Backend`](crate::Backend) can compute it over storage of this layout: arrays of fitting lengths,
+    /// slots and blocks inside the layout, tables that reach as far as the contexts.
     ///
     /// # Errors
     ///
     /// The first thing that is wrong.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Batch, Dtype, Layout, Order, ShapeError, Tables};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18], true, &[81]);
+    /// let tables = Tables { blocks: &[3], offsets: &[0, 1] }; // one block, but 18 tokens
+    /// let batch = Batch { rows: &[0, 1], query_heads, scale, tables, contexts, save_kv, slots };
+    /// assert_eq!(batch.check(&layout), Err(ShapeError::Table { sequence: 0, blocks: 1, needed: 2 }));
+    /// ```
     pub fn check(&self, layout: &Layout) -> Result<(), ShapeError> {
         layout.check()?;
         let (query_heads, kv_heads) = (self.query_heads, layout.kv_heads);
-        if query_heads == 0 || query_heads % kv_heads != 0 || query_heads / kv_heads > MAX_GROUP {
+        if query_heads == 0 || query_heads % kv_heads != 0 || query_heads / kv_heads > MAX_GQA_GROUP {
             return Err(ShapeError::Heads { query_heads, kv_heads });
         }
         if !self.scale.is_finite() {
@@ -116,11 +153,20 @@ impl Batch<'_> {
         (0..self.len()).try_for_each(|sequence| self.check_sequence(layout, sequence))
     }
 
-    /// Whether every sequence has one row, and that one is kept: what [`decode`](super::Backend::decode) asks for.
+    /// Checks that every sequence has one row, and that keys and values are kept: what
+    /// [`decode`](crate::Backend::decode) asks for.
     ///
     /// # Errors
     ///
-    /// The first sequence that has not.
+    /// [`ShapeError::NotKept`], or the first sequence that has not one row.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Batch, ShapeError, Tables};
+    /// # let tables = Tables { blocks: &[3, 5, 3, 1, 0], offsets: &[0, 2, 5] };
+    /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18, 33], true, &[81, 30, 31, 0]);
+    /// let batch = Batch { rows: &[0, 1, 4], query_heads, scale, tables, contexts, save_kv, slots };
+    /// assert_eq!(batch.check_decode(), Err(ShapeError::DecodeRows { sequence: 1, rows: 3 }));
+    /// ```
     pub fn check_decode(&self) -> Result<(), ShapeError> {
         if !self.save_kv {
             return Err(ShapeError::NotKept);
@@ -162,7 +208,7 @@ impl Batch<'_> {
             return Err(ShapeError::Context { sequence, context, rows });
         }
         let stored = if self.save_kv { context } else { context - rows };
-        let (needed, table) = (stored.div_ceil(layout.block_size), self.tables.of(sequence));
+        let (needed, table) = (stored.div_ceil(layout.block_size), self.tables.blocks_of(sequence));
         if table.len() < needed {
             return Err(ShapeError::Table { sequence, blocks: table.len(), needed });
         }
@@ -195,8 +241,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         assert_eq!(GOOD.check(&LAYOUT), Ok(()));
-        let none = Layout { kv_heads: 0, ..LAYOUT };
-        assert_eq!(GOOD.check(&none), Err(ShapeError::Zero { what: "kv_heads" }));
+        let no_heads = Layout { kv_heads: 0, ..LAYOUT };
+        assert_eq!(GOOD.check(&no_heads), Err(ShapeError::Zero { what: "kv_heads" }));
         let wrong = |batch: Batch<'_>, error| assert_eq!(batch.check(&LAYOUT), Err(error));
         for query_heads in [0, 3, 34] {
             wrong(Batch { query_heads, ..GOOD }, ShapeError::Heads { query_heads, kv_heads: 2 });

@@ -1,46 +1,65 @@
-//! Elements of 16 bits: rounding `f32` to them, and back.
+//! Elements as bits: rounding `f32` to a [`Dtype`], and back.
+//!
+//! A backend stores keys and values as elements of 16 or 32 bits. Code that fills such a storage by hand, or hands rows
+//! to a device, needs the backend's own rounding, to the bit: to nearest, ties to even; too large becomes infinite, a
+//! number that is none stays none. These are the functions that the backends call.
 
-use crate::Dtype;
+use crate::layout::Dtype;
 
-/// Four elements in a word, or two.
+/// The bits of `value` as an element of `dtype`: in the lowest 16 bits, or in all 32.
+///
+/// Rounds to the nearest element, ties to even. Never fails: what is too large becomes infinite.
+///
+/// ```
+/// use radixkv_attention::{Dtype, element};
+///
+/// // A row of `bf16`, as a device's storage takes it.
+/// let row: Vec<u16> = [1.0, -2.5, 1e-3].iter().map(|value| element::to_bits(Dtype::Bf16, *value) as u16).collect();
+/// assert_eq!(row, [0x3f80, 0xc020, 0x3a83]);
+/// assert_eq!(element::to_bits(Dtype::F16, 1.0), 0x3c00);
+/// assert_eq!(element::to_bits(Dtype::F32, 1.0), 1.0_f32.to_bits());
+/// ```
 #[inline]
-pub fn per_word(dtype: Dtype) -> usize {
-    8 / dtype.bytes()
+pub fn to_bits(dtype: Dtype, value: f32) -> u32 {
+    match dtype {
+        Dtype::F32 => value.to_bits(),
+        Dtype::F16 => u32::from(to_f16(value)),
+        Dtype::Bf16 => u32::from(to_bf16(value)),
+    }
 }
 
-/// What is read after `value` was stored.
+/// The value of an element of `dtype`, exactly; of 16 bits, those above are ignored.
+///
+/// ```
+/// use radixkv_attention::{Dtype, element};
+///
+/// assert_eq!(element::from_bits(Dtype::Bf16, 0xc020), -2.5);
+/// assert_eq!(element::from_bits(Dtype::F16, 0x3c00), 1.0);
+/// ```
 #[inline]
-pub fn rounded(dtype: Dtype, value: f32) -> f32 {
+pub fn from_bits(dtype: Dtype, bits: u32) -> f32 {
+    match dtype {
+        Dtype::F32 => f32::from_bits(bits),
+        Dtype::F16 => from_f16(bits as u16),
+        Dtype::Bf16 => from_bf16(bits as u16),
+    }
+}
+
+/// What is read back after `value` was stored as an element of `dtype`.
+///
+/// ```
+/// use radixkv_attention::{Dtype, element};
+///
+/// assert_eq!(element::round(Dtype::Bf16, 1.0 + 1.0 / 512.0), 1.0);
+/// assert_eq!(element::round(Dtype::F16, 1e6), f32::INFINITY);
+/// assert_eq!(element::round(Dtype::F32, 0.1), 0.1);
+/// ```
+#[inline]
+pub fn round(dtype: Dtype, value: f32) -> f32 {
     match dtype {
         Dtype::F32 => value,
         Dtype::F16 => from_f16(to_f16(value)),
         Dtype::Bf16 => from_bf16(to_bf16(value)),
-    }
-}
-
-/// The word that holds `values`, the first in its lowest bits.
-#[inline]
-pub fn pack(dtype: Dtype, values: &[f32]) -> u64 {
-    let wide = |word: u64, value: &f32| word << 32 | u64::from(value.to_bits());
-    let narrow = |to: fn(f32) -> u16| move |word: u64, value: &f32| word << 16 | u64::from(to(*value));
-    match dtype {
-        Dtype::F32 => values.iter().rev().fold(0, wide),
-        Dtype::F16 => values.iter().rev().fold(0, narrow(to_f16)),
-        Dtype::Bf16 => values.iter().rev().fold(0, narrow(to_bf16)),
-    }
-}
-
-/// The first elements of `word`, as many as there is room for.
-#[inline]
-pub fn unpack(dtype: Dtype, word: u64, values: &mut [f32]) {
-    let bits = 8 * dtype.bytes();
-    for (i, value) in values.iter_mut().enumerate() {
-        let element = word >> (i * bits);
-        *value = match dtype {
-            Dtype::F32 => f32::from_bits(element as u32),
-            Dtype::F16 => from_f16(element as u16),
-            Dtype::Bf16 => from_bf16(element as u16),
-        };
     }
 }
 
@@ -53,7 +72,7 @@ fn from_bf16(bits: u16) -> f32 {
 fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
-        // Quiet, so that what is left of the payload cannot be that of an infinity.
+        // With the quiet bit set: a payload in the lower half alone would become that of an infinity.
         return (bits >> 16) as u16 | 0x40;
     }
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
@@ -139,13 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn words_hold_elements_in_order() {
+    fn bits_of_every_type_are_read_back() {
         for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            let values: Vec<f32> = (0..per_word(dtype)).map(|i| i as f32 - 1.5).collect();
-            let mut read = vec![0.0; values.len()];
-            unpack(dtype, pack(dtype, &values), &mut read);
-            assert_eq!(read, values);
-            assert_eq!(values.iter().map(|value| rounded(dtype, *value)).collect::<Vec<_>>(), values);
+            for value in [0.0, -1.5, 0.1, 3e38, f32::INFINITY] {
+                assert_eq!(from_bits(dtype, to_bits(dtype, value)), round(dtype, value), "{dtype}");
+            }
         }
     }
 }

@@ -3,10 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::ShapeError;
+use crate::shape::ShapeError;
 use radixkv::BlockId;
 
 /// Type of a stored element.
+///
+/// ```
+/// use radixkv_attention::Dtype;
+///
+/// assert_eq!("bf16".parse(), Ok(Dtype::Bf16));
+/// assert_eq!((Dtype::Bf16.to_string(), Dtype::Bf16.bytes()), ("bf16".to_owned(), 2));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dtype {
@@ -18,18 +25,37 @@ pub enum Dtype {
     Bf16,
 }
 
-/// Which comes first within a block.
+/// Order of tokens and heads within a block.
+///
+/// ```
+/// use radixkv_attention::{Dtype, Layout, Order};
+///
+/// let (dtype, order) = (Dtype::F16, Order::Nhd);
+/// let nhd = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// assert_eq!((nhd.token_stride(), nhd.head_stride()), (2 * 64, 64));
+/// let hnd = Layout { order: Order::Hnd, ..nhd };
+/// assert_eq!((hnd.token_stride(), hnd.head_stride()), (64, 16 * 64));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Order {
-    /// Tokens, then heads: `[block_size, kv_heads, head_dim]`. A token's heads lie together.
+    /// Tokens, then heads: `[block_size, kv_heads, head_dim]`. The heads of a token lie together.
     #[default]
     Nhd,
-    /// Heads, then tokens: `[kv_heads, block_size, head_dim]`. A head's tokens lie together.
+    /// Heads, then tokens: `[kv_heads, block_size, head_dim]`. The tokens of a head lie together.
     Hnd,
 }
 
-/// Which half of the storage.
+/// The half of the storage that holds keys, or the one that holds values. There is no third.
+///
+/// ```
+/// use radixkv_attention::{Dtype, Half, Layout, Order};
+///
+/// let (dtype, order) = (Dtype::F16, Order::Nhd);
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// let [keys, values] = [Half::Keys, Half::Values].map(|half| layout.index(0, half, 0, 0, 0));
+/// assert_eq!((keys, values), (0, layout.plane_elements()));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Half {
     /// Keys.
@@ -39,7 +65,24 @@ pub enum Half {
 }
 
 /// Shape of the paged keys and values: `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements,
-/// the two after `blocks` in the [`Order`] that it names.
+/// `block_size` and `kv_heads` in the order that [`Order`] names.
+///
+/// A *plane* is one layer's keys, or its values: `blocks x block_size x kv_heads x head_dim` elements.
+///
+/// The struct is plain, without a constructor: no field has a default, each follows from the model or the cache, and a
+/// literal tells the five sizes apart. A further element type or order is a further variant of [`Dtype`] or [`Order`].
+///
+/// ```
+/// use radixkv_attention::{Dtype, Layout, Order};
+///
+/// // Qwen3 0.6B in 4,096 blocks of 16 tokens: 7.5 GB.
+/// let (dtype, order) = (Dtype::Bf16, Order::Nhd);
+/// let layout = Layout { layers: 28, blocks: 4096, block_size: 16, kv_heads: 8, head_dim: 128, dtype, order };
+/// assert_eq!(layout.check(), Ok(()));
+/// assert_eq!(layout.bytes(), 7_516_192_768);
+/// // Half of the blocks: half of the bytes.
+/// assert_eq!(Layout { blocks: 2048, ..layout }.bytes(), layout.bytes() / 2);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     /// Layers of the model.
@@ -78,7 +121,13 @@ impl fmt::Display for Dtype {
     }
 }
 
-/// A name that is no element type's.
+/// A text that names no element type.
+///
+/// ```
+/// use radixkv_attention::{Dtype, UnknownDtype};
+///
+/// assert_eq!("int8".parse::<Dtype>(), Err(UnknownDtype));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownDtype;
 
@@ -104,12 +153,19 @@ impl FromStr for Dtype {
 }
 
 impl Layout {
-    /// Whether it is a shape at all: nothing is zero, heads are a multiple of 4 elements, ids name every block, and the
-    /// bytes can be counted.
+    /// Checks that no size is zero, heads are a multiple of 4 elements, ids can name every block, and the bytes fit an
+    /// address space.
     ///
     /// # Errors
     ///
-    /// The first that is not so.
+    /// The first of these that does not hold.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Layout, Order, ShapeError};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// let layout = Layout { layers: 0, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// assert_eq!(layout.check(), Err(ShapeError::Zero { what: "layers" }));
+    /// ```
     pub fn check(&self) -> Result<(), ShapeError> {
         let named = [
             ("layers", self.layers),
@@ -131,45 +187,62 @@ impl Layout {
         Ok(())
     }
 
-    /// Elements of one token in one layer and half: `kv_heads * head_dim`.
-    pub fn row(&self) -> usize {
+    /// Elements of one token in a plane: `kv_heads * head_dim`.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Layout, Order};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// assert_eq!(layout.row_elements(), 2 * 64);
+    /// assert_eq!(layout.block_elements(), 16 * layout.row_elements());
+    /// assert_eq!(layout.plane_elements(), 8 * layout.block_elements());
+    /// assert_eq!(layout.elements(), 2 * 2 * layout.plane_elements()); // layers, keys and values
+    /// ```
+    pub fn row_elements(&self) -> usize {
         self.kv_heads * self.head_dim
     }
 
-    /// Elements of one block in one layer and half.
-    pub fn block(&self) -> usize {
-        self.block_size * self.row()
+    /// Elements of one block in a plane: `block_size * row_elements`.
+    pub fn block_elements(&self) -> usize {
+        self.block_size * self.row_elements()
     }
 
-    /// Elements of one half of one layer.
-    pub fn half(&self) -> usize {
-        self.blocks * self.block()
+    /// Elements of a plane, which is one layer's keys or its values: `blocks * block_elements`.
+    pub fn plane_elements(&self) -> usize {
+        self.blocks * self.block_elements()
     }
 
-    /// Elements of everything.
+    /// Elements of all planes.
     pub fn elements(&self) -> usize {
-        2 * self.layers * self.half()
+        2 * self.layers * self.plane_elements()
     }
 
-    /// Bytes of everything.
+    /// Bytes of all planes.
     pub fn bytes(&self) -> usize {
         self.elements() * self.dtype.bytes()
     }
 
-    /// Slots: places of one token, `block * block_size + offset`.
+    /// Number of slots. A slot is the place of one token: `block * block_size + offset in the block`.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Layout, Order};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// assert_eq!(layout.slots(), 8 * 16);
+    /// ```
     pub fn slots(&self) -> u64 {
         self.blocks as u64 * self.block_size as u64
     }
 
-    /// Elements from one token of a head to its next within a block.
+    /// Elements from one token to the next, in the same head and block.
     pub fn token_stride(&self) -> usize {
         match self.order {
-            Order::Nhd => self.row(),
+            Order::Nhd => self.row_elements(),
             Order::Hnd => self.head_dim,
         }
     }
 
-    /// Elements from one head of a token to the next within a block.
+    /// Elements from one head to the next, in the same token.
     pub fn head_stride(&self) -> usize {
         match self.order {
             Order::Nhd => self.head_dim,
@@ -177,14 +250,23 @@ impl Layout {
         }
     }
 
-    /// Index of a head's first element. The arguments lie within the layout.
+    /// Index of the first element of a head. The arguments have to lie within the layout: this is not checked.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Half, Layout, Order};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// let (block, token, head) = (3, 5, 1);
+    /// let index = layout.index(0, Half::Values, block, token, head);
+    /// assert_eq!(index, layout.plane_elements() + 3 * layout.block_elements() + 5 * 128 + 64);
+    /// ```
     pub fn index(&self, layer: usize, half: Half, block: BlockId, token: usize, head: usize) -> usize {
-        let half = match half {
+        let plane = match half {
             Half::Keys => 0,
             Half::Values => 1,
         };
-        (2 * layer + half) * self.half()
-            + block as usize * self.block()
+        (2 * layer + plane) * self.plane_elements()
+            + block as usize * self.block_elements()
             + token * self.token_stride()
             + head * self.head_stride()
     }
@@ -221,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_that_is_none_is_refused() {
+    fn an_empty_or_too_large_layout_is_refused() {
         let good = layout(Order::Nhd);
         assert_eq!(good.check(), Ok(()));
         assert_eq!(Layout { kv_heads: 0, ..good }.check(), Err(ShapeError::Zero { what: "kv_heads" }));

@@ -1,58 +1,98 @@
-//! What the sequences of a batch share: the plan of cascade decode, from block ids alone.
+//! The prefixes that the sequences of a batch share: the plan of cascade decode, from block ids alone.
 //!
-//! Sequences that came out of one cache begin with the same block ids where they begin with the same tokens. Sorted by
-//! their tables, those that share lie side by side, and the lengths of their common prefixes make a tree of nested
-//! spans. A sequence reads one shared prefix, so the question is which spans to make groups of: a group costs one
-//! reading of its prefix and a little more, and saves every sequence that reading whose innermost group it is. The best
-//! choice is found from the leaves of the tree up, for each span under each of those that enclose it.
+//! Sequences of one cache begin with the same block ids where they begin with the same tokens. Sorted by their block
+//! tables, sequences that share a prefix lie side by side, and the lengths of their common prefixes make a tree of
+//! nested spans. A sequence reads one shared prefix at most, that of the innermost group that it is in. So the question
+//! is which spans become groups. A group costs one reading of its prefix and a little more; it saves that reading for
+//! every sequence whose innermost group it is. The best choice is found from the leaves of the tree up, for each span
+//! under each span that encloses it.
 
-use super::{ShapeError, Tables};
+use crate::batch::Tables;
+use crate::shape::ShapeError;
 use radixkv::BlockId;
 
-/// What a group costs, and where a shared prefix may end. A backend gives its own:
-/// [`Backend::rule`](super::Backend::rule).
+/// What a group costs, and where a shared prefix may end. Each backend has its own:
+/// [`Backend::rule`](crate::Backend::rule).
+///
+/// Plain: a caller may plan with other costs, and then gives both numbers.
+///
+/// ```
+/// use radixkv_attention::cpu::{Cpu, RANGE_TOKENS};
+/// use radixkv_attention::{Backend, Dtype, Layout, Order, plan::Rule};
+///
+/// let (dtype, order) = (Dtype::F32, Order::Nhd);
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// assert_eq!(Cpu.rule(&layout), Rule { grain_tokens: RANGE_TOKENS, group_cost_tokens: 0 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Shared prefixes end at a multiple of so many tokens; at least 1.
+    /// A shared prefix ends at a multiple of this many tokens; 0 is taken as 1.
     pub grain_tokens: usize,
-    /// What a group costs beside reading its prefix once, as tokens that one sequence could read meanwhile.
+    /// What a group costs beside reading its prefix once: the tokens that one sequence could read in the same time.
     pub group_cost_tokens: usize,
 }
 
 /// Sequences that read their first tokens together.
+///
+/// ```
+/// use radixkv_attention::plan::Group;
+///
+/// // The prefix is read once instead of three times.
+/// let group = Group { sequences: vec![0, 1, 4], shared_tokens: 64 };
+/// assert_eq!(group.saved_tokens(), 128);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
     /// Indices into the batch, at least one, ascending.
     pub sequences: Vec<u32>,
-    /// Tokens that all of them begin with, in the same blocks; 0 in a group of one.
+    /// Length of the prefix that all of them have in the same blocks; 0 in a group of one.
     pub shared_tokens: usize,
 }
 
-/// A batch's sequences in groups, each sequence in exactly one.
+/// The sequences of a batch in groups, each sequence in exactly one. [`share`] makes it.
+///
+/// ```
+/// use radixkv_attention::Tables;
+/// use radixkv_attention::plan::{Rule, share};
+///
+/// let tables = Tables { blocks: &[7, 1, 7, 2], offsets: &[0, 2, 4] };
+/// let sharing = share(tables, &[20, 20], 16, Rule { grain_tokens: 16, group_cost_tokens: 0 });
+/// assert_eq!((sharing.groups.len(), sharing.saved_tokens()), (1, 16));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharing {
-    /// The groups that share something, then every other sequence in a group of its own.
+    /// The groups that share a prefix, then every other sequence in a group of its own.
     pub groups: Vec<Group>,
 }
 
 impl Group {
-    /// Tokens that are not read again.
+    /// Tokens that need not be read again.
     pub fn saved_tokens(&self) -> usize {
         (self.sequences.len() - 1) * self.shared_tokens
     }
 }
 
 impl Sharing {
-    /// Tokens that are not read again, over all groups.
+    /// Tokens that need not be read again, over all groups.
     pub fn saved_tokens(&self) -> usize {
         self.groups.iter().map(Group::saved_tokens).sum()
     }
 
-    /// Whether it is a plan for these sequences: each in one group, whose sequences begin with the same blocks.
+    /// Checks that it is a plan for these sequences: each in one group, whose sequences begin with the same blocks.
     ///
     /// # Errors
     ///
-    /// The first sequence or group that is not as it should be.
+    /// [`ShapeError::Group`] or [`ShapeError::Shared`], with the first sequence or group that is wrong.
+    ///
+    /// ```
+    /// use radixkv_attention::plan::{Group, Sharing};
+    /// use radixkv_attention::{ShapeError, Tables};
+    ///
+    /// let tables = Tables { blocks: &[7, 8, 7, 9], offsets: &[0, 2, 4] };
+    /// let sharing = |shared_tokens| Sharing { groups: vec![Group { sequences: vec![0, 1], shared_tokens }] };
+    /// assert_eq!(sharing(16).check(tables, &[32, 32], 16), Ok(()));
+    /// assert_eq!(sharing(32).check(tables, &[32, 32], 16), Err(ShapeError::Shared { group: 0, tokens: 32 }));
+    /// ```
     pub fn check(&self, tables: Tables<'_>, contexts: &[u32], block_size: usize) -> Result<(), ShapeError> {
         let mut seen = vec![false; contexts.len()];
         for (index, group) in self.groups.iter().enumerate() {
@@ -79,7 +119,7 @@ impl Group {
         let blocks = self.shared_tokens.div_ceil(block_size);
         let begins = |sequence: &u32| {
             let fits = contexts[*sequence as usize] as usize >= self.shared_tokens;
-            tables.of(*sequence as usize).get(..blocks).filter(|_| fits)
+            tables.blocks_of(*sequence as usize).get(..blocks).filter(|_| fits)
         };
         let first = self.sequences.first().and_then(begins);
         first.is_some() && self.sequences.iter().all(|sequence| begins(sequence) == first)
@@ -89,12 +129,13 @@ impl Group {
 /// Finds the groups that save the most reading.
 ///
 /// `contexts` are the tokens of each sequence; only their whole blocks are shared. Exact: no other choice of groups
-/// saves more tokens after what the groups cost. O(n log n) comparisons of tables, then at worst O(n^2) for prefixes
-/// nested n deep.
+/// saves more tokens, with the costs of the groups taken off. O(n log n) comparisons of tables, then at worst O(n^2)
+/// for prefixes nested n deep. Allocates.
 ///
 /// # Panics
 ///
-/// If there are not as many tables as contexts, or a table's offsets lie outside its blocks: check the batch first.
+/// If there are fewer tables than contexts, or offsets lie outside the blocks: [`Batch::check`](crate::Batch::check)
+/// first.
 ///
 /// ```
 /// use radixkv_attention::Tables;
@@ -107,7 +148,7 @@ impl Group {
 /// ```
 pub fn share(tables: Tables<'_>, contexts: &[u32], block_size: usize, rule: Rule) -> Sharing {
     let whole = |sequence: u32| {
-        let table = tables.of(sequence as usize);
+        let table = tables.blocks_of(sequence as usize);
         &table[..table.len().min(contexts[sequence as usize] as usize / block_size)]
     };
     let mut sorted: Vec<u32> = (0..contexts.len() as u32).collect();
@@ -119,7 +160,7 @@ pub fn share(tables: Tables<'_>, contexts: &[u32], block_size: usize, rule: Rule
     let spans = nest(&shared);
     let chosen = choose(&spans, rule.group_cost_tokens);
     let mut group_of = vec![None; sorted.len()];
-    // From the outside in: the innermost group has the last word.
+    // From the outside in: the innermost group of a sequence is written last.
     for (index, span) in spans.iter().enumerate().rev().filter(|(index, _)| chosen[*index]) {
         sorted[span.first..span.end].iter().for_each(|sequence| group_of[*sequence as usize] = Some(index));
     }
@@ -130,32 +171,32 @@ fn common_blocks(a: &[BlockId], b: &[BlockId]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Neighbours among the sorted sequences, `first..end`, and what they all have in common.
-struct Span {
+/// Neighbours among the sorted sequences, `first..end`, and the tokens that all of them begin with.
+struct SharedSpan {
     first: usize,
     end: usize,
     tokens: usize,
-    /// Spans right inside it.
+    /// The spans inside it, without those inside these.
     inner: Vec<usize>,
 }
 
-/// The tree of spans, inner ones before those that enclose them; `shared[i]` is what the sorted sequences `i` and `i +
-/// 1` have in common.
+/// The tree of spans, inner ones before those that enclose them; `shared[i]` are the tokens that the sorted sequences
+/// `i` and `i + 1` both begin with.
 ///
-/// Spans whose end was not seen lie on a stack, the longer prefix above the shorter; one ends where a neighbour shares
-/// less.
-fn nest(shared: &[usize]) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    let mut open: Vec<Span> = Vec::new();
+/// Spans whose end is not yet known lie on a stack, the longer prefix above the shorter; a span ends where a neighbour
+/// shares less.
+fn nest(shared: &[usize]) -> Vec<SharedSpan> {
+    let mut spans: Vec<SharedSpan> = Vec::new();
+    let mut open: Vec<SharedSpan> = Vec::new();
     for (last, tokens) in shared.iter().copied().chain([0]).enumerate() {
-        let mut next = Span { first: last, end: 0, tokens, inner: Vec::new() };
+        let mut next = SharedSpan { first: last, end: 0, tokens, inner: Vec::new() };
         while open.last().is_some_and(|span| span.tokens > tokens) {
             let Some(span) = open.pop() else { break };
             let (first, index) = (span.first, spans.len());
-            spans.push(Span { end: last + 1, ..span });
+            spans.push(SharedSpan { end: last + 1, ..span });
             match open.last_mut() {
                 Some(outer) if outer.tokens >= tokens => outer.inner.push(index),
-                _ => next = Span { first, inner: vec![index], ..next },
+                _ => next = SharedSpan { first, inner: vec![index], ..next },
             }
         }
         if tokens > 0 && open.last().is_none_or(|span| span.tokens < tokens) {
@@ -165,13 +206,13 @@ fn nest(shared: &[usize]) -> Vec<Span> {
     spans
 }
 
-/// Which spans to make groups of.
+/// For each span, whether it becomes a group.
 ///
-/// Level `k` of a span is the `k`-th span around it counted from outside, from 1 on; level 0 is none. What is best for
-/// a span is found for each level that could be the innermost group around it.
-fn choose(spans: &[Span], cost: usize) -> Vec<bool> {
+/// Level `k` of a span is the `k`-th span around it, counted from the outside and from 1; level 0 is no span. The best
+/// choice for a span is found for each level that could be the innermost group around it.
+fn choose(spans: &[SharedSpan], cost: usize) -> Vec<bool> {
     let mut outer = vec![None; spans.len()];
-    // The tokens of each level: what a sequence saves whose innermost group it is.
+    // The tokens of each level: what a sequence saves if its innermost group is there.
     let mut levels: Vec<Vec<usize>> = vec![vec![0]; spans.len()];
     for (index, span) in spans.iter().enumerate().rev() {
         for inner in &span.inner {
@@ -179,7 +220,7 @@ fn choose(spans: &[Span], cost: usize) -> Vec<bool> {
             levels[*inner] = levels[index].iter().copied().chain([span.tokens]).collect();
         }
     }
-    // Best saving inside a span for each of its levels, and itself.
+    // The best saving inside a span, for each of its levels and for itself as the innermost group.
     let mut inside: Vec<Vec<isize>> = levels.iter().map(|levels| vec![0; levels.len() + 1]).collect();
     let mut pays: Vec<Vec<bool>> = Vec::with_capacity(spans.len());
     for (index, span) in spans.iter().enumerate() {
@@ -203,13 +244,13 @@ fn choose(spans: &[Span], cost: usize) -> Vec<bool> {
     chosen
 }
 
-/// The groups in the order of their first sequence, then the sequences that are in none.
-fn into_groups(group_of: &[Option<usize>], spans: &[Span]) -> Sharing {
-    let mut place = vec![None; spans.len()];
+/// The groups in the order of their first sequence, then a group for each sequence that is in none.
+fn into_groups(group_of: &[Option<usize>], spans: &[SharedSpan]) -> Sharing {
+    let mut group_at = vec![None; spans.len()];
     let mut groups: Vec<Group> = Vec::new();
     for (sequence, span) in group_of.iter().enumerate() {
         let Some(span) = *span else { continue };
-        let at = *place[span].get_or_insert_with(|| {
+        let at = *group_at[span].get_or_insert_with(|| {
             groups.push(Group { sequences: Vec::new(), shared_tokens: spans[span].tokens });
             groups.len() - 1
         });
@@ -226,7 +267,7 @@ mod tests {
 
     const EVERY: Rule = Rule { grain_tokens: 1, group_cost_tokens: 0 };
 
-    /// Tables as arrays of their own.
+    /// A batch's tables and contexts, owned.
     struct Given {
         blocks: Vec<BlockId>,
         offsets: Vec<u32>,

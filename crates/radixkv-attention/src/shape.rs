@@ -2,29 +2,40 @@
 
 use std::fmt;
 
-use super::MAX_GROUP;
 use radixkv::BlockId;
 
+/// The most query heads that may read one head of keys and values (grouped-query attention).
+pub const MAX_GQA_GROUP: usize = 16;
+
 /// What is wrong with the shape of a layout, a batch or a buffer. Nothing has been computed.
+///
+/// ```
+/// use radixkv_attention::{Dtype, Layout, Order, ShapeError};
+///
+/// let (dtype, order) = (Dtype::F16, Order::Nhd);
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 6, dtype, order };
+/// assert_eq!(layout.check(), Err(ShapeError::HeadDim { head_dim: 6 }));
+/// assert_eq!(ShapeError::HeadDim { head_dim: 6 }.to_string(), "a head of 6 elements: pad it to a multiple of 4");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum ShapeError {
     /// A size of the layout is zero.
     Zero {
-        /// Which.
+        /// Which one.
         what: &'static str,
     },
-    /// Elements of a head are taken by fours: pad the head.
+    /// The elements of a head are not a multiple of 4: pad the head.
     HeadDim {
         /// Elements of a head.
         head_dim: usize,
     },
-    /// Ids or addresses cannot name all of it: use fewer blocks.
+    /// The blocks are more than ids or addresses can name: use fewer.
     TooLarge {
         /// Blocks asked for.
         blocks: usize,
     },
-    /// The query heads are not 1 to [`MAX_GROUP`] for each head of keys and values.
+    /// The query heads are not 1 to [`MAX_GQA_GROUP`] times as many as the heads of keys and values.
     Heads {
         /// Query heads.
         query_heads: usize,
@@ -36,23 +47,23 @@ pub enum ShapeError {
         /// The scale given.
         scale: f32,
     },
-    /// An array or a buffer has another length than the rest of the batch asks for.
+    /// An array or a buffer has another length than the batch or the layout asks for.
     Length {
-        /// Which.
+        /// Which one.
         what: &'static str,
         /// Its length.
         given: usize,
         /// What it must be.
         needed: usize,
     },
-    /// Offsets go down.
+    /// Offsets do not ascend.
     Descending {
         /// Which offsets.
         what: &'static str,
-        /// Where: the next one is smaller.
+        /// The index of an offset whose next one is smaller.
         index: usize,
     },
-    /// Offsets do not begin at 0 or do not end with what they point into.
+    /// Offsets do not begin at 0, or do not end at the length of the array that they cut.
     Span {
         /// Which offsets.
         what: &'static str,
@@ -60,7 +71,7 @@ pub enum ShapeError {
         first: u32,
         /// The last of them.
         last: u32,
-        /// Where the last should be.
+        /// What the last of them has to be.
         end: usize,
     },
     /// A row's slot lies beyond the last block.
@@ -72,25 +83,25 @@ pub enum ShapeError {
         /// Slots of the layout.
         slots: u64,
     },
-    /// A sequence has more rows than tokens: count its rows among its context.
+    /// A sequence has more rows than tokens in its context: the context includes the rows.
     Context {
         /// The sequence.
         sequence: usize,
-        /// Tokens it attends to.
+        /// Tokens that it attends to.
         context: usize,
         /// Its rows.
         rows: usize,
     },
-    /// A block table ends before its sequence's context: append its blocks first.
+    /// A block table is shorter than its sequence's context: append the missing blocks to it.
     Table {
         /// The sequence.
         sequence: usize,
         /// Blocks of its table.
         blocks: usize,
-        /// Blocks that its context lies in.
+        /// Blocks that its context needs.
         needed: usize,
     },
-    /// A block table names a block that the layout has not.
+    /// A block table names a block that the layout does not have.
     Block {
         /// The sequence.
         sequence: usize,
@@ -99,7 +110,7 @@ pub enum ShapeError {
         /// Blocks of the layout.
         blocks: usize,
     },
-    /// Decoding takes one row a sequence: use `extend` for more.
+    /// Decoding takes one row for each sequence: use `extend` for more.
     DecodeRows {
         /// The sequence.
         sequence: usize,
@@ -117,16 +128,17 @@ pub enum ShapeError {
     },
     /// The storage has another layout than the batch was prepared for, or the sharing is of another batch.
     Foreign,
-    /// A sequence is in no group, or in two, or is none of the batch.
+    /// A sequence is in no group, or in two, or is not in the batch.
     Group {
         /// The sequence.
         sequence: usize,
     },
-    /// A group's sequences do not share so many tokens, or they end where the backend's rule lets none end.
+    /// The sequences of a group do not share that many tokens, or the backend cannot end a prefix there: plan with
+    /// its own [`rule`](crate::Backend::rule).
     Shared {
         /// The group.
         group: usize,
-        /// Tokens it is said to share.
+        /// Tokens that the group is planned to share.
         tokens: usize,
     },
     /// A block to be copied, or its destination, is beyond the layout.
@@ -136,7 +148,7 @@ pub enum ShapeError {
         /// Blocks of the layout.
         blocks: usize,
     },
-    /// A block is written and also read, or written twice, by one call: copy in several calls.
+    /// A block is written twice, or written and read, by one call: copy in several calls.
     CopyOverlap {
         /// The block.
         block: BlockId,
@@ -147,35 +159,53 @@ impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Zero { what } => write!(f, "{what} is 0"),
-            Self::HeadDim { head_dim } => write!(f, "a head of {head_dim} elements is not a multiple of 4"),
-            Self::TooLarge { blocks } => write!(f, "{blocks} blocks are more than ids or addresses can name"),
+            Self::HeadDim { head_dim } => write!(f, "a head of {head_dim} elements: pad it to a multiple of 4"),
+            Self::TooLarge { blocks } => {
+                write!(f, "{blocks} blocks are more than ids or addresses can name; use fewer")
+            }
             Self::Heads { query_heads, kv_heads } => {
-                write!(f, "{query_heads} query heads are not 1 to {MAX_GROUP} for each of {kv_heads} kv heads")
+                write!(f, "{query_heads} query heads are not 1 to {MAX_GQA_GROUP} times the {kv_heads} kv heads")
             }
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not finite"),
             Self::Length { what, given, needed } => write!(f, "{what}: {given} elements given, {needed} needed"),
-            Self::Descending { what, index } => write!(f, "{what} go down after index {index}"),
+            Self::Descending { what, index } => write!(f, "{what}: the one after index {index} is smaller"),
             Self::Span { what, first, last, end } => {
-                write!(f, "{what} go from {first} to {last}, not from 0 to {end}")
+                write!(f, "{what} begin at {first} and end at {last}, not at 0 and {end}")
             }
-            Self::Slot { row, slot, slots } => write!(f, "slot {slot} of row {row} is beyond {slots} slots"),
+            Self::Slot { row, slot, slots } => write!(f, "row {row} has slot {slot}, but the layout has {slots} slots"),
             Self::Context { sequence, context, rows } => {
-                write!(f, "sequence {sequence} has {rows} rows and a context of {context} tokens")
+                write!(
+                    f,
+                    "sequence {sequence} has {rows} rows, but a context of {context} tokens; count the rows in it"
+                )
             }
             Self::Table { sequence, blocks, needed } => {
-                write!(f, "the table of sequence {sequence} has {blocks} blocks, its context lies in {needed}")
+                write!(f, "the table of sequence {sequence} has {blocks} blocks, its context needs {needed}")
             }
             Self::Block { sequence, block, blocks } => {
-                write!(f, "the table of sequence {sequence} names block {block} of {blocks}")
+                write!(f, "the table of sequence {sequence} names block {block}, but the layout has {blocks} blocks")
             }
-            Self::DecodeRows { sequence, rows } => write!(f, "sequence {sequence} has {rows} rows, decoding takes 1"),
-            Self::NotKept => f.write_str("the batch does not keep its keys and values"),
-            Self::Layer { layer, layers } => write!(f, "layer {layer} of {layers}"),
-            Self::Foreign => f.write_str("storage, batch and sharing do not belong together"),
+            Self::DecodeRows { sequence, rows } => {
+                write!(f, "sequence {sequence} has {rows} rows, decoding takes 1; use extend")
+            }
+            Self::NotKept => {
+                f.write_str("the batch does not keep its keys and values; prepare it with save_kv, or use extend")
+            }
+            Self::Layer { layer, layers } => write!(f, "there is no layer {layer}: the layout has {layers}"),
+            Self::Foreign => {
+                f.write_str("the storage has another layout than the batch, or the sharing is of another batch")
+            }
             Self::Group { sequence } => write!(f, "sequence {sequence} is not in exactly one group"),
-            Self::Shared { group, tokens } => write!(f, "group {group} cannot share its first {tokens} tokens"),
-            Self::CopyRange { block, blocks } => write!(f, "block {block} of {blocks} cannot be copied"),
-            Self::CopyOverlap { block } => write!(f, "block {block} is written and used again by one call"),
+            Self::Shared { group, tokens } => write!(
+                f,
+                "the sequences of group {group} cannot share {tokens} tokens; plan with the rule of the backend"
+            ),
+            Self::CopyRange { block, blocks } => {
+                write!(f, "block {block} cannot be copied: the layout has {blocks} blocks")
+            }
+            Self::CopyOverlap { block } => {
+                write!(f, "block {block} is written twice, or written and read, by one call; copy in several calls")
+            }
         }
     }
 }

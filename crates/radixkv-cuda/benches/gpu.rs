@@ -1,9 +1,10 @@
-//! What the kernels take on a GPU, beside what its memory allows.
+//! How long the kernels take on a GPU, beside what its memory allows.
 //!
-//! `cargo bench --features cuda --bench gpu [-- NAME... --small]`. Times are medians of the device's own events. Every case reads more
-//! than four times the second-level cache before it comes to the same memory again; small ones are replayed from a graph, so
-//! that starting them costs nothing. Outputs are checked against `f64` in samples before anything is timed. Without a GPU it
-//! says so and ends. `--small` divides the sizes by 128, to see that everything runs: its figures mean nothing.
+//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the device's own events. Every
+//! case reads more than four times the second-level cache before it reads the same memory again; small cases are
+//! launched from a captured graph, so that launches cost nothing. Samples of the outputs are checked against `f64`
+//! before the timing. Without a GPU it says so and ends. `--small` divides the sizes by 128, to check that everything
+//! runs: its figures mean nothing.
 #![allow(unsafe_code)]
 
 #[path = "gpu/load.rs"]
@@ -17,15 +18,15 @@ use fastrand::Rng;
 use load::{Load, elements};
 use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Dtype, Layout, Order, Output, Qkv};
-use radixkv_cuda::{Attention, Compare, Device, GpuError, HostPool, OpenError, Runs, Swap};
+use radixkv_cuda::{Attention, Compare, Device, GpuError, HostPool, OpenError, Swap, TokenSequences};
 use table::{Amount, Row, Table};
 
 const ROUNDS: usize = 15;
 
-/// What is measured, and on what.
+/// The device, and the table of what was measured.
 struct Bench {
     device: Device,
-    /// What sizes are divided by: 1, or more to see that all of it runs.
+    /// The divisor of sizes: 1, or more with `--small`.
     small: usize,
     table: Table,
 }
@@ -62,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Median microseconds of `queue`, which queues `times` times the work.
+/// Median microseconds of the work; `queue` queues it `times` times.
 fn median(
     (device, small): (&Device, usize),
     times: usize,
@@ -74,15 +75,15 @@ fn median(
     }
     let mut rounds = Vec::with_capacity(rounds_wanted);
     for _ in 0..rounds_wanted {
-        let start = device.mark()?;
+        let start = device.record_event()?;
         queue()?;
-        rounds.push(start.microseconds_to(&device.mark()?)? / times as f64);
+        rounds.push(start.microseconds_to(&device.record_event()?)? / times as f64);
     }
     rounds.sort_unstable_by(f64::total_cmp);
     Ok(rounds[rounds_wanted / 2])
 }
 
-/// What the memory allows: reading alone, and copying.
+/// The speed of the memory: reading, and copying.
 fn ceilings(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let Bench { device, small, table } = bench;
     let small = *small;
@@ -94,7 +95,7 @@ fn ceilings(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Enough for every case, and few where nothing is measured.
+/// The most layers of a case.
 fn most_layers(small: usize) -> usize {
     if small == 1 { 1024 } else { 2 }
 }
@@ -138,10 +139,10 @@ fn decode((device, small): (&Device, usize), load: &Load, replayed: bool) -> Res
     if !replayed {
         return Ok(median((device, small), layers, all)?);
     }
-    let graph = match device.record(&mut all) {
+    let graph = match device.capture(&mut all) {
         Ok(graph) => graph,
         Err(error) => {
-            eprintln!("started one by one, not replayed: {error}");
+            eprintln!("launched one by one, without a graph: {error}");
             return Ok(median((device, small), layers, all)?);
         }
     };
@@ -232,7 +233,7 @@ fn rows_and_blocks(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     Rng::with_seed(6).shuffle(&mut to);
     let pairs: Vec<(u32, u32)> = (0..pairs).zip(to).collect();
     let us = median((device, small), 1, || attention.copy_blocks(&kv, &pairs))?;
-    let bytes = 2.0 * (pairs.len() * 2 * layout.block() * 2) as f64;
+    let bytes = 2.0 * (pairs.len() * 2 * layout.block_elements() * 2) as f64;
     table.row(Row::new("copy 16 k x 32 KiB (with its plan)", us, Amount::Copied(bytes)).must_share(0.90));
     Ok(())
 }
@@ -240,7 +241,7 @@ fn rows_and_blocks(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
 fn swap(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let Bench { device, small, table } = bench;
     let small = *small;
-    // Pieces of 64 MiB are what one large copy is.
+    // Pieces of 64 MiB are as fast as one large copy.
     let large = Layout { layers: 1, blocks: 5, block_size: 64, kv_heads: 4096 / small, ..load::LAYOUT };
     let mut ceiling = [0.0; 2];
     for (name, layout, count) in
@@ -254,8 +255,8 @@ fn swap(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
         let out: Vec<(u32, u32)> = (0..count as u32).map(|block| (block, count as u32 - 1 - block)).collect();
         let back: Vec<(u32, u32)> = out.iter().map(|&(block, host)| (host, block)).collect();
         let bytes = (count * host.block_bytes()) as f64;
-        let gone = median((device, small), 1, || swap.out(&kv, &host, &out)?.before(device))?;
-        let come = median((device, small), 1, || swap.back(&kv, &host, &back)?.before(device))?;
+        let gone = median((device, small), 1, || swap.swap_out(&kv, &host, &out)?.wait_on_device(device))?;
+        let come = median((device, small), 1, || swap.swap_in(&kv, &host, &back)?.wait_on_device(device))?;
         for (way, (us, ceiling)) in ["out", "back"].into_iter().zip([gone, come].into_iter().zip(&mut ceiling)) {
             let row = Row::new(&format!("{name}, {way}"), us, Amount::Linked(bytes));
             if *ceiling == 0.0 {
@@ -274,26 +275,27 @@ fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let small = *small;
     let tokens = 2048 / small;
     let mut random = Rng::with_seed(7);
-    // Runs of their own on both sides, so that no pair finds another's tokens in the cache; equal but for the last token.
+    // Other sequences on both sides, so that no pair finds tokens of another in the cache; equal but for the last
+    // token.
     let count = (4 * device.properties().l2_bytes / (small * small)).div_ceil(2 * tokens * 4).max(4096 / small);
     let one: Vec<Vec<u32>> = (0..count).map(|_| (0..tokens).map(|_| random.u32(..)).collect()).collect();
     let mut other = one.clone();
     other.iter_mut().for_each(|run| run[tokens - 1] ^= 1);
-    let [one, other] = [&one, &other].map(|runs| Runs::new(runs.iter().map(Vec::as_slice)));
+    let [one, other] = [&one, &other].map(|runs| TokenSequences::new(runs.iter().map(Vec::as_slice)));
     let pairs: Vec<(u32, u32)> = (0..count as u32).map(|run| (run, run)).collect();
-    let compare = Compare::new(device).device_tokens(0);
+    let compare = Compare::new(device).min_device_tokens(0);
     let comparison = compare.prepare(&one, &other, &pairs)?;
-    comparison.queue()?;
+    comparison.launch()?;
     assert!(comparison.lengths()?.iter().all(|length| *length as usize == tokens - 1), "lengths");
-    let us = median((device, small), 1, || comparison.queue())?;
+    let us = median((device, small), 1, || comparison.launch())?;
     let bytes = (2 * count * tokens * 4) as f64;
     table.row(Row::new(&format!("compare {count} x {tokens} tokens"), us, Amount::Read(bytes)).must_share(0.80));
 
-    // From how many tokens on the device is the faster one, with tokens there and lengths brought back.
+    // From how many tokens on the device is faster, with the tokens there and the lengths copied back.
     for count in [16, 64, 256, 1024] {
         let pairs = &pairs[..count.min(pairs.len())];
         let wall = |device_tokens| -> Result<f64, GpuError> {
-            let compare = compare.clone().device_tokens(device_tokens);
+            let compare = compare.clone().min_device_tokens(device_tokens);
             let mut rounds = Vec::with_capacity(ROUNDS);
             for _ in 0..ROUNDS {
                 let began = std::time::Instant::now();

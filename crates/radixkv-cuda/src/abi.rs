@@ -3,16 +3,16 @@
 
 use cudarc::driver::DeviceRepr;
 
-/// In place of a partial row: the item is the only one of its rows and writes them itself.
+/// In place of a partial row: the item is the only one of its rows, and writes the output itself.
 pub(super) const DIRECT: u32 = u32::MAX;
 
-/// In place of a tile's visible keys: no causal mask.
+/// In place of the number of visible keys: no causal mask.
 pub(super) const ALL: u32 = u32::MAX;
 
-/// The pages of one layer; strides in elements.
+/// Keys and values of one layer; strides in elements.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pages {
+pub(super) struct LayerKv {
     pub(super) keys: u64,
     pub(super) values: u64,
     pub(super) block_stride: u64,
@@ -22,7 +22,7 @@ pub(super) struct Pages {
     pub(super) blocks: u32,
 }
 
-/// Keys `first..end` of one sequence for the query heads of one head of keys and values.
+/// Keys `first..end` of one sequence, for the query heads of one head of keys and values.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DecodeItem {
@@ -37,7 +37,7 @@ pub(super) struct DecodeItem {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DecodeArgs {
-    pub(super) pages: Pages,
+    pub(super) kv: LayerKv,
     pub(super) queries: u64,
     pub(super) out: u64,
     pub(super) lse: u64,
@@ -71,7 +71,7 @@ pub(super) struct Tile {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TileArgs {
-    pub(super) pages: Pages,
+    pub(super) kv: LayerKv,
     pub(super) queries: u64,
     pub(super) out: u64,
     pub(super) lse: u64,
@@ -88,7 +88,7 @@ pub(super) struct TileArgs {
     pub(super) lse_scale: f32,
 }
 
-/// Output rows `row..row + rows`, each made of the partial rows `list[first..first + count] + r`.
+/// Output rows `row..row + rows`; row `row + r` is merged from the partial rows `list[first..first + count] + r`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct MergeItem {
@@ -114,7 +114,7 @@ pub(super) struct MergeArgs {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AppendArgs {
-    pub(super) pages: Pages,
+    pub(super) kv: LayerKv,
     pub(super) keys: u64,
     pub(super) values: u64,
     pub(super) slots: u64,
@@ -152,12 +152,12 @@ pub(super) struct CopyArgs {
 /// Tokens `first..first + len` of an array of tokens.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct TokenRange {
     pub(super) first: u32,
     pub(super) len: u32,
 }
 
-/// Two runs, by index.
+/// Two token sequences, by index.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ComparePair {
@@ -186,9 +186,9 @@ pub(super) struct BandwidthArgs {
     pub(super) units: u64,
 }
 
-/// Sizes that `abi.cuh` asserts too.
+/// The sizes that `abi.cuh` asserts too.
 const _: () = {
-    assert!(size_of::<Pages>() == 40);
+    assert!(size_of::<LayerKv>() == 40);
     assert!(size_of::<DecodeItem>() == 24);
     assert!(size_of::<DecodeArgs>() == 120);
     assert!(size_of::<Tile>() == 36);
@@ -198,7 +198,7 @@ const _: () = {
     assert!(size_of::<AppendArgs>() == 88);
     assert!(size_of::<CopyPair>() == 12);
     assert!(size_of::<CopyArgs>() == 56);
-    assert!(size_of::<Run>() == 8);
+    assert!(size_of::<TokenRange>() == 8);
     assert!(size_of::<ComparePair>() == 8);
     assert!(size_of::<CompareArgs>() == 56);
     assert!(size_of::<BandwidthArgs>() == 24);
@@ -211,4 +211,4 @@ macro_rules! device {
     )*};
 }
 device!(DecodeArgs TileArgs MergeArgs AppendArgs CopyArgs CompareArgs BandwidthArgs);
-device!(DecodeItem Tile MergeItem CopyPair Run ComparePair);
+device!(DecodeItem Tile MergeItem CopyPair TokenRange ComparePair);

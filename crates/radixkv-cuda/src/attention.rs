@@ -1,27 +1,27 @@
-//! Attention on a device: what the trait asks for, as launches of kernels.
+//! Attention on a device: the operations of the trait as launches of kernels.
 
-use super::abi::{CopyArgs, CopyPair, Pages};
+use super::abi::{CopyArgs, CopyPair, LayerKv};
 use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::error::GpuError;
 use super::kv::{self, Kv, check_len};
+use super::pairs::check_copies;
 use super::prepared::{Cascade, Prepared};
 use super::upload::Upload;
-use super::work::{Ends, Sizes};
+use super::work::{AttentionIo, Sizes};
 use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
 
-/// A shared prefix is read once if that saves more reading than so many microseconds: a cascade launches two kernels
-/// more.
+/// Microseconds of reading that sharing a prefix has to save: a cascade launches two kernels more.
 const WORTHWHILE_US: usize = 10;
 
 /// Paged attention on one device, on its stream.
 ///
-/// Elements are `f16` or `bf16` as `u16`, heads have 64 or 128 elements, blocks 16, 32 or 64 tokens. Every operation
-/// returns once its work is queued; [`Device::synchronize`], or reading a buffer, waits for it. Preparing a batch
-/// copies its plan to the device; the operations on a prepared batch launch kernels and nothing else, so they can be
-/// captured into a graph.
+/// Elements are the bits of `f16` or `bf16` in a `u16` ([`element`](radixkv_attention::element) converts them), heads
+/// have 64 or 128 elements, blocks 16, 32 or 64 tokens. Every operation returns as soon as its work is queued;
+/// [`Device::synchronize`] waits for it, and so does reading a buffer. Preparing a batch copies its plan to the device;
+/// the operations on a prepared batch launch kernels and do nothing else, so they can be captured into a graph.
 ///
 /// # Examples
 ///
@@ -57,12 +57,18 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Attention on this device.
+    /// Attention on `device`.
+    ///
+    /// ```no_run
+    /// let attention = radixkv_cuda::Attention::new(&radixkv_cuda::Device::open(0)?);
+    /// println!("on {}", attention.device());
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
     pub fn new(device: &Device) -> Self {
         Self { device: device.clone() }
     }
 
-    /// The device.
+    /// The device that it computes on.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -71,28 +77,28 @@ impl Attention {
         if self.device.identity() == device.identity() { Ok(()) } else { Err(GpuError::WrongDevice) }
     }
 
-    /// Where an attention begins and ends, if its buffers fit.
-    fn ends(
+    /// The buffers of an operation, if they are of this device and have their lengths.
+    fn io(
         &self,
         sizes: &Sizes,
         queries: View<'_, u16>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
-    ) -> Result<Ends, GpuError> {
-        let ends = Ends {
+    ) -> Result<AttentionIo, GpuError> {
+        let io = AttentionIo {
             queries: self.device.resolve(queries.raw())?,
             out: self.device.resolve(out.rows.raw())?,
             lse: out.lse.map(|lse| self.device.resolve(lse.raw())).transpose()?,
         };
-        sizes.check_ends(&ends)?;
-        Ok(ends)
+        sizes.check_io(&io)?;
+        Ok(io)
     }
 
-    /// Checks that pages and batch belong together and to this device; the layer's pages.
-    fn pages(&self, kv: &Kv, layer: usize, device: &Device, sizes: &Sizes) -> Result<Pages, GpuError> {
+    /// The layer of `kv`, if storage and batch belong together and to this device.
+    fn layer_kv(&self, kv: &Kv, layer: usize, device: &Device, sizes: &Sizes) -> Result<LayerKv, GpuError> {
         self.check_device(kv.device())?;
         self.check_device(device)?;
         sizes.check_layout(kv.layout())?;
-        kv.pages(layer)
+        kv.layer_kv(layer)
     }
 }
 
@@ -123,12 +129,12 @@ impl Backend for Attention {
         keys: View<'_, u16>,
         values: View<'_, u16>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &batch.device, &batch.sizes)?;
+        let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         let (keys, values) = batch.rows(keys, values)?;
-        if !batch.keeps {
+        if !batch.save_kv {
             return Err(ShapeError::NotKept.into());
         }
-        batch.write(pages, keys, values)
+        batch.write(layer_kv, keys, values)
     }
 
     fn decode(
@@ -139,10 +145,10 @@ impl Backend for Attention {
         queries: View<'_, u16>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &batch.device, &batch.sizes)?;
-        let ends = self.ends(&batch.sizes, queries, out)?;
+        let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
+        let io = self.io(&batch.sizes, queries, out)?;
         batch.decodes?;
-        batch.attend(pages, &ends)
+        batch.attend(layer_kv, &io)
     }
 
     fn extend(
@@ -153,15 +159,15 @@ impl Backend for Attention {
         new: Qkv<View<'_, u16>>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &batch.device, &batch.sizes)?;
-        let ends = self.ends(&batch.sizes, new.queries, out)?;
+        let layer_kv = self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
+        let io = self.io(&batch.sizes, new.queries, out)?;
         let (keys, values) = batch.rows(new.keys, new.values)?;
-        batch.write(batch.kept_in(pages), keys, values)?;
-        batch.attend(pages, &ends)
+        batch.write(batch.kept_in(layer_kv), keys, values)?;
+        batch.attend(layer_kv, &io)
     }
 
     fn rule(&self, layout: &Layout) -> Rule {
-        let bytes_per_token = 2 * layout.row() * layout.dtype.bytes();
+        let bytes_per_token = 2 * layout.row_elements() * layout.dtype.bytes();
         let bytes_per_us = self.device.properties().bytes_per_us;
         let group_cost_tokens = (WORTHWHILE_US * bytes_per_us).div_ceil(bytes_per_token.max(1));
         Rule { grain_tokens: layout.block_size, group_cost_tokens }
@@ -188,20 +194,20 @@ impl Backend for Attention {
         queries: View<'_, u16>,
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
     ) -> Result<(), GpuError> {
-        let pages = self.pages(kv, layer, &cascade.device, &cascade.sizes)?;
+        let layer_kv = self.layer_kv(kv, layer, &cascade.device, &cascade.sizes)?;
         check_len("the cascade's rows", cascade.sizes.rows, batch.sizes.rows)?;
-        let ends = self.ends(&cascade.sizes, queries, out)?;
+        let io = self.io(&cascade.sizes, queries, out)?;
         let work = cascade.work();
-        work.tiles(pages, &ends, cascade.tiles, Some(cascade.members))?;
-        work.decode(pages, &ends, cascade.items)?;
-        work.merge(&ends)
+        work.tiles(layer_kv, &io, cascade.tiles, Some(cascade.members))?;
+        work.decode(layer_kv, &io, cascade.items)?;
+        work.merge(&io)
     }
 
     fn copy_blocks(&self, kv: &Kv, pairs: &[(BlockId, BlockId)]) -> Result<(), GpuError> {
         self.check_device(kv.device())?;
         let layout = kv.layout();
         check_copies(pairs, layout.blocks)?;
-        let units = (layout.block() * layout.dtype.bytes() / 16) as u32;
+        let units = (layout.block_elements() * layout.dtype.bytes() / 16) as u32;
         let pairs: Vec<CopyPair> = pairs.iter().map(|&(from, to)| CopyPair { from, to, units }).collect();
         let mut upload = Upload::default();
         let span = upload.push(&pairs);
@@ -221,33 +227,5 @@ impl Backend for Attention {
         };
         let pieces = (units as usize).div_ceil(2048) * span.len * planes.len();
         self.device.launch((), (pieces.min(65_536), 1), &arguments)
-    }
-}
-
-/// Whether blocks can be copied all at once: none is beyond the layout, written twice, or written and read.
-fn check_copies(pairs: &[(BlockId, BlockId)], blocks: usize) -> Result<(), ShapeError> {
-    check_ids(pairs.iter().flat_map(|(from, to)| [*from, *to]), blocks)?;
-    let written = check_written_once(pairs)?;
-    match pairs.iter().find(|(from, _)| written.binary_search(from).is_ok()) {
-        Some(&(block, _)) => Err(ShapeError::CopyOverlap { block }),
-        None => Ok(()),
-    }
-}
-
-/// Whether all ids are below `blocks`.
-pub(super) fn check_ids(mut ids: impl Iterator<Item = BlockId>, blocks: usize) -> Result<(), ShapeError> {
-    match ids.find(|block| *block as usize >= blocks) {
-        Some(block) => Err(ShapeError::CopyRange { block, blocks }),
-        None => Ok(()),
-    }
-}
-
-/// The blocks written, sorted, if none is written twice.
-pub(super) fn check_written_once(pairs: &[(BlockId, BlockId)]) -> Result<Vec<BlockId>, ShapeError> {
-    let mut written: Vec<BlockId> = pairs.iter().map(|(_, to)| *to).collect();
-    written.sort_unstable();
-    match written.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(ShapeError::CopyOverlap { block: pair[0] }),
-        None => Ok(written),
     }
 }

@@ -1,19 +1,29 @@
-//! Memory of a device, and views of it.
+//! Memory of a device, and borrowed views of it.
 #![allow(unsafe_code)]
 
 use std::fmt;
 use std::marker::PhantomData;
 
-use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr, ValidAsZeroBits};
+use cudarc::driver::{CudaSlice, DevicePtr, DriverError};
 
 use super::device::Device;
 use super::error::GpuError;
 
-/// What a [`Buffer`] holds: plain numbers.
-pub trait Element: DeviceRepr + ValidAsZeroBits + Copy + Default + private::Sealed + 'static {}
+/// An element of a [`Buffer`]: `u8`, `u16`, `u32`, `u64` or `f32`. It is sealed: no other type can be one.
+///
+/// ```no_run
+/// use radixkv_cuda::{Buffer, Device, Element, GpuError};
+///
+/// fn twice<T: Element>(device: &Device, elements: &[T]) -> Result<Buffer<T>, GpuError> {
+///     device.upload(&[elements, elements].concat())
+/// }
+/// ```
+pub trait Element: Copy + Default + private::Sealed + 'static {}
 
 mod private {
-    pub trait Sealed {}
+    use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
+
+    pub trait Sealed: DeviceRepr + ValidAsZeroBits {}
 }
 
 macro_rules! elements {
@@ -24,14 +34,15 @@ macro_rules! elements {
 }
 elements!(u8 u16 u32 u64 f32);
 
-/// Elements in a device's memory; freed, in the order of the device's stream, when dropped.
+/// Elements in the memory of a device. Dropped, it is freed in the order of the device's stream.
 ///
 /// # Examples
 ///
 /// ```no_run
 /// # let device = radixkv_cuda::Device::open(0)?;
-/// let queries = device.upload::<u16>(&[0x3f80; 8 * 128])?; // a row of 8 heads of ones, in bf16
-/// assert_eq!(queries.to_vec()?.len(), 1024);
+/// let mut queries = device.zeros::<u16>(8 * 128)?;
+/// queries.write(&[0x3f80; 8 * 128])?; // a row of 8 heads of ones, in bf16
+/// assert_eq!(queries.to_vec()?[0], 0x3f80);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct Buffer<T> {
@@ -40,23 +51,42 @@ pub struct Buffer<T> {
     len: usize,
 }
 
-/// Device memory to be read, of elements of `T`; [`Buffer::view`] makes it.
+/// Elements of device memory, to be read. From [`Buffer::view`], or [`View::from_raw`] for memory of an engine.
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(buffer: &Buffer<u16>, device: &Device) -> Result<(), GpuError> {
+/// let view: View<'_, u16> = buffer.view();
+/// device.read_all(view)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a, T> {
-    raw: Raw,
+    raw: RawView,
     lifetime: PhantomData<&'a [T]>,
 }
 
-/// Device memory to be written, of elements of `T`; [`Buffer::view_mut`] makes it.
+/// Elements of device memory, to be written. From [`Buffer::view_mut`], or [`ViewMut::from_raw`] for memory of an
+/// engine.
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(from: &Buffer<u16>, to: &mut Buffer<u16>, device: &Device) -> Result<(), GpuError> {
+/// let view: ViewMut<'_, u16> = to.view_mut();
+/// device.copy_all(from.view(), view)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
-    raw: Raw,
+    raw: RawView,
     lifetime: PhantomData<&'a mut [T]>,
 }
 
-/// Where a view lies.
+/// Address, length and device of a view.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Raw {
+pub(super) struct RawView {
     /// Address of the first element.
     pub(super) address: u64,
     /// Elements.
@@ -66,11 +96,18 @@ pub(super) struct Raw {
 }
 
 impl Device {
-    /// A buffer of zeros.
+    /// A buffer of `len` zeros.
     ///
     /// # Errors
     ///
-    /// If there is too little memory.
+    /// [`GpuError::OutOfMemory`] if there is too little memory.
+    ///
+    /// ```no_run
+    /// # let device = radixkv_cuda::Device::open(0)?;
+    /// let out = device.zeros::<f32>(64)?;
+    /// assert_eq!(out.len(), 64);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Buffer<T>, GpuError> {
         let slice = self.stream().alloc_zeros(len.max(1)).map_err(|error| self.allocating::<T>(len, error))?;
         Ok(Buffer { device: self.clone(), slice, len })
@@ -80,26 +117,33 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// If there is too little memory.
+    /// [`GpuError::OutOfMemory`] if there is too little memory.
+    ///
+    /// ```no_run
+    /// # let device = radixkv_cuda::Device::open(0)?;
+    /// let tokens = device.upload(&[1_u32, 2, 3])?;
+    /// assert_eq!(tokens.to_vec()?, [1, 2, 3]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn upload<T: Element>(&self, elements: &[T]) -> Result<Buffer<T>, GpuError> {
         let mut buffer = self.unset(elements.len())?;
         buffer.write(elements)?;
         Ok(buffer)
     }
 
-    /// A buffer that is written before it is read.
+    /// A buffer of undefined contents: to be written before it is read (G4).
     pub(super) fn unset<T: Element>(&self, len: usize) -> Result<Buffer<T>, GpuError> {
-        // SAFETY: plain numbers; whatever is there is some value of `T`, and our kernels write before they read (G4).
+        // SAFETY: plain numbers: any bits are a value of `T`; and the kernels write before they read (G4).
         let slice = unsafe { self.stream().alloc(len.max(1)) }.map_err(|error| self.allocating::<T>(len, error))?;
         Ok(Buffer { device: self.clone(), slice, len })
     }
 
-    fn allocating<T>(&self, len: usize, error: cudarc::driver::DriverError) -> GpuError {
+    fn allocating<T>(&self, len: usize, error: DriverError) -> GpuError {
         GpuError::allocating(len.saturating_mul(size_of::<T>()), error)
     }
 
-    /// Where a view of this device lies.
-    pub(super) fn resolve(&self, raw: Raw) -> Result<Raw, GpuError> {
+    /// The view, if it is of this device.
+    pub(super) fn resolve(&self, raw: RawView) -> Result<RawView, GpuError> {
         if raw.device == self.identity() { Ok(raw) } else { Err(GpuError::WrongDevice) }
     }
 }
@@ -110,12 +154,12 @@ impl<T: Element> Buffer<T> {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Replaces the first elements by `elements`, in the order of the device's stream.
+    /// Replaces its first elements by `elements`, in the order of the device's stream.
     ///
     /// # Errors
     ///
@@ -123,42 +167,59 @@ impl<T: Element> Buffer<T> {
     ///
     /// # Panics
     ///
-    /// If there are more than the buffer has.
+    /// If there are more elements than the buffer has.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(buffer: &mut Buffer<u32>) -> Result<(), GpuError> {
+    /// buffer.write(&[1, 2, 3])?; // the elements after the first three stay
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&mut self, elements: &[T]) -> Result<(), GpuError> {
         assert!(elements.len() <= self.len, "{} elements written to a buffer of {}", elements.len(), self.len);
         if elements.is_empty() {
             return Ok(());
         }
-        Ok(self.device.stream().memcpy_htod(elements, &mut self.slice)?)
+        self.device.stream().memcpy_htod(elements, &mut self.slice).map_err(GpuError::of)
     }
 
-    /// Copies all elements out, after waiting for what is queued.
+    /// A copy of all elements in main memory, after waiting for what is queued.
     ///
     /// # Errors
     ///
     /// If something queued earlier failed.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(buffer: &Buffer<f32>) -> Result<(), GpuError> {
+    /// let elements: Vec<f32> = buffer.to_vec()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_vec(&self) -> Result<Vec<T>, GpuError> {
         let mut elements = vec![T::default(); self.len];
         if !elements.is_empty() {
-            self.device.stream().memcpy_dtoh(&self.slice.slice(..self.len), &mut elements)?;
+            let copied = self.device.stream().memcpy_dtoh(&self.slice.slice(..self.len), &mut elements);
+            copied.map_err(GpuError::of)?;
         }
         self.device.synchronize()?;
         Ok(elements)
     }
 
-    /// All of it, to be read.
+    /// All elements, to be read.
     pub fn view(&self) -> View<'_, T> {
         View { raw: self.raw(), lifetime: PhantomData }
     }
 
-    /// All of it, to be written.
+    /// All elements, to be written.
     pub fn view_mut(&mut self) -> ViewMut<'_, T> {
         ViewMut { raw: self.raw(), lifetime: PhantomData }
     }
 
-    pub(super) fn raw(&self) -> Raw {
+    pub(super) fn raw(&self) -> RawView {
         let (address, _) = self.slice.device_ptr(self.device.stream());
-        Raw { address, len: self.len, device: self.device.identity() }
+        RawView { address, len: self.len, device: self.device.identity() }
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -173,32 +234,42 @@ impl<T> fmt::Debug for Buffer<T> {
 }
 
 impl<T: Element> View<'_, T> {
-    /// Memory that an engine owns.
+    /// `len` elements in memory of an engine.
     ///
     /// # Safety
     ///
-    /// `address` must lie in `device`'s context, aligned to 16 bytes, with `len` elements that are ready in the order
-    /// of the device's stream and stay while what is queued with the view runs.
+    /// `address` must be of the context of `device` and a multiple of 16. The elements must be written in the order of
+    /// the device's stream, and stay until all work that is queued with the view is done.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::{Device, GpuError, View};
+    /// # fn show(device: &Device, queries: u64, len: usize) {
+    /// // SAFETY: the engine's buffer of `len` elements lies there until the step is done.
+    /// let queries = unsafe { View::<u16>::from_raw(device, queries, len) };
+    /// # }
+    /// ```
     pub unsafe fn from_raw(device: &Device, address: u64, len: usize) -> Self {
-        Self { raw: Raw { address, len, device: device.identity() }, lifetime: PhantomData }
+        Self { raw: RawView { address, len, device: device.identity() }, lifetime: PhantomData }
     }
 
-    pub(super) fn raw(&self) -> Raw {
+    pub(super) fn raw(&self) -> RawView {
         self.raw
     }
 }
 
 impl<T: Element> ViewMut<'_, T> {
-    /// Memory that an engine owns.
+    /// `len` elements in memory of an engine.
     ///
     /// # Safety
     ///
-    /// As for [`View::from_raw`]; and nothing else may use it in between.
+    /// As for [`View::from_raw`]; and nothing else may use the memory until then.
     pub unsafe fn from_raw(device: &Device, address: u64, len: usize) -> Self {
-        Self { raw: Raw { address, len, device: device.identity() }, lifetime: PhantomData }
+        Self { raw: RawView { address, len, device: device.identity() }, lifetime: PhantomData }
     }
 
-    pub(super) fn raw(&self) -> Raw {
+    pub(super) fn raw(&self) -> RawView {
         self.raw
     }
 }

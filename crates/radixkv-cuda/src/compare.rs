@@ -1,27 +1,34 @@
-//! Comparing many token runs at once on a device.
+//! Comparing many pairs of token sequences at once on a device.
 
-use super::abi::{CompareArgs, ComparePair, Run};
+use super::abi::{CompareArgs, ComparePair, TokenRange};
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
-use super::upload::{Arrays, Span, Upload};
+use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv::key::{self, Token};
 use std::sync::OnceLock;
 
-/// From so many tokens on the device is asked: about 60 runs of 4,096 tokens, where by arithmetic a start of a kernel
-/// and the way back of its results (8 to 15 us) is made up for. To be measured on a GPU: `cargo bench --bench gpu`
-/// prints both.
-const DEVICE_TOKENS: usize = 60 * 4096;
+/// Tokens from which on the device compares: 60 sequences of 4,096, where by arithmetic it makes up for the launch of a
+/// kernel and the copy of its results (8 to 15 us). To be measured on a GPU: `cargo bench --bench gpu` prints both
+/// sides.
+const MIN_DEVICE_TOKENS: usize = 60 * 4096;
 
-/// Token runs to compare, brought to the device when it is first asked about them, and once.
+/// Token sequences to compare. They are copied to the device when it first compares them, and once.
 ///
-/// A link to the host is slower than one core's comparing, so a device pays only for runs that are compared many times:
-/// a queue with itself, or restored blocks whose tokens are there anyway.
+/// The link to the device is slower than one core compares, so a device is worth it only for sequences that are
+/// compared many times: the prompts of a queue with each other, or restored blocks.
+///
+/// ```
+/// use radixkv_cuda::TokenSequences;
+///
+/// let prompts = TokenSequences::new([&[1, 2, 3][..], &[1, 2]]);
+/// assert_eq!((prompts.len(), prompts.tokens_of(1)), (2, &[1, 2][..]));
+/// ```
 #[derive(Debug)]
-pub struct Runs {
-    /// All tokens; every run begins at a multiple of 4.
+pub struct TokenSequences {
+    /// All tokens; every sequence begins at a multiple of 4.
     tokens: Vec<Token>,
-    runs: Vec<Run>,
+    runs: Vec<TokenRange>,
     resident: OnceLock<Resident>,
 }
 
@@ -29,36 +36,36 @@ pub struct Runs {
 struct Resident {
     device: u64,
     arrays: Arrays,
-    tokens: Span,
-    runs: Span,
+    tokens: ArraySpan,
+    runs: ArraySpan,
 }
 
-/// Compares runs, few on the processor and many on the device.
+/// Compares token sequences: few tokens on the processor, many on the device.
 ///
 /// # Examples
 ///
 /// ```no_run
-/// use radixkv_cuda::{Compare, Device, Runs};
+/// use radixkv_cuda::{Compare, Device, TokenSequences};
 ///
 /// let queue: Vec<Vec<u32>> = (0..1024).map(|prompt| (0..4096).map(|token| token / (prompt + 1)).collect()).collect();
-/// let runs = Runs::new(queue.iter().map(Vec::as_slice));
+/// let prompts = TokenSequences::new(queue.iter().map(Vec::as_slice));
 /// let pairs: Vec<(u32, u32)> = (0..1024).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
-/// let shared = Compare::new(&Device::open(0)?).prefix_lengths(&runs, &runs, &pairs)?;
+/// let shared = Compare::new(&Device::open(0)?).prefix_lengths(&prompts, &prompts, &pairs)?;
 /// assert_eq!(shared.len(), pairs.len());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Compare {
     device: Device,
-    device_tokens: usize,
+    min_device_tokens: usize,
 }
 
-impl Runs {
-    /// Takes a copy of each run.
+impl TokenSequences {
+    /// Copies each sequence.
     ///
     /// # Panics
     ///
-    /// If they are more than 2^32 tokens.
+    /// If they have 2^32 tokens or more together.
     pub fn new<'a>(runs: impl IntoIterator<Item = &'a [Token]>) -> Self {
         let mut all = Self { tokens: Vec::new(), runs: Vec::new(), resident: OnceLock::new() };
         for run in runs {
@@ -66,32 +73,32 @@ impl Runs {
             all.tokens.extend(run);
             all.tokens.resize(all.tokens.len().next_multiple_of(4), 0);
             assert!(u32::try_from(all.tokens.len()).is_ok(), "{} tokens in one comparison", all.tokens.len());
-            all.runs.push(Run { first: first as u32, len: run.len() as u32 });
+            all.runs.push(TokenRange { first: first as u32, len: run.len() as u32 });
         }
         all
     }
 
-    /// Number of runs.
+    /// Number of sequences.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no sequence.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// One run's tokens.
+    /// The tokens of one sequence.
     ///
     /// # Panics
     ///
-    /// If there is no such run.
-    pub fn of(&self, run: usize) -> &[Token] {
-        let Run { first, len } = self.runs[run];
+    /// If there is no such sequence.
+    pub fn tokens_of(&self, run: usize) -> &[Token] {
+        let TokenRange { first, len } = self.runs[run];
         &self.tokens[first as usize..first as usize + len as usize]
     }
 
-    /// Whether `device` is the first to be asked about them, or was.
+    /// Checks that no other device has compared them.
     fn check_device(&self, device: &Device) -> Result<(), GpuError> {
         match self.resident.get() {
             Some(resident) if resident.device != device.identity() => Err(GpuError::WrongDevice),
@@ -104,7 +111,7 @@ impl Runs {
             let mut upload = Upload::default();
             let (tokens, runs) = (upload.push(&self.tokens), upload.push(&self.runs));
             let resident = Resident { device: device.identity(), arrays: upload.send(device)?, tokens, runs };
-            // Another thread may have been first: then this copy goes.
+            // Another thread may have been first: then this copy is dropped.
             let _ = self.resident.set(resident);
         }
         self.check_device(device)?;
@@ -113,52 +120,89 @@ impl Runs {
 }
 
 impl Compare {
-    /// Comparing with the help of `device`.
+    /// Comparisons on `device`, or on the processor below [`min_device_tokens`](Self::min_device_tokens).
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone(), device_tokens: DEVICE_TOKENS }
+        Self { device: device.clone(), min_device_tokens: MIN_DEVICE_TOKENS }
     }
 
-    /// Asks the device from so many tokens on, counted over the shorter runs of the pairs. Default: 245,760, by
-    /// arithmetic.
+    /// Compares on the device from this many tokens on, counted over the shorter sequence of each pair. Default:
+    /// 245,760, by arithmetic.
+    ///
+    /// ```no_run
+    /// # let device = radixkv_cuda::Device::open(0)?;
+    /// let always_on_the_device = radixkv_cuda::Compare::new(&device).min_device_tokens(0);
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
     #[must_use]
-    pub fn device_tokens(mut self, tokens: usize) -> Self {
-        self.device_tokens = tokens;
+    pub fn min_device_tokens(mut self, tokens: usize) -> Self {
+        self.min_device_tokens = tokens;
         self
     }
 
-    /// Lengths of the common prefixes of pairs, each a run of `a` and one of `b`.
+    /// Lengths of the common prefixes of pairs: indices of a sequence of `a` and of one of `b`.
     ///
     /// # Errors
     ///
-    /// If the device was asked and failed.
+    /// If the device compares them and fails, or another device compared `a` or `b` before.
     ///
     /// # Panics
     ///
-    /// If a pair names no run.
-    pub fn prefix_lengths(&self, a: &Runs, b: &Runs, pairs: &[(u32, u32)]) -> Result<Vec<u32>, GpuError> {
+    /// If an index is out of range.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(compare: &Compare) -> Result<(), GpuError> {
+    /// let prompts = TokenSequences::new([&[1, 2, 3][..], &[1, 2, 4]]);
+    /// assert_eq!(compare.prefix_lengths(&prompts, &prompts, &[(0, 1)])?, [2]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix_lengths(
+        &self,
+        a: &TokenSequences,
+        b: &TokenSequences,
+        pairs: &[(u32, u32)],
+    ) -> Result<Vec<u32>, GpuError> {
         let shorter = |(x, y): &(u32, u32)| a.runs[*x as usize].len.min(b.runs[*y as usize].len) as usize;
         let tokens: usize = pairs.iter().map(shorter).sum();
-        if tokens < self.device_tokens {
-            let compare = |(x, y): &(u32, u32)| key::common_prefix(a.of(*x as usize), b.of(*y as usize)) as u32;
+        if tokens < self.min_device_tokens {
+            let compare =
+                |(x, y): &(u32, u32)| key::common_prefix(a.tokens_of(*x as usize), b.tokens_of(*y as usize)) as u32;
             return Ok(pairs.iter().map(compare).collect());
         }
         let comparison = self.prepare(a, b, pairs)?;
-        comparison.queue()?;
+        comparison.launch()?;
         comparison.lengths()
     }
 
-    /// The same on the device, however few tokens there are: pairs and room for the results are brought there.
+    /// Copies sequences and pairs to the device, however few they are, to compare them by [`Comparison::launch`].
     ///
     /// # Errors
     ///
-    /// If the device has too little memory, or was not the first to be asked about these runs: then none is brought there.
+    /// [`GpuError::OutOfMemory`] if the device has too little memory; [`GpuError::WrongDevice`] if another device
+    /// compared `a` or `b` before, and nothing is copied then.
     ///
     /// # Panics
     ///
-    /// If a pair names no run.
-    pub fn prepare<'a>(&self, a: &'a Runs, b: &'a Runs, pairs: &[(u32, u32)]) -> Result<Comparison<'a>, GpuError> {
+    /// If an index is out of range.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::{Compare, Device, TokenSequences};
+    /// let prompts = TokenSequences::new([&[1, 2, 3][..], &[1, 2, 4]]);
+    /// let compare = Compare::new(&Device::open(0)?);
+    /// let comparison = compare.prepare(&prompts, &prompts, &[(0, 1)])?;
+    /// comparison.launch()?;
+    /// assert_eq!(comparison.lengths()?, [2]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn prepare<'a>(
+        &self,
+        a: &'a TokenSequences,
+        b: &'a TokenSequences,
+        pairs: &[(u32, u32)],
+    ) -> Result<Comparison<'a>, GpuError> {
         let named = |(x, y): &(u32, u32)| (*x as usize) < a.len() && (*y as usize) < b.len();
-        assert!(pairs.iter().all(named), "pairs of {} and {} runs", a.len(), b.len());
+        assert!(pairs.iter().all(named), "an index of a pair is beyond {} or {} sequences", a.len(), b.len());
         a.check_device(&self.device)?;
         b.check_device(&self.device)?;
         let pairs: Vec<ComparePair> = pairs.iter().map(|&(a, b)| ComparePair { a, b }).collect();
@@ -174,17 +218,27 @@ impl Compare {
         })
     }
 
-    /// The first pair whose runs differ, and where: for restored blocks, with the tokens they are to hold.
+    /// The first sequence of `a` that differs from that of `b` with its index, and the first token that differs: to
+    /// verify restored blocks against the tokens that they have to hold.
     ///
     /// # Errors
     ///
-    /// If the device was asked and failed.
+    /// As [`prefix_lengths`](Self::prefix_lengths).
     ///
     /// # Panics
     ///
-    /// If `a` and `b` are not as many.
-    pub fn first_difference(&self, a: &Runs, b: &Runs) -> Result<Option<(usize, usize)>, GpuError> {
-        assert_eq!(a.len(), b.len(), "runs to compare");
+    /// If `a` and `b` have not the same number of sequences.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::{Compare, Device, TokenSequences};
+    /// # let compare = Compare::new(&Device::open(0)?);
+    /// let expected = TokenSequences::new([&[1, 2][..], &[3, 4]]);
+    /// let restored = TokenSequences::new([&[1, 2][..], &[3, 5]]);
+    /// assert_eq!(compare.first_difference(&expected, &restored)?, Some((1, 1)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn first_difference(&self, a: &TokenSequences, b: &TokenSequences) -> Result<Option<(usize, usize)>, GpuError> {
+        assert_eq!(a.len(), b.len(), "sequences to compare");
         let pairs: Vec<(u32, u32)> = (0..a.len() as u32).map(|run| (run, run)).collect();
         let agreed = self.prefix_lengths(a, b, &pairs)?;
         let longer = |run: usize| a.runs[run].len.max(b.runs[run].len);
@@ -193,24 +247,42 @@ impl Compare {
     }
 }
 
-/// Pairs of runs on a device, with room for the lengths of their common prefixes.
+/// Pairs of sequences on a device, with room for the lengths of their common prefixes. From [`Compare::prepare`].
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(compare: &Compare, prompts: &TokenSequences) -> Result<(), GpuError> {
+/// let comparison: Comparison<'_> = compare.prepare(prompts, prompts, &[(0, 1)])?;
+/// comparison.launch()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Comparison<'a> {
     device: Device,
     a: &'a Resident,
     b: &'a Resident,
     arrays: Arrays,
-    pairs: Span,
+    pairs: ArraySpan,
     out: Buffer<u32>,
 }
 
 impl Comparison<'_> {
-    /// Queues the comparing.
+    /// Queues the comparison.
     ///
     /// # Errors
     ///
     /// If the kernel does not start.
-    pub fn queue(&self) -> Result<(), GpuError> {
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(comparison: &Comparison<'_>) -> Result<(), GpuError> {
+    /// comparison.launch()?;
+    /// let lengths = comparison.lengths()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn launch(&self) -> Result<(), GpuError> {
         let Self { a, b, pairs, .. } = *self;
         let arguments = CompareArgs {
             a: a.arrays.address(a.tokens),
@@ -227,11 +299,11 @@ impl Comparison<'_> {
         self.device.launch((), (pairs.len.div_ceil(8).min(most), 1), &arguments)
     }
 
-    /// The lengths, after waiting for what is queued; of no meaning if nothing was.
+    /// The lengths, after waiting for what is queued. Without a [`launch`](Self::launch) before, they are undefined.
     ///
     /// # Errors
     ///
-    /// If something queued before failed.
+    /// If something queued earlier failed.
     pub fn lengths(&self) -> Result<Vec<u32>, GpuError> {
         self.out.to_vec()
     }

@@ -1,4 +1,4 @@
-//! An open device: its context, one stream for all work of ours, the kernels loaded for it.
+//! An open device: its context, one stream for all work, and the kernels loaded into the context.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -11,20 +11,21 @@ use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 use super::driver;
 use super::error::{GpuError, OpenError};
 use super::image::Images;
-use super::kernel::Loaded;
+use super::loaded::LoadedKernels;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The oldest compute capability that the kernels run on: they copy asynchronously and multiply `bf16`.
+/// The oldest compute capability that has what the kernels use: asynchronous copies, products of `bf16`.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// For devices that do not say: 2 TB/s.
+/// Taken for devices that do not report their memory's speed: 2 TB/s.
 const UNKNOWN_BYTES_PER_US: usize = 2_000_000;
 
 /// A GPU with a context, a stream and the kernels.
 ///
-/// Cheap to clone; everything that came out of it keeps it open. All work of one `Device` is queued on one stream, in
-/// the order of the calls; work of threads that use it at once is queued in some order. Open it twice for two streams.
+/// Cheap to clone; clones and everything made with it keep it open. All work of one `Device` is queued on one stream in
+/// the order of the calls; calls of several threads at once are queued in any order. Open the device twice for two
+/// streams.
 ///
 /// # Examples
 ///
@@ -45,22 +46,29 @@ pub struct Device {
 
 #[derive(Debug)]
 struct Inner {
-    /// No other of the process has it, before or after.
+    /// Unlike that of any other device of the process, earlier or later.
     identity: u64,
     stream: Arc<CudaStream>,
-    kernels: Arc<Loaded>,
+    kernels: Arc<LoadedKernels>,
     properties: Properties,
 }
 
-/// What a device is.
+/// What a device reports about itself.
+///
+/// ```no_run
+/// # let device = radixkv_cuda::Device::open(0)?;
+/// let properties = device.properties();
+/// println!("{}: {} GB, {} GB/s", properties.name, properties.memory_bytes >> 30, properties.bytes_per_us / 1000);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Properties {
     /// Its name.
     pub name: String,
-    /// Compute capability: before and after the point.
+    /// Compute capability, major and minor.
     pub capability: (u32, u32),
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
     /// Bytes of its second-level cache.
     pub l2_bytes: usize,
@@ -68,7 +76,7 @@ pub struct Properties {
     pub shared_bytes: u32,
     /// Bytes of its memory.
     pub memory_bytes: usize,
-    /// Bytes that the memory moves in a microsecond, by its data sheet.
+    /// Bytes that its memory moves in a microsecond, by clock and bus width.
     pub bytes_per_us: usize,
 }
 
@@ -79,27 +87,42 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// If there is no driver or no such device, or it cannot run the kernels. Never panics: an embedder may probe.
+    /// If there is no driver or no such device, or it cannot run the kernels. It never panics, so it may be called to
+    /// find out.
+    ///
+    /// ```no_run
+    /// use radixkv_cuda::Device;
+    ///
+    /// let has_gpu = Device::open(0).is_ok();
+    /// ```
     pub fn open(ordinal: usize) -> Result<Self, OpenError> {
         Self::open_with(ordinal, Images::Prebuilt)
     }
 
-    /// Opens a device with other images of the kernels: see [`Images`].
+    /// Opens a device with chosen images of the kernels: see [`Images`].
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); also if the images are not the kernels.
+    /// As [`open`](Self::open); and if the kernels do not compile.
+    ///
+    /// ```no_run
+    /// use radixkv_cuda::{Device, Images};
+    ///
+    /// let nvrtc = std::path::Path::new("libnvrtc.so.12");
+    /// let device = Device::open_with(0, Images::Compile { nvrtc })?;
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
     pub fn open_with(ordinal: usize, images: Images<'_>) -> Result<Self, OpenError> {
         check_ordinal(ordinal)?;
-        let context = CudaContext::new(ordinal)?;
-        // SAFETY: every buffer of this module is used on one stream, or orders other streams by events itself (G2).
+        let context = CudaContext::new(ordinal).map_err(OpenError::of)?;
+        // SAFETY: every buffer is used on one stream, and other streams are ordered by events of this crate (G2).
         unsafe { context.disable_event_tracking() };
-        let stream = context.new_stream()?;
+        let stream = context.new_stream().map_err(OpenError::of)?;
         Self::build(stream, images)
     }
 
-    /// Works in a context and on a stream that an engine owns, so that its kernels and ours are ordered by the stream
-    /// and share addresses. The context is never destroyed from here.
+    /// A device in a context and on a stream of an engine: the stream orders the engine's kernels and those of this
+    /// crate, and they share addresses. Neither is destroyed when the device is dropped.
     ///
     /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default stream.
     ///
@@ -109,20 +132,33 @@ impl Device {
     ///
     /// # Safety
     ///
-    /// Both must be valid, of device `ordinal`, and stay so until the `Device`, its clones and all that was allocated
-    /// through them are gone. `stream` must not be the per-thread default stream (2): that is another one in each thread,
-    /// and memory is freed in the order of one.
-    pub unsafe fn within(
+    /// Both must be of device `ordinal`, and stay valid until the `Device`, its clones and all that was allocated
+    /// through them are dropped. `stream` must not be the per-thread default stream (2): that is a different stream in
+    /// each thread, while memory is freed in the order of one.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::ffi::c_void;
+    /// # use radixkv_cuda::{Device, OpenError};
+    /// # fn show(context: *mut c_void, stream: *mut c_void) -> Result<(), OpenError> {
+    /// // SAFETY: the engine's context and stream outlive the device.
+    /// let device = unsafe { Device::from_raw(0, context, stream, Default::default()) }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub unsafe fn from_raw(
         ordinal: usize,
         context: *mut c_void,
         stream: *mut c_void,
         images: Images<'_>,
     ) -> Result<Self, OpenError> {
         check_ordinal(ordinal)?;
-        let device = result::device::get(ordinal as i32)?;
+        let device = result::device::get(ordinal as i32).map_err(OpenError::of)?;
         // SAFETY: the caller's promise.
-        let context = unsafe { CudaContext::from_raw_context(ordinal, device, context.cast()) }?;
-        // The binding would destroy the engine's context with the last handle: one is never dropped.
+        let context = unsafe { CudaContext::from_raw_context(ordinal, device, context.cast()) };
+        let context = context.map_err(OpenError::of)?;
+        // The binding would destroy the engine's context with the last handle, so one is never dropped.
         std::mem::forget(Arc::clone(&context));
         // SAFETY: as in `open_with`.
         unsafe { context.disable_event_tracking() };
@@ -132,43 +168,50 @@ impl Device {
     }
 
     fn build(stream: Arc<CudaStream>, images: Images<'_>) -> Result<Self, OpenError> {
-        let properties = Properties::of(stream.context())?;
+        let properties = Properties::of(stream.context()).map_err(OpenError::of)?;
         let (major, minor) = properties.capability;
         if properties.capability < OLDEST {
             return Err(OpenError::Unsupported { major, minor });
         }
-        let kernels = Arc::new(Loaded::load(stream.context(), properties.capability, images)?);
+        let kernels = Arc::new(LoadedKernels::load(stream.context(), properties.capability, images)?);
         Ok(Self::of(stream, kernels, properties))
     }
 
-    fn of(stream: Arc<CudaStream>, kernels: Arc<Loaded>, properties: Properties) -> Self {
+    fn of(stream: Arc<CudaStream>, kernels: Arc<LoadedKernels>, properties: Properties) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: nothing but the number is handed on.
+        // Relaxed: the number alone matters, and nothing is published by it.
         let identity = NEXT.fetch_add(1, Relaxed);
         Self { inner: Arc::new(Inner { identity, stream, kernels, properties }) }
     }
 
-    /// The same device with a stream of its own: what is queued there runs beside what is queued here.
-    pub(super) fn beside(&self) -> Result<Self, GpuError> {
+    /// The same context and kernels with another stream, which runs beside this one.
+    pub(super) fn with_new_stream(&self) -> Result<Self, GpuError> {
         let Inner { stream, kernels, properties, .. } = &*self.inner;
-        Ok(Self::of(stream.context().new_stream()?, Arc::clone(kernels), properties.clone()))
+        let stream = stream.context().new_stream().map_err(GpuError::of)?;
+        Ok(Self::of(stream, Arc::clone(kernels), properties.clone()))
     }
 
-    /// What the device is.
+    /// What the device reports about itself.
     pub fn properties(&self) -> &Properties {
         &self.inner.properties
     }
 
-    /// Waits until everything queued on its stream is done.
+    /// Blocks the calling thread until everything queued on the stream is done.
     ///
     /// # Errors
     ///
     /// If something queued earlier failed.
+    ///
+    /// ```no_run
+    /// # let device = radixkv_cuda::Device::open(0)?;
+    /// device.synchronize()?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn synchronize(&self) -> Result<(), GpuError> {
-        Ok(self.inner.stream.synchronize()?)
+        self.inner.stream.synchronize().map_err(GpuError::of)
     }
 
-    /// The stream, as the driver knows it: for an engine that orders its own work by it.
+    /// The stream as a `CUstream`: for an engine that orders its own work by it.
     pub fn raw_stream(&self) -> *mut c_void {
         self.inner.stream.cu_stream().cast()
     }
@@ -177,12 +220,12 @@ impl Device {
         &self.inner.stream
     }
 
-    pub(super) fn kernels(&self) -> &Loaded {
+    pub(super) fn kernels(&self) -> &LoadedKernels {
         &self.inner.kernels
     }
 
-    /// A number that clones share and no other device of the process has, not even when this one is gone: whose stream
-    /// orders the use of a buffer.
+    /// A number that clones share and no other device of the process has, not even after this one is dropped. It names
+    /// the stream that orders the use of a buffer.
     pub(super) fn identity(&self) -> u64 {
         self.inner.identity
     }
@@ -199,7 +242,7 @@ impl Properties {
     fn of(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         let attribute = |attribute| context.attribute(attribute).map(|value| value.max(0) as usize);
         let (major, minor) = context.compute_capability()?;
-        // Two transfers a cycle, the clock in kHz and the bus in bits.
+        // Two transfers in a cycle; the clock is in kHz, the bus in bits.
         let clock = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?;
         let bus = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
         let bytes_per_us = match 2 * clock * (bus / 8) / 1000 {
@@ -223,7 +266,7 @@ fn check_ordinal(ordinal: usize) -> Result<(), OpenError> {
     let devices = match CudaContext::device_count() {
         Ok(count) => count.max(0) as usize,
         Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => 0,
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(OpenError::of(error)),
     };
     if ordinal < devices { Ok(()) } else { Err(OpenError::NoDevice { ordinal, devices }) }
 }

@@ -1,4 +1,4 @@
-//! Finding the driver before anything calls it: the binding panics where the library, or a function of it, is missing.
+//! Finding the driver before anything calls it: the binding panics if the library, or a function of it, is missing.
 //!
 //! # Invariants
 //!
@@ -16,10 +16,10 @@ use std::sync::OnceLock;
 /// CUDA 12.0, the oldest driver that runs kernels built by a 12.x compiler.
 const OLDEST: i32 = 12_000;
 
-/// Names of the driver's library, first to last.
+/// Names of the driver's library, in the order in which they are tried.
 const NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so.1", "libcuda.so"] };
 
-/// What the crate calls, each loaded when it is first used.
+/// The functions that every device needs; the binding loads each when it is first called.
 const FUNCTIONS: [&str; 41] = [
     "cuInit",
     "cuDriverGetVersion",
@@ -64,18 +64,18 @@ const FUNCTIONS: [&str; 41] = [
     "cuMemGetInfo_v2",
 ];
 
-/// The driver, once it was found.
+/// The driver, once found.
 static DRIVER: OnceLock<Library> = OnceLock::new();
 
-/// Whether the driver has functions beside those that everything needs.
-pub(super) fn offers(functions: &[&'static str]) -> bool {
+/// Whether the driver has these functions, which not every device needs.
+pub(super) fn has_functions(functions: &[&'static str]) -> bool {
     let Some(driver) = DRIVER.get() else { return false };
     // SAFETY: symbols are looked up, not called.
     functions.iter().all(|function| unsafe { driver.get::<*const c_void>(*function) }.is_ok())
 }
 
-/// Milliseconds from one event to another, both done. Not through the binding: it takes the name of the newest driver
-/// it knows.
+/// Milliseconds from one event to another, both done. Not through the binding, which calls the function by the name
+/// that the newest driver it knows has.
 pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     type Elapsed = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> u32;
     let missing = GpuError::Driver { code: Code::NOT_SUPPORTED };
@@ -83,19 +83,19 @@ pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     // SAFETY: the type is that of `cuEventElapsedTime` in cuda.h.
     let function = unsafe { driver.get::<Elapsed>("cuEventElapsedTime") }.map_err(|_| missing)?;
     let mut milliseconds = 0.0;
-    // SAFETY: both events exist; it writes one float to where it is told.
+    // SAFETY: both events exist; it writes one float to the address given.
     match unsafe { function(&mut milliseconds, start, end) } {
         0 => Ok(milliseconds),
-        code => Err(GpuError::of(Code::new(code))),
+        code => Err(GpuError::of_code(Code::new(code))),
     }
 }
 
-/// Makes sure that the driver is there, whole and new enough; looks it up once.
+/// Finds the driver, once, and checks that it has every function and is new enough.
 pub(super) fn find() -> Result<(), OpenError> {
     if DRIVER.get().is_some() {
         return Ok(());
     }
-    // SAFETY: the driver's initialisers are those of a library every CUDA program loads; it stays loaded for good.
+    // SAFETY: its initialisers run in every CUDA program; the library stays loaded once it was found.
     let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok()).ok_or(OpenError::NoDriver)?;
     for function in FUNCTIONS {
         // SAFETY: the symbol is looked up, not called.
@@ -118,7 +118,7 @@ fn version(library: &Library) -> Result<i32, OpenError> {
     let function = unsafe { library.get::<GetVersion>("cuDriverGetVersion") };
     let function = function.map_err(|_| OpenError::DriverIncomplete { function: "cuDriverGetVersion" })?;
     let mut version: c_int = 0;
-    // SAFETY: it writes one int to where it is told, and needs no initialisation before.
+    // SAFETY: it writes one int to the address given, and may be called before `cuInit`.
     match unsafe { function(&mut version) } {
         0 => Ok(version),
         code => Err(OpenError::Driver { code: Code::new(code) }),

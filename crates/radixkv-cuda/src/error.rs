@@ -1,4 +1,6 @@
-//! What can go wrong on a device, and what to do then.
+//! Errors of opening a device and of using it, with what to do.
+//!
+//! No type of the binding is in them: its errors become numbers of the driver ([`Code`]) here.
 
 use std::fmt;
 
@@ -9,32 +11,48 @@ use super::kernel::Kernel;
 use radixkv_attention::{Dtype, ShapeError};
 
 /// A status of the driver, by its number in `cuda.h`.
+///
+/// ```no_run
+/// use radixkv_cuda::{Device, OpenError};
+///
+/// match Device::open(0) {
+///     Err(OpenError::Driver { code }) => eprintln!("{code}, number {} of cuda.h", code.number()),
+///     opened => drop(opened),
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(u32);
 
 /// Why a device could not be opened.
+///
+/// ```
+/// use radixkv_cuda::OpenError;
+///
+/// let error = OpenError::DriverTooOld { version: 11_080, needed: 12_000 };
+/// assert_eq!(error.to_string(), "the NVIDIA driver supports CUDA 11.8, the kernels need 12.0; update it");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// `libcuda.so.1` is not there: install NVIDIA's driver, or compute on the processor.
+    /// `libcuda.so.1` was not found: install NVIDIA's driver, or compute on the processor.
     NoDriver,
     /// The driver lacks a function of CUDA 12.0: update it.
     DriverIncomplete {
-        /// The first one missing.
+        /// The first function that is missing.
         function: &'static str,
     },
     /// The driver is older than the kernels: update it (525 or newer).
     DriverTooOld {
         /// CUDA version that it supports, as `1000 * major + 10 * minor`.
         version: i32,
-        /// The least that will do.
+        /// The oldest version that the kernels run on.
         needed: i32,
     },
     /// The driver sees no device of this number: check `CUDA_VISIBLE_DEVICES`, or open another.
     NoDevice {
-        /// Number asked for.
+        /// Number asked for, from 0.
         ordinal: usize,
-        /// Devices there are.
+        /// Devices that the driver sees.
         devices: usize,
     },
     /// The device is older than the kernels: compute on the processor, or on a device of compute capability 8.0 or
@@ -45,9 +63,10 @@ pub enum OpenError {
         /// After the point.
         minor: u32,
     },
-    /// The device's memory is taken, by this process or another: free some.
+    /// The device has no memory left for a context or the kernels: free some, in this process or another.
     OutOfMemory,
-    /// The driver refused a kernel's image; a driver newer than the kernels accepts all of them.
+    /// The driver refused the image of a kernel: update the driver, or compile the kernels
+    /// ([`Images::Compile`](super::Images::Compile)).
     Image {
         /// The kernel.
         kernel: Kernel,
@@ -58,10 +77,10 @@ pub enum OpenError {
     NoCompiler,
     /// The run-time compiler lacks a function: use NVRTC 12 or later.
     CompilerIncomplete {
-        /// The first one missing.
+        /// The first function that is missing.
         function: &'static str,
     },
-    /// The run-time compiler refused a source; most likely it is older than the device.
+    /// The run-time compiler refused a source: most likely it is older than the device; use a newer one.
     Compile {
         /// The source file.
         source: &'static str,
@@ -76,30 +95,37 @@ pub enum OpenError {
 }
 
 /// Why an operation on an open device failed.
+///
+/// ```
+/// use radixkv_cuda::GpuError;
+///
+/// let error = GpuError::OutOfMemory { bytes: 4096 };
+/// assert_eq!(error.to_string(), "no memory for 4096 bytes; free some or ask for less");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// A shape did not fit; nothing was queued.
+    /// A shape does not fit; nothing was queued.
     Shape(ShapeError),
-    /// Device or page-locked memory ran out: free some, or ask for less. The device is fine.
+    /// Device or page-locked memory ran out: free some, or ask for less. The device stays usable.
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A kernel was not started; what was queued before it goes on.
+    /// A kernel was not started; work queued before it goes on.
     Launch {
         /// The kernel.
         kernel: Kernel,
         /// The driver's reason.
         code: Code,
     },
-    /// A launch larger than a grid can be; nothing was queued. Split the batch.
+    /// The launch is larger than a grid may be; nothing was queued. Split the batch.
     TooMuch {
         /// The kernel.
         kernel: Kernel,
     },
-    /// The layout is not one that the kernels are compiled for: `f16` or `bf16`, heads of 64 or 128 elements, blocks of
-    /// 16, 32 or 64 tokens.
+    /// The kernels are not compiled for the layout: they are for `f16` and `bf16`, heads of 64 and 128 elements, blocks
+    /// of 16, 32 and 64 tokens.
     Layout {
         /// Type of an element.
         dtype: Dtype,
@@ -115,26 +141,27 @@ pub enum GpuError {
         /// The address, or the bytes.
         address: u64,
     },
-    /// The storage is an engine's memory: read and write it there.
+    /// The storage is an engine's memory ([`Kv::from_raw`](super::Kv::from_raw)): read and write it there.
     Borrowed,
-    /// The kernels take softmax scales above zero.
+    /// The softmax scale is not above zero, as the kernels need it.
     Scale {
         /// The scale given.
         scale: f32,
     },
-    /// A kernel faulted, or the device was lost. Nothing more can be done in this context: its memory is gone, and the
-    /// process has to open the device anew, in most cases after a restart.
+    /// A kernel faulted, or the device was lost. The context is unusable and its memory gone: open the device anew, in
+    /// most cases after a restart of the process.
     Lost {
         /// The driver's reason.
         code: Code,
     },
-    /// While a device recorded ([`Device::record`](super::Device::record)), something was asked of it that cannot be
-    /// recorded: nothing was recorded. Prepare, allocate, copy and wait before or after.
-    NotRecorded {
+    /// Something that cannot be captured was asked of a device within [`Device::capture`](super::Device::capture);
+    /// nothing was captured. Prepare, allocate, copy and wait before or after.
+    NotCaptured {
         /// The driver's reason.
         code: Code,
     },
-    /// A storage, a batch or a buffer of another [`Device`](super::Device) was given: another stream orders its use.
+    /// A storage, a batch or a buffer belongs to another [`Device`](super::Device), whose stream orders its use: use
+    /// it with that one.
     WrongDevice,
     /// The driver failed otherwise; the code says how.
     Driver {
@@ -152,18 +179,22 @@ impl Code {
         Self(number)
     }
 
-    /// The number in `cuda.h`.
+    fn of(error: DriverError) -> Self {
+        Self(error.0 as u32)
+    }
+
+    /// Its number in `cuda.h`.
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// Its name there, without `CUDA_ERROR_`, if it is a common one.
+    /// Its name in `cuda.h` without `CUDA_ERROR_`, for the common ones.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(number, _)| *number == self.0).map(|(_, name)| *name)
     }
 
-    /// Whether something could not be recorded into a graph.
-    fn is_of_recording(self) -> bool {
+    /// Whether something could not be captured into a graph.
+    fn is_of_capture(self) -> bool {
         matches!(self.0, 900..=908)
     }
 
@@ -173,7 +204,7 @@ impl Code {
     }
 }
 
-/// Names of the statuses one meets.
+/// Names of the common statuses.
 const NAMES: [(u32, &str); 36] = [
     (1, "INVALID_VALUE"),
     (2, "OUT_OF_MEMORY"),
@@ -213,12 +244,6 @@ const NAMES: [(u32, &str); 36] = [
     (906, "STREAM_CAPTURE_IMPLICIT"),
 ];
 
-impl From<DriverError> for Code {
-    fn from(error: DriverError) -> Self {
-        Self(error.0 as u32)
-    }
-}
-
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
@@ -228,28 +253,21 @@ impl fmt::Display for Code {
     }
 }
 
-impl From<DriverError> for OpenError {
-    fn from(error: DriverError) -> Self {
+impl OpenError {
+    /// Of a call that says no more.
+    pub(super) fn of(error: DriverError) -> Self {
         match error.0 {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
-            _ => Self::Driver { code: error.into() },
+            _ => Self::Driver { code: Code::of(error) },
         }
     }
-}
 
-impl OpenError {
     /// Of loading the image of `kernel`.
     pub(super) fn image(kernel: Kernel, error: DriverError) -> Self {
         match error.0 {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Self::OutOfMemory,
-            _ => Self::Image { kernel, code: error.into() },
+            _ => Self::Image { kernel, code: Code::of(error) },
         }
-    }
-}
-
-impl From<DriverError> for GpuError {
-    fn from(error: DriverError) -> Self {
-        Self::of(error.into())
     }
 }
 
@@ -261,22 +279,27 @@ impl From<ShapeError> for GpuError {
 
 impl GpuError {
     /// Of a call that says no more.
-    pub(super) fn of(code: Code) -> Self {
+    pub(super) fn of(error: DriverError) -> Self {
+        Self::of_code(Code::of(error))
+    }
+
+    /// Of a status of the driver.
+    pub(super) fn of_code(code: Code) -> Self {
         match code {
             _ if code.is_fatal() => Self::Lost { code },
-            _ if code.is_of_recording() => Self::NotRecorded { code },
+            _ if code.is_of_capture() => Self::NotCaptured { code },
             _ => Self::Driver { code },
         }
     }
 
     /// Of an allocation of `bytes`.
     pub(super) fn allocating(bytes: usize, error: DriverError) -> Self {
-        if Code::from(error) == Code::OUT_OF_MEMORY { Self::OutOfMemory { bytes } } else { error.into() }
+        if Code::of(error) == Code::OUT_OF_MEMORY { Self::OutOfMemory { bytes } } else { Self::of(error) }
     }
 
     /// Of starting `kernel`.
     pub(super) fn launching(kernel: Kernel, error: DriverError) -> Self {
-        let code = Code::from(error);
+        let code = Code::of(error);
         if code.is_fatal() { Self::Lost { code } } else { Self::Launch { kernel, code } }
     }
 }
@@ -300,11 +323,16 @@ impl fmt::Display for OpenError {
             Self::Unsupported { major, minor } => {
                 write!(f, "a GPU of compute capability {major}.{minor}, the kernels need 8.0 or later")
             }
-            Self::OutOfMemory => f.write_str("the GPU has no memory left for a context"),
-            Self::Image { kernel, code } => write!(f, "the driver refused the image of {kernel}: {code}"),
-            Self::NoCompiler => f.write_str("the run-time compiler was not found"),
-            Self::CompilerIncomplete { function } => write!(f, "the run-time compiler lacks {function}"),
-            Self::Compile { source, status } => write!(f, "the run-time compiler refused {source}: status {status}"),
+            Self::OutOfMemory => f.write_str("the GPU has no memory left for a context and the kernels; free some"),
+            Self::Image { kernel, code } => write!(f, "the driver refused the image of {kernel}: {code}; update it"),
+            Self::NoCompiler => f.write_str("the run-time compiler (NVRTC) was not found; check its path"),
+            Self::CompilerIncomplete { function } => {
+                write!(f, "the run-time compiler lacks {function}; use NVRTC 12 or later")
+            }
+            Self::Compile { source, status } => write!(
+                f,
+                "the run-time compiler refused {source}: status {status} of nvrtc.h; it may be older than the GPU"
+            ),
             Self::Driver { code } => write!(f, "the driver failed to open the GPU: {code}"),
         }
     }
@@ -320,17 +348,25 @@ impl fmt::Display for GpuError {
             Self::Launch { kernel, code } => write!(f, "{kernel} was not started: {code}"),
             Self::TooMuch { kernel } => write!(f, "{kernel} was asked for more than one grid holds; split the batch"),
             Self::Layout { dtype, head_dim, block_size } => {
-                write!(f, "no kernels for {dtype}, heads of {head_dim} and blocks of {block_size} tokens")
+                write!(
+                    f,
+                    "no kernels for {dtype}, heads of {head_dim} and blocks of {block_size} tokens; there are kernels for \
+                     f16 and bf16, heads of 64 and 128, blocks of 16, 32 and 64"
+                )
             }
-            Self::OtherLayout => f.write_str("the batch was prepared for another layout"),
-            Self::Unaligned { address } => write!(f, "{address:#x} is no multiple of 16 bytes"),
-            Self::Borrowed => f.write_str("the storage is an engine's memory; read and write it there"),
+            Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),
+            Self::Unaligned { address } => {
+                write!(f, "an address or a stride of {address:#x} is not a multiple of 16 bytes")
+            }
+            Self::Borrowed => f.write_str("the storage is memory of the engine; read and write it there"),
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not above zero"),
             Self::Lost { code } => write!(f, "the GPU context is lost ({code}); open the device anew"),
-            Self::NotRecorded { code } => {
-                write!(f, "what was asked cannot be recorded ({code}); do it before or after")
+            Self::NotCaptured { code } => {
+                write!(f, "this cannot be captured into a graph ({code}); do it before or after")
             }
-            Self::WrongDevice => f.write_str("memory of another device was given"),
+            Self::WrongDevice => {
+                f.write_str("a storage, a batch or a buffer of another device was given; its stream orders its use")
+            }
             Self::Driver { code } => write!(f, "the driver failed: {code}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Work recorded once and queued again as a whole: a step of small kernels costs one start.
+//! CUDA graphs: work captured once and launched as a whole, so that a step of small kernels costs one launch.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -12,7 +12,7 @@ use super::device::Device;
 use super::driver;
 use super::error::{Code, GpuError};
 
-/// What the binding calls for graphs.
+/// The functions that the binding calls for graphs.
 const FUNCTIONS: [&str; 6] = [
     "cuStreamBeginCapture_v2",
     "cuStreamEndCapture",
@@ -22,10 +22,29 @@ const FUNCTIONS: [&str; 6] = [
     "cuGraphExecDestroy",
 ];
 
-/// Work that a device recorded instead of doing it.
+/// Work of a device, captured by [`Device::capture`] and launched as often as needed.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use radixkv_attention::{Backend, Output};
+/// # use radixkv_cuda::{Attention, Buffer, Device, GpuError, Kv, Prepared};
+/// # fn show(device: &Device, attention: &Attention, kv: &Kv, batch: &Prepared, queries: &Buffer<u16>,
+/// #     out: &mut Buffer<u16>) -> Result<(), GpuError> {
+/// let decode_all = device.capture(|| {
+///     (0..32).try_for_each(|layer| {
+///         attention.decode(kv, layer, batch, queries.view(), Output { rows: out.view_mut(), lse: None })
+///     })
+/// })?;
+/// // SAFETY: storage, batch and buffers stay where they are until the wait.
+/// unsafe { decode_all.launch() }?;
+/// device.synchronize()?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Graph {
     graph: CudaGraph,
-    /// Its kernels are what the graph starts.
+    /// Keeps the kernels loaded that the graph starts.
     _device: Device,
 }
 
@@ -36,62 +55,73 @@ impl fmt::Debug for Graph {
 }
 
 impl Device {
-    /// Records what `queue` queues on the device, instead of doing it.
+    /// Captures what `queue` queues on the device into a graph, instead of running it.
     ///
-    /// Only launches can be recorded: operations on batches that were prepared before, not preparing or allocating.
-    /// Nobody else may use the device meanwhile, and nothing of its memory may be dropped: that is not recorded either,
-    /// and the memory is not given back before the context ends.
+    /// Launches alone can be captured: operations on batches that were prepared before, not preparing or allocating. No
+    /// other thread may use the device meanwhile, and no memory of it may be dropped: that is not captured either, and
+    /// the memory stays allocated until the context ends.
     ///
     /// # Errors
     ///
-    /// The first error of `queue`, which is [`GpuError::NotRecorded`] where it asked for what cannot be recorded, or
-    /// where the stream is an engine's default stream; or if the driver knows no graphs, or a recording stands within
-    /// another. The device goes on as if nothing had been recorded, after a panic of `queue` too.
-    pub fn record(&self, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
-        if !driver::offers(&FUNCTIONS) {
+    /// The first error of `queue`; [`GpuError::NotCaptured`] if `queue` asked for something that cannot be captured, or
+    /// the device's stream is a default stream; [`GpuError::Driver`] if the driver has no graphs, or one capture is
+    /// inside another. After an error or a panic of `queue` the device goes on as if nothing had been captured.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, from: &Buffer<u16>, to: &mut Buffer<u16>) -> Result<(), GpuError> {
+    /// let copy = device.capture(|| device.copy_all(from.view(), to.view_mut()))?; // nothing is copied yet
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn capture(&self, queue: impl FnOnce() -> Result<(), GpuError>) -> Result<Graph, GpuError> {
+        if !driver::has_functions(&FUNCTIONS) {
             return Err(GpuError::Driver { code: Code::NOT_SUPPORTED });
         }
-        let recording = Recording::begin(self)?;
+        let capture = Capture::begin(self)?;
         queue()?;
-        recording.end()
+        capture.end()
     }
 }
 
-/// A stream that records; it ends where it is dropped, in a panic too.
-struct Recording<'a> {
+/// A capture under way; dropped, also by a panic, it ends.
+struct Capture<'a> {
     device: &'a Device,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> Capture<'a> {
     fn begin(device: &'a Device) -> Result<Self, GpuError> {
-        device.stream().begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        device.stream().begin_capture(mode).map_err(GpuError::of)?;
         Ok(Self { device })
     }
 
     fn end(self) -> Result<Graph, GpuError> {
         let device = ManuallyDrop::new(self).device;
-        let graph = stop(device.stream())?.ok_or(GpuError::Driver { code: Code::NOT_SUPPORTED })?;
+        let graph = stop(device.stream()).map_err(GpuError::of)?;
+        let graph = graph.ok_or(GpuError::Driver { code: Code::NOT_SUPPORTED })?;
         Ok(Graph { graph, _device: device.clone() })
     }
 }
 
-impl Drop for Recording<'_> {
+impl Drop for Capture<'_> {
     fn drop(&mut self) {
-        // What was recorded goes; whoever drops has an error of their own to tell.
+        // What was captured is dropped; the error that led here is reported by the caller.
         drop(stop(self.device.stream()));
     }
 }
 
-/// Ends a recording; what came of it, unless something failed meanwhile.
+/// Ends a capture; its graph, unless something failed meanwhile.
 fn stop(stream: &Arc<CudaStream>) -> Result<Option<CudaGraph>, DriverError> {
-    // A drop that failed is told at the next call, in place of what that does: asked for here, so that the end is one.
+    // The binding reports a failed drop at its next call, and then does not make the call: asked for here, so that the
+    // capture ends in any case.
     let dropped = stream.context().check_err();
     let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
     dropped.and(graph)
 }
 
 impl Graph {
-    /// Queues all of it.
+    /// Queues all of its work on the device's stream.
     ///
     /// # Errors
     ///
@@ -99,9 +129,18 @@ impl Graph {
     ///
     /// # Safety
     ///
-    /// Every buffer, storage and batch that was used while recording must still be there, where it was, until this is
-    /// done.
+    /// Every buffer, storage and batch that was captured must stay where it is until the work is done.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, copy: &Graph) -> Result<(), GpuError> {
+    /// // SAFETY: both buffers stay where they are until the wait.
+    /// unsafe { copy.launch() }?;
+    /// device.synchronize()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub unsafe fn launch(&self) -> Result<(), GpuError> {
-        Ok(self.graph.launch()?)
+        self.graph.launch().map_err(GpuError::of)
     }
 }

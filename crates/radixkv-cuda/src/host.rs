@@ -1,4 +1,4 @@
-//! Page-locked host memory that holds blocks swapped out.
+//! Page-locked host memory for blocks that are swapped out.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -7,43 +7,67 @@ use cudarc::driver::{DriverError, result, sys};
 
 use super::device::Device;
 use super::error::GpuError;
-use super::uses::{Uses, insist};
+use super::uses::{Uses, retry_once};
 use parking_lot::{Mutex, MutexGuard};
 use radixkv::BlockId;
 use radixkv_attention::Layout;
 
-/// Blocks in page-locked host memory: a block of all layers is contiguous, its planes (a layer's keys, its values, the
-/// next layer's keys...) one behind the other.
+/// Blocks in page-locked host memory. A block is contiguous over all layers: the keys of a layer, its values, the keys
+/// of the next layer, and so on.
 ///
-/// A copy to or from it runs beside the processor. The pool itself keeps no account of which blocks are taken.
+/// Copies to and from it run while the processor works on. Which of its blocks are free is known to the caller, not to
+/// the pool.
+///
+/// # Examples
+///
+/// ```no_run
+/// # use radixkv_cuda::{Device, GpuError, HostPool, Kv};
+/// # fn show(device: &Device, kv: &Kv) -> Result<(), GpuError> {
+/// let host = HostPool::new(device, kv.layout(), 64)?;
+/// let mut bytes = vec![0; host.block_bytes()];
+/// host.read(5, &mut bytes)?; // for a slower tier, after a `Swap::swap_out` to block 5
+/// host.write(6, &bytes)?; // from there, before a `Swap::swap_in` of block 6
+/// # Ok(())
+/// # }
+/// ```
 pub struct HostPool {
     device: Device,
     memory: *mut u8,
     blocks: usize,
     block_bytes: usize,
-    /// Transfers that may still touch the memory; the processor touches it under this lock, after waiting for them (G5).
+    /// Transfers that may still use the memory. The processor touches it under this lock, after waiting for them (G5).
     uses: Mutex<Uses>,
 }
 
-// SAFETY: the memory belongs to the pool alone, and is touched under its lock (G5).
+// SAFETY: the memory belongs to the pool alone, which touches it under its lock (G5).
 unsafe impl Send for HostPool {}
 // SAFETY: as above.
 unsafe impl Sync for HostPool {}
 
 impl HostPool {
-    /// Memory for `blocks` blocks of this layout, zero at first. Locking pages takes about 0.3 s a GiB.
+    /// Memory for `blocks` blocks of this layout, zero at first. Locking the pages of one GiB takes about 0.3 s.
     ///
     /// # Errors
     ///
-    /// If the layout is none, the system locks no more pages, or there is too little memory.
+    /// [`GpuError::Shape`] if a size of the layout is zero or too large; [`GpuError::OutOfMemory`] if there is too
+    /// little memory, or the system locks no more pages.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, kv: &Kv) -> Result<(), GpuError> {
+    /// let host = HostPool::new(device, kv.layout(), 1024)?;
+    /// println!("{} MB", (host.blocks() * host.block_bytes()) >> 20);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(device: &Device, layout: &Layout, blocks: usize) -> Result<Self, GpuError> {
         layout.check()?;
-        let block_bytes = 2 * layout.layers * layout.block() * layout.dtype.bytes();
+        let block_bytes = 2 * layout.layers * layout.block_elements() * layout.dtype.bytes();
         let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?.max(1);
         let allocating = |error: DriverError| GpuError::allocating(bytes, error);
-        device.stream().context().bind_to_thread()?;
-        // Not write-combined: the processor reads what comes back, to verify it or to hand it on.
+        device.stream().context().bind_to_thread().map_err(GpuError::of)?;
+        // Not write-combined: the processor reads swapped-out blocks, to verify them or to write them to a slower tier.
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         // SAFETY: the driver was found (G1) and the context is current.
         let memory = unsafe { result::malloc_host(bytes, flags) }.map_err(allocating)?.cast::<u8>();
@@ -52,17 +76,17 @@ impl HostPool {
         Ok(Self { device: device.clone(), memory, blocks, block_bytes, uses: Mutex::new(Uses::default()) })
     }
 
-    /// Blocks that it holds.
+    /// Number of blocks.
     pub fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Bytes of one block, all layers.
+    /// Bytes of one block, over all layers.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// Copies a block out, after waiting for the transfers in flight.
+    /// Copies a block to `bytes`, after waiting for the transfers in flight.
     ///
     /// # Errors
     ///
@@ -71,16 +95,25 @@ impl HostPool {
     /// # Panics
     ///
     /// If there is no such block, or `bytes` is not as long as one.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(host: &HostPool) -> Result<(), GpuError> {
+    /// let mut bytes = vec![0; host.block_bytes()];
+    /// host.read(5, &mut bytes)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read(&self, block: BlockId, bytes: &mut [u8]) -> Result<(), GpuError> {
         let first = self.check(block, bytes.len());
         let uses = self.uses.lock();
-        uses.wait()?;
+        uses.wait().map_err(GpuError::of)?;
         // SAFETY: `check` found the block inside; no transfer is in flight and none begins under the lock (G5).
         unsafe { first.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         Ok(())
     }
 
-    /// Replaces a block, after waiting for the transfers in flight: to fill it from a slower tier.
+    /// Replaces a block by `bytes`, after waiting for the transfers in flight: to fill it from a slower tier.
     ///
     /// # Errors
     ///
@@ -89,10 +122,18 @@ impl HostPool {
     /// # Panics
     ///
     /// If there is no such block, or `bytes` is not as long as one.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(host: &HostPool, bytes: &[u8]) -> Result<(), GpuError> {
+    /// host.write(5, bytes)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&self, block: BlockId, bytes: &[u8]) -> Result<(), GpuError> {
         let first = self.check(block, bytes.len());
         let uses = self.uses.lock();
-        uses.wait()?;
+        uses.wait().map_err(GpuError::of)?;
         // SAFETY: as in `read`.
         unsafe { first.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
@@ -104,7 +145,7 @@ impl HostPool {
         self.memory.wrapping_add(block as usize * self.block_bytes)
     }
 
-    /// Whether transfers of `device` may use it: page-locked memory is the context's, whatever the stream.
+    /// Whether transfers of `device` may use it: page-locked memory belongs to a context, not to a stream.
     pub(super) fn is_of(&self, device: &Device) -> bool {
         self.device.stream().context() == device.stream().context()
     }
@@ -114,39 +155,40 @@ impl HostPool {
         let mut address = 0;
         let memory = self.memory.cast();
         // SAFETY: the memory was allocated for mapping, in this context.
-        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0) }.result()?;
+        let status = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0) };
+        status.result().map_err(GpuError::of)?;
         Ok(address)
     }
 
-    /// Transfers that may still touch the memory; held while one is queued and noted.
+    /// Transfers that may still use the memory; locked while a transfer is queued and noted.
     pub(super) fn uses(&self) -> MutexGuard<'_, Uses> {
         self.uses.lock()
     }
 
-    /// Queues a copy of `bytes` at `offset` from the device's `from`.
+    /// Queues a copy of `bytes` bytes from the device's address `from` to `offset`.
     pub(super) fn copy_in(&self, stream: &Device, offset: usize, from: u64, bytes: usize) -> Result<(), GpuError> {
         debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
         let to = self.memory.wrapping_add(offset).cast();
         let on = stream.stream().cu_stream();
         // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
-        Ok(unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, on) }.result()?)
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, on) }.result().map_err(GpuError::of)
     }
 
-    /// Queues a copy of `bytes` at `offset` to the device's `to`.
+    /// Queues a copy of `bytes` bytes from `offset` to the device's address `to`.
     pub(super) fn copy_out(&self, stream: &Device, offset: usize, to: u64, bytes: usize) -> Result<(), GpuError> {
         debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
         let from = self.memory.wrapping_add(offset).cast_const().cast();
         let on = stream.stream().cu_stream();
         // SAFETY: as in `copy_in`.
-        Ok(unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, on) }.result()?)
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, on) }.result().map_err(GpuError::of)
     }
 }
 
 impl Drop for HostPool {
     fn drop(&mut self) {
-        // Freeing memory under a copy ends the context.
+        // Freeing memory while a copy uses it ends the context.
         self.uses.get_mut().end();
-        insist(|| self.device.stream().context().bind_to_thread());
+        retry_once(|| self.device.stream().context().bind_to_thread());
         // SAFETY: allocated by `malloc_host`, freed once.
         let _ = unsafe { result::free_host(self.memory.cast()) };
     }

@@ -1,19 +1,22 @@
-//! The kernels by name, what each needs to start, and the ones loaded into a context.
+//! The kernels: their names, the file of each, and what each is started with.
 
 use std::fmt;
-use std::sync::Arc;
 
-use cudarc::driver::sys::CUfunction_attribute;
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, DriverError};
-
-use super::error::OpenError;
-use super::image::{Images, Module};
+use super::module::Module;
 use radixkv_attention::Dtype;
 
 /// Most query rows of a tile of [`Kernel::Extend`] and [`Kernel::Cascade`].
 pub(super) const TILE_ROWS: usize = 128;
 
-/// Elements and head sizes that attention is compiled for.
+/// An element type and a head size that the attention kernels are compiled for.
+///
+/// ```
+/// use radixkv_attention::Dtype;
+/// use radixkv_cuda::Variant;
+///
+/// assert_eq!(Variant::of(Dtype::Bf16, 128), Some(Variant::Bf16D128));
+/// assert_eq!(Variant::of(Dtype::F32, 128), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Variant {
@@ -27,7 +30,13 @@ pub enum Variant {
     F16D128,
 }
 
-/// A kernel.
+/// A kernel of the crate, as errors name it.
+///
+/// ```
+/// use radixkv_cuda::{Kernel, Variant};
+///
+/// assert_eq!(Kernel::Decode(Variant::F16D64).to_string(), "rk_decode_f16_d64");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
@@ -37,24 +46,24 @@ pub enum Kernel {
     CopyBlocks,
     /// Lengths of common prefixes of pairs of token runs.
     CompareKeys,
-    /// One query row a sequence over a part of its context.
+    /// One query row of a sequence over a part of its context.
     Decode(Variant),
-    /// Tiles of a sequence's rows, causal.
+    /// Rows of one sequence, causal.
     Extend(Variant),
-    /// Tiles of rows of several sequences over the prefix that they share.
+    /// Rows of several sequences over the prefix that they share.
     Cascade(Variant),
-    /// Parts of attention into one.
+    /// Merges the parts of a context.
     Merge(Variant),
-    /// Reads memory and does nothing with it: a ceiling for measurements.
+    /// Reads memory and does nothing with it: for measuring.
     Read,
-    /// Copies memory: a ceiling for measurements.
+    /// Copies memory: for measuring.
     Copy,
 }
 
-/// What a kernel is started with.
+/// The thread blocks of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
-    /// Threads of a block.
+pub(super) struct LaunchShape {
+    /// Threads in a block.
     pub(super) threads: u32,
     /// Dynamic shared memory of a block.
     pub(super) shared_bytes: u32,
@@ -65,7 +74,7 @@ pub(super) struct Shape {
 impl Variant {
     const ALL: [Self; 4] = [Self::Bf16D64, Self::Bf16D128, Self::F16D64, Self::F16D128];
 
-    /// The variant for these elements and heads, if there is one.
+    /// The variant for this element type and this number of elements in a head, if there is one.
     pub fn of(dtype: Dtype, head_dim: usize) -> Option<Self> {
         match (dtype, head_dim) {
             (Dtype::Bf16, 64) => Some(Self::Bf16D64),
@@ -95,16 +104,16 @@ impl Variant {
 }
 
 impl Kernel {
-    /// All of them, by [`index`](Self::index).
-    fn all() -> impl Iterator<Item = Self> {
+    /// All kernels, in the order of [`index`](Self::index).
+    pub(super) fn all() -> impl Iterator<Item = Self> {
         let plain = [Self::Append, Self::CopyBlocks, Self::CompareKeys, Self::Read, Self::Copy];
         let of = |variant| [Self::Decode(variant), Self::Extend(variant), Self::Cascade(variant), Self::Merge(variant)];
         plain.into_iter().chain(Variant::ALL.into_iter().flat_map(of))
     }
 
-    /// Its place among all.
-    fn index(self) -> usize {
-        let of = |place: usize, variant: Variant| 5 + 4 * variant as usize + place;
+    /// Its index in [`all`](Self::all).
+    pub(super) fn index(self) -> usize {
+        let of = |nth: usize, variant: Variant| 5 + 4 * variant as usize + nth;
         match self {
             Self::Append => 0,
             Self::CopyBlocks => 1,
@@ -132,10 +141,10 @@ impl Kernel {
         }
     }
 
-    /// What it is started with, as `kernels/README.md` says.
-    pub(super) fn shape(self) -> Shape {
-        let plain = |threads, blocks_at_once| Shape { threads, shared_bytes: 0, blocks_at_once };
-        let tiles = |shared_bytes| Shape { threads: 128, shared_bytes, blocks_at_once: 2 };
+    /// Its thread blocks, as `kernels/README.md` says.
+    pub(super) fn shape(self) -> LaunchShape {
+        let plain = |threads, blocks_at_once| LaunchShape { threads, shared_bytes: 0, blocks_at_once };
+        let tiles = |shared_bytes| LaunchShape { threads: 128, shared_bytes, blocks_at_once: 2 };
         match self {
             Self::Append | Self::CopyBlocks | Self::CompareKeys => plain(256, 4),
             Self::Read | Self::Copy => plain(512, 2),
@@ -163,53 +172,12 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// Every kernel, ready to start in one context.
-#[derive(Debug)]
-pub(super) struct Loaded {
-    functions: Vec<CudaFunction>,
-}
-
-impl Loaded {
-    /// Loads all images that suit the capability.
-    pub(super) fn load(
-        context: &Arc<CudaContext>,
-        capability: (u32, u32),
-        images: Images<'_>,
-    ) -> Result<Self, OpenError> {
-        let mut modules: Vec<(Module, Arc<CudaModule>)> = Vec::new();
-        let mut functions = Vec::new();
-        for kernel in Kernel::all() {
-            debug_assert_eq!(kernel.index(), functions.len());
-            let refused = |error: DriverError| OpenError::image(kernel, error);
-            let module = match modules.iter().find(|(module, _)| *module == kernel.module()) {
-                Some((_, module)) => Arc::clone(module),
-                None => {
-                    let image = images.of(kernel.module(), capability)?;
-                    let module = context.load_module(image).map_err(refused)?;
-                    modules.push((kernel.module(), Arc::clone(&module)));
-                    module
-                }
-            };
-            let function = module.load_function(&kernel.to_string()).map_err(refused)?;
-            let shared = kernel.shape().shared_bytes as i32;
-            let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            function.set_attribute(most, shared).map_err(refused)?;
-            functions.push(function);
-        }
-        Ok(Self { functions })
-    }
-
-    pub(super) fn function(&self, kernel: Kernel) -> &CudaFunction {
-        &self.functions[kernel.index()]
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_has_a_place_and_a_name_of_its_own() {
+    fn every_kernel_has_an_index_and_a_name_of_its_own() {
         let mut names = std::collections::HashSet::new();
         for (index, kernel) in Kernel::all().enumerate() {
             assert_eq!(kernel.index(), index);

@@ -1,51 +1,77 @@
-//! The device's paged keys and values.
+//! Paged keys and values in device memory.
 #![allow(unsafe_code)]
 
 use std::fmt;
 
-use super::abi::Pages;
+use super::abi::LayerKv;
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
 use super::kernel::Variant;
-use super::upload::{Arrays, Span, Upload};
+use super::upload::{ArraySpan, Arrays, Upload};
 use super::uses::Uses;
 use parking_lot::{Mutex, MutexGuard};
 use radixkv_attention::{Layout, ShapeError};
 
-/// Keys and values of all layers: in one allocation, laid out as the [`Layout`] says, or in an engine's own memory.
+/// Keys and values of all layers, in an allocation of its own or in memory of an engine ([`Kv::from_raw`]).
 ///
-/// An allocation is freed when it is dropped, after all that is queued on the device's stream and every transfer of a
+/// [`Attention::allocate`](radixkv_attention::Backend::allocate) makes one. Its allocation is laid out as the
+/// [`Layout`] says, and freed after all work that is queued on the device's stream and every transfer of a
 /// [`Swap`](super::Swap) that uses it.
+///
+/// # Examples
+///
+/// ```no_run
+/// use radixkv_attention::{Backend, Dtype, Layout, Order, element};
+/// use radixkv_cuda::{Attention, Device};
+///
+/// let (dtype, order) = (Dtype::Bf16, Order::Nhd);
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// let mut kv = Attention::new(&Device::open(0)?).allocate(layout)?;
+/// kv.write(&vec![element::to_bits(dtype, 0.5) as u16; layout.elements()])?;
+/// assert_eq!(kv.to_vec()?[0], 0x3f00);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct Kv {
     layout: Layout,
     device: Device,
-    /// Nothing where the memory is the engine's.
+    /// The allocation; none in memory of an engine.
     elements: Option<Buffer<u16>>,
     /// Elements from a block to the next one in its plane.
     block_stride: usize,
-    /// Addresses of block 0 of each plane: a layer's keys, its values, the next layer's keys...
+    /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next layer, and so on.
     planes: Vec<u64>,
-    planes_on_device: (Arrays, Span),
-    /// Uses by other streams.
+    planes_on_device: (Arrays, ArraySpan),
+    /// Uses by streams other than the device's.
     uses: Mutex<Uses>,
 }
 
-/// Where an engine keeps keys and values.
+/// Where an engine keeps its keys and values, for [`Kv::from_raw`].
 ///
-/// A block is laid out as the [`Layout`] says: its tokens and heads follow each other without gaps.
+/// Within a block, tokens and heads are laid out as the [`Layout`] says, without gaps.
+///
+/// Plain, without a constructor: every field is required, and a literal tells the two arrays of addresses apart.
+///
+/// ```
+/// use radixkv_cuda::Planes;
+///
+/// // Two layers; a block has 1,024 elements of keys, and its values follow its keys.
+/// let (keys, values) = ([0x10_0000, 0x20_0000], [0x10_0000 + 2 * 1024, 0x20_0000 + 2 * 1024]);
+/// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * 1024 };
+/// # drop(planes);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Planes<'a> {
     /// Device address of block 0's keys, in each layer.
     pub keys: &'a [u64],
     /// Device address of block 0's values, in each layer.
     pub values: &'a [u64],
-    /// Elements from a block's keys to those of the next one, and so for values: [`Layout::block`] where blocks follow
-    /// each other, twice that where the values of a block lie between.
+    /// Elements from the keys of a block to those of the next block, and from values to values:
+    /// [`Layout::block_elements`] if blocks follow each other, twice that if a block's values lie between.
     pub block_stride: usize,
 }
 
-/// What the kernels ask of a layout; the variant of the attention kernels for it.
+/// The variant of the attention kernels for a layout, if there are kernels for it.
 pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     layout.check()?;
     let Layout { dtype, head_dim, block_size, .. } = *layout;
@@ -53,8 +79,8 @@ pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     if !matches!(block_size, 16 | 32 | 64) {
         return Err(refused);
     }
-    // Strides inside a block are `u32`, and so are the units of a copy.
-    if u32::try_from(layout.block() * size_of::<u16>()).is_err() {
+    // Strides inside a block and units of a copy are `u32` in the kernels.
+    if u32::try_from(layout.block_elements() * size_of::<u16>()).is_err() {
         return Err(ShapeError::TooLarge { blocks: layout.blocks }.into());
     }
     Variant::of(dtype, head_dim).ok_or(refused)
@@ -65,23 +91,23 @@ impl Kv {
     pub(super) fn new(device: &Device, layout: Layout) -> Result<Self, GpuError> {
         check(&layout)?;
         let elements = device.zeros::<u16>(layout.elements())?;
-        let plane = (layout.half() * size_of::<u16>()) as u64;
+        let plane = (layout.plane_elements() * size_of::<u16>()) as u64;
         let planes = (0..2 * layout.layers as u64).map(|index| elements.address() + index * plane).collect();
-        Self::of(device, layout, Some(elements), planes, layout.block())
+        Self::of(device, layout, Some(elements), planes, layout.block_elements())
     }
 
-    /// Pages in memory that an engine owns. They are not freed from here.
+    /// A storage in memory of an engine, which is not freed with it.
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`] if there is not one address a layer, or blocks overlap; [`GpuError::Unaligned`] if an address
-    /// or the stride is no multiple of 16 bytes; if the layout is not one that the kernels are compiled for, or the
-    /// driver fails.
+    /// [`GpuError::Shape`] if there is not one address for each layer, or blocks overlap; [`GpuError::Unaligned`] if an
+    /// address or the stride is not a multiple of 16 bytes; [`GpuError::Layout`] if there are no kernels for the
+    /// layout; or if the driver fails.
     ///
     /// # Safety
     ///
-    /// Every block of `layout`, at these addresses, must lie in `device`'s context, ready in the order of the device's
-    /// stream, and stay until all that is queued with it is done; nothing else writes it in between.
+    /// Every block of `layout` at these addresses must be memory of the device's context, be ready in the order of the
+    /// device's stream, and stay until all work queued with it is done; nothing else may write it in between.
     ///
     /// # Examples
     ///
@@ -93,11 +119,11 @@ impl Kv {
     /// # let (context, stream, pool) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
     /// // An engine's pool of one layer: [block][keys, values][token][head][element].
     /// let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, dtype: Dtype::Bf16, order: Order::Nhd };
-    /// let (keys, values) = ([pool], [pool + 2 * layout.block() as u64]);
-    /// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block() };
+    /// let (keys, values) = ([pool], [pool + 2 * layout.block_elements() as u64]); // 2 bytes an element
+    /// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block_elements() };
     /// // SAFETY: the engine's context, stream and pool outlive all that is done with them.
     /// let kv = unsafe {
-    ///     let device = Device::within(0, context, stream, Default::default())?;
+    ///     let device = Device::from_raw(0, context, stream, Default::default())?;
     ///     Kv::from_raw(&device, layout, planes)?
     /// };
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -107,8 +133,8 @@ impl Kv {
         let Planes { keys, values, block_stride } = planes;
         check_len("addresses of keys", keys.len(), layout.layers)?;
         check_len("addresses of values", values.len(), layout.layers)?;
-        if block_stride < layout.block() {
-            let (what, given, needed) = ("elements from block to block", block_stride, layout.block());
+        if block_stride < layout.block_elements() {
+            let (what, given, needed) = ("elements from block to block", block_stride, layout.block_elements());
             return Err(ShapeError::Length { what, given, needed }.into());
         }
         let planes: Vec<u64> = keys.iter().zip(values).flat_map(|(keys, values)| [*keys, *values]).collect();
@@ -133,29 +159,47 @@ impl Kv {
         Ok(Self { layout, device, elements, block_stride, planes, planes_on_device, uses })
     }
 
-    /// How it is laid out.
+    /// Its layout.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Replaces all of it, or its beginning, in the order of the device's stream.
+    /// Replaces its first elements by `elements`, in the order of the device's stream. They are the bits of `f16` or
+    /// `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits).
     ///
     /// # Errors
     ///
-    /// If the driver fails, or the memory is an engine's.
+    /// If the driver fails; [`GpuError::Borrowed`] in memory of an engine.
     ///
     /// # Panics
     ///
     /// If there are more elements than the layout has.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(kv: &mut Kv, saved: &[u16]) -> Result<(), GpuError> {
+    /// kv.write(saved)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn write(&mut self, elements: &[u16]) -> Result<(), GpuError> {
         self.elements.as_mut().ok_or(GpuError::Borrowed)?.write(elements)
     }
 
-    /// A copy of all of it, after waiting for what is queued.
+    /// A copy of all elements in main memory, after waiting for what is queued.
     ///
     /// # Errors
     ///
-    /// If something queued earlier failed, or the memory is an engine's.
+    /// If something queued earlier failed; [`GpuError::Borrowed`] in memory of an engine.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(kv: &Kv) -> Result<(), GpuError> {
+    /// let saved = kv.to_vec()?;
+    /// assert_eq!(saved.len(), kv.layout().elements());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn to_vec(&self) -> Result<Vec<u16>, GpuError> {
         self.elements.as_ref().ok_or(GpuError::Borrowed)?.to_vec()
     }
@@ -164,7 +208,7 @@ impl Kv {
         &self.device
     }
 
-    /// Addresses of block 0 in each plane, here and in an array on the device.
+    /// The addresses of block 0 in each plane, and the address of an array of them on the device.
     pub(super) fn planes(&self) -> (&[u64], u64) {
         let (arrays, span) = &self.planes_on_device;
         (&self.planes, arrays.address(*span))
@@ -175,28 +219,28 @@ impl Kv {
         (self.block_stride * size_of::<u16>()) as u64
     }
 
-    /// Pages of one layer.
-    pub(super) fn pages(&self, layer: usize) -> Result<Pages, GpuError> {
+    /// Keys and values of one layer.
+    pub(super) fn layer_kv(&self, layer: usize) -> Result<LayerKv, GpuError> {
         let layers = self.layout.layers;
         if layer >= layers {
             return Err(ShapeError::Layer { layer, layers }.into());
         }
         let (keys, values) = (self.planes[2 * layer], self.planes[2 * layer + 1]);
-        Ok(Pages { block_stride: self.block_stride as u64, ..pages(&self.layout, keys, values) })
+        Ok(LayerKv { block_stride: self.block_stride as u64, ..layer_kv(&self.layout, keys, values) })
     }
 
-    /// Uses by other streams; held while one is queued and noted.
+    /// Uses by streams other than the device's; locked while a use is queued and noted.
     pub(super) fn uses(&self) -> MutexGuard<'_, Uses> {
         self.uses.lock()
     }
 }
 
-/// Pages of this layout whose keys and values begin at these addresses.
-pub(super) fn pages(layout: &Layout, keys: u64, values: u64) -> Pages {
-    Pages {
+/// Keys and values of one layer of this layout, at these addresses.
+pub(super) fn layer_kv(layout: &Layout, keys: u64, values: u64) -> LayerKv {
+    LayerKv {
         keys,
         values,
-        block_stride: layout.block() as u64,
+        block_stride: layout.block_elements() as u64,
         token_stride: layout.token_stride() as u32,
         head_stride: layout.head_stride() as u32,
         block_shift: layout.block_size.ilog2(),
@@ -206,7 +250,7 @@ pub(super) fn pages(layout: &Layout, keys: u64, values: u64) -> Pages {
 
 impl Drop for Kv {
     fn drop(&mut self) {
-        // Freeing is queued behind this.
+        // The fields are freed after this, in the order of the device's stream.
         self.uses.get_mut().end_before(&self.device);
     }
 }
@@ -217,7 +261,7 @@ impl fmt::Debug for Kv {
     }
 }
 
-/// Elements that a view must have.
+/// Checks the length of a view.
 pub(super) fn check_len(what: &'static str, given: usize, needed: usize) -> Result<(), ShapeError> {
     if given == needed { Ok(()) } else { Err(ShapeError::Length { what, given, needed }) }
 }

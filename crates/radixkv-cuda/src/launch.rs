@@ -1,9 +1,9 @@
-//! Starting kernels: the one place where an argument struct reaches the driver.
+//! Launching kernels: the one place where an argument struct is given to the driver.
 //!
 //! # Invariants
 //!
-//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s and views of the device it is
-//!   started on, long enough for what the kernel's plan says; plans come from `plan` alone, for batches that were
+//! - **G3** The addresses in an argument struct are those of [`Buffer`](super::Buffer)s, views and storages of the
+//!   device it is launched on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were
 //!   checked.
 #![allow(unsafe_code)]
 
@@ -14,12 +14,16 @@ use super::device::Device;
 use super::error::GpuError;
 use super::kernel::{Kernel, Variant};
 
-/// What one kernel takes.
+/// The largest grid: thread blocks in x and in y.
+const MAX_GRID_X: u32 = i32::MAX as u32;
+const MAX_GRID_Y: u32 = 65_535;
+
+/// An argument struct, with the kernels that take it.
 pub(super) trait Arguments: DeviceRepr {
-    /// Which of the kernels, for elements and heads of this kind.
+    /// Selects one of the kernels.
     type Which;
 
-    /// The kernel that takes it.
+    /// The kernel selected.
     fn kernel(which: Self::Which) -> Kernel;
 }
 
@@ -40,28 +44,28 @@ arguments! {
     CompareArgs, (): |()| Kernel::CompareKeys;
     DecodeArgs, Variant: Kernel::Decode;
     MergeArgs, Variant: Kernel::Merge;
-    TileArgs, (Variant, Sharing): |(variant, sharing)| match sharing {
-        Sharing::Alone => Kernel::Extend(variant),
-        Sharing::Prefix => Kernel::Cascade(variant),
+    TileArgs, (Variant, TileRows): |(variant, rows)| match rows {
+        TileRows::Chunk => Kernel::Extend(variant),
+        TileRows::Sharers => Kernel::Cascade(variant),
     };
-    BandwidthArgs, Ceiling: |ceiling| match ceiling {
-        Ceiling::Read => Kernel::Read,
-        Ceiling::Copy => Kernel::Copy,
+    BandwidthArgs, BandwidthKernel: |which| match which {
+        BandwidthKernel::Read => Kernel::Read,
+        BandwidthKernel::Copy => Kernel::Copy,
     };
 }
 
-/// Whose rows a tile holds.
+/// The rows of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sharing {
-    /// Neighbouring tokens of one sequence, causal.
-    Alone,
-    /// Sequences that share a prefix; all of it is visible to all.
-    Prefix,
+pub(super) enum TileRows {
+    /// Of neighbouring tokens of one sequence; causal.
+    Chunk,
+    /// Of sequences that share a prefix, which all of them see.
+    Sharers,
 }
 
-/// What a ceiling is of.
+/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ceiling {
+pub(super) enum BandwidthKernel {
     /// Reading.
     Read,
     /// Reading and writing.
@@ -69,7 +73,7 @@ pub(super) enum Ceiling {
 }
 
 impl Device {
-    /// Queues a kernel with a grid of `grid` blocks; none at all is nothing to do.
+    /// Queues a kernel with a grid of thread blocks. An empty grid is nothing to do.
     pub(super) fn launch<A: Arguments>(
         &self,
         which: A::Which,
@@ -77,18 +81,18 @@ impl Device {
         arguments: &A,
     ) -> Result<(), GpuError> {
         let kernel = A::kernel(which);
-        let (Ok(across), Ok(up)) = (u32::try_from(grid.0), u32::try_from(grid.1)) else {
+        let (Ok(x), Ok(y)) = (u32::try_from(grid.0), u32::try_from(grid.1)) else {
             return Err(GpuError::TooMuch { kernel });
         };
-        if across == 0 || up == 0 {
+        if x == 0 || y == 0 {
             return Ok(());
         }
-        if across > MOST_ACROSS || up > MOST_UP {
+        if x > MAX_GRID_X || y > MAX_GRID_Y {
             return Err(GpuError::TooMuch { kernel });
         }
         let shape = kernel.shape();
         let config = LaunchConfig {
-            grid_dim: (across, up, 1),
+            grid_dim: (x, y, 1),
             block_dim: (shape.threads, 1, 1),
             shared_mem_bytes: shape.shared_bytes,
         };
@@ -99,7 +103,3 @@ impl Device {
         Ok(())
     }
 }
-
-/// Most blocks of a grid, and most rows of them.
-const MOST_ACROSS: u32 = i32::MAX as u32;
-const MOST_UP: u32 = 65_535;

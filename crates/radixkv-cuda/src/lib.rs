@@ -1,21 +1,59 @@
-//! Keys and values on an NVIDIA GPU: paged attention, block copies, swapping to the host, comparing keys.
+//! Keys and values on an NVIDIA GPU: paged attention, block copies, swapping to the host, comparing tokens.
 //!
-//! A [`Device`] is a context, a stream and the kernels of `kernels/`. [`Attention`] is the trait
-//! [`attention::Backend`](radixkv_attention::Backend) on it. All of it can be an engine's own: the context and the stream
-//! ([`Device::within`]), the pages ([`Kv::from_raw`]), rows ([`View::from_raw`]).
+//! A [`Device`] is a context, a stream and the kernels of `kernels/`. [`Attention`] implements
+//! [`Backend`](radixkv_attention::Backend) on it. An engine can give its own context and stream ([`Device::from_raw`]),
+//! its own memory of keys and values ([`Kv::from_raw`]), and its own rows ([`View::from_raw`]).
 //!
-//! Nothing of CUDA is needed to build this, and nothing is called before the driver was found: [`Device::open`] answers
-//! [`OpenError::NoDriver`] on a machine without one.
+//! Nothing of CUDA is needed to build this, and no function of the driver is called before the driver was found:
+//! without one, [`Device::open`] returns [`OpenError::NoDriver`].
+//!
+//! # Examples
+//!
+//! ```no_run
+//! use radixkv_attention::{Backend, Dtype, Layout, Order};
+//! use radixkv_cuda::{Attention, Device};
+//!
+//! let device = Device::open(0)?;
+//! let (dtype, order) = (Dtype::Bf16, Order::Nhd);
+//! let layout = Layout { layers: 28, blocks: 4096, block_size: 16, kv_heads: 8, head_dim: 128, dtype, order };
+//! let kv = Attention::new(&device).allocate(layout)?;
+//! println!("{device}: {} GB of keys and values", kv.layout().bytes() >> 30);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The files
+//!
+//! Each layer uses those below it.
+//!
+//! ```text
+//! operations   attention  staged       the trait over device memory, and over rows in main memory
+//!              swap  host  pairs       blocks to page-locked memory and back; checks of block pairs
+//!              compare                 common prefixes of token sequences
+//!              graph  measure          captured steps; events, and the speed of the memory
+//! a batch      prepared  work          its plan on the device; the arguments of its kernels
+//!              plan/                   which thread block reads which keys for which rows: split chooses how long
+//!                                      parts are; decode, extend and cascade lay them out. Calls no driver
+//! memory       kv                      keys and values of all layers, allocated or an engine's
+//!              upload                  arrays of a plan, in one copy
+//!              buffer                  elements on a device, and views of them
+//!              uses                    streams that may still use a piece of memory
+//! launching    launch  abi             the one place that launches; argument structs, as `kernels/abi.cuh` has them
+//! a device     device                  context, stream, kernels
+//!              loaded                  the kernels, loaded into a context
+//!              image  nvrtc            where their images come from: carried in the crate, or compiled
+//!              error  kernel  module   errors; the kernels by name; the files that each is compiled from
+//!              driver                  finding the driver before anything calls it
+//! ```
 //!
 //! # Invariants
 //!
 //! - **G1** No function of the driver is called before `driver::find` has succeeded.
 //! - **G2** Memory is allocated, used and freed in the order of one stream, that of its [`Device`]. Another stream
-//!   waits for an event before it uses it, and the memory is not freed before that stream is done.
-//! - **G3** The addresses in an argument struct are those of buffers, views and pages of the device it is started on,
-//!   long enough for the plan; plans come from `plan` alone, for batches that were checked.
+//!   waits for an event before it uses the memory, and the memory is not freed before that stream is done.
+//! - **G3** The addresses in an argument struct are those of buffers, views and storages of the device it is launched
+//!   on, long enough for the kernel's plan; plans come from `plan` alone, for batches that were checked.
 //! - **G4** Memory that is not zeroed is written by a kernel or a copy before a kernel reads it.
-//! - **G5** Page-locked memory is touched by the processor only while no transfer that uses it is in flight.
+//! - **G5** The processor touches page-locked memory only while no transfer that uses it is in flight.
 
 mod abi;
 mod attention;
@@ -30,8 +68,11 @@ mod image;
 mod kernel;
 mod kv;
 mod launch;
+mod loaded;
 mod measure;
+mod module;
 mod nvrtc;
+mod pairs;
 mod plan;
 mod prepared;
 mod staged;
@@ -42,7 +83,7 @@ mod work;
 
 pub use attention::Attention;
 pub use buffer::{Buffer, Element, View, ViewMut};
-pub use compare::{Compare, Comparison, Runs};
+pub use compare::{Compare, Comparison, TokenSequences};
 pub use device::{Device, Properties};
 pub use error::{Code, GpuError, OpenError};
 pub use graph::Graph;
@@ -50,7 +91,12 @@ pub use host::HostPool;
 pub use image::Images;
 pub use kernel::{Kernel, Variant};
 pub use kv::{Kv, Planes};
-pub use measure::Mark;
+pub use measure::Event;
 pub use prepared::{Cascade, Prepared};
 pub use staged::Staged;
 pub use swap::{Swap, Transfer};
+
+/// The example of the package's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

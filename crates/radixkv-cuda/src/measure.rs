@@ -1,4 +1,4 @@
-//! How long a device takes, and what its memory allows at most.
+//! Measuring: events in a stream, and how fast the memory is at most.
 
 use cudarc::driver::CudaEvent;
 use cudarc::driver::sys::CUevent_flags;
@@ -8,65 +8,102 @@ use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::driver;
 use super::error::GpuError;
-use super::launch::Ceiling;
+use super::launch::BandwidthKernel;
 use radixkv_attention::ShapeError;
 
-/// A moment in a device's stream.
+/// A moment in the stream of a device: when all work before it is done. From [`Device::record_event`].
+///
+/// ```no_run
+/// # use radixkv_cuda::{Device, GpuError};
+/// # fn show(device: &Device, queue_work: impl Fn() -> Result<(), GpuError>) -> Result<(), GpuError> {
+/// let start = device.record_event()?;
+/// queue_work()?;
+/// println!("{:.1} us", start.microseconds_to(&device.record_event()?)?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-pub struct Mark {
+pub struct Event {
     event: CudaEvent,
 }
 
 impl Device {
-    /// Marks the moment when all that is queued so far is done.
+    /// An event that comes when all work queued so far is done.
     ///
     /// # Errors
     ///
     /// If the driver fails.
-    pub fn mark(&self) -> Result<Mark, GpuError> {
-        Ok(Mark { event: self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))? })
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device) -> Result<(), GpuError> {
+    /// let (start, end) = (device.record_event()?, device.record_event()?);
+    /// println!("an empty stream: {:.1} us", start.microseconds_to(&end)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn record_event(&self) -> Result<Event, GpuError> {
+        let event = self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(GpuError::of)?;
+        Ok(Event { event })
     }
 
-    /// Queues a kernel that reads all of `from` and keeps nothing: no kernel reads faster.
+    /// Queues a kernel that reads all of `from` and does nothing with it: its time shows how fast memory is read at
+    /// most.
     ///
     /// # Errors
     ///
     /// If the view is of another device, or the kernel does not start.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, buffer: &Buffer<u16>) -> Result<(), GpuError> {
+    /// device.read_all(buffer.view())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn read_all(&self, from: View<'_, u16>) -> Result<(), GpuError> {
         let from = self.resolve(from.raw())?;
-        // The kernel writes 4 bytes by chance; into what it reads, which stays as it is then.
-        self.bandwidth(Ceiling::Read, from.address, from.address, from.len)
+        // The kernel writes 4 bytes in one case of 2^32, so that its loads are not left out: to what it reads.
+        self.bandwidth(BandwidthKernel::Read, from.address, from.address, from.len)
     }
 
-    /// Queues a kernel that copies all of `from` to `to`: what copies of ours are measured against.
+    /// Queues a kernel that copies all of `from` to `to`: its time shows how fast memory is copied at most.
     ///
     /// # Errors
     ///
     /// If a view is of another device, they are not equally long, or the kernel does not start.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, from: &Buffer<u16>, to: &mut Buffer<u16>) -> Result<(), GpuError> {
+    /// device.copy_all(from.view(), to.view_mut())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn copy_all(&self, from: View<'_, u16>, to: ViewMut<'_, u16>) -> Result<(), GpuError> {
         let (from, to) = (self.resolve(from.raw())?, self.resolve(to.raw())?);
         if from.len != to.len {
             return Err(ShapeError::Length { what: "a copy", given: to.len, needed: from.len }.into());
         }
-        self.bandwidth(Ceiling::Copy, from.address, to.address, from.len)
+        self.bandwidth(BandwidthKernel::Copy, from.address, to.address, from.len)
     }
 
-    fn bandwidth(&self, ceiling: Ceiling, from: u64, to: u64, elements: usize) -> Result<(), GpuError> {
+    fn bandwidth(&self, which: BandwidthKernel, from: u64, to: u64, elements: usize) -> Result<(), GpuError> {
         let units = (elements * size_of::<u16>() / 16) as u64;
         let blocks = 2 * self.properties().multiprocessors as usize;
-        self.launch(ceiling, (blocks, 1), &BandwidthArgs { from, to, units })
+        self.launch(which, (blocks, 1), &BandwidthArgs { from, to, units })
     }
 }
 
-impl Mark {
-    /// Microseconds until `end`, after waiting for it.
+impl Event {
+    /// Microseconds from this event to `end`, after waiting for both.
     ///
     /// # Errors
     ///
     /// If something queued before failed.
     pub fn microseconds_to(&self, end: &Self) -> Result<f64, GpuError> {
-        self.event.synchronize()?;
-        end.event.synchronize()?;
+        self.event.synchronize().map_err(GpuError::of)?;
+        end.event.synchronize().map_err(GpuError::of)?;
         Ok(f64::from(driver::elapsed(self.event.cu_event(), end.event.cu_event())?) * 1e3)
     }
 }

@@ -1,4 +1,4 @@
-//! Compiling kernels when a device is opened, with a compiler that the embedder points to.
+//! Compiling kernels when a device is opened, with the compiler that the embedder names.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -7,7 +7,7 @@ use std::path::Path;
 use libloading::{Library, Symbol};
 
 use super::error::OpenError;
-use super::image::{Forms, HEADERS};
+use super::module::{HEADERS, ModuleFiles};
 
 type Program = *mut c_void;
 type Strings = *const *const c_char;
@@ -17,37 +17,37 @@ type Size = unsafe extern "C" fn(Program, *mut usize) -> u32;
 type Fetch = unsafe extern "C" fn(Program, *mut c_char) -> u32;
 type Destroy = unsafe extern "C" fn(*mut Program) -> u32;
 
-/// The binary of `forms` for one compute capability.
-pub(super) fn compile(library: &Path, forms: &Forms, capability: (u32, u32)) -> Result<Vec<u8>, OpenError> {
-    // SAFETY: the embedder names NVIDIA's compiler; its initialisers are those of any program that links it.
+/// The binary of a module for one compute capability.
+pub(super) fn compile(library: &Path, files: &ModuleFiles, capability: (u32, u32)) -> Result<Vec<u8>, OpenError> {
+    // SAFETY: the embedder names NVIDIA's compiler; its initialisers run in every program that links it.
     let library = unsafe { Library::new(library) }.map_err(|_| OpenError::NoCompiler)?;
-    let mut session = Session::new(&library, forms)?;
+    let mut compilation = Compilation::new(&library, files)?;
     let options = [format!("--gpu-architecture=sm_{}{}", capability.0, capability.1), "-std=c++17".to_owned()];
-    session.compile(&options.map(text))?;
-    session.binary()
+    compilation.compile(&options.map(text))?;
+    compilation.binary()
 }
 
-/// One program in the compiler; destroyed when dropped.
-struct Session<'a> {
+/// A program of the compiler; destroyed when dropped.
+struct Compilation<'a> {
     library: &'a Library,
     program: Program,
     source: &'static str,
 }
 
-impl<'a> Session<'a> {
-    fn new(library: &'a Library, forms: &Forms) -> Result<Self, OpenError> {
-        let (source, name) = (text(forms.source), text(forms.name));
+impl<'a> Compilation<'a> {
+    fn new(library: &'a Library, files: &ModuleFiles) -> Result<Self, OpenError> {
+        let (source, name) = (text(files.source), text(files.name));
         let (texts, names) = (HEADERS.map(|(_, content)| text(content)), HEADERS.map(|(name, _)| text(name)));
         let (texts, names) = (texts.each_ref().map(|text| text.as_ptr()), names.each_ref().map(|name| name.as_ptr()));
-        let mut session = Self { library, program: std::ptr::null_mut(), source: forms.name };
-        let create = session.function::<Create>("nvrtcCreateProgram")?;
+        let mut compilation = Self { library, program: std::ptr::null_mut(), source: files.name };
+        let create = compilation.function::<Create>("nvrtcCreateProgram")?;
         let headers = HEADERS.len() as c_int;
-        let program = &raw mut session.program;
+        let program = &raw mut compilation.program;
         // SAFETY: the type is that of nvrtc.h; strings end in a zero and outlive the call, which copies them.
         let status =
             unsafe { create(program, source.as_ptr(), name.as_ptr(), headers, texts.as_ptr(), names.as_ptr()) };
-        session.check(status)?;
-        Ok(session)
+        compilation.check(status)?;
+        Ok(compilation)
     }
 
     fn compile(&mut self, options: &[CString]) -> Result<(), OpenError> {
@@ -65,7 +65,7 @@ impl<'a> Session<'a> {
         self.check(unsafe { size(self.program, &mut bytes) })?;
         let mut binary = vec![0_u8; bytes];
         let fetch = self.function::<Fetch>("nvrtcGetCUBIN")?;
-        // SAFETY: as above; it writes as many bytes as it has said.
+        // SAFETY: as above; it writes as many bytes as the size that it gave.
         self.check(unsafe { fetch(self.program, binary.as_mut_ptr().cast()) })?;
         Ok(binary)
     }
@@ -80,7 +80,7 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Drop for Session<'_> {
+impl Drop for Compilation<'_> {
     fn drop(&mut self) {
         if self.program.is_null() {
             return;
@@ -92,7 +92,7 @@ impl Drop for Session<'_> {
     }
 }
 
-/// A string as C has it; ours hold no zero.
+/// A string of C; the ones given hold no zero.
 fn text(text: impl Into<Vec<u8>>) -> CString {
     CString::new(text).unwrap_or_default()
 }

@@ -1,27 +1,36 @@
-//! Batches whose plans lie on the device.
+//! Batches, planned and on the device.
 
-use super::abi::{AppendArgs, Pages};
-use super::buffer::{Buffer, Raw, View};
+use super::abi::{AppendArgs, LayerKv};
+use super::buffer::{Buffer, RawView, View};
 use super::device::Device;
 use super::error::GpuError;
 use super::kv::{self, check_len};
 use super::plan::{cascade, decode, extend};
-use super::upload::{Arrays, Span, Upload};
-use super::work::{Ends, Parts, Sizes, Work};
+use super::upload::{ArraySpan, Arrays, Upload};
+use super::work::{AttentionIo, Parts, Sizes, Work};
 use radixkv::BlockId;
 use radixkv_attention::plan::Sharing;
 use radixkv_attention::{Batch, Layout, ShapeError};
 
-/// A batch whose plan lies on the device.
+/// A batch, planned and on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare).
+///
+/// ```no_run
+/// # use radixkv_attention::*;
+/// # use radixkv_cuda::*;
+/// # fn show(attention: &Attention, kv: &Kv, batch: &Batch<'_>) -> Result<(), GpuError> {
+/// let prepared: Prepared = attention.prepare(kv.layout(), batch)?; // once a step, for every layer
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) device: Device,
     pub(super) sizes: Sizes,
     arrays: Arrays,
-    table: Span,
-    slots: Span,
-    pub(super) keeps: bool,
-    /// Whether it can be decoded, and if not, why.
+    table: ArraySpan,
+    slots: ArraySpan,
+    pub(super) save_kv: bool,
+    /// Whether it can be decoded, or why not.
     pub(super) decodes: Result<(), ShapeError>,
     parts: Parts,
     step: Step,
@@ -30,30 +39,42 @@ pub struct Prepared {
 /// How a prepared batch is computed.
 #[derive(Debug)]
 enum Step {
-    /// One row a sequence.
-    Decode { items: Span },
-    /// Rows that are in their blocks.
-    Extend { tiles: Span },
-    /// Rows beside the blocks: tiles over what precedes them, and over themselves, kept in pages of their own.
-    Apart { before: Span, own: Span, pages: Pages, _memory: Buffer<u16> },
+    /// One row for each sequence.
+    Decode { items: ArraySpan },
+    /// Rows that are kept in blocks.
+    Extend { tiles: ArraySpan },
+    /// Rows that are not kept: tiles over the context that precedes them, and over the rows themselves, which are
+    /// appended to scratch blocks.
+    NotKept { before: ArraySpan, own: ArraySpan, scratch: LayerKv, _memory: Buffer<u16> },
 }
 
-/// What the sequences of a batch share, planned, on the device.
+/// The shared prefixes of a batch, planned and on the device. From
+/// [`Attention::prepare_cascade`](radixkv_attention::Backend::prepare_cascade).
+///
+/// ```no_run
+/// # use radixkv_attention::*;
+/// # use radixkv_cuda::*;
+/// # fn show(attention: &Attention, kv: &Kv, batch: &Batch<'_>) -> Result<(), GpuError> {
+/// let sharing = plan::share(batch.tables, batch.contexts, kv.layout().block_size, attention.rule(kv.layout()));
+/// let cascade: Cascade = attention.prepare_cascade(kv.layout(), batch, &sharing)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Cascade {
     pub(super) device: Device,
     pub(super) sizes: Sizes,
     arrays: Arrays,
-    table: Span,
-    pub(super) tiles: Span,
-    pub(super) members: Span,
-    pub(super) items: Span,
+    table: ArraySpan,
+    pub(super) tiles: ArraySpan,
+    pub(super) members: ArraySpan,
+    pub(super) items: ArraySpan,
     parts: Parts,
 }
 
 impl Prepared {
     pub(super) fn new(device: &Device, sizes: Sizes, batch: &Batch<'_>) -> Result<Self, GpuError> {
-        let machine = sizes.machine(device);
+        let params = sizes.params(device);
         let mut upload = Upload::default();
         let decodes = batch.check_decode();
         let chunk = |sequence: usize| extend::Chunk {
@@ -63,93 +84,93 @@ impl Prepared {
         };
         let (table, slots, parts, step);
         if decodes.is_ok() {
-            let plan = decode::plan(&machine, batch.contexts, batch.tables.offsets);
+            let plan = decode::plan(&params, batch.contexts, batch.tables.offsets);
             (table, slots) = (upload.push(batch.tables.blocks), upload.push(batch.slots));
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
             step = Step::Decode { items: upload.push(&plan.items) };
         } else if batch.save_kv {
             let chunks: Vec<_> = (0..batch.len()).map(chunk).collect();
-            let plan = extend::plan(&machine, &chunks);
+            let plan = extend::plan(&params, &chunks);
             (table, slots) = (upload.push(batch.tables.blocks), upload.push(batch.slots));
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
             step = Step::Extend { tiles: upload.push(&plan.tiles) };
         } else {
             let chunks: Vec<_> = (0..batch.len()).map(chunk).collect();
-            let scratch = Scratch::of(&sizes.layout, batch, &chunks);
+            let scratch = ScratchBlocks::of(&sizes.layout, batch, &chunks);
             let before: Vec<_> = chunks.iter().map(extend::Chunk::before).collect();
-            let (before, plan) = extend::plan_apart(&machine, &before, &scratch.chunks);
+            let (before, plan) = extend::plan_apart(&params, &before, &scratch.chunks);
             (table, slots) = (upload.push(&scratch.table), upload.push(&scratch.slots));
             parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
-            let (pages, _memory) = scratch.allocate(device, &sizes.layout)?;
+            let (scratch_kv, _memory) = scratch.allocate(device, &sizes.layout)?;
             let (before, own) = (upload.push(&before), upload.push(&plan.tiles));
-            step = Step::Apart { before, own, pages, _memory };
+            step = Step::NotKept { before, own, scratch: scratch_kv, _memory };
         }
         let arrays = upload.send(device)?;
-        let keeps = batch.save_kv;
-        Ok(Self { device: device.clone(), sizes, arrays, table, slots, keeps, decodes, parts, step })
+        let save_kv = batch.save_kv;
+        Ok(Self { device: device.clone(), sizes, arrays, table, slots, save_kv, decodes, parts, step })
     }
 
-    /// Keys and values of the rows, if they are as many as the batch says.
-    pub(super) fn rows(&self, keys: View<'_, u16>, values: View<'_, u16>) -> Result<(Raw, Raw), GpuError> {
+    /// Keys and values of the rows, if they are of this device and have their lengths.
+    pub(super) fn rows(&self, keys: View<'_, u16>, values: View<'_, u16>) -> Result<(RawView, RawView), GpuError> {
         let (keys, values) = (self.device.resolve(keys.raw())?, self.device.resolve(values.raw())?);
         check_len("keys", keys.len, self.sizes.kv_elements())?;
         check_len("values", values.len, self.sizes.kv_elements())?;
         Ok((keys, values))
     }
 
-    /// The pages that the rows are written to: the layer's, or those of rows that are not kept.
-    pub(super) fn kept_in(&self, layer: Pages) -> Pages {
+    /// The storage that the rows are written to: that of the layer, or the scratch blocks.
+    pub(super) fn kept_in(&self, layer: LayerKv) -> LayerKv {
         match &self.step {
-            Step::Apart { pages, .. } => *pages,
+            Step::NotKept { scratch, .. } => *scratch,
             Step::Decode { .. } | Step::Extend { .. } => layer,
         }
     }
 
-    /// Queues the writing of rows into the slots of some pages.
-    pub(super) fn write(&self, pages: Pages, keys: Raw, values: Raw) -> Result<(), GpuError> {
+    /// Queues the writing of rows into their slots.
+    pub(super) fn write(&self, layer_kv: LayerKv, keys: RawView, values: RawView) -> Result<(), GpuError> {
         let layout = &self.sizes.layout;
         let arguments = AppendArgs {
-            pages,
+            kv: layer_kv,
             keys: keys.address,
             values: values.address,
             slots: self.arrays.address(self.slots),
-            key_stride: layout.row() as u32,
-            value_stride: layout.row() as u32,
+            key_stride: layout.row_elements() as u32,
+            value_stride: layout.row_elements() as u32,
             tokens: self.sizes.rows as u32,
             kv_heads: layout.kv_heads as u32,
             head_dim: layout.head_dim as u32,
             pad: 0,
         };
-        // A thread of 512 in two takes one unit of 16 bytes: 8 elements.
+        // A thread copies two units of 16 bytes, 8 elements each; a block of 256 threads 512.
         let blocks = (self.sizes.kv_elements() / 8).div_ceil(512);
         let most = 16 * self.device.properties().multiprocessors as usize;
         self.device.launch((), (blocks.min(most), 1), &arguments)
     }
 
-    pub(super) fn attend(&self, pages: Pages, ends: &Ends) -> Result<(), GpuError> {
+    pub(super) fn attend(&self, layer_kv: LayerKv, io: &AttentionIo) -> Result<(), GpuError> {
         let Self { device, sizes, arrays, table, parts, .. } = self;
         let work = Work { device, sizes, arrays, table: *table, parts };
         match &self.step {
-            Step::Decode { items } => work.decode(pages, ends, *items)?,
-            Step::Extend { tiles } => work.tiles(pages, ends, *tiles, None)?,
-            Step::Apart { before, own, pages: apart, .. } => {
-                work.tiles(pages, ends, *before, None)?;
-                work.tiles(*apart, ends, *own, None)?;
+            Step::Decode { items } => work.decode(layer_kv, io, *items)?,
+            Step::Extend { tiles } => work.tiles(layer_kv, io, *tiles, None)?,
+            Step::NotKept { before, own, scratch, .. } => {
+                work.tiles(layer_kv, io, *before, None)?;
+                work.tiles(*scratch, io, *own, None)?;
             }
         }
-        work.merge(ends)
+        work.merge(io)
     }
 }
 
-/// Pages for rows that are not kept: as many blocks as each sequence's rows fill, behind the table of the real ones.
-struct Scratch {
+/// Blocks for rows that are not kept, as many as the rows of each sequence fill. Their table follows that of the batch.
+struct ScratchBlocks {
     table: Vec<BlockId>,
     slots: Vec<u64>,
     chunks: Vec<extend::Chunk>,
     blocks: usize,
 }
 
-impl Scratch {
+impl ScratchBlocks {
     fn of(layout: &Layout, batch: &Batch<'_>, chunks: &[extend::Chunk]) -> Self {
         let mut scratch =
             Self { table: batch.tables.blocks.to_vec(), slots: Vec::new(), chunks: Vec::new(), blocks: 0 };
@@ -165,17 +186,17 @@ impl Scratch {
         scratch
     }
 
-    fn allocate(&self, device: &Device, layout: &Layout) -> Result<(Pages, Buffer<u16>), GpuError> {
+    fn allocate(&self, device: &Device, layout: &Layout) -> Result<(LayerKv, Buffer<u16>), GpuError> {
         let layout = Layout { layers: 1, blocks: self.blocks.max(1), ..*layout };
         let memory = device.unset::<u16>(layout.elements())?;
-        let values = memory.address() + (layout.half() * size_of::<u16>()) as u64;
-        Ok((kv::pages(&layout, memory.address(), values), memory))
+        let values = memory.address() + (layout.plane_elements() * size_of::<u16>()) as u64;
+        Ok((kv::layer_kv(&layout, memory.address(), values), memory))
     }
 }
 
 impl Cascade {
     pub(super) fn new(device: &Device, sizes: Sizes, batch: &Batch<'_>, sharing: &Sharing) -> Result<Self, GpuError> {
-        let plan = cascade::plan(&sizes.machine(device), batch.contexts, batch.tables.offsets, sharing);
+        let plan = cascade::plan(&sizes.params(device), batch.contexts, batch.tables.offsets, sharing);
         let mut upload = Upload::default();
         let table = upload.push(batch.tables.blocks);
         let (tiles, members) = (upload.push(&plan.tiles), upload.push(&plan.members));

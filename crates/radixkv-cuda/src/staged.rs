@@ -1,7 +1,7 @@
-//! Attention on a device for an engine that computes all else on the processor.
+//! Attention on a device for an engine that computes everything else on the processor.
 
 use super::attention::Attention;
-use super::buffer::Buffer;
+use super::buffer::{Buffer, ViewMut};
 use super::device::Device;
 use super::error::GpuError;
 use super::kv::Kv;
@@ -11,13 +11,10 @@ use radixkv_attention::element;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 
-/// Elements in a word.
-const WORD: usize = 4;
-
-/// [`Attention`] over rows in main memory: rounds and copies them to the device, and copies what comes out back.
+/// [`Attention`] over rows in main memory: rounds them, copies them to the device, and copies the outputs back.
 ///
-/// The storage is the device's. Each operation waits for its results, so this is for trying a device out, and for
-/// comparing backends; an engine whose matrix products run on the device too hands its buffers to [`Attention`].
+/// The storage is in device memory. Each operation waits for its results: this is for trying a device, and for
+/// comparing backends. An engine whose matrix products run on the device too gives its buffers to [`Attention`].
 ///
 /// # Examples
 ///
@@ -26,7 +23,7 @@ const WORD: usize = 4;
 /// use radixkv_cuda::{Device, Staged};
 ///
 /// fn bytes<B: for<'a> Backend<Rows<'a> = &'a [f32]>>(backend: &B, layout: Layout) -> Result<usize, B::Error> {
-///     let _kv = backend.allocate(layout)?; // ... the rows that go with it are slices of `f32`, as the processor's are
+///     let _kv = backend.allocate(layout)?; // rows are slices of `f32`, as those of the CPU backend are
 ///     Ok(layout.bytes())
 /// }
 /// let layout =
@@ -40,34 +37,34 @@ pub struct Staged {
 }
 
 impl Staged {
-    /// Attention on this device.
+    /// Attention on `device`.
+    ///
+    /// ```no_run
+    /// let staged = radixkv_cuda::Staged::new(&radixkv_cuda::Device::open(0)?);
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
     pub fn new(device: &Device) -> Self {
         Self { inner: Attention::new(device) }
     }
 
     fn upload(&self, dtype: Dtype, rows: &[f32]) -> Result<Buffer<u16>, GpuError> {
-        let mut elements = Vec::with_capacity(rows.len().next_multiple_of(WORD));
-        for values in rows.chunks(WORD) {
-            let word = element::pack(dtype, values);
-            elements.extend((0..values.len()).map(|index| (word >> (16 * index)) as u16));
-        }
+        let elements: Vec<u16> = rows.iter().map(|value| element::to_bits(dtype, *value) as u16).collect();
         self.inner.device().upload(&elements)
     }
 
-    /// Runs an operation into buffers of the device's, and copies them out.
+    /// Runs an operation with buffers of the device, and copies them to `out`.
     fn fetch(
         &self,
         dtype: Dtype,
         out: Output<&mut [f32], &mut [f32]>,
-        run: impl FnOnce(Output<super::ViewMut<'_, u16>, super::ViewMut<'_, f32>>) -> Result<(), GpuError>,
+        run: impl FnOnce(Output<ViewMut<'_, u16>, ViewMut<'_, f32>>) -> Result<(), GpuError>,
     ) -> Result<(), GpuError> {
         let device = self.inner.device();
         let mut rows = device.unset::<u16>(out.rows.len())?;
         let mut lse = out.lse.as_ref().map(|lse| device.unset::<f32>(lse.len())).transpose()?;
         run(Output { rows: rows.view_mut(), lse: lse.as_mut().map(Buffer::view_mut) })?;
-        for (values, elements) in out.rows.chunks_mut(WORD).zip(rows.to_vec()?.chunks(WORD)) {
-            let word = elements.iter().rev().fold(0, |word, element| word << 16 | u64::from(*element));
-            element::unpack(dtype, word, values);
+        for (value, bits) in out.rows.iter_mut().zip(rows.to_vec()?) {
+            *value = element::from_bits(dtype, u32::from(bits));
         }
         if let (Some(to), Some(from)) = (out.lse, lse) {
             to.copy_from_slice(&from.to_vec()?);

@@ -1,31 +1,31 @@
-//! Blocks between the device and page-locked memory, beside the work of the device's stream.
+//! Swapping: blocks between the device and page-locked memory, beside the work of the device's stream.
 
 use std::sync::Arc;
 
 use cudarc::driver::{CudaEvent, DriverError};
 
 use super::abi::{CopyArgs, CopyPair};
-use super::attention::check_ids;
 use super::device::Device;
 use super::error::GpuError;
 use super::host::HostPool;
 use super::kv::Kv;
+use super::pairs::{check_ids, check_written_once};
 use super::upload::Upload;
-use super::uses::insist;
+use super::uses::retry_once;
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
 
-/// From so many bytes of one block in one layer's keys on, the copy engine is faster than a kernel: a start of it costs
-/// more.
+/// Bytes of one block in one plane from which on the copy engine is faster than a kernel, although each copy of it
+/// costs more to start.
 const ENGINE_BYTES: usize = 28 << 10;
 
-/// Blocks of threads of the kernel that copies: enough for the link, and few beside the work of the device.
+/// Thread blocks of the kernel that copies: enough to fill the link, and few beside the other work of the device.
 const COPYING_BLOCKS: usize = 32;
 
-/// Copies blocks on a stream of its own.
+/// Copies blocks to and from host memory, on a stream of its own.
 ///
-/// Small blocks are copied by a kernel, large ones by the copy engine; both leave the device's stream running.
-/// Transfers of one `Swap` run in the order in which they were asked for.
+/// Small blocks are copied by a kernel, large ones by the copy engine; the device's stream runs on meanwhile. Transfers
+/// of one `Swap` run in the order of the calls.
 ///
 /// # Examples
 ///
@@ -34,106 +34,148 @@ const COPYING_BLOCKS: usize = 32;
 /// # fn show(device: &Device, kv: &Kv) -> Result<(), GpuError> {
 /// let host = HostPool::new(device, kv.layout(), 64)?;
 /// let swap = Swap::new(device)?;
-/// let out = swap.out(kv, &host, &[(7, 0), (9, 1)])?; // device blocks 7 and 9 to host blocks 0 and 1
-/// // ... the device's stream runs on; when `out` is done, blocks 7 and 9 may be given back ...
-/// out.wait()?;
-/// let back = swap.back(kv, &host, &[(0, 12), (1, 13)])?; // host blocks 0 and 1 to device blocks 12 and 13
-/// back.before(device)?; // what is queued from now on sees them
+/// let out = swap.swap_out(kv, &host, &[(7, 0), (9, 1)])?; // device blocks 7 and 9 to host blocks 0 and 1
+/// // ... the device's stream runs on ...
+/// out.wait()?; // now the device blocks 7 and 9 may be written again
+/// let back = swap.swap_in(kv, &host, &[(0, 12), (1, 13)])?; // host blocks 0 and 1 to device blocks 12 and 13
+/// back.wait_on_device(device)?; // work queued from now on sees them
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct Swap {
     device: Device,
-    lane: Device,
+    copy_stream: Device,
 }
 
-/// A transfer on its way. Dropping it changes nothing: the copies go on, and both ends stay until they are done.
+/// Copies on their way, from [`Swap::swap_out`] or [`Swap::swap_in`]. If it is dropped, they go on, and the memory at
+/// both ends stays until they are done.
+///
+/// ```no_run
+/// # use radixkv_cuda::*;
+/// # fn show(swap: &Swap, kv: &Kv, host: &HostPool) -> Result<(), GpuError> {
+/// let out: Transfer = swap.swap_out(kv, host, &[(7, 0)])?;
+/// while !out.is_done()? {
+///     std::thread::yield_now(); // or other work
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
-#[must_use = "the blocks may be used again only once it is done"]
+#[must_use = "the blocks may be used again only after the transfer is done"]
 pub struct Transfer {
     done: Arc<CudaEvent>,
 }
 
-/// Which way blocks go.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Out,
-    Back,
+    In,
 }
 
 impl Swap {
-    /// Swapping beside the work of `device`.
+    /// Swapping for storages of `device`, on a new stream.
     ///
     /// # Errors
     ///
-    /// If the driver gives no stream.
+    /// If the driver makes no stream.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device) -> Result<(), GpuError> {
+    /// let swap = Swap::new(device)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn new(device: &Device) -> Result<Self, GpuError> {
-        Ok(Self { device: device.clone(), lane: device.beside()? })
+        Ok(Self { device: device.clone(), copy_stream: device.with_new_stream()? })
     }
 
-    /// Copies device blocks to host blocks, `(device, host)` each, once what the device's stream has queued so far is
-    /// done.
+    /// Copies device blocks to host blocks, `(device, host)` each, after all that the device's stream has queued so
+    /// far.
     ///
     /// The device blocks must not be written before the transfer is done.
     ///
     /// # Errors
     ///
-    /// If a block is beyond its pool, or a host block is written twice; nothing was queued then.
-    pub fn out(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
-        self.copy(kv, host, pairs, Way::Out)
+    /// If a block is beyond its pool, or a host block is written twice: nothing is queued then.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(swap: &Swap, kv: &Kv, host: &HostPool) -> Result<(), GpuError> {
+    /// swap.swap_out(kv, host, &[(7, 0)])?.wait()?; // device block 7 to host block 0
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn swap_out(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
+        self.copy(kv, host, pairs, Direction::Out)
     }
 
-    /// Copies host blocks to device blocks, `(host, device)` each, once what the device's stream has queued so far is
-    /// done.
+    /// Copies host blocks to device blocks, `(host, device)` each, after all that the device's stream has queued so
+    /// far.
     ///
-    /// The device blocks hold the copies when the transfer is done: see [`Transfer::before`].
+    /// The device blocks hold the copies when the transfer is done: see [`Transfer::wait_on_device`].
     ///
     /// # Errors
     ///
-    /// If a block is beyond its pool, or a device block is written twice; nothing was queued then.
-    pub fn back(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
-        self.copy(kv, host, pairs, Way::Back)
+    /// If a block is beyond its pool, or a device block is written twice: nothing is queued then.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, swap: &Swap, kv: &Kv, host: &HostPool) -> Result<(), GpuError> {
+    /// swap.swap_in(kv, host, &[(0, 12)])?.wait_on_device(device)?; // host block 0 to device block 12
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn swap_in(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)]) -> Result<Transfer, GpuError> {
+        self.copy(kv, host, pairs, Direction::In)
     }
 
-    fn copy(&self, kv: &Kv, host: &HostPool, pairs: &[(BlockId, BlockId)], way: Way) -> Result<Transfer, GpuError> {
+    fn copy(
+        &self,
+        kv: &Kv,
+        host: &HostPool,
+        pairs: &[(BlockId, BlockId)],
+        direction: Direction,
+    ) -> Result<Transfer, GpuError> {
         if self.device.identity() != kv.device().identity() || !host.is_of(&self.device) {
             return Err(GpuError::WrongDevice);
         }
         let layout = kv.layout();
-        let chunk = layout.block() * layout.dtype.bytes();
-        let (given, needed) = (host.block_bytes(), chunk * kv.planes().0.len());
+        let piece_bytes = layout.block_elements() * layout.dtype.bytes();
+        let (given, needed) = (host.block_bytes(), piece_bytes * kv.planes().0.len());
         if given != needed {
             return Err(ShapeError::Length { what: "a host block", given, needed }.into());
         }
-        let (from, to) = match way {
-            Way::Out => (layout.blocks, host.blocks()),
-            Way::Back => (host.blocks(), layout.blocks),
+        let (from, to) = match direction {
+            Direction::Out => (layout.blocks, host.blocks()),
+            Direction::In => (host.blocks(), layout.blocks),
         };
         check_ids(pairs.iter().map(|(block, _)| *block), from)?;
         check_ids(pairs.iter().map(|(_, block)| *block), to)?;
-        super::attention::check_written_once(pairs)?;
+        check_written_once(pairs)?;
 
-        self.lane.stream().join(self.device.stream())?;
-        let done = Arc::new(self.lane.stream().context().new_event(None)?);
-        // Both locked, always in this order, until the use is noted: another thread may queue on the same lane.
+        self.copy_stream.stream().join(self.device.stream()).map_err(GpuError::of)?;
+        let done = Arc::new(self.copy_stream.stream().context().new_event(None).map_err(GpuError::of)?);
+        // Both locked, always in this order, until the use is noted: another thread may queue on the same stream.
         let (mut host_uses, mut kv_uses) = (host.uses(), kv.uses());
-        let queued = if chunk < ENGINE_BYTES {
-            self.by_kernel(kv, host, pairs, chunk, way)
+        let queued = if piece_bytes < ENGINE_BYTES {
+            self.by_kernel(kv, host, pairs, piece_bytes, direction)
         } else {
-            self.by_engine(kv, host, pairs, chunk, way)
+            self.by_engine(kv, host, pairs, piece_bytes, direction)
         };
-        // Part of it may be in flight even if it failed.
-        self.end(&done)?;
-        host_uses.note(&self.lane, &done);
-        kv_uses.note(&self.lane, &done);
+        // Some of the copies may be in flight, even if it failed.
+        self.end(&done).map_err(GpuError::of)?;
+        host_uses.note(&self.copy_stream, &done);
+        kv_uses.note(&self.copy_stream, &done);
         queued.map(|()| Transfer { done })
     }
 
-    /// Records `done` behind all that is queued. Where that fails, nothing is left in flight.
+    /// Records `done` after all that is queued. If that fails, nothing is left in flight.
     fn end(&self, done: &CudaEvent) -> Result<(), DriverError> {
-        let lane = self.lane.stream();
-        done.record(lane).inspect_err(|_| insist(|| lane.synchronize()))
+        let copy_stream = self.copy_stream.stream();
+        done.record(copy_stream).inspect_err(|_| retry_once(|| copy_stream.synchronize()))
     }
 
     fn by_kernel(
@@ -141,23 +183,23 @@ impl Swap {
         kv: &Kv,
         host: &HostPool,
         pairs: &[(BlockId, BlockId)],
-        chunk: usize,
-        way: Way,
+        piece_bytes: usize,
+        direction: Direction,
     ) -> Result<(), GpuError> {
-        let units = (chunk / 16) as u32;
+        let units = (piece_bytes / 16) as u32;
         let mapped = host.device_address()?;
         let (on_device, device_planes) = kv.planes();
         let planes = on_device.len();
-        let host_planes: Vec<u64> = (0..planes as u64).map(|plane| mapped + plane * chunk as u64).collect();
+        let host_planes: Vec<u64> = (0..planes as u64).map(|plane| mapped + plane * piece_bytes as u64).collect();
         let copies: Vec<CopyPair> = pairs.iter().map(|&(from, to)| CopyPair { from, to, units }).collect();
         let mut upload = Upload::default();
         let (host_planes, copies) = (upload.push(&host_planes), upload.push(&copies));
-        let arrays = upload.send(&self.lane)?;
+        let arrays = upload.send(&self.copy_stream)?;
         let device = (device_planes, kv.block_stride_bytes());
         let host = (arrays.address(host_planes), host.block_bytes() as u64);
-        let ((from_planes, from_stride), (to_planes, to_stride)) = match way {
-            Way::Out => (device, host),
-            Way::Back => (host, device),
+        let ((from_planes, from_stride), (to_planes, to_stride)) = match direction {
+            Direction::Out => (device, host),
+            Direction::In => (host, device),
         };
         let arguments = CopyArgs {
             from_planes,
@@ -171,7 +213,7 @@ impl Swap {
             row_units: units,
         };
         let blocks = if pairs.is_empty() { 0 } else { COPYING_BLOCKS };
-        self.lane.launch((), (blocks, 1), &arguments)
+        self.copy_stream.launch((), (blocks, 1), &arguments)
     }
 
     fn by_engine(
@@ -179,20 +221,20 @@ impl Swap {
         kv: &Kv,
         host: &HostPool,
         pairs: &[(BlockId, BlockId)],
-        chunk: usize,
-        way: Way,
+        piece_bytes: usize,
+        direction: Direction,
     ) -> Result<(), GpuError> {
         for &(from, to) in pairs {
-            let (block, host_block) = match way {
-                Way::Out => (from, to),
-                Way::Back => (to, from),
+            let (block, host_block) = match direction {
+                Direction::Out => (from, to),
+                Direction::In => (to, from),
             };
             for (plane, address) in kv.planes().0.iter().enumerate() {
                 let on_device = address + u64::from(block) * kv.block_stride_bytes();
-                let offset = host_block as usize * host.block_bytes() + plane * chunk;
-                match way {
-                    Way::Out => host.copy_in(&self.lane, offset, on_device, chunk)?,
-                    Way::Back => host.copy_out(&self.lane, offset, on_device, chunk)?,
+                let offset = host_block as usize * host.block_bytes() + plane * piece_bytes;
+                match direction {
+                    Direction::Out => host.copy_in(&self.copy_stream, offset, on_device, piece_bytes)?,
+                    Direction::In => host.copy_out(&self.copy_stream, offset, on_device, piece_bytes)?,
                 }
             }
         }
@@ -206,25 +248,52 @@ impl Transfer {
     /// # Errors
     ///
     /// If one of them failed.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(transfer: &Transfer) -> Result<(), GpuError> {
+    /// if transfer.is_done()? {
+    ///     // the blocks that were swapped out may be written again
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_done(&self) -> Result<bool, GpuError> {
-        Ok(self.done.try_is_complete()?)
+        self.done.try_is_complete().map_err(GpuError::of)
     }
 
-    /// Waits until all copies are done.
+    /// Blocks the calling thread until all copies are done.
     ///
     /// # Errors
     ///
     /// If one of them failed.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(swap: &Swap, kv: &Kv, host: &HostPool) -> Result<(), GpuError> {
+    /// swap.swap_out(kv, host, &[(7, 0)])?.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn wait(&self) -> Result<(), GpuError> {
-        Ok(self.done.synchronize()?)
+        self.done.synchronize().map_err(GpuError::of)
     }
 
-    /// Makes what `device` queues from now on wait for the copies, without stopping the caller.
+    /// Makes the stream of `device` wait for the copies before what is queued from now on. The calling thread does not
+    /// wait.
     ///
     /// # Errors
     ///
     /// If the driver fails.
-    pub fn before(&self, device: &Device) -> Result<(), GpuError> {
-        Ok(device.stream().wait(&self.done)?)
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(device: &Device, transfer: &Transfer) -> Result<(), GpuError> {
+    /// transfer.wait_on_device(device)?; // a decode step that is queued next sees the blocks
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait_on_device(&self, device: &Device) -> Result<(), GpuError> {
+        device.stream().wait(&self.done).map_err(GpuError::of)
     }
 }

@@ -1,40 +1,40 @@
-//! Bringing a plan's arrays to the device in one copy.
+//! Sending the arrays of a plan to the device in one copy.
 
-use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Run, Tile};
+use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Tile, TokenRange};
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
 
-/// What can stand in an upload: a struct of 32-bit fields, as the kernels read it.
+/// An element of an upload: a struct of 32-bit fields, as the kernels read it.
 pub(super) trait Pack {
     fn pack(&self, words: &mut Vec<u32>);
 }
 
-/// Arrays one behind the other, each from a multiple of 16 bytes on.
+/// Arrays one after another, each beginning at a multiple of 16 bytes.
 #[derive(Debug, Default)]
 pub(super) struct Upload {
     words: Vec<u32>,
 }
 
-/// An array in an [`Upload`]: where it begins, in words, and how many elements it has.
+/// An array in an [`Upload`]: the word where it begins, and its number of elements.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Span {
+pub(super) struct ArraySpan {
     at: usize,
     pub(super) len: usize,
 }
 
-/// Arrays on the device.
+/// The arrays of an [`Upload`], on the device.
 #[derive(Debug)]
 pub(super) struct Arrays {
     words: Buffer<u32>,
 }
 
 impl Upload {
-    pub(super) fn push<T: Pack>(&mut self, array: &[T]) -> Span {
+    pub(super) fn push<T: Pack>(&mut self, array: &[T]) -> ArraySpan {
         let at = self.words.len().next_multiple_of(4);
         self.words.resize(at, 0);
         array.iter().for_each(|element| element.pack(&mut self.words));
-        Span { at, len: array.len() }
+        ArraySpan { at, len: array.len() }
     }
 
     pub(super) fn send(self, device: &Device) -> Result<Arrays, GpuError> {
@@ -43,8 +43,8 @@ impl Upload {
 }
 
 impl Arrays {
-    /// The device's address of an array.
-    pub(super) fn address(&self, span: Span) -> u64 {
+    /// The address of an array on the device.
+    pub(super) fn address(&self, span: ArraySpan) -> u64 {
         self.words.address() + (span.at * size_of::<u32>()) as u64
     }
 }
@@ -86,7 +86,7 @@ impl Pack for CopyPair {
     }
 }
 
-impl Pack for Run {
+impl Pack for TokenRange {
     fn pack(&self, words: &mut Vec<u32>) {
         words.extend([self.first, self.len]);
     }
@@ -112,7 +112,7 @@ mod tests {
             (upload.push(&[Tile::default(); 2]).at, 24),
             (upload.push(&[CopyPair::default(); 2]).at, 44),
             (upload.push(&[MergeItem::default(); 2]).at, 52),
-            (upload.push(&[Run::default(); 2]).at, 60),
+            (upload.push(&[TokenRange::default(); 2]).at, 60),
             (upload.push(&[ComparePair::default(); 2]).at, 64),
         ];
         assert!(sizes.iter().all(|(at, expected)| at == expected), "{sizes:?}");

@@ -1,4 +1,4 @@
-//! Streams that may still be using some memory.
+//! Which streams may still be using a piece of memory.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use cudarc::driver::{CudaEvent, DriverError};
 
 use super::device::Device;
 
-/// Uses of memory that may be in flight: for each stream an event behind the last of them (G2, G5).
+/// Uses of one piece of memory that may be in flight: for each stream an event after its last use (G2, G5).
 ///
-/// A use is forgotten when a later one of the same stream is noted, or when it was seen to be done. Both the queuing and
-/// the noting are done under the lock that this lies in, so that uses of one stream are noted in the stream's order.
+/// A use is forgotten when a later use of the same stream is noted, or when it is found done. Work is queued and noted
+/// under one lock, that around this struct, so that uses of one stream are noted in the stream's order.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     last: Vec<(u64, Arc<CudaEvent>)>,
@@ -23,30 +23,30 @@ impl Uses {
         self.last.push((stream.identity(), Arc::clone(event)));
     }
 
-    /// Waits until all are done; fails where one of them did.
+    /// Waits until all are done; fails if one of them failed.
     pub(super) fn wait(&self) -> Result<(), DriverError> {
         self.last.iter().try_for_each(|(_, event)| event.synchronize())
     }
 
-    /// Waits until all are over, done or failed: what comes next is freeing the memory.
+    /// Waits until all have ended, done or failed: before the memory is freed.
     pub(super) fn end(&mut self) {
         for (_, event) in self.last.drain(..) {
-            insist(|| event.synchronize());
+            retry_once(|| event.synchronize());
         }
     }
 
-    /// Makes what `device` queues from now on, freeing the memory, wait until all are over.
+    /// Makes the stream of `device` wait until all have ended: before freeing the memory is queued there.
     pub(super) fn end_before(&mut self, device: &Device) {
         for (_, event) in self.last.drain(..) {
             if device.stream().wait(&event).is_err() {
-                insist(|| event.synchronize());
+                retry_once(|| event.synchronize());
             }
         }
     }
 }
 
-/// Waits, and once more if that fails: the binding tells of an earlier failed drop, once, in place of waiting. What
-/// cannot be waited for twice has ended with its context.
-pub(super) fn insist(wait: impl Fn() -> Result<(), DriverError>) {
+/// Calls `wait`, and once more if it fails: the binding reports a failed drop at its next call, once, and does not make
+/// that call. If the second call fails too, the context has ended, and the work with it.
+pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
     let _ = wait().or_else(|_| wait());
 }

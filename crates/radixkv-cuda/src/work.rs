@@ -1,16 +1,16 @@
-//! What the kernels of one batch are started with.
+//! The arguments of the kernels of one batch.
 
-use super::abi::{DecodeArgs, MergeArgs, Pages, TileArgs};
-use super::buffer::{Buffer, Raw};
+use super::abi::{DecodeArgs, LayerKv, MergeArgs, TileArgs};
+use super::buffer::{Buffer, RawView};
 use super::device::Device;
 use super::error::GpuError;
 use super::kernel::{Kernel, Variant};
-use super::launch::Sharing;
-use super::plan::{Machine, Merges};
-use super::upload::{Arrays, Span, Upload};
+use super::launch::TileRows;
+use super::plan::{Merges, PlanParams};
+use super::upload::{ArraySpan, Arrays, Upload};
 use radixkv_attention::{Batch, Layout, ShapeError};
 
-/// Sizes of a batch that its operations go by.
+/// The sizes of a batch that its operations need.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) layout: Layout,
@@ -21,19 +21,19 @@ pub(super) struct Sizes {
     scale_log2: f32,
 }
 
-/// Where a kernel of attention reads queries and writes.
+/// The buffers of an attention kernel: queries, outputs, log-sum-exps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ends {
-    pub(super) queries: Raw,
-    pub(super) out: Raw,
-    pub(super) lse: Option<Raw>,
+pub(super) struct AttentionIo {
+    pub(super) queries: RawView,
+    pub(super) out: RawView,
+    pub(super) lse: Option<RawView>,
 }
 
-/// Partial rows and their merging.
+/// Room for partial rows, and the list of their merging.
 #[derive(Debug)]
 pub(super) struct Parts {
-    items: Span,
-    list: Span,
+    items: ArraySpan,
+    list: ArraySpan,
     most_rows: usize,
     out: Buffer<f32>,
     sums: Buffer<f32>,
@@ -41,7 +41,7 @@ pub(super) struct Parts {
 
 impl Sizes {
     pub(super) fn of(layout: &Layout, variant: Variant, batch: &Batch<'_>) -> Result<Self, GpuError> {
-        // Where a row's keys and values lie is a `u32` in the kernels: rows, and partial rows, have to fit.
+        // Row numbers are `u32` in the kernels, those of partial rows too.
         let (rows, query_heads) = (batch.total_rows(), batch.query_heads);
         if u32::try_from(rows * query_heads).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
@@ -53,17 +53,17 @@ impl Sizes {
         Ok(Self { layout: *layout, variant, query_heads, rows, scale_log2 })
     }
 
-    /// Heads, and what the device runs of them at once.
-    pub(super) fn machine(&self, device: &Device) -> Machine {
+    /// What the plans of this batch depend on.
+    pub(super) fn params(&self, device: &Device) -> PlanParams {
         let multiprocessors = device.properties().multiprocessors as usize;
-        // Devices with less shared memory than the one the kernels are shaped for run fewer blocks at once.
+        // A device with less shared memory than the kernels are shaped for runs fewer blocks at once.
         let shared = |bytes: u32| bytes as usize + 1024;
         let slots = |kernel: Kernel| {
             let shape = kernel.shape();
             let fit = shared(device.properties().shared_bytes) / shared(shape.shared_bytes);
             multiprocessors * (shape.blocks_at_once as usize).min(fit.max(1))
         };
-        Machine {
+        PlanParams {
             query_heads: self.query_heads,
             kv_heads: self.layout.kv_heads,
             decode_slots: slots(Kernel::Decode(self.variant)),
@@ -71,14 +71,14 @@ impl Sizes {
         }
     }
 
-    /// Elements of all query rows, and of all outputs.
+    /// Elements of all rows of queries; and of outputs.
     pub(super) fn query_elements(&self) -> usize {
         self.rows * self.query_heads * self.layout.head_dim
     }
 
-    /// Elements of all rows of keys, and of values.
+    /// Elements of all rows of keys; and of values.
     pub(super) fn kv_elements(&self) -> usize {
-        self.rows * self.layout.row()
+        self.rows * self.layout.row_elements()
     }
 
     pub(super) fn check_layout(&self, layout: &Layout) -> Result<(), GpuError> {
@@ -86,11 +86,11 @@ impl Sizes {
     }
 
     /// Checks the lengths of queries, outputs and sums.
-    pub(super) fn check_ends(&self, ends: &Ends) -> Result<(), ShapeError> {
+    pub(super) fn check_io(&self, io: &AttentionIo) -> Result<(), ShapeError> {
         let needed = self.query_elements();
-        super::kv::check_len("queries", ends.queries.len, needed)?;
-        super::kv::check_len("outputs", ends.out.len, needed)?;
-        match ends.lse {
+        super::kv::check_len("queries", io.queries.len, needed)?;
+        super::kv::check_len("outputs", io.out.len, needed)?;
+        match io.lse {
             Some(lse) => super::kv::check_len("log-sum-exps", lse.len, self.rows * self.query_heads),
             None => Ok(()),
         }
@@ -98,7 +98,7 @@ impl Sizes {
 }
 
 impl Parts {
-    /// Room for the partial rows; their merging goes into the upload.
+    /// Room for the partial rows; the list of their merging goes into the upload.
     pub(super) fn new(device: &Device, sizes: &Sizes, merges: &Merges, upload: &mut Upload) -> Result<Self, GpuError> {
         if u32::try_from(merges.part_rows).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Merge(sizes.variant) });
@@ -113,25 +113,25 @@ impl Parts {
     }
 }
 
-/// Everything that the kernels of one attention are started with, but the pages and the ends.
+/// What all kernels of one attention have in common, beside the layer and its [`AttentionIo`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Work<'a> {
     pub(super) device: &'a Device,
     pub(super) sizes: &'a Sizes,
     pub(super) arrays: &'a Arrays,
-    pub(super) table: Span,
+    pub(super) table: ArraySpan,
     pub(super) parts: &'a Parts,
 }
 
 impl Work<'_> {
     /// Queues `decode`.
-    pub(super) fn decode(&self, pages: Pages, ends: &Ends, items: Span) -> Result<(), GpuError> {
+    pub(super) fn decode(&self, layer_kv: LayerKv, io: &AttentionIo, items: ArraySpan) -> Result<(), GpuError> {
         let sizes = self.sizes;
         let arguments = DecodeArgs {
-            pages,
-            queries: ends.queries.address,
-            out: ends.out.address,
-            lse: ends.lse_address(),
+            kv: layer_kv,
+            queries: io.queries.address,
+            out: io.out.address,
+            lse: io.lse_address(),
             part_out: self.parts.out.address(),
             part_sums: self.parts.sums.address(),
             table: self.arrays.address(self.table),
@@ -147,13 +147,19 @@ impl Work<'_> {
     }
 
     /// Queues `extend`, or `cascade` over prefixes that `members` share.
-    pub(super) fn tiles(&self, pages: Pages, ends: &Ends, tiles: Span, members: Option<Span>) -> Result<(), GpuError> {
+    pub(super) fn tiles(
+        &self,
+        layer_kv: LayerKv,
+        io: &AttentionIo,
+        tiles: ArraySpan,
+        members: Option<ArraySpan>,
+    ) -> Result<(), GpuError> {
         let sizes = self.sizes;
         let arguments = TileArgs {
-            pages,
-            queries: ends.queries.address,
-            out: ends.out.address,
-            lse: ends.lse_address(),
+            kv: layer_kv,
+            queries: io.queries.address,
+            out: io.out.address,
+            lse: io.lse_address(),
             part_out: self.parts.out.address(),
             part_sums: self.parts.sums.address(),
             table: self.arrays.address(self.table),
@@ -166,16 +172,16 @@ impl Work<'_> {
             scale_log2: sizes.scale_log2,
             lse_scale: std::f32::consts::LN_2,
         };
-        let sharing = if members.is_some() { Sharing::Prefix } else { Sharing::Alone };
+        let sharing = if members.is_some() { TileRows::Sharers } else { TileRows::Chunk };
         self.device.launch((sizes.variant, sharing), (tiles.len, 1), &arguments)
     }
 
     /// Queues the merging of partial rows.
-    pub(super) fn merge(&self, ends: &Ends) -> Result<(), GpuError> {
+    pub(super) fn merge(&self, io: &AttentionIo) -> Result<(), GpuError> {
         let parts = self.parts;
         let arguments = MergeArgs {
-            out: ends.out.address,
-            lse: ends.lse_address(),
+            out: io.out.address,
+            lse: io.lse_address(),
             part_out: parts.out.address(),
             part_sums: parts.sums.address(),
             items: self.arrays.address(parts.items),
@@ -187,7 +193,7 @@ impl Work<'_> {
     }
 }
 
-impl Ends {
+impl AttentionIo {
     fn lse_address(&self) -> u64 {
         self.lse.map_or(0, |lse| lse.address)
     }

@@ -1,7 +1,7 @@
-//! `radixkv::gpu` on a real driver's interface: on a GPU where there is one, else on the stand-in driver of
-//! `kernels/sim`, which runs the kernels on the processor: their own sources, or the PTX it is given.
+//! The crate against a driver: NVIDIA's if there is a GPU, else the stand-in driver of `kernels/sim`, which runs the
+//! kernels on the processor, from their sources or from the PTX that it is given.
 //!
-//! `RADIXKV_GPU=simulator` takes the stand-in even where there is a GPU. Seeds are printed with what fails.
+//! `RADIXKV_GPU=simulator` takes the stand-in even if there is a GPU. Failures print their seed.
 #![allow(unsafe_code)]
 
 #[path = "gpu/attention.rs"]

@@ -1,4 +1,4 @@
-//! Where there is no driver, or not a whole one, opening a device says so.
+//! Opening a device without a driver, or with one that lacks functions or is too old, says so.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -9,18 +9,18 @@ use std::process::Command;
 use libloading::Library;
 use radixkv_cuda::{Device, OpenError};
 
-/// One test, as drivers that come and go are the whole process's.
+/// One test, because the driver that is loaded belongs to the whole process.
 #[test]
 fn what_is_missing_is_named() {
     match Device::open(0) {
         Err(OpenError::NoDriver) => {}
-        // A machine with a driver: whatever it answers, it answers, and no other can stand in its place.
+        // A machine with a driver: no other one can be loaded in its place.
         Ok(device) => return eprintln!("skipped: {device} is there"),
         Err(error) => return eprintln!("skipped: a driver is there: {error}"),
     }
     let Some(empty) = Driver::of("") else { return eprintln!("skipped: no C compiler for drivers to refuse") };
     drop(empty);
-    // A driver that lacks a function, which it is then given, until it has all.
+    // A driver gets the function that it is said to lack, until it has all of them.
     let mut has = BTreeSet::new();
     let refused = loop {
         match open_with(&has, 11_080) {
@@ -31,11 +31,11 @@ fn what_is_missing_is_named() {
     assert!(has.len() > 30);
     assert_eq!(refused, OpenError::DriverTooOld { version: 11_080, needed: 12_000 });
     assert_eq!(open_with(&has, 0), OpenError::DriverTooOld { version: 0, needed: 12_000 });
-    // Nothing of these stays: without a driver it is as at first.
+    // None of these drivers is kept: without one, opening fails as at first.
     assert!(matches!(Device::open(0), Err(OpenError::NoDriver)));
 }
 
-/// What opening a device comes to with a driver of these functions and this version.
+/// The error of opening a device with a driver of these functions and this version.
 fn open_with(functions: &BTreeSet<&str>, version: i32) -> OpenError {
     let mut source = String::new();
     for function in functions {
@@ -48,14 +48,14 @@ fn open_with(functions: &BTreeSet<&str>, version: i32) -> OpenError {
     Device::open(0).expect_err("not a whole driver")
 }
 
-/// A driver, loaded in the place of NVIDIA's for as long as this is there.
+/// A driver, loaded in the place of NVIDIA's until it is dropped.
 struct Driver {
     _library: Library,
     folder: PathBuf,
 }
 
 impl Driver {
-    /// Compiled from C; nothing without a compiler.
+    /// A driver compiled from C, if there is a compiler.
     fn of(source: &str) -> Option<Self> {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("driver-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");

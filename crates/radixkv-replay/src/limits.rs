@@ -1,24 +1,31 @@
 //! How much of a trace is kept in memory.
 //!
 //! A file of some kilobytes can decompress to terabytes, and a row of some bytes can claim billions of tokens. What a
-//! trace asks for is therefore bounded while it is read; a replay has bounds of its own
-//! ([`ReplayConfig`](super::ReplayConfig)).
+//! trace asks for is therefore bounded while it is read; a replay has limits of its own
+//! ([`ReplayConfig`](crate::ReplayConfig)).
 
 use super::tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT};
 
-/// Each row has a hash id of its own for what is in no other, and these ids are so many.
-const MOST_ROWS: usize = (UNIQUE_OUTPUT - UNIQUE_PROMPT) as usize;
+/// Each row has a hash id of its own for the tokens that no other row has, and there are this many such ids.
+const MAX_ROWS: usize = (UNIQUE_OUTPUT - UNIQUE_PROMPT) as usize;
 
-/// Bounds on what is read of a trace; a file beyond one of them is refused with the number of the line.
+/// Limits on what is read of a trace; a file beyond one of them is refused with the number of the line.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{Limits, Trace};
+///
+/// let limits = Limits::default().line_bytes(1 << 20).rows(100_000);
+/// let refused = Trace::open_within("no/such/trace.jsonl", None, None, &limits);
+/// assert!(refused.is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
 pub struct Limits {
-    /// Bytes of a line, decompressed. Default: 64 MiB.
-    pub line_bytes: usize,
-    /// Rows, of which each takes about a hundred bytes, and blank lines, of which there may be no end either. More than
-    /// 2^30 are refused whatever this says. Default: 10 million.
-    pub rows: usize,
-    /// Hash ids and spelled-out tokens of all rows together; an id takes 16 bytes and a token 4. Default: 2^28.
-    pub tokens: usize,
+    pub(super) line_bytes: usize,
+    rows: usize,
+    pub(super) tokens: usize,
 }
 
 impl Default for Limits {
@@ -28,8 +35,23 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Bytes of a line, decompressed. Default: 64 MiB.
+    pub fn line_bytes(self, line_bytes: usize) -> Self {
+        Self { line_bytes, ..self }
+    }
+
+    /// Rows and blank lines; a row takes about a hundred bytes. More than 2^30 are always refused. Default: 10 million.
+    pub fn rows(self, rows: usize) -> Self {
+        Self { rows, ..self }
+    }
+
+    /// Hash ids and spelled-out tokens of all rows together; an id takes 16 bytes and a token 4. Default: 2^28.
+    pub fn tokens(self, tokens: usize) -> Self {
+        Self { tokens, ..self }
+    }
+
     /// Rows and blank lines that are read at most.
-    pub(super) fn most_rows(&self) -> usize {
-        self.rows.min(MOST_ROWS)
+    pub(super) fn max_rows(&self) -> usize {
+        self.rows.min(MAX_ROWS)
     }
 }

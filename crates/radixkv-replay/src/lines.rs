@@ -1,4 +1,4 @@
-//! The lines of a text, none of them longer than a bound.
+//! The lines of a text, each within a limit on its length.
 
 use std::{
     collections::TryReserveError,
@@ -10,22 +10,22 @@ use std::{
 pub(super) enum LineFault {
     /// The text cannot be read any further.
     Read(io::Error),
-    /// The line is longer than the bound.
+    /// The line is longer than the limit.
     TooLong,
-    /// It is not, but memory is short.
+    /// The line is within the limit, but memory is short.
     NoMemory(TryReserveError),
 }
 
-/// A text that is read line by line, into a buffer that is used again for the next.
+/// A text that is read line by line, into one buffer.
 pub(super) struct Lines {
     source: Box<dyn BufRead>,
     text: Vec<u8>,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 impl Lines {
-    pub(super) fn new(source: Box<dyn BufRead>, most_bytes: usize) -> Self {
-        Self { source, text: Vec::new(), most_bytes }
+    pub(super) fn new(source: Box<dyn BufRead>, max_bytes: usize) -> Self {
+        Self { source, text: Vec::new(), max_bytes }
     }
 
     /// The next line without the byte that ends it; `None` at the end of the text.
@@ -38,11 +38,11 @@ impl Lines {
                 Err(error) => return Err(LineFault::Read(error)),
             };
             self.text.try_reserve(ready).map_err(LineFault::NoMemory)?;
-            // What is ready is all that is read, so that the buffer grows no further than was asked for.
+            // Only what is ready is read: the buffer grows no further than was reserved.
             let piece = (&mut self.source).take(ready as u64).read_until(b'\n', &mut self.text);
             let ended = piece.map_err(LineFault::Read)? == 0;
             let line = self.text.strip_suffix(b"\n").map_or(self.text.len(), <[u8]>::len);
-            if line > self.most_bytes {
+            if line > self.max_bytes {
                 return Err(LineFault::TooLong);
             }
             if ended || line < self.text.len() {
@@ -57,9 +57,9 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn lines(text: &'static [u8], most_bytes: usize) -> Vec<Result<Vec<u8>, &'static str>> {
-        // A buffer of three bytes: lines come in pieces.
-        let mut lines = Lines::new(Box::new(io::BufReader::with_capacity(3, text)), most_bytes);
+    fn lines(text: &'static [u8], max_bytes: usize) -> Vec<Result<Vec<u8>, &'static str>> {
+        // A buffer of three bytes: lines arrive in pieces.
+        let mut lines = Lines::new(Box::new(io::BufReader::with_capacity(3, text)), max_bytes);
         let mut all = Vec::new();
         loop {
             match lines.next() {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_bound_is_refused() {
+    fn a_line_beyond_the_limit_is_refused() {
         assert_eq!(lines(b"abc\nabcdefg\nx", 6), [Ok(b"abc".to_vec()), Err("too long")]);
         assert_eq!(lines(b"abcdefg", 6), [Err("too long")]);
     }

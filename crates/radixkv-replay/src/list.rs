@@ -1,15 +1,15 @@
-//! A list in a row, as far as memory goes.
+//! A list in a row, which may be longer than memory allows.
 
 use std::{fmt, marker::PhantomData};
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, SeqAccess, Visitor};
 
-/// What a list holds; `None` if memory was short.
+/// The elements of a list; `None` if memory was short.
 pub(super) struct List<T>(Option<Vec<T>>);
 
 impl<T> List<T> {
-    /// All that was listed, if there was memory for it.
-    pub(super) fn whole(self) -> Option<Vec<T>> {
+    /// All elements, if there was memory for them.
+    pub(super) fn into_vec(self) -> Option<Vec<T>> {
         self.0
     }
 }

@@ -1,54 +1,62 @@
-//! A request's priority, in whatever field of its row the user names.
+//! A request's priority, from the field of its row that the user names.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::shape::Shape;
 use radixkv::Priority;
 
+use super::value_kind::ValueKind;
+
 /// What is wrong with the field that was named for priorities.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(radixkv_replay::PriorityFault::NotAPriority.to_string(), "not an integer from 0 to 100");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriorityFault {
     /// The row does not have it.
     #[error("missing")]
     Missing,
-    /// It holds something else.
+    /// Its value is not a priority.
     #[error("not an integer from 0 to {}", Priority::MAX)]
     NotAPriority,
 }
 
-/// The priority in `field` of a row that was parsed before.
+/// The priority in `field` of a line that was read as a row before.
 pub(super) fn parse(line: &[u8], field: &str) -> Result<Priority, PriorityFault> {
     let mut row = serde_json::Deserializer::from_slice(line);
-    let Shape::Natural(level) = Named(field).deserialize(&mut row).ok().flatten().ok_or(PriorityFault::Missing)? else {
+    let ValueKind::Natural(level) = Named(field).deserialize(&mut row).ok().flatten().ok_or(PriorityFault::Missing)?
+    else {
         return Err(PriorityFault::NotAPriority);
     };
     let level = u8::try_from(level).map_err(|_| PriorityFault::NotAPriority)?;
     Priority::new(level).map_err(|_| PriorityFault::NotAPriority)
 }
 
-/// One field of an object; the values of the others are passed over.
+/// One field of an object; the values of the others are ignored.
 struct Named<'a>(&'a str);
 
 impl<'de> DeserializeSeed<'de> for Named<'_> {
-    type Value = Option<Shape>;
+    type Value = Option<ValueKind>;
 
-    fn deserialize<D: Deserializer<'de>>(self, row: D) -> Result<Option<Shape>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, row: D) -> Result<Option<ValueKind>, D::Error> {
         row.deserialize_map(self)
     }
 }
 
 impl<'de> Visitor<'de> for Named<'_> {
-    type Value = Option<Shape>;
+    type Value = Option<ValueKind>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<Shape>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<ValueKind>, A::Error> {
         let mut found = None;
         while let Some(name) = fields.next_key::<Cow<'_, str>>()? {
             if name == self.0 {

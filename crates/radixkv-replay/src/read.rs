@@ -7,6 +7,8 @@ use std::{
     time::Instant,
 };
 
+use radixkv::Priority;
+
 use super::{
     limits::Limits,
     lines::{LineFault, Lines},
@@ -16,9 +18,19 @@ use super::{
     source,
     unit::UnitBounds,
 };
-use radixkv::Priority;
 
 /// Why a trace could not be read. Every message names the file.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{Trace, TraceError};
+///
+/// match Trace::open("no/such/trace.jsonl", None) {
+///     Err(TraceError::Open { path, .. }) => assert!(path.ends_with("trace.jsonl")),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -62,38 +74,38 @@ pub enum TraceError {
         /// What is wrong with it.
         fault: PriorityFault,
     },
-    /// A line is longer than [`Limits::line_bytes`]: raise that if the line is meant.
-    #[error("{}:{line}: the line has more than {most} bytes", path.display())]
+    /// A line is longer than [`Limits::line_bytes`]: raise that if the line is right.
+    #[error("{}:{line}: the line has more than {limit} bytes", path.display())]
     LongLine {
         /// The file.
         path: PathBuf,
         /// Line of the (decompressed) file, counted from 1.
         line: usize,
         /// The limit.
-        most: usize,
+        limit: usize,
     },
     /// There are more rows than [`Limits::rows`]: raise that, or replay a part of the trace.
-    #[error("{}:{line}: the trace has more than {most} rows, blank lines included", path.display())]
+    #[error("{}:{line}: the trace has more than {limit} rows, blank lines included", path.display())]
     TooManyRows {
         /// The file.
         path: PathBuf,
         /// Line of the (decompressed) file, counted from 1.
         line: usize,
         /// The limit.
-        most: usize,
+        limit: usize,
     },
     /// There are more hash ids and tokens than [`Limits::tokens`]: raise that, or replay a part of the trace.
-    #[error("{}:{line}: the trace has more than {most} hash ids and tokens", path.display())]
+    #[error("{}:{line}: the trace has more than {limit} hash ids and tokens", path.display())]
     TooManyTokens {
         /// The file.
         path: PathBuf,
         /// Line of the (decompressed) file, counted from 1.
         line: usize,
         /// The limit.
-        most: usize,
+        limit: usize,
     },
     /// The trace does not fit into memory: replay a part of it.
-    #[error("{}:{line}: memory is short: {source}", path.display())]
+    #[error("{}:{line}: not enough memory to read on: {source}", path.display())]
     NoMemory {
         /// The file.
         path: PathBuf,
@@ -110,7 +122,7 @@ pub enum TraceError {
     },
 }
 
-/// What a decompressor says of a stream that ends early differs from one to the next.
+/// Decompressors report a stream that ends early in different words: here it has one message.
 fn reason(source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => "the archive is truncated".to_owned(),
@@ -119,25 +131,33 @@ fn reason(source: &io::Error) -> String {
 }
 
 impl Trace {
-    /// Reads a trace: JSON lines, plain, gzip or zstd, told apart by what the file begins with.
+    /// Reads a trace: JSON lines, plain or compressed with gzip or zstd, which the first bytes of the file tell.
     ///
-    /// `unit` is the number of tokens that a hash id stands for; without it, it is inferred from the rows
-    /// ([`Trace::unit`] tells).
+    /// `unit` is the number of tokens that a hash id stands for. Without it the unit is inferred from the rows, and
+    /// [`Trace::unit`] returns it.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read to its end, if a row is malformed, if there is none, and if the trace is larger
-    /// than [`Limits::default`].
+    /// Fails if the file cannot be read to its end, if a row is malformed, if there are no rows, and if the trace is
+    /// larger than [`Limits::default`] allows.
     ///
     /// # Panics
     ///
     /// Panics if `unit` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let trace = radixkv_replay::Trace::open("conversation.jsonl.zst", Some(512))?;
+    /// println!("{} requests, {} prompt tokens", trace.requests().len(), trace.prompt_tokens());
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     pub fn open(path: impl AsRef<Path>, unit: Option<u32>) -> Result<Self, TraceError> {
         Self::open_within(path, unit, None, &Limits::default())
     }
 
-    /// The same, with each request's [priority](super::Request::priority) from the field of that name: an integer from
-    /// 0 to 100 in every row.
+    /// Reads a trace as [`open`](Self::open) does, and the [priority](super::Request::priority) of each request from the
+    /// row's field of this name: an integer from 0 to 100, in every row.
     ///
     /// # Errors
     ///
@@ -146,11 +166,19 @@ impl Trace {
     /// # Panics
     ///
     /// As [`open`](Self::open).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// let trace = radixkv_replay::Trace::open_prioritized("conversation.jsonl.zst", None, "slo")?;
+    /// assert!(trace.requests()[0].priority().is_some());
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     pub fn open_prioritized(path: impl AsRef<Path>, unit: Option<u32>, field: &str) -> Result<Self, TraceError> {
         Self::open_within(path, unit, Some(field), &Limits::default())
     }
 
-    /// The same with limits of the caller's, and priorities where `priority_from` names a field.
+    /// Reads a trace within these limits, with priorities if `priority_from` names a field for them.
     ///
     /// # Errors
     ///
@@ -165,7 +193,7 @@ impl Trace {
     /// ```
     /// use radixkv_replay::{Limits, Trace, TraceError};
     ///
-    /// let limits = Limits { line_bytes: 1 << 20, ..Limits::default() };
+    /// let limits = Limits::default().line_bytes(1 << 20);
     /// let missing = Trace::open_within("no/such/trace.jsonl", Some(512), None, &limits);
     /// assert!(matches!(missing, Err(TraceError::Open { .. })));
     /// ```
@@ -179,7 +207,7 @@ impl Trace {
         Self::from_lines(source::open(path), path, unit, priority_from, limits, began)
     }
 
-    /// The same from anything that can be read; `name` stands for the file in errors.
+    /// Reads a trace as [`open`](Self::open) does, from any reader; errors name it `name`.
     ///
     /// # Errors
     ///
@@ -188,6 +216,17 @@ impl Trace {
     /// # Panics
     ///
     /// As [`open`](Self::open).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::Trace;
+    ///
+    /// let row = r#"{"timestamp": 0, "input_length": 700, "output_length": 20, "hash_ids": [46, 57]}"#;
+    /// let trace = Trace::from_reader(row.as_bytes(), "row", None)?;
+    /// assert_eq!(trace.unit(), Some(512)); // inferred
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     pub fn from_reader(reader: impl Read + 'static, name: &str, unit: Option<u32>) -> Result<Self, TraceError> {
         let began = Instant::now();
         Self::from_lines(source::decompress(reader), Path::new(name), unit, None, &Limits::default(), began)
@@ -202,15 +241,15 @@ impl Trace {
         began: Instant,
     ) -> Result<Self, TraceError> {
         let text = text.map_err(|source| TraceError::Open { path: path.into(), source })?;
-        let mut trace = Rows::new(path, unit, priority_from, limits).read(text)?;
+        let mut trace = TraceReader::new(path, unit, priority_from, limits).read(text)?;
         trace.priority_from = priority_from.map(Box::from);
         trace.read_time = began.elapsed();
         Ok(trace)
     }
 }
 
-/// All rows of a file so far, before it is known what a hash id stands for.
-struct Rows<'a> {
+/// A trace that is being read; the lengths of its hash ids are set at the end, when the unit is known.
+struct TraceReader<'a> {
     path: &'a Path,
     unit: Option<u32>,
     priority_from: Option<&'a str>,
@@ -224,7 +263,7 @@ struct Rows<'a> {
     trace: Trace,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> TraceReader<'a> {
     fn new(path: &'a Path, unit: Option<u32>, priority_from: Option<&'a str>, limits: &'a Limits) -> Self {
         assert!(unit != Some(0), "a hash id stands for at least one token");
         let (bounds, trace) = (UnitBounds::default(), Trace::default());
@@ -235,9 +274,9 @@ impl<'a> Rows<'a> {
         let mut lines = Lines::new(text, self.limits.line_bytes);
         while let Some(line) = lines.next().map_err(|fault| self.unreadable(fault))? {
             self.line += 1;
-            let most = self.limits.most_rows();
-            if self.line > most {
-                return Err(TraceError::TooManyRows { path: self.path.into(), line: self.line, most });
+            let limit = self.limits.max_rows();
+            if self.line > limit {
+                return Err(TraceError::TooManyRows { path: self.path.into(), line: self.line, limit });
             }
             let line = line.trim_ascii();
             if !line.is_empty() {
@@ -257,8 +296,8 @@ impl<'a> Rows<'a> {
         let priority = self.priority(line)?;
         self.tokens += row.listed();
         if self.tokens > self.limits.tokens {
-            let (path, line, most) = (self.path.into(), self.line, self.limits.tokens);
-            return Err(TraceError::TooManyTokens { path, line, most });
+            let (path, line, limit) = (self.path.into(), self.line, self.limits.tokens);
+            return Err(TraceError::TooManyTokens { path, line, limit });
         }
         self.keep(&row).map_err(|source| self.no_memory(source))?;
         self.trace.prioritize_last(priority);
@@ -294,7 +333,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Gives the hash ids their length and sorts.
+    /// Sets the lengths of the hash ids and sorts the requests.
     fn finish(mut self) -> Trace {
         let unit = self.unit.unwrap_or_else(|| u32::try_from(self.bounds.infer()).unwrap_or(u32::MAX));
         self.trace.unit = self.any_hashed.then_some(unit);
@@ -307,7 +346,7 @@ impl<'a> Rows<'a> {
         let (path, next) = (self.path.into(), self.line + 1);
         match fault {
             LineFault::Read(source) => TraceError::Read { path, line: self.line, source },
-            LineFault::TooLong => TraceError::LongLine { path, line: next, most: self.limits.line_bytes },
+            LineFault::TooLong => TraceError::LongLine { path, line: next, limit: self.limits.line_bytes },
             LineFault::NoMemory(source) => TraceError::NoMemory { path, line: next, source },
         }
     }
@@ -366,13 +405,13 @@ mod tests {
         assert_eq!(error.expect_err("a fault").to_string(), "t.jsonl:3: hash_ids is missing");
         let line = "{\"timestamp\": 0, \"input_length\": 900, \"output_length\": 0, \"hash_ids\": [1, 2]}";
         assert_eq!(read(line, None).expect("a trace").unit(), Some(512));
-        // What stands beyond the prompt's end stands for nothing.
+        // Hash ids beyond the prompt's end are ignored.
         let cut = read(line, Some(1000)).expect("a trace");
         assert_eq!(key(&cut, 0)[..900], [1].into_iter().chain((1..900).map(|j| token_id(1, j))).collect::<Vec<_>>());
     }
 
     #[test]
-    fn an_empty_trace_says_so() {
+    fn an_empty_trace_is_refused() {
         assert_eq!(read("\n \n", None).expect_err("empty").to_string(), "t.jsonl: the trace is empty");
     }
 }

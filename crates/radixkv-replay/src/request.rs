@@ -1,18 +1,21 @@
 //! A trace in memory: requests in replay order, each a few segments long.
 //!
 //! A prompt is kept as segments, not as tokens: Mooncake's 145 million prompt tokens are 290 thousand segments of 16
-//! bytes. Tokens are made when a request is replayed, into a buffer that is used again for the next.
+//! bytes. Tokens are made when a request is replayed, into a buffer of the replaying thread.
 
 use std::{cmp::Ordering, collections::TryReserveError, time::Duration};
+
+use radixkv::{
+    Priority,
+    key::{Token, common_prefix},
+};
 
 use super::{
     row::{Prompt, Row},
     tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, fill, token_id},
 };
-use radixkv::Priority;
-use radixkv::key::{Token, common_prefix};
 
-/// Some consecutive tokens of a request.
+/// Consecutive tokens of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Segment {
     /// The first `len` tokens of a hash id.
@@ -29,7 +32,19 @@ impl Segment {
     }
 }
 
-/// One request of a trace: what arrived, and how much was generated.
+/// One request of a trace: its prompt, and how many tokens were generated.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::Trace;
+///
+/// let row = r#"{"timestamp": 7.5, "input_tok_ids": [1, 2, 3], "output_tok_ids": [4]}"#;
+/// let trace = Trace::from_reader(row.as_bytes(), "row", None)?;
+/// let request = &trace.requests()[0];
+/// assert_eq!((request.timestamp(), request.prompt_tokens(), request.output_tokens()), (7.5, 3, 1));
+/// # Ok::<_, radixkv_replay::TraceError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Request {
     timestamp: f64,
@@ -42,37 +57,47 @@ pub struct Request {
 }
 
 impl Request {
-    /// Row of the file (lines that are not blank) that the request came from, counted from 0.
+    /// The row that the request came from: lines of the file that are not blank, counted from 0.
     #[must_use]
     pub fn row(&self) -> usize {
         self.row as usize
     }
 
-    /// When it arrived, in the trace's own unit.
+    /// When it arrived, in the trace's own unit of time.
     #[must_use]
     pub fn timestamp(&self) -> f64 {
         self.timestamp
     }
 
-    /// Length of the prompt.
+    /// Tokens of the prompt.
     #[must_use]
     pub fn prompt_tokens(&self) -> usize {
         self.prompt_tokens as usize
     }
 
-    /// Number of tokens generated.
+    /// Tokens generated.
     #[must_use]
     pub fn output_tokens(&self) -> usize {
         self.output_tokens as usize
     }
 
-    /// What its row says, where the trace was read with a field for it.
+    /// The priority in its row; `None` if the trace was read without a field for priorities.
     #[must_use]
     pub fn priority(&self) -> Option<Priority> {
         self.priority
     }
 
-    /// Tokens to be cached: the prompt, and what was generated if `outputs` says so.
+    /// Tokens to be cached: those of the prompt and, with `outputs`, the generated ones.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let row = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3], "output_tok_ids": [4]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(row.as_bytes(), "row", None)?;
+    /// let request = &trace.requests()[0]; // of three prompt tokens and a generated one
+    /// assert_eq!((request.key_tokens(false), request.key_tokens(true)), (3, 4));
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     #[must_use]
     pub fn key_tokens(&self, outputs: bool) -> usize {
         self.prompt_tokens() + if outputs { self.output_tokens() } else { 0 }
@@ -80,6 +105,17 @@ impl Request {
 }
 
 /// Requests in replay order, and what their tokens are made of.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::Trace;
+///
+/// let row = r#"{"timestamp": 0, "input_length": 700, "output_length": 20, "hash_ids": [46, 57]}"#;
+/// let trace = Trace::from_reader(row.as_bytes(), "row", Some(512))?;
+/// assert_eq!((trace.requests().len(), trace.prompt_tokens(), trace.unit()), (1, 700, Some(512)));
+/// # Ok::<_, radixkv_replay::TraceError>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
     pub(super) requests: Vec<Request>,
@@ -91,19 +127,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The requests, sorted by arrival; those that arrived together are in the order of the file.
+    /// The requests, sorted by arrival; requests with equal timestamps are in the order of the file.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
 
-    /// Tokens per hash id, given or inferred; `None` where no row has hash ids.
+    /// Tokens per hash id, given or inferred; `None` if no row has hash ids.
     #[must_use]
     pub fn unit(&self) -> Option<usize> {
         self.unit.map(|unit| unit as usize)
     }
 
-    /// The field that priorities were read from.
+    /// The field that priorities were read from; `None` if there was none.
     #[must_use]
     pub fn priority_from(&self) -> Option<&str> {
         self.priority_from.as_deref()
@@ -115,17 +151,30 @@ impl Trace {
         self.read_time
     }
 
-    /// Length of all prompts together.
+    /// Tokens of all prompts.
     #[must_use]
     pub fn prompt_tokens(&self) -> u64 {
         self.requests.iter().map(|r| u64::from(r.prompt_tokens)).sum()
     }
 
-    /// Writes the first `out.len()` tokens of a request, those generated after those of the prompt.
+    /// Writes the first `out.len()` tokens of a request: the prompt, then the generated tokens.
     ///
     /// # Panics
     ///
     /// Panics if the request has fewer tokens.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{Trace, token_id};
+    ///
+    /// let row = r#"{"timestamp": 0, "input_length": 3, "output_length": 0, "hash_ids": [46, 57]}"#;
+    /// let trace = Trace::from_reader(row.as_bytes(), "row", Some(2))?;
+    /// let mut tokens = [0; 3];
+    /// trace.fill(&trace.requests()[0], &mut tokens);
+    /// assert_eq!(tokens, [46, token_id(46, 1), 57]);
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     pub fn fill(&self, request: &Request, out: &mut [Token]) {
         let mut rest = out;
         for segment in &self.segments[request.first..request.end] {
@@ -142,9 +191,9 @@ impl Trace {
         assert!(rest.is_empty(), "the request is {} tokens shorter than asked for", rest.len());
     }
 
-    /// Tokens in which two prompts agree, and how they compare where they part; a proper prefix comes first.
+    /// Length of the common prefix of two prompts, and the order of the tokens after it; a proper prefix comes first.
     pub(super) fn compare(&self, a: &Request, b: &Request) -> (usize, Ordering) {
-        let (mut x, mut y) = (Cursor::new(self, a), Cursor::new(self, b));
+        let (mut x, mut y) = (PromptCursor::new(self, a), PromptCursor::new(self, b));
         let mut agreed = 0;
         while let (Some(left), Some(right)) = (x.piece(), y.piece()) {
             let both = left.len().min(right.len());
@@ -162,8 +211,8 @@ impl Trace {
 
 /// Building: rows arrive in the order of the file and are sorted once at the end.
 impl Trace {
-    /// Adds a request whose prompt is covered by `prompt` as far as it goes, and by tokens of its own from there on.
-    /// Without an `output` segment the generated tokens are its own as well.
+    /// Adds a request. The tokens of its prompt beyond the segments of `prompt` are its own: no other request has them.
+    /// Without an `output` segment the generated tokens are its own too.
     pub(super) fn push(
         &mut self,
         timestamp: f64,
@@ -186,7 +235,7 @@ impl Trace {
         self.requests.push(Request { timestamp, row, first, end, prompt_tokens, output_tokens, priority });
     }
 
-    /// Makes room for a row: its segments, one for the tokens of its own, and one for what was generated.
+    /// Makes room for a row: its segments, one for the prompt tokens of its own, and one for its output.
     pub(super) fn reserve(&mut self, row: &Row) -> Result<(), TryReserveError> {
         let (segments, literals) = match &row.prompt {
             Prompt::HashIds(ids) => (ids.len(), row.listed() - ids.len()),
@@ -197,10 +246,10 @@ impl Trace {
         self.literals.try_reserve(literals)
     }
 
-    /// Gives `unit` tokens to every hash id of a prompt, as far as that goes, and the rest to the tokens of its own.
+    /// Gives each hash id `unit` tokens up to the prompt's end, and what is left of the prompt to tokens of its own.
     pub(super) fn cut(&mut self, unit: u32) {
         for request in &self.requests {
-            // A prompt that is spelled out ends in another kind of segment.
+            // The prompt is spelled out, not hashed.
             let [ids @ .., Segment::Hashed { len: own, .. }] = &mut self.segments[request.first..request.end - 1]
             else {
                 continue;
@@ -216,14 +265,14 @@ impl Trace {
         }
     }
 
-    /// Gives the request that was added last its priority.
+    /// Sets the priority of the request that was added last.
     pub(super) fn prioritize_last(&mut self, priority: Option<Priority>) {
         if let Some(request) = self.requests.last_mut() {
             request.priority = priority;
         }
     }
 
-    /// Keeps spelled-out tokens and gives the segment that stands for them.
+    /// Keeps spelled-out tokens and returns the segment of them.
     pub(super) fn literal(&mut self, tokens: &[Token]) -> Segment {
         let start = self.literals.len();
         self.literals.extend_from_slice(tokens);
@@ -233,25 +282,25 @@ impl Trace {
     /// Puts the requests into replay order.
     pub(super) fn sort(&mut self) {
         let by_time = |a: &Request, b: &Request| a.timestamp.partial_cmp(&b.timestamp).unwrap_or(Ordering::Equal);
-        // In place: a stable sort takes memory.
+        // In place, because a stable sort allocates.
         self.requests.sort_unstable_by(|a, b| by_time(a, b).then(a.row.cmp(&b.row)));
     }
 }
 
-/// A place in a prompt.
-struct Cursor<'a> {
+/// A position in a prompt.
+struct PromptCursor<'a> {
     trace: &'a Trace,
     segment: usize,
     skipped: usize,
     left: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> PromptCursor<'a> {
     fn new(trace: &'a Trace, request: &Request) -> Self {
         Self { trace, segment: request.first, skipped: 0, left: request.prompt_tokens() }
     }
 
-    /// What is left of the segment here; `None` at the end of the prompt.
+    /// The rest of the segment at this position; `None` at the end of the prompt.
     #[inline]
     fn piece(&mut self) -> Option<Piece<'a>> {
         if self.left == 0 {
@@ -276,7 +325,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Tokens that are made alike.
+/// Tokens of one segment.
 #[derive(Clone, Copy)]
 enum Piece<'a> {
     Hashed { id: u64, from: usize, len: usize },
@@ -300,7 +349,7 @@ impl Piece<'_> {
         }
     }
 
-    /// Tokens of the first `len` in which the pieces agree.
+    /// Length of the common prefix of the first `len` tokens of two pieces.
     #[inline]
     fn agreement(self, other: Self, len: usize) -> usize {
         match (self, other) {

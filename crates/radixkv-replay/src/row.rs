@@ -8,20 +8,26 @@ use serde::{
 };
 use serde_json::error::Category;
 
-use super::{list::List, shape::Shape};
+use super::{list::List, value_kind::ValueKind};
 use radixkv::key::Token;
 
-/// A field of a trace row.
+/// A field of a trace row; displayed as it is named in the row.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(radixkv_replay::Field::HashIds.to_string(), "hash_ids");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Field {
     /// When the request arrived.
     Timestamp,
-    /// Length of the prompt in tokens.
+    /// Tokens of the prompt.
     InputLength,
-    /// Number of tokens generated.
+    /// Tokens generated.
     OutputLength,
-    /// What the prompt is made of, one id for each unit of it.
+    /// What the prompt is made of: one hash id for each unit of it.
     HashIds,
     /// The prompt's tokens, instead of hash ids.
     InputTokIds,
@@ -44,22 +50,23 @@ impl Field {
         }
     }
 
-    /// What is wrong with the type of a value, if anything.
-    fn fault(self, value: Shape) -> Option<RowFault> {
+    /// What is wrong with the type of a value, if it is not right.
+    fn fault(self, value: ValueKind) -> Option<RowFault> {
         let is_token = |number: u64| Token::try_from(number).is_ok();
         let (right, fault) = match self {
             Self::Timestamp => {
-                (matches!(value, Shape::Natural(_) | Shape::Number), RowFault::NotANumber { field: self })
+                (matches!(value, ValueKind::Natural(_) | ValueKind::Number), RowFault::NotANumber { field: self })
             }
             Self::InputLength | Self::OutputLength => {
-                (matches!(value, Shape::Natural(length) if is_token(length)), RowFault::NotALength { field: self })
+                (matches!(value, ValueKind::Natural(length) if is_token(length)), RowFault::NotALength { field: self })
             }
-            Self::HashIds => (matches!(value, Shape::Naturals(_)), RowFault::NotHashIds { field: self }),
-            Self::InputTokIds | Self::OutputTokIds => {
-                (matches!(value, Shape::Naturals(largest) if is_token(largest)), RowFault::NotTokens { field: self })
-            }
+            Self::HashIds => (matches!(value, ValueKind::Naturals(_)), RowFault::NotHashIds { field: self }),
+            Self::InputTokIds | Self::OutputTokIds => (
+                matches!(value, ValueKind::Naturals(largest) if is_token(largest)),
+                RowFault::NotTokens { field: self },
+            ),
         };
-        (!right && value != Shape::Null).then_some(fault)
+        (!right && value != ValueKind::Null).then_some(fault)
     }
 }
 
@@ -70,69 +77,80 @@ impl fmt::Display for Field {
 }
 
 /// What is wrong with a row.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{Field, RowFault, Trace, TraceError};
+///
+/// let error = Trace::from_reader(&b"{\"timestamp\": 0}"[..], "t.jsonl", None).unwrap_err();
+/// assert_eq!(error.to_string(), "t.jsonl:1: hash_ids is missing");
+/// let TraceError::Row { fault, .. } = error else { unreachable!() };
+/// assert_eq!(fault, RowFault::Missing { field: Field::HashIds });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// The line is no JSON object; `column` is where that shows.
+    /// The line is not a JSON object; reading it failed at `column`.
     #[error("not a JSON object (column {column})")]
     NotAnObject {
         /// Byte of the line, counted from 1.
         column: usize,
     },
-    /// The line stops inside its object: the file was cut short.
+    /// The line ends inside its object: the file was cut short.
     #[error("the row ends early (column {column})")]
     Unfinished {
         /// Byte of the line, counted from 1.
         column: usize,
     },
-    /// A field appears twice, or something else that no field can be blamed for.
-    #[error("not a trace row (column {column})")]
+    /// A field appears twice, or a value cannot be read for a reason that is not its type.
+    #[error("not a trace row: a field appears twice, or its value cannot be read (column {column})")]
     NotARow {
         /// Byte of the line, counted from 1.
         column: usize,
     },
-    /// The field must be there.
+    /// The field is not in the row.
     #[error("{field} is missing")]
     Missing {
         /// The field.
         field: Field,
     },
-    /// The field must be a number.
+    /// The field does not hold a number.
     #[error("{field} is not a number")]
     NotANumber {
         /// The field.
         field: Field,
     },
-    /// The field must count tokens.
+    /// The field does not hold a number of tokens.
     #[error("{field} is not an integer from 0 to 2^32 - 1")]
     NotALength {
         /// The field.
         field: Field,
     },
-    /// The field must list hash ids.
+    /// The field does not hold a list of hash ids.
     #[error("{field} is not a list of integers from 0 to 2^64 - 1")]
     NotHashIds {
         /// The field.
         field: Field,
     },
-    /// The field must list tokens.
+    /// The field does not hold a list of tokens.
     #[error("{field} is not a list of integers from 0 to 2^32 - 1")]
     NotTokens {
         /// The field.
         field: Field,
     },
-    /// A length and the list that it is the length of disagree.
-    #[error("{field} is {length} but {listed} tokens are listed")]
+    /// A length and the list of its tokens disagree.
+    #[error("{field} is {length}, but the row lists {listed} tokens")]
     LengthDisagrees {
         /// The length.
         field: Field,
-        /// What it says.
+        /// Its value.
         length: usize,
         /// Tokens in the list.
         listed: usize,
     },
-    /// There are more ids than tokens.
-    #[error("hash_ids has {ids} ids for {tokens} tokens")]
+    /// There are more hash ids than tokens; each stands for at least one.
+    #[error("hash_ids has {ids} ids, more than the {tokens} tokens of input_length")]
     TooManyIds {
         /// Ids in the row.
         ids: usize,
@@ -140,7 +158,7 @@ pub enum RowFault {
         tokens: usize,
     },
     /// The list does not fit into memory.
-    #[error("{field} is longer than memory allows")]
+    #[error("{field} is too long for the memory that is left")]
     NoMemory {
         /// The field.
         field: Field,
@@ -157,7 +175,7 @@ pub(super) struct Row {
     pub(super) output_tokens: u32,
 }
 
-/// What a prompt is given as.
+/// How a prompt is given.
 #[derive(Debug, PartialEq)]
 pub(super) enum Prompt {
     HashIds(Vec<u64>),
@@ -175,7 +193,7 @@ struct Fields {
 }
 
 impl Row {
-    /// Reads a line; fields that are not a trace's are passed over.
+    /// Reads a line; fields that a trace does not have are ignored.
     pub(super) fn parse(line: &[u8]) -> Result<Self, RowFault> {
         let fields: Fields = serde_json::from_slice(line).map_err(|error| diagnose(line, &error))?;
         let timestamp = fields.timestamp.ok_or(RowFault::Missing { field: Field::Timestamp })?;
@@ -198,7 +216,7 @@ impl Row {
         Ok(row)
     }
 
-    /// Whether there is a token for every hash id.
+    /// Fails unless there is a token for every hash id.
     fn check_ids(&self) -> Result<(), RowFault> {
         let tokens = self.prompt_tokens as usize;
         match &self.prompt {
@@ -216,7 +234,7 @@ impl Row {
         prompt + self.output.as_ref().map_or(0, Vec::len)
     }
 
-    /// Passes over the hash ids that stand beyond the prompt's end at `unit` tokens an id.
+    /// Drops the hash ids beyond the prompt's end, at `unit` tokens an id.
     pub(super) fn cut_ids(&mut self, unit: usize) {
         if let Prompt::HashIds(ids) = &mut self.prompt {
             ids.truncate((self.prompt_tokens as usize).div_ceil(unit));
@@ -224,12 +242,12 @@ impl Row {
     }
 }
 
-/// All that was listed, if there was memory for it.
+/// All elements of a list, if there was memory for them.
 fn whole<T>(list: List<T>, field: Field) -> Result<Vec<T>, RowFault> {
-    list.whole().ok_or(RowFault::NoMemory { field })
+    list.into_vec().ok_or(RowFault::NoMemory { field })
 }
 
-/// A length that is given, or follows from the list, or both.
+/// A length that is given, or follows from a list, or both: then they must agree.
 fn agreed_length(field: Field, length: Option<u32>, listed: Option<usize>) -> Result<u32, RowFault> {
     match (length, listed) {
         (Some(length), Some(listed)) if length as usize != listed => {
@@ -241,7 +259,7 @@ fn agreed_length(field: Field, length: Option<u32>, listed: Option<usize>) -> Re
     }
 }
 
-/// Finds the field to blame in a line that could not be read.
+/// Finds the field at fault in a line that could not be read.
 fn diagnose(line: &[u8], error: &serde_json::Error) -> RowFault {
     let column = error.column();
     match serde_json::from_slice(line) {
@@ -312,9 +330,12 @@ mod tests {
         );
         assert_eq!(row(r#""input_length": 9"#), "hash_ids is missing");
         assert_eq!(row(r#""hash_ids": [1]"#), "input_length is missing");
-        assert_eq!(row(r#""input_length": 3, "input_tok_ids": [1]"#), "input_length is 3 but 1 tokens are listed");
+        assert_eq!(row(r#""input_length": 3, "input_tok_ids": [1]"#), "input_length is 3, but the row lists 1 tokens");
         assert_eq!(row(r#""input_tok_ids": ["a"]"#), "input_tok_ids is not a list of integers from 0 to 2^32 - 1");
-        assert_eq!(row(r#""input_length": 1, "hash_ids": [1, 2]"#), "hash_ids has 2 ids for 1 tokens");
+        assert_eq!(
+            row(r#""input_length": 1, "hash_ids": [1, 2]"#),
+            "hash_ids has 2 ids, more than the 1 tokens of input_length"
+        );
         assert_eq!(fault(r#"{"timestamp": "noon", "input_tok_ids": []}"#), "timestamp is not a number");
         assert_eq!(fault(r#"{"input_tok_ids": []}"#), "timestamp is missing");
         assert_eq!(fault(r#"{"timestamp": 0, "input_length": 1, "hash_ids": [1]}"#), "output_length is missing");
@@ -323,9 +344,9 @@ mod tests {
     }
 
     #[test]
-    fn names_the_column_where_no_field_can_be_blamed() {
+    fn names_the_column_where_no_field_is_at_fault() {
         assert_eq!(fault(r#"{"timestamp": 0, "input_len"#), "the row ends early (column 27)");
         assert!(fault("[1, 2").starts_with("not a JSON object"));
-        assert!(fault(r#"{"timestamp": 0, "timestamp": 1}"#).starts_with("not a trace row (column"));
+        assert!(fault(r#"{"timestamp": 0, "timestamp": 1}"#).contains("a field appears twice"));
     }
 }

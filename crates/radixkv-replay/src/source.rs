@@ -10,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// Archives made with `zstd --long=31` still open; the memory is taken only by those that ask for it.
+/// Archives made with `zstd --long=31` still open; only such an archive takes that much memory.
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 const BUFFER: usize = 1 << 16;
 
@@ -19,7 +19,7 @@ pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     decompress(File::open(path)?)
 }
 
-/// Reads text from what may be compressed.
+/// Decompresses what is compressed.
 pub(super) fn decompress(raw: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
     let mut raw = BufReader::with_capacity(BUFFER, raw);
     let head = raw.fill_buf()?;

@@ -1,13 +1,13 @@
-//! Token ids from hash ids: what a trace that publishes only hashes is replayed with.
+//! Tokens made from hash ids: a trace that publishes only hash ids is replayed with them.
 //!
-//! A published trace names pieces of a prompt by hash ids and keeps the text to itself. Every hash id stands for an
-//! endless sequence of pseudo-random tokens, so that equal ids give equal tokens, wherever and whenever they are made.
+//! A published trace names pieces of a prompt by hash ids and does not tell their text. Every hash id stands for an
+//! endless sequence of pseudo-random tokens: equal ids give equal tokens on every machine.
 //!
-//! Ids below 2^44 follow a published rule, by which other programs make the same tokens: the first one is the id itself,
-//! so that pieces whose ids are tokens part at their first one, and the others come from `id << 20 | at`, which has room
-//! for 44 bits of the id. Larger ids, such as hashes of 64 bits, are scrambled first, by a bijection, and their tokens are
-//! the other half of each step, so that no seed that they share with a smaller id gives the same token. Two ids of which
-//! one is larger agree in `n` tokens with a probability of 2^(-32 n).
+//! Ids below 2^44 follow a published rule, by which other programs make the same tokens. The first token is the id itself:
+//! pieces whose ids fit into a token differ in their first one. The others come from `id << 20 | at`, which has room for
+//! 44 bits of the id. Larger ids, such as hashes of 64 bits, are scrambled first, by a bijection, and their tokens are the
+//! other half of each step: a seed that they share with a smaller id does not give the same token. Two ids, one of them
+//! of 2^44 or more, agree in `n` tokens with a probability of 2^(-32 n).
 
 use std::hint::black_box;
 
@@ -59,9 +59,9 @@ pub(crate) fn fill(id: u64, out: &mut [Token]) {
 
 fn fill_published(id: u64, out: &mut [Token]) {
     let (base, mut at) = (id << 20, 0);
-    // The first token is mixed along with the others and then replaced: a loop without a branch. Left to itself it is
-    // vectorized for SSE2, which has no 64-bit multiplication: 1.5 ns a token. Hiding every other seed keeps it
-    // scalar: 1.0 ns. AVX2 would do no better.
+    // The first token is mixed like the others and then replaced: the loop has no branch. The compiler would vectorize it
+    // for SSE2, which has no 64-bit multiplication: 1.5 ns a token. Hiding every other seed keeps it scalar: 1.0 ns. AVX2
+    // would do no better.
     let mut pairs = out.chunks_exact_mut(2);
     for pair in &mut pairs {
         pair[0] = mix(base | at);
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// A larger id whose scrambled form is the seed of a smaller id's first token: the next seeds are equal too.
+    /// A larger id whose scrambled form is the seed of a smaller id's first token: the seeds that follow are equal too.
     #[test]
     fn a_seed_in_common_gives_other_tokens() {
         for small in [1, 46, LARGE - 1] {
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// The state of which splitmix64 makes `z`.
+    /// The state from which splitmix64 makes `z`.
     fn unscrambled(z: u64) -> u64 {
         let unshifted = |z: u64, by: u32| (0..64 / by).fold(z, |known, _| z ^ known >> by);
         let z = unshifted(z, 31).wrapping_mul(0x3196_42b2_d24d_8ec3);

@@ -1,15 +1,15 @@
 //! How many tokens a hash id stands for, inferred from the rows.
 //!
-//! A row of `n` ids whose last one covers at least a token needs `(n - 1) * unit < input_length`: that bounds the unit
-//! from above. A row that its ids cover needs `n * unit >= input_length`: that bounds it from below, unless the trace
-//! leaves tails uncovered, as one does that hashes whole units only. Units in use are powers of two (Mooncake's 512,
-//! 64 and 16 elsewhere), so the largest one within the bounds is taken; one that is not a power of two is believed
-//! only when it covers every row, which a power of two does not.
+//! In a row of `n` ids the last id covers at least one token, hence `(n - 1) * unit < input_length`: an upper bound of
+//! the unit. Ids that cover the whole prompt need `n * unit >= input_length`: a lower bound. It holds only if the trace
+//! has ids for the tails of prompts; a trace that hashes whole units alone has none. Units in use are powers of two (512
+//! in Mooncake's traces, 64 and 16 elsewhere): the largest one within the upper bound is taken. Another number is taken
+//! only if it covers every row and that power of two does not.
 
-/// Mooncake's: taken where the rows say nothing.
+/// The unit of Mooncake's traces: taken where the rows do not bound it.
 const USUAL: u64 = 512;
 
-/// What the rows say about the unit.
+/// Bounds of the unit, from the rows so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnitBounds {
     /// Smallest unit that covers every row so far.
@@ -25,7 +25,7 @@ impl Default for UnitBounds {
 }
 
 impl UnitBounds {
-    /// Takes a row into account that has no more ids than tokens.
+    /// Adds a row, which has no more ids than tokens.
     pub(super) fn add(&mut self, tokens: u64, ids: u64) {
         if tokens > 0 {
             self.covering = self.covering.max(if ids == 0 { u64::MAX } else { tokens.div_ceil(ids) });
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn covered_rows_name_their_unit() {
+    fn covered_rows_give_their_unit() {
         assert_eq!(inferred(&[(6758, 14), (7322, 15), (2290, 5)]), 512);
         assert_eq!(inferred(&[(6758, 14)]), 512);
         assert_eq!(inferred(&[(1919, 120), (525, 33), (1908, 120)]), 16);
@@ -68,19 +68,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_uncovered_tails_name_it_too() {
+    fn rows_with_uncovered_tails_give_their_unit_too() {
         assert_eq!(inferred(&[(1593, 99), (1641, 102), (130, 8)]), 16);
         assert_eq!(inferred(&[(1593, 99), (15, 0)]), 16);
     }
 
     #[test]
-    fn too_little_to_go_by_is_the_usual_unit() {
+    fn rows_that_do_not_bound_the_unit_give_the_usual_one() {
         assert_eq!(inferred(&[]), 512);
         assert_eq!(inferred(&[(40, 1), (0, 0), (7, 0)]), 512);
     }
 
     #[test]
-    fn as_many_ids_as_tokens_is_one_each() {
+    fn as_many_ids_as_tokens_give_a_unit_of_one() {
         assert_eq!(inferred(&[(5, 5), (9, 9)]), 1);
     }
 }

@@ -1,26 +1,38 @@
-//! How many distinct blocks a trace asks for: what `N%` of a capacity is a percentage of.
+//! How many distinct blocks a trace asks for: a capacity in percent is a share of these.
 //!
-//! A block is told apart by everything before it, so the working set counts distinct prefixes of whole blocks. Sorted
-//! by their tokens, every prompt shares its longest known prefix with the one just before it: what it does not share
-//! with that one is new. No block is hashed and no token is made but where two prompts part.
+//! Two blocks are equal if they and everything before them are equal: the working set counts distinct prefixes of whole
+//! blocks. When prompts are sorted by their tokens, no earlier prompt shares a longer prefix with a prompt than the one
+//! just before it: the blocks beyond that prefix are new. No block is hashed, and tokens are made only where two prompts
+//! part.
 
 use std::collections::TryReserveError;
 
 use super::request::{Request, Trace};
 
 impl Trace {
-    /// Distinct full prompt blocks; what was generated does not count.
+    /// Distinct full blocks of all prompts; generated tokens do not count.
     ///
     /// # Panics
     ///
     /// Panics if `block_size` is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::Trace;
+    ///
+    /// let rows = "{\"timestamp\": 0, \"input_tok_ids\": [1, 2, 3, 4]}\n{\"timestamp\": 1, \"input_tok_ids\": [1, 2, 5, 6]}";
+    /// let trace = Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// assert_eq!(trace.working_set_blocks(2), 3); // 1 2, 3 4 and 5 6
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     #[must_use]
-    pub fn working_set(&self, block_size: usize) -> usize {
+    pub fn working_set_blocks(&self, block_size: usize) -> usize {
         self.distinct_blocks(self.requests.iter().collect(), block_size)
     }
 
-    /// The same, where memory may be short.
-    pub(super) fn try_working_set(&self, block_size: usize) -> Result<usize, TryReserveError> {
+    /// As [`working_set_blocks`](Self::working_set_blocks), with an error where memory is short.
+    pub(super) fn try_working_set_blocks(&self, block_size: usize) -> Result<usize, TryReserveError> {
         let mut requests = Vec::new();
         requests.try_reserve_exact(self.requests.len())?;
         requests.extend(&self.requests);
@@ -74,7 +86,11 @@ mod tests {
         trace.push(0.0, [], 0, None, 0);
         trace.push(0.0, [hashed(1, 10), hashed(2, 10)], 25, None, 3);
         for block_size in 1..=12 {
-            assert_eq!(trace.working_set(block_size), counted_one_by_one(&trace, block_size), "blocks of {block_size}");
+            assert_eq!(
+                trace.working_set_blocks(block_size),
+                counted_one_by_one(&trace, block_size),
+                "blocks of {block_size}"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The reference against golden replays of real and adversarial traces: every match of every request.
 //!
-//! The traces and golden files lie beside the repository, in `../shared`; without them there is nothing to check
-//! and the tests say so. A replay serves one request at a time, in the order of the timestamps: match, reserve
-//! what is missing, insert, release. A request that could never fit is passed by.
+//! The traces and golden files are in `../shared`, beside the repository; without them the tests print that they are
+//! skipped. A replay serves one request at a time, in the order of the timestamps: match, reserve the missing blocks,
+//! insert, release. A request larger than the cache is bypassed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use radixkv::{PolicyKind, Token};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Hash ids of tokens that one request has to itself.
+/// Hash ids of tokens that only one request has.
 const UNIQUE_PROMPT: u64 = 1 << 31;
 const UNIQUE_OUTPUT: u64 = 3 << 30;
-/// Stands in the digest for a request that was passed by.
+/// The digest's entry for a bypassed request.
 const BYPASSED: u32 = u32::MAX;
 
 /// One row of a trace: its prompt and its output as tokens.
@@ -25,7 +25,7 @@ struct Request {
     output: Vec<Token>,
 }
 
-/// What a golden run fixes.
+/// The results that a golden run compares.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     hit_tokens: usize,
@@ -136,7 +136,7 @@ fn policy(name: &Value) -> Option<PolicyKind> {
     name.as_str()?.parse().ok()
 }
 
-/// Replays every golden run that `wanted` chooses and compares; returns how many there were.
+/// Replays the golden runs that `wanted` selects and compares; returns how many there were.
 fn check(name: &str, unit: u64, runs: &[&Value], wanted: impl Fn(Setting) -> bool) -> usize {
     let Some(requests) = trace(name, unit) else {
         return 0;
@@ -189,7 +189,7 @@ fn check_taubench(wanted: impl Fn(Setting) -> bool) -> usize {
 
 #[test]
 fn adversarial_traces_at_every_block_size_and_policy() {
-    // Token blocks cost the most steps; three policies stand for all there.
+    // Blocks of one token take the most steps; three policies represent all there.
     let three = [PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Mru];
     let first = |s: Setting| {
         let affordable = s.block_size > 1 || three.contains(&s.policy);

@@ -1,4 +1,4 @@
-//! The command `radixkv replay`: what it accepts, what it refuses and how, and what it prints.
+//! The command `radixkv replay`: what it accepts, what it refuses with which message, and what it prints.
 #![cfg(feature = "cli")]
 
 #[path = "replay_cli/bounds.rs"]
@@ -27,7 +27,7 @@ const ROWS: &str = r#"{"timestamp": 0, "input_length": 70, "output_length": 5, "
 {"timestamp": 2, "input_length": 64, "output_length": 5, "hash_ids": [1, 2, 3, 4]}
 "#;
 
-/// A folder that goes when the test ends.
+/// A folder that is removed when the test ends.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -65,7 +65,7 @@ fn json(trace: Option<&Path>, options: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("one JSON object")
 }
 
-/// The command in a shell that sets a limit or turns a stream elsewhere first.
+/// The command in a shell that first sets a limit or redirects a stream.
 #[cfg(unix)]
 fn run_in_shell(preparation: &str, redirection: &str, trace: &Path, options: &[&str]) -> Output {
     let script = format!("{preparation} exec \"$@\" {redirection}");
@@ -74,7 +74,7 @@ fn run_in_shell(preparation: &str, redirection: &str, trace: &Path, options: &[&
     shell.output().expect("a shell")
 }
 
-/// What a run said, having ended by itself and not by a signal or a panic.
+/// The messages of a run, which ended by itself and not by a signal or a panic.
 fn said(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(matches!(output.status.code(), Some(0..=2)), "{}: {said}", output.status);
@@ -82,7 +82,7 @@ fn said(output: &Output) -> String {
     said
 }
 
-/// What the command complains of, having exited with 2 and printed nothing else.
+/// The message of a run that exited with 2 and printed nothing else.
 fn complaint(trace: Option<&Path>, options: &[&str]) -> String {
     let output = run(trace, options);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -103,6 +103,12 @@ fn zstd(text: &str) -> Vec<u8> {
 }
 
 #[test]
+fn the_version_is_that_of_the_command_and_not_of_its_package() {
+    let output = Command::new(env!("CARGO_BIN_EXE_radixkv")).arg("--version").output().expect("the command runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("radixkv {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
 fn compression_is_known_by_content_not_by_name() {
     let scratch = Scratch::new("compression");
     let digests: BTreeSet<String> = [
@@ -119,7 +125,7 @@ fn compression_is_known_by_content_not_by_name() {
 }
 
 #[test]
-fn the_report_has_the_oracles_keys_and_more() {
+fn the_report_has_the_keys_of_the_oracle_and_more() {
     let scratch = Scratch::new("keys");
     let path = scratch.file("trace.jsonl", ROWS);
     let report = json(Some(&path), &["--capacity", "100", "--verify", "--prefill-rate", "1000"]);
@@ -143,7 +149,7 @@ fn the_report_has_the_oracles_keys_and_more() {
 }
 
 #[test]
-fn a_given_unit_is_taken_and_an_inferred_one_is_said() {
+fn a_given_unit_is_taken_and_an_inferred_one_is_printed() {
     let scratch = Scratch::new("unit");
     let path = scratch.file("trace.jsonl", ROWS);
     let said = |options: &[&str]| String::from_utf8_lossy(&run(Some(&path), options).stderr).into_owned();
@@ -296,10 +302,10 @@ fn priorities_come_from_the_field_that_is_named() {
     let scratch = Scratch::new("priorities");
     let trace = scratch.file("t.jsonl", returning(["90", "10", "50", "90"]));
     let hits = |options: &[&str]| json(Some(&trace), &[&SMALL[..], options].concat())["hit_tokens"].clone();
-    // The third request takes the room of the first, or of the one that is worth least.
+    // The third request evicts the first one's blocks, or those of the lowest priority.
     assert_eq!(hits(&["--policy", "lru", "--priority-from", "slo"]), 0);
     assert_eq!(hits(&["--policy", "priority", "--priority-from", "slo"]), 32);
-    assert_eq!(hits(&["--policy", "priority"]), 0, "nobody gave a priority");
+    assert_eq!(hits(&["--policy", "priority"]), 0, "without priorities");
     let report = json(Some(&trace), &["--priority-from", "slo"]);
     assert_eq!(report["priority_from"], "slo");
     assert!(json(Some(&trace), &[]).get("priority_from").is_none());
@@ -332,11 +338,11 @@ fn leases_are_held_for_as_many_steps_as_tokens_are_generated() {
         ["hit_tokens", "given_up_leases"].map(|key| report[key].as_u64().expect("a number"))
     };
     let hold = ["--hold", "--verify", "--checks", "1"];
-    // The first runs while the second and the third are served, so its room is not theirs.
+    // The first runs while the second and the third are served: they do not evict its blocks.
     let only_the_first = rows.replace("th\": 2", "th\": 0").replacen("th\": 0", "th\": 2", 1);
     assert_eq!(report(&only_the_first, "4", &hold), [32, 0]);
     assert_eq!(report(&only_the_first, "4", &[]), [0, 0]);
-    // All run: the third has to take the room of the first, which would end first, and the fourth that of the second.
+    // All run: for the third the lease of the first is dropped, which would end first, and for the fourth the second's.
     assert_eq!(report(&rows, "4", &hold), [0, 2]);
     assert_eq!(report(&rows, "6", &hold), [32, 0]);
     let table = run(Some(&scratch.path("t.jsonl")), &["--hold"]);

@@ -1,7 +1,8 @@
-//! Replays equal the oracle's: same hits, same evictions, same digest, for every policy and capacity it was run with.
+//! Replays equal the oracle's, an independent program: same hits, same evictions, same digest, for every policy and
+//! capacity that it was run with.
 //!
-//! The traces and the oracle's results lie in `../shared`, beside the repository; without that folder these tests say
-//! that they were skipped. A debug build replays what is small; the rest is in the ignored test, for release builds:
+//! The traces and the oracle's results are in `../shared`, beside the repository; without that folder these tests print
+//! that they are skipped. A debug build replays the small traces; the ignored tests replay the others in release builds:
 //! `cargo test --release --test replay_golden -- --include-ignored`.
 
 use std::{
@@ -38,13 +39,11 @@ fn number(run: &Value, key: &str) -> usize {
 }
 
 fn config(run: &Value) -> ReplayConfig {
-    ReplayConfig {
-        block_size: number(run, "block_size"),
-        capacity: Capacity::Blocks(number(run, "capacity")),
-        policy: run["policy"].as_str().expect("a policy").parse().expect("a policy of ours"),
-        outputs: run["outputs"].as_bool().expect("outputs"),
-        ..ReplayConfig::default()
-    }
+    ReplayConfig::default()
+        .block_size(number(run, "block_size"))
+        .capacity(Capacity::Blocks(number(run, "capacity")))
+        .policy(run["policy"].as_str().expect("a policy").parse().expect("a policy of this cache"))
+        .outputs(run["outputs"].as_bool().expect("outputs"))
 }
 
 /// Replays as the oracle did and compares everything that it reported.
@@ -57,7 +56,7 @@ fn check(trace: &Trace, run: &Value) {
     }
 }
 
-/// Runs of golden.json that keep the rules of this cache: whole blocks, strict statistics, a policy it has.
+/// Runs of golden.json under the rules of this cache: whole blocks, strict statistics, one of its policies.
 fn comparable(trace: &Value) -> impl Iterator<Item = &Value> {
     let runs = trace["runs"].as_array().expect("runs");
     runs.iter().filter(|run| {
@@ -66,7 +65,7 @@ fn comparable(trace: &Value) -> impl Iterator<Item = &Value> {
     })
 }
 
-/// Replays all comparable runs of a trace that `wanted` picks, and tells how many these were.
+/// Replays the comparable runs of a trace that `wanted` selects, and returns how many there were.
 fn check_golden(shared: &Path, name: &str, wanted: impl Fn(&Value) -> bool) -> usize {
     let golden = golden(shared, "golden.json");
     let trace = open(shared, name);
@@ -134,7 +133,7 @@ fn units_and_working_sets_are_known() {
         assert_eq!(trace.unit(), Some(number(stats, "hash_unit_tokens")), "unit of {name}");
         assert_eq!(trace.requests().len(), number(stats, "requests"), "requests of {name}");
         assert_eq!(trace.prompt_tokens(), number(stats, "prompt_tokens") as u64, "prompt tokens of {name}");
-        assert_eq!(trace.working_set(16), number(stats, "working_set_blocks"), "working set of {name}");
+        assert_eq!(trace.working_set_blocks(16), number(stats, "working_set_blocks"), "working set of {name}");
     }
 }
 
@@ -142,14 +141,8 @@ fn units_and_working_sets_are_known() {
 fn threads_share_one_cache_and_lose_nothing() {
     let Some(shared) = shared() else { return };
     for (name, capacity, checks) in [("adversarial_0", 300, 100), ("adversarial_1", 150, 20)] {
-        let config = ReplayConfig {
-            capacity: Capacity::Blocks(capacity),
-            threads: 4,
-            outputs: true,
-            verify: true,
-            checks,
-            ..ReplayConfig::default()
-        };
+        let config = ReplayConfig::default().capacity(Capacity::Blocks(capacity)).threads(4);
+        let config = config.outputs(true).verify(true).checks(checks);
         let replayed = replay(&open(&shared, name), &config, &|| {}).expect("every check passes");
         assert_eq!(replayed.report.verify_errors, Some(0), "{name}: {:?}", replayed.mismatches);
         assert_eq!(replayed.report.requests, 2000);

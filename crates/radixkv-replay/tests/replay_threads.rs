@@ -1,5 +1,5 @@
-//! Threads that share one cache: whatever the interleaving, the replay ends, hits are what they claim to be, and no
-//! block is lost.
+//! Threads that share one cache: in every interleaving the replay ends, the blocks of hits hold the tokens that were
+//! matched, and no block is lost.
 
 use radixkv::PolicyKind;
 use radixkv_replay::{
@@ -9,12 +9,12 @@ use radixkv_replay::{
 };
 
 fn class(name: &str) -> Class {
-    CLASSES.into_iter().find(|class| class.name == name).expect("a class")
+    *CLASSES.iter().find(|class| class.name == name).expect("a class")
 }
 
 fn shared_by_four(class: Class, config: ReplayConfig) -> Report {
     let trace = class.trace(1);
-    let config = ReplayConfig { threads: 4, verify: true, ..config };
+    let config = config.threads(4).verify(true);
     let replayed = replay(&trace, &config, &|| {}).unwrap_or_else(|error| panic!("{}: {error}", class.name));
     let report = replayed.report;
     assert_eq!(report.verify_errors, Some(0), "{}: {:?}", class.name, replayed.mismatches);
@@ -26,29 +26,29 @@ fn shared_by_four(class: Class, config: ReplayConfig) -> Report {
 
 #[test]
 fn every_check_passes_under_every_policy() {
-    for policy in PolicyKind::ALL {
-        let config = ReplayConfig { policy, capacity: Capacity::Percent(20.0), checks: 100, ..ReplayConfig::default() };
+    for policy in PolicyKind::ALL.iter().copied() {
+        let config = ReplayConfig::default().policy(policy).capacity(Capacity::Percent(20.0)).checks(100);
         shared_by_four(class("tree-of-thought"), config);
     }
 }
 
-/// The largest request alone takes nearly all blocks, so that threads keep refusing each other.
+/// The largest request alone takes nearly all blocks: leases of one thread keep another from its blocks.
 #[test]
 fn a_cache_that_is_too_small_for_its_threads_still_serves_all() {
     let adversarial = class("adversarial");
     let largest = adversarial.trace(1).requests().iter().map(|r| r.key_tokens(true)).max().expect("requests");
     let capacity = Capacity::Blocks(largest / 16 + 1);
-    let config = ReplayConfig { capacity, outputs: true, checks: 10, ..ReplayConfig::default() };
+    let config = ReplayConfig::default().capacity(capacity).outputs(true).checks(10);
     assert_eq!(shared_by_four(adversarial, config).bypassed_requests, 0);
 }
 
-/// Of two threads that miss the same prefix one inserts it; the other has computed it for nothing.
+/// Of two threads that miss the same prefix one inserts it; the other one's blocks are duplicates.
 #[test]
-fn a_cache_that_never_evicts_holds_the_working_set_whoever_came_first() {
+fn a_cache_that_never_evicts_holds_the_working_set_in_any_interleaving() {
     for name in ["shared-system", "multi-turn", "adversarial"] {
-        let config = ReplayConfig { capacity: Capacity::Percent(150.0), ..ReplayConfig::default() };
+        let config = ReplayConfig::default().capacity(Capacity::Percent(150.0));
         let report = shared_by_four(class(name), config);
         assert_eq!(report.evicted_blocks, 0, "{name}");
-        assert_eq!(report.final_blocks, class(name).trace(1).working_set(16), "{name}");
+        assert_eq!(report.final_blocks, class(name).trace(1).working_set_blocks(16), "{name}");
     }
 }

@@ -1,9 +1,9 @@
-//! What the cache saves of one request, and that it changes nothing of it.
+//! What the cache saves of one request, and that it changes no bit of the result.
 //!
 //! A first request leaves its prompt in the cache. A second one has 97 tokens in common with it and 5 of its own, and
-//! is continued by 20 tokens: the prompt's 102 tokens and 19 of the 20 sampled ones have to be computed, 121. With
-//! blocks of 16 tokens, six of them are found, 96 tokens, and 25 are left. The 97th token lies in a block that agrees
-//! with the first request's in this one token: where partial hits are copied, 24 are left.
+//! is continued by 20 tokens: the prompt's 102 tokens and 19 of the 20 sampled ones have to be computed, 121 in all.
+//! With blocks of 16 tokens, six blocks are found, 96 tokens, and 25 tokens are left to compute. The 97th token is in a
+//! block that agrees with the first request's block in this token alone: where partial hits are copied, 24 are left.
 
 use radixkv::Token;
 use radixkv::scheduler::{Finished, SchedulerConfig};
@@ -26,24 +26,24 @@ pub struct Served {
     pub matched: usize,
     /// Tokens that went through the model.
     pub computed: usize,
-    /// What was sampled.
+    /// The sampled tokens.
     pub output: Vec<Token>,
     /// Bits of the logits of each sampled token.
     pub logits: Vec<Vec<u32>>,
 }
 
-/// The case.
+/// The two requests of the case, served in each way, and one that shares nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Acceptance {
     /// The second request with the cache.
     pub with: Served,
-    /// The same where partial hits are copied.
+    /// The second request with the cache, where partial hits are copied.
     pub copied: Served,
-    /// The same without the cache.
+    /// The second request without the cache.
     pub without: Served,
     /// A request that has nothing in common with any other, with the cache.
     pub unrelated: Served,
-    /// Blocks that were still held when all was done.
+    /// Blocks that were still in use when all requests had ended.
     pub leaked: usize,
 }
 
@@ -54,7 +54,7 @@ impl Acceptance {
     ///
     /// If there is no memory for the engines.
     pub fn run() -> Result<Self, ServeError> {
-        // Whatever is sampled, the twentieth token is the last.
+        // No token ends the text early: the twentieth sampled token is the last.
         let config = Config { end_tokens: Vec::new(), ..Config::small() };
         let Ok(model) = Model::load(config, &RandomWeights::new(8), |_| {});
         let dice = &mut Dice::new(97);
@@ -81,7 +81,7 @@ impl Acceptance {
         self.without.computed - self.with.computed
     }
 
-    /// Whether it came out as it should.
+    /// Whether the counts and the outputs are as they should be.
     pub fn holds(&self) -> bool {
         let Self { with, copied, without, unrelated, leaked } = self;
         let same = |served: &Served| served.output == without.output && served.logits == without.logits;
@@ -92,7 +92,7 @@ impl Acceptance {
 }
 
 fn engine(model: &Model, publish: bool, min_copied_tokens: Option<usize>) -> Result<Engine<'_, Cpu>, ServeError> {
-    let scheduler = SchedulerConfig { min_copied_tokens, ..SchedulerConfig::default() };
+    let scheduler = SchedulerConfig::default().min_copied_tokens(min_copied_tokens);
     Engine::new(model, Cpu, Options { blocks: 64, dtype: Dtype::Bf16, publish, scheduler, ..Options::default() })
 }
 
@@ -107,9 +107,9 @@ fn serve(engine: &Engine<'_, Cpu>, prompt: Vec<Token>) -> Result<Served, ServeEr
             Stepped::Idle => {}
             Stepped::Computed { tokens, finished } => {
                 computed += tokens;
-                if let Some(Finished { tokens, prompt_len, cached, .. }) = finished.into_iter().next() {
+                if let Some(Finished { tokens, prompt_len, cached_len, .. }) = finished.into_iter().next() {
                     let output = tokens[prompt_len..].to_vec();
-                    return Ok(Served { matched: cached, computed, output, logits: logits.into_inner() });
+                    return Ok(Served { matched: cached_len, computed, output, logits: logits.into_inner() });
                 }
             }
         }

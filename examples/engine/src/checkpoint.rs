@@ -1,8 +1,8 @@
 //! Weights of a Hugging Face directory: `*.safetensors`, in one file or several.
 //!
 //! A file is the length of its header (8 bytes, little-endian), the header (JSON: for each tensor its element type,
-//! shape and where its bytes lie) and the bytes. Only headers are read at first; each tensor's bytes when it is asked
-//! for.
+//! shape and where its bytes are) and the bytes. Opening reads the headers alone; a tensor's bytes are read when the
+//! tensor is asked for.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ const LONGEST_HEADER: u64 = 100 << 20;
 pub struct Checkpoint {
     tensors: HashMap<String, Place>,
     files: Vec<(PathBuf, RefCell<File>)>,
-    /// What to look into for a tensor that is missing.
+    /// The path that errors name for a missing tensor.
     listing: PathBuf,
 }
 
@@ -33,7 +33,7 @@ struct Place {
     file: usize,
     dtype: String,
     shape: Vec<usize>,
-    /// Of its first byte, from the file's beginning.
+    /// Where its first byte is, from the beginning of the file.
     offset: u64,
     bytes: u64,
 }
@@ -52,7 +52,7 @@ struct Index {
     weight_map: HashMap<String, String>,
 }
 
-/// Why weights cannot be had.
+/// Why weights cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The file cannot be read.
@@ -63,13 +63,13 @@ pub enum CheckpointError {
         /// Why.
         source: io::Error,
     },
-    /// There is nothing that ends in `.safetensors`.
+    /// The directory has no file that ends in `.safetensors`.
     #[error("{}: no .safetensors file", .path.display())]
     NoFile {
         /// Which directory.
         path: PathBuf,
     },
-    /// The header is not one, or the index.
+    /// The header, or the index, cannot be parsed.
     #[error("{}: not a safetensors file or index: {reason}", .path.display())]
     Header {
         /// Which file.
@@ -84,7 +84,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Its length.
         given: u64,
-        /// What its header asks for.
+        /// The length that its header asks for.
         needed: u64,
     },
     /// A tensor that the model needs is not there.
@@ -102,10 +102,10 @@ pub enum CheckpointError {
         path: PathBuf,
         /// Which tensor.
         name: String,
-        /// What it has.
+        /// Their type.
         dtype: String,
     },
-    /// A tensor of another shape than the configuration asks for.
+    /// A tensor does not have the shape that the configuration asks for.
     #[error("{}: tensor {name} is {given:?}, the configuration asks for {needed:?}", .path.display())]
     Shape {
         /// Which file.
@@ -114,7 +114,7 @@ pub enum CheckpointError {
         name: String,
         /// Its shape.
         given: Vec<usize>,
-        /// What it should be.
+        /// The shape that is needed.
         needed: Vec<usize>,
     },
 }
@@ -125,7 +125,7 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// If there is none, or one is not whole.
+    /// If there is no such file, or one of them is not complete.
     pub fn open(directory: &Path) -> Result<Self, CheckpointError> {
         let index = directory.join("model.safetensors.index.json");
         let (listing, names) = if index.exists() {
@@ -190,7 +190,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// A tensor's place and bytes, if it has this shape.
+    /// Where a tensor is, and its bytes, if it has this shape.
     fn bytes(&self, name: &str, shape: &[usize]) -> Result<(&Place, Vec<u8>), CheckpointError> {
         let Some(place) = self.tensors.get(name) else {
             return Err(CheckpointError::Missing { path: self.listing.clone(), name: name.to_owned() });
@@ -278,7 +278,7 @@ fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
 }
 
-/// Elements as `f32`; the type is one of the three.
+/// Elements as `f32`, from one of the three element types.
 fn wide(dtype: &str, bytes: &[u8]) -> Vec<f32> {
     match dtype {
         "F32" => bytes.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect(),

@@ -35,13 +35,13 @@ struct Arguments {
     /// small model of seeded weights on bytes, whose answers mean nothing.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Chats, one a line of a .jsonl ({"messages": [...]}), or else a text a line.
+    /// File of prompts: a .jsonl with one chat a line ({"messages": [...]}), or any other file with one text a line.
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
     /// A text to continue; may be given several times.
     #[arg(long, value_name = "TEXT")]
     text: Vec<String>,
-    /// Questions to make up where neither prompts nor texts are given.
+    /// How many questions to generate where neither prompts nor texts are given.
     #[arg(long, default_value_t = 32, value_name = "N")]
     requests: usize,
     /// Tokens that each prompt is continued by at most.
@@ -65,7 +65,7 @@ struct Arguments {
     /// Sequences that one thread serves at once.
     #[arg(long, default_value_t = 16, value_name = "N")]
     running: u32,
-    /// Who is admitted next: fcfs, longest-prefix, dfs-weight.
+    /// Which request is admitted next: fcfs, longest-prefix, dfs-weight.
     #[arg(long, default_value = "fcfs", value_parser = order)]
     order: Order,
     /// Which idle prefix is evicted first.
@@ -74,29 +74,30 @@ struct Arguments {
     /// Runs without the cache only.
     #[arg(long)]
     no_cache: bool,
-    /// Copies what is cached in a part of a block, from so many tokens on, instead of computing it.
+    /// Where a cached block agrees in part, copies the tokens that agree, from this number on, instead of computing
+    /// them.
     #[arg(long, value_name = "TOKENS")]
     copy: Option<usize>,
-    /// Reads what decoding sequences share once.
+    /// Reads prefixes that decoding sequences share once (cascade attention).
     #[arg(long)]
     cascade: bool,
     /// Where attention is computed and keys and values are kept: cpu, cuda (in builds with the feature of that name).
-    /// All else is computed on the processor.
+    /// Everything else is computed on the processor.
     #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
     device: String,
-    /// What logits are divided by; 0 takes the largest.
+    /// Temperature: logits are divided by it; 0 always takes the largest logit.
     #[arg(long, default_value_t = 0.0, value_name = "T")]
     temperature: f32,
-    /// Draws from so many of the largest; 0 is all.
+    /// Samples from this number of the largest logits; 0 is all.
     #[arg(long, default_value_t = 0, value_name = "N")]
     top_k: usize,
-    /// Draws from the fewest whose probabilities reach this sum.
+    /// Samples from the fewest tokens whose probabilities reach this sum.
     #[arg(long, default_value_t = 1.0, value_name = "P")]
     top_p: f32,
-    /// Of weights and draws.
+    /// Seed of the weights and of sampling.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Serves one request that shares 97 tokens with an earlier one and checks what that saves, bit for bit.
+    /// Serves one request that shares 97 tokens with an earlier one, and checks what is saved and that no bit changes.
     #[arg(long)]
     acceptance: bool,
 }
@@ -104,37 +105,37 @@ struct Arguments {
 /// Why the command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The arguments are none.
+    /// The arguments cannot be parsed.
     #[error(transparent)]
     Arguments(#[from] clap::Error),
-    /// The configuration is of no use.
+    /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The weights are not to be had.
+    /// The weights cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The tokenizer is not to be had, or of another model.
+    /// The tokenizer cannot be read, or is of another model.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// There is nothing to continue.
     #[error(transparent)]
     Prompts(#[from] PromptError),
-    /// The engine does not take it, or stopped.
+    /// The engine refused a request, or stopped.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// Nothing can be written.
+    /// The output cannot be written.
     #[error(transparent)]
     Write(#[from] io::Error),
-    /// No GPU computes for this engine.
+    /// There is no GPU that this engine can use.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Device(#[from] radixkv_cuda::OpenError),
-    /// The engine cannot compute on a GPU.
+    /// The engine was built without support for a GPU.
     #[cfg(not(feature = "cuda"))]
     #[error("this engine was built without the feature `cuda`")]
     NoCuda,
-    /// The cache changed what it must not change.
-    #[error("the acceptance case does not hold")]
+    /// The acceptance case failed: the cache changed what it must not change.
+    #[error("the acceptance case failed: the figures or the outputs are not as expected")]
     Acceptance,
     /// The cache changed an output.
     #[error("the outputs with the cache and without it differ")]
@@ -142,7 +143,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// What the command exits with: 2 for what was asked, 1 for what was found.
+    /// The exit code: 2 if the request was wrong, 1 if something else failed.
     pub fn code(&self) -> u8 {
         match self {
             Self::Arguments(error) => error.exit_code() as u8,
@@ -161,7 +162,7 @@ pub fn main() -> ExitCode {
     match run(std::env::args_os(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(CommandError::Arguments(error)) => error.exit(),
-        // Whoever read the output has gone.
+        // The reader of the output has closed it.
         Err(CommandError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -199,7 +200,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -
     match runs.iter().all(|(_, run)| outputs(run) == outputs(&runs[0].1)) {
         true if runs.len() > 1 => writeln!(out, "outputs are the same").map_err(CommandError::Write),
         true => Ok(()),
-        // Its sums are cut to suit the batch, so two tokens that are nearly as good may change places.
+        // A GPU splits its sums by the batch, so of two nearly equal logits either may be the larger.
         false if arguments.on_gpu() => {
             writeln!(out, "outputs differ: a GPU promises closeness, not bits").map_err(CommandError::Write)
         }
@@ -211,7 +212,7 @@ impl Arguments {
     fn load(&self) -> Result<(Model, Tokenizer), CommandError> {
         let Some(directory) = &self.model else {
             let small = Config::small();
-            // The least head that a GPU's kernels are compiled for.
+            // The smallest head that the GPU kernels are compiled for.
             let head_dim = if self.on_gpu() { 64 } else { small.head_dim };
             let Ok(model) = Model::load(Config { head_dim, ..small }, &RandomWeights::new(self.seed), |_| {});
             return Ok((model, Tokenizer::Bytes));
@@ -239,20 +240,19 @@ impl Arguments {
     }
 
     fn options(&self, publish: bool) -> Options {
-        let watermarks = Watermarks { low: self.blocks / 32, high: self.blocks / 16 };
+        let watermarks = Watermarks::new(self.blocks / 32, self.blocks / 16);
         Options {
             block_size: self.block_size,
             blocks: self.blocks,
             dtype: self.dtype,
             policy: self.policy,
             eviction: Eviction::Background(watermarks),
-            queue: QueueConfig { order: self.order, ..QueueConfig::default() },
-            scheduler: SchedulerConfig {
-                max_running: self.running,
-                max_batch_tokens: self.chunk.saturating_add(self.running as usize),
-                max_chunk_tokens: self.chunk,
-                min_copied_tokens: self.copy,
-            },
+            queue: QueueConfig::default().order(self.order),
+            scheduler: SchedulerConfig::default()
+                .max_running(self.running)
+                .max_batch_tokens(self.chunk.saturating_add(self.running as usize))
+                .max_chunk_tokens(self.chunk)
+                .min_copied_tokens(self.copy),
             threads: usize::from(self.threads),
             publish,
             cascade: self.cascade,
@@ -296,7 +296,7 @@ impl Arguments {
     }
 }
 
-/// What one pass over the prompts did.
+/// The results of one pass over the prompts.
 struct Run {
     finished: Vec<Finished>,
     /// Times to first tokens, ascending.
@@ -340,8 +340,8 @@ fn table(runs: &[(&str, Run)]) -> Table {
             (*name).to_owned(),
             finished.len().to_string(),
             sum(|finished| finished.prompt_len).to_string(),
-            sum(|finished| finished.cached).to_string(),
-            sum(|finished| finished.computed).to_string(),
+            sum(|finished| finished.cached_len).to_string(),
+            sum(|finished| finished.computed_len).to_string(),
             sampled.to_string(),
             at(first.len() / 2),
             at(first.len().saturating_sub(1)),
@@ -356,7 +356,7 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Numbers to the right.
+/// Aligns numbers to the right.
 fn align(mut table: Table) -> Table {
     table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
     table

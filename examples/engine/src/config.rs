@@ -1,4 +1,4 @@
-//! What a model is made of: `config.json` of a Hugging Face directory.
+//! The shape of a model: `config.json` of a Hugging Face directory.
 
 use std::fs;
 use std::io;
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use radixkv::Token;
 use serde::Deserialize;
 
-/// Sizes beyond are no model's; products of three of them are numbers of bytes.
+/// No model has a larger size; the product of three sizes still fits a number of bytes.
 const LARGEST: usize = 1 << 20;
 
 /// Which architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Architecture {
-    /// Llama 2, 3 and their kin.
+    /// Llama 2, Llama 3, and models of the same architecture.
     Llama,
-    /// As Llama, with a norm on each head of queries and keys.
+    /// Llama with a norm on each head of queries and keys.
     Qwen3,
 }
 
@@ -24,21 +24,21 @@ pub enum Architecture {
 pub struct Rope {
     /// Base of the wavelengths.
     pub theta: f64,
-    /// How Llama 3.1 and later stretch them.
+    /// How Llama 3.1 and later stretch the wavelengths.
     pub scaling: Option<Llama3Scaling>,
 }
 
 /// Wavelengths longer than `original / low_freq_factor` are multiplied by `factor`, those shorter than
-/// `original / high_freq_factor` are left, and in between it goes over smoothly.
+/// `original / high_freq_factor` stay as they are; between the two the factor changes smoothly.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub struct Llama3Scaling {
-    /// By how much.
+    /// The factor of the longest wavelengths.
     pub factor: f64,
-    /// Where stretching begins to be whole.
+    /// Where the whole factor applies.
     pub low_freq_factor: f64,
     /// Where stretching begins.
     pub high_freq_factor: f64,
-    /// Positions that the model was trained on first.
+    /// Positions that the model was first trained on.
     pub original_max_position_embeddings: f64,
 }
 
@@ -61,11 +61,11 @@ pub struct Config {
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Added to the mean square before its root.
+    /// Added to the mean square before the root is taken.
     pub norm_eps: f32,
     /// Rotary positions.
     pub rope: Rope,
-    /// The output layer is the embedding.
+    /// Whether the output layer uses the weights of the embedding.
     pub tied: bool,
     /// Tokens of the longest sequence.
     pub max_positions: usize,
@@ -73,7 +73,7 @@ pub struct Config {
     pub end_tokens: Vec<Token>,
 }
 
-/// Why a configuration is of no use.
+/// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
@@ -84,7 +84,7 @@ pub enum ConfigError {
         /// Why.
         source: io::Error,
     },
-    /// The file is not what it should be.
+    /// The file is not a valid configuration.
     #[error("{}: {source}", .path.display())]
     Parse {
         /// Which file.
@@ -92,7 +92,7 @@ pub enum ConfigError {
         /// Why.
         source: serde_json::Error,
     },
-    /// Another architecture.
+    /// The architecture is not one that this engine computes.
     #[error("{}: the architecture is {found}, not llama or qwen3", .path.display())]
     Architecture {
         /// Which file.
@@ -108,17 +108,17 @@ pub enum ConfigError {
         /// What.
         what: String,
     },
-    /// Sizes that do not go together.
+    /// The sizes do not fit each other.
     #[error("{}: {what}", .path.display())]
     Sizes {
         /// Which file.
         path: PathBuf,
-        /// Which, with the numbers.
+        /// Which sizes, with the numbers.
         what: String,
     },
 }
 
-/// The file's fields, as far as they matter here.
+/// The fields of the file that this engine uses.
 #[derive(Deserialize)]
 struct Fields {
     model_type: String,
@@ -132,7 +132,7 @@ struct Fields {
     rms_norm_eps: f32,
     rope_theta: Option<f64>,
     rope_scaling: Option<serde_json::Value>,
-    /// Where newer files have the two above.
+    /// Newer files have the two fields above in here.
     rope_parameters: Option<serde_json::Value>,
     #[serde(default)]
     tie_word_embeddings: bool,
@@ -165,7 +165,7 @@ fn default_activation() -> String {
 }
 
 impl Config {
-    /// A model of two layers for texts of bytes: what runs when no model is given.
+    /// A model of two layers over bytes: used when no model is given.
     pub fn small() -> Self {
         Self {
             architecture: Architecture::Qwen3,

@@ -1,16 +1,16 @@
-//! Seeded random numbers: for weights that stand in for a model's, and for sampling.
+//! Seeded random numbers, for random weights and for sampling.
 
-/// SplitMix64: any seed is as good as any other, so that a draw can depend on a request's seed and a position alone.
+/// SplitMix64: seeds that differ in one bit give unrelated numbers, so a seed may be made of a request and a position.
 #[derive(Debug, Clone)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Dice that throw the same for the same seed.
+    /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// A number of 64 random bits.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -29,7 +29,7 @@ impl Dice {
         (self.number() >> 40) as f32 / (1 << 24) as f32
     }
 
-    /// Mean 0, variance 1: the sum of twelve uniform numbers, which is normal enough.
+    /// Mean 0, variance 1: the sum of twelve uniform numbers, which is close to a normal distribution.
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }

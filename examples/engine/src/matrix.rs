@@ -1,7 +1,8 @@
 //! Matrix products whose order of sums depends on the inner dimension alone.
 //!
 //! Each element of a product is one sum over `k` in ascending order, whatever the number of rows, so that a token's
-//! numbers are the same alone, in a chunk, and in a batch. What becomes vectors is independent: the columns of a panel.
+//! numbers are the same alone, in a chunk, and in a batch. The compiler vectorizes over the columns of a panel, which
+//! are independent sums.
 
 use radixkv_attention::Dtype;
 
@@ -18,7 +19,7 @@ pub struct Matrix {
     panels: Panels,
 }
 
-/// Elements as they came, if they are 32 bits wide or the upper halves of such.
+/// Elements as the checkpoint has them: `f32`, or `bf16`, which is the upper half of an `f32`.
 #[derive(Debug)]
 enum Panels {
     F32(Vec<f32>),
@@ -49,7 +50,7 @@ impl Matrix {
     ///
     /// # Panics
     ///
-    /// If there are not so many.
+    /// If `rows` does not have this number of elements.
     pub fn from_f32(inputs: usize, outputs: usize, rows: &[f32]) -> Self {
         Self { inputs, outputs, panels: Panels::F32(pack(inputs, outputs, rows)) }
     }
@@ -58,17 +59,17 @@ impl Matrix {
     ///
     /// # Panics
     ///
-    /// If there are not so many.
+    /// If `rows` does not have this number of elements.
     pub fn from_bf16(inputs: usize, outputs: usize, rows: &[u16]) -> Self {
         Self { inputs, outputs, panels: Panels::Bf16(pack(inputs, outputs, rows)) }
     }
 
-    /// Elements of a row that goes in.
+    /// Elements of an input row.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Elements of a row that comes out.
+    /// Elements of an output row.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
@@ -85,7 +86,7 @@ impl Matrix {
     ///
     /// # Panics
     ///
-    /// If there is no such output, or `row` is not as long as a row that goes in.
+    /// If there is no such output, or `row` is not as long as an input row.
     pub fn row(&self, output: usize, row: &mut [f32]) {
         assert!(output < self.outputs && row.len() == self.inputs, "row {output} of {}", self.outputs);
         let first = output / PANEL * PANEL * self.inputs + output % PANEL;
@@ -100,7 +101,7 @@ impl Matrix {
     ///
     /// # Panics
     ///
-    /// If `rows` is not a number of rows that go in.
+    /// If `rows` is not a whole number of input rows.
     pub fn multiply(&self, rows: &[f32]) -> Vec<f32> {
         assert_eq!(rows.len() % self.inputs, 0, "rows of {} elements", self.inputs);
         let mut products = vec![0.0; rows.len() / self.inputs * self.outputs];
@@ -111,7 +112,7 @@ impl Matrix {
         products
     }
 
-    /// One panel after the other over all rows, four at a time.
+    /// Multiplies one panel after the other with all rows, four rows at a time.
     fn sweep<E: Element>(&self, panels: &[E], rows: &[f32], products: &mut [f32]) {
         for (index, panel) in panels.chunks_exact(PANEL * self.inputs).enumerate() {
             let first = index * PANEL;

@@ -1,4 +1,4 @@
-//! What is asked: chats in JSON lines, or lines of plain text.
+//! Prompts: chats in JSON lines, or lines of plain text.
 
 use std::fs;
 use std::io;
@@ -13,13 +13,13 @@ use crate::tokenizer::{Tokenizer, TokenizerError};
 /// One turn of a chat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who speaks: `system`, `user`, `assistant`.
+    /// The role: `system`, `user`, `assistant`.
     pub role: String,
-    /// What is said.
+    /// The text.
     pub content: String,
 }
 
-/// Something to be continued.
+/// A prompt to be continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Prompt {
     /// A chat that the assistant is to answer.
@@ -39,7 +39,7 @@ pub enum PromptError {
         /// Why.
         source: io::Error,
     },
-    /// A line is no chat.
+    /// A line is not a chat.
     #[error("{}:{line}: {reason}", .path.display())]
     Line {
         /// Which file.
@@ -49,13 +49,13 @@ pub enum PromptError {
         /// Why.
         reason: String,
     },
-    /// There is nothing to continue.
+    /// A prompt has no token.
     #[error("prompt {number} is empty")]
     Empty {
         /// Which prompt, from 1 on.
         number: usize,
     },
-    /// There is no prompt at all.
+    /// The file has no prompt.
     #[error("{}: no prompts", .path.display())]
     None {
         /// Which file.
@@ -88,7 +88,7 @@ impl Prompt {
     ///
     /// # Errors
     ///
-    /// If it cannot be read, a line is no chat, or there is none.
+    /// If it cannot be read, if a line is not a chat, or if there is no line.
     pub fn read(path: &Path) -> Result<Vec<Self>, PromptError> {
         let text = fs::read_to_string(path).map_err(|source| PromptError::Read { path: path.to_owned(), source })?;
         let chats = path.extension().is_some_and(|extension| extension == "jsonl" || extension == "json");
@@ -107,8 +107,7 @@ impl Prompt {
         Ok(prompts)
     }
 
-    /// Questions to an assistant that begins each time with the same long instructions: what runs when nothing is
-    /// asked.
+    /// Questions that all begin with the same long instructions: used when no prompts are given.
     pub fn samples(count: usize) -> Vec<Self> {
         const INSTRUCTIONS: &str = "You are a librarian. Answer in one sentence, name the shelf, and say when a book is lent out. \
             If you do not know, say so. Never guess an author. Shelves are lettered from A to Q; oversized books stand in R, \
@@ -123,11 +122,11 @@ impl Prompt {
         (0..count).map(|number| Self::Chat(chat(number))).collect()
     }
 
-    /// Tokens of prompts, in their order.
+    /// The tokens of each prompt, in order.
     ///
     /// # Errors
     ///
-    /// The first that has none.
+    /// The first prompt that has no token.
     pub fn tokens(prompts: &[Self], tokenizer: &Tokenizer) -> Result<Vec<Vec<Token>>, PromptError> {
         let of = |(index, prompt): (usize, &Self)| {
             let tokens = match prompt {
@@ -152,7 +151,7 @@ fn chat(line: &str) -> Result<Prompt, String> {
     Ok(Prompt::Chat(messages.collect::<Result<_, &str>>()?))
 }
 
-/// Text, or the texts of parts.
+/// A text, or the texts of several parts.
 fn content(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -4,17 +4,17 @@ use radixkv::Token;
 
 use crate::dice::Dice;
 
-/// How tokens are chosen. What is drawn depends on the seed, the request and the position alone, so a request that is
-/// preempted and resumed elsewhere goes on as it would have.
+/// How tokens are sampled. The choice depends on the logits, the seed, the request and the position alone, so
+/// preemption and another thread do not change it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
-    /// What logits are divided by; 0 takes the largest.
+    /// Temperature: logits are divided by it; 0 always takes the largest logit.
     pub temperature: f32,
-    /// So many of the largest are drawn from; 0 is all.
+    /// How many of the largest logits are sampled from; 0 is all.
     pub top_k: usize,
-    /// Of these, the fewest whose probabilities reach this sum.
+    /// Of these, only the fewest tokens whose probabilities reach this sum.
     pub top_p: f32,
-    /// Of the dice.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -35,7 +35,7 @@ impl Sampling {
             return largest(logits);
         }
         let mut candidates: Vec<(Token, f32)> = (0..).zip(logits.iter().copied()).collect();
-        // Of equal logits the lower token first: the order is total.
+        // Of equal logits the lower token comes first, so the order is total.
         candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         if self.top_k > 0 {
             candidates.truncate(self.top_k);

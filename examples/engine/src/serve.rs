@@ -1,4 +1,4 @@
-//! The engine's loop: what the schedulers choose is computed, sampled from and taken in again.
+//! The engine's loop: schedule a step, compute it, sample tokens, complete it.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,17 +28,17 @@ pub struct Options {
     pub dtype: Dtype,
     /// Which idle prefix is evicted first.
     pub policy: PolicyKind,
-    /// Who evicts.
+    /// Which thread evicts, and when.
     pub eviction: Eviction,
-    /// Who is admitted next.
+    /// How the waiting queue is configured: the order, and its bounds.
     pub queue: QueueConfig,
-    /// What each thread serves at once.
+    /// How the scheduler of each thread is configured.
     pub scheduler: SchedulerConfig,
     /// Scheduler threads.
     pub threads: usize,
-    /// Whether computed prefixes are published, and so found.
+    /// Whether computed prefixes are published, so that later requests find them.
     pub publish: bool,
-    /// Whether decoding sequences read shared prefixes once.
+    /// Whether decoding sequences read shared prefixes once (cascade attention).
     pub cascade: bool,
     /// How tokens are chosen.
     pub sampling: Sampling,
@@ -73,34 +73,34 @@ pub struct Engine<'m, B: HostBackend> {
     options: Options,
 }
 
-/// What a row of logits led to, told before it is taken in.
+/// A sampled token and its logits, reported before the step is completed.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'l> {
-    /// Of which sequence.
+    /// The sequence.
     pub id: SequenceId,
-    /// Where the token will stand.
+    /// The position that the token gets.
     pub position: usize,
-    /// What it was chosen from.
+    /// The logits that it was sampled from.
     pub logits: &'l [f32],
     /// The token.
     pub token: Token,
 }
 
-/// What a step did.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Stepped {
     /// There was nothing to do.
     Idle,
-    /// It computed.
+    /// The step was computed.
     Computed {
-        /// So many tokens.
+        /// How many tokens were computed.
         tokens: usize,
         /// Sequences that ended.
         finished: Vec<Finished>,
     },
 }
 
-/// Why an engine does not go on.
+/// Why an engine stopped, or refused a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The cache cannot be built.
@@ -109,7 +109,7 @@ pub enum ServeError {
     /// A request is refused.
     #[error("prompt {number}: {kind}")]
     Refused {
-        /// Which, from 1 on.
+        /// Which prompt, from 1 on.
         number: usize,
         /// Why.
         kind: SubmitErrorKind,
@@ -117,7 +117,7 @@ pub enum ServeError {
     /// A prompt has a token that the model does not know.
     #[error("prompt {number}: token {token} is not in a vocabulary of {vocab_size}")]
     Token {
-        /// Which, from 1 on.
+        /// Which prompt, from 1 on.
         number: usize,
         /// The token.
         token: Token,
@@ -127,14 +127,14 @@ pub enum ServeError {
     /// A prompt and its output are longer than the model was made for.
     #[error("prompt {number}: prompt and output have {tokens} tokens, the model takes {max_positions}")]
     TooLong {
-        /// Which, from 1 on.
+        /// Which prompt, from 1 on.
         number: usize,
-        /// Tokens of both.
+        /// Tokens of prompt and output.
         tokens: usize,
         /// Tokens that the model takes.
         max_positions: usize,
     },
-    /// The attention backend refused, or a scheduler.
+    /// The attention backend or a scheduler returned an error.
     #[error("{0}")]
     Failed(Box<dyn Error + Send + Sync>),
 }
@@ -144,7 +144,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// # Errors
     ///
-    /// If cache or memory are not to be had so.
+    /// If the cache cannot be built with these options, or there is no memory for keys and values.
     pub fn new(model: &'m Model, backend: B, options: Options) -> Result<Self, ServeError> {
         let cache = PrefixCache::builder(options.block_size, options.blocks)
             .policy(options.policy)
@@ -161,7 +161,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         &self.cache
     }
 
-    /// Blocks that are neither free nor cached for anybody to evict; none when nobody is served.
+    /// Blocks that are neither free nor evictable; none when no request is served.
     pub fn blocks_in_use(&self) -> usize {
         self.cache.settle();
         let stats = self.cache.stats();
@@ -177,7 +177,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// # Errors
     ///
-    /// If the options give it too little.
+    /// If the options allow too few slots or tokens.
     pub fn scheduler(&self) -> Result<Scheduler, ServeError> {
         Scheduler::new(&self.queue, self.options.scheduler).map_err(failed)
     }
@@ -186,7 +186,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// # Errors
     ///
-    /// If model or pool cannot take it.
+    /// If the model or the pool cannot take the prompt.
     pub fn submit(&self, number: usize, tokens: Vec<Token>, new_tokens: usize) -> Result<SequenceId, ServeError> {
         let config = self.model.config();
         let (vocab_size, max_positions) = (config.vocab_size, config.max_positions);
@@ -206,7 +206,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// # Errors
     ///
-    /// What the backend refuses; the step counts as not computed.
+    /// Errors of the backend; the step counts as not computed.
     pub fn step(&self, scheduler: &mut Scheduler, observe: &dyn Fn(Observed<'_>)) -> Result<Stepped, ServeError> {
         let step = scheduler.schedule();
         if step.is_empty() {
@@ -220,7 +220,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         let mut chosen = Vec::with_capacity(batch.logits_rows().len());
         for ((id, row), logits) in wanted {
             let position = batch.positions()[*row as usize] as usize + 1;
-            let token = self.options.sampling.choose(logits, id.0, position);
+            let token = self.options.sampling.choose(logits, id.as_u64(), position);
             observe(Observed { id, position, logits, token });
             chosen.push((id, token));
         }
@@ -239,7 +239,8 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// # Errors
     ///
-    /// The first error of any thread; the others stop after their step, and what was not served stays in the queue.
+    /// The first error of any thread. The other threads stop after their step, and requests that were not served stay
+    /// in the queue.
     pub fn serve(&self, observe: &(dyn Fn(Observed<'_>) + Sync)) -> Result<Vec<Finished>, ServeError>
     where
         B: Sync,
@@ -262,7 +263,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     fn serve_here(&self, observe: &dyn Fn(Observed<'_>), stop: &AtomicBool) -> Result<Vec<Finished>, ServeError> {
         let mut scheduler = self.scheduler()?;
         let mut all = Vec::new();
-        while self.queue.unfinished() > 0 && !stop.load(Ordering::Relaxed) {
+        while self.queue.unfinished_requests() > 0 && !stop.load(Ordering::Relaxed) {
             match self.step(&mut scheduler, observe) {
                 Ok(Stepped::Idle) => {
                     scheduler.wait(PATIENCE);

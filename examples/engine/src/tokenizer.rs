@@ -17,14 +17,14 @@ const MESSAGE_OF_BYTES: Token = 257;
 pub enum Tokenizer {
     /// Each byte is a token; two more begin a message and end a text.
     Bytes,
-    /// What came with a model.
+    /// The tokenizer of a model's directory.
     Model(Box<tokenizers::Tokenizer>),
 }
 
-/// Why there are no tokens.
+/// Why a tokenizer cannot be read, or a text not be tokenized.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
-    /// The file cannot be read, or is none.
+    /// The file cannot be read, or is not a tokenizer.
     #[error("{}: {reason}", .path.display())]
     Read {
         /// Which file.
@@ -42,7 +42,7 @@ pub enum TokenizerError {
         /// Tokens of the model.
         vocab_size: usize,
     },
-    /// A text that it cannot split.
+    /// The tokenizer cannot split the text.
     #[error("the text was not tokenized: {reason}")]
     Text {
         /// Why.
@@ -55,7 +55,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// If it is not there, not one, or of another model.
+    /// If the file is missing, is not a tokenizer, or is of another model.
     pub fn read(directory: &Path, vocab_size: usize) -> Result<Self, TokenizerError> {
         let path = directory.join("tokenizer.json");
         let tokenizer = tokenizers::Tokenizer::from_file(&path)
@@ -78,8 +78,8 @@ impl Tokenizer {
         }
     }
 
-    /// Tokens of a chat, up to where the assistant is to answer. The template is the one whose marks the vocabulary
-    /// has: ChatML, Llama 3's, or else plain lines.
+    /// Tokens of a chat, up to where the assistant is to answer. The template is the one whose marks are in the
+    /// vocabulary: ChatML, or Llama 3's, or else plain lines.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of tokens; what is no text is marked so.
+    /// The text of tokens; bytes that are not UTF-8 are replaced by a mark.
     pub fn decode(&self, tokens: &[Token]) -> String {
         match self {
             Self::Bytes => {

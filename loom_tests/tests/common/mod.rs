@@ -1,4 +1,5 @@
-//! What the models share: exploring, a small cache whose blocks are stamped by their owners, and its end.
+//! Common parts of the models: exploring, and a small cache whose blocks carry stamps of the prefixes they were written
+//! for.
 #![allow(dead_code)]
 
 use std::sync::Arc;
@@ -37,12 +38,12 @@ mod explore {
         explore_with([0, 1], name, model);
     }
 
-    /// The same with one preemption less of the weak memory: for models in which old values are many.
+    /// The same with one preemption less for the weak memory: for models with many old values.
     pub fn explore_fewer_loads(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([0, 2], name, model);
     }
 
-    /// One preemption less of both: for models of three threads that would take too long.
+    /// One preemption less for both: for models of three threads that would take too long.
     pub fn explore_less(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([1, 2], name, model);
     }
@@ -52,7 +53,7 @@ mod explore {
         explore_with([0, 0], name, model);
     }
 
-    /// Every order of events with up to two preemptions, and no weak memory: there are too many old values to return.
+    /// Every order of events with up to two preemptions, and no weak memory: there are too many old values.
     pub fn explore_order(name: &str, model: impl Fn() + Send + Sync + 'static) {
         explore_with([1, usize::MAX], name, model);
     }
@@ -93,7 +94,7 @@ mod explore {
         }
     }
 
-    /// A thread of the model; three beside the one that the model starts in.
+    /// Starts a thread of the model: at most three beside the first.
     pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         Builder::new().stack_size(STACK).spawn(body).unwrap()
     }
@@ -109,7 +110,7 @@ type Cell = loom::cell::UnsafeCell<u64>;
 #[cfg(not(radixkv_loom))]
 type Cell = std::cell::Cell<u64>;
 
-/// What each block's memory holds: written by whoever reserved it, read by whoever leases it.
+/// The memory of each block: written under its reservation, read under a lease.
 pub struct Stamps(Box<[Cell]>);
 
 // SAFETY: the threads of a model share one thread of the system; loom tracks the accesses of its cells.
@@ -139,7 +140,7 @@ impl Stamps {
     }
 }
 
-/// Names a prefix: what the keys and values of its last block depend on.
+/// A number for a prefix, on which the keys and values of its last block depend.
 fn stamp(prefix: &[Token]) -> u64 {
     prefix.iter().fold(1, |hash: u64, &token| (hash ^ u64::from(token) ^ 0x55).wrapping_mul(0x0100_0000_01b3))
 }
@@ -151,7 +152,7 @@ pub struct World {
     stamps: Stamps,
 }
 
-/// One thread's way into the world: every block it is given is read, every block it inserts is written.
+/// One thread's session: it reads every block that it leases, and writes every block that it inserts.
 pub struct Actor {
     pub world: Arc<World>,
     pub session: Session,
@@ -191,7 +192,7 @@ impl World {
         spawn(move || body(&world)).join().unwrap()
     }
 
-    /// Every block of the prefix holds what was computed for it.
+    /// Checks that every block holds the stamp of its prefix.
     pub fn check(&self, tokens: &[Token], first: usize, blocks: &[BlockId]) {
         let size = self.cache.block_size();
         for (i, &block) in blocks.iter().enumerate() {
@@ -200,7 +201,7 @@ impl World {
         }
     }
 
-    /// Fills the reservation's blocks as the ones of `tokens` after `from`.
+    /// Stamps the reservation's blocks as those of `tokens` after `from`.
     pub fn write(&self, tokens: &[Token], from: usize, reservation: &Reservation) {
         let size = self.cache.block_size();
         for (i, &block) in reservation.blocks().iter().enumerate() {
@@ -208,7 +209,8 @@ impl World {
         }
     }
 
-    /// At rest, with `protected` blocks leased and `reserved` in reservations: conservation and every invariant.
+    /// Settles, and checks conservation and every invariant, with `protected` blocks leased and `reserved` in reservations.
+    /// Call it while no other thread runs.
     pub fn rest(&self, protected: usize, reserved: usize) -> Stats {
         at_rest(|| self.rest_now(protected, reserved))
     }
@@ -225,7 +227,7 @@ impl World {
         stats
     }
 
-    /// No lease is left: everything cached can be evicted, and nothing remains. Returns what was cached.
+    /// Evicts everything, without leases or reservations left, and checks that nothing remains. How many blocks were cached.
     pub fn close(self: Arc<Self>) -> usize {
         let stats = self.rest(0, 0);
         let evicted = at_rest(|| self.cache.evict(stats.capacity_blocks));
@@ -265,7 +267,7 @@ impl Actor {
         self.insert_from(found.lease(), tokens)
     }
 
-    /// Caches what lies beyond `lease`.
+    /// Caches the blocks of `tokens` beyond `lease`.
     pub fn insert_from(&self, lease: &Lease, tokens: &[Token]) -> Inserted {
         let size = self.world.cache.block_size();
         let (from, needed) = (lease.len_tokens(), tokens.len() / size - lease.len_tokens() / size);

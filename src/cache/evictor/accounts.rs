@@ -1,20 +1,20 @@
 //! The accounts: which blocks could be evicted, and which are protected by leases.
 //!
-//! They belong to the evictor and are moved forward as entries leave the queue. No lookup touches them, and no ancestor
-//! is touched by a lease: what a lease protects upwards is worked out here.
+//! They belong to the evictor, which updates them as it takes entries out of the queue. No lookup touches them, and a
+//! lease touches no ancestor: what it protects above its point is found here.
 //!
 //! A point is *active* if its word had a lease when its entry was last taken out, or if a child run of it is active. A
 //! run is active if one of its points is; its blocks up to the deepest active point are protected, the rest evictable.
 
 use smallvec::SmallVec;
 
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::tree::{Point, PointAccount, Run};
 
 impl Evictor {
     /// Takes `run` into the accounts, its ancestors first. Its blocks were reserved until now.
-    pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, works: Works<'g>) {
+    pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
         let mut fresh = SmallVec::<[Ref<'g, Run>; 8]>::new();
         let mut at = run;
         while !at.account.with(&self.owner, |account| account.registered) {
@@ -23,19 +23,19 @@ impl Evictor {
             at = parent.run();
         }
         for run in fresh.into_iter().rev() {
-            let blocks = run.blocks_to(run.word().len(), works.grid_of(run));
+            let blocks = run.blocks_to(run.word().len(), resources.grid_of(run));
             let serial = self.registered;
-            let claimed = run.account.with_mut(&mut self.owner, |account| {
+            let charged = run.account.with_mut(&mut self.owner, |account| {
                 account.registered = true;
                 account.serial = serial;
-                account.claimed
+                account.charged
             });
             self.registered += 1;
             run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
             self.totals.runs += 1;
             self.totals.evictable += blocks;
             self.totals.inserted += blocks as u64;
-            self.count_cached(run, blocks, claimed as usize);
+            self.count_cached(run, blocks, charged as usize);
             if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
                 self.know(parent);
             }
@@ -70,15 +70,15 @@ impl Evictor {
         below.map(|below| below.get(run.as_ref()))
     }
 
-    /// Notes whether `point` had leases.
-    pub(super) fn account(&mut self, point: Ref<'_, Point>, leased: bool, works: Works<'_>) {
-        self.change_activity(point, |account| account.leased = leased, works);
+    /// Notes whether `point` has leases.
+    pub(super) fn account(&mut self, point: Ref<'_, Point>, leased: bool, resources: Resources<'_>) {
+        self.change_activity(point, |account| account.leased = leased, resources);
     }
 
-    /// Strikes a point that was just killed out of accounts, list and ranking.
-    pub(super) fn strike(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
+    /// Removes a point that was just killed from accounts, list and ranking.
+    pub(super) fn strike(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.unfile(point);
-        self.account(point, false, works);
+        self.account(point, false, resources);
         if !point.account.with(&self.owner, |account| account.known) {
             return;
         }
@@ -88,12 +88,12 @@ impl Evictor {
         self.totals.points -= 1;
     }
 
-    /// Applies `change` to a point's account and carries what follows from it up the path.
+    /// Applies `change` to a point's account, and updates the accounts of its ancestors.
     fn change_activity<'g>(
         &mut self,
         mut point: Ref<'g, Point>,
         change: impl FnOnce(&mut PointAccount),
-        works: Works<'_>,
+        resources: Resources<'_>,
     ) {
         let was = point.account.get(&self.owner).is_active();
         point.account.with_mut(&mut self.owner, change);
@@ -101,7 +101,7 @@ impl Evictor {
         let mut changed = was != is;
         while changed && !point.run().is_trunk() {
             let run = point.run();
-            let Some(run_is_active) = self.protect(point, is, works) else {
+            let Some(run_is_active) = self.protect(point, is, resources) else {
                 return;
             };
             let Some(parent) = run.parent() else { return };
@@ -116,8 +116,8 @@ impl Evictor {
         }
     }
 
-    /// Moves the protected part of `point`'s run; whether the run is active now, if that changed.
-    fn protect(&mut self, point: Ref<'_, Point>, active: bool, works: Works<'_>) -> Option<bool> {
+    /// Updates the protected part of `point`'s run; returns whether the run is active now, if that has changed.
+    fn protect(&mut self, point: Ref<'_, Point>, active: bool, resources: Resources<'_>) -> Option<bool> {
         let run = point.run();
         let old = run.account.with_mut(&mut self.owner, |account| {
             account.points.set_active(point.depth(), active);
@@ -129,7 +129,7 @@ impl Evictor {
             (false, _) => old,
         };
         run.account.with_mut(&mut self.owner, |account| account.protected = new);
-        let (before, after) = (run.blocks_to(old, works.grid_of(run)), run.blocks_to(new, works.grid_of(run)));
+        let (before, after) = (run.blocks_to(old, resources.grid_of(run)), run.blocks_to(new, resources.grid_of(run)));
         self.totals.protected = self.totals.protected + after - before;
         self.totals.evictable = self.totals.evictable + before - after;
         self.count_protected(run, before, after);

@@ -1,15 +1,15 @@
-//! What nobody has used for so long goes, whether its blocks are needed or not.
+//! Dropping prefixes that were not used for a time, whether their blocks are needed or not.
 //!
-//! Where that is asked for the candidates stand in a second order, by last use. The oldest goes with all that only it
-//! holds; what is left of its path was used no earlier, and is looked at in its turn.
+//! If that is configured, the candidates are ordered a second time, by last use. The oldest is trimmed as a victim of the
+//! policy would be; what is left of its path was used no earlier, and is a candidate of its own then.
 
 use super::exchange::SLICE;
-use super::{Evictor, Ranking, Works};
-use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
+use super::{Evictor, Ranking, Resources};
+use crate::policy::{CandidateId, Entry, Policy, PolicyKind, Standing};
 use crate::reclaim::Link;
 use crate::tree::Point;
 
-/// Candidates by last use; nothing where none is dropped for its age.
+/// Candidates by last use; `None` if nothing is dropped for its age.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Aging(Option<Box<dyn Policy>>);
 
@@ -18,23 +18,23 @@ impl Aging {
         Self(wanted.then(|| PolicyKind::Lru.build()))
     }
 
-    pub(super) fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         if let Some(order) = &mut self.0 {
             order.file(slot, Standing { demoted: false, ..standing }, Entry { group: None, ..entry });
         }
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: CandidateId) {
         if let Some(order) = &mut self.0 {
             order.remove(slot);
         }
     }
 
-    fn oldest(&mut self) -> Option<Slot> {
+    fn oldest(&mut self) -> Option<CandidateId> {
         self.0.as_mut()?.choose()
     }
 
-    /// The order, to be written over.
+    /// The order, for tests to overwrite.
     #[cfg(test)]
     pub(in crate::cache) fn order_mut(&mut self) -> &mut dyn Policy {
         &mut **self.0.as_mut().expect("built with an age")
@@ -54,12 +54,12 @@ impl Ranking {
 }
 
 impl Evictor {
-    /// Drops a slice of what was last used at `idle_since` or before; true if more is left. Takes in up to `entries`
-    /// changes meanwhile, less those then.
-    pub(super) fn age(&mut self, idle_since: u64, entries: &mut usize, works: Works<'_>) -> bool {
-        let dropped = self.evict_by(SLICE, entries, works, |evictor| {
+    /// Drops a slice of the prefixes that were last used at `idle_since` or before; true if more is left. Takes in at most
+    /// `entries` changes meanwhile, from which it subtracts what it took.
+    pub(super) fn age(&mut self, idle_since: u64, entries: &mut usize, resources: Resources<'_>) -> bool {
+        let dropped = self.evict_by(SLICE, entries, resources, |evictor| {
             let oldest = evictor.ranking.oldest()?;
-            let last = oldest.get(works.guard).statistics.last();
+            let last = oldest.get(resources.guard).statistics.last();
             (last <= idle_since).then_some((oldest, usize::MAX))
         });
         self.totals.aged += dropped as u64;

@@ -1,29 +1,30 @@
-//! What the next victims are made of, asked for while others are trimmed.
+//! Prefetching the memory of the next victims while other victims are trimmed.
 //!
-//! A victim was last touched long ago. Among many candidates all that makes one lies in memory, in places that lead
-//! from one to the next. So the ones that come up are asked for in steps, each when what it starts from has arrived:
+//! A victim was last touched long ago. With many candidates its data is in main memory and not in a cache of the processor,
+//! and each part of it holds the address of the next part. So the next victims are prefetched in steps, each step when the
+//! part before has arrived:
 //!
-//! | victims ahead | asked for |
+//! | victims ahead | prefetched |
 //! |---|---|
 //! | 6 | its entries in the tables of ranking and policy |
 //! | 4 | its point |
 //! | 2 | its run |
 //! | 1 | its run's arrays |
 //!
-//! A hint and no more: what is chosen and when is the policy's, and it may choose otherwise by then.
+//! Only a hint: the policy may choose another victim when its turn comes.
 
-use super::{Evictor, Works};
-use crate::policy::Slot;
-use crate::prefetch::prefetch;
+use super::{Evictor, Resources};
+use crate::policy::CandidateId;
 use crate::reclaim::Ref;
+use crate::sync::prefetch;
 use crate::tree::Point;
 
-/// Candidates whose tables, points and runs stay in a core's own cache.
+/// With at most this many candidates, their tables, points and runs stay in a core's own cache.
 const FEW: usize = 4096;
 
 impl Evictor {
-    /// Asks for what the victims after the next one are made of.
-    pub(super) fn look_ahead(&self, works: Works<'_>) {
+    /// Prefetches the parts of the victims after the next one.
+    pub(super) fn look_ahead(&self, resources: Resources<'_>) {
         if self.ranking.policy.len() <= FEW {
             return;
         }
@@ -32,19 +33,19 @@ impl Evictor {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
         }
-        if let Some(point) = self.victim(fourth, works) {
+        if let Some(point) = self.victim(fourth, resources) {
             prefetch(point.as_ptr());
         }
-        if let Some(point) = self.victim(second, works) {
+        if let Some(point) = self.victim(second, resources) {
             prefetch(point.run().as_ptr());
         }
-        if let Some(arrays) = self.victim(first, works).and_then(|point| point.run().arrays(works.guard)) {
+        if let Some(arrays) = self.victim(first, resources).and_then(|point| point.run().arrays(resources.guard)) {
             prefetch(arrays.as_ptr());
         }
     }
 
-    /// The point that is filed in `slot`: the evictor alone ends points, so it is alive.
-    fn victim<'g>(&self, slot: Option<Slot>, works: Works<'g>) -> Option<Ref<'g, Point>> {
-        Some(self.ranking.at(slot?)?.get(works.guard))
+    /// The point that is filed in `slot`; it is alive, because only the evictor ends points.
+    fn victim<'g>(&self, slot: Option<CandidateId>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+        Some(self.ranking.at(slot?)?.get(resources.guard))
     }
 }

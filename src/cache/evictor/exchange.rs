@@ -1,22 +1,22 @@
 //! Exchanging the policy while the cache is in use.
 //!
-//! The new order is built beside the old one, slot by slot, in slices of whoever holds the evictor's lock. Until it is
-//! complete every choice goes by the old one. A candidate whose slot has been moved is filed with both and removed from
-//! both; one whose slot has not is found when its turn comes. So the two hold the same candidates when the last slot
-//! has been moved, and the new one is in force from then on: the very order of a cache that had it from the start,
-//! because equal standings go by the serial numbers of the candidates' runs, which no policy changes. What is replaced
-//! is freed in slices too.
+//! The new order is built beside the old one, slot by slot, a slice at each turn of the evictor. Until it is complete,
+//! every choice goes by the old order. A candidate whose slot has been moved is filed with both policies and removed from
+//! both; one whose slot has not been moved yet is filed with the new policy when its slot's turn comes. So both have the
+//! same candidates when the last slot has been moved, and then the new one takes over. Its order is that of a cache that
+//! had the new policy from the start, because candidates of equal standing are ordered by the serial numbers of their runs,
+//! which no policy changes. The replaced policy is freed in slices too.
 //!
 //! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
 
-use super::{Evictor, Ranking, Works, standing};
-use crate::policy::{Entry, Policy, PolicyKind, Slot, Standing};
+use super::{Evictor, Ranking, Resources, standing};
+use crate::policy::{CandidateId, Entry, Policy, PolicyKind, Standing};
 use crate::sync::model_size;
 
 /// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
 pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(256, 1) };
 
-/// What is left to do of exchanges.
+/// Exchanges that are under way, and policies that are left to be freed.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Exchange {
     pub(in crate::cache) incoming: Option<Incoming>,
@@ -26,7 +26,7 @@ pub(in crate::cache) struct Exchange {
     pub(in crate::cache) begun: u64,
 }
 
-/// A policy on its way in.
+/// An incoming policy.
 #[derive(Debug)]
 pub(in crate::cache) struct Incoming {
     kind: PolicyKind,
@@ -36,19 +36,19 @@ pub(in crate::cache) struct Incoming {
 }
 
 impl Exchange {
-    /// The policy on its way in, if `slot` has been moved there.
-    fn incoming(&mut self, slot: Slot) -> Option<&mut dyn Policy> {
+    /// The incoming policy, if `slot` has been moved there.
+    fn incoming(&mut self, slot: CandidateId) -> Option<&mut dyn Policy> {
         let incoming = self.incoming.as_mut().filter(|incoming| slot.index() < incoming.moved)?;
         Some(&mut *incoming.policy)
     }
 
-    pub(super) fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         if let Some(policy) = self.incoming(slot) {
             policy.file(slot, standing, entry);
         }
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: CandidateId) {
         if let Some(policy) = self.incoming(slot) {
             policy.remove(slot);
         }
@@ -60,14 +60,14 @@ impl Exchange {
         self.spent.iter().map(|policy| policy.len()).sum()
     }
 
-    /// Whether slices are left to be done.
+    /// Whether work is left.
     pub(in crate::cache) fn is_pending(&self) -> bool {
         self.incoming.is_some() || !self.spent.is_empty()
     }
 }
 
 impl Ranking {
-    /// The policy that is in force once all that was begun is complete.
+    /// The policy that will be in force when the exchange under way is complete.
     fn coming(&self) -> PolicyKind {
         self.exchange.incoming.as_ref().map_or(self.kind, |incoming| incoming.kind)
     }
@@ -101,29 +101,29 @@ impl Evictor {
         self.ranking.conclude();
     }
 
-    /// Moves, or frees, up to so many candidates; true if more is left.
-    pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, works: Works<'_>) -> bool {
-        // Twice as many are freed as are moved, so what is spent does not pile up however often policies change.
+    /// Moves up to `candidates` candidates, and frees up to twice as many; true if more is left.
+    pub(in crate::cache) fn advance_exchange(&mut self, candidates: usize, resources: Resources<'_>) -> bool {
+        // Twice as many are freed as are moved, so replaced policies do not pile up however often policies change.
         let spent = &mut self.ranking.exchange.spent;
         if spent.last_mut().is_some_and(|policy| policy.discard(2 * candidates)) {
             spent.pop();
         }
-        self.move_candidates(candidates, works);
+        self.move_candidates(candidates, resources);
         self.ranking.conclude();
         self.ranking.exchange.is_pending()
     }
 
-    fn move_candidates(&mut self, candidates: usize, works: Works<'_>) {
+    fn move_candidates(&mut self, candidates: usize, resources: Resources<'_>) {
         for _ in 0..candidates {
             let Some(incoming) = &self.ranking.exchange.incoming else { return };
             let at = incoming.moved;
             if at >= self.ranking.slots().len() {
                 return;
             }
-            let slot = Slot::at(at);
+            let slot = CandidateId::at(at);
             let filed = self.ranking.at(slot).map(|candidate| {
-                let point = candidate.get(works.guard);
-                (standing(point, self.now, works).0, self.entry(point))
+                let point = candidate.get(resources.guard);
+                (standing(point, self.now, resources).0, self.entry(point))
             });
             if let Some(incoming) = &mut self.ranking.exchange.incoming {
                 if let Some((standing, entry)) = filed {

@@ -1,19 +1,19 @@
-//! The evictor: the single-threaded mind of the cache.
+//! The evictor: the single-threaded state behind one lock that decides what is evicted.
 //!
-//! It learns of changes from one queue, keeps the accounts and the ranking up to date, chooses victims and trims them.
-//! Whoever holds its lock is the evictor: a session whose allocation found too little, a caller of `settle`, or a
-//! thread around [`run_once`](crate::PrefixCache::run_once). No lookup ever waits for it.
+//! It takes changes from one queue, keeps the accounts and the ranking up to date, chooses victims and trims them. It runs
+//! on the thread that has its lock: a session that found too few blocks, a caller of `settle`, or a thread that calls
+//! [`run_once`](crate::PrefixCache::run_once). No lookup waits for it.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `accounts` | which blocks are evictable and which protected |
-//! | `ranking`, `due` | candidates filed with the policy, and when time alone changes their standing |
-//! | `aging` | what nobody has used for long |
-//! | `quota` | what each namespace has, and who goes first because it has too much |
+//! | `ranking`, `due` | candidates filed with the policy, and the moments at which time alone changes their standing |
+//! | `aging` | dropping what was not used for long |
+//! | `quota` | what each namespace has, and which namespace has too much |
 //! | `exchange` | another policy put in force, slice by slice |
 //! | `upkeep` | what is done between evictions |
-//! | `retained` | what the cache itself keeps a lease on, until a deadline |
-//! | `ahead` | what the next victims are made of, fetched in time |
+//! | `retained` | prefixes on which the cache itself has a lease, until a deadline |
+//! | `ahead` | prefetching the memory of the next victims |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `sweep` | taking a detached space apart |
 
@@ -46,22 +46,22 @@ use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
 use crate::sync::Owner;
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Seen, Space};
+use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
 
-/// What the evictor works on.
+/// The parts of the cache that the evictor works on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Works<'g> {
+pub(super) struct Resources<'g> {
     pub(super) queue: &'g Queue,
     pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
     /// Where blocks end in sequences of tokens.
     pub(super) grid: Grid,
-    /// The time that deadlines go by.
+    /// The present time of deadlines.
     pub(super) now: u64,
     pub(super) guard: &'g Guard<'g>,
 }
 
-impl Works<'_> {
+impl Resources<'_> {
     /// Where the blocks of `run` end.
     #[inline]
     pub(super) fn grid_of(self, run: Ref<'_, Run>) -> Grid {
@@ -81,14 +81,14 @@ pub(super) struct Totals {
     pub(super) points: usize,
 }
 
-/// The evictor's state with the participant that it pins through.
+/// The evictor, and the participant through which it pins the index.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct PinnedEvictor {
     pub(super) local: Local,
     pub(super) evictor: Evictor,
 }
 
-impl Seat {
+impl PinnedEvictor {
     pub(super) fn new(domain: &Domain, policy: PolicyKind, patience: usize, aging: bool) -> Self {
         Self { local: domain.register(), evictor: Evictor::new(Ranking::new(policy, aging), patience) }
     }
@@ -102,21 +102,21 @@ pub(super) struct Evictor {
     pub(super) ranking: Ranking,
     pub(super) quotas: Quotas,
     pub(super) retained: Retained,
-    /// It gave back a lease on something that was retained: whoever waits for blocks is to try again.
+    /// It released a lease on a retained prefix: a waiter must be woken to try again.
     pub(super) has_let_go: bool,
-    /// The latest time that the evictor was told; standings are as of this moment.
+    /// The latest time that the evictor has seen; standings are as of this moment.
     pub(super) now: u64,
-    /// What left the queue and was not taken out yet.
+    /// Entries that were received from the queue and not taken out yet.
     pub(super) backlog: Backlog,
     /// Runs taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
-    /// Points whose standing changed because of what the evictor itself did; it keeps them alive.
+    /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
     pub(super) revisit: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool.
     pub(super) freed: Vec<BlockId>,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
     pub(super) detached: HashSet<Link<Space>>,
-    /// Entries that it takes out before a choice: all, unless a thread sees to it that few pile up.
+    /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
     patience: usize,
 }
 
@@ -139,128 +139,129 @@ impl Evictor {
         }
     }
 
-    /// Deflates idle hot points and takes in changes, of time and out of the queue: up to `entries`, less those then, and
-    /// none that came after it began. True if nothing was left.
-    pub(super) fn drain(&mut self, entries: &mut usize, works: Works<'_>) -> bool {
-        works.hot.deflate_idle(works.queue, works.guard);
-        self.take_in(entries, works)
+    /// Deflates idle hot points and takes in changes, by time and from the queue. Takes in at most `entries`, from which
+    /// it subtracts what it took, and none that came after it began. True if nothing was left.
+    pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
+        resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.take_in(entries, resources)
     }
 
-    fn take_in(&mut self, entries: &mut usize, works: Works<'_>) -> bool {
-        self.keep_time(entries, works);
-        // The order of entries costs a look at each ahead of its turn.
+    fn take_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
+        self.keep_time(entries, resources);
+        // Putting the entries into order costs a look at each of them before its turn.
         let mut turns = *entries;
-        self.work_backlog_off(entries, &mut turns, works);
-        if self.backlog.is_empty() && !works.queue.is_empty() {
-            self.backlog.receive(works.queue.drain());
-            self.work_backlog_off(entries, &mut turns, works);
+        self.work_backlog_off(entries, &mut turns, resources);
+        if self.backlog.is_empty() && !resources.queue.is_empty() {
+            self.backlog.receive(resources.queue.drain());
+            self.work_backlog_off(entries, &mut turns, resources);
         }
-        self.return_freed(works);
-        self.backlog.is_empty() && works.queue.is_empty() && self.is_on_time()
+        self.return_freed(resources);
+        self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }
 
-    /// Takes up to `entries` out of the backlog, and what the evictor itself causes thereby, which is never left over.
-    fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, works: Works<'_>) {
+    /// Takes up to `entries` out of the backlog, and all the entries that the evictor itself adds meanwhile.
+    fn work_backlog_off(&mut self, entries: &mut usize, turns: &mut usize, resources: Resources<'_>) {
         while *entries > 0 || self.backlog.has_own() {
-            let Some(point) = self.backlog.next(turns, works.guard) else {
+            let Some(point) = self.backlog.next(turns, resources.guard) else {
                 return;
             };
-            self.take_out(point, works);
+            self.take_out(point, resources);
             *entries = entries.saturating_sub(1);
         }
     }
 
     /// Takes in every change that was made before this call.
-    pub(super) fn settle(&mut self, works: Works<'_>) {
+    pub(super) fn settle(&mut self, resources: Resources<'_>) {
         let mut all = usize::MAX;
-        self.drain(&mut all, works);
+        self.drain(&mut all, resources);
     }
 
-    /// The same in steps of so many entries, as many as it takes; true after the last one. The first step sets `goal`.
-    pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, works: Works<'_>) -> bool {
-        // What was pushed before now is in the backlog, or comes with what is received next.
+    /// A step of [`settle`](Self::settle) of at most `entries` entries; true after the last step. The first one sets
+    /// `goal`.
+    pub(super) fn settle_towards(&mut self, goal: &mut Option<u64>, entries: usize, resources: Resources<'_>) -> bool {
+        // What was pushed before now is in the backlog, or in the next part that is received from the queue.
         let goal = *goal.get_or_insert(self.backlog.received() + 1);
         let mut entries = entries;
-        let drained = self.drain(&mut entries, works);
+        let drained = self.drain(&mut entries, resources);
         drained || (self.backlog.is_empty() && entries > 0) || self.backlog.received() > goal
     }
 
-    /// Takes in every change that was made before this call, and looks at whatever makes blocks available so that a
-    /// thread that does so afterwards sees what the caller wrote before (cache::line).
-    pub(super) fn settle_surely(&mut self, works: Works<'_>) {
-        works.pool.free_surely();
-        works.hot.deflate_all(works.queue, works.guard);
+    /// As [`settle`](Self::settle), for a waiter: a thread that makes blocks available afterwards sees what the caller
+    /// wrote before (cache::wait_list).
+    pub(super) fn settle_for_waiter(&mut self, resources: Resources<'_>) {
+        resources.pool.free_for_waiter();
+        resources.hot.deflate_all(resources.queue, resources.guard);
         let mut all = usize::MAX;
-        self.take_in(&mut all, works);
-        self.backlog.receive(works.queue.drain_surely());
-        self.take_in(&mut all, works);
+        self.take_in(&mut all, resources);
+        self.backlog.receive(resources.queue.drain_for_waiter());
+        self.take_in(&mut all, resources);
     }
 
-    /// Takes in what a choice must know; true if nothing was left then.
-    pub(super) fn catch_up(&mut self, works: Works<'_>) -> bool {
+    /// Takes in the changes that a choice must know; true if nothing was left.
+    pub(super) fn catch_up(&mut self, resources: Resources<'_>) -> bool {
         let mut entries = self.patience;
-        self.drain(&mut entries, works)
+        self.drain(&mut entries, resources)
     }
 
-    /// Frees up to `want` blocks, in the policy's order, first where a namespace has more than it may; how many it
-    /// freed. Takes in up to `entries` changes meanwhile, less those then.
-    pub(super) fn evict(&mut self, want: usize, entries: &mut usize, works: Works<'_>) -> usize {
-        let freed = self.evict_by(want, entries, works, |evictor| {
+    /// Frees up to `want` blocks, first of namespaces beyond their quotas, then in the policy's order; returns how many it
+    /// freed. Takes in at most `entries` changes meanwhile, from which it subtracts what it took.
+    pub(super) fn evict(&mut self, want: usize, entries: &mut usize, resources: Resources<'_>) -> usize {
+        let freed = self.evict_by(want, entries, resources, |evictor| {
             evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(|victim| (victim, usize::MAX)))
         });
         self.totals.evicted += freed as u64;
         freed
     }
 
-    /// Frees up to `want` blocks of the victims that `choose` names, each with how many may go there; how many it
-    /// freed.
+    /// Frees up to `want` blocks of the victims that `choose` names, each with the most blocks to free there; returns how
+    /// many it freed.
     fn evict_by(
         &mut self,
         want: usize,
         entries: &mut usize,
-        works: Works<'_>,
+        resources: Resources<'_>,
         mut choose: impl FnMut(&mut Self) -> Option<(Link<Point>, usize)>,
     ) -> usize {
         let mut freed = 0;
-        works.hot.deflate_idle(works.queue, works.guard);
+        resources.hot.deflate_idle(resources.queue, resources.guard);
         while freed < want {
-            self.take_in(entries, works);
+            self.take_in(entries, resources);
             let Some((victim, most)) = choose(self) else {
                 break;
             };
-            let victim = victim.get(works.guard);
-            self.look_ahead(works);
+            let victim = victim.get(resources.guard);
+            self.look_ahead(resources);
             self.unfile(victim);
-            freed += self.trim(victim, most.min(want - freed), works);
-            self.visit_again(works);
+            freed += self.trim(victim, most.min(want - freed), resources);
+            self.visit_again(resources);
         }
-        // The points of dead runs: a branch that has lost its last run must not be there to hang another one on.
-        self.drain(entries, works);
+        // Takes out the parents of dead runs: a branch point without a run must not stay for another run to hang on.
+        self.drain(entries, resources);
         freed
     }
 
-    /// One entry: acts on the word as it is now, and on nothing that was known before.
-    fn take_out<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) {
+    /// Takes out one entry. Acts only on the word as it is now.
+    fn take_out<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let word = point.word.take_out();
         if word.is_dead() {
-            // Killed while it was queued; its run may be gone. The entry owned the last reference.
-            works.guard.retire(point);
+            // Killed while it was queued; its run may be freed. The entry owned the last reference.
+            resources.guard.retire(point);
             return;
         }
         if point.run().is_trunk() {
-            self.visit_root(point, word, works);
+            self.visit_root(point, word, resources);
             return;
         }
-        self.register(point.run(), works);
-        self.take_retention_in(point, works);
+        self.register(point.run(), resources);
+        self.take_retention_in(point, resources);
         self.know(point);
-        self.account(point, word.leases() > 0, works);
-        self.rank(point, word, works);
-        self.visit_again(works);
+        self.account(point, word.leases() > 0, resources);
+        self.rank(point, word, resources);
+        self.visit_again(resources);
     }
 
-    /// Files, unfiles or ends a point, by its word.
-    fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Seen, works: Works<'g>) {
+    /// Files, unfiles or ends a point, as its word demands.
+    fn rank<'g>(&mut self, point: Ref<'g, Point>, word: Snapshot, resources: Resources<'g>) {
         if !word.is_idle() {
             self.unfile(point);
             return;
@@ -268,48 +269,48 @@ impl Evictor {
         let run = point.run();
         let is_last = run.word().len() == point.depth();
         let below = self.point_below(point).map_or(0, |below| below.depth());
-        let grid = works.grid_of(run);
+        let grid = resources.grid_of(run);
         let blocks = run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid);
         let in_block = point.end() != grid.boundary(point.end());
         match (is_last, blocks) {
             (true, 1..) if run.space().is_detached() => {
                 self.unfile(point);
-                self.trim(point, usize::MAX, works);
+                self.trim(point, usize::MAX, resources);
             }
-            // A run ends inside a block while a branch holds it there. The boundary below may be unknown still, or a
-            // trim has taken it back for its own (`withdraw`): its blocks say nothing.
+            // A run ends inside a block while a branch hangs there. The boundary below may be unknown still, or withdrawn
+            // by a trim: then the number of blocks means nothing.
             (true, _) if in_block || blocks == 0 => {
                 self.unfile(point);
-                self.trim(point, 0, works);
+                self.trim(point, 0, resources);
             }
-            (true, _) => self.file(point, works),
-            // A branch point without a branch; its blocks, as above.
-            (false, _) if in_block => self.end_branch(point, works),
-            // A mark: it keeps its statistics until what lies beyond it has gone.
+            (true, _) => self.file(point, resources),
+            // A branch point without a branch; the number of blocks means nothing, as above.
+            (false, _) if in_block => self.end_branch(point, resources),
+            // A point before the end of its run: it keeps its statistics until the run ends there.
             (false, _) => self.unfile(point),
         }
     }
 
     /// Ranks the points that the evictor's own work has changed.
-    fn visit_again(&mut self, works: Works<'_>) {
+    fn visit_again(&mut self, resources: Resources<'_>) {
         while let Some(point) = self.revisit.pop() {
-            let point = point.get(works.guard);
-            // Relaxed: what is idle without an entry in the queue is as the drain left it that took its last one out; what has
-            // an entry is looked at again then.
+            let point = point.get(resources.guard);
+            // Relaxed: an idle point without an entry in the queue has not changed since its last entry was taken out; one
+            // with an entry is looked at again when that is taken out.
             let word = point.word.load(Relaxed);
-            // A point that is held makes a step when it is let go, and is taken out of the queue then.
+            // A leased point is queued when its last lease is released, and ranked when that entry is taken out.
             if word.is_idle() && !word.is_dead() {
                 self.know(point);
-                self.rank(point, word, works);
+                self.rank(point, word, resources);
             }
         }
     }
 
-    /// Hands the blocks of trimmed runs to the pool.
-    fn return_freed(&mut self, works: Works<'_>) {
-        // Taken first: a panic in the pool must not leave them here to be given back again.
+    /// Gives the blocks of trimmed runs back to the pool.
+    fn return_freed(&mut self, resources: Resources<'_>) {
+        // Taken out first: after a panic in the pool they must not be given back a second time.
         let mut freed = std::mem::take(&mut self.freed);
-        works.pool.give_back(&freed);
+        resources.pool.give_back(&freed);
         freed.clear();
         self.freed = freed;
     }

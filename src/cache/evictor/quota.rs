@@ -1,16 +1,16 @@
-//! Quotas: what each namespace has cached, and who is evicted first because its namespace has more than it may.
+//! Quotas: what each namespace has cached, and which victims go first because their namespace has more than it may.
 //!
-//! Every namespace's blocks are counted where the totals are. The candidates of a namespace with a limit on what is
-//! cached stand in the policy's order a second time, as a *group*, so that the next victim of a namespace is found as
-//! fast as that of all. Groups are noted when they go over their limit or get a candidate while they are, and struck
-//! off when a choice finds nothing there: never more work than what was filed and freed.
+//! Every namespace's blocks are counted together with the totals. The candidates of a namespace with a limit on cached
+//! blocks are ordered a second time, as a *group*, so that the next victim of one namespace is found as fast as the next
+//! victim of all. A group is noted when it exceeds its limit, or gets a candidate while it does, and removed from the notes
+//! when a choice finds no victim there. So this work is never more than that of filing and freeing.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::exchange::SLICE;
-use super::{Evictor, Works};
-use crate::cache::Quota;
-use crate::policy::{Group, Slot};
+use super::{Evictor, Resources};
+use crate::cache::quota::Quota;
+use crate::policy::{CandidateId, QuotaGroup};
 use crate::reclaim::{Link, Ref};
 use crate::sync::Arc;
 use crate::tree::{Holdings, Point, Run};
@@ -18,75 +18,75 @@ use crate::tree::{Holdings, Point, Run};
 /// Namespaces with a limit on what is cached.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Quotas {
-    pub(in crate::cache) limited: HashMap<Group, Arc<Holdings>>,
-    /// All that are over their limit and have a candidate, and some that are not or have none.
-    over: BTreeSet<Group>,
+    pub(in crate::cache) limited: HashMap<QuotaGroup, Arc<Holdings>>,
+    /// All groups that are over their limit and have a candidate, and some others.
+    over: BTreeSet<QuotaGroup>,
     groups: usize,
-    /// Slots that are still to be filed anew, under their groups, the next of them, and the slots of the round: those
-    /// beyond hold candidates that came later, and were filed under their groups at once.
+    /// How many slots are still to be filed again under their groups, the next of these slots, and the number of slots
+    /// when the round began: later slots have candidates that were filed under their groups at once.
     unsorted: usize,
     next: usize,
     round: usize,
 }
 
 impl Quotas {
-    /// Whether candidates may stand outside their group.
+    /// Whether some candidates may not be filed under their group yet.
     pub(in crate::cache) fn is_sorting(&self) -> bool {
         self.unsorted > 0
     }
 
-    pub(in crate::cache) fn is_noted(&self, group: Group) -> bool {
+    pub(in crate::cache) fn is_noted(&self, group: QuotaGroup) -> bool {
         self.over.contains(&group)
     }
 }
 
 impl Evictor {
-    /// `run` holds `blocks` more; so many of them were `claimed` by a reservation of its namespace.
-    pub(super) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, claimed: usize) {
+    /// Counts `blocks` new blocks of `run`, of which `charged` were charged to its namespace by a reservation.
+    pub(super) fn count_cached(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
         let holdings = &run.space().holdings;
         holdings.set_cached(holdings.cached() + blocks);
-        if claimed > 0 {
-            holdings.unreserve(claimed);
+        if charged > 0 {
+            holdings.unreserve(charged);
         }
         self.note_group(holdings.group.get(&self.owner), holdings);
     }
 
-    /// `run` holds `blocks` fewer, which nothing protected.
+    /// Counts `blocks` unprotected blocks of `run` as freed.
     pub(super) fn count_freed(&mut self, run: Ref<'_, Run>, blocks: usize) {
         let holdings = &run.space().holdings;
         holdings.set_cached(holdings.cached() - blocks);
     }
 
-    /// `after` blocks of `run` are protected that were `before`.
+    /// Counts `after` protected blocks of `run` instead of `before`.
     pub(super) fn count_protected(&mut self, run: Ref<'_, Run>, before: usize, after: usize) {
         let holdings = &run.space().holdings;
         holdings.set_protected(holdings.protected() + after - before);
     }
 
     /// Notes a group that is over its limit.
-    pub(super) fn note_group(&mut self, group: Option<Group>, holdings: &Holdings) {
+    pub(super) fn note_group(&mut self, group: Option<QuotaGroup>, holdings: &Holdings) {
         if let Some(group) = group.filter(|_| holdings.excess() > 0) {
             self.quotas.over.insert(group);
         }
     }
 
-    pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, works: Works<'_>) {
+    pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, resources: Resources<'_>) {
         holdings.limit(quota.cached_blocks, quota.pinned_blocks);
         let mut group = holdings.group.get(&self.owner);
         if group.is_none() && quota.cached_blocks.is_some() {
-            let new = Group::at(self.quotas.groups);
+            let new = QuotaGroup::at(self.quotas.groups);
             group = Some(new);
             self.quotas.groups += 1;
             self.quotas.limited.insert(new, Arc::clone(holdings));
             holdings.group.with_mut(&mut self.owner, |group| *group = Some(new));
-            // Nothing cached, no candidate: those to come are filed under the group at once.
+            // Without cached blocks there is no candidate, and later ones are filed under the group at once.
             if holdings.cached() > 0 {
                 self.quotas.round = self.ranking.slots().len();
                 self.quotas.unsorted = self.quotas.round;
             }
         }
         self.note_group(group, holdings);
-        self.sort_groups(SLICE, works);
+        self.sort_groups(SLICE, resources);
     }
 
     /// Forgets the quota of a namespace that has ended.
@@ -97,12 +97,12 @@ impl Evictor {
         }
     }
 
-    /// Files up to so many slots anew, under their groups; true if more are left.
-    pub(super) fn sort_groups(&mut self, slots: usize, works: Works<'_>) -> bool {
+    /// Files up to `slots` slots again, under their groups; true if more are left.
+    pub(super) fn sort_groups(&mut self, slots: usize, resources: Resources<'_>) -> bool {
         for _ in 0..slots.min(self.quotas.unsorted) {
             self.quotas.next = if self.quotas.next < self.quotas.round { self.quotas.next } else { 0 };
-            if let Some(candidate) = self.ranking.at(Slot::at(self.quotas.next)) {
-                self.file(candidate.get(works.guard), works);
+            if let Some(candidate) = self.ranking.at(CandidateId::at(self.quotas.next)) {
+                self.file(candidate.get(resources.guard), resources);
             }
             self.quotas.next += 1;
             self.quotas.unsorted -= 1;
@@ -110,7 +110,7 @@ impl Evictor {
         self.quotas.is_sorting()
     }
 
-    /// The next victim of a namespace with more than it may have, and how many blocks too many these are.
+    /// The next victim of a namespace that is over its limit, and by how many blocks it is.
     pub(super) fn choose_over_quota(&mut self) -> Option<(Link<Point>, usize)> {
         while let Some(group) = self.quotas.over.first().copied() {
             let excess = self.quotas.limited.get(&group).map_or(0, |holdings| holdings.excess());
@@ -122,13 +122,13 @@ impl Evictor {
         None
     }
 
-    /// Evicts a slice of what namespaces have cached beyond their limits; how much. Takes in up to `entries` changes
-    /// meanwhile, less those then.
-    pub(in crate::cache) fn keep_to_quotas(&mut self, entries: &mut usize, works: Works<'_>) -> usize {
+    /// Evicts a slice of the blocks that namespaces have beyond their limits; returns how many. Takes in at most `entries`
+    /// changes meanwhile, from which it subtracts what it took.
+    pub(in crate::cache) fn keep_to_quotas(&mut self, entries: &mut usize, resources: Resources<'_>) -> usize {
         if self.quotas.over.is_empty() {
             return 0;
         }
-        let evicted = self.evict_by(SLICE, entries, works, Self::choose_over_quota);
+        let evicted = self.evict_by(SLICE, entries, resources, Self::choose_over_quota);
         self.totals.evicted += evicted as u64;
         evicted
     }

@@ -3,23 +3,23 @@
 use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
-use super::{Evictor, Works};
-use crate::cache::Priority;
-use crate::policy::{Entry, Group, Policy, PolicyKind, Slot, Standing, Table};
+use super::{Evictor, Resources};
+use crate::cache::priority::Priority;
+use crate::policy::{CandidateId, Entry, Policy, PolicyKind, QuotaGroup, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
-/// The policy, and which point stands in which of its slots.
+/// The policy, and the candidate in each of its slots.
 #[derive(Debug)]
 pub(in crate::cache) struct Ranking {
     pub(in crate::cache) kind: PolicyKind,
     pub(in crate::cache) policy: Box<dyn Policy>,
     pub(in crate::cache) exchange: Exchange,
     pub(in crate::cache) aging: Aging,
-    /// When time alone changes a candidate's standing.
+    /// The moments at which time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
     candidates: Table<Link<Point>>,
-    vacant: Vec<Slot>,
+    vacant: Vec<CandidateId>,
 }
 
 impl Ranking {
@@ -42,45 +42,45 @@ impl Ranking {
     }
 
     /// The best victim of a group; it stays filed.
-    pub(super) fn choose_of(&self, group: Group) -> Option<Link<Point>> {
+    pub(super) fn choose_of(&self, group: QuotaGroup) -> Option<Link<Point>> {
         let slot = self.policy.choose_of(group)?;
         self.at(slot)
     }
 
     /// The candidate in `slot`.
-    pub(in crate::cache) fn at(&self, slot: Slot) -> Option<Link<Point>> {
+    pub(in crate::cache) fn at(&self, slot: CandidateId) -> Option<Link<Point>> {
         self.candidates.get(slot.index()).copied()
     }
 
-    /// Which candidate stands in which slot.
+    /// The candidates by slot.
     pub(in crate::cache) fn slots(&self) -> &Table<Link<Point>> {
         &self.candidates
     }
 
     /// Slots without a point.
-    pub(in crate::cache) fn vacant(&self) -> &[Slot] {
+    pub(in crate::cache) fn vacant(&self) -> &[CandidateId] {
         &self.vacant
     }
 
-    /// Both tables, to be written over.
+    /// Both tables, for tests to overwrite.
     #[cfg(test)]
-    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Vec<Slot>) {
+    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Vec<CandidateId>) {
         (&mut self.candidates, &mut self.vacant)
     }
 
-    fn occupy(&mut self, point: Link<Point>) -> Slot {
-        let slot = self.vacant.pop().unwrap_or_else(|| Slot::at(self.candidates.len()));
+    fn occupy(&mut self, point: Link<Point>) -> CandidateId {
+        let slot = self.vacant.pop().unwrap_or_else(|| CandidateId::at(self.candidates.len()));
         *self.candidates.at(slot.index()) = Some(point);
         slot
     }
 
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         self.policy.file(slot, standing, entry);
         self.exchange.file(slot, standing, entry);
         self.aging.file(slot, standing, entry);
     }
 
-    fn vacate(&mut self, slot: Slot) {
+    fn vacate(&mut self, slot: CandidateId) {
         self.policy.remove(slot);
         self.due.set(slot, None);
         self.exchange.remove(slot);
@@ -91,32 +91,32 @@ impl Ranking {
 }
 
 impl Evictor {
-    /// Files `point`, or files it anew under its present standing.
-    pub(super) fn file(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
-        let slot = match point.account.get(&self.owner).slot {
+    /// Files `point`, or files it again under its present standing.
+    pub(super) fn file(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        let slot = match point.account.get(&self.owner).candidate {
             Some(slot) => slot,
             None => {
                 let slot = self.ranking.occupy(point.link());
-                point.account.with_mut(&mut self.owner, |account| account.slot = Some(slot));
+                point.account.with_mut(&mut self.owner, |account| account.candidate = Some(slot));
                 slot
             }
         };
-        let (standing, until) = standing(point, self.now, works);
+        let (standing, until) = standing(point, self.now, resources);
         let entry = self.entry(point);
         self.ranking.file(slot, standing, entry);
         self.ranking.due.set(slot, until);
         self.note_group(entry.group, &point.run().space().holdings);
     }
 
-    /// Takes `point` out of the ranking if it stands in it.
+    /// Takes `point` out of the ranking if it is filed.
     pub(super) fn unfile(&mut self, point: Ref<'_, Point>) {
-        let slot = point.account.with_mut(&mut self.owner, |account| account.slot.take());
+        let slot = point.account.with_mut(&mut self.owner, |account| account.candidate.take());
         if let Some(slot) = slot {
             self.ranking.vacate(slot);
         }
     }
 
-    /// What does not change while `point` is a candidate. A run has one candidate at a time, its end: so the run's
+    /// The part of a candidate's data that does not change. A run has one candidate at a time, its end, so the run's
     /// serial number is the candidate's.
     pub(in crate::cache) fn entry(&self, point: Ref<'_, Point>) -> Entry {
         let run = point.run();
@@ -125,9 +125,9 @@ impl Evictor {
     }
 }
 
-/// What the policy is told of a point at `now`, and until when it is true if nobody uses the point.
-pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, works: Works<'_>) -> (Standing, Option<u64>) {
-    let tally = point.statistics.read(works.guard);
+/// The standing of a point at `now`, and until when it stays the same if the point is not used.
+pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, resources: Resources<'_>) -> (Standing, Option<u64>) {
+    let tally = point.statistics.read(resources.guard);
     let (priority, until) = tally.marked.priority_at(now).unwrap_or((Priority::DEFAULT.level(), None));
     let demoted = tally.marked.is_demoted(tally.last);
     let run = point.run();

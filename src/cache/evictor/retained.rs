@@ -1,13 +1,13 @@
-//! What is retained: prefixes that the cache itself keeps a lease on, until a deadline.
+//! Retained prefixes: the cache itself has a lease on them, until a deadline.
 //!
-//! Retaining is a lease like any other, counted in the point's word; so what is retained is protected, in the accounts
-//! too, and nothing else of the cache has to know of it. A session takes the lease, writes at the point what it asks for
-//! (tree/marks.rs) and announces the point through the queue; the evictor keeps one lease and one deadline for each
-//! point, the latest, and lets go when it is over.
+//! That lease is one like any other, counted in the point's word. So a retained prefix is protected, in the accounts too,
+//! and no other part of the cache has to know of retention. A session takes the lease, writes the deadline at the point
+//! (tree/marks.rs) and announces the point through the queue. The evictor keeps one lease and the latest deadline for each
+//! point, and releases the lease after the deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::tree::{Point, Space};
 
@@ -16,7 +16,7 @@ type Deadline = (u64, u64);
 
 /// Retained points by their deadlines. Each entry owns one lease, which keeps its point.
 ///
-/// Ordered maps throughout: a hash table of a million points is copied as one when it grows.
+/// Ordered maps, because a hash table of a million points is copied at once when it grows.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Retained {
     order: BTreeMap<Deadline, Link<Point>>,
@@ -27,8 +27,8 @@ pub(in crate::cache) struct Retained {
 }
 
 impl Retained {
-    /// Retains `point` until then, or until the deadline that it has if that is later; true if it was retained already,
-    /// so that one lease is too many.
+    /// Retains `point` until `until`, or until the deadline that it has if that is later. True if it was retained
+    /// already, so that one lease is too many.
     pub(in crate::cache) fn enter(&mut self, point: Ref<'_, Point>, until: u64) -> bool {
         let before = self.deadlines.get(&point.link()).copied();
         if before.is_none_or(|(deadline, _)| deadline < until) {
@@ -42,7 +42,7 @@ impl Retained {
         before.is_some()
     }
 
-    /// Takes an entry out; the caller gives its lease back. False if the point is not retained.
+    /// Removes an entry; the caller releases its lease. False if the point is not retained.
     fn remove(&mut self, point: Ref<'_, Point>) -> bool {
         let Some(deadline) = self.deadlines.remove(&point.link()) else {
             return false;
@@ -77,7 +77,7 @@ impl Retained {
         self.deadlines.contains_key(&point.link())
     }
 
-    /// Retained points, for `validate`; nothing if the structure contradicts itself.
+    /// Retained points, for `validate`; `None` if the structure contradicts itself.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
         let sound = self.order.iter().all(|(deadline, point)| self.deadlines.get(point) == Some(deadline));
         let in_spaces = self.spaces.values().flatten().filter(|deadline| self.order.contains_key(deadline)).count();
@@ -85,7 +85,7 @@ impl Retained {
         (sound && count == self.deadlines.len() && count == in_spaces).then_some(count)
     }
 
-    /// The table by point, to be written over.
+    /// The table by point, for tests to overwrite.
     #[cfg(test)]
     pub(in crate::cache) fn table(&mut self) -> &mut BTreeMap<Link<Point>, Deadline> {
         &mut self.deadlines
@@ -93,45 +93,45 @@ impl Retained {
 }
 
 impl Evictor {
-    /// Brings what time changes up to date, in at most `steps` steps, less those then: lets go of what is retained no
-    /// longer, and files candidates anew whose priority has expired.
-    pub(super) fn keep_time(&mut self, steps: &mut usize, works: Works<'_>) {
-        self.now = self.now.max(works.now);
-        while *steps > 0 && self.one_change_of_time(works) {
+    /// Applies the changes that time makes: ends retentions, and files candidates again whose priority has expired. Does
+    /// at most `steps`, from which it subtracts those that it did.
+    pub(super) fn keep_time(&mut self, steps: &mut usize, resources: Resources<'_>) {
+        self.now = self.now.max(resources.now);
+        while *steps > 0 && self.one_change_of_time(resources) {
             *steps -= 1;
         }
     }
 
-    fn one_change_of_time(&mut self, works: Works<'_>) -> bool {
+    fn one_change_of_time(&mut self, resources: Resources<'_>) -> bool {
         if let Some(point) = self.retained.first(self.now) {
-            self.let_go(point.get(works.guard));
+            self.let_go(point.get(resources.guard));
         } else if let Some(slot) = self.ranking.due.first(self.now) {
-            // A slot with a moment has a candidate; filing it gives the slot its next moment or none.
+            // A slot with a moment has a candidate; filing it again sets the next moment, or none.
             let candidate = self.ranking.at(slot).expect("filed with its moment");
-            self.file(candidate.get(works.guard), works);
+            self.file(candidate.get(resources.guard), resources);
         } else {
             return false;
         }
         true
     }
 
-    /// Whether nothing is left that has changed by `now`.
+    /// Whether every change that time has made until `now` is applied.
     pub(super) fn is_on_time(&self) -> bool {
         self.retained.first(self.now).is_none() && self.ranking.due.first(self.now).is_none()
     }
 
-    /// Takes over what sessions asked to retain `point` for, with their leases.
-    pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
-        let Some(asked) = point.statistics.marks.take_asked(works.guard) else {
+    /// Takes over the retentions of `point` that sessions have written at it, with their leases.
+    pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        let Some(asked) = point.statistics.marks.take_asked(resources.guard) else {
             return;
         };
-        // A detached space is not found again: there is nothing to keep it for.
+        // Lookups do not find a detached space, so nothing in it is worth keeping.
         let detached = point.run().space().is_detached();
         let too_many = detached || self.retained.enter(point, asked.until);
         for _ in u32::from(!too_many)..asked.leases {
             self.give_back(point);
         }
-        // Over already, by the time that this turn of the evictor goes by.
+        // The deadline may have passed already at the time of this turn of the evictor.
         if self.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
             self.let_go(point);
         }
@@ -143,13 +143,13 @@ impl Evictor {
         }
     }
 
-    /// `point` is retained no longer.
-    pub(in crate::cache) fn end_retention(&mut self, point: Ref<'_, Point>, works: Works<'_>) {
-        self.take_retention_in(point, works);
+    /// Ends the retention of `point`.
+    pub(in crate::cache) fn end_retention(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
+        self.take_retention_in(point, resources);
         self.let_go(point);
     }
 
-    /// Gives back a lease that counts on the point's word.
+    /// Releases a lease that counts on the point's word.
     fn give_back(&mut self, point: Ref<'_, Point>) {
         self.has_let_go = true;
         if point.word.release() {
@@ -157,10 +157,10 @@ impl Evictor {
         }
     }
 
-    /// Nothing in `space` is retained any longer.
-    pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, works: Works<'_>) {
+    /// Ends all retentions in `space`.
+    pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) {
         while let Some(point) = self.retained.first_in(space.link()) {
-            self.let_go(point.get(works.guard));
+            self.let_go(point.get(resources.guard));
         }
     }
 }

@@ -5,7 +5,7 @@ mod exchange;
 
 use crate::cache::namespace::Pass;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
-use crate::tree::{Place, Point, Statistics, Word, walk};
+use crate::tree::{Point, Position, Statistics, Word, walk};
 use crate::{Clock, Keys, PolicyKind, PrefixCache};
 
 /// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
@@ -66,7 +66,7 @@ fn no_point_is_made_at_the_beginning_of_a_dead_run() {
     let root = space.0.root(&guard).expect("planted");
     let run = root.as_ref().children.get(1, &guard).expect("hung");
     assert_eq!(cache.evict(1), 1);
-    let leased = lease_at(Place { run, depth: 0 }, cache.inner.ledger(0), &guard);
+    let leased = lease_at(Position { run, depth: 0 }, cache.inner.ledger(0), &guard);
     assert!(matches!(leased, Err(Refused::Shorter(0))), "{leased:?}");
     assert_eq!(cache.validate(), Ok(()));
 }
@@ -91,26 +91,26 @@ fn a_lookup_of_bigrams_falls_back_to_a_boundary_of_theirs() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A namespace in which something was inserted since the queue was drained, and that nobody has a handle on any more,
+/// A namespace in which something was inserted since the queue was drained, and that has no handle any more,
 /// is not empty.
 #[test]
 fn a_namespace_that_the_evictor_knows_no_run_of_is_not_forgotten() {
     let cache = PrefixCache::builder(4, 2).build().expect("valid");
     let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
     let tokens = [1, 2, 3, 4];
-    let lease = cache.inner.evicting(|evictor, works| {
-        evictor.settle(works);
+    let lease = cache.inner.evicting(|evictor, resources| {
+        evictor.settle(resources);
         let miss = session.match_prefix(&space, &tokens);
         let inserted = session.insert(miss.lease(), &tokens, session.reserve(1).expect("room")).expect("inserted");
         drop((miss, space));
-        cache.inner.namespaces.forget_empty(&mut Pass::default(), evictor, works);
+        cache.inner.namespaces.forget_empty(&mut Pass::default(), evictor, resources);
         inserted.lease
     });
     assert_eq!(session.peek(&cache.namespace(&["tenant"]), &tokens), lease.len_tokens());
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it goes when nobody holds it.
+/// A prefix that was made hot: leases on stripes protect it, hits on them count, and it is evicted when it has no lease.
 #[test]
 fn a_hot_point_is_a_point_like_any_other() {
     let cache = PrefixCache::builder(4, 4).policy(PolicyKind::Lfu).clock(Clock::Logical).build().expect("valid");

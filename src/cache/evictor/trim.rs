@@ -3,34 +3,34 @@
 //! 1. Load the run word.
 //! 2. Publish a point at the target, if none lives there: at rest a run ends in a point (tree, T3).
 //! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
-//! 4. Swap the length against the word of step 1. A bump in between: somebody created a point; back to 3.
-//! 5. The blocks beyond are ours; statistics of the dead flow to the point that is now the last.
+//! 4. Swap the length against the word of step 1. If that fails, another thread has created a point: back to 3.
+//! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point that is now the last.
 //! 6. That point is ranked if it is idle; a run of length zero is unlinked.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, Statistics, Tally, Word};
 
 impl Evictor {
-    /// Frees up to `want` blocks from `last`, the end of its run; none if somebody has leased it meanwhile. With
-    /// `want` zero, ends a last point that holds no whole block of its own.
-    pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, works: Works<'g>) -> usize {
+    /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile. With `want` zero, ends
+    /// a last point that has no whole block of its own.
+    pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
-        let target = self.target(last, want, works);
+        let target = self.target(last, want, resources);
         let mut word = run.word();
         let len = word.len();
         if target > 0 {
-            publish_idle(run, target, works);
+            publish_idle(run, target, resources);
         }
         let mut flowing = Tally::NONE;
         let end = loop {
-            let end = self.kill_beyond(run, target..len, &mut flowing, works);
-            // Held to the end: nothing to cut.
+            let end = self.kill_beyond(run, target..len, &mut flowing, resources);
+            // The last point is held: nothing can be cut.
             if end == len {
                 break end;
             }
@@ -39,29 +39,29 @@ impl Evictor {
                 Err(found) => word = found,
             }
         };
-        crate::sync::point!("trim::shortened");
-        let freed = self.free_beyond(run, end, len, works);
+        crate::sync::failpoint!("trim::shortened");
+        let freed = self.free_beyond(run, end, len, resources);
         if end == 0 {
-            self.bury(run, flowing, works);
+            self.bury(run, flowing, resources);
             return freed;
         }
-        if let Some(now_last) = run.as_ref().points.get(end, works.guard) {
-            flow(now_last, flowing, works);
+        if let Some(now_last) = run.as_ref().points.get(end, resources.guard) {
+            flow(now_last, flowing, resources);
             self.revisit.push(now_last.link());
         }
         if end > target && target > 0 {
-            self.withdraw(run, target, works);
+            self.withdraw(run, target, resources);
         }
-        run.as_ref().shrink(end, works.grid_of(run), works.guard);
+        run.as_ref().shrink(end, resources.grid_of(run), resources.guard);
         freed
     }
 
     /// Where the run should end: at the boundary that frees `want` blocks, but no lower than the next known point,
     /// whose own standing decides about the blocks below it. Zero if no block would remain.
-    fn target(&self, last: Ref<'_, Point>, want: usize, works: Works<'_>) -> u32 {
+    fn target(&self, last: Ref<'_, Point>, want: usize, resources: Resources<'_>) -> u32 {
         let run = last.run();
         let below = self.point_below(last).map_or(0, |below| below.depth());
-        let grid = works.grid_of(run);
+        let grid = resources.grid_of(run);
         let blocks = run.blocks_to(last.depth(), grid);
         let keep = blocks.saturating_sub(want).max(run.blocks_to(below, grid));
         if keep == 0 {
@@ -74,15 +74,21 @@ impl Evictor {
 
     /// Kills the idle points beyond `cut.start`, deepest first; the depth of the first held one, or `cut.start`.
     ///
-    /// What stands beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run: it lies
-    /// on no run, and whoever holds it will find that out (lease.rs). To stop there would make the run longer.
-    fn kill_beyond<'g>(&mut self, run: Ref<'g, Run>, cut: Range<u32>, flowing: &mut Tally, works: Works<'g>) -> u32 {
-        for point in self.points_within(run, cut.clone(), works) {
-            // Relaxed: a dead point stays dead, and was counted by whoever killed it.
+    /// A point beyond `cut.end`, the run's present end, is a `NEW` point of a reader that saw a longer run. It lies on no
+    /// run, and the threads that hold it find that out (lease.rs). To stop there would make the run longer.
+    fn kill_beyond<'g>(
+        &mut self,
+        run: Ref<'g, Run>,
+        cut: Range<u32>,
+        flowing: &mut Tally,
+        resources: Resources<'g>,
+    ) -> u32 {
+        for point in self.points_within(run, cut.clone(), resources) {
+            // Relaxed: a dead point stays dead, and its statistics were taken when it was killed.
             if point.word.load(Relaxed).is_dead() {
                 continue;
             }
-            match self.kill(point, works) {
+            match self.kill(point, resources) {
                 Some(tally) => *flowing = flowing.joined(tally),
                 None if point.word.load(Relaxed).is_dead() => {}
                 None => return point.depth(),
@@ -91,19 +97,23 @@ impl Evictor {
         cut.start
     }
 
-    /// The points beyond `cut.start` and up to `cut.end`, the deepest first: of those that the evictor knows, if there are
-    /// no others.
-    fn points_within<'g>(&self, run: Ref<'g, Run>, cut: Range<u32>, works: Works<'g>) -> SmallVec<[Ref<'g, Point>; 8]> {
+    /// The points beyond `cut.start` and up to `cut.end`, the deepest first: the known ones, if there are no others.
+    fn points_within<'g>(
+        &self,
+        run: Ref<'g, Run>,
+        cut: Range<u32>,
+        resources: Resources<'g>,
+    ) -> SmallVec<[Ref<'g, Point>; 8]> {
         let points = &run.as_ref().points;
         let known = run.account.with(&self.owner, |account| {
             let all = points.are_known(account.points.len());
             all.then(|| account.points.within(cut.clone(), &run))
         });
         if let Some(known) = known {
-            return known.into_iter().map(|point| point.get(works.guard)).collect();
+            return known.into_iter().map(|point| point.get(resources.guard)).collect();
         }
         let mut within = SmallVec::new();
-        points.for_each(works.guard, &mut |point| {
+        points.for_each(resources.guard, &mut |point| {
             if point.depth() > cut.start && point.depth() <= cut.end {
                 within.push(point);
             }
@@ -112,84 +122,84 @@ impl Evictor {
         within
     }
 
-    /// Kills, unlinks, strikes and retires a point; its statistics, or nothing if it is held.
-    fn kill<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) -> Option<Tally> {
+    /// Kills, unlinks and retires a point, and removes it from the accounts. Its statistics, or `None` if it is held.
+    fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<Tally> {
         let before = point.word.kill()?;
-        crate::sync::point!("trim::killed");
-        let tally = point.statistics.read(works.guard);
-        // If this fails somebody has put a live point in its place.
-        point.run().as_ref().points.remove(point, works.guard);
-        self.strike(point, works);
+        crate::sync::failpoint!("trim::killed");
+        let tally = point.statistics.read(resources.guard);
+        // If this fails, another thread has put a live point in its place.
+        point.run().as_ref().points.remove(point, resources.guard);
+        self.strike(point, resources);
         if !before.is_queued() {
-            works.guard.retire(point);
+            resources.guard.retire(point);
         }
         Some(tally)
     }
 
-    /// Takes the blocks from `end` to `len` out of the accounts and on their way to the pool.
-    fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, works: Works<'g>) -> usize {
-        let keep = run.blocks_to(end, works.grid_of(run));
-        let held = run.blocks_to(len, works.grid_of(run));
-        self.freed.extend_from_slice(&run.block_ids(works.guard)[keep..held]);
+    /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next.
+    fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
+        let keep = run.blocks_to(end, resources.grid_of(run));
+        let held = run.blocks_to(len, resources.grid_of(run));
+        self.freed.extend_from_slice(&run.block_ids(resources.guard)[keep..held]);
         self.totals.evictable -= held - keep;
         self.count_freed(run, held - keep);
         held - keep
     }
 
-    /// Takes a run of length zero out of the tree. Nothing of it touches its parent afterwards.
-    fn bury<'g>(&mut self, run: Ref<'g, Run>, flowing: Tally, works: Works<'g>) {
+    /// Takes a run of length zero out of the tree. It does not use its parent afterwards.
+    fn bury<'g>(&mut self, run: Ref<'g, Run>, flowing: Tally, resources: Resources<'g>) {
         self.totals.runs -= 1;
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
-            flow(parent, flowing, works);
-            crate::sync::point!("trim::unlink");
-            // If this fails an inserter has put a live run in its place.
-            parent.as_ref().children.remove(run, works.guard);
+            flow(parent, flowing, resources);
+            crate::sync::failpoint!("trim::unlink");
+            // If this fails, an insert has put a live run in its place.
+            parent.as_ref().children.remove(run, resources.guard);
             if parent.word.remove_child() {
                 self.backlog.push(parent);
             }
         }
-        run.retire_arrays(works.guard);
-        works.guard.retire(run);
+        run.retire_arrays(resources.guard);
+        resources.guard.retire(run);
     }
 
-    /// Takes back the point of step 2 where the run ends beyond it after all.
-    fn withdraw<'g>(&mut self, run: Ref<'g, Run>, target: u32, works: Works<'g>) {
-        let Some(point) = run.as_ref().points.get(target, works.guard) else {
+    /// Removes the point of step 2 if the run ends beyond it after all.
+    fn withdraw<'g>(&mut self, run: Ref<'g, Run>, target: u32, resources: Resources<'g>) {
+        let Some(point) = run.as_ref().points.get(target, resources.guard) else {
             return;
         };
-        let unused = point.statistics.read(works.guard) == Tally::NONE && !point.account.get(&self.owner).known;
+        let unused = point.statistics.read(resources.guard) == Tally::NONE && !point.account.get(&self.owner).known;
         if unused {
-            let _ = self.kill(point, works);
+            let _ = self.kill(point, resources);
         }
     }
 
-    /// Ends an idle branch point that no run hangs on any more; what it knows flows down.
-    pub(super) fn end_branch<'g>(&mut self, point: Ref<'g, Point>, works: Works<'g>) {
+    /// Ends an idle branch point without child runs; its statistics flow down.
+    pub(super) fn end_branch<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let below = self.point_below(point).or_else(|| point.run().parent());
-        if let Some(tally) = self.kill(point, works) {
+        if let Some(tally) = self.kill(point, resources) {
             if let Some(below) = below {
-                flow(below, tally, works);
+                flow(below, tally, resources);
             }
         }
     }
 }
 
 /// Lets statistics flow down to `below`. A root is never ranked, and keeps none.
-fn flow(below: Ref<'_, Point>, tally: Tally, works: Works<'_>) {
+fn flow(below: Ref<'_, Point>, tally: Tally, resources: Resources<'_>) {
     if !below.run().is_trunk() {
-        below.statistics.take_in(tally, works.guard);
+        below.statistics.take_in(tally, resources.guard);
     }
 }
 
-/// Makes sure that a live point stands at `depth`, which the run keeps.
-fn publish_idle<'g>(run: Ref<'g, Run>, depth: u32, works: Works<'g>) {
+/// Makes sure that there is a live point at `depth`, up to which the run stays.
+fn publish_idle<'g>(run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
     let points = &run.as_ref().points;
-    let mut found = points.get(depth, works.guard);
+    let mut found = points.get(depth, resources.guard);
     // Relaxed: dead is final, and only the evictor kills what is proven.
     while found.is_none_or(|point| point.word.load(Relaxed).is_dead()) {
-        let point = Point::new(run.link(), depth, Word::idle(), Statistics::stamped(0), works.guard);
-        match points.insert(found, point, works.guard) {
+        let point = Point::new(run.link(), depth, Word::idle(), Statistics::stamped(0), resources.guard);
+        match points.insert(found, point, resources.guard) {
             Ok(_) => return,
             Err((_, instead)) => found = instead,
         }

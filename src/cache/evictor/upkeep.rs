@@ -1,16 +1,16 @@
 //! What the evictor does between evictions, in bounded steps.
 
 use super::exchange::SLICE;
-use super::{Evictor, Works};
+use super::{Evictor, Resources};
 
-/// What one [`settle`](crate::PrefixCache::settle) brings up to date: what was due when it began, and no more, whatever
-/// other threads add meanwhile.
+/// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no more, whatever other
+/// threads add meanwhile.
 #[derive(Debug)]
 pub(in crate::cache) struct Upkeep {
-    /// What was last used then or before goes for its age.
+    /// What was last used at this time or before is dropped for its age.
     idle_since: Option<u64>,
-    /// Blocks beyond quotas that are still to go, and the exchanges of policies that had begun; known from the first
-    /// slice on.
+    /// Blocks beyond quotas that are still to be evicted, and the number of exchanges that had begun; set by the first
+    /// slice.
     goal: Option<(usize, u64)>,
 }
 
@@ -21,37 +21,42 @@ impl Upkeep {
 }
 
 impl Evictor {
-    /// Takes up to `entries` changes in, and does a slice of sorting; true if more is left. Evicts nothing.
-    pub(in crate::cache) fn tidy(&mut self, mut entries: usize, works: Works<'_>) -> bool {
-        let drained = self.drain(&mut entries, works);
-        let exchanging = self.advance_exchange(SLICE, works);
-        let sorting = self.sort_groups(SLICE, works);
+    /// Takes in up to `entries` changes, and does a slice of exchanging and sorting; true if more is left. Evicts nothing.
+    pub(in crate::cache) fn tidy(&mut self, mut entries: usize, resources: Resources<'_>) -> bool {
+        let drained = self.drain(&mut entries, resources);
+        let exchanging = self.advance_exchange(SLICE, resources);
+        let sorting = self.sort_groups(SLICE, resources);
         !drained || exchanging || sorting
     }
 
-    /// The same, and a slice of what must go although nobody asked for blocks: what was last used at `idle_since` or
-    /// before, then what is beyond a quota, with up to `entries` more changes. True if more is left.
-    pub(in crate::cache) fn step(&mut self, mut entries: usize, idle_since: Option<u64>, works: Works<'_>) -> bool {
-        let untidy = self.tidy(entries, works);
-        let aging = idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, works));
-        let over = !aging && self.keep_to_quotas(&mut entries, works) >= SLICE;
+    /// As [`tidy`](Self::tidy), and evicts a slice of what must go even if no blocks are needed: prefixes last used at
+    /// `idle_since` or before, then blocks beyond a quota, taking in up to `entries` more changes. True if more is left.
+    pub(in crate::cache) fn step(
+        &mut self,
+        mut entries: usize,
+        idle_since: Option<u64>,
+        resources: Resources<'_>,
+    ) -> bool {
+        let untidy = self.tidy(entries, resources);
+        let aging = idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, resources));
+        let over = !aging && self.keep_to_quotas(&mut entries, resources) >= SLICE;
         untidy || aging || over
     }
 
-    /// A slice of a settling; true if more is left.
-    pub(in crate::cache) fn keep_up(&mut self, upkeep: &mut Upkeep, works: Works<'_>) -> bool {
+    /// A slice of [`settle`](crate::PrefixCache::settle); true if more is left.
+    pub(in crate::cache) fn keep_up(&mut self, upkeep: &mut Upkeep, resources: Resources<'_>) -> bool {
         let begun = self.ranking.exchange.begun;
         let (beyond, known) = *upkeep.goal.get_or_insert_with(|| (self.over_quota(), begun));
-        let exchanging = self.advance_exchange(SLICE, works) && begun == known;
-        let sorting = self.sort_groups(SLICE, works);
+        let exchanging = self.advance_exchange(SLICE, resources) && begun == known;
+        let sorting = self.sort_groups(SLICE, resources);
         let mut entries = usize::MAX;
-        let aging = upkeep.idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, works));
-        let evicted = if aging { 0 } else { self.keep_to_quotas(&mut entries, works) };
+        let aging = upkeep.idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, resources));
+        let evicted = if aging { 0 } else { self.keep_to_quotas(&mut entries, resources) };
         upkeep.goal = Some((beyond.saturating_sub(evicted), known));
         exchanging || sorting || aging || (evicted >= SLICE && beyond > evicted)
     }
 
-    /// Whether there is something to tidy beside the queue.
+    /// Whether there is something to tidy that is not in the queue.
     pub(in crate::cache) fn is_behind(&self) -> bool {
         self.ranking.exchange.is_pending() || self.quotas.is_sorting() || !self.backlog.is_empty()
     }

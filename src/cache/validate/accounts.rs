@@ -1,28 +1,29 @@
-//! The accounts: what the evictor knows of runs and points, against their words; and its totals, counted anew.
+//! The accounts: the evictor's accounts of runs and points against their words; and its totals, counted again.
 //!
 //! Each account is checked against its neighbours' alone (a point's against its word and child runs, a run's against
 //! its points). The tree is finite and the words are the truth, so what agrees everywhere is right everywhere.
 
 use std::collections::HashMap;
 
-use super::{Mismatch, PointAt, RunAt, Violation, children_of, ensure, points_of};
-use crate::cache::evictor::{Evictor, Totals, Works};
+use super::tree::{children_of, points_of};
+use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation, ensure};
+use crate::cache::evictor::{Evictor, Resources, Totals};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Holdings, Point, Run};
 
 /// Checks the accounts of `runs`, which come space by space with the trunk first.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
     let mut found = Totals::default();
     let mut namespaces = HashMap::new();
     for space in runs.chunk_by(|_, next| !next.is_trunk()) {
         let Some((trunk, runs)) = space.split_first() else {
             continue;
         };
-        check_trunk(*trunk, evictor, works)?;
+        check_trunk(*trunk, evictor, resources)?;
         let (evictable, protected) = (found.evictable, found.protected);
         for &run in runs {
-            check_run(run, &mut found, evictor, works)?;
+            check_run(run, &mut found, evictor, resources)?;
         }
         let holdings = &trunk.space().as_ref().holdings;
         let (_, of_it) = namespaces.entry(std::ptr::from_ref(&**holdings)).or_insert((holdings, (0, 0)));
@@ -38,7 +39,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) 
     check_totals(&evictor.totals, &found)
 }
 
-/// Checks what a namespace is accounted over all its spaces, and that the evictor knows if it is too much.
+/// Checks the accounts of a namespace over all its spaces, and that the evictor has noted it if it is beyond its quota.
 fn check_holdings(holdings: &Holdings, found: [usize; 2], evictor: &Evictor) -> Result<(), Violation> {
     let [cached, protected] = found;
     Mismatch { recorded: holdings.cached(), found: cached }.settle(Violation::NamespaceCached)?;
@@ -63,48 +64,57 @@ fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
     ensure(flows, || Violation::Flow { inserted, evicted, cached })
 }
 
-/// A root is nobody's mark: the evictor keeps no list for a trunk and files no root.
-fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+/// The evictor keeps no list of points for a trunk and files no root.
+fn check_trunk<'g>(trunk: Ref<'g, Run>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), Violation> {
     let listed = trunk.account.with(&evictor.owner, |account| account.points.len());
     ensure(listed == 0, || Violation::PointList { run: RunAt::of(trunk), listed, live: 0 })?;
-    points_of(trunk, works).into_iter().try_for_each(|root| check_active_children(root, evictor, works))
+    points_of(trunk, resources).into_iter().try_for_each(|root| check_active_children(root, evictor, resources))
 }
 
 /// Checks a run's account and adds it to `found`.
-fn check_run<'g>(run: Ref<'g, Run>, found: &mut Totals, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+fn check_run<'g>(
+    run: Ref<'g, Run>,
+    found: &mut Totals,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+) -> Result<(), Violation> {
     let at = RunAt::of(run);
     let registered = run.account.with(&evictor.owner, |account| account.registered);
     ensure(registered, || Violation::RunUnregistered(at))?;
-    let points = points_of(run, works);
+    let points = points_of(run, resources);
     for &point in &points {
-        check_point(point, evictor, works)?;
+        check_point(point, evictor, resources)?;
     }
     check_list(run, &points, evictor)?;
     let active = points.iter().rev().find(|point| point.account.get(&evictor.owner).is_active());
     let deepest = active.map_or(0, |point| point.depth());
     let recorded = run.account.with(&evictor.owner, |account| account.protected);
     ensure(recorded == deepest, || Violation::ProtectedDepth { run: at, recorded, deepest })?;
-    let protected = run.blocks_to(deepest, works.grid_of(run));
+    let protected = run.blocks_to(deepest, resources.grid_of(run));
     found.protected += protected;
-    found.evictable += run.blocks_to(run.word().len(), works.grid_of(run)) - protected;
+    found.evictable += run.blocks_to(run.word().len(), resources.grid_of(run)) - protected;
     found.points += points.len();
     Ok(())
 }
 
-fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), Violation> {
     let at = PointAt::on(point.run(), point.depth());
     let account = point.account.get(&evictor.owner);
     ensure(account.known, || Violation::PointUnknown(at))?;
     // Acquire: as the evictor reads it.
     let leases = point.word.load(Acquire).leases();
     ensure(account.leased == (leases > 0), || Violation::LeaseAccount { point: at, leases })?;
-    check_active_children(point, evictor, works)
+    check_active_children(point, evictor, resources)
 }
 
-fn check_active_children<'g>(point: Ref<'g, Point>, evictor: &Evictor, works: Works<'g>) -> Result<(), Violation> {
+fn check_active_children<'g>(
+    point: Ref<'g, Point>,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+) -> Result<(), Violation> {
     let recorded = point.account.get(&evictor.owner).active_children as usize;
     let is_active = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.protected > 0);
-    let found = children_of(point, works).iter().filter(|&run| is_active(run)).count();
+    let found = children_of(point, resources).iter().filter(|&run| is_active(run)).count();
     let at = PointAt::on(point.run(), point.depth());
     Mismatch { recorded, found }.settle(|counts| Violation::ActiveChildren(at, counts))
 }

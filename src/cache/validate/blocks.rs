@@ -1,9 +1,9 @@
 //! The pool, and every cached block in exactly one place.
 
-use super::{RunAt, Violation, ensure};
 use crate::block::{BlockId, Pool};
-use crate::cache::Inner;
-use crate::cache::evictor::{Evictor, Works};
+use crate::cache::diagnostics::{RunAt, Violation, ensure};
+use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::inner::Inner;
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
@@ -12,15 +12,15 @@ pub(super) fn check(
     inner: &Inner,
     runs: &[Ref<'_, Run>],
     evictor: &Evictor,
-    works: Works<'_>,
+    resources: Resources<'_>,
 ) -> Result<(), Violation> {
     let pools: Vec<&Pool> = [Some(&inner.pool), inner.returned.as_ref()].into_iter().flatten().collect();
     check_pools(&pools, evictor)?;
     let mut cached = Cached { pools: &pools, met: vec![false; inner.pool.capacity()] };
     for &run in runs {
-        let held = run.blocks_to(run.word().len(), works.grid_of(run));
+        let held = run.blocks_to(run.word().len(), resources.grid_of(run));
         // The arrays were found long enough.
-        for &block in run.block_ids(works.guard).iter().take(held) {
+        for &block in run.block_ids(resources.guard).iter().take(held) {
             cached.add(block, run)?;
         }
     }

@@ -1,19 +1,18 @@
 //! Checking every invariant of a cache at rest.
 //!
-//! The evictor's lock is held and its queue drained: what the tree says and what the evictor believes must agree. The
-//! passes go from what can be trusted least: a later one follows only what an earlier one has found sound.
+//! The evictor's lock is held and its queue is drained, so the tree and the evictor's accounts must agree. A later pass
+//! follows only links that an earlier pass has checked.
 //!
 //! | file | pass |
 //! |---|---|
-//! | `violation` | what can be wrong, in numbers |
 //! | `tree` | queue, spaces, runs, points, their words and links |
 //! | `blocks` | the pool, and every block in at most one place |
-//! | `accounts` | what the evictor knows of runs and points, and its totals |
+//! | `accounts` | the evictor's accounts of runs and points, and its totals |
 //! | `ranking` | candidates, slots, their moments and the policy |
-//! | `retained` | what the evictor keeps leases on |
+//! | `retained` | the evictor's leases on retained points |
 //!
-//! The walk keeps its own list instead of recursing, so a chain of any length is checked on any stack; it is linear in
-//! the index. A link is followed only from a node that the index holds: a list of the evictor's is compared by address.
+//! The walk keeps its own list instead of recursing, so a chain of any length is checked on any stack; its time is linear
+//! in the index. Links are followed only from nodes that are in the index; the evictor's lists are compared by address.
 //! Nothing is repaired.
 
 mod accounts;
@@ -21,50 +20,24 @@ mod blocks;
 mod ranking;
 mod retained;
 mod tree;
-mod violation;
 
 #[cfg(test)]
 mod tests;
 
-use smallvec::SmallVec;
-
-pub use violation::{Mismatch, PointAt, RunAt, Violation};
-
-use super::Inner;
-use super::evictor::{Evictor, Works};
-use crate::reclaim::Ref;
-use crate::tree::{Point, Run};
+use super::diagnostics::Violation;
+use super::evictor::{Evictor, Resources};
+use super::inner::Inner;
 
 /// The first invariant found broken.
-pub(super) fn validate(inner: &Inner, evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
-    tree::check_rest(evictor, works)?;
-    let spaces = tree::spaces(inner, evictor, works)?;
+pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
+    tree::check_rest(evictor, resources)?;
+    let spaces = tree::spaces(inner, evictor, resources)?;
     let mut runs = Vec::new();
     for space in spaces {
-        tree::walk(space, works, &mut runs)?;
+        tree::walk(space, resources, &mut runs)?;
     }
-    blocks::check(inner, &runs, evictor, works)?;
-    accounts::check(&runs, evictor, works)?;
-    ranking::check(&runs, evictor, works)?;
-    retained::check(&runs, evictor, works)
-}
-
-/// The points of `run`, by depth.
-fn points_of<'g>(run: Ref<'g, Run>, works: Works<'g>) -> SmallVec<[Ref<'g, Point>; 4]> {
-    let mut points = SmallVec::new();
-    run.as_ref().points.for_each(works.guard, &mut |point| points.push(point));
-    points.sort_unstable_by_key(|point: &Ref<'_, Point>| point.depth());
-    points
-}
-
-/// The child runs of `point`.
-fn children_of<'g>(point: Ref<'g, Point>, works: Works<'g>) -> SmallVec<[Ref<'g, Run>; 4]> {
-    let mut children = SmallVec::new();
-    point.as_ref().children.for_each(works.guard, &mut |run| children.push(run));
-    children
-}
-
-/// `Ok` if it holds, else `violation`.
-fn ensure(holds: bool, violation: impl FnOnce() -> Violation) -> Result<(), Violation> {
-    if holds { Ok(()) } else { Err(violation()) }
+    blocks::check(inner, &runs, evictor, resources)?;
+    accounts::check(&runs, evictor, resources)?;
+    ranking::check(&runs, evictor, resources)?;
+    retained::check(&runs, evictor, resources)
 }

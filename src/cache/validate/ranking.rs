@@ -1,21 +1,22 @@
 //! The ranking: every idle end of a run is filed once, under its present standing, and nothing else is. A slot has a
 //! moment exactly if time alone will change the standing of its candidate.
 
-use super::{Mismatch, PointAt, Violation, ensure, points_of};
-use crate::cache::evictor::{Evictor, Ranking, Works, standing};
+use super::tree::points_of;
+use crate::cache::diagnostics::{Mismatch, PointAt, Violation, ensure};
+use crate::cache::evictor::{Evictor, Ranking, Resources, standing};
 use crate::policy::{Entry, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
 
 /// Checks the policy, its slots, and the points of `runs` against them.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
     let (mut candidates, mut moments) = (0, 0);
     for &run in runs {
-        for point in points_of(run, works) {
-            if check_point(point, evictor, works)? {
+        for point in points_of(run, resources) {
+            if check_point(point, evictor, resources)? {
                 candidates += 1;
-                moments += usize::from(standing(point, evictor.now, works).1.is_some());
+                moments += usize::from(standing(point, evictor.now, resources).1.is_some());
             }
         }
     }
@@ -35,10 +36,10 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) 
 }
 
 /// Checks whether a point stands in the ranking as it should; whether it is a candidate.
-fn check_point(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> Result<bool, Violation> {
+fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> Result<bool, Violation> {
     let at = PointAt::on(point.run(), point.depth());
-    let slot = point.account.get(&evictor.owner).slot;
-    let slot = match (is_candidate(point, evictor, works), slot) {
+    let slot = point.account.get(&evictor.owner).candidate;
+    let slot = match (is_candidate(point, evictor, resources), slot) {
         (false, None) => return Ok(false),
         (false, Some(_)) => return Err(Violation::WronglyFiled(at)),
         (true, None) => return Err(Violation::NotFiled(at)),
@@ -48,7 +49,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> Re
     let leads_back = ranking.at(slot) == Some(point.link());
     ensure(leads_back, || Violation::WrongSlot { point: at, slot: slot.index() })?;
     let entry = evictor.entry(point);
-    let (standing, until) = standing(point, evictor.now, works);
+    let (standing, until) = standing(point, evictor.now, resources);
     let is_filed = |policy: &dyn Policy| {
         // A namespace that has just got a quota is being sorted into a group.
         let unsorted = evictor.quotas.is_sorting() && policy.is_filed(slot, standing, Entry { group: None, ..entry });
@@ -68,16 +69,17 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> Re
 }
 
 /// Whether `point` is the idle end of its run, with whole blocks of its own.
-fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, works: Works<'_>) -> bool {
+fn is_candidate(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_>) -> bool {
     let run = point.run();
     // Acquire: as the evictor reads it.
     let idle = point.word.load(Acquire).is_idle();
     let below = evictor.point_below(point).map_or(0, |below| below.depth());
-    let has_blocks = run.blocks_to(point.depth(), works.grid_of(run)) > run.blocks_to(below, works.grid_of(run));
+    let has_blocks =
+        run.blocks_to(point.depth(), resources.grid_of(run)) > run.blocks_to(below, resources.grid_of(run));
     idle && has_blocks && !run.is_trunk() && run.word().len() == point.depth()
 }
 
-/// A policy on its way in holds the candidates of the slots that have been moved, which `check_point` has seen there.
+/// The incoming policy has exactly the candidates of the slots that have been moved; `check_point` has found them there.
 fn check_incoming(ranking: &Ranking) -> Result<(), Violation> {
     let Some(incoming) = &ranking.exchange.incoming else {
         return Ok(());

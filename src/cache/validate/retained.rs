@@ -1,18 +1,19 @@
-//! What is retained: each entry's point stands in the tree and counts its lease, and nothing that was asked for is left.
+//! Retained points: each is in the tree and counts its lease, and every request to retain was taken in.
 
-use super::{Mismatch, PointAt, Violation, ensure, points_of};
-use crate::cache::evictor::{Evictor, Works};
+use super::tree::points_of;
+use crate::cache::diagnostics::{Mismatch, PointAt, Violation, ensure};
+use crate::cache::evictor::{Evictor, Resources};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::Run;
 
 /// Checks the evictor's table of what is retained against the points of `runs`.
-pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
+pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
     let recorded = evictor.retained.count().ok_or(Violation::UnsoundRetained)?;
     let mut found = 0;
     for &run in runs {
-        for point in points_of(run, works) {
-            if let Some(asked) = point.statistics.marks.asked(works.guard) {
+        for point in points_of(run, resources) {
+            if let Some(asked) = point.statistics.marks.asked(resources.guard) {
                 return Err(Violation::NotesLeft { notes: asked.leases as usize });
             }
             if !evictor.retained.contains(point) {

@@ -1,24 +1,30 @@
 //! The tree: nothing on its way to the evictor, and every space, run and point where its links say it is.
 
-use super::{PointAt, RunAt, Violation, children_of, ensure, points_of};
-use crate::cache::Inner;
-use crate::cache::evictor::{Evictor, Works};
+use smallvec::SmallVec;
+
+use crate::cache::diagnostics::{PointAt, RunAt, Violation, ensure};
+use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::inner::Inner;
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
-use crate::tree::{Point, Run, Seen, Space};
+use crate::tree::{Point, Run, Snapshot, Space};
 
 /// The evictor has no work left.
-pub(super) fn check_rest(evictor: &Evictor, works: Works<'_>) -> Result<(), Violation> {
-    ensure(works.queue.is_empty() && evictor.backlog.is_empty(), || Violation::QueueNotEmpty)?;
+pub(super) fn check_rest(evictor: &Evictor, resources: Resources<'_>) -> Result<(), Violation> {
+    ensure(resources.queue.is_empty() && evictor.backlog.is_empty(), || Violation::QueueNotEmpty)?;
     let (points, blocks) = (evictor.revisit.len(), evictor.freed.len());
     ensure(points == 0 && blocks == 0, || Violation::Unfinished { points, blocks })
 }
 
 /// The trees that lookups start in, and those that were detached and are still held.
-pub(super) fn spaces<'g>(inner: &Inner, evictor: &Evictor, works: Works<'g>) -> Result<Vec<Ref<'g, Space>>, Violation> {
-    let mut spaces = inner.namespaces.spaces(works.guard);
+pub(super) fn spaces<'g>(
+    inner: &Inner,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+) -> Result<Vec<Ref<'g, Space>>, Violation> {
+    let mut spaces = inner.namespaces.spaces(resources.guard);
     ensure(!spaces.iter().any(|space| space.is_detached()), || Violation::NamespaceDetached)?;
-    let detached = evictor.detached.iter().map(|space| space.get(works.guard));
+    let detached = evictor.detached.iter().map(|space| space.get(resources.guard));
     spaces.extend(detached.clone());
     ensure(detached.clone().all(|space| space.is_detached()), || Violation::SpaceNotDetached)?;
     Ok(spaces)
@@ -27,41 +33,45 @@ pub(super) fn spaces<'g>(inner: &Inner, evictor: &Evictor, works: Works<'g>) -> 
 /// Checks the tree of `space` and appends its runs: the trunk, then parents before children.
 ///
 /// A run is followed only from the parent that it names, so this ends whatever the links say.
-pub(super) fn walk<'g>(space: Ref<'g, Space>, works: Works<'g>, runs: &mut Vec<Ref<'g, Run>>) -> Result<(), Violation> {
-    let (root, trunk) = space.root(works.guard).zip(space.trunk(works.guard)).ok_or(Violation::NoRoot)?;
+pub(super) fn walk<'g>(
+    space: Ref<'g, Space>,
+    resources: Resources<'g>,
+    runs: &mut Vec<Ref<'g, Run>>,
+) -> Result<(), Violation> {
+    let (root, trunk) = space.root(resources.guard).zip(space.trunk(resources.guard)).ok_or(Violation::NoRoot)?;
     let planted = trunk.is_trunk() && trunk.space() == space && trunk.word().len() == 0;
-    let rooted = trunk.as_ref().points.get(0, works.guard) == Some(root);
+    let rooted = trunk.as_ref().points.get(0, resources.guard) == Some(root);
     ensure(planted && rooted, || Violation::NoRoot)?;
     let mut at = runs.len();
     runs.push(trunk);
     while let Some(&run) = runs.get(at) {
-        check_run(run, works, runs)?;
+        check_run(run, resources, runs)?;
         at += 1;
     }
     Ok(())
 }
 
 /// Checks a run and its points, and appends the runs that hang on them.
-fn check_run<'g>(run: Ref<'g, Run>, works: Works<'g>, runs: &mut Vec<Ref<'g, Run>>) -> Result<(), Violation> {
+fn check_run<'g>(run: Ref<'g, Run>, resources: Resources<'g>, runs: &mut Vec<Ref<'g, Run>>) -> Result<(), Violation> {
     let len = run.word().len();
-    check_arrays(run, len, works)?;
-    let points = points_of(run, works);
+    check_arrays(run, len, resources)?;
+    let points = points_of(run, resources);
     for &point in &points {
-        check_point(run, len, point, works)?;
-        check_children(point, works, runs)?;
+        check_point(run, len, point, resources)?;
+        check_children(point, resources, runs)?;
     }
     let ended = points.last().is_some_and(|last| last.depth() == len);
     ensure(ended, || Violation::NoEnd { run: RunAt::of(run), len })
 }
 
-fn check_arrays(run: Ref<'_, Run>, len: u32, works: Works<'_>) -> Result<(), Violation> {
+fn check_arrays(run: Ref<'_, Run>, len: u32, resources: Resources<'_>) -> Result<(), Violation> {
     let at = RunAt::of(run);
-    let (tokens, blocks) = match run.arrays(works.guard) {
+    let (tokens, blocks) = match run.arrays(resources.guard) {
         Some(arrays) => (arrays.tokens(), arrays.blocks()),
         None => (&[][..], &[][..]),
     };
     ensure(tokens.len() >= len as usize, || Violation::TokensMissing { run: at, len, tokens: tokens.len() })?;
-    let expected = run.blocks_to(tokens.len() as u32, works.grid_of(run));
+    let expected = run.blocks_to(tokens.len() as u32, resources.grid_of(run));
     ensure(blocks.len() == expected, || Violation::BlockCount { run: at, blocks: blocks.len(), expected })?;
     match tokens.first() {
         Some(&token) if token != run.first() => Err(Violation::FirstToken { run: at, token }),
@@ -70,38 +80,42 @@ fn check_arrays(run: Ref<'_, Run>, len: u32, works: Works<'_>) -> Result<(), Vio
 }
 
 /// Checks where a point stands and what its word says.
-fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, works: Works<'_>) -> Result<(), Violation> {
+fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, resources: Resources<'_>) -> Result<(), Violation> {
     let at = PointAt::on(run, point.depth());
     // Acquire: as the evictor reads it.
     let word = point.word.load(Acquire);
     ensure(!word.is_dead(), || Violation::DeadPoint(at))?;
     ensure(!word.is_new(), || Violation::NewPoint(at))?;
     ensure(!word.is_queued(), || Violation::QueuedPoint(at))?;
-    ensure(works.hot.agree(point), || Violation::HotPoint(at))?;
+    ensure(resources.hot.agree(point), || Violation::HotPoint(at))?;
     ensure(point.run() == run, || Violation::PointOnOtherRun(at))?;
     let least = u32::from(!run.is_trunk());
     ensure((least..=len).contains(&point.depth()), || Violation::PointOutside { point: at, len })?;
-    let found = run.as_ref().points.get(point.depth(), works.guard);
+    let found = run.as_ref().points.get(point.depth(), resources.guard);
     ensure(found == Some(point), || Violation::PointMisplaced(at))?;
-    if point.end() != works.grid_of(run).boundary(point.end()) {
+    if point.end() != resources.grid_of(run).boundary(point.end()) {
         ensure(word.leases() == 0, || Violation::LeasedInBlock { point: at, leases: word.leases() })?;
         ensure(word.children() > 0, || Violation::StrayBranch(at))?;
     }
     ensure(!is_leftover(run, len, point, word), || Violation::IdleInDetached(at))
 }
 
-/// Whether an end, or a root, of a detached space is held by nobody and should have gone.
-fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Seen) -> bool {
+/// Whether an end, or a root, of a detached space is idle and should have been freed.
+fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Snapshot) -> bool {
     point.depth() == len && word.is_idle() && run.space().is_detached()
 }
 
 /// Checks what hangs on `point`, and appends it.
-fn check_children<'g>(point: Ref<'g, Point>, works: Works<'g>, runs: &mut Vec<Ref<'g, Run>>) -> Result<(), Violation> {
+fn check_children<'g>(
+    point: Ref<'g, Point>,
+    resources: Resources<'g>,
+    runs: &mut Vec<Ref<'g, Run>>,
+) -> Result<(), Violation> {
     let run = point.run();
     let at = PointAt::on(run, point.depth());
-    let children = children_of(point, works);
+    let children = children_of(point, resources);
     for &child in &children {
-        check_child(point, child, works)?;
+        check_child(point, child, resources)?;
     }
     // A root's permanent child goes when its space is detached.
     let permanent = u64::from(run.is_trunk() && !run.space().is_detached());
@@ -114,16 +128,31 @@ fn check_children<'g>(point: Ref<'g, Point>, works: Works<'g>, runs: &mut Vec<Re
 }
 
 /// Checks the beginning of a run where it hangs.
-fn check_child<'g>(point: Ref<'g, Point>, child: Ref<'g, Run>, works: Works<'g>) -> Result<(), Violation> {
+fn check_child<'g>(point: Ref<'g, Point>, child: Ref<'g, Run>, resources: Resources<'g>) -> Result<(), Violation> {
     let run = RunAt::of(child);
     ensure(child.parent() == Some(point), || Violation::WrongParent(run))?;
-    let found = point.as_ref().children.get(child.first(), works.guard);
+    let found = point.as_ref().children.get(child.first(), resources.guard);
     ensure(found == Some(child), || Violation::RunMisplaced(run))?;
     let end = point.end();
     ensure(child.start() == end, || Violation::WrongStart { run, end })?;
     ensure(child.space() == point.run().space(), || Violation::WrongSpace(run))?;
     ensure(child.word().len() > 0, || Violation::EmptyRun(run))?;
-    let next = point.run().tokens(works.guard).get(point.depth() as usize);
+    let next = point.run().tokens(resources.guard).get(point.depth() as usize);
     let own = next == Some(&child.first());
     ensure(!own, || Violation::SameToken(PointAt::on(point.run(), point.depth()), child.first()))
+}
+
+/// The points of `run`, by depth.
+pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Point>; 4]> {
+    let mut points = SmallVec::new();
+    run.as_ref().points.for_each(resources.guard, &mut |point| points.push(point));
+    points.sort_unstable_by_key(|point: &Ref<'_, Point>| point.depth());
+    points
+}
+
+/// The child runs of `point`.
+pub(super) fn children_of<'g>(point: Ref<'g, Point>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Run>; 4]> {
+    let mut children = SmallVec::new();
+    point.as_ref().children.for_each(resources.guard, &mut |run| children.push(run));
+    children
 }

@@ -18,34 +18,34 @@ fn some(dice: &mut u64) -> Vec<Token> {
 fn sharers_are_those_of_a_list() {
     let cache = PrefixCache::builder(1, 1).build().expect("sound");
     let spaces = [cache.namespace(&["a"]), cache.namespace(&["b"])];
-    let (mut tree, mut list, mut dice) = (Prompts::default(), Vec::<(u64, Arc<Waiting>)>::new(), 7);
-    for name in 0..4_000 {
-        let space = &spaces[(name % 3 == 0) as usize];
+    let (mut tree, mut list, mut dice) = (Prompts::default(), Vec::<(SequenceId, Arc<Waiting>)>::new(), 7);
+    for id in 0..4_000 {
+        let space = &spaces[(id % 3 == 0) as usize];
         let prompt = waiting(space, &some(&mut dice));
-        tree.insert(name, &prompt, prompt.tokens.len());
-        list.push((name, prompt));
-        while list.len() > 1 + name as usize % 23 {
+        tree.insert(SequenceId(id), &prompt, prompt.tokens.len());
+        list.push((SequenceId(id), prompt));
+        while list.len() > 1 + id as usize % 23 {
             let (gone, _) = list.swap_remove(dice as usize % list.len());
             tree.remove(gone);
         }
         let asked = some(&mut dice);
         let mut found = Vec::new();
-        tree.sharers(&tree.walk(space, &asked), |name, agreed| found.push((name, agreed)));
+        tree.sharers(&tree.walk(space, &asked), |id, agreed| found.push((id, agreed)));
         found.sort_unstable();
         let longest = |prompt: &Waiting| common_prefix(&prompt.tokens, &asked);
         let there = list.iter().filter(|(_, prompt)| prompt.ticket.namespace == *space);
-        let mut expected: Vec<_> = there.map(|(name, prompt)| (*name, longest(prompt))).collect();
+        let mut expected: Vec<_> = there.map(|(id, prompt)| (*id, longest(prompt))).collect();
         expected.retain(|&(_, agreed)| agreed > 0);
         expected.sort_unstable();
-        // Those that part from the path earlier are not asked for: something deeper is shared.
+        // Prompts that part from the path earlier are left out: others share more.
         let deepest = expected.iter().map(|&(_, agreed)| agreed).max().unwrap_or(0);
         let ends =
-            |name: u64| list.iter().any(|(n, p)| *n == name && common_prefix(&p.tokens, &asked) == p.tokens.len());
-        expected.retain(|&(name, agreed)| agreed == deepest || ends(name));
-        assert_eq!(found, expected, "step {name}");
+            |id: SequenceId| list.iter().any(|(i, p)| *i == id && common_prefix(&p.tokens, &asked) == p.tokens.len());
+        expected.retain(|&(id, agreed)| agreed == deepest || ends(id));
+        assert_eq!(found, expected, "step {id}");
         assert!(tree.len() <= 2 * list.len() + 2, "a joined tree has no more inner nodes than prompts");
     }
-    list.iter().for_each(|(name, _)| tree.remove(*name));
+    list.iter().for_each(|(id, _)| tree.remove(*id));
     assert_eq!((tree.len(), tree.roots.len()), (0, 0));
 }
 
@@ -55,45 +55,45 @@ fn the_heaviest_branch_comes_first_and_is_done_before_the_next() {
     let space = cache.default_namespace();
     let prompts = [&[1, 1, 5][..], &[2, 1], &[2, 2], &[1, 1, 6], &[1, 2], &[3], &[2, 3], &[1, 1, 7]];
     let mut tree = Prompts::default();
-    for (name, prompt) in prompts.iter().enumerate() {
-        tree.insert(name as u64, &waiting(&space, prompt), prompt.len());
+    for (id, prompt) in prompts.iter().enumerate() {
+        tree.insert(SequenceId(id as u64), &waiting(&space, prompt), prompt.len());
     }
     let drain = |tree: &mut Prompts, mut cursor: Option<Arc<Waiting>>| -> Vec<u64> {
         let next = || {
-            let name = tree.next(cursor.as_deref())?;
-            tree.remove(name);
-            cursor = Some(waiting(&space, prompts[name as usize]));
-            Some(name)
+            let id = tree.next(cursor.as_deref())?;
+            tree.remove(id);
+            cursor = Some(waiting(&space, prompts[id.0 as usize]));
+            Some(id.0)
         };
         std::iter::from_fn(next).collect()
     };
-    assert_eq!(tree.next(None), Some(0));
-    // Whoever came last decides where to go on: its own branch first, whatever is heavier elsewhere.
-    assert_eq!(tree.next(Some(&waiting(&space, &[2, 2, 9]))), Some(2));
-    assert_eq!(tree.next(Some(&waiting(&space, &[3, 3]))), Some(5));
+    assert_eq!(tree.next(None), Some(SequenceId(0)));
+    // The cursor decides where to go on: its own branch first, even if another one is heavier.
+    assert_eq!(tree.next(Some(&waiting(&space, &[2, 2, 9]))), Some(SequenceId(2)));
+    assert_eq!(tree.next(Some(&waiting(&space, &[3, 3]))), Some(SequenceId(5)));
     assert_eq!(drain(&mut tree, None), [0, 3, 7, 4, 1, 2, 6, 5]);
     let mut tree = Prompts::default();
-    for (name, prompt) in prompts.iter().enumerate() {
-        tree.insert(name as u64, &waiting(&space, prompt), prompt.len());
+    for (id, prompt) in prompts.iter().enumerate() {
+        tree.insert(SequenceId(id as u64), &waiting(&space, prompt), prompt.len());
     }
     let in_two = Some(waiting(&space, &[2, 2, 9]));
     assert_eq!(drain(&mut tree, in_two), [2, 1, 6, 0, 3, 7, 4, 5]);
 }
 
-/// Prompts that are gone are nowhere (P1), whichever went first.
+/// The tree keeps no removed prompt alive (P1), in whichever order prompts are removed.
 #[test]
 fn a_prompt_that_is_taken_out_is_not_kept() {
     let cache = PrefixCache::builder(1, 1).build().expect("sound");
     let space = cache.default_namespace();
-    let (mut tree, mut list, mut dice) = (Prompts::default(), Vec::<(u64, Arc<Waiting>)>::new(), 3);
-    for name in 0..4_000 {
+    let (mut tree, mut list, mut dice) = (Prompts::default(), Vec::<(SequenceId, Arc<Waiting>)>::new(), 3);
+    for id in 0..4_000 {
         let prompt = waiting(&space, &some(&mut dice));
-        tree.insert(name, &prompt, prompt.tokens.len());
-        list.push((name, prompt));
-        while list.len() > 1 + name as usize % 23 {
+        tree.insert(SequenceId(id), &prompt, prompt.tokens.len());
+        list.push((SequenceId(id), prompt));
+        while list.len() > 1 + id as usize % 23 {
             let (gone, mut prompt) = list.swap_remove(dice as usize % list.len());
             tree.remove(gone);
-            assert!(is_only(&mut prompt), "step {name}: {gone} is kept");
+            assert!(is_only(&mut prompt), "step {id}: {gone:?} is kept");
         }
         let nodes = tree.nodes.iter().flatten();
         let weights: usize = nodes.clone().map(|node| node.ends.len()).sum();
@@ -106,7 +106,7 @@ fn a_prompt_that_is_taken_out_is_not_kept() {
     }
 }
 
-/// Each takes its turn in far less than a look at all that are equal or hang on one node.
+/// An insert or removal does not look at all prompts that are equal, or at all children of a node.
 #[test]
 fn many_prompts_of_one_node_are_put_in_and_taken_out() {
     const PROMPTS: u64 = 200_000;
@@ -114,13 +114,13 @@ fn many_prompts_of_one_node_are_put_in_and_taken_out() {
     let space = cache.default_namespace();
     let equal = waiting(&space, &[1, 2, 3]);
     let mut tree = Prompts::default();
-    for name in 0..PROMPTS {
-        tree.insert(name, &equal, 3);
-        tree.insert(PROMPTS + name, &waiting(&space, &[9, name as Token]), 2);
+    for id in 0..PROMPTS {
+        tree.insert(SequenceId(id), &equal, 3);
+        tree.insert(SequenceId(PROMPTS + id), &waiting(&space, &[9, id as Token]), 2);
     }
-    for name in 0..2 * PROMPTS {
+    for id in 0..2 * PROMPTS {
         assert!(tree.next(None).is_some());
-        tree.remove(name);
+        tree.remove(SequenceId(id));
     }
     assert_eq!(tree.next(None), None);
 }

@@ -1,4 +1,5 @@
-//! What the map weighs and what it leaves behind; how keys are spread. What it holds is tested through whole trees.
+//! The bytes of a map, what is left after removals, and the spread of keys. The entries of maps are tested through whole
+//! trees.
 
 use super::*;
 use crate::reclaim::{Domain, Local};

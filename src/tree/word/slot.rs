@@ -1,6 +1,7 @@
 //! The transitions of a hot point's word (hot.rs): a slot attached, closed, opened again, detached.
 
-use super::{DEAD, LEASE, LEASES, NEW, OPEN, SLOT, SLOTS, Seen, SlotName, Word};
+use super::snapshot::{HotSlotId, OPEN, Snapshot};
+use super::{Keep, Swap, Word};
 use crate::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},
@@ -8,34 +9,32 @@ use crate::sync::atomic::{
 use crate::sync::dekker;
 
 impl Word {
-    /// Attaches a slot, open, and takes the bias; the caller holds a lease. False where one stands or none may.
+    /// Attaches a slot, open, and takes the bias; the caller holds a lease. False where a slot is attached already or
+    /// none may be.
     #[must_use]
-    pub(crate) fn attach(&self, slot: SlotName) -> bool {
-        let mut word = self.0.load(Relaxed);
-        while word & (DEAD | NEW | OPEN | SLOTS) == 0 && word & LEASES != LEASES {
-            let next = (word + LEASE) | OPEN | (u64::from(slot.get()) * SLOT);
-            // Release: E12.
-            match self.0.compare_exchange_weak(word, next, Release, Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => word = seen,
+    pub(crate) fn attach(&self, slot: HotSlotId) -> bool {
+        self.update(|word| {
+            if !word.is_proven() || word.is_open() || word.slot().is_some() || word.is_full() {
+                return Keep(false);
             }
-        }
-        false
+            // Release: E12.
+            Swap(word.with_lease().with_slot(slot), Release, true)
+        })
     }
 
-    /// Whether `slot` is open, after the caller has counted himself in `count`; see [`dekker`].
-    pub(crate) fn still_open(&self, slot: SlotName, count: &AtomicU64) -> bool {
+    /// Whether `slot` is open, after the caller's lease was added to `count`; see [`dekker`].
+    pub(crate) fn still_open(&self, slot: HotSlotId, count: &AtomicU64) -> bool {
         // Acquire: E5, E12.
-        let word = dekker::count_then_look(count, &self.0);
-        Seen(word).is_open() && Seen(word).slot() == Some(slot)
+        let word = Snapshot(dekker::count_then_look(count, &self.0));
+        word.is_open() && word.slot() == Some(slot)
     }
 
-    /// Closes the slot: from now on nobody counts on its stripes who was not counted there already. The evictor's.
+    /// Closes the slot: from now on only leases that count on its stripes already stay there. The evictor's.
     pub(crate) fn close(&self) {
         dekker::clear(&self.0, OPEN);
     }
 
-    /// Opens the attached slot again: some are counted there. The evictor's.
+    /// Opens the attached slot again: leases count there. The evictor's.
     pub(crate) fn reopen(&self) {
         // Relaxed: a read-modify-write continues the sequence that E5 and E12 need.
         self.0.fetch_or(OPEN, Relaxed);
@@ -44,16 +43,12 @@ impl Word {
     /// Takes the closed slot and its bias off; true if the caller must push the point. The evictor's.
     #[must_use]
     pub(crate) fn detach(&self) -> bool {
-        let mut word = self.0.load(Relaxed);
-        loop {
-            debug_assert!(word & OPEN == 0 && word & SLOTS != 0, "an open slot was detached");
-            let last = word & LEASES == LEASE;
-            let (next, push) = Seen(word).stepped((word & !SLOTS) - LEASE, last);
-            // Relaxed: who takes entries out (E3, E4) and kills (E2) is the evictor as well.
-            match self.0.compare_exchange_weak(word, next, Relaxed, Relaxed) {
-                Ok(_) => return push,
-                Err(seen) => word = seen,
-            }
-        }
+        self.update(|word| {
+            debug_assert!(!word.is_open() && word.slot().is_some(), "an open slot was detached");
+            let last = word.leases() == 1;
+            let (next, push) = word.stepped(word.without_slot().without_lease(), last);
+            // Relaxed: the evictor alone takes entries out (E3, E4) and kills (E2).
+            Swap(next, Relaxed, push)
+        })
     }
 }

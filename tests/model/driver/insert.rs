@@ -65,7 +65,7 @@ impl<S: Subject> Driver<S> {
         let Some((at, mut tokens)) = self.growth(at, sequence) else {
             return Ok(());
         };
-        // Which of two faults is named first is nobody's promise.
+        // Which of two faults is named first is not promised.
         if self.leases[at].detached {
             return Ok(());
         }

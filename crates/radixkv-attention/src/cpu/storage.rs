@@ -1,16 +1,29 @@
-//! Keys and values in memory, written and read by several threads.
+//! Keys and values in main memory, read and written by several threads.
 
-use super::CpuError;
-use crate::element::{pack, per_word, unpack};
-use crate::{Half, Layout, ShapeError};
+use super::error::CpuError;
+use super::word::{pack, per_word, unpack};
+use crate::layout::{Half, Layout};
+use crate::shape::ShapeError;
 use radixkv::BlockId;
 use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
 
 /// Paged keys and values in main memory.
 ///
-/// Elements lie in words that are read and written one at a time without any order between them: what makes a block's
-/// contents visible to other threads is its insertion into the cache, and then a lease on it. A thread that breaks the
-/// cache's promises reads a mixture of old and new elements.
+/// Elements lie in words of 64 bits, which are read and written one at a time and without an order between them: a
+/// block's contents become visible to other threads by its insertion into the cache and a lease on it. A thread that
+/// reads a block without a lease may read a mixture of old and new elements.
+///
+/// ```
+/// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, cpu::Cpu};
+///
+/// let (dtype, order) = (Dtype::F16, Order::Nhd);
+/// let kv = Cpu.allocate(Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 4, dtype, order })?;
+/// // The keys of head 1 for the tokens 4 and 5 of block 3.
+/// let mut keys = [1.0; 2 * 4];
+/// kv.read(0, Half::Keys, 3, 4, 1, &mut keys);
+/// assert_eq!(keys, [0.0; 2 * 4]); // nothing was appended yet
+/// # Ok::<_, radixkv_attention::cpu::CpuError>(())
+/// ```
 #[derive(Debug)]
 pub struct CpuKv {
     layout: Layout,
@@ -27,16 +40,17 @@ impl CpuKv {
         Ok(Self { layout, words: words.into_boxed_slice() })
     }
 
-    /// Its layout.
+    /// The layout that it was allocated with.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Copies the keys or values of one head, for tokens that lie in one block, to `rows`: `[tokens, head_dim]`.
+    /// Copies keys or values of one head to `rows`, `[tokens, head_dim]`: those of the tokens from `first_token` on in
+    /// one block, as many as `rows` has room for. Takes no lock, and allocates nothing.
     ///
     /// # Panics
     ///
-    /// If they lie beyond the layout, or `rows` is not as long as whole rows; nothing was copied then.
+    /// If they lie beyond the layout, or the length of `rows` is not a multiple of `head_dim`; nothing is copied then.
     pub fn read(&self, layer: usize, half: Half, block: BlockId, first_token: usize, head: usize, rows: &mut [f32]) {
         let Layout { layers, blocks, block_size, kv_heads, head_dim, dtype, .. } = self.layout;
         assert!(layer < layers && head < kv_heads, "layer {layer} of {layers}, head {head} of {kv_heads}");
@@ -51,13 +65,13 @@ impl CpuKv {
         for (token, row) in rows.chunks_exact_mut(head_dim).enumerate() {
             let words = &self.words[first + token * stride..][..head_dim / each];
             for (word, values) in words.iter().zip(row.chunks_exact_mut(each)) {
-                // Relaxed: whoever made the block visible did it with an edge of the cache's.
+                // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
                 unpack(dtype, word.load(Relaxed), values);
             }
         }
     }
 
-    /// Writes a token's row of all heads.
+    /// Writes the row of a token, all heads.
     pub(super) fn write(&self, layer: usize, half: Half, slot: u64, row: &[f32]) {
         let Layout { dtype, head_dim, block_size, .. } = self.layout;
         let (block, token) = ((slot / block_size as u64) as BlockId, slot as usize % block_size);
@@ -73,7 +87,7 @@ impl CpuKv {
 
     pub(super) fn copy(&self, pairs: &[(BlockId, BlockId)]) -> Result<(), ShapeError> {
         self.check_copy(pairs)?;
-        let words = self.layout.block() / per_word(self.layout.dtype);
+        let words = self.layout.block_elements() / per_word(self.layout.dtype);
         for layer in 0..self.layout.layers {
             for half in [Half::Keys, Half::Values] {
                 let at = |block| self.layout.index(layer, half, block, 0, 0) / per_word(self.layout.dtype);
@@ -106,7 +120,7 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
-    use crate::{Dtype, Order};
+    use crate::layout::{Dtype, Order};
 
     #[test]
     fn rows_beyond_the_layout_are_not_read() {

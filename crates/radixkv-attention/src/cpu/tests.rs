@@ -1,9 +1,10 @@
-//! Against the definition in `f64`, and against itself: the same bits however a step is cut.
+//! The CPU backend against the definition in `f64`, and against itself: the same bits however a step is cut.
 
 use fastrand::Rng;
 
 use super::*;
-use crate::{Dtype, MAX_GROUP, Order, plan};
+use crate::element::round;
+use crate::{Dtype, MAX_GQA_GROUP, Order, Tables, plan};
 
 fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
     (0..rows * row).map(|_| dice.f32() * 4.0 - 2.0).collect()
@@ -29,7 +30,7 @@ impl Model {
     fn draw(dice: &mut Rng) -> Self {
         let kv_heads = dice.usize(1..=3);
         Self {
-            query_heads: kv_heads * dice.usize(1..=MAX_GROUP),
+            query_heads: kv_heads * dice.usize(1..=MAX_GQA_GROUP),
             kv_heads,
             head_dim: dice.choice([4, 16, 64, 128]).expect("one of them"),
             dtype: dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16]).expect("one of them"),
@@ -61,7 +62,7 @@ impl Model {
         let kv_head = head / (self.query_heads / self.kv_heads);
         let query = &text.queries[(position * self.query_heads + head) * d..][..d];
         let stored =
-            |rows: &[f32], token: usize, i: usize| f64::from(rounded(self.dtype, rows[token * row + kv_head * d + i]));
+            |rows: &[f32], token: usize, i: usize| f64::from(round(self.dtype, rows[token * row + kv_head * d + i]));
         let score = |token| {
             let product = |i: usize| f64::from(query[i]) * stored(&text.keys, token, i);
             f64::from(self.scale()) * (0..d).map(product).sum::<f64>()
@@ -81,7 +82,7 @@ struct Bed {
     layer: usize,
 }
 
-/// A step's sequences: which one, and the tokens whose rows are computed.
+/// The sequences of a step, each with the tokens whose rows are computed.
 type Chunks = Vec<(usize, std::ops::Range<usize>)>;
 
 /// Flat arrays of a batch.
@@ -94,12 +95,12 @@ struct Flat {
 }
 
 impl Bed {
-    /// Storage whose every element is not a number, and tables of shuffled blocks.
+    /// Storage whose elements are all NaN, and tables of shuffled blocks.
     fn new(model: Model, block_size: usize, order: Order, lengths: &[usize], dice: &mut Rng) -> Self {
         let blocks_of = |tokens: &usize| tokens.div_ceil(block_size);
         let total: usize = lengths.iter().map(blocks_of).sum();
         let kv = Cpu.allocate(model.layout(block_size, total * block_size, order)).expect("a small layout");
-        let nothing = vec![f32::NAN; kv.layout().row()];
+        let nothing = vec![f32::NAN; kv.layout().row_elements()];
         for (half, slot) in
             [Half::Keys, Half::Values].into_iter().flat_map(|h| (0..kv.layout().slots()).map(move |s| (h, s)))
         {
@@ -138,7 +139,7 @@ impl Bed {
         }
     }
 
-    /// Rows of a step, out of those of whole sequences.
+    /// The rows of a step, taken from those of whole sequences.
     fn gather(chunks: &Chunks, texts: &[Text], of: fn(&Text) -> &Vec<f32>, row: usize) -> Vec<f32> {
         let piece = |(sequence, tokens): &(usize, std::ops::Range<usize>)| {
             of(&texts[*sequence])[tokens.start * row..tokens.end * row].to_vec()
@@ -146,7 +147,7 @@ impl Bed {
         chunks.iter().flat_map(piece).collect()
     }
 
-    /// A step; its outputs and log-sum-exps.
+    /// Computes a step: its outputs and log-sum-exps.
     fn step(&self, chunks: &Chunks, texts: &[Text], how: How) -> (Vec<f32>, Vec<f32>) {
         let flat = self.flat(chunks);
         let batch = self.batch(&flat, how != How::Discard);
@@ -154,8 +155,8 @@ impl Bed {
         let prepared = Cpu.prepare(&layout, &batch).expect("a good batch");
         let query_row = self.model.query_heads * self.model.head_dim;
         let queries = Self::gather(chunks, texts, |text| &text.queries, query_row);
-        let keys = Self::gather(chunks, texts, |text| &text.keys, layout.row());
-        let values = Self::gather(chunks, texts, |text| &text.values, layout.row());
+        let keys = Self::gather(chunks, texts, |text| &text.keys, layout.row_elements());
+        let values = Self::gather(chunks, texts, |text| &text.values, layout.row_elements());
         let mut rows = vec![f32::NAN; queries.len()];
         let mut lse = vec![f32::NAN; queries.len() / self.model.head_dim];
         let out = Output { rows: rows.as_mut_slice(), lse: Some(lse.as_mut_slice()) };
@@ -226,7 +227,7 @@ fn every_operation_is_close_to_the_definition() {
     }
 }
 
-/// One step for each sequence by itself, in blocks of one token, against random steps of mixed chunks.
+/// Each sequence alone in one step, with blocks of one token, against random steps of mixed chunks.
 #[test]
 fn bits_do_not_depend_on_how_a_step_is_cut() {
     for seed in 1..=30 {
@@ -283,7 +284,7 @@ fn bits_do_not_depend_on_how_a_step_is_cut() {
     }
 }
 
-/// Sequences whose tables begin alike, decoded plainly and as groups.
+/// Sequences whose tables begin with the same blocks, decoded one by one and as groups.
 #[test]
 fn sharing_changes_no_bit() {
     for seed in 1..=20 {
@@ -309,7 +310,7 @@ fn sharing_changes_no_bit() {
         let flat = bed.flat(&last);
         let batch = bed.batch(&flat, true);
         let sharing = plan::share(batch.tables, batch.contexts, block_size, Cpu.rule(bed.kv.layout()));
-        assert_eq!(sharing.saved_tokens(), (lengths.len() - 1) * (shared / RANGE * RANGE), "seed {seed}");
+        assert_eq!(sharing.saved_tokens(), (lengths.len() - 1) * (shared / RANGE_TOKENS * RANGE_TOKENS), "seed {seed}");
         let (plain, grouped) = (bed.step(&last, &texts, How::Decode), bed.step(&last, &texts, How::Cascade));
         assert_eq!((bits(&plain.0), bits(&plain.1)), (bits(&grouped.0), bits(&grouped.1)), "seed {seed}");
     }

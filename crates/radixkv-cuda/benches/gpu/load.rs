@@ -1,18 +1,18 @@
-//! Random batches at full size, and samples of what they come to.
+//! Random batches at full size, and samples of their outputs in `f64`.
 
 use fastrand::Rng;
 use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Tables};
 
-/// Blocks and heads of the targets; layers and blocks are each case's.
+/// Block size and heads of the targets; each case sets layers and blocks.
 pub const LAYOUT: Layout =
     Layout { layers: 1, blocks: 1, block_size: 16, kv_heads: 8, head_dim: 128, dtype: Dtype::Bf16, order: Order::Nhd };
 
 const QUERY_HEADS: usize = 64;
 
-/// Most that a sampled row may differ from `f64`, relative to its norm.
+/// The largest difference of a sampled row from `f64`, relative to its norm.
 const BOUND: f64 = 1.2e-2;
 
-/// Random `bf16` of magnitudes 1/8 to 2: zeros would be read faster.
+/// Random `bf16` of magnitudes 1/8 to 2. Zeros would be read faster.
 pub fn elements(seed: u64, len: usize) -> Vec<u16> {
     let mut random = Rng::with_seed(seed);
     let mut elements = Vec::with_capacity(len + 3);
@@ -25,7 +25,7 @@ pub fn elements(seed: u64, len: usize) -> Vec<u16> {
     elements
 }
 
-/// `count` contexts from 16 to `most` tokens that make `total` together.
+/// `count` contexts of 16 to `most` tokens, `total` together.
 pub fn ragged(count: usize, most: u32, total: u32) -> Vec<u32> {
     let mut random = Rng::with_seed(11);
     let mut contexts: Vec<u32> = (0..count).map(|_| random.u32(16..=most)).collect();
@@ -43,7 +43,7 @@ pub struct Load {
     pub contexts: Vec<u32>,
     pub rows: Vec<u32>,
     pub queries: Vec<u16>,
-    /// Keys and values of the rows, as they are in the storage too.
+    /// Keys and values of the rows, the same as in the storage.
     pub keys: Vec<u16>,
     pub values: Vec<u16>,
     pub storage: Vec<u16>,
@@ -54,7 +54,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// One row a sequence, the first `shared` tokens the same blocks for all.
+    /// One row for each sequence; the first `shared` tokens are in the same blocks for all.
     pub fn decode(contexts: &[u32], shared: usize, seed: u64) -> Self {
         let rows: Vec<u32> = (0..=contexts.len() as u32).collect();
         Self::new(contexts, rows, shared, seed)
@@ -108,18 +108,18 @@ impl Load {
         load
     }
 
-    /// What the storage holds in the rows' slots.
+    /// The elements in the slots of the rows.
     fn stored(&self, half: Half) -> Vec<u16> {
         let size = self.layout.block_size as u64;
         let row = |slot: &u64| {
             let first = self.layout.index(0, half, (slot / size) as u32, (slot % size) as usize, 0);
-            &self.storage[first..first + self.layout.row()]
+            &self.storage[first..first + self.layout.row_elements()]
         };
         self.slots.iter().flat_map(row).copied().collect()
     }
 
-    /// The same in as many layers as pass four times the second-level cache, but `most`; only the first has the load's
-    /// own numbers.
+    /// The same load with so many layers, at most `most`, that they exceed four times the second-level cache. Outputs
+    /// are checked in the first layer.
     pub fn cold(self, l2_bytes: usize, most: usize) -> Self {
         let layers = (4 * l2_bytes).div_ceil(self.kv_bytes()).clamp(1, most);
         let layout = Layout { layers, ..self.layout };
@@ -146,12 +146,12 @@ impl Load {
 
     /// Bytes of keys and values of all blocks of one layer, shared ones once.
     pub fn kv_bytes(&self) -> usize {
-        2 * self.layout.half() * 2
+        2 * self.layout.plane_elements() * 2
     }
 
     /// Bytes of keys and values of all contexts of one layer, shared ones for each.
     pub fn context_bytes(&self) -> usize {
-        2 * self.contexts.iter().sum::<u32>() as usize * self.layout.row() * 2
+        2 * self.contexts.iter().sum::<u32>() as usize * self.layout.row_elements() * 2
     }
 
     /// Compares some rows and heads with `f64`.

@@ -1,6 +1,6 @@
-//! The table that is printed last.
+//! The table of results.
 
-/// What a case moves or computes.
+/// How much a case moves or computes.
 #[derive(Clone, Copy)]
 pub enum Amount {
     /// Bytes that have to be read.
@@ -13,11 +13,11 @@ pub enum Amount {
     Operations(f64),
 }
 
-/// What a case has to reach on an H200.
+/// The target of a case on an H200.
 enum Must {
     Nothing,
     Microseconds(f64),
-    /// Of the ceiling measured here.
+    /// A share of the memory's speed, as measured here.
     Share(f64),
     /// GB/s or TFLOP/s.
     Rate(f64),
@@ -34,7 +34,7 @@ pub struct Row {
 pub struct Table {
     rows: Vec<Row>,
     notes: Vec<String>,
-    /// Bytes a microsecond.
+    /// Speed of the memory, in bytes a microsecond.
     read: f64,
     copy: f64,
 }

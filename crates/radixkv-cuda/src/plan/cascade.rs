@@ -1,33 +1,33 @@
-//! One row a sequence, where sequences share prefixes: each prefix once for all its sharers, then each one's rest.
+//! Cascade: one row for each sequence; a shared prefix is read once for its sharers, then the rest of each sequence.
 
-use super::decode::{self, Place};
-use super::{Machine, extend, split};
+use super::decode::{self, TableSpan};
+use super::{PlanParams, extend, split};
 use crate::abi::{ALL, Tile};
 use crate::kernel::TILE_ROWS;
 use radixkv_attention::plan::Sharing;
 
-/// Work of one decode step over shared prefixes.
+/// The work of one decode step with shared prefixes.
 #[derive(Debug, Default)]
 pub(in super::super) struct Plan {
-    /// Tiles of sharers, over prefixes.
+    /// Tiles of the sharers of a prefix, over the prefix.
     pub(in super::super) tiles: Vec<Tile>,
-    /// The sequences of all groups, one group after another: the tiles' rows.
+    /// The sequences of all groups, one group after another: the rows of the tiles.
     pub(in super::super) members: Vec<u32>,
-    /// What each sequence has to itself, and all merges.
+    /// The items over the rest of each sequence, and all merges.
     pub(in super::super) rest: decode::Plan,
 }
 
-/// Cuts prefixes and rests; `tables` says where each sequence's blocks begin.
-pub(in super::super) fn plan(machine: &Machine, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> Plan {
-    let (prefix_part, rest_part) = longest_parts(machine, contexts, sharing);
-    let step = TILE_ROWS / machine.group();
-    let place = |sequence: u32| Place { sequence: sequence as usize, table: tables[sequence as usize] };
+/// Cuts prefixes and rests into parts; `tables` are where the blocks of each sequence begin.
+pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> Plan {
+    let (prefix_part, rest_part) = longest_parts(params, contexts, sharing);
+    let step = TILE_ROWS / params.group();
+    let span = |sequence: u32| TableSpan { sequence: sequence as usize, table: tables[sequence as usize] };
     let mut plan = Plan::default();
     for group in &sharing.groups {
         if group.shared_tokens == 0 {
             for &sequence in &group.sequences {
                 let keys = 0..contexts[sequence as usize] as usize;
-                decode::add(machine, &mut plan.rest, place(sequence), keys, rest_part);
+                decode::add(params, &mut plan.rest, span(sequence), keys, rest_part);
             }
             continue;
         }
@@ -35,11 +35,11 @@ pub(in super::super) fn plan(machine: &Machine, contexts: &[u32], tables: &[u32]
         for members in group.sequences.chunks(step) {
             let first = plan.members.len();
             plan.members.extend(members);
-            for kv_head in 0..machine.kv_heads {
+            for kv_head in 0..params.kv_heads {
                 let tile = Tile {
                     table,
                     kv_head: kv_head as u32,
-                    rows: (members.len() * machine.group()) as u32,
+                    rows: (members.len() * params.group()) as u32,
                     query_first: first as u32,
                     visible: ALL,
                     ..Tile::default()
@@ -49,10 +49,10 @@ pub(in super::super) fn plan(machine: &Machine, contexts: &[u32], tables: &[u32]
                 for (index, &sequence) in members.iter().enumerate() {
                     let keys = group.shared_tokens..contexts[sequence as usize] as usize;
                     let keys = split::parts(keys, rest_part);
-                    let rest = decode::add_parts(machine, &mut plan.rest, place(sequence), kv_head, keys);
-                    let before = (index * machine.group()) as u32;
+                    let rest = decode::add_parts(params, &mut plan.rest, span(sequence), kv_head, keys);
+                    let before = (index * params.group()) as u32;
                     let parts = prefix.iter().map(|part| part + before).chain(rest);
-                    plan.rest.merges.add(machine.row(sequence as usize, kv_head), machine.group(), parts);
+                    plan.rest.merges.add(params.row(sequence as usize, kv_head), params.group(), parts);
                 }
             }
         }
@@ -63,8 +63,8 @@ pub(in super::super) fn plan(machine: &Machine, contexts: &[u32], tables: &[u32]
 }
 
 /// How long the parts of prefixes and of rests may be.
-fn longest_parts(machine: &Machine, contexts: &[u32], sharing: &Sharing) -> (usize, usize) {
-    let step = TILE_ROWS / machine.group();
+fn longest_parts(params: &PlanParams, contexts: &[u32], sharing: &Sharing) -> (usize, usize) {
+    let step = TILE_ROWS / params.group();
     let (mut prefixes, mut rests) = (Vec::new(), Vec::new());
     for group in &sharing.groups {
         let tiles = if group.shared_tokens == 0 { 0 } else { group.sequences.len().div_ceil(step) };
@@ -73,8 +73,8 @@ fn longest_parts(machine: &Machine, contexts: &[u32], sharing: &Sharing) -> (usi
         rests.extend(group.sequences.iter().map(rest));
     }
     (
-        split::longest_part(&prefixes, machine.kv_heads, machine.tile_slots),
-        split::longest_part(&rests, machine.kv_heads, machine.decode_slots),
+        split::longest_part(&prefixes, params.kv_heads, params.tile_slots),
+        split::longest_part(&rests, params.kv_heads, params.decode_slots),
     )
 }
 
@@ -85,17 +85,17 @@ mod tests {
 
     #[test]
     fn prefix_and_rest_make_the_context() {
-        let machine = Machine { query_heads: 14, kv_heads: 2, decode_slots: 264, tile_slots: 132 };
+        let params = PlanParams { query_heads: 14, kv_heads: 2, decode_slots: 264, tile_slots: 132 };
         let contexts: Vec<u32> = (0..40).map(|sequence| 2048 + sequence).chain([300]).collect();
         let groups = vec![
             Group { sequences: (0..40).collect(), shared_tokens: 2048 },
             Group { sequences: vec![40], shared_tokens: 0 },
         ];
         let tables: Vec<u32> = (0..41).map(|sequence| 1000 * sequence).collect();
-        let plan = plan(&machine, &contexts, &tables, &Sharing { groups });
+        let plan = plan(&params, &contexts, &tables, &Sharing { groups });
         assert_eq!(plan.members, (0..40).collect::<Vec<u32>>());
         assert!(plan.tiles.iter().all(|tile| tile.table == 0 && tile.end <= 2048));
-        // Keys read for each sequence and head: of its tile, and of its own.
+        // Keys read for each sequence and head: in its tile, and in items of its own.
         for sequence in 0..41_u32 {
             for kv_head in 0..2 {
                 let rest = plan.rest.items.iter().filter(|item| (item.sequence, item.kv_head) == (sequence, kv_head));
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_sequence_that_ends_with_its_prefix_has_no_rest() {
-        let machine = Machine { query_heads: 8, kv_heads: 1, decode_slots: 264, tile_slots: 132 };
+        let params = PlanParams { query_heads: 8, kv_heads: 1, decode_slots: 264, tile_slots: 132 };
         let groups = vec![Group { sequences: vec![0, 1], shared_tokens: 64 }];
-        let plan = plan(&machine, &[64, 65], &[0, 0], &Sharing { groups });
+        let plan = plan(&params, &[64, 65], &[0, 0], &Sharing { groups });
         assert_eq!(plan.rest.items.len(), 1);
         assert_eq!(plan.rest.merges.items.iter().map(|item| item.count).collect::<Vec<_>>(), [1, 2]);
     }

@@ -1,75 +1,75 @@
-//! One row a sequence.
+//! Decode: one row for each sequence.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::{Machine, Merges, split};
+use super::{Merges, PlanParams, split};
 use crate::abi::{DIRECT, DecodeItem};
 
-/// Work of one decode step, the longest first.
+/// The work of one decode step, the longest items first.
 #[derive(Debug, Default)]
 pub(in super::super) struct Plan {
     pub(in super::super) items: Vec<DecodeItem>,
     pub(in super::super) merges: Merges,
 }
 
-/// A sequence and where its blocks begin in the table.
+/// A sequence, and where its blocks begin in the block table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TableSpan {
     pub(super) sequence: usize,
     pub(super) table: u32,
 }
 
-/// Cuts the contexts of a batch; `tables` says where each sequence's blocks begin.
-pub(in super::super) fn plan(machine: &Machine, contexts: &[u32], tables: &[u32]) -> Plan {
+/// Cuts the contexts of a batch into parts; `tables` are where the blocks of each sequence begin.
+pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32]) -> Plan {
     let lengths: Vec<usize> = contexts.iter().map(|context| *context as usize).collect();
-    let part = split::longest_part(&lengths, machine.kv_heads, machine.decode_slots);
+    let part = split::longest_part(&lengths, params.kv_heads, params.decode_slots);
     let mut plan = Plan::default();
     for (sequence, (length, table)) in lengths.iter().zip(tables).enumerate() {
-        add(machine, &mut plan, Place { sequence, table: *table }, 0..*length, part);
+        add(params, &mut plan, TableSpan { sequence, table: *table }, 0..*length, part);
     }
     sort(&mut plan.items);
     plan
 }
 
-/// Adds one sequence that shares nothing: its whole context.
-pub(super) fn add(machine: &Machine, plan: &mut Plan, place: Place, keys: Range<usize>, part: usize) {
+/// Adds a sequence that shares no prefix: its whole context.
+pub(super) fn add(params: &PlanParams, plan: &mut Plan, span: TableSpan, keys: Range<usize>, part: usize) {
     let parts = split::parts(keys, part);
     let count = parts.clone().count();
     if count == 1 {
         let whole = parts.clone().next().unwrap_or_default();
-        plan.items.extend((0..machine.kv_heads).map(|kv_head| item(place, kv_head, &whole, DIRECT)));
+        plan.items.extend((0..params.kv_heads).map(|kv_head| item(span, kv_head, &whole, DIRECT)));
         return;
     }
-    for kv_head in 0..machine.kv_heads {
-        let rows = add_parts(machine, plan, place, kv_head, parts.clone());
-        plan.merges.add(machine.row(place.sequence, kv_head), machine.group(), rows);
+    for kv_head in 0..params.kv_heads {
+        let rows = add_parts(params, plan, span, kv_head, parts.clone());
+        plan.merges.add(params.row(span.sequence, kv_head), params.group(), rows);
     }
 }
 
-/// Adds the parts of one head of a sequence; their partial rows.
+/// Adds the parts of one head of a sequence; returns their partial rows.
 pub(super) fn add_parts(
-    machine: &Machine,
+    params: &PlanParams,
     plan: &mut Plan,
-    place: Place,
+    span: TableSpan,
     kv_head: usize,
     parts: impl Iterator<Item = Range<usize>>,
 ) -> Vec<u32> {
     let mut rows = Vec::new();
     for keys in parts {
-        let part = plan.merges.take(machine.group());
-        plan.items.push(item(place, kv_head, &keys, part));
+        let part = plan.merges.take(params.group());
+        plan.items.push(item(span, kv_head, &keys, part));
         rows.push(part);
     }
     rows
 }
 
-fn item(place: Place, kv_head: usize, keys: &Range<usize>, part: u32) -> DecodeItem {
+fn item(span: TableSpan, kv_head: usize, keys: &Range<usize>, part: u32) -> DecodeItem {
     let (first, end) = (keys.start as u32, keys.end as u32);
-    DecodeItem { sequence: place.sequence as u32, table: place.table, kv_head: kv_head as u32, first, end, part }
+    DecodeItem { sequence: span.sequence as u32, table: span.table, kv_head: kv_head as u32, first, end, part }
 }
 
-/// Longest first; heads of one range of keys side by side, where their memory is.
+/// Longest first; the heads of one range of keys side by side, as in memory.
 pub(super) fn sort(items: &mut [DecodeItem]) {
     items.sort_unstable_by_key(|item| (Reverse(item.end - item.first), item.sequence, item.first, item.kv_head));
 }
@@ -78,13 +78,13 @@ pub(super) fn sort(items: &mut [DecodeItem]) {
 mod tests {
     use super::*;
 
-    const MACHINE: Machine = Machine { query_heads: 64, kv_heads: 8, decode_slots: 264, tile_slots: 132 };
+    const PARAMS: PlanParams = PlanParams { query_heads: 64, kv_heads: 8, decode_slots: 264, tile_slots: 132 };
 
     #[test]
     fn every_key_of_every_head_is_read_once() {
         for contexts in [&[32_768_u32][..], &[1, 15, 16, 17, 8192, 0], &[4096; 64]] {
             let tables: Vec<u32> = (0..contexts.len() as u32).map(|sequence| 100 * sequence).collect();
-            let plan = plan(&MACHINE, contexts, &tables);
+            let plan = plan(&PARAMS, contexts, &tables);
             assert!(plan.items.iter().all(|item| item.table == 100 * item.sequence));
             for (sequence, context) in contexts.iter().enumerate() {
                 for kv_head in 0..8 {
@@ -105,13 +105,13 @@ mod tests {
 
     #[test]
     fn parts_are_merged_and_wholes_are_not() {
-        let plan = plan(&MACHINE, &[100, 32_768, 0], &[0; 3]);
+        let plan = plan(&PARAMS, &[100, 32_768, 0], &[0; 3]);
         let direct = plan.items.iter().filter(|item| item.part == DIRECT);
         assert!(direct.clone().all(|item| item.sequence == 0) && direct.count() == 8);
         // The long one is merged from its parts, the empty one from none.
         assert_eq!(plan.merges.items.len(), 16);
         let parts: usize = plan.merges.items.iter().map(|item| item.count as usize).sum();
-        assert_eq!(parts * MACHINE.group(), plan.merges.part_rows);
+        assert_eq!(parts * PARAMS.group(), plan.merges.part_rows);
         assert!(plan.items.is_sorted_by_key(|item| Reverse(item.end - item.first)));
     }
 }

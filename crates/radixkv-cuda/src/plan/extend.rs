@@ -1,13 +1,13 @@
-//! Chunks of prompts.
+//! Extend: chunks of prompts.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::{Machine, Merges, split};
+use super::{Merges, PlanParams, split};
 use crate::abi::{ALL, DIRECT, Tile};
 use crate::kernel::TILE_ROWS;
 
-/// Work over one table of blocks, the longest first.
+/// Work over one block table, the longest tiles first.
 #[derive(Debug, Default)]
 pub(in super::super) struct Plan {
     pub(in super::super) tiles: Vec<Tile>,
@@ -17,63 +17,64 @@ pub(in super::super) struct Plan {
 /// Rows of one sequence and the keys that they see.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Chunk {
-    /// Where the sequence's blocks begin in the table.
+    /// Where the blocks of the sequence begin in the block table.
     pub(in super::super) table: u32,
-    /// Its rows in the batch.
+    /// The rows of the sequence in the batch.
     pub(in super::super) rows: Range<usize>,
-    /// Tokens that it attends to, its rows the last of them.
+    /// Tokens that it attends to; its rows are the last of them.
     pub(in super::super) context: usize,
 }
 
 /// Query tokens of a tile.
-fn tile_tokens(machine: &Machine) -> usize {
-    TILE_ROWS / machine.group()
+fn tile_tokens(params: &PlanParams) -> usize {
+    TILE_ROWS / params.group()
 }
 
 /// Cuts rows into tiles and their keys into parts.
-pub(in super::super) fn plan(machine: &Machine, chunks: &[Chunk]) -> Plan {
-    let step = tile_tokens(machine);
+pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> Plan {
+    let step = tile_tokens(params);
     let tiles = || chunks.iter().flat_map(|chunk| chunk.rows.clone().step_by(step).map(move |first| (chunk, first)));
     let keys = |(chunk, first): (&Chunk, usize)| chunk.seen_by((first + step).min(chunk.rows.end) - 1);
     let lengths: Vec<usize> = tiles().map(keys).collect();
-    let part = split::longest_part(&lengths, machine.kv_heads, machine.tile_slots);
+    let part = split::longest_part(&lengths, params.kv_heads, params.tile_slots);
     let mut plan = Plan::default();
     for (chunk, first) in tiles() {
         let tokens = first..(first + step).min(chunk.rows.end);
         let visible = chunk.seen_by(first) as u32;
         let pieces = split::parts(0..keys((chunk, first)), part);
-        for kv_head in 0..machine.kv_heads {
-            let tile = tile(machine, chunk.table, kv_head, &tokens, visible);
-            add(machine, &mut plan, tile, pieces.clone());
+        for kv_head in 0..params.kv_heads {
+            let tile = tile(params, chunk.table, kv_head, &tokens, visible);
+            add(params, &mut plan, tile, pieces.clone());
         }
     }
     sort(&mut plan.tiles);
     plan
 }
 
-/// Rows whose own keys lie elsewhere than what precedes them: two plans, over two tables, whose parts merge.
+/// Rows whose keys are not in the blocks of their sequence: tiles over two block tables, whose parts are merged.
 ///
-/// `before` has the chunks with the context that precedes the rows, `own` the same rows with themselves for context.
-pub(in super::super) fn plan_apart(machine: &Machine, before: &[Chunk], own: &[Chunk]) -> (Vec<Tile>, Plan) {
-    let step = tile_tokens(machine);
+/// `before` are the chunks with the context that precedes their rows, `own` the same rows with only themselves as
+/// context.
+pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &[Chunk]) -> (Vec<Tile>, Plan) {
+    let step = tile_tokens(params);
     let mut lengths = Vec::new();
     for (before, own) in before.iter().zip(own) {
         let tiles = own.rows.clone().step_by(step);
         lengths.extend(tiles.map(|first| before.context.max(own.seen_by((first + step).min(own.rows.end) - 1))));
     }
-    let part = split::longest_part(&lengths, 2 * machine.kv_heads, machine.tile_slots);
+    let part = split::longest_part(&lengths, 2 * params.kv_heads, params.tile_slots);
     let mut plan = Plan::default();
     let mut tiles_before = Vec::new();
     for (before, own) in before.iter().zip(own) {
         for first in own.rows.clone().step_by(step) {
             let tokens = first..(first + step).min(own.rows.end);
-            for kv_head in 0..machine.kv_heads {
-                let causal = tile(machine, own.table, kv_head, &tokens, own.seen_by(first) as u32);
-                let all = tile(machine, before.table, kv_head, &tokens, ALL);
+            for kv_head in 0..params.kv_heads {
+                let causal = tile(params, own.table, kv_head, &tokens, own.seen_by(first) as u32);
+                let all = tile(params, before.table, kv_head, &tokens, ALL);
                 let seen = own.seen_by(tokens.end - 1);
                 let mut parts = take(&mut plan.merges, &mut plan.tiles, causal, split::parts(0..seen, part));
                 parts.extend(take(&mut plan.merges, &mut tiles_before, all, split::parts(0..before.context, part)));
-                merge(machine, &mut plan.merges, &causal, &tokens, &parts);
+                merge(params, &mut plan.merges, &causal, &tokens, &parts);
             }
         }
     }
@@ -83,35 +84,35 @@ pub(in super::super) fn plan_apart(machine: &Machine, before: &[Chunk], own: &[C
 }
 
 impl Chunk {
-    /// The same rows with what precedes them for context.
+    /// The same rows, with the context that precedes them.
     pub(in super::super) fn before(&self) -> Self {
         Self { context: self.context - self.rows.len(), ..self.clone() }
     }
 
-    /// Keys that the row sees: all up to itself.
+    /// Number of keys that the row sees: all up to itself.
     fn seen_by(&self, row: usize) -> usize {
         self.context + row + 1 - self.rows.end
     }
 }
 
-fn tile(machine: &Machine, table: u32, kv_head: usize, tokens: &Range<usize>, visible: u32) -> Tile {
-    let rows = (tokens.len() * machine.group()) as u32;
+fn tile(params: &PlanParams, table: u32, kv_head: usize, tokens: &Range<usize>, visible: u32) -> Tile {
+    let rows = (tokens.len() * params.group()) as u32;
     let (kv_head, query_first) = (kv_head as u32, tokens.start as u32);
     Tile { table, kv_head, rows, query_first, visible, part: DIRECT, ..Tile::default() }
 }
 
-fn add(machine: &Machine, plan: &mut Plan, tile: Tile, parts: impl Iterator<Item = Range<usize>> + Clone) {
+fn add(params: &PlanParams, plan: &mut Plan, tile: Tile, parts: impl Iterator<Item = Range<usize>> + Clone) {
     if parts.clone().count() == 1 {
         let keys = parts.clone().next().unwrap_or_default();
         plan.tiles.push(Tile { first: keys.start as u32, end: keys.end as u32, ..tile });
         return;
     }
-    let tokens = tile.query_first as usize..tile.query_first as usize + tile.rows as usize / machine.group();
+    let tokens = tile.query_first as usize..tile.query_first as usize + tile.rows as usize / params.group();
     let parts = take(&mut plan.merges, &mut plan.tiles, tile, parts);
-    merge(machine, &mut plan.merges, &tile, &tokens, &parts);
+    merge(params, &mut plan.merges, &tile, &tokens, &parts);
 }
 
-/// Adds a tile for each part; their partial rows.
+/// Adds a tile for each part; returns their partial rows.
 pub(super) fn take(
     merges: &mut Merges,
     tiles: &mut Vec<Tile>,
@@ -127,16 +128,16 @@ pub(super) fn take(
     rows
 }
 
-/// Merges a tile's parts, token by token: only a token's heads lie side by side in the output.
-fn merge(machine: &Machine, merges: &mut Merges, tile: &Tile, tokens: &Range<usize>, parts: &[u32]) {
+/// Merges the parts of a tile token by token: in the output, only the heads of one token lie side by side.
+fn merge(params: &PlanParams, merges: &mut Merges, tile: &Tile, tokens: &Range<usize>, parts: &[u32]) {
     for (index, token) in tokens.clone().enumerate() {
-        let before = (index * machine.group()) as u32;
-        let row = machine.row(token, tile.kv_head as usize);
-        merges.add(row, machine.group(), parts.iter().map(|part| part + before));
+        let before = (index * params.group()) as u32;
+        let row = params.row(token, tile.kv_head as usize);
+        merges.add(row, params.group(), parts.iter().map(|part| part + before));
     }
 }
 
-/// Longest first; heads of one range of keys side by side.
+/// Longest first; the heads of one range of keys side by side.
 pub(super) fn sort(tiles: &mut [Tile]) {
     tiles.sort_unstable_by_key(|tile| {
         (Reverse(tile.end - tile.first), tile.table, tile.query_first, tile.first, tile.kv_head)
@@ -147,21 +148,21 @@ pub(super) fn sort(tiles: &mut [Tile]) {
 mod tests {
     use super::*;
 
-    fn machine(query_heads: usize, kv_heads: usize) -> Machine {
-        Machine { query_heads, kv_heads, decode_slots: 264, tile_slots: 132 }
+    fn params(query_heads: usize, kv_heads: usize) -> PlanParams {
+        PlanParams { query_heads, kv_heads, decode_slots: 264, tile_slots: 132 }
     }
 
-    /// How often each (query row, head) meets each key, by the tiles' own rule.
-    fn met(machine: &Machine, tiles: &[Tile], rows: usize, keys: usize) -> Vec<u8> {
-        let mut met = vec![0; rows * machine.query_heads * keys];
+    /// How often each query row and head meets each key, by the visibility that the tiles state.
+    fn met(params: &PlanParams, tiles: &[Tile], rows: usize, keys: usize) -> Vec<u8> {
+        let mut met = vec![0; rows * params.query_heads * keys];
         for tile in tiles {
             for row in 0..tile.rows as usize {
-                let (token, head) = (row / machine.group(), row % machine.group());
+                let (token, head) = (row / params.group(), row % params.group());
                 let query = tile.query_first as usize + token;
-                let head = tile.kv_head as usize * machine.group() + head;
+                let head = tile.kv_head as usize * params.group() + head;
                 let end = (tile.visible as usize + token).min(tile.end as usize);
                 for key in tile.first as usize..end {
-                    met[(query * machine.query_heads + head) * keys + key] += 1;
+                    met[(query * params.query_heads + head) * keys + key] += 1;
                 }
             }
         }
@@ -171,11 +172,11 @@ mod tests {
     #[test]
     fn every_row_meets_every_key_up_to_itself_once() {
         for (query_heads, kv_heads) in [(4, 4), (8, 2), (14, 2), (16, 1)] {
-            let machine = machine(query_heads, kv_heads);
+            let params = params(query_heads, kv_heads);
             for (rows, context) in [(1, 1), (1, 700), (33, 33), (40, 1000), (200, 200)] {
                 let chunk = Chunk { table: 5, rows: 0..rows, context };
-                let plan = plan(&machine, &[chunk]);
-                let met = met(&machine, &plan.tiles, rows, context);
+                let plan = plan(&params, &[chunk]);
+                let met = met(&params, &plan.tiles, rows, context);
                 for (index, count) in met.iter().enumerate() {
                     let (row, key) = (index / context / query_heads, index % context);
                     assert_eq!(*count, u8::from(key <= context - rows + row), "row {row}, key {key}");
@@ -186,10 +187,10 @@ mod tests {
 
     #[test]
     fn rows_that_lie_apart_meet_both_tables() {
-        let machine = machine(8, 2);
+        let params = params(8, 2);
         let before = [Chunk { table: 0, rows: 0..70, context: 500 }, Chunk { table: 9, rows: 70..75, context: 0 }];
         let own = [Chunk { table: 20, rows: 0..70, context: 70 }, Chunk { table: 30, rows: 70..75, context: 5 }];
-        let (tiles, plan) = plan_apart(&machine, &before, &own);
+        let (tiles, plan) = plan_apart(&params, &before, &own);
         assert!(tiles.iter().all(|tile| tile.visible == ALL && tile.table == 0 && tile.part != DIRECT));
         assert!(plan.tiles.iter().all(|tile| tile.part != DIRECT));
         let rows: u32 = tiles.iter().chain(&plan.tiles).map(|tile| tile.rows).sum();

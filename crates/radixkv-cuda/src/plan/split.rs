@@ -1,26 +1,26 @@
-//! How contexts are cut.
+//! Cutting contexts into parts.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-/// Parts begin at multiples of so many tokens, counted from where the whole begins.
+/// Tokens of a grain: parts begin at multiples of it, counted from the beginning of the whole.
 pub(in super::super) const GRAIN: usize = 64;
 
-/// A part costs as much as its tokens and so many more: reading queries, writing and merging sums.
+/// What a part costs beside its tokens, in tokens: reading queries, writing and merging sums.
 const OVERHEAD: usize = 96;
 
-/// No part is made shorter than this by cutting.
+/// The shortest part that is tried, in tokens.
 const SHORTEST: usize = 128;
 
-/// Candidates that are tried out, the most promising ones by the estimate.
+/// Number of candidates that are scheduled, the best ones by the estimate.
 const TRIED: usize = 6;
 
-/// The longest part that makes a batch finish soonest.
+/// How long parts may be, so that a batch finishes soonest.
 ///
-/// `lengths` are the contexts, each read by `copies` blocks of threads (one for each head of keys and values); `slots`
-/// blocks run at once, and blocks are started longest first. Candidates are ranked by an estimate, the best of them
-/// tried out. Of equal choices the longest parts win: they need less merging.
+/// `lengths` are the contexts, each read by `copies` thread blocks (one for each head of keys and values). `slots`
+/// thread blocks run at once; the longest start first. Candidates are ranked by an estimate, and the best of them
+/// scheduled. Of equal candidates the longest wins: it needs the least merging.
 pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: usize) -> usize {
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let total: usize = lengths.iter().sum::<usize>() * copies;
@@ -35,13 +35,13 @@ pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: us
     tried.unwrap_or(SHORTEST)
 }
 
-/// What one part of a context cut into `pieces` costs beside its tokens: merging costs once more for each.
+/// What a part of a context that is cut into `pieces` costs beside its tokens: twice as much if it is merged.
 fn overhead(pieces: usize) -> usize {
     if pieces == 1 { OVERHEAD } else { 2 * OVERHEAD }
 }
 
-/// About when the last of the parts is done, in tokens read by one block of threads: all work spread evenly, and at the
-/// end some slots idle for as long as the shortest part takes.
+/// About when the last part is done, in tokens read by one thread block: all work spread evenly, and some slots idle at
+/// the end for as long as the shortest part takes.
 fn estimate(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize {
     let (mut parts, mut cost, mut longest, mut shortest) = (0, 0, 0, usize::MAX);
     for length in lengths.iter().filter(|length| **length > 0) {
@@ -59,8 +59,7 @@ fn estimate(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usiz
     longest.max(cost.div_ceil(slots) + shortest * idle / slots)
 }
 
-/// When the last of the parts is done: list scheduling carried out, unless there are so many parts that the estimate
-/// will do.
+/// When the last part is done, in tokens: by list scheduling, or by the estimate if there are more than 8 parts a slot.
 fn finish(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize {
     let count: usize = lengths.iter().map(|length| length.div_ceil(part) * copies).sum();
     if count > 8 * slots {
@@ -84,8 +83,8 @@ fn finish(lengths: &[usize], copies: usize, slots: usize, part: usize) -> usize 
     free.into_iter().map(|Reverse(at)| at).max().unwrap_or(0)
 }
 
-/// Cuts `whole` into parts of nearly one length, none longer than `part` rounded up to the grain; an empty whole has
-/// none.
+/// Cuts `whole` into parts of nearly equal lengths, none longer than `part` rounded up to the grain. An empty whole has
+/// no parts.
 pub(in super::super) fn parts(whole: Range<usize>, part: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let grains = whole.len().div_ceil(GRAIN);
     let pieces = grains.div_ceil(part.div_ceil(GRAIN).max(1));
@@ -140,7 +139,7 @@ mod tests {
         (0..count).map(|_| (0..dice.usize(1..=64)).map(|_| dice.usize(16..8192)).collect()).collect()
     }
 
-    /// How long the choice takes, over the best of all.
+    /// When the batch finishes with the part chosen, relative to the best of all parts.
     fn over_the_best(lengths: &[usize]) -> f64 {
         let chosen = finish(lengths, 8, 264, longest_part(lengths, 8, 264));
         let best = (2..=512).map(|grains| finish(lengths, 8, 264, grains * GRAIN)).min().expect("a part");
@@ -150,7 +149,7 @@ mod tests {
     #[test]
     fn the_choice_is_near_the_best_of_all() {
         let mut batches = vec![vec![4096; 64], vec![32_768; 8], vec![4096; 8], vec![4096], vec![32_768]];
-        // A seed without one of the batches, one in fifty, that are further off; the next test has those.
+        // One batch in fifty is further off; this seed draws none of them, the next test does.
         batches.extend(random_batches(5, 40));
         for lengths in batches {
             let over = over_the_best(&lengths);

@@ -1,4 +1,4 @@
-//! Append, decode, extend and cascade against `f64`.
+//! Append, decode, extend and cascade against the definition in `f64`.
 
 use fastrand::Rng;
 use radixkv_attention::plan::{Rule, Sharing, share};
@@ -32,20 +32,21 @@ fn shapes() -> impl Iterator<Item = (u64, Shape)> {
     (1..).zip(all)
 }
 
-/// Outputs of one operation, which poisons them first.
+/// Outputs of one operation; NaN before it.
 pub struct Outputs {
     pub rows: Vec<u16>,
     pub lse: Vec<f32>,
 }
 
-pub struct Run<'a> {
+/// Attention on a device, with a storage.
+pub struct Subject<'a> {
     device: &'a Device,
     pub attention: Attention,
     pub kv: Kv,
 }
 
-impl<'a> Run<'a> {
-    /// The bed's storage on the device.
+impl<'a> Subject<'a> {
+    /// A storage on the device with these elements.
     pub fn new(device: &'a Device, layout: Layout, storage: &[u16]) -> Self {
         let attention = Attention::new(device);
         let mut kv = attention.allocate(layout).expect("memory");
@@ -102,7 +103,7 @@ fn one(before: usize) -> Sequence {
     Sequence { before, rows: 1, shared: 0 }
 }
 
-/// Contexts with the lengths at which something begins or ends, and one that is cut into parts.
+/// Contexts whose lengths are at the borders of blocks and tiles, and one that is cut into parts.
 fn ragged(random: &mut Rng) -> Vec<Sequence> {
     let mut lengths = vec![1, 15, 16, 17, random.usize(63..=65), random.usize(130..330)];
     random.shuffle(&mut lengths);
@@ -117,7 +118,7 @@ fn decode_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
         let bed = Bed::new(seed, shape, &ragged(&mut Rng::with_seed(seed)), true);
-        let run = Run::new(&device, bed.layout, &bed.storage);
+        let run = Subject::new(&device, bed.layout, &bed.storage);
         let Outputs { rows, lse } = run.decode(&bed);
         bed.check(&format!("decode, seed {seed}, {shape:?}"), &rows, Some(&lse));
     }
@@ -130,14 +131,14 @@ fn decode_of_every_shape() {
 }
 
 #[test]
-fn lengths_at_which_something_begins_or_ends() {
+fn decode_at_the_borders_of_blocks_and_tiles() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     for (seed, (dtype, order)) in (1..).zip([(Dtype::Bf16, Order::Nhd), (Dtype::F16, Order::Hnd)]) {
         let shape = Shape { dtype, head_dim: 64, kv_heads: 1, group: 4, block_size: 16, order, layers: 2, layer: 1 };
         let contexts = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 192, 193, 500];
         let bed = Bed::new(seed, shape, &contexts.map(|context| one(context - 1)), true);
-        let Outputs { rows, lse } = Run::new(&device, bed.layout, &bed.storage).decode(&bed);
+        let Outputs { rows, lse } = Subject::new(&device, bed.layout, &bed.storage).decode(&bed);
         bed.check(&format!("decode, seed {seed}"), &rows, Some(&lse));
     }
 }
@@ -149,7 +150,7 @@ fn append_writes_its_slots_and_nothing_else() {
     for (seed, shape) in shapes().step_by(7) {
         let sequences = [Sequence { before: 13, rows: 20, shared: 0 }, Sequence { before: 0, rows: 3, shared: 0 }];
         let bed = Bed::new(seed, shape, &sequences, true);
-        let run = Run::new(&device, bed.layout, &bed.storage);
+        let run = Subject::new(&device, bed.layout, &bed.storage);
         let (keys, values) = (device.upload(&bed.keys).expect("memory"), device.upload(&bed.values).expect("memory"));
         let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         run.attention.append(&run.kv, 1, &batch, keys.view(), values.view()).expect("appended");
@@ -174,7 +175,7 @@ fn extend_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
         let bed = Bed::new(seed, shape, &chunks(&mut Rng::with_seed(seed)), true);
-        let run = Run::new(&device, bed.layout, &bed.storage);
+        let run = Subject::new(&device, bed.layout, &bed.storage);
         let Outputs { rows, lse } = run.extend(&bed);
         bed.check(&format!("extend, seed {seed}, {shape:?}"), &rows, Some(&lse));
         assert_eq!(run.kv.to_vec().expect("the storage"), bed.appended(1), "seed {seed}, {shape:?}");
@@ -195,7 +196,7 @@ fn extend_beside_the_blocks_writes_none() {
         driver.schedule(seed as u32 % 5);
         driver.streams(seed as u32 % 3);
         let bed = Bed::new(seed, shape, &chunks(&mut Rng::with_seed(seed)), false);
-        let run = Run::new(&device, bed.layout, &bed.storage);
+        let run = Subject::new(&device, bed.layout, &bed.storage);
         let Outputs { rows, lse } = run.extend(&bed);
         bed.check(&format!("extend beside, seed {seed}, {shape:?}"), &rows, Some(&lse));
         assert_eq!(run.kv.to_vec().expect("the storage"), bed.storage, "seed {seed}, {shape:?}");
@@ -210,7 +211,7 @@ fn a_long_chunk_is_many_tiles() {
         let (dtype, order) = (Dtype::Bf16, Order::Nhd);
         let shape = Shape { dtype, head_dim: 64, kv_heads: 1, group, block_size: 32, order, layers: 2, layer: 1 };
         let bed = Bed::new(seed, shape, &[Sequence { before: 77, rows: 150, shared: 0 }], true);
-        let Outputs { rows, lse } = Run::new(&device, bed.layout, &bed.storage).extend(&bed);
+        let Outputs { rows, lse } = Subject::new(&device, bed.layout, &bed.storage).extend(&bed);
         bed.check(&format!("extend, group {group}"), &rows, Some(&lse));
     }
 }
@@ -221,13 +222,13 @@ fn one_row_a_sequence_is_extended_as_it_is_decoded() {
     let device = driver.open();
     let (seed, shape) = shapes().nth(43).expect("a shape");
     let bed = Bed::new(seed, shape, &ragged(&mut Rng::with_seed(seed)), true);
-    let extended = Run::new(&device, bed.layout, &bed.storage).extend(&bed);
-    let decoded = Run::new(&device, bed.layout, &bed.storage).decode(&bed);
+    let extended = Subject::new(&device, bed.layout, &bed.storage).extend(&bed);
+    let decoded = Subject::new(&device, bed.layout, &bed.storage).decode(&bed);
     bed.check("extend", &extended.rows, Some(&extended.lse));
     assert_eq!(extended.rows, decoded.rows);
 }
 
-/// Every prefix that two sequences share.
+/// Shares every prefix that two sequences have in common.
 pub const EAGER: Rule = Rule { grain_tokens: 1, group_cost_tokens: 0 };
 
 fn cascade_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
@@ -244,7 +245,7 @@ fn cascade_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
         let rule = Rule { grain_tokens: shape.block_size, ..EAGER };
         let sharing = share(bed.batch().tables, &bed.contexts, shape.block_size, rule);
         assert!(sharing.saved_tokens() > 0, "seed {seed}");
-        let run = Run::new(&device, bed.layout, &bed.storage);
+        let run = Subject::new(&device, bed.layout, &bed.storage);
         let Outputs { rows, lse } = run.cascade(&bed, &sharing);
         bed.check(&format!("cascade, seed {seed}, {shape:?}"), &rows, Some(&lse));
     }
@@ -256,10 +257,10 @@ fn cascade_of_every_shape() {
     cascade_shapes(&driver, shapes());
 }
 
-/// A device for which there is no binary is given the compiled kernels as PTX. The stand-in runs that instruction by
-/// instruction, and ends where threads race.
+/// A device without prebuilt binaries gets the kernels as PTX. The stand-in runs it instruction by instruction, and
+/// aborts if threads race.
 #[test]
-fn later_devices_run_what_the_compiler_made() {
+fn later_devices_run_the_ptx() {
     let Some(driver) = driver() else { return };
     driver.device(1, (12, 0), 1 << 33);
     decode_shapes(&driver, shapes().step_by(11));
@@ -279,7 +280,7 @@ fn many_sharers_fill_several_tiles() {
         let bed = Bed::new(seed, shape, &sequences, true);
         let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
         assert_eq!(sharing.groups[0].sequences.len(), 21);
-        let Outputs { rows, lse } = Run::new(&device, bed.layout, &bed.storage).cascade(&bed, &sharing);
+        let Outputs { rows, lse } = Subject::new(&device, bed.layout, &bed.storage).cascade(&bed, &sharing);
         bed.check(&format!("cascade, group {group}"), &rows, Some(&lse));
     }
 }
@@ -290,7 +291,7 @@ fn an_empty_batch_is_nothing_to_do() {
     let device = driver.open();
     let (seed, shape) = shapes().next().expect("a shape");
     let bed = Bed::new(seed, shape, &[], true);
-    let run = Run::new(&device, bed.layout, &bed.storage);
+    let run = Subject::new(&device, bed.layout, &bed.storage);
     let launched = driver.launches();
     assert!(run.decode(&bed).rows.is_empty() && run.extend(&bed).rows.is_empty());
     assert_eq!(driver.launches(), launched);
@@ -321,7 +322,7 @@ fn long_contexts_are_cut_into_parts_and_merged() {
     let (dtype, order) = (Dtype::Bf16, Order::Nhd);
     let shape = Shape { dtype, head_dim: 128, kv_heads: 2, group: 4, block_size: 64, order, layers: 2, layer: 1 };
     let bed = Bed::new(5, shape, &[one(2999), one(40), one(1023)], true);
-    let run = Run::new(&device, bed.layout, &bed.storage);
+    let run = Subject::new(&device, bed.layout, &bed.storage);
     let Outputs { rows, lse } = run.decode(&bed);
     bed.check("decode of 3,000 tokens", &rows, Some(&lse));
 }

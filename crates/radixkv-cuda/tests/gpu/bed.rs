@@ -1,14 +1,14 @@
-//! Batches of random numbers, and what they come to in `f64`.
+//! Batches of random numbers, and their attention in `f64`.
 
 use fastrand::Rng;
 use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Tables};
 
-/// Nearly normal, of variance 1: a sum of twelve even ones.
+/// Nearly normal, of variance 1: a sum of twelve uniform numbers.
 pub fn normal(random: &mut Rng) -> f32 {
     (0..12).map(|_| random.f32()).sum::<f32>() - 6.0
 }
 
-/// The nearest element, ties to even.
+/// The bits of the nearest element, ties to even; not by the crate's own rounding, which is under test.
 pub fn encode(dtype: Dtype, value: f32) -> u16 {
     match dtype {
         Dtype::Bf16 => {
@@ -19,7 +19,7 @@ pub fn encode(dtype: Dtype, value: f32) -> u16 {
     }
 }
 
-/// For values of ordinary size: |value| below 65504, and what is below 2^-14 becomes zero.
+/// For |value| below 65504; values below 2^-14 become zero.
 fn encode_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let sign = (bits >> 16) as u16 & 0x8000;
@@ -44,18 +44,18 @@ pub fn decode(dtype: Dtype, element: u16) -> f64 {
     if sign == 1 { -magnitude } else { magnitude }
 }
 
-/// Not a number, in either element type.
+/// The bits of a NaN, in either element type.
 pub const NAN: u16 = 0x7fff;
 
-/// In a table where no block is needed.
+/// A block id at places of a table that are never read.
 pub const NO_BLOCK: u32 = 0x7fff_ffff;
 
-/// Most that outputs may differ from the reference, as the root of the mean square over that of the outputs.
+/// The largest error of outputs: root of the mean square, relative to that of the reference.
 pub fn bound(dtype: Dtype) -> f64 {
     if dtype == Dtype::Bf16 { 6e-3 } else { 1.5e-3 }
 }
 
-/// Sequences with their keys and values, as the storage, the tables and the rows have them.
+/// A batch of sequences with random keys and values, its storage, and the arrays that a backend takes.
 pub struct Bed {
     pub layout: Layout,
     pub query_heads: usize,
@@ -70,13 +70,13 @@ pub struct Bed {
     pub queries: Vec<u16>,
     pub keys: Vec<u16>,
     pub values: Vec<u16>,
-    /// The storage with everything that precedes the rows, and NaN in all else.
+    /// The storage: the context that precedes the rows, and NaN elsewhere.
     pub storage: Vec<u16>,
-    /// Keys and values of each sequence's whole context: `[token][kv head][element]`.
+    /// Keys and values of the whole context of each sequence: `[token][kv head][element]`.
     whole: Vec<(Vec<u16>, Vec<u16>)>,
 }
 
-/// What a bed is made of.
+/// The model and the storage of a bed.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub dtype: Dtype,
@@ -86,11 +86,12 @@ pub struct Shape {
     pub block_size: usize,
     pub order: Order,
     pub layers: usize,
-    /// The layer whose keys are filled in.
+    /// The layer that holds keys and values.
     pub layer: usize,
 }
 
-/// One sequence: tokens that precede its rows, its rows, and the tokens that it begins with like sequence 0.
+/// One sequence: the tokens that precede its rows, the number of its rows, and the length of the prefix that it shares
+/// with sequence 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Sequence {
     pub before: usize,
@@ -130,7 +131,7 @@ impl Bed {
     fn add(&mut self, random: &mut Rng, free: &mut Vec<u32>, layer: usize, sequence: Sequence) {
         let Sequence { before, rows, shared } = sequence;
         let layout = self.layout;
-        let (context, row) = (before + rows, layout.row());
+        let (context, row) = (before + rows, layout.row_elements());
         let draw = |random: &mut Rng, elements: usize, by: f32| -> Vec<u16> {
             (0..elements).map(|_| encode(layout.dtype, normal(random) * by)).collect()
         };
@@ -190,7 +191,7 @@ impl Bed {
         *self.rows.last().expect("a first offset") as usize
     }
 
-    /// The storage after the rows were appended in `layer`.
+    /// The storage after the rows are appended in `layer`.
     pub fn appended(&self, layer: usize) -> Vec<u16> {
         let (layout, mut storage) = (self.layout, self.storage.clone());
         for (row, slot) in self.slots.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Working in a context and on a stream that somebody else made.
+//! Working in a context, on a stream and over memory of an engine.
 
 use std::ffi::c_void;
 
@@ -83,7 +83,7 @@ impl Engine {
         }
         // SAFETY: as above.
         self.call(|end: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { end(self.stream) }, "cuStreamDestroy_v2");
-        // SAFETY: as above. The context is still there: nobody else has destroyed it.
+        // SAFETY: as above. The context is still there: nothing else has destroyed it.
         self.call(|end: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { end(self.context) }, "cuCtxDestroy_v2");
     }
 }
@@ -115,7 +115,7 @@ fn an_engine_brings_its_context_stream_and_buffers() {
         {
             // SAFETY: the engine's context and stream end after the device.
             let device =
-                unsafe { Device::within(0, engine.context, engine.stream, Images::Prebuilt) }.expect("a device");
+                unsafe { Device::from_raw(0, engine.context, engine.stream, Images::Prebuilt) }.expect("a device");
             let attention = Attention::new(&device);
             let mut kv = attention.allocate(bed.layout).expect("memory");
             kv.write(&bed.storage).expect("a copy");
@@ -138,18 +138,18 @@ fn an_engine_brings_its_context_stream_and_buffers() {
     }
 }
 
-/// The storage of one layer as engines keep it that put a block's values behind its keys.
+/// The storage of one layer in the order of engines that keep a block's values after its keys.
 fn interleaved(layout: &Layout, storage: &[u16], layer: usize) -> Vec<u16> {
-    let half = layout.half();
+    let half = layout.plane_elements();
     let (keys, values) = storage[2 * layer * half..][..2 * half].split_at(half);
-    let blocks = keys.chunks(layout.block()).zip(values.chunks(layout.block()));
+    let blocks = keys.chunks(layout.block_elements()).zip(values.chunks(layout.block_elements()));
     blocks.flat_map(|(keys, values)| [keys, values]).flatten().copied().collect()
 }
 
 #[test]
-fn an_engine_brings_its_pages() {
+fn an_engine_brings_its_storage() {
     let Some(driver) = driver() else { return };
-    // Blocks that a kernel swaps, and blocks that the copy engine does.
+    // Small blocks, which a kernel swaps, and large ones, which the copy engine does.
     for (seed, block_size, head_dim) in [(1, 16, 64), (2, 64, 128)] {
         driver.streams(seed);
         let (dtype, order) = (Dtype::Bf16, Order::Nhd);
@@ -159,7 +159,7 @@ fn an_engine_brings_its_pages() {
         let layout = bed.layout;
         let engine = Engine::new();
         // SAFETY: the engine's context and stream end after the device.
-        let device = unsafe { Device::within(0, engine.context, engine.stream, Images::Prebuilt) }.expect("a device");
+        let device = unsafe { Device::from_raw(0, engine.context, engine.stream, Images::Prebuilt) }.expect("a device");
         let attention = Attention::new(&device);
         let layer = |layer| {
             let elements = interleaved(&layout, &bed.storage, layer);
@@ -168,11 +168,11 @@ fn an_engine_brings_its_pages() {
             address
         };
         let keys: Vec<Address> = (0..layout.layers).map(layer).collect();
-        let values: Vec<u64> = keys.iter().map(|keys| keys + 2 * layout.block() as u64).collect();
-        let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block() };
+        let values: Vec<u64> = keys.iter().map(|keys| keys + 2 * layout.block_elements() as u64).collect();
+        let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block_elements() };
         // SAFETY: the layers' memory stays until all is done, and is read after that alone.
-        let mut kv = unsafe { Kv::from_raw(&device, layout, planes) }.expect("pages");
-        // A step, then a block that goes out, is copied over, and comes back to where it was not.
+        let mut kv = unsafe { Kv::from_raw(&device, layout, planes) }.expect("a storage");
+        // A step; then a block is swapped out, copied, and swapped in as another block.
         let upload = |elements: &[u16]| device.upload(elements).expect("memory");
         let (queries, keys_in, values_in) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
         let mut out = upload(&vec![NAN; bed.queries.len()]);
@@ -180,24 +180,24 @@ fn an_engine_brings_its_pages() {
         attention.append(&kv, 1, &batch, keys_in.view(), values_in.view()).expect("appended");
         let into = Output { rows: out.view_mut(), lse: None };
         attention.decode(&kv, 1, &batch, queries.view(), into).expect("decoded");
-        bed.check("decode in an engine's pages", &out.to_vec().expect("outputs"), None);
+        bed.check("decode in an engine's storage", &out.to_vec().expect("outputs"), None);
         let host = HostPool::new(&device, &layout, 2).expect("memory");
         let swap = Swap::new(&device).expect("a stream");
         let (moved, copied, back) = (bed.blocks[0], 0, 1);
-        swap.out(&kv, &host, &[(moved, 1)]).expect("queued").wait().expect("done");
+        swap.swap_out(&kv, &host, &[(moved, 1)]).expect("queued").wait().expect("done");
         let pairs: &[(u32, u32)] = if moved == copied { &[] } else { &[(moved, copied)] };
         attention.copy_blocks(&kv, pairs).expect("copied");
-        let transfer = swap.back(&kv, &host, &[(1, back)]).expect("queued");
-        transfer.before(&device).expect("ordered");
+        let transfer = swap.swap_in(&kv, &host, &[(1, back)]).expect("queued");
+        transfer.wait_on_device(&device).expect("ordered");
         let mut expected = bed.appended(1);
         for to in [copied, back] {
-            for plane in expected.chunks_mut(layout.half()) {
-                let block = plane[moved as usize * layout.block()..][..layout.block()].to_vec();
-                plane[to as usize * layout.block()..][..layout.block()].copy_from_slice(&block);
+            for plane in expected.chunks_mut(layout.plane_elements()) {
+                let block = plane[moved as usize * layout.block_elements()..][..layout.block_elements()].to_vec();
+                plane[to as usize * layout.block_elements()..][..layout.block_elements()].copy_from_slice(&block);
             }
         }
         for (index, address) in keys.iter().enumerate() {
-            let mut got = vec![0; 2 * layout.half()];
+            let mut got = vec![0; 2 * layout.plane_elements()];
             engine.read(*address, &mut got);
             assert!(got == interleaved(&layout, &expected, index), "layer {index}, seed {seed}");
         }
@@ -205,29 +205,29 @@ fn an_engine_brings_its_pages() {
         assert_eq!(kv.to_vec(), Err(GpuError::Borrowed));
         drop((kv, batch, host, swap, transfer, queries, keys_in, values_in, out, attention, device));
         engine.leave(&keys);
-        driver.assert_nothing_left("an engine's pages");
+        driver.assert_nothing_left("an engine's storage");
     }
 }
 
 #[test]
-fn pages_that_do_not_fit_are_refused() {
+fn storage_that_does_not_fit_is_refused() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let (dtype, order) = (Dtype::F16, Order::Nhd);
     let layout = Layout { layers: 2, blocks: 4, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
     let (keys, values) = ([0x1000, 0x9000], [0x5000, 0xd000]);
-    let whole = Planes { keys: &keys, values: &values, block_stride: layout.block() };
+    let whole = Planes { keys: &keys, values: &values, block_stride: layout.block_elements() };
     // SAFETY: nothing is queued with any of them.
     let wrap = |planes| unsafe { Kv::from_raw(&device, layout, planes) }.map(drop);
     assert_eq!(wrap(whole), Ok(()));
     let length = |what, given, needed| Err(GpuError::Shape(ShapeError::Length { what, given, needed }));
     assert_eq!(wrap(Planes { keys: &keys[..1], ..whole }), length("addresses of keys", 1, 2));
     assert_eq!(wrap(Planes { values: &[], ..whole }), length("addresses of values", 0, 2));
-    let short = layout.block() - 8;
-    let overlap = length("elements from block to block", short, layout.block());
+    let short = layout.block_elements() - 8;
+    let overlap = length("elements from block to block", short, layout.block_elements());
     assert_eq!(wrap(Planes { block_stride: short, ..whole }), overlap);
     assert_eq!(wrap(Planes { values: &[0x5000, 0xd008], ..whole }), Err(GpuError::Unaligned { address: 0xd008 }));
-    let uneven = layout.block() + 4;
+    let uneven = layout.block_elements() + 4;
     let unaligned = Err(GpuError::Unaligned { address: 2 * uneven as u64 });
     assert_eq!(wrap(Planes { block_stride: uneven, ..whole }), unaligned);
     let unaligned = Err(GpuError::Unaligned { address: u64::MAX });
@@ -235,14 +235,14 @@ fn pages_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn a_default_stream_records_nothing() {
+fn a_default_stream_is_not_captured() {
     let Some(driver) = driver() else { return };
     let engine = Engine::new();
     // SAFETY: the engine's context ends after the device.
-    let device = unsafe { Device::within(0, engine.context, std::ptr::null_mut(), Images::Prebuilt) };
+    let device = unsafe { Device::from_raw(0, engine.context, std::ptr::null_mut(), Images::Prebuilt) };
     let device = device.expect("a device");
-    let refused = device.record(|| Ok(())).expect_err("the default stream");
-    assert!(matches!(refused, GpuError::NotRecorded { .. }), "{refused}");
+    let refused = device.capture(|| Ok(())).expect_err("the default stream");
+    assert!(matches!(refused, GpuError::NotCaptured { .. }), "{refused}");
     drop(device);
     engine.leave(&[]);
     driver.assert_nothing_left("the default stream");

@@ -9,7 +9,7 @@ fn layout(block_size: usize) -> Layout {
     Layout { layers: 3, blocks: 9, block_size, kv_heads: 2, head_dim: 64, dtype: Dtype::F16, order: Order::Nhd }
 }
 
-/// Every element another number.
+/// Elements that all differ, up to 65,521 of them.
 fn numbered(layout: &Layout) -> Vec<u16> {
     (0..layout.elements()).map(|element| (element % 65_521) as u16).collect()
 }
@@ -29,7 +29,7 @@ fn blocks_are_copied_in_all_layers() {
             for half in [Half::Keys, Half::Values] {
                 for (from, to) in pairs {
                     let place = |block| layout.index(layer, half, block, 0, 0);
-                    expected.copy_within(place(from)..place(from) + layout.block(), place(to));
+                    expected.copy_within(place(from)..place(from) + layout.block_elements(), place(to));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Which driver the tests run on, and the stand-in's own controls.
+//! The driver that the tests run on, and the controls of the stand-in.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,17 +7,17 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use libloading::{Library, Symbol};
 use radixkv_cuda::Device;
 
-/// The driver of this process, held by one test at a time: the stand-in's controls are global.
+/// The driver of the process. One test at a time holds it: the controls of the stand-in are global.
 pub struct Driver {
     stand_in: Option<&'static Library>,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// What [`Driver::live`] counts.
+/// The resources that [`Driver::live`] counts.
 pub const KINDS: [&str; 7] =
     ["device allocations", "host allocations", "streams", "events", "modules", "contexts", "graphs"];
 
-/// The driver, or nothing (and a word) where there is neither a GPU nor a C++ compiler.
+/// The driver; `None`, with a message, if there is neither a GPU nor a C++ compiler.
 pub fn driver() -> Option<Driver> {
     static FOUND: OnceLock<Option<Option<Library>>> = OnceLock::new();
     static TURN: Mutex<()> = Mutex::new(());
@@ -27,7 +27,7 @@ pub fn driver() -> Option<Driver> {
         if Path::new("/dev/nvidiactl").exists() && !simulator {
             return Some(None);
         }
-        // Its name as a shared object is the driver's: whoever asks for the driver afterwards is given it.
+        // It has the name of the driver's library: later loads of that name get it.
         // SAFETY: the stand-in's initialisers make tables; it stays loaded.
         stand_in().map(|path| Some(unsafe { Library::new(path) }.expect("the stand-in loads")))
     });
@@ -40,7 +40,7 @@ pub fn driver() -> Option<Driver> {
     Some(driver)
 }
 
-/// The stand-in as the only driver, for tests of what a driver does not do on request.
+/// The stand-in alone, for tests that make the driver fail.
 pub fn stand_in_driver() -> Option<Driver> {
     let driver = driver()?;
     if driver.stand_in.is_none() {
@@ -55,7 +55,7 @@ impl Driver {
         self.stand_in.is_some()
     }
 
-    /// A device; the driver is there.
+    /// Opens the first device.
     pub fn open(&self) -> Device {
         Device::open(0).expect("a device")
     }
@@ -72,7 +72,7 @@ impl Driver {
         }
     }
 
-    /// Order of the threads: as they are numbered, reversed, else random.
+    /// Sets the order in which a kernel's threads run: 0 as numbered, 1 reversed, else random.
     pub fn schedule(&self, seed: u32) {
         if let Some(set) = self.control::<unsafe extern "C" fn(u32)>("rk_sim_seed") {
             // SAFETY: as declared.
@@ -80,7 +80,7 @@ impl Driver {
         }
     }
 
-    /// Work runs at the call (0), or late, streams interleaved by the seed.
+    /// Sets when queued work runs: 0 at the call, else late, with the streams interleaved by the seed.
     pub fn streams(&self, seed: u32) {
         if let Some(set) = self.control::<unsafe extern "C" fn(u32)>("rk_sim_streams") {
             // SAFETY: as declared.
@@ -88,7 +88,7 @@ impl Driver {
         }
     }
 
-    /// The `n`-th allocation from now fails, once.
+    /// Makes the `n`-th allocation from now fail, once.
     pub fn fail_allocation(&self, n: i64) {
         if let Some(set) = self.control::<unsafe extern "C" fn(i64)>("rk_sim_fail_alloc") {
             // SAFETY: as declared.
@@ -96,7 +96,7 @@ impl Driver {
         }
     }
 
-    /// The `n`-th launch from now fails, once, with this status.
+    /// Makes the `n`-th launch from now fail, once, with this status.
     pub fn fail_launch(&self, n: i64, status: i32) {
         if let Some(set) = self.control::<unsafe extern "C" fn(i64, i32)>("rk_sim_fail_launch") {
             // SAFETY: as declared.
@@ -104,7 +104,7 @@ impl Driver {
         }
     }
 
-    /// The `n`-th call from now that makes, records or ends an event fails, once.
+    /// Makes the `n`-th call from now that makes, records or ends an event fail, once.
     pub fn fail_event(&self, n: i64) {
         if let Some(set) = self.control::<unsafe extern "C" fn(i64)>("rk_sim_fail_event") {
             // SAFETY: as declared.
@@ -112,7 +112,7 @@ impl Driver {
         }
     }
 
-    /// Devices there are, their compute capability and memory.
+    /// Sets the number of devices, their compute capability and their memory.
     pub fn device(&self, count: i32, capability: (i32, i32), bytes: u64) {
         if let Some(set) = self.control::<unsafe extern "C" fn(i32, i32, i32, u64)>("rk_sim_device") {
             // SAFETY: as declared.
@@ -120,7 +120,7 @@ impl Driver {
         }
     }
 
-    /// What is there and was not freed.
+    /// How many of each of [`KINDS`] are not yet freed.
     pub fn live(&self) -> [u64; KINDS.len()] {
         let Some(live) = self.control::<unsafe extern "C" fn(u32) -> u64>("rk_sim_live") else {
             return [0; KINDS.len()];
@@ -129,14 +129,13 @@ impl Driver {
         std::array::from_fn(|kind| unsafe { live(kind as u32) })
     }
 
-    /// Kernels started so far.
+    /// Number of kernels launched so far.
     pub fn launches(&self) -> u64 {
         // SAFETY: as declared.
         self.control::<unsafe extern "C" fn(u32) -> u64>("rk_sim_count").map_or(0, |count| unsafe { count(0) })
     }
 
-    /// Fails if anything is left once all streams, those that were destroyed among them, have done what they were
-    /// given.
+    /// Fails if a resource is left after all streams, also those that were destroyed, have done their work.
     pub fn assert_nothing_left(&self, after: &str) {
         if let Some(finish) = self.control::<unsafe extern "C" fn() -> u32>("cuCtxSynchronize") {
             // SAFETY: as in cuda.h; the stand-in asks for no context.
@@ -148,7 +147,7 @@ impl Driver {
     }
 }
 
-/// The stand-in, built from the sources as they are; nothing if there is no compiler.
+/// The stand-in, built from its sources, if there is a compiler.
 fn stand_in() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder =
@@ -159,7 +158,7 @@ fn stand_in() -> Option<PathBuf> {
     }
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     Command::new(compiler).arg("--version").output().ok()?;
-    // Built aside and moved into place, so that another process never sees half of it.
+    // Built in another folder and moved, so that no process loads an unfinished file.
     let aside = folder.with_extension(std::process::id().to_string());
     let built = Command::new("bash").arg(root.join("kernels/sim/build.sh")).arg(&aside).status().ok()?;
     assert!(built.success(), "the stand-in driver does not compile");

@@ -1,4 +1,4 @@
-//! What goes wrong is an error that says what to do, and leaves nothing behind.
+//! Every failure is an error that says what to do, and leaves nothing behind.
 
 use std::error::Error;
 
@@ -35,8 +35,8 @@ fn everything() -> Result<(), Box<dyn Error>> {
     let mut out = device.zeros::<u16>(bed.queries.len())?;
     let batch = attention.prepare(&bed.layout, &bed.batch())?;
     let free = (0..bed.layout.blocks as u32).find(|block| !bed.blocks.contains(block)).ok_or("a free block")?;
-    let away = swap.out(&kv, &host, &[(bed.blocks[0], 1)])?;
-    let back = swap.back(&kv, &host, &[(1, free)])?;
+    let away = swap.swap_out(&kv, &host, &[(bed.blocks[0], 1)])?;
+    let back = swap.swap_in(&kv, &host, &[(1, free)])?;
     attention.append(&kv, 0, &batch, keys.view(), values.view())?;
     attention.decode(&kv, 0, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })?;
     let out = out.to_vec()?;
@@ -116,7 +116,7 @@ fn devices_that_will_not_do_are_named() {
         assert_eq!(Device::open(0).expect_err("too old"), unsupported);
     }
     driver.assert_nothing_left("refusals");
-    // Binaries for 8.x and 9.0, PTX for what came later.
+    // There are binaries for 8.x and 9.0, and PTX for later devices.
     for capability in [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)] {
         driver.device(1, capability, GIB);
         let device = Device::open(0).expect("a device that will do");

@@ -1,4 +1,4 @@
-//! Work recorded once and queued again.
+//! Work captured once and launched again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,7 @@ use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Dtype, Order, Output, Qkv};
 use radixkv_cuda::{Buffer, Device, GpuError};
 
-use super::attention::{EAGER, Run};
+use super::attention::{EAGER, Subject};
 use super::bed::{Bed, NAN, Sequence, Shape};
 use super::driver::{driver, stand_in_driver};
 
@@ -16,12 +16,12 @@ fn bed(seed: u64) -> Bed {
     let shape = Shape { dtype, head_dim: 64, kv_heads: 2, group: 4, block_size: 16, order, layers: 2, layer: 1 };
     let mut random = Rng::with_seed(seed);
     let mut one = |before| Sequence { before: before + random.usize(..9), rows: 1, shared: 0 };
-    // One long enough to be cut and merged.
+    // The first is long enough to be cut and merged.
     let sequences = [one(900), one(0), one(40)];
     Bed::new(seed, shape, &sequences, true)
 }
 
-/// What a recorded operation reads and writes.
+/// The buffers of a captured operation.
 struct Buffers {
     queries: Buffer<u16>,
     keys: Buffer<u16>,
@@ -42,34 +42,34 @@ impl Buffers {
         }
     }
 
-    /// What was put out is what the bed comes to; it is poisoned for the next time.
+    /// Checks the outputs, and sets them to NaN for the next launch.
     fn check(&mut self, what: &str, bed: &Bed) {
         bed.check(what, &self.out.to_vec().expect("outputs"), Some(&self.lse.to_vec().expect("log-sum-exps")));
         self.out.write(&vec![NAN; bed.queries.len()]).expect("a copy");
     }
 }
 
-/// A step that appends and decodes, and reads what its rows are when it is launched.
+/// Appends and decodes; each launch reads the rows that the buffers hold then.
 #[test]
-fn a_recorded_step_is_done_when_it_is_launched_and_as_often() {
+fn a_captured_step_is_done_when_it_is_launched_and_as_often() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     for streams in 0..4 {
         driver.streams(streams);
         let mut bed = bed(7);
-        let run = Run::new(&device, bed.layout, &bed.storage);
+        let run = Subject::new(&device, bed.layout, &bed.storage);
         let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         let mut buffers = Buffers::new(&device, &bed);
         let Buffers { queries, keys, values, out, lse } = &mut buffers;
-        let recorded = device.record(|| {
+        let captured = device.capture(|| {
             run.attention.append(&run.kv, 1, &batch, keys.view(), values.view())?;
             let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
             run.attention.decode(&run.kv, 1, &batch, queries.view(), into)
         });
-        let graph = recorded.expect("a graph");
+        let graph = captured.expect("a graph");
         assert_eq!(buffers.out.to_vec(), Ok(vec![NAN; bed.queries.len()]), "nothing is done yet");
         for _ in 0..3 {
-            // SAFETY: all that was recorded with is there until the outputs have been read.
+            // SAFETY: storage, batch and buffers stay until the outputs have been read.
             unsafe { graph.launch() }.expect("launched");
             buffers.check("replayed", &bed);
             bed.queries.rotate_left(bed.layout.head_dim + 1);
@@ -77,7 +77,7 @@ fn a_recorded_step_is_done_when_it_is_launched_and_as_often() {
         }
     }
     drop(device);
-    driver.assert_nothing_left("recording");
+    driver.assert_nothing_left("capturing");
 }
 
 fn shape() -> Shape {
@@ -86,74 +86,74 @@ fn shape() -> Shape {
 }
 
 #[test]
-fn chunks_that_are_not_kept_can_be_recorded() {
+fn chunks_that_are_not_kept_can_be_captured() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let chunks = [(50, 20), (0, 9)].map(|(before, rows)| Sequence { before, rows, shared: 0 });
     let bed = Bed::new(3, shape(), &chunks, false);
-    let run = Run::new(&device, bed.layout, &bed.storage);
+    let run = Subject::new(&device, bed.layout, &bed.storage);
     let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
     let mut buffers = Buffers::new(&device, &bed);
     let Buffers { queries, keys, values, out, lse } = &mut buffers;
-    let recorded = device.record(|| {
+    let captured = device.capture(|| {
         let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
         let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
         run.attention.extend(&run.kv, 1, &batch, new, into)
     });
-    // SAFETY: all that was recorded with is there until the outputs have been read.
-    unsafe { recorded.expect("a graph").launch() }.expect("launched");
+    // SAFETY: storage, batch and buffers stay until the outputs have been read.
+    unsafe { captured.expect("a graph").launch() }.expect("launched");
     buffers.check("extend", &bed);
 }
 
 #[test]
-fn a_cascade_can_be_recorded() {
+fn a_cascade_can_be_captured() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let sharers = [(48, 0), (60, 48), (70, 48)].map(|(before, shared)| Sequence { before, rows: 1, shared });
     let bed = Bed::new(4, shape(), &sharers, true);
     let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
     assert_eq!(sharing.saved_tokens(), 2 * 48);
-    let run = Run::new(&device, bed.layout, &bed.storage);
+    let run = Subject::new(&device, bed.layout, &bed.storage);
     let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
     let cascade = run.attention.prepare_cascade(&bed.layout, &bed.batch(), &sharing).expect("a cascade");
     let mut buffers = Buffers::new(&device, &bed);
     let Buffers { queries, keys, values, out, lse } = &mut buffers;
-    let recorded = device.record(|| {
+    let captured = device.capture(|| {
         run.attention.append(&run.kv, 1, &batch, keys.view(), values.view())?;
         let into = Output { rows: out.view_mut(), lse: Some(lse.view_mut()) };
         run.attention.cascade(&run.kv, 1, &batch, &cascade, queries.view(), into)
     });
-    // SAFETY: all that was recorded with is there until the outputs have been read.
-    unsafe { recorded.expect("a graph").launch() }.expect("launched");
+    // SAFETY: storage, batch and buffers stay until the outputs have been read.
+    unsafe { captured.expect("a graph").launch() }.expect("launched");
     buffers.check("cascade", &bed);
 }
 
-/// The device goes on as if nothing had been recorded.
+/// Checks that the device goes on as if nothing had been captured.
 fn works(device: &Device) {
     let bed = bed(9);
-    let outputs = Run::new(device, bed.layout, &bed.storage).decode(&bed);
-    bed.check("after a recording", &outputs.rows, Some(&outputs.lse));
+    let outputs = Subject::new(device, bed.layout, &bed.storage).decode(&bed);
+    bed.check("after a capture", &outputs.rows, Some(&outputs.lse));
 }
 
 #[test]
-fn what_cannot_be_recorded_is_refused() {
+fn what_cannot_be_captured_is_refused() {
     let Some(driver) = stand_in_driver() else { return };
     let device = driver.open();
-    let refused = device.record(|| device.upload(&[1_u16; 8]).map(drop)).expect_err("an allocation");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 900), "{refused}");
+    let refused = device.capture(|| device.upload(&[1_u16; 8]).map(drop)).expect_err("an allocation");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{refused}");
     works(&device);
     let buffer = device.upload(&[1_u16; 8]).expect("memory");
-    let refused = device.record(|| buffer.to_vec().map(drop)).expect_err("reading back");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 900), "{refused}");
+    let refused = device.capture(|| buffer.to_vec().map(drop)).expect_err("reading back");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{refused}");
     works(&device);
-    // One that the closure swallows still makes no graph.
+    // An error that the closure swallows still makes no graph.
     let swallow = || {
         device.upload(&[1_u16; 8]).expect_err("an allocation");
         Ok(())
     };
-    let refused = device.record(swallow).expect_err("no graph");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 901), "{refused}");
-    let refused = device.record(|| device.record(|| Ok(())).map(drop)).expect_err("within another");
+    let refused = device.capture(swallow).expect_err("no graph");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 901), "{refused}");
+    let refused = device.capture(|| device.capture(|| Ok(())).map(drop)).expect_err("within another");
     assert!(matches!(refused, GpuError::Driver { code } if code.number() == 401), "{refused}");
     works(&device);
     drop((buffer, device));
@@ -161,7 +161,7 @@ fn what_cannot_be_recorded_is_refused() {
 }
 
 #[test]
-fn a_buffer_dropped_while_recording_ends_the_recording() {
+fn a_buffer_dropped_during_a_capture_ends_it() {
     let Some(driver) = stand_in_driver() else { return };
     let device = driver.open();
     let buffer = device.upload(&[1_u16; 8]).expect("memory");
@@ -169,18 +169,18 @@ fn a_buffer_dropped_while_recording_ends_the_recording() {
         drop(buffer);
         Ok(())
     };
-    let refused = device.record(drop_it).expect_err("no graph");
-    assert!(matches!(refused, GpuError::NotRecorded { code } if code.number() == 900), "{refused}");
+    let refused = device.capture(drop_it).expect_err("no graph");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{refused}");
     works(&device);
     drop(device);
     assert_eq!(driver.live(), [1, 0, 0, 0, 0, 0, 0], "the buffer's memory alone");
 }
 
 #[test]
-fn a_panic_while_recording_ends_the_recording() {
+fn a_panic_during_a_capture_ends_it() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
-    let panicked = catch_unwind(AssertUnwindSafe(|| device.record(|| panic!("of the caller"))));
+    let panicked = catch_unwind(AssertUnwindSafe(|| device.capture(|| panic!("of the caller"))));
     assert!(panicked.is_err());
     works(&device);
     drop(device);

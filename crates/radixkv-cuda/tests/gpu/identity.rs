@@ -1,31 +1,31 @@
-//! What belongs to a device that is gone belongs to no later one.
+//! Memory of a device that was dropped does not pass for memory of a later one.
 
-use radixkv_cuda::{Compare, GpuError, Runs, View};
+use radixkv_cuda::{Compare, GpuError, TokenSequences, View};
 
 use super::driver::{driver, stand_in_driver};
 
-/// As many as make it likely that one lies where another did.
+/// Enough devices that one is likely to be allocated at the address of an earlier one.
 const DEVICES: usize = 20;
 
 #[test]
-fn a_view_of_a_device_that_is_gone_is_refused() {
+fn a_view_of_a_dropped_device_is_refused() {
     let Some(driver) = driver() else { return };
-    let mut gone: Vec<View<'_, u16>> = Vec::new();
+    let mut dropped: Vec<View<'_, u16>> = Vec::new();
     for _ in 0..DEVICES {
         let device = driver.open();
-        for view in &gone {
+        for view in &dropped {
             assert_eq!(device.read_all(*view), Err(GpuError::WrongDevice));
         }
         // SAFETY: nothing is queued with it.
-        gone.push(unsafe { View::from_raw(&device, 0x1000, 8) });
+        dropped.push(unsafe { View::from_raw(&device, 0x1000, 8) });
     }
 }
 
 #[test]
-fn runs_of_a_device_that_is_gone_are_refused() {
+fn sequences_on_a_dropped_device_are_refused() {
     let Some(driver) = driver() else { return };
-    let runs = Runs::new([&[1, 2, 3][..]]);
-    let ask = || Compare::new(&driver.open()).device_tokens(0).prefix_lengths(&runs, &runs, &[(0, 0)]);
+    let sequences = TokenSequences::new([&[1, 2, 3][..]]);
+    let ask = || Compare::new(&driver.open()).min_device_tokens(0).prefix_lengths(&sequences, &sequences, &[(0, 0)]);
     assert_eq!(ask(), Ok(vec![3]));
     for _ in 0..DEVICES {
         assert_eq!(ask(), Err(GpuError::WrongDevice));
@@ -37,7 +37,7 @@ fn a_graph_keeps_its_device_open() {
     let Some(driver) = stand_in_driver() else { return };
     let device = driver.open();
     let open = driver.live();
-    let graph = device.record(|| Ok(())).expect("a graph");
+    let graph = device.capture(|| Ok(())).expect("a graph");
     drop(device);
     let [.., modules, _, _] = driver.live();
     assert_eq!(modules, open[4], "modules whose kernels a graph may start");

@@ -23,8 +23,7 @@ fn a_library_that_is_no_compiler_is_named() {
     assert_eq!(refused, OpenError::CompilerIncomplete { function: "nvrtcCreateProgram" });
 }
 
-/// With `RADIXKV_NVRTC` naming the library; its folder has to be where the system looks for libraries, for what it
-/// needs.
+/// Needs `RADIXKV_NVRTC`: the path of the compiler's library. The system has to find the libraries that this one loads.
 #[test]
 fn the_sources_compile_for_the_device_at_hand() {
     let Some(driver) = driver() else { return };
@@ -37,7 +36,7 @@ fn the_sources_compile_for_the_device_at_hand() {
         driver.device(1, capability, 1 << 30);
         Device::open_with(0, Images::Compile { nvrtc }).expect("a device");
     }
-    // A device that no compiler knows.
+    // A compute capability that no compiler knows.
     driver.device(1, (99, 0), 1 << 30);
     let refused = driver.is_stand_in().then(|| Device::open_with(0, Images::Compile { nvrtc }));
     assert!(matches!(refused, None | Some(Err(OpenError::Compile { .. }))), "{refused:?}");

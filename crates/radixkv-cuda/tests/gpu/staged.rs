@@ -1,4 +1,4 @@
-//! The processor's backend and the device's on the same rows, through the same calls.
+//! The CPU backend and the device on the same rows, through the same calls.
 
 use fastrand::Rng;
 use radixkv_attention::cpu::Cpu;
@@ -9,7 +9,7 @@ use radixkv_cuda::Staged;
 use super::bed::{bound, normal};
 use super::driver::driver;
 
-/// What a step of an engine does, over either backend: rows in and out, and log-sum-exps.
+/// Steps of an engine over either backend.
 struct Steps<'a, B> {
     backend: &'a B,
     layout: Layout,
@@ -27,7 +27,8 @@ where
         (0..rows * heads * self.layout.head_dim).map(|_| normal(&mut self.random)).collect()
     }
 
-    /// A prompt of 70 tokens, a fork of it that copies its last block, chunks beside the blocks, and decoding of both.
+    /// Computes a prompt of 70 tokens, rows that are not kept, a fork of the prompt that copies its last block, and a
+    /// decode step of both; returns all outputs and log-sum-exps.
     fn run(&mut self) -> Vec<f32> {
         let (layout, heads, mut all) = (self.layout, self.query_heads, Vec::new());
         let kv = self.backend.allocate(layout).expect("memory");
@@ -45,9 +46,9 @@ where
         let slots: Vec<u64> = (0..70).map(|token| [3, 0, 6, 2, 7][token / 16] * 16 + token as u64 % 16).collect();
         let prompt = Batch { save_kv: true, slots: &slots, ..batch(&[3, 0, 6, 2, 7], &[0, 5], &[70], &[0, 70]) };
         all.extend(self.extend(&kv, &prompt, 70));
-        // Rows that are only looked at: after the prompt's 50 first tokens, and after nothing.
+        // Rows that are not kept: after the first 50 tokens of the prompt, and after none.
         all.extend(self.extend(&kv, &batch(&[3, 0, 6, 2], &[0, 4, 4], &[60, 5], &[0, 10, 15]), 15));
-        // Two that go on, one in the prompt's last block and one in a copy.
+        // Two sequences go on, one in the prompt's last block and one in a copy of it.
         self.backend.copy_blocks(&kv, &[(7, 4)]).expect("copied");
         let slots = [7 * 16 + 6, 4 * 16 + 6];
         let tables: (&[u32], &[u32]) = (&[3, 0, 6, 2, 7, 3, 0, 6, 2, 4], &[0, 5, 10]);
@@ -84,7 +85,7 @@ where
 }
 
 #[test]
-fn both_backends_come_to_the_same() {
+fn both_backends_give_the_same() {
     let Some(driver) = driver() else { return };
     let staged = Staged::new(&driver.open());
     for (seed, (dtype, order)) in (1..).zip([(Dtype::Bf16, Order::Nhd), (Dtype::F16, Order::Hnd)]) {
@@ -95,7 +96,7 @@ fn both_backends_come_to_the_same() {
         assert_eq!(got.len(), expected.len());
         let wrong: f64 = got.iter().zip(&expected).map(|(got, expected)| f64::from(got - expected).powi(2)).sum();
         let size: f64 = expected.iter().map(|value| f64::from(*value).powi(2)).sum();
-        // The device rounds queries too, which the processor takes as they are.
+        // The device rounds queries too, the processor does not.
         let error = (wrong / size).sqrt();
         assert!(error < 2.0 * bound(dtype), "{dtype}: relative error {error:.2e}");
     }

@@ -1,4 +1,4 @@
-//! Blocks to the host and back.
+//! Swapping blocks to the host and back.
 
 use fastrand::Rng;
 use radixkv_attention::{Backend, Dtype, Half, Layout, Order, ShapeError};
@@ -6,7 +6,7 @@ use radixkv_cuda::{Attention, GpuError, HostPool, Swap};
 
 use super::driver::driver;
 
-/// Small blocks go by a kernel, large ones by the copy engine.
+/// A layout of small blocks, which a kernel copies, and one of large blocks, which the copy engine does.
 pub fn layouts() -> [Layout; 2] {
     let layout = |block_size, kv_heads| Layout {
         layers: 2,
@@ -18,7 +18,7 @@ pub fn layouts() -> [Layout; 2] {
         order: Order::Nhd,
     };
     let layouts = [layout(16, 2), layout(64, 2)];
-    assert!(layouts[0].block() * 2 < 28 << 10 && layouts[1].block() * 2 >= 28 << 10);
+    assert!(layouts[0].block_elements() * 2 < 28 << 10 && layouts[1].block_elements() * 2 >= 28 << 10);
     layouts
 }
 
@@ -26,20 +26,22 @@ pub fn numbered(layout: &Layout, by: usize) -> Vec<u16> {
     (0..layout.elements()).map(|element| (element * 7 + by) as u16).collect()
 }
 
-/// A block as the host has it: all planes.
+/// The bytes of a block in a host pool: all planes.
 pub fn planes(layout: &Layout, storage: &[u16], block: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for layer in 0..layout.layers {
         for half in [Half::Keys, Half::Values] {
             let first = layout.index(layer, half, block, 0, 0);
-            bytes.extend(storage[first..first + layout.block()].iter().flat_map(|element| element.to_le_bytes()));
+            bytes.extend(
+                storage[first..first + layout.block_elements()].iter().flat_map(|element| element.to_le_bytes()),
+            );
         }
     }
     bytes
 }
 
 #[test]
-fn blocks_go_out_and_come_back() {
+fn blocks_are_swapped_out_and_in() {
     let Some(driver) = driver() else { return };
     for layout in layouts() {
         for seed in 0..12 {
@@ -51,8 +53,8 @@ fn blocks_go_out_and_come_back() {
             kv.write(&storage).expect("a copy");
             let host = HostPool::new(&device, &layout, 5).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
-            let out = swap.out(&kv, &host, &[(7, 0), (2, 4)]).expect("queued");
-            // Reading waits by itself.
+            let out = swap.swap_out(&kv, &host, &[(7, 0), (2, 4)]).expect("queued");
+            // Reading waits for the transfer, so waiting before it is optional.
             if seed % 2 == 0 {
                 out.wait().expect("a copy");
                 assert_eq!(out.is_done(), Ok(true));
@@ -62,9 +64,9 @@ fn blocks_go_out_and_come_back() {
                 host.read(on_host, &mut bytes).expect("read");
                 assert_eq!(bytes, planes(&layout, &storage, block), "seed {seed}");
             }
-            // Other blocks take what was in 7 and 2; the device's stream sees them without the processor's waiting.
-            let back = swap.back(&kv, &host, &[(0, 1), (4, 11)]).expect("queued");
-            back.before(&device).expect("a wait");
+            // Blocks 1 and 11 become copies of 7 and 2, and the device's stream sees them; no thread waits.
+            let back = swap.swap_in(&kv, &host, &[(0, 1), (4, 11)]).expect("queued");
+            back.wait_on_device(&device).expect("a wait");
             let now = kv.to_vec().expect("the storage");
             for (from, to) in [(7, 1), (2, 11)] {
                 assert_eq!(planes(&layout, &now, to), planes(&layout, &storage, from), "seed {seed}");
@@ -89,11 +91,11 @@ fn a_transfer_sees_what_was_queued_before_it() {
             kv.write(&storage).expect("a copy");
             let host = HostPool::new(&device, &layout, 2).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
-            // Block 5 is written on the device's stream, goes out, comes back as 6, and is copied on.
+            // Block 5 is written on the device's stream, swapped out, swapped in as 6, and copied to 0.
             attention.copy_blocks(&kv, &[(9, 5)]).expect("queued");
-            let _ = swap.out(&kv, &host, &[(5, 1)]).expect("queued");
-            let back = swap.back(&kv, &host, &[(1, 6)]).expect("queued");
-            back.before(&device).expect("a wait");
+            let _ = swap.swap_out(&kv, &host, &[(5, 1)]).expect("queued");
+            let back = swap.swap_in(&kv, &host, &[(1, 6)]).expect("queued");
+            back.wait_on_device(&device).expect("a wait");
             attention.copy_blocks(&kv, &[(6, 0)]).expect("queued");
             let now = kv.to_vec().expect("the storage");
             for block in [0, 5, 6, 9] {
@@ -113,19 +115,19 @@ fn memory_outlives_the_transfers_that_use_it() {
             let kv = Attention::new(&device).allocate(layout).expect("memory");
             let host = HostPool::new(&device, &layout, 4).expect("page-locked memory");
             let swap = Swap::new(&device).expect("a stream");
-            let transfer = swap.out(&kv, &host, &[(0, 0), (1, 1), (2, 2)]).expect("queued");
-            // Every order of leaving.
-            let mut leaving: Vec<Box<dyn std::any::Any>> =
+            let transfer = swap.swap_out(&kv, &host, &[(0, 0), (1, 1), (2, 2)]).expect("queued");
+            // Dropped in a random order.
+            let mut dropped: Vec<Box<dyn std::any::Any>> =
                 vec![Box::new(kv), Box::new(host), Box::new(swap), Box::new(transfer), Box::new(device)];
-            Rng::with_seed(u64::from(seed)).shuffle(&mut leaving);
-            drop(leaving);
+            Rng::with_seed(u64::from(seed)).shuffle(&mut dropped);
+            drop(dropped);
             driver.assert_nothing_left(&format!("seed {seed}"));
         }
     }
 }
 
 #[test]
-fn a_block_that_the_processor_changed_comes_back_changed() {
+fn a_block_that_the_processor_changed_is_swapped_in_changed() {
     let Some(driver) = driver() else { return };
     let [layout, _] = layouts();
     let device = driver.open();
@@ -134,7 +136,7 @@ fn a_block_that_the_processor_changed_comes_back_changed() {
     let swap = Swap::new(&device).expect("a stream");
     let bytes: Vec<u8> = (0..host.block_bytes()).map(|byte| (byte % 251) as u8).collect();
     host.write(2, &bytes).expect("written");
-    swap.back(&kv, &host, &[(2, 10)]).expect("queued").wait().expect("a copy");
+    swap.swap_in(&kv, &host, &[(2, 10)]).expect("queued").wait().expect("a copy");
     assert_eq!(planes(&layout, &kv.to_vec().expect("the storage"), 10), bytes);
 }
 
@@ -146,7 +148,7 @@ fn handles_go_to_other_threads() {
     everywhere::<radixkv_cuda::Kv>();
     everywhere::<(Attention, radixkv_cuda::Prepared, radixkv_cuda::Cascade)>();
     everywhere::<(HostPool, Swap, radixkv_cuda::Transfer)>();
-    everywhere::<(radixkv_cuda::Compare, radixkv_cuda::Runs)>();
+    everywhere::<(radixkv_cuda::Compare, radixkv_cuda::TokenSequences)>();
 }
 
 #[test]
@@ -158,16 +160,16 @@ fn pairs_that_do_not_fit_are_refused() {
     let host = HostPool::new(&device, &layout, 3).expect("page-locked memory");
     let swap = Swap::new(&device).expect("a stream");
     let range = |block, blocks| GpuError::Shape(ShapeError::CopyRange { block, blocks });
-    assert_eq!(swap.out(&kv, &host, &[(12, 0)]).expect_err("a refusal"), range(12, 12));
-    assert_eq!(swap.out(&kv, &host, &[(0, 3)]).expect_err("a refusal"), range(3, 3));
-    assert_eq!(swap.back(&kv, &host, &[(3, 0)]).expect_err("a refusal"), range(3, 3));
+    assert_eq!(swap.swap_out(&kv, &host, &[(12, 0)]).expect_err("a refusal"), range(12, 12));
+    assert_eq!(swap.swap_out(&kv, &host, &[(0, 3)]).expect_err("a refusal"), range(3, 3));
+    assert_eq!(swap.swap_in(&kv, &host, &[(3, 0)]).expect_err("a refusal"), range(3, 3));
     let twice = GpuError::Shape(ShapeError::CopyOverlap { block: 1 });
-    assert_eq!(swap.out(&kv, &host, &[(0, 1), (4, 1)]).expect_err("a refusal"), twice);
+    assert_eq!(swap.swap_out(&kv, &host, &[(0, 1), (4, 1)]).expect_err("a refusal"), twice);
     let other = HostPool::new(&device, &large, 3).expect("page-locked memory");
-    assert!(matches!(swap.out(&kv, &other, &[(0, 0)]), Err(GpuError::Shape(ShapeError::Length { .. }))));
+    assert!(matches!(swap.swap_out(&kv, &other, &[(0, 0)]), Err(GpuError::Shape(ShapeError::Length { .. }))));
     let endless = Layout { layers: usize::MAX, ..layout };
     let too_large = GpuError::Shape(ShapeError::TooLarge { blocks: layout.blocks });
     assert_eq!(HostPool::new(&device, &endless, 3).expect_err("a refusal"), too_large);
     let elsewhere = Swap::new(&driver.open()).expect("a stream");
-    assert_eq!(elsewhere.out(&kv, &host, &[(0, 0)]).expect_err("a refusal"), GpuError::WrongDevice);
+    assert_eq!(elsewhere.swap_out(&kv, &host, &[(0, 0)]).expect_err("a refusal"), GpuError::WrongDevice);
 }

@@ -1,4 +1,4 @@
-//! Memory is touched and freed only after every stream that uses it, those that are gone among them.
+//! Memory is touched and freed only after every stream that uses it is done, also after streams that were dropped.
 
 use radixkv_attention::{Backend, Layout};
 use radixkv_cuda::{Attention, Device, GpuError, HostPool, Kv, Swap, Transfer};
@@ -6,10 +6,10 @@ use radixkv_cuda::{Attention, Device, GpuError, HostPool, Kv, Swap, Transfer};
 use super::driver::{Driver, KINDS, driver, stand_in_driver};
 use super::swapping::{layouts, numbered, planes};
 
-/// Blocks on their way, each by another swap.
+/// Number of blocks on their way, each by a swap of its own.
 const BLOCKS: u32 = 6;
 
-/// Both ends of transfers.
+/// The storage and the host pool of transfers.
 struct Ends {
     layout: Layout,
     device: Device,
@@ -35,10 +35,10 @@ impl Ends {
     }
 
     fn out(&self, swap: &Swap, block: u32) -> Result<Transfer, GpuError> {
-        swap.out(&self.kv, &self.host, &[(block, block)])
+        swap.swap_out(&self.kv, &self.host, &[(block, block)])
     }
 
-    /// Every block goes out by a swap of its own, which is gone at once unless it is kept.
+    /// Swaps every block out by a swap of its own; every third swap is kept, the others are dropped at once.
     fn all_out(&self, kept: &mut Vec<Swap>) -> Vec<Transfer> {
         let one = |block| {
             let swap = self.swap();
@@ -52,7 +52,7 @@ impl Ends {
     }
 }
 
-/// Both layouts, and every order of streams that seeds give.
+/// Both layouts, with 24 interleavings of streams each.
 fn ends(driver: &Driver, each: impl Fn(Ends, u32)) {
     for layout in layouts() {
         (1..25).for_each(|seed| each(Ends::new(driver, layout, seed), seed));
@@ -60,7 +60,7 @@ fn ends(driver: &Driver, each: impl Fn(Ends, u32)) {
 }
 
 #[test]
-fn reading_waits_for_transfers_of_swaps_that_are_gone() {
+fn reading_waits_for_transfers_of_dropped_swaps() {
     let Some(driver) = driver() else { return };
     ends(&driver, |ends, seed| {
         let mut kept = Vec::new();
@@ -74,7 +74,7 @@ fn reading_waits_for_transfers_of_swaps_that_are_gone() {
 }
 
 #[test]
-fn writing_waits_for_transfers_of_swaps_that_are_gone() {
+fn writing_waits_for_transfers_of_dropped_swaps() {
     let Some(driver) = driver() else { return };
     ends(&driver, |ends, seed| {
         let mut kept = Vec::new();
@@ -90,7 +90,7 @@ fn writing_waits_for_transfers_of_swaps_that_are_gone() {
 }
 
 #[test]
-fn the_host_pool_outlives_transfers_of_swaps_that_are_gone() {
+fn the_host_pool_outlives_transfers_of_dropped_swaps() {
     let Some(driver) = driver() else { return };
     ends(&driver, |ends, seed| {
         drop(ends.all_out(&mut Vec::new()));
@@ -102,7 +102,7 @@ fn the_host_pool_outlives_transfers_of_swaps_that_are_gone() {
 }
 
 #[test]
-fn the_storage_outlives_transfers_of_swaps_that_are_gone() {
+fn the_storage_outlives_transfers_of_dropped_swaps() {
     let Some(driver) = driver() else { return };
     ends(&driver, |ends, seed| {
         drop(ends.all_out(&mut Vec::new()));
@@ -114,7 +114,7 @@ fn the_storage_outlives_transfers_of_swaps_that_are_gone() {
 }
 
 #[test]
-fn uses_that_are_over_are_forgotten() {
+fn uses_that_are_done_are_forgotten() {
     let Some(driver) = stand_in_driver() else { return };
     let ends = Ends::new(&driver, layouts()[0], 1);
     let events = KINDS.iter().position(|kind| *kind == "events").expect("a kind");
@@ -124,7 +124,7 @@ fn uses_that_are_over_are_forgotten() {
     }
 }
 
-/// Whatever call about an event fails, memory stays while transfers use it.
+/// Whichever call on an event fails, memory stays while transfers use it.
 #[test]
 fn memory_outlives_transfers_where_events_fail() {
     let Some(driver) = stand_in_driver() else { return };
@@ -154,13 +154,13 @@ fn memory_outlives_transfers_where_events_fail() {
     assert!(failed >= 16 * 3, "{failed} calls failed");
 }
 
-/// The binding tells of a failed drop at the next call of any kind, which may be the one that waits.
+/// The binding reports a failed drop at its next call of any kind, which may be the one that waits.
 #[test]
 fn memory_outlives_transfers_where_something_else_failed_to_drop() {
     let Some(driver) = stand_in_driver() else { return };
     ends(&driver, |ends, seed| {
         let swap = ends.swap();
-        let mark = ends.device.mark().expect("an event");
+        let mark = ends.device.record_event().expect("an event");
         drop((0..BLOCKS).map(|block| ends.out(&swap, block).expect("queued")).collect::<Vec<_>>());
         driver.fail_event(1);
         drop(mark);
@@ -175,7 +175,7 @@ fn memory_outlives_transfers_where_something_else_failed_to_drop() {
     });
 }
 
-/// Threads that share a swap: the last use of its stream is the one that counts, in whatever order they come back.
+/// Threads share a swap: the last use of its stream counts, in whatever order the calls return.
 #[test]
 fn memory_outlives_transfers_of_many_threads() {
     let Some(driver) = driver() else { return };

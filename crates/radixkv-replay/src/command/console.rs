@@ -1,26 +1,26 @@
-//! Standard output and standard error, either of which may be full, or closed at the other end.
+//! Standard output and standard error; either may be full, or closed by its reader.
 
 use std::{
     fmt::Display,
     io::{self, Write},
 };
 
-/// Says something on standard error. If it cannot be said there, nothing can be done about it.
+/// Writes a message to standard error; a message that cannot be written is dropped.
 pub(crate) fn say(message: impl Display) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
-/// Prints a text and a line end on standard output, to the last byte, unless its reader has read enough.
+/// Prints a text and a line end on standard output, to the last byte, unless its reader has closed it.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     unless_closed(writeln!(io::stdout(), "{text}").and_then(|()| flush()))
 }
 
-/// Sends what was printed on its way: at the end of the process it would be too late to say that this failed.
+/// Flushes standard output: at the end of the process a failure could not be reported.
 pub(crate) fn flush() -> io::Result<()> {
     io::stdout().flush()
 }
 
-/// A reader that has read enough is no fault.
+/// No error if the reader has closed the stream.
 pub(crate) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,14 +1,17 @@
 //! The `radixkv` command.
 //!
-//! Exit status: 0 if all went well, 1 if a cache broke a promise, 2 if the input, the command line or the system is at
-//! fault: a file that cannot be read or written, no memory, no thread. A reader of standard output that has read enough
-//! is no fault; what cannot be said on standard error is left out.
+//! Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or the system is at fault:
+//! a file that cannot be read or written, no memory, no thread. It is no fault if the reader of standard output closes
+//! it early; a message that standard error does not take is dropped.
 
+mod arguments;
 mod console;
-mod identity;
+mod file_id;
 mod output;
 mod progress;
 mod replay;
+mod report;
+mod status;
 mod table;
 
 use std::process::ExitCode;
@@ -16,13 +19,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use output::OutputError;
+use status::AT_FAULT;
 
-/// The input, the command line or the system is at fault.
-pub(crate) const AT_FAULT: u8 = 2;
-
-/// A concurrent prefix cache for LLM inference, from the command line.
+/// Replays request traces through the concurrent prefix cache radixkv.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "radixkv", version, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -30,7 +31,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    Replay(replay::Arguments),
+    Replay(arguments::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -41,15 +42,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// Without a handler, a write beyond the limit on the size of files ends the process where it stands, and its temporary
-/// file stays; with one, the write fails like any other.
+/// Lets a write beyond the limit on the size of files fail. Without a handler the signal would end the process, and leave
+/// its temporary file.
 fn outlast_size_limit() {
-    // Where there can be no handler, all is as it would be without this.
+    // Without a handler nothing else changes, so a failure here is ignored.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Default::default());
 }
 
-/// Shows what the user asked for, such as help, or what is wrong with the command line.
+/// Shows the help or the version that was asked for, or what is wrong with the command line.
 fn show(message: &clap::Error) -> ExitCode {
     let shown = message.print();
     if message.use_stderr() {

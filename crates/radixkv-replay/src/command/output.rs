@@ -1,10 +1,10 @@
 //! A file that the command writes.
 //!
-//! An older file of that name stays as it is until the new one is complete: rows go to a temporary file in the same
-//! folder, which takes the older one's place, and its permissions, when all else went well. A link stays a link. What is
-//! no regular file, such as a pipe, a device or an open descriptor, is written to as it is.
+//! An older file of that name stays unchanged until the new one is complete: rows go to a temporary file in the same
+//! folder, which replaces the older one and gets its permissions after everything else has succeeded. A symbolic link
+//! stays a link. A pipe, a device or an open descriptor is written to directly.
 //!
-//! Whether all this can be done is found out before the work that the file is about begins.
+//! Whether the file can be written is checked before the replay.
 
 use std::{
     fs::{self, File, Metadata, Permissions},
@@ -14,10 +14,10 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-use crate::{console, identity::Identity};
+use crate::{console, file_id::FileId};
 
-/// Links that lead from one to the next, at most.
-const MOST_LINKS: usize = 40;
+/// Symbolic links that are followed at most.
+const MAX_LINKS: usize = 40;
 /// What the name of a temporary file begins with.
 const PREFIX: &str = ".radixkv-";
 
@@ -25,7 +25,7 @@ const PREFIX: &str = ".radixkv-";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     /// Write to another file.
-    #[error("{}: not written: it is the trace that is read", path.display())]
+    #[error("{}: not written: it is the trace that is being read; write to another file", path.display())]
     IsInput { path: PathBuf },
     /// The system refuses.
     #[error("{}: cannot be written: {source}", path.display())]
@@ -33,20 +33,20 @@ pub(crate) enum OutputError {
 }
 
 impl OutputError {
-    /// The same for what is printed.
+    /// An error of standard output.
     pub(crate) fn stdout(source: io::Error) -> Self {
         Self::Unwritable { path: "standard output".into(), source }
     }
 }
 
-/// A file to be written, known to be none that is read.
+/// A file to be written, which is not the trace.
 pub(crate) struct Output {
     path: PathBuf,
     target: Target,
 }
 
 enum Target {
-    /// A regular file at the end of all links, and what is there now.
+    /// A regular file at the end of all links, and the metadata of the file that is there now.
     Replaced { at: PathBuf, older: Option<Metadata> },
     /// Anything else.
     Opened(File),
@@ -54,23 +54,23 @@ enum Target {
     Stdout,
 }
 
-/// A file whose contents are written, but which may not stand in its place yet.
+/// A file whose contents are written; a regular file is still at its temporary place.
 pub(crate) struct Written {
     path: PathBuf,
     staged: Option<(NamedTempFile, PathBuf)>,
 }
 
 impl Output {
-    /// Finds out where `path` leads and whether it can be written. Changes nothing.
+    /// Finds the file that `path` leads to and checks that it can be written. Changes nothing.
     pub(crate) fn new(path: &Path, input: &Path) -> Result<Self, OutputError> {
-        if Identity::of_contents(path).is_some_and(|output| Identity::of_contents(input) == Some(output)) {
+        if FileId::of_contents(path).is_some_and(|output| FileId::of_contents(input) == Some(output)) {
             return Err(OutputError::IsInput { path: path.into() });
         }
         let target = Target::new(path).map_err(|source| OutputError::Unwritable { path: path.into(), source })?;
         Ok(Self { path: path.into(), target })
     }
 
-    /// Writes all of the file; a regular file is not seen before [`Written::publish`].
+    /// Writes the whole file; a regular file becomes visible with [`Written::publish`].
     pub(crate) fn write(self, rows: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<Written, OutputError> {
         let path = self.path;
         match self.target.write(rows) {
@@ -81,7 +81,7 @@ impl Output {
 }
 
 impl Written {
-    /// Puts the file into its place. Dropped instead, it is as if it had never been written.
+    /// Moves the file to its place. If it is dropped instead, nothing has changed.
     pub(crate) fn publish(self) -> Result<(), OutputError> {
         let Self { path, staged } = self;
         let published = staged.map_or(Ok(()), |(file, at)| file.persist(at).map(drop));
@@ -96,14 +96,14 @@ impl Target {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let identity = older.as_ref().and_then(Identity::new);
-        if identity.is_some() && identity == Identity::of_stdout() {
+        let file_id = older.as_ref().and_then(FileId::new);
+        if file_id.is_some() && file_id == FileId::of_stdout() {
             return Ok(Self::Stdout);
         }
         let Some(at) = regular(path, older.as_ref())? else {
             return File::options().append(true).open(path).map(Self::Opened);
         };
-        // Neither a file that may not be written nor one in such a folder is replaced.
+        // A file that may not be written is not replaced, nor one in a folder that may not be written.
         if older.is_some() {
             File::options().write(true).open(&at)?;
         }
@@ -122,7 +122,7 @@ impl Target {
                 let mut file = temporary(&at)?;
                 write_all(file.as_file_mut(), rows)?;
                 if let Some(older) = older {
-                    resemble(file.as_file(), &older)?;
+                    copy_permissions(file.as_file(), &older)?;
                 }
                 file.as_file().sync_all()?;
                 return Ok(Some((file, at)));
@@ -138,7 +138,7 @@ fn write_all(file: impl Write, rows: impl FnOnce(&mut dyn Write) -> io::Result<(
     file.flush()
 }
 
-/// The end of all links, if there is a regular file there, or nothing yet.
+/// The path at the end of all links, if it is a regular file or does not exist yet.
 fn regular(path: &Path, older: Option<&Metadata>) -> io::Result<Option<PathBuf>> {
     if older.is_some_and(|older| !older.is_file()) {
         return Ok(None);
@@ -147,24 +147,24 @@ fn regular(path: &Path, older: Option<&Metadata>) -> io::Result<Option<PathBuf>>
         return Err(io::ErrorKind::IsADirectory.into());
     }
     let mut at = path.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let name = at.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         let folder = at.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let folder = folder.canonicalize()?;
         if folder.starts_with("/proc") {
-            // An open descriptor would go on with the file that was replaced.
+            // An open descriptor would stay on the file that was replaced.
             return Ok(None);
         }
-        let place = folder.join(name);
-        match fs::read_link(&place) {
+        let path = folder.join(name);
+        match fs::read_link(&path) {
             Ok(next) => at = folder.join(next),
-            Err(_) => return Ok(Some(place)),
+            Err(_) => return Ok(Some(path)),
         }
     }
-    Err(io::Error::other("too many links"))
+    Err(io::Error::other("too many symbolic links"))
 }
 
-/// An empty file in the same folder, which goes when it is dropped; permissions are those of any new file.
+/// An empty file in the same folder, removed when it is dropped; its permissions are those of any new file.
 fn temporary(at: &Path) -> io::Result<NamedTempFile> {
     let folder = at.parent().unwrap_or(Path::new("/"));
     let mut builder = tempfile::Builder::new();
@@ -178,7 +178,7 @@ fn temporary(at: &Path) -> io::Result<NamedTempFile> {
 #[cfg(unix)]
 fn of_a_new_file() -> Option<Permissions> {
     use std::os::unix::fs::PermissionsExt;
-    // As far as the user's mask goes.
+    // The user's mask takes its part away.
     Some(Permissions::from_mode(0o666))
 }
 
@@ -187,8 +187,8 @@ fn of_a_new_file() -> Option<Permissions> {
     None
 }
 
-/// Gives a new file the permissions of the older one, and its owner where that is allowed.
-fn resemble(file: &File, older: &Metadata) -> io::Result<()> {
+/// Gives a new file the permissions of the older one, and its owner if the system allows that.
+fn copy_permissions(file: &File, older: &Metadata) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::{MetadataExt, fchown};

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar for so many requests; invisible where nobody would see it move.
+/// A bar for `count` requests; hidden where standard error is no terminal.
 pub(crate) fn requests(count: usize, what: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {human_pos}/{human_len} requests, {eta} left")
         .unwrap_or_else(|_| ProgressStyle::default_bar());

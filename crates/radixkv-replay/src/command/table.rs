@@ -7,9 +7,9 @@ use radixkv_replay::{
     workload::{BAND_BLOCK_SIZE, Band},
 };
 
-use crate::replay::ClassReport;
+use crate::report::ClassReport;
 
-/// Everything about one replay, a line each.
+/// The report of one replay, a line for each figure.
 pub(crate) fn report(trace: &str, report: &Report) -> Table {
     let mut table = empty();
     let mut row = |what: &str, value: String| {
@@ -23,13 +23,16 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
         row("priority from", field.clone());
     }
     if report.hold {
-        row("leases", format!("held for output_length steps, {} given up", grouped(report.given_up_leases)));
+        row("leases", format!("held for output_length steps, {} dropped early", grouped(report.given_up_leases)));
     }
     row("threads", report.threads.to_string());
     row("requests", grouped(report.requests as u64));
     row("prompt tokens", grouped(report.prompt_tokens));
     row("hit tokens", format!("{} ({})", grouped(report.hit_tokens), percent(report.hit_rate)));
-    row("without last token", format!("{} ({})", grouped(report.hit_tokens_capped), percent(report.hit_rate_capped)));
+    row(
+        "hit, last token computed",
+        format!("{} ({})", grouped(report.hit_tokens_capped), percent(report.hit_rate_capped)),
+    );
     row("inserted blocks", grouped(report.inserted_blocks));
     row("evicted blocks", grouped(report.evicted_blocks));
     row("blocks, peak / end", both(report.peak_blocks, report.final_blocks));
@@ -51,14 +54,14 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
     if let Some(ttft) = report.ttft {
         row("prefill rate", format!("{} tokens / s", ttft.prefill_rate));
         row("ttft with cache", seconds(ttft.cached));
-        row("ttft without", seconds(ttft.uncached));
-        row("mean ttft, times faster", format!("{:.2}", ttft.speedup));
+        row("ttft without cache", seconds(ttft.uncached));
+        row("ttft speedup, mean", format!("{:.2} x", ttft.speedup));
     }
     align(&mut table);
     table
 }
 
-/// One line for each class of the built-in workload.
+/// One line for each class of the built-in workloads.
 pub(crate) fn classes(reports: &[ClassReport]) -> Table {
     let mut table = empty();
     table.set_header([
@@ -94,7 +97,7 @@ pub(crate) fn classes(reports: &[ClassReport]) -> Table {
     table
 }
 
-/// Whether the prediction came true, where it applies: nothing was evicted, nothing was too large.
+/// Whether the hit rate is as predicted; empty where the prediction does not apply.
 fn verdict(band: Band, report: &Report) -> &'static str {
     let applies = report.cache == "radix"
         && report.block_size == BAND_BLOCK_SIZE
@@ -113,7 +116,7 @@ fn empty() -> Table {
     table
 }
 
-/// Names to the left, numbers to the right.
+/// Aligns names to the left, numbers to the right.
 fn align(table: &mut Table) {
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

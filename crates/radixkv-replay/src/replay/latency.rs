@@ -5,18 +5,30 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// Nanoseconds that so many percent of the calls stay within.
+/// Percentiles of a latency, in nanoseconds; all zero if nothing was measured.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let match_ns = replayed.report.match_ns;
+/// assert!(match_ns.p50 <= match_ns.p99 && match_ns.p99 <= match_ns.p999);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Percentiles {
     /// The median.
     pub p50: u64,
-    /// One in a hundred takes longer.
+    /// One call in a hundred takes longer.
     pub p99: u64,
-    /// One in a thousand takes longer.
+    /// One call in a thousand takes longer.
     pub p999: u64,
 }
 
-/// What takes longer is recorded as this long.
+/// Longer latencies are recorded as this one.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Latencies of one operation, kept with three significant digits.

@@ -1,11 +1,25 @@
-//! What became of one request.
+//! The result of one request.
 
-/// What became of one request.
+/// The result of one request: what was cached, and what had to be computed.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, Trace, replay, replay::Capacity};
+///
+/// let row = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4, 5]}"#;
+/// let trace = Trace::from_reader(std::io::Cursor::new(format!("{row}\n{row}")), "rows", None)?;
+/// let config = ReplayConfig::default().block_size(2).capacity(Capacity::Blocks(8));
+/// let second = replay(&trace, &config, &|| {})?.outcomes[1];
+/// assert_eq!((second.hit_tokens(2), second.computed_tokens(2)), (4, 1));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Outcome {
-    /// Row of the file.
+    /// Row of the file, counted from 0.
     pub row: usize,
-    /// Length of its prompt.
+    /// Tokens of its prompt.
     pub prompt_tokens: usize,
     /// Blocks that were cached; `None` if the request was bypassed.
     pub hit_blocks: Option<u32>,
@@ -18,7 +32,20 @@ impl Outcome {
         self.hit_blocks.unwrap_or(0) as usize * block_size
     }
 
-    /// The same for an engine that never takes the last prompt token from the cache, as it needs its logits.
+    /// Tokens that were cached and of use to an engine that always computes the last prompt token, to get its logits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, Trace, replay, replay::Capacity};
+    ///
+    /// let row = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4]}"#;
+    /// let trace = Trace::from_reader(std::io::Cursor::new(format!("{row}\n{row}")), "rows", None)?;
+    /// let config = ReplayConfig::default().block_size(2).capacity(Capacity::Blocks(8));
+    /// let second = replay(&trace, &config, &|| {})?.outcomes[1];
+    /// assert_eq!((second.hit_tokens(2), second.hit_tokens_capped(2)), (4, 2));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn hit_tokens_capped(&self, block_size: usize) -> usize {
         let most = self.prompt_tokens.saturating_sub(1) / block_size * block_size;

@@ -3,23 +3,40 @@
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::{CacheKind, EvictionMode, Outcome, Percentiles, ReplayConfig, TimeToFirstToken, tally::Tally};
 use radixkv::Stats;
 
-use crate::Trace;
+use super::{
+    config::{CacheKind, EvictionMode, ReplayConfig},
+    latency::Percentiles,
+    outcome::Outcome,
+    tally::Tally,
+    ttft::TimeToFirstToken,
+};
+use crate::request::Trace;
 
 /// The digest's entry for a bypassed request.
 const BYPASSED: u32 = u32::MAX;
 
-/// What a replay amounts to. Serialized, the names of the fields are the keys.
+/// The totals of a replay. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let report = replayed.report;
+/// assert_eq!((report.requests, report.prompt_tokens, report.hit_rate), (1000, 512_000, 0.495));
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     /// The eviction policy.
     pub policy: String,
-    /// What one eviction takes: always blocks, from the end of a prefix.
+    /// What one eviction takes: always `block`, the last of a prefix.
     pub granularity: &'static str,
-    /// Whose statistics: always strict ones, by which only matches count.
+    /// What counts as a use for the policy: always `strict`, matches alone.
     pub flavor: &'static str,
     /// `radix` or `naive`.
     pub cache: &'static str,
@@ -36,35 +53,35 @@ pub struct Report {
     pub priority_from: Option<String>,
     /// Whether leases were held for as many steps as their requests generate tokens.
     pub hold: bool,
-    /// Leases that were given up before their time, because blocks were short.
+    /// Leases that were dropped early because blocks were short.
     pub given_up_leases: u64,
     /// Threads that shared the cache.
     pub threads: usize,
-    /// Tokens per hash id, if the trace has such.
+    /// Tokens per hash id, if the trace has hash ids.
     pub unit: Option<usize>,
     /// Requests served or bypassed.
     pub requests: usize,
-    /// Length of all their prompts.
+    /// Tokens of all their prompts.
     pub prompt_tokens: u64,
     /// Tokens found cached.
     pub hit_tokens: u64,
-    /// The same, over `prompt_tokens`.
+    /// `hit_tokens` over `prompt_tokens`.
     pub hit_rate: f64,
-    /// Tokens found cached by an engine that never takes a prompt's last token from the cache.
+    /// Tokens found cached and of use to an engine that always computes a prompt's last token.
     pub hit_tokens_capped: u64,
-    /// The same, over `prompt_tokens`.
+    /// `hit_tokens_capped` over `prompt_tokens`.
     pub hit_rate_capped: f64,
-    /// Blocks that became cached.
+    /// Blocks that were inserted.
     pub inserted_blocks: u64,
-    /// Blocks that ceased to be.
+    /// Blocks that were evicted.
     pub evicted_blocks: u64,
-    /// Most blocks in use after a request.
+    /// The most blocks in use after a request.
     pub peak_blocks: usize,
     /// Blocks in use at the end.
     pub final_blocks: usize,
-    /// Requests too large for the cache.
+    /// Requests too large for the cache, or for `longest`.
     pub bypassed_requests: usize,
-    /// Length of their prompts.
+    /// Tokens of their prompts.
     pub bypassed_tokens: u64,
     /// First 16 hex digits of SHA-256 over every request's hit blocks (little-endian `u32`, all ones for a bypass).
     pub match_digest: String,
@@ -78,13 +95,13 @@ pub struct Report {
     pub insert_ns: Percentiles,
     /// Latency of a reservation for which blocks had to be evicted.
     pub evict_ns: Percentiles,
-    /// Index memory at the end.
+    /// Index memory at the end, in bytes.
     pub index_bytes: usize,
-    /// Most index memory after a request.
+    /// The most index memory after a request, in bytes.
     pub index_bytes_peak: usize,
-    /// Most index memory beyond a megabyte, over the bare minimum: 4 bytes a cached token and 4 a cached block.
+    /// The most index memory beyond a megabyte, over the minimum: 4 bytes for each cached token and each cached block.
     pub index_ratio_peak: f64,
-    /// Hits whose blocks held something else, if that was checked.
+    /// Blocks of hits that held other tokens than those matched, if that was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify_errors: Option<u64>,
     /// What the hits are worth, if a prefill rate was given.
@@ -148,7 +165,7 @@ impl Report {
     }
 }
 
-/// To six decimals; zero of nothing.
+/// Rounded to six decimals; zero if `of` is zero.
 fn rate(tokens: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { (tokens as f64 / of as f64 * 1e6).round() / 1e6 }
 }

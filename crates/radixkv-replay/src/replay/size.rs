@@ -1,33 +1,37 @@
-//! Whether a replay fits into its bounds: found out before the first request is served.
+//! Whether a replay stays within its limits: checked before the first request is served.
 //!
-//! Requests that are bypassed cost nothing, whatever length they claim. Of the others each is made in one piece, on
-//! every thread, and the cache keeps what they have in their blocks, as far as its capacity goes.
+//! Requests that are bypassed cost nothing, whatever length they claim. Each of the others is made in one piece on the
+//! thread that serves it, and the cache keeps the tokens of its blocks, up to its capacity.
 
-use super::{CacheKind, ReplayConfig, ReplayError};
-use crate::{Request, Trace};
+use super::{
+    config::{CacheKind, ReplayConfig},
+    error::ReplayError,
+};
+use crate::request::{Request, Trace};
 
 impl ReplayConfig {
-    /// Larger requests are bypassed.
-    pub(super) fn most_blocks(&self, capacity: usize) -> usize {
+    /// Blocks of a request at most; larger requests are bypassed.
+    pub(super) fn max_blocks(&self, capacity: usize) -> usize {
         self.longest.map_or(capacity, |longest| longest.min(capacity))
     }
 
     /// Fails if a request is too long to be made, or if the cache would keep too much.
     pub(super) fn check_sizes(&self, trace: &Trace, capacity: usize) -> Result<(), ReplayError> {
         for request in self.served(trace, capacity) {
-            let (tokens, most) = (self.key_blocks(request) * self.block_size, self.max_request_tokens);
-            if tokens > most {
-                return Err(ReplayError::RequestTooLong { row: request.row(), tokens, most });
+            let (tokens, limit) = (self.key_blocks(request) * self.block_size, self.max_request_tokens);
+            if tokens > limit {
+                return Err(ReplayError::RequestTooLong { row: request.row(), tokens, limit });
             }
         }
-        let (tokens, most) = (self.cached_tokens(trace, capacity)?, self.max_cached_tokens);
-        if tokens > most {
-            return Err(ReplayError::CacheTooLarge { tokens, most });
+        let (tokens, limit) = (self.cached_tokens(trace, capacity)?, self.max_cached_tokens);
+        if tokens > limit {
+            return Err(ReplayError::CacheTooLarge { tokens, limit });
         }
         Ok(())
     }
 
-    /// What the cache may come to hold, or more than that where the exact figure would still be within the bound.
+    /// An upper bound of the tokens that the cache may come to hold. The distinct blocks are counted only if the bound
+    /// without that exceeds the limit.
     fn cached_tokens(&self, trace: &Trace, capacity: usize) -> Result<usize, ReplayError> {
         if self.cache == CacheKind::Naive {
             return Ok(0);
@@ -38,17 +42,17 @@ impl ReplayConfig {
         if tokens(blocks) <= self.max_cached_tokens {
             return Ok(tokens(blocks));
         }
-        // Requests share blocks, but for those of their outputs.
+        // Requests share blocks of their prompts, but none of their outputs.
         let own = |request: &Request| self.key_blocks(request) - request.prompt_tokens() / self.block_size;
         let outputs = self.served(trace, capacity).map(own).fold(0, usize::saturating_add);
-        let distinct = trace.try_working_set(self.block_size)?.saturating_add(outputs);
+        let distinct = trace.try_working_set_blocks(self.block_size)?.saturating_add(outputs);
         Ok(tokens(blocks.min(distinct)))
     }
 
     /// Requests that are not bypassed.
     fn served<'a>(&'a self, trace: &'a Trace, capacity: usize) -> impl Iterator<Item = &'a Request> {
-        let most = self.most_blocks(capacity);
-        trace.requests().iter().filter(move |request| self.key_blocks(request) <= most)
+        let max_blocks = self.max_blocks(capacity);
+        trace.requests().iter().filter(move |request| self.key_blocks(request) <= max_blocks)
     }
 
     fn key_blocks(&self, request: &Request) -> usize {

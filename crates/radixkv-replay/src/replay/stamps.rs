@@ -1,8 +1,8 @@
-//! Whether a hit is what it claims to be.
+//! Whether the blocks of a hit were filled with the tokens that were matched.
 //!
-//! Whoever fills a block writes a stamp beside it that depends on every token from the start of the sequence to the
-//! end of the block. Whoever hits the block computes the stamp its own tokens should have and compares. The stamps
-//! stand for the KV data: they are written between reserve and insert and read under a lease, exactly as it would be.
+//! A thread that fills a block writes a *stamp* beside it: a checksum of every token from the start of the sequence to
+//! the end of the block. A thread that hits the block computes the stamp of its own tokens and compares. The stamps
+//! stand for the KV data: like it, they are written between reserve and insert and read under a lease.
 
 use std::{
     collections::TryReserveError,
@@ -16,24 +16,34 @@ use radixkv::{BlockId, Token};
 
 use crate::tokens::splitmix64;
 
-/// A hit whose block held something else.
+/// A block of a hit that held other tokens than those matched.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default().verify(true), &|| {})?;
+/// assert_eq!(replayed.mismatches, []);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mismatch {
-    /// Row of the request that was misled.
+    /// Row of the request, counted from 0.
     pub row: usize,
-    /// Which block of the request, from 0.
+    /// Which block of the request, counted from 0.
     pub at: usize,
-    /// The block.
+    /// Id of the block.
     pub block: BlockId,
 }
 
-/// Blocks whose stamps are made together: when the first of them is written, for a cache may have room for billions.
+/// Blocks whose stamps are allocated together, when the first of them is written: a cache may have billions of blocks.
 const CHUNK: usize = 1 << 14;
 
 type Chunk = OnceLock<Vec<AtomicU64>>;
 
-/// One stamp for each block of the cache; zero where nothing was written.
+/// One stamp for each block of the cache; zero until one is written.
 #[derive(Debug)]
 pub(super) struct Stamps {
     chunks: Vec<Chunk>,
@@ -52,28 +62,28 @@ impl Stamps {
     pub(super) fn write(&self, blocks: &[BlockId], stamps: &[u64]) -> Result<(), TryReserveError> {
         for (&block, &stamp) in blocks.iter().zip(stamps) {
             if let Some(chunk) = self.chunks.get(block as usize / CHUNK).filter(|chunk| chunk.get().is_none()) {
-                // Where another thread was faster, its chunk stays.
+                // If another thread has set the chunk since, that one stays.
                 let _ = chunk.set(blank()?);
             }
             if let Some(cell) = self.cell(block) {
-                // Relaxed: whoever reads it got the block from a match that follows this block's insert.
+                // Relaxed: a reader got the block from a match that follows this block's insert.
                 cell.store(stamp, Relaxed);
             }
         }
         Ok(())
     }
 
-    /// Places at which leased blocks do not carry the stamps they should; a block beyond the capacity never does.
+    /// Indices of leased blocks whose stamp is not the expected one; a block beyond the capacity is always among them.
     pub(super) fn check<'a>(&'a self, blocks: &'a [BlockId], stamps: &'a [u64]) -> impl Iterator<Item = usize> + 'a {
         let wrong = move |at: &usize| {
             let cell = blocks.get(*at).and_then(|&block| self.cell(block));
-            // Relaxed: as above; a lease keeps it from being written again.
+            // Relaxed: as above; no thread writes it while the block is leased.
             cell.map(|cell| cell.load(Relaxed)) != stamps.get(*at).copied()
         };
         (0..blocks.len().max(stamps.len())).filter(wrong)
     }
 
-    /// Where a block's stamp is, if its chunk was made.
+    /// The stamp of a block, if its chunk was allocated.
     fn cell(&self, block: BlockId) -> Option<&AtomicU64> {
         let block = Some(block as usize).filter(|&block| block < self.capacity)?;
         self.chunks.get(block / CHUNK)?.get()?.get(block % CHUNK)

@@ -1,18 +1,19 @@
-//! What is counted while a replay runs: by each thread for itself, then added up.
+//! What is counted while a replay runs: by each thread alone, then added up.
 
 use std::{collections::TryReserveError, mem};
 
-use super::{Mismatch, Outcome, latency::Latency};
 use radixkv::{BlockId, Stats, Token};
 
-/// Mismatches that are kept for the user to see; the others are only counted.
+use super::{latency::Latency, outcome::Outcome, stamps::Mismatch};
+
+/// Mismatches that are kept to be shown; the others are only counted.
 const MISMATCHES_KEPT: usize = 10;
-/// What an index may take beside its entries before it counts as overhead.
+/// Bytes of an index that do not count as overhead: fixed structures, whatever it holds.
 const INDEX_BASE: f64 = 1e6;
 
-/// What a thread has seen, or all of them together.
+/// The counts of one thread, or of all of them together.
 pub(super) struct Tally {
-    /// In the order in which they were served, `numbers` saying which they are.
+    /// In the order in which they were served; `numbers` holds their numbers in the trace.
     pub(super) outcomes: Vec<Outcome>,
     numbers: Vec<usize>,
     pub(super) inserted_blocks: u64,
@@ -23,7 +24,7 @@ pub(super) struct Tally {
     pub(super) inserts: Latency,
     pub(super) evictions: Latency,
     pub(super) verify_errors: u64,
-    /// Leases given up before their time.
+    /// Leases dropped early because blocks were short.
     pub(super) given_up: u64,
     pub(super) mismatches: Vec<Mismatch>,
 }
@@ -98,7 +99,7 @@ impl Tally {
         Ok(())
     }
 
-    /// Takes the cache's state after a request into account.
+    /// Samples the state of the cache after a request.
     pub(super) fn sample(&mut self, stats: &Stats, block_size: usize) {
         let used = stats.capacity_blocks - stats.free_blocks - stats.reserved_blocks;
         self.peak_blocks = self.peak_blocks.max(used);

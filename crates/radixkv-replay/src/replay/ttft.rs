@@ -2,35 +2,48 @@
 
 use serde::Serialize;
 
-use super::Outcome;
+use super::outcome::Outcome;
 
-/// Time to first token in seconds, if prefill were all there is to it and ran at a constant rate: tokens computed,
-/// over the rate. The last prompt token is always computed.
+/// Time to first token in seconds, modelled as prefill alone at a constant rate: tokens computed, over the rate. The last
+/// prompt token is always computed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct TimeToFirstToken {
     /// Tokens a second.
     pub prefill_rate: f64,
     /// With the cache.
     pub cached: TtftPercentiles,
-    /// Had every prompt token been computed.
+    /// Without the cache: every prompt token computed.
     pub uncached: TtftPercentiles,
     /// Mean without the cache over mean with it.
     pub speedup: f64,
 }
 
-/// Seconds.
+/// Percentiles of a time to first token, in seconds; [`TimeToFirstToken::new`] computes them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct TtftPercentiles {
     /// The mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,
-    /// One in a hundred takes longer.
+    /// One request in a hundred takes longer.
     pub p99: f64,
 }
 
 impl TimeToFirstToken {
     /// Models a replay on an engine that computes `prefill_rate` prompt tokens a second.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, replay::TimeToFirstToken, workload::CLASSES};
+    ///
+    /// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+    /// let ttft = TimeToFirstToken::new(&replayed.outcomes, 16, 10_000.0);
+    /// assert!(ttft.speedup > 1.9 && ttft.cached.mean < ttft.uncached.mean);
+    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// ```
     #[must_use]
     pub fn new(outcomes: &[Outcome], block_size: usize, prefill_rate: f64) -> Self {
         let computed = |outcome: &Outcome| outcome.computed_tokens(block_size).max(outcome.prompt_tokens.min(1));
@@ -38,7 +51,7 @@ impl TimeToFirstToken {
         let uncached = TtftPercentiles::of(outcomes.iter().map(|outcome| outcome.prompt_tokens), prefill_rate);
         let all = |tokens: &dyn Fn(&Outcome) -> usize| outcomes.iter().map(tokens).sum::<usize>() as f64;
         let (most, least) = (all(&|outcome| outcome.prompt_tokens), all(&computed));
-        // Of tokens, not of seconds: those may be too small to be told from zero.
+        // From tokens, not from seconds: seconds may be too small to be told from zero.
         let speedup = if least > 0.0 { most / least } else { 1.0 };
         Self { prefill_rate, cached, uncached, speedup }
     }

@@ -2,11 +2,11 @@
 //!
 //! # Refusals
 //!
-//! With several threads a reservation may be refused because the others' leases protect too much. The replay still
-//! ends: a refused thread first gives up the leases of its other requests, one by one, then everything it holds, and
-//! enters the *narrow lane*, which admits one thread at a time. Threads outside the lane either go on, and one day run
-//! out of requests, or are refused and come to wait for the lane with empty hands; whoever is inside then finds
-//! everything evictable, and no request is larger than the cache.
+//! With several threads a reservation may be refused because leases of other threads protect too many blocks. The replay
+//! still ends. A refused thread first drops the leases of its other requests, one by one, then everything it holds, and
+//! takes the *retry lock*, under which one thread at a time tries again. Every other thread either goes on until no
+//! request is left, or is refused and waits for the lock holding nothing. In the end the thread that has the lock finds
+//! every block evictable, and no request is larger than the cache.
 
 use std::{
     collections::{BTreeMap, TryReserveError},
@@ -15,36 +15,38 @@ use std::{
 };
 
 use crossbeam_utils::Backoff;
-
-use super::{
-    CacheKind, Mismatch, Outcome, ReplayConfig, ReplayError,
-    stamps::{Stamps, stamp},
-    tally::Tally,
-};
 use radixkv::{BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Token};
 
-use crate::{Request, Trace};
+use super::{
+    config::{CacheKind, ReplayConfig},
+    error::ReplayError,
+    outcome::Outcome,
+    stamps::{Mismatch, Stamps, stamp},
+    tally::Tally,
+};
+use crate::request::{Request, Trace};
 
-/// Requests that run on a thread at once, if it is not alone.
+/// Requests that run at once on each of several threads.
 const RUNNING: usize = 4;
-/// With several threads, memory and use are looked at after every so many requests of a thread.
+/// With several threads, each samples memory and blocks in use once in this many requests.
 const SAMPLE_EVERY: usize = 16;
-/// How long the lane's thread is refused before that counts as a fault: others finish a request in far less.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a thread under the retry lock may be refused: other threads finish a request in far less.
+const RETRY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What the threads of a replay have in common.
-pub(super) struct Shared<'a> {
+/// What the threads of a replay share.
+pub(super) struct ReplayShared<'a> {
     trace: &'a Trace,
     config: &'a ReplayConfig,
     cache: &'a PrefixCache,
     served: &'a (dyn Fn() + Sync),
     /// Larger requests are bypassed.
-    most_blocks: usize,
+    max_blocks: usize,
     stamps: Option<Stamps>,
-    lane: Mutex<()>,
+    /// Held by the one thread that retries after a refusal.
+    retry: Mutex<()>,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> ReplayShared<'a> {
     pub(super) fn new(
         trace: &'a Trace,
         config: &'a ReplayConfig,
@@ -52,9 +54,9 @@ impl<'a> Shared<'a> {
         cache: &'a PrefixCache,
         served: &'a (dyn Fn() + Sync),
     ) -> Result<Self, TryReserveError> {
-        let most_blocks = config.most_blocks(capacity);
+        let max_blocks = config.max_blocks(capacity);
         let stamps = config.verify.then(|| Stamps::new(capacity)).transpose()?;
-        Ok(Self { trace, config, cache, served, most_blocks, stamps, lane: Mutex::new(()) })
+        Ok(Self { trace, config, cache, served, max_blocks, stamps, retry: Mutex::new(()) })
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -62,33 +64,33 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// What came of trying once to serve a request.
+/// The result of one attempt to serve a request.
 enum Attempt {
-    /// It is served; so many blocks were cached.
+    /// It is served; this many of its blocks were cached.
     Served(usize),
-    /// The blocks it needs are not to be had; nothing is held.
+    /// The cache refused the blocks it needs; nothing is held.
     Refused(ReserveError),
 }
 
 /// One thread of a replay.
 pub(super) struct Worker<'a> {
-    shared: &'a Shared<'a>,
+    shared: &'a ReplayShared<'a>,
     session: Session,
     namespace: Namespace,
     tally: Tally,
-    /// The request's tokens, then those of an earlier, longer one.
+    /// The request's tokens at the front; what follows is left from a longer one.
     tokens: Vec<Token>,
-    /// The blocks a match found.
+    /// The blocks that a match or an insert returned.
     blocks: Vec<BlockId>,
     stamps: Vec<u64>,
-    /// Leases by the request with which they end, and the one that they are of.
+    /// Leases held; the key is the number of the last request they are held for, then that of their own.
     running: BTreeMap<(usize, usize), Lease>,
-    /// Free blocks when last looked at: tells a reservation that evicts from one that does not.
+    /// Free blocks at the last sample: a reservation of more than these evicts.
     free_blocks: usize,
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(shared: &'a Shared<'a>) -> Self {
+    pub(super) fn new(shared: &'a ReplayShared<'a>) -> Self {
         Self {
             shared,
             session: shared.cache.session(),
@@ -102,7 +104,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Serves requests until there is no `next` one.
+    /// Serves requests until `next` gives none.
     pub(super) fn run(mut self, next: impl Fn() -> Option<usize>) -> Result<Tally, ReplayError> {
         while let Some(number) = next() {
             let request = &self.shared.trace.requests()[number];
@@ -123,11 +125,11 @@ impl<'a> Worker<'a> {
         Ok(self.tally)
     }
 
-    /// Serves one request and tells how many of its blocks were cached; `None` if it was bypassed.
+    /// Serves one request and returns how many of its blocks were cached; `None` if it was bypassed.
     fn serve(&mut self, number: usize, request: &Request) -> Result<Option<usize>, ReplayError> {
-        let Shared { config, cache, trace, .. } = *self.shared;
+        let ReplayShared { config, cache, trace, .. } = *self.shared;
         let blocks = request.key_tokens(config.outputs) / config.block_size;
-        if blocks > self.shared.most_blocks {
+        if blocks > self.shared.max_blocks {
             return Ok(None);
         }
         let length = blocks * config.block_size;
@@ -144,19 +146,19 @@ impl<'a> Worker<'a> {
         }
         match self.attempt(number, request, length)? {
             Attempt::Served(hit) => Ok(Some(hit)),
-            Attempt::Refused(_) => self.serve_in_lane(number, request, length).map(Some),
+            Attempt::Refused(_) => self.serve_alone(number, request, length).map(Some),
         }
     }
 
-    /// Tries again and again with nothing held in between, while no other thread does the same.
-    fn serve_in_lane(&mut self, number: usize, request: &Request, length: usize) -> Result<usize, ReplayError> {
-        // The lane guards no data that a panic could have left half done.
-        let _lane = self.shared.lane.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Retries until the request is served, holding nothing in between, under the retry lock.
+    fn serve_alone(&mut self, number: usize, request: &Request, length: usize) -> Result<usize, ReplayError> {
+        // The lock guards no data that a panic could have left half done.
+        let _alone = self.shared.retry.lock().unwrap_or_else(PoisonError::into_inner);
         let (entered, backoff) = (Instant::now(), Backoff::new());
         loop {
             match self.attempt(number, request, length)? {
                 Attempt::Served(hit) => return Ok(hit),
-                Attempt::Refused(source) if self.shared.threads() == 1 || entered.elapsed() > PATIENCE => {
+                Attempt::Refused(source) if self.shared.threads() == 1 || entered.elapsed() > RETRY_LIMIT => {
                     return Err(ReplayError::Refused { row: request.row(), source });
                 }
                 Attempt::Refused(_) => backoff.snooze(),
@@ -171,7 +173,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Match, reserve what is missing, insert, and keep the lease while the request runs.
+    /// Matches, reserves what is missing, inserts, and keeps the lease while the request runs.
     fn attempt_radix(&mut self, number: usize, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
         let block_size = self.shared.config.block_size;
         let began = Instant::now();
@@ -213,7 +215,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Reserves, giving up the leases of other requests as far as that is needed.
+    /// Reserves, dropping leases of other requests one by one while the blocks do not suffice.
     fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
         loop {
             let began = Instant::now();
@@ -231,8 +233,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Gives a request's prefix its priority, and holds the lease while the request runs: for as many steps as it
-    /// generates tokens, or until a few others were served, or not at all on a thread that is alone.
+    /// Gives a request's prefix its priority, and holds the lease while the request runs: with `hold` for as many steps
+    /// as it generates tokens, otherwise on several threads until [`RUNNING`] others were served, on one not at all.
     fn keep(&mut self, number: usize, request: &Request, lease: Lease) {
         if let Some(priority) = request.priority() {
             self.session.prioritize(&lease, priority);

@@ -1,6 +1,11 @@
-//! Load that aims at the cache's weak points.
+//! Load that aims at the weak points of a cache.
 
-use super::{Band, Maker, Segment, Trace, dice::Dice};
+use super::{
+    band::{BAND_BLOCK_SIZE, Band},
+    rng::Rng,
+    trace_builder::TraceBuilder,
+};
+use crate::request::{Segment, Trace};
 
 const COLD_PREFIXES: usize = 8;
 const COLD_COPIES: usize = 16;
@@ -9,53 +14,53 @@ const COLD_TAIL: u32 = 64;
 
 const LAST_TOKEN_BASE: u32 = 1024;
 const LAST_TOKEN_VARIANTS: usize = 256;
-const BLOCK: u32 = super::BAND_BLOCK_SIZE as u32;
+const BLOCK: u32 = BAND_BLOCK_SIZE as u32;
 
 const NESTED_STEPS: u32 = 128;
 
 const HOLDERS: usize = 32;
 const HOLDER: u32 = 24_576;
 
-/// Cold prefixes that many ask for at once, prompts that differ in a block's last token, prompts that are prefixes of
-/// each other in random order, and a few requests that are far larger than the others: their leases hold most blocks.
+/// Cold prefixes that many requests need at once, prompts that differ in a block's last token, prompts that are prefixes
+/// of each other in random order, and a few requests far larger than the others: their leases hold most blocks.
 pub(super) fn adversarial(seed: u64) -> Trace {
-    let (mut dice, mut maker) = (Dice::new(seed, 11), Maker::default());
+    let (mut rng, mut builder) = (Rng::new(seed, 11), TraceBuilder::default());
     let mut now = 0.0;
     for _ in 0..COLD_PREFIXES {
         now += 1.0;
-        let prefix = maker.fresh(COLD);
+        let prefix = builder.fresh(COLD);
         for _ in 0..COLD_COPIES {
-            let tail = maker.fresh(COLD_TAIL);
-            maker.request(now, &[prefix, tail], 16);
+            let tail = builder.fresh(COLD_TAIL);
+            builder.request(now, &[prefix, tail], 16);
         }
     }
-    let base = maker.fresh(LAST_TOKEN_BASE + BLOCK - 1);
+    let base = builder.fresh(LAST_TOKEN_BASE + BLOCK - 1);
     for _ in 0..LAST_TOKEN_VARIANTS {
         now += 1.0;
-        let last = maker.fresh(1);
-        maker.request(now, &[base, last], 16);
+        let last = builder.fresh(1);
+        builder.request(now, &[base, last], 16);
     }
-    nested(&mut maker, &mut dice, &mut now);
+    nested(&mut builder, &mut rng, &mut now);
     for _ in 0..HOLDERS {
         now += 1.0;
-        let whole = maker.fresh(HOLDER);
-        maker.request(now, &[whole], 16);
+        let whole = builder.fresh(HOLDER);
+        builder.request(now, &[whole], 16);
     }
-    maker.trace
+    builder.build()
 }
 
 /// Every prefix of a whole number of blocks, in random order.
-fn nested(maker: &mut Maker, dice: &mut Dice, now: &mut f64) {
-    let id = maker.fresh_id();
+fn nested(builder: &mut TraceBuilder, rng: &mut Rng, now: &mut f64) {
+    let id = builder.fresh_id();
     let mut lengths: Vec<u32> = (1..=NESTED_STEPS).map(|step| step * BLOCK).collect();
-    dice.shuffle(&mut lengths);
+    rng.shuffle(&mut lengths);
     for length in lengths {
         *now += 1.0;
-        maker.request(*now, &[Segment::Hashed { id, len: length }], 16);
+        builder.request(*now, &[Segment::Hashed { id, len: length }], 16);
     }
 }
 
-/// Exact whatever the order: every block but the first sight of it is hit.
+/// Exact in any order: every block is hit, except the first time.
 pub(super) fn adversarial_band() -> Band {
     let cold = (COLD_PREFIXES * COLD_COPIES) as f64;
     let variants = LAST_TOKEN_VARIANTS as f64;

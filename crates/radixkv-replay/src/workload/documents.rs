@@ -1,9 +1,11 @@
-//! Retrieval: prompts begin with passages, and share as many as they have in the same order.
+//! Retrieval: prompts begin with passages, and share the leading passages that they have in the same order.
 
 use super::{
-    Band, Maker, Segment, Trace,
-    dice::{Dice, Zipf},
+    band::Band,
+    rng::{Rng, Zipf},
+    trace_builder::TraceBuilder,
 };
+use crate::request::{Segment, Trace};
 
 const PASSAGES: usize = 1000;
 const EXPONENT: f64 = 1.1;
@@ -16,25 +18,25 @@ const QUESTION: u32 = 60;
 
 /// 4 to 6 different passages out of 1,000, drawn by Zipf's law with exponent 1.1, and a question of 60 tokens.
 pub(super) fn rag(seed: u64) -> Trace {
-    let (mut dice, mut maker, zipf) = (Dice::new(seed, 10), Maker::default(), Zipf::new(PASSAGES, EXPONENT));
-    let passages: Vec<Segment> = (0..PASSAGES).map(|_| maker.fresh(dice.between(SHORTEST, LONGEST))).collect();
+    let (mut rng, mut builder, zipf) = (Rng::new(seed, 10), TraceBuilder::default(), Zipf::new(PASSAGES, EXPONENT));
+    let passages: Vec<Segment> = (0..PASSAGES).map(|_| builder.fresh(rng.between(SHORTEST, LONGEST))).collect();
     for at in 0..REQUESTS {
         let mut prompt: Vec<Segment> = Vec::with_capacity(MOST as usize + 1);
-        let retrieved = dice.between(FEWEST, MOST) as usize;
+        let retrieved = rng.between(FEWEST, MOST) as usize;
         while prompt.len() < retrieved {
-            let passage = passages[zipf.draw(&mut dice)];
+            let passage = passages[zipf.draw(&mut rng)];
             if !prompt.contains(&passage) {
                 prompt.push(passage);
             }
         }
-        prompt.push(maker.fresh(QUESTION));
-        maker.request(at as f64, &prompt, 200);
+        prompt.push(builder.fresh(QUESTION));
+        builder.request(at as f64, &prompt, 200);
     }
-    maker.trace
+    builder.build()
 }
 
-/// A request hits its first passages as far as an earlier one had the same. For one and for two passages that is a
-/// sum over all choices; three are seen again less often than two.
+/// A request hits the leading passages that it shares with an earlier one. For one and for two passages the probability
+/// is a sum over all choices; three passages are seen again less often than two.
 pub(super) fn rag_band() -> Band {
     let zipf = Zipf::new(PASSAGES, EXPONENT);
     let shares = zipf.shares();
@@ -48,11 +50,11 @@ pub(super) fn rag_band() -> Band {
     let prompt = f64::from(FEWEST + MOST) / 2.0 * passage + f64::from(QUESTION);
     let rare = Band::of_tokens((one + two) * passage, prompt, one);
     let common = Band::of_tokens((one + 2.0 * two) * passage, prompt, one);
-    // The few passages that most prompts begin with may happen to be short or long.
+    // Most prompts begin with a few passages, which may be short or long by chance.
     Band { low: rare.low, high: common.high }.widened(0.06)
 }
 
-/// How likely something of probability `share` is to have been drawn before, on average over all requests.
+/// The probability that a choice of probability `share` was drawn before, on average over all requests.
 fn seen_before(share: f64) -> f64 {
     let draws = REQUESTS as f64;
     1.0 - (1.0 - (1.0 - share).powf(draws)) / (draws * share)

@@ -1,9 +1,8 @@
-//! Workloads made from a seed: the classes of load that prefix caches meet, in the parameters in which the field's
-//! own benchmarks state them.
+//! Workloads made from a seed: classes of load that prefix caches meet, with the parameters of published benchmarks.
 //!
-//! Every class has a [`Band`]: the hit rate that its parameters predict for a cache that never evicts. The bands are
-//! arithmetic on the parameters, not measurements. Their lower end allows for whole-block matching, which loses up to
-//! a block less a token of each request, and for generated tokens not being cached where later prompts repeat them.
+//! Every class has a [`Band`]: the hit rates that its parameters predict for a cache that never evicts. The bands are
+//! computed from the parameters, not measured. Their lower end allows for two losses: matching whole blocks loses up to a
+//! block less a token of each request, and generated tokens that later prompts repeat may not be cached.
 //!
 //! | class | parameters after |
 //! |---|---|
@@ -16,57 +15,37 @@
 //! | `tree-of-thought` | SGLang's tree of thought |
 //! | `rag` | Preble and RAGPulse |
 //! | `diverse` | Azure's lengths of 2023 |
-//! | `adversarial` | the cache's own weak points |
+//! | `adversarial` | the weak points of a cache |
 
 mod adversarial;
-mod dice;
+mod band;
 mod documents;
 mod prefixes;
 mod reasoning;
+mod rng;
+mod trace_builder;
 mod turns;
 
-use super::{Trace, request::Segment};
+pub use band::{BAND_BLOCK_SIZE, Band};
 
-/// Block size that the bands are computed for.
-pub const BAND_BLOCK_SIZE: usize = 16;
+use crate::request::Trace;
 
-/// The hit rates that a class's parameters predict.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Band {
-    /// The lowest.
-    pub low: f64,
-    /// The highest.
-    pub high: f64,
-}
-
-impl Band {
-    /// Whether a hit rate is as predicted.
-    #[must_use]
-    pub fn contains(&self, hit_rate: f64) -> bool {
-        // Reports round to six decimals.
-        (self.low - 1e-6..=self.high + 1e-6).contains(&hit_rate)
-    }
-
-    /// From the hit tokens that matching token by token would give: whole blocks lose up to a block less a token of
-    /// each request that hits.
-    fn of_tokens(hit_tokens: f64, prompt_tokens: f64, hitting_requests: f64) -> Self {
-        let lost = hitting_requests * (BAND_BLOCK_SIZE - 1) as f64;
-        Self { low: (hit_tokens - lost).max(0.0) / prompt_tokens, high: hit_tokens / prompt_tokens }
-    }
-
-    /// Wider by a share of itself on both sides, for what is drawn by lot.
-    fn widened(self, share: f64) -> Self {
-        Self { low: self.low * (1.0 - share), high: (self.high * (1.0 + share)).min(1.0) }
-    }
-}
-
-/// A class of load.
+/// A class of load: made from a seed, with a hit rate that its parameters predict.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::workload::CLASSES;
+///
+/// let class = CLASSES.iter().find(|class| class.name == "multi-turn").expect("a class");
+/// assert_eq!(class.trace(0).requests().len(), 1280);
+/// ```
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Class {
     /// Its name.
     pub name: &'static str,
-    /// What it strains.
+    /// The part of a cache that it strains.
     pub strains: &'static str,
     make: fn(u64) -> Trace,
     band: fn() -> Band,
@@ -74,6 +53,13 @@ pub struct Class {
 
 impl Class {
     /// Makes the requests; equal seeds give equal traces.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let class = &radixkv_replay::workload::CLASSES[0];
+    /// assert_eq!(class.trace(7).prompt_tokens(), class.trace(7).prompt_tokens());
+    /// ```
     #[must_use]
     pub fn trace(&self, seed: u64) -> Trace {
         let mut trace = (self.make)(seed);
@@ -81,36 +67,48 @@ impl Class {
         trace
     }
 
-    /// The hit rate that the parameters predict for an infinite cache with blocks of [`BAND_BLOCK_SIZE`].
+    /// The hit rates that the parameters predict for a cache that never evicts, with blocks of [`BAND_BLOCK_SIZE`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, replay::Capacity, workload::CLASSES};
+    ///
+    /// let class = &CLASSES[2];
+    /// let config = ReplayConfig::default().capacity(Capacity::Percent(100.0));
+    /// let report = replay(&class.trace(0), &config, &|| {})?.report;
+    /// assert!(class.band().contains(report.hit_rate));
+    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// ```
     #[must_use]
     pub fn band(&self) -> Band {
         (self.band)()
     }
 }
 
-/// All classes.
-pub const CLASSES: [Class; 11] = [
+/// All classes, in the order of the report; more may come.
+pub const CLASSES: &[Class] = &[
     Class {
         name: "shared-system",
-        strains: "few hot points, many readers",
+        strains: "few hot prefixes, many readers",
         make: prefixes::shared_system,
         band: prefixes::shared_system_band,
     },
     Class {
         name: "shared-system-zipf",
-        strains: "one point hotter than all others",
+        strains: "one prefix hotter than all others",
         make: prefixes::shared_system_zipf,
         band: prefixes::shared_system_zipf_band,
     },
     Class {
         name: "prefix-repetition",
-        strains: "hot points, constant insert and evict",
+        strains: "hot prefixes, constant insert and evict",
         make: prefixes::prefix_repetition,
         band: prefixes::prefix_repetition_band,
     },
     Class {
         name: "multi-turn",
-        strains: "paths grow at the tip",
+        strains: "prefixes grow at their end",
         make: turns::multi_turn,
         band: turns::multi_turn_band,
     },
@@ -123,7 +121,7 @@ pub const CLASSES: [Class; 11] = [
     },
     Class {
         name: "few-shot",
-        strains: "one hot point, pure read",
+        strains: "one hot prefix, pure read",
         make: prefixes::few_shot,
         band: prefixes::few_shot_band,
     },
@@ -143,48 +141,14 @@ pub const CLASSES: [Class; 11] = [
     },
 ];
 
-/// A trace in the making, with hash ids that were not used before.
-#[derive(Default)]
-struct Maker {
-    trace: Trace,
-    used_ids: u64,
-}
-
-impl Maker {
-    fn fresh_id(&mut self) -> u64 {
-        self.used_ids += 1;
-        self.used_ids
-    }
-
-    /// `len` tokens that nothing else shares, unless the segment is used again.
-    fn fresh(&mut self, len: u32) -> Segment {
-        Segment::Hashed { id: self.fresh_id(), len }
-    }
-
-    /// Adds a request that generates tokens of its own.
-    fn request(&mut self, timestamp: f64, prompt: &[Segment], output_tokens: u32) {
-        self.push(timestamp, prompt, None, output_tokens);
-    }
-
-    /// Adds a request whose answer other prompts may repeat.
-    fn answered(&mut self, timestamp: f64, prompt: &[Segment], answer: Segment) {
-        self.push(timestamp, prompt, Some(answer), answer.len() as u32);
-    }
-
-    fn push(&mut self, timestamp: f64, prompt: &[Segment], answer: Option<Segment>, output_tokens: u32) {
-        let length: usize = prompt.iter().map(|segment| segment.len()).sum();
-        self.trace.push(timestamp, prompt.iter().copied(), length as u32, answer, output_tokens);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What an infinite cache hits: every whole block but the first sight of it.
+    /// The hit rate of a cache that never evicts: every whole block is hit, except the first time.
     fn infinite_hit_rate(trace: &Trace) -> f64 {
         let blocks: usize = trace.requests().iter().map(|r| r.prompt_tokens() / BAND_BLOCK_SIZE).sum();
-        let hits = blocks - trace.working_set(BAND_BLOCK_SIZE);
+        let hits = blocks - trace.working_set_blocks(BAND_BLOCK_SIZE);
         (hits * BAND_BLOCK_SIZE) as f64 / trace.prompt_tokens() as f64
     }
 

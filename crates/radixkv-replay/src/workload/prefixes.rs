@@ -1,9 +1,11 @@
-//! Classes in which a prompt is something shared and then something private.
+//! Classes in which a prompt is a shared prefix and then tokens of its own.
 
 use super::{
-    Band, Maker, Segment, Trace,
-    dice::{Dice, Zipf},
+    band::Band,
+    rng::{Rng, Zipf},
+    trace_builder::TraceBuilder,
 };
+use crate::request::{Segment, Trace};
 
 const GROUPS: usize = 64;
 const PROMPTS_PER_GROUP: usize = 16;
@@ -13,7 +15,7 @@ const QUESTION: u32 = 128;
 /// 64 system prompts of 2,048 tokens, 16 questions of 128 to each, shuffled.
 pub(super) fn shared_system(seed: u64) -> Trace {
     let mut groups: Vec<usize> = (0..GROUPS * PROMPTS_PER_GROUP).map(|at| at % GROUPS).collect();
-    Dice::new(seed, 1).shuffle(&mut groups);
+    Rng::new(seed, 1).shuffle(&mut groups);
     questions(&groups, GROUPS, SYSTEM, QUESTION, 256)
 }
 
@@ -21,10 +23,10 @@ pub(super) fn shared_system_band() -> Band {
     questions_band(GROUPS * PROMPTS_PER_GROUP, GROUPS as f64, SYSTEM, QUESTION)
 }
 
-/// The same, but the group of every question is drawn by Zipf's law.
+/// As [`shared_system`], but the group of every question is drawn by Zipf's law.
 pub(super) fn shared_system_zipf(seed: u64) -> Trace {
-    let (mut dice, zipf) = (Dice::new(seed, 2), Zipf::new(GROUPS, 1.0));
-    let groups: Vec<usize> = (0..GROUPS * PROMPTS_PER_GROUP).map(|_| zipf.draw(&mut dice)).collect();
+    let (mut rng, zipf) = (Rng::new(seed, 2), Zipf::new(GROUPS, 1.0));
+    let groups: Vec<usize> = (0..GROUPS * PROMPTS_PER_GROUP).map(|_| zipf.draw(&mut rng)).collect();
     questions(&groups, GROUPS, SYSTEM, QUESTION, 256)
 }
 
@@ -37,10 +39,10 @@ const REPEATED: usize = 10;
 const REPETITIONS: usize = 1000;
 const HALF: u32 = 256;
 
-/// 10 prefixes of 256 tokens, each prompt one of them and 256 of its own.
+/// 10 prefixes of 256 tokens; each prompt is one of them and 256 tokens of its own.
 pub(super) fn prefix_repetition(seed: u64) -> Trace {
     let mut groups: Vec<usize> = (0..REPETITIONS).map(|at| at % REPEATED).collect();
-    Dice::new(seed, 3).shuffle(&mut groups);
+    Rng::new(seed, 3).shuffle(&mut groups);
     questions(&groups, REPEATED, HALF, HALF, 128)
 }
 
@@ -53,10 +55,10 @@ const SHOTS: usize = 1319;
 const EXAMPLES: u32 = 900;
 const PROBLEM: u32 = 100;
 
-/// 8 sets of worked examples of 900 tokens, drawn by Zipf's law, and a problem of 100.
+/// 8 sets of worked examples of 900 tokens, drawn by Zipf's law, each followed by a problem of 100 tokens.
 pub(super) fn few_shot(seed: u64) -> Trace {
-    let (mut dice, zipf) = (Dice::new(seed, 4), Zipf::new(TASKS, 1.0));
-    let groups: Vec<usize> = (0..SHOTS).map(|_| zipf.draw(&mut dice)).collect();
+    let (mut rng, zipf) = (Rng::new(seed, 4), Zipf::new(TASKS, 1.0));
+    let groups: Vec<usize> = (0..SHOTS).map(|_| zipf.draw(&mut rng)).collect();
     questions(&groups, TASKS, EXAMPLES, PROBLEM, 150)
 }
 
@@ -64,18 +66,18 @@ pub(super) fn few_shot_band() -> Band {
     questions_band(SHOTS, TASKS as f64, EXAMPLES, PROBLEM)
 }
 
-/// A request for each of `groups`: what the group shares, then a question of its own.
+/// A request for each of `groups`: the group's prefix, then a question of its own.
 fn questions(groups: &[usize], shared: usize, prefix: u32, question: u32, output: u32) -> Trace {
-    let mut maker = Maker::default();
-    let prefixes: Vec<Segment> = (0..shared).map(|_| maker.fresh(prefix)).collect();
+    let mut builder = TraceBuilder::default();
+    let prefixes: Vec<Segment> = (0..shared).map(|_| builder.fresh(prefix)).collect();
     for (at, &group) in groups.iter().enumerate() {
-        let question = maker.fresh(question);
-        maker.request(at as f64, &[prefixes[group], question], output);
+        let question = builder.fresh(question);
+        builder.request(at as f64, &[prefixes[group], question], output);
     }
-    maker.trace
+    builder.build()
 }
 
-/// All but the first request of each group hit what it shares.
+/// Every request but the first of each group hits the group's prefix.
 fn questions_band(requests: usize, groups_met: f64, prefix: u32, question: u32) -> Band {
     let (requests, hitting) = (requests as f64, requests as f64 - groups_met);
     Band::of_tokens(hitting * f64::from(prefix), requests * f64::from(prefix + question), hitting)
@@ -88,16 +90,16 @@ const AGENTS: [(f64, u32, u32, u32); 3] =
 
 /// Chat with long private prompts under one short system prompt, and two tools with long ones.
 pub(super) fn agents(seed: u64) -> Trace {
-    let (mut dice, mut maker) = (Dice::new(seed, 5), Maker::default());
-    let roots = AGENTS.map(|(_, shared, ..)| maker.fresh(shared));
+    let (mut rng, mut builder) = (Rng::new(seed, 5), TraceBuilder::default());
+    let roots = AGENTS.map(|(_, shared, ..)| builder.fresh(shared));
     for at in 0..AGENT_REQUESTS {
-        let drawn = dice.unit();
+        let drawn = rng.unit();
         let agent = if drawn < AGENTS[0].0 { 0 } else { 1 + usize::from(drawn >= AGENTS[0].0 + AGENTS[1].0) };
         let (_, _, least, most) = AGENTS[agent];
-        let private = maker.fresh(dice.between(least, most));
-        maker.request(at as f64, &[roots[agent], private], 200);
+        let private = builder.fresh(rng.between(least, most));
+        builder.request(at as f64, &[roots[agent], private], 200);
     }
-    maker.trace
+    builder.build()
 }
 
 pub(super) fn agents_band() -> Band {
@@ -113,17 +115,17 @@ const LENGTHS: [u32; 2] = [1155, 2048];
 const COMMON_SHARE: f64 = 0.1;
 const COMMON: u32 = 512;
 
-/// Nine in ten prompts are like no other; the tenth begins with 512 common tokens.
+/// Nine in ten prompts share nothing; one in ten begins with 512 common tokens.
 pub(super) fn diverse(seed: u64) -> Trace {
-    let (mut dice, mut maker) = (Dice::new(seed, 6), Maker::default());
-    let common = maker.fresh(COMMON);
+    let (mut rng, mut builder) = (Rng::new(seed, 6), TraceBuilder::default());
+    let common = builder.fresh(COMMON);
     for at in 0..DIVERSE_REQUESTS {
-        let private = maker.fresh(LENGTHS[dice.below(LENGTHS.len())]);
+        let private = builder.fresh(LENGTHS[rng.below(LENGTHS.len())]);
         let prompt = [common, private];
-        let from = usize::from(dice.unit() >= COMMON_SHARE);
-        maker.request(at as f64, &prompt[from..], 200);
+        let from = usize::from(rng.unit() >= COMMON_SHARE);
+        builder.request(at as f64, &prompt[from..], 200);
     }
-    maker.trace
+    builder.build()
 }
 
 pub(super) fn diverse_band() -> Band {

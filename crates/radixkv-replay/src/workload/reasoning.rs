@@ -1,6 +1,7 @@
-//! Tree of thought: what was thought so far is continued in several ways at once.
+//! Tree of thought: every thought so far is continued in several ways at once.
 
-use super::{Band, Maker, Segment, Trace, dice::Dice};
+use super::{band::Band, rng::Rng, trace_builder::TraceBuilder};
+use crate::request::{Segment, Trace};
 
 const PROBLEMS: usize = 60;
 const BRANCHES: usize = 3;
@@ -11,28 +12,28 @@ const LONGEST_STEP: u32 = 256;
 
 /// 60 problems; every thought is continued by three steps of up to 256 tokens, three levels deep, siblings together.
 pub(super) fn tree_of_thought(seed: u64) -> Trace {
-    let (mut dice, mut maker) = (Dice::new(seed, 9), Maker::default());
+    let (mut rng, mut builder) = (Rng::new(seed, 9), TraceBuilder::default());
     let mut now = 0.0;
     for _ in 0..PROBLEMS {
-        let mut thoughts = vec![vec![maker.fresh(PROBLEM)]];
+        let mut thoughts = vec![vec![builder.fresh(PROBLEM)]];
         for _ in 0..LEVELS {
             now += 1.0;
-            thoughts = thoughts.iter().flat_map(|thought| think(&mut maker, &mut dice, now, thought)).collect();
+            thoughts = thoughts.iter().flat_map(|thought| think(&mut builder, &mut rng, now, thought)).collect();
         }
     }
-    maker.trace
+    builder.build()
 }
 
-/// Asks for the next step as many times as there are branches.
-fn think(maker: &mut Maker, dice: &mut Dice, now: f64, thought: &[Segment]) -> [Vec<Segment>; BRANCHES] {
+/// Requests the next step once for each branch.
+fn think(builder: &mut TraceBuilder, rng: &mut Rng, now: f64, thought: &[Segment]) -> [Vec<Segment>; BRANCHES] {
     std::array::from_fn(|_| {
-        let step = maker.fresh(dice.between(SHORTEST_STEP, LONGEST_STEP));
-        maker.answered(now, thought, step);
+        let step = builder.fresh(rng.between(SHORTEST_STEP, LONGEST_STEP));
+        builder.answered(now, thought, step);
         [thought, &[step]].concat()
     })
 }
 
-/// A level has three requests to each thought of the level before; the thoughts are seen for the first time once.
+/// A level has three requests for each thought of the level before; of these, the first one does not hit the thought.
 pub(super) fn tree_of_thought_band() -> Band {
     let step = f64::from(SHORTEST_STEP + LONGEST_STEP) / 2.0;
     let (mut prompts, mut distinct, mut requests) = (0.0, f64::from(PROBLEM), 0.0);

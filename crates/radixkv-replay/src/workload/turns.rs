@@ -1,27 +1,28 @@
-//! Classes in which every prompt is the one before it and more.
+//! Classes in which every prompt continues the one before it.
 
-use super::{Band, Maker, Segment, Trace, dice::Dice};
+use super::{band::Band, rng::Rng, trace_builder::TraceBuilder};
+use crate::request::{Segment, Trace};
 
 const CLIENTS: usize = 256;
 const ROUNDS: u32 = 5;
 const QUESTION: u32 = 512;
 const ANSWER: u32 = 64;
 
-/// 256 clients, 5 rounds of 512 new tokens and 64 generated ones; whose turn it is, is a matter of chance.
+/// 256 clients, 5 rounds of 512 new tokens and 64 generated ones; the clients take turns at random.
 pub(super) fn multi_turn(seed: u64) -> Trace {
-    let (mut dice, mut maker) = (Dice::new(seed, 7), Maker::default());
+    let (mut rng, mut builder) = (Rng::new(seed, 7), TraceBuilder::default());
     let mut turns: Vec<usize> = (0..CLIENTS * ROUNDS as usize).map(|at| at % CLIENTS).collect();
-    dice.shuffle(&mut turns);
+    rng.shuffle(&mut turns);
     let mut histories: Vec<Vec<Segment>> = vec![Vec::new(); CLIENTS];
     let mut now = 0.0;
     for client in turns {
-        now += dice.wait(1.0);
-        let (question, answer) = (maker.fresh(QUESTION), maker.fresh(ANSWER));
+        now += rng.wait(1.0);
+        let (question, answer) = (builder.fresh(QUESTION), builder.fresh(ANSWER));
         histories[client].push(question);
-        maker.answered(now, &histories[client], answer);
+        builder.answered(now, &histories[client], answer);
         histories[client].push(answer);
     }
-    maker.trace
+    builder.build()
 }
 
 pub(super) fn multi_turn_band() -> Band {
@@ -37,30 +38,30 @@ const REPLY: u32 = 100;
 
 /// 15 users with a document of 20,000 tokens each under one system prompt of 1,000, 20 rounds of short questions.
 pub(super) fn long_qa(seed: u64) -> Trace {
-    let (mut dice, mut maker) = (Dice::new(seed, 8), Maker::default());
-    let system = maker.fresh(SYSTEM);
-    let mut histories: Vec<Vec<Segment>> = (0..USERS).map(|_| vec![system, maker.fresh(DOCUMENT)]).collect();
+    let (mut rng, mut builder) = (Rng::new(seed, 8), TraceBuilder::default());
+    let system = builder.fresh(SYSTEM);
+    let mut histories: Vec<Vec<Segment>> = (0..USERS).map(|_| vec![system, builder.fresh(DOCUMENT)]).collect();
     let mut now = 0.0;
     for _ in 0..QA_ROUNDS {
         let mut users: Vec<usize> = (0..USERS).collect();
-        dice.shuffle(&mut users);
+        rng.shuffle(&mut users);
         for user in users {
-            now += dice.wait(1.0);
-            let (question, reply) = (maker.fresh(FOLLOW_UP), maker.fresh(REPLY));
+            now += rng.wait(1.0);
+            let (question, reply) = (builder.fresh(FOLLOW_UP), builder.fresh(REPLY));
             histories[user].push(question);
-            maker.answered(now, &histories[user], reply);
+            builder.answered(now, &histories[user], reply);
             histories[user].push(reply);
         }
     }
-    maker.trace
+    builder.build()
 }
 
 pub(super) fn long_qa_band() -> Band {
     rounds_band(USERS, QA_ROUNDS, SYSTEM, DOCUMENT, FOLLOW_UP, REPLY)
 }
 
-/// Every round but the first hits all of the last one's prompt, and its answer if that was cached; the first round
-/// hits what all clients share, but for the very first request.
+/// Every round but the first hits the whole prompt of the round before, and its answer if that was cached. In the first
+/// round every request but the first one hits what all clients share.
 fn rounds_band(clients: usize, rounds: u32, shared: u32, document: u32, question: u32, answer: u32) -> Band {
     let clients = clients as f64;
     let prompt = |round: u32| f64::from(shared + document + round * question + (round - 1) * answer);

@@ -4,7 +4,7 @@ use std::{io::Read, path::Path};
 
 use super::{ROWS, Scratch, complaint, json, run, said};
 
-/// Numbers at which something may overflow, and what is no number at all.
+/// Numbers at which something may overflow, and texts that are not numbers.
 pub(super) const EXTREMES: [&str; 14] = [
     "0",
     "1",
@@ -42,7 +42,7 @@ fn row(id: u64, tokens: u64) -> String {
     format!("{{\"timestamp\": 0, \"input_length\": {tokens}, \"output_length\": 0, \"hash_ids\": [{id}]}}\n")
 }
 
-/// An archive that decompresses to so many bytes of `byte`, after some text.
+/// An archive that decompresses to `text` and then this number of bytes `byte`.
 #[cfg(unix)]
 fn archive(text: &str, byte: u8, bytes: u64) -> Vec<u8> {
     zstd::encode_all(text.as_bytes().chain(std::io::repeat(byte).take(bytes)), 1).expect("compresses")
@@ -57,7 +57,7 @@ fn endless_blank_lines_are_refused() {
     assert!(said.contains("t.zst:10000001: the trace has more than 10000000 rows"), "{said}");
 }
 
-/// Runs with so much address space, in KiB.
+/// Runs with this much address space, in KiB.
 #[cfg(unix)]
 fn within(kib: usize, trace: &Path, options: &[&str]) -> (Option<i32>, String) {
     let output = super::run_in_shell(&format!("ulimit -v {kib};"), "", trace, options);
@@ -72,12 +72,15 @@ fn an_endless_line_is_refused() {
         let trace = scratch.file("t.zst", archive(ROWS, byte, 1 << 30));
         let (code, said) = within(400_000, &trace, &[]);
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("t.zst:4: the line has more than 67108864 bytes (raise it: --max-line-bytes)"), "{said}");
+        assert!(
+            said.contains("t.zst:4: the line has more than 67108864 bytes; raise the limit with --max-line-bytes"),
+            "{said}"
+        );
     }
 }
 
 #[test]
-fn the_bound_on_lines_can_be_moved() {
+fn the_limit_on_lines_can_be_raised() {
     let scratch = Scratch::new("line-bound");
     let longest = ROWS.lines().map(str::len).max().expect("rows").to_string();
     let trace = scratch.file("t.jsonl", ROWS);
@@ -94,7 +97,7 @@ fn rows_are_bounded() {
     let scratch = Scratch::new("rows-bound");
     let trace = scratch.file("t.jsonl", format!("{ROWS}\n\n{ROWS}"));
     let said = complaint(Some(&trace), &["--max-rows", "7"]);
-    let expected = "t.jsonl:8: the trace has more than 7 rows, blank lines included (raise it: --max-rows)";
+    let expected = "t.jsonl:8: the trace has more than 7 rows, blank lines included; raise the limit with --max-rows";
     assert!(said.contains(expected), "{said}");
     assert_eq!(json(Some(&trace), &["--max-rows", "8"])["requests"], 6);
 }
@@ -106,7 +109,7 @@ fn rows_that_do_not_fit_into_memory_are_refused() {
     let trace = scratch.file("t.zst", zstd::encode_all(row(1, 70).repeat(400_000).as_bytes(), 1).expect("compresses"));
     let (code, said) = within(60_000, &trace, &[]);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("memory is short"), "{said}");
+    assert!(said.contains("not enough memory"), "{said}");
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn tokens_of_the_trace_are_bounded() {
     let trace = scratch.file("t.jsonl", format!("{ROWS}{spelled}"));
     let said = complaint(Some(&trace), &["--max-tokens", "14"]);
     assert!(
-        said.contains("t.jsonl:4: the trace has more than 14 hash ids and tokens (raise it: --max-tokens)"),
+        said.contains("t.jsonl:4: the trace has more than 14 hash ids and tokens; raise the limit with --max-tokens"),
         "{said}"
     );
     assert_eq!(json(Some(&trace), &["--max-tokens", "15", "--capacity", "1", "--block-size", "8"])["requests"], 4);
@@ -129,7 +132,7 @@ fn a_request_of_billions_of_tokens_is_bypassed_or_refused() {
     let trace = scratch.file("t.jsonl", format!("{ROWS}{}", row(7, u64::from(u32::MAX))));
     for options in [&["--capacity", "100%"][..], &["--capacity", "100%", "--verify", "--threads", "4"]] {
         let said = complaint(Some(&trace), options);
-        let expected = "row 3: 4294967280 tokens of one request, more than the 16777216 that are made at most";
+        let expected = "row 3 (counted from 0): the request has 4294967280 tokens, more than the limit of 16777216";
         assert!(said.contains(expected) && said.contains("--max-request-tokens"), "{said}");
     }
     for options in [&["--capacity", "100"][..], &["--capacity", "100%", "--longest", "100"]] {
@@ -137,7 +140,10 @@ fn a_request_of_billions_of_tokens_is_bypassed_or_refused() {
         assert_eq!((&report["bypassed_requests"], &report["hit_tokens"]), (&1.into(), &96.into()), "{options:?}");
     }
     let small = scratch.file("small.jsonl", ROWS);
-    assert!(complaint(Some(&small), &["--max-request-tokens", "63", "--capacity", "100"]).contains("row 0: 64 tokens"));
+    assert!(
+        complaint(Some(&small), &["--max-request-tokens", "63", "--capacity", "100"])
+            .contains("the request has 64 tokens")
+    );
     assert_eq!(json(Some(&small), &["--max-request-tokens", "64", "--capacity", "100"])["requests"], 3);
 }
 
@@ -147,7 +153,10 @@ fn what_the_cache_keeps_is_bounded() {
     // A hundred requests of sixteen million tokens, none of them alike.
     let trace = scratch.file("t.jsonl", (0..100).map(|id| row(id, 16 << 20)).collect::<String>());
     let said = complaint(Some(&trace), &["--capacity", "100%"]);
-    assert!(said.contains("the cache would hold 1677721600 tokens, more than the 268435456 that it may"), "{said}");
+    assert!(
+        said.contains("the cache could come to hold 1677721600 tokens, more than the limit of 268435456"),
+        "{said}"
+    );
     assert!(said.contains("--max-tokens"), "{said}");
     // 90 blocks are asked for, 4 of them different: 64 tokens, and 108 hash ids.
     let small = scratch.file("small.jsonl", ROWS.repeat(9));
@@ -164,11 +173,11 @@ fn the_largest_cache_can_be_verified() {
     // A bit for each of 2^32 blocks, and stamps for those that were used.
     let (code, said) = within(1_500_000, &trace, &["--capacity", "4294967295", "--verify"]);
     assert_eq!(code, Some(0), "{said}");
-    // The bits do not fit, or what a check notes of each block.
+    // The bits do not fit, or the byte that a check takes for each block.
     for (kib, checks) in [(300_000, "0"), (1_500_000, "1")] {
         let (code, said) = within(kib, &trace, &["--capacity", "4294967295", "--checks", checks]);
         assert_eq!(code, Some(2), "{said}");
-        assert!(said.contains("memory is short"), "{said}");
+        assert!(said.contains("not enough memory"), "{said}");
     }
 }
 
@@ -182,7 +191,7 @@ fn threads_are_bounded() {
     assert_eq!(json(Some(&trace), &["--threads", "1024", "--verify", "--checks", "2"])["verify_errors"], 0);
 }
 
-/// The system's own limit; it does not hold for the superuser.
+/// The limit of the system; it does not apply to the superuser.
 #[test]
 #[cfg(unix)]
 fn threads_that_the_system_refuses_are_an_error() {
@@ -199,7 +208,7 @@ fn threads_that_the_system_refuses_are_an_error() {
 }
 
 #[test]
-fn numbers_at_their_ends_are_taken_or_refused() {
+fn extreme_numbers_are_taken_or_refused() {
     let scratch = Scratch::new("extremes");
     let trace = scratch.file("t.jsonl", ROWS);
     for option in NUMERIC {

@@ -1,4 +1,4 @@
-//! What is written never costs what was there: no trace, and no older file that was complete.
+//! What is written never destroys what was there: neither the trace, nor an older file that was complete.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ const CSV: &str = "request,prompt_tokens,prefix_hit_len,computed_tokens\n0,70,0,
 const AMPLE: [&str; 2] = ["--capacity", "100"];
 
 impl Scratch {
-    /// Everything in the folder: files with their contents, links with where they lead.
+    /// Everything in the folder: files with their contents, links with their targets.
     fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let entries = fs::read_dir(&self.0).expect("a folder").map(|entry| entry.expect("an entry"));
         let content = |path: &Path| match fs::read_link(path) {
@@ -58,7 +58,7 @@ fn the_trace_is_never_written_to() {
             assert!(scratch.contents() == before, "{}", output.display());
         }
     }
-    // The same from within, where the name has no folder.
+    // The same in the folder itself: the name has no folder part.
     let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
     let inside =
         command.current_dir(&scratch.0).args(["replay", "t.jsonl", "--requests", "soft"]).output().expect("runs");
@@ -148,7 +148,7 @@ fn pipes_devices_and_descriptors_are_written_as_they_are() {
     to("/dev/stdout", &format!("> {}", name(&scratch.path("all.txt"))));
     let all = scratch.text("all.txt");
     assert!(all.starts_with(CSV) && all.contains("hit tokens"), "{all}");
-    // A descriptor that is open still leads to the file afterwards.
+    // An open descriptor still leads to the file afterwards.
     let third = scratch.path("third.txt");
     let script = "exec 3>> \"$0\"; \"$@\" > /dev/null 2>&1; echo after >&3";
     let mut shell = Command::new("sh");

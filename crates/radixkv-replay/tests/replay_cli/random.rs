@@ -1,7 +1,7 @@
-//! Thousands of hostile command lines: whatever they ask for, the command ends by itself, says so with its status, does
-//! not panic, leaves its input alone and no temporary file behind.
+//! Thousands of hostile command lines: the command always ends by itself with its status, does not panic, does not
+//! change its input and leaves no temporary file.
 //!
-//! `RUNS` and `SEED` say how many and which; a failure prints the command line.
+//! `RUNS` and `SEED` set how many and which; a failure prints the command line.
 
 use std::{env, fs, path::Path, process::Output};
 
@@ -16,7 +16,7 @@ use super::{
 const RUNS: usize = 1000;
 
 const FLAGS: [&str; 5] = ["--outputs", "--verify", "--hold", "--json", "--help"];
-/// Options with values that are taken, and values that are refused, or mostly so.
+/// Options with values that are taken, and values that are mostly refused.
 const CHOICES: [(&str, &[&str], &[&str]); 5] = [
     ("--policy", &["lru", "lfu", "fifo", "mru", "filo", "slru", "level", "priority"], &["best", ""]),
     ("--cache", &["radix", "naive"], &["flat"]),
@@ -25,7 +25,7 @@ const CHOICES: [(&str, &[&str], &[&str]); 5] = [
     ("--capacity", &["50%", "100%", "0.0001%", "3", "12"], &["1e300%", "-1%", "nan%"]),
 ];
 const UNSOUND_OUTPUTS: [&str; 6] = ["t.jsonl", "./t.jsonl", "link", "none/r.csv", ".", "/dev/full"];
-/// Numbers that most runs get by with.
+/// Numbers with which most runs succeed.
 const USUAL: [&str; 6] = ["1", "2", "3", "16", "100", "512"];
 const VALUES: [&str; 16] = [
     "0",
@@ -76,7 +76,7 @@ fn options(rng: &mut Rng, scratch: &Scratch) -> Vec<String> {
     options
 }
 
-/// A trace whose rows are sound, or have a value somewhere that does not belong there.
+/// A trace whose rows are valid, or have a wrong value in one field.
 fn trace(rng: &mut Rng) -> Vec<u8> {
     let mut text = if rng.bool() { ROWS.to_owned() } else { String::new() };
     for at in 0..rng.usize(..20) {
@@ -117,7 +117,7 @@ fn check(output: &Output, scratch: &Scratch, path: &Path, bytes: &[u8], line: &s
     assert!(matches!(output.status.code(), Some(0 | 2)), "{line}: {}: {said}", output.status);
     assert!(!said.contains("panicked"), "{line}: {said}");
     assert_eq!(output.status.success(), !output.stdout.is_empty(), "{line}: {said}");
-    assert!(output.status.success() || !said.is_empty(), "{line}: refused without a word");
+    assert!(output.status.success() || !said.is_empty(), "{line}: refused without a message");
     assert!(fs::read(path).expect("the trace") == bytes, "{line}: the trace has changed");
     for entry in fs::read_dir(&scratch.0).expect("a folder") {
         let name = entry.expect("an entry").file_name();
@@ -144,5 +144,5 @@ fn whatever_is_asked_for_the_command_ends_well() {
         check(&output, &scratch, &path, &bytes, &line);
         succeeded += usize::from(output.status.success());
     }
-    assert!(succeeded * 5 >= runs, "only {succeeded} of {runs} got as far as a report");
+    assert!(succeeded * 5 >= runs, "only {succeeded} of {runs} printed a report");
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use super::{ROWS, Scratch, run_in_shell, said};
 
 #[test]
-fn what_cannot_be_said_changes_nothing() {
+fn a_lost_message_changes_nothing() {
     let scratch = Scratch::new("stderr");
     let (good, bad) = (scratch.file("t.jsonl", ROWS), scratch.file("bad.jsonl", "{}"));
     for redirection in ["2> /dev/full", "2>&-"] {
@@ -43,7 +43,7 @@ fn what_cannot_be_printed_is_an_error() {
 }
 
 #[test]
-fn a_reader_may_have_read_enough() {
+fn a_reader_may_close_standard_output_early() {
     let scratch = Scratch::new("closed-pipe");
     let trace = scratch.file("t.jsonl", ROWS);
     for options in [&[][..], &["--json"], &["--help"], &["--requests", "/dev/stdout"]] {

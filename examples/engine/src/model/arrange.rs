@@ -8,7 +8,7 @@ use radixkv_attention::{Layout, Output, Qkv, Tables};
 use super::HostBackend;
 use crate::config::Config;
 
-/// Flat arrays of some of a step's sequences.
+/// Flat arrays of the sequences that decode, or of those that extend.
 #[derive(Debug)]
 struct Part {
     blocks: Vec<BlockId>,
@@ -18,7 +18,7 @@ struct Part {
     slots: Vec<u64>,
 }
 
-/// A step in order.
+/// A step in this order.
 #[derive(Debug)]
 pub(super) struct Arranged {
     tokens: Vec<Token>,
@@ -28,9 +28,9 @@ pub(super) struct Arranged {
     extend: Part,
 }
 
-/// An arranged step, where the backend finds it.
+/// An arranged step that the backend has prepared.
 pub(super) struct Prepared<B: HostBackend> {
-    /// Elements of all decoding rows: queries, keys.
+    /// Elements of all decoding rows: of their queries, and of their keys.
     decode_rows: (usize, usize),
     decode: B::Prepared,
     cascade: Option<B::Cascade>,
@@ -72,7 +72,7 @@ impl Arranged {
             decode: Part::new(),
             extend: Part::new(),
         };
-        // Where each sequence's last row comes to lie.
+        // The new index of each sequence's last row.
         let mut last_rows = vec![0; step.len()];
         for decode in [true, false] {
             for (index, sequence) in step.sequences().enumerate().filter(|(_, s)| (s.tokens.len() == 1) == decode) {
@@ -96,7 +96,7 @@ impl Arranged {
         &self.positions
     }
 
-    /// Rows whose logits the step wants, in its order.
+    /// Rows whose logits the step wants, in the order of its batch.
     pub(super) fn logits_rows(&self) -> &[usize] {
         &self.logits_rows
     }
@@ -120,7 +120,7 @@ impl Arranged {
         };
         let rows = self.decode.slots.len();
         Ok(Prepared {
-            decode_rows: (rows * config.query_heads * config.head_dim, rows * layout.row()),
+            decode_rows: (rows * config.query_heads * config.head_dim, rows * layout.row_elements()),
             decode: prepared,
             cascade,
             extend: backend.prepare(layout, &self.extend.batch(config))?,

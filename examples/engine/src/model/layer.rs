@@ -1,4 +1,4 @@
-//! One layer: attention, then the feed-forward part, each on normed states and added to them.
+//! One layer: attention, then the feed-forward part; each works on normed states and is added to the states.
 
 use radixkv_attention::Qkv;
 
@@ -49,7 +49,7 @@ impl Layer {
         })
     }
 
-    /// Takes the states one layer further; `attend` computes attention of all rows.
+    /// Computes one layer over the states, in place; `attend` computes attention of all rows.
     pub(super) fn forward<E>(
         &self,
         config: &Config,
@@ -80,7 +80,7 @@ impl Layer {
     }
 }
 
-/// Each row over the root of its mean square, times the weights.
+/// Divides each row by the root of its mean square, and multiplies it by the weights.
 pub(super) fn norm(rows: &[f32], weights: &[f32], eps: f32) -> Vec<f32> {
     let mut normed = rows.to_vec();
     for row in normed.chunks_exact_mut(weights.len()) {

@@ -1,4 +1,4 @@
-//! Qwen3 and Llama: from tokens to logits, over paged keys and values.
+//! Qwen3 and Llama: from tokens to logits, with keys and values in blocks.
 
 mod arrange;
 mod layer;
@@ -18,25 +18,26 @@ use layer::{Layer, norm};
 
 /// Where weights come from, under the names that Hugging Face gives them.
 pub trait Weights {
-    /// Why one cannot be had.
+    /// Why a weight cannot be read.
     type Error;
 
     /// A vector of `len` elements.
     ///
     /// # Errors
     ///
-    /// If there is none of this name and length.
+    /// If there is no vector of this name and length.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, Self::Error>;
 
     /// A matrix of `outputs` rows of `inputs`.
     ///
     /// # Errors
     ///
-    /// If there is none of this name and shape.
+    /// If there is no matrix of this name and shape.
     fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, Self::Error>;
 }
 
-/// An attention backend whose rows lie in main memory. A device's backend becomes one by copying rows to and fro.
+/// An attention backend whose rows lie in main memory. A device's backend becomes one by copying rows to the device and
+/// back.
 pub trait HostBackend:
     for<'a> Backend<Rows<'a> = &'a [f32], RowsMut<'a> = &'a mut [f32], LseMut<'a> = &'a mut [f32]>
 {
@@ -54,16 +55,17 @@ pub struct Model {
     embedding: Matrix,
     layers: Vec<Layer>,
     norm: Vec<f32>,
-    /// If it is not the embedding.
+    /// The output layer; `None` if it uses the weights of the embedding.
     head: Option<Matrix>,
 }
 
 impl Model {
-    /// Takes the weights that the configuration asks for; `loaded` is told after each layer.
+    /// Takes the weights that the configuration asks for; `loaded` is called with the number of layers after each
+    /// layer.
     ///
     /// # Errors
     ///
-    /// The first that cannot be had.
+    /// The first weight that cannot be read.
     pub fn load<W: Weights>(config: Config, weights: &W, mut loaded: impl FnMut(usize)) -> Result<Self, W::Error> {
         let (hidden, vocab) = (config.hidden_size, config.vocab_size);
         let mut layers = Vec::new();
@@ -85,7 +87,7 @@ impl Model {
         &self.config
     }
 
-    /// Keys and values that it needs for a cache of so many blocks.
+    /// The layout of its keys and values for a cache of `blocks` blocks.
     pub fn layout(&self, block_size: usize, blocks: usize, dtype: Dtype) -> Layout {
         Layout {
             layers: self.config.layers,
@@ -100,12 +102,11 @@ impl Model {
 
     /// Computes a step: its copies, then its tokens. Returns the logits that it wants, `[logits rows, vocabulary]`.
     ///
-    /// With `cascade`, sequences that decode read the prefixes that they share once. No bit of the result depends on
-    /// it.
+    /// With `cascade`, sequences that decode read shared prefixes once. No bit of the result depends on it.
     ///
     /// # Errors
     ///
-    /// What the backend refuses.
+    /// Errors of the backend.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Seeded weights in the place of a model's: of no use as a model, and as good as one to compute with.
+//! Seeded random weights: they compute as a model's weights do, and their outputs mean nothing.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,7 @@ pub struct RandomWeights {
 }
 
 impl RandomWeights {
-    /// Those of this seed.
+    /// The weights of this seed.
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -33,8 +33,8 @@ impl Weights for RandomWeights {
         Ok((0..len).map(|_| 1.0 + 0.1 * dice.normal()).collect())
     }
 
-    /// Of a size that keeps states as large as they were. Embeddings are larger, so that the next token is not
-    /// everywhere the same.
+    /// Scaled so that states keep their size. Embeddings are larger, so that not every position has the same next
+    /// token.
     fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, Infallible> {
         let mut dice = self.dice(name);
         let size = (inputs as f32).sqrt().recip();

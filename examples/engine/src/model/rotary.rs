@@ -43,7 +43,7 @@ fn stretched(frequency: f64, scaling: &Llama3Scaling) -> f64 {
 }
 
 impl Angles {
-    /// Turns each head of each row: its first half with its second.
+    /// Rotates each head of each row: each element of its first half with one of its second.
     pub(super) fn turn(&self, rows: &mut [f32], heads: usize) {
         let head_dim = 2 * self.pairs;
         for (row, turns) in rows.chunks_exact_mut(heads * head_dim).zip(self.turns.chunks_exact(self.pairs)) {

@@ -23,14 +23,14 @@ use crate::{assert_at_rest, random, tiny};
 
 const NEW_TOKENS: usize = 12;
 
-/// Longer than any run takes: what does not end is a failure.
+/// Longer than any run takes: a run that does not end fails.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn pick<T: Copy>(dice: &mut Dice, from: &[T]) -> T {
     from[dice.below(from.len())]
 }
 
-/// Prompts that begin alike, at every kind of place, with their naive continuations.
+/// Prompts that share prefixes of all kinds of lengths, with their naive continuations.
 fn corpus(model: &Model, dtype: Dtype, dice: &mut Dice) -> Vec<Continuation> {
     let mut prompts: Vec<Vec<Token>> = Vec::new();
     for _ in 0..9 {
@@ -45,12 +45,12 @@ fn corpus(model: &Model, dtype: Dtype, dice: &mut Dice) -> Vec<Continuation> {
         prompt.extend((0..own).map(|_| dice.below(64) as Token));
         prompts.push(prompt);
     }
-    // Two that are the same.
+    // Two equal prompts.
     prompts.push(prompts[0].clone());
     prompts.iter().map(|prompt| continuation(model, dtype, prompt, NEW_TOKENS)).collect()
 }
 
-/// What the threads of a run know together.
+/// What the threads of a run share.
 struct Run<'r> {
     corpus: &'r [Continuation],
     engine: Engine<'r, Cpu>,
@@ -73,12 +73,12 @@ impl Run<'_> {
         *lock(&self.compared) += 1;
     }
 
-    /// Serves until nothing is left, and makes trouble.
+    /// Serves until no request is left; with `trouble`, sequences are preempted, aborted and forked meanwhile.
     fn serve(&self, mut dice: Dice, trouble: bool) {
         let mut scheduler = self.engine.scheduler().expect("good options");
         let mut forks = 3;
         let began = Instant::now();
-        while self.engine.queue().unfinished() > 0 {
+        while self.engine.queue().unfinished_requests() > 0 {
             assert!(began.elapsed() < PATIENCE, "{}: {:?}", self.what, self.engine.queue());
             match self.engine.step(&mut scheduler, &|seen| self.check(seen)).expect("a good step") {
                 Stepped::Idle => drop(scheduler.wait(Duration::from_millis(5))),
@@ -109,7 +109,7 @@ impl Run<'_> {
             4 | 5 if *forks > 0 => {
                 *forks -= 1;
                 let at = prompt_len + dice.below(len - prompt_len + 1);
-                // Held while forking: a fork may be preempted and go on elsewhere at once.
+                // Held while forking: a fork may be preempted, and another thread may resume it at once.
                 let mut of = lock(&self.of);
                 let parent = of[&id];
                 let ids = scheduler.fork(id, at, 1 + dice.below(2)).unwrap_or_default();
@@ -128,23 +128,19 @@ fn options(dice: &mut Dice, corpus: &[Continuation]) -> Options {
     let blocks = if dice.below(2) == 0 { (wanted / 3).max(largest) } else { 3 * wanted };
     let chunk = pick(dice, &[7, 16, 33, 64, 100, 512]);
     let running = 1 + dice.below(8) as u32;
-    let background = Eviction::Background(Watermarks { low: blocks / 8, high: blocks / 4 });
+    let background = Eviction::Background(Watermarks::new(blocks / 8, blocks / 4));
     Options {
         block_size,
         blocks,
         dtype: Dtype::F32,
         policy: pick(dice, &[PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Fifo]),
         eviction: if dice.below(2) == 0 { Eviction::Inline } else { background },
-        queue: QueueConfig {
-            order: pick(dice, &[Order::Fcfs, Order::LongestPrefix, Order::DfsWeight]),
-            ..QueueConfig::default()
-        },
-        scheduler: SchedulerConfig {
-            max_running: running,
-            max_batch_tokens: chunk + running as usize,
-            max_chunk_tokens: chunk,
-            min_copied_tokens: pick(dice, &[None, Some(1), Some(5)]),
-        },
+        queue: QueueConfig::default().order(pick(dice, &[Order::Fcfs, Order::LongestPrefix, Order::DfsWeight])),
+        scheduler: SchedulerConfig::default()
+            .max_running(running)
+            .max_batch_tokens(chunk + running as usize)
+            .max_chunk_tokens(chunk)
+            .min_copied_tokens(pick(dice, &[None, Some(1), Some(5)])),
         threads: pick(dice, &[1, 4]),
         publish: dice.below(5) > 0,
         cascade: dice.below(2) == 0,

@@ -1,4 +1,4 @@
-//! Sequences that decode side by side read what they share once, through a backend that counts.
+//! Sequences that decode in one step read shared prefixes once: a backend counts.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

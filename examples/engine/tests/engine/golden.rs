@@ -1,4 +1,5 @@
-//! Logits of another program: `golden.py` has Hugging Face's transformers compute the same weights and prompt.
+//! Logits of another program: `golden.py` computes them from the same weights and prompt with Hugging Face's
+//! transformers.
 //!
 //! To make `golden.json` anew: `cargo test --test engine -- --ignored golden`, then `golden.py` on the directory that
 //! it names.

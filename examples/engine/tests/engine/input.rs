@@ -1,4 +1,4 @@
-//! Input that is of no use: one line that says what is wrong, and an exit code.
+//! Bad input is refused with one line that says what is wrong, and an exit code.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The engine against itself without a cache, and what it says of input that it cannot use.
+//! The engine compared with itself without a cache, and its errors for bad input.
 
 mod acceptance;
 mod bits;
@@ -15,7 +15,7 @@ use engine::config::{Architecture, Config, Rope};
 use engine::model::{Model, RandomWeights};
 use radixkv::PrefixCache;
 
-/// A model that takes a millisecond.
+/// A model that computes in a millisecond.
 fn tiny() -> Config {
     Config {
         architecture: Architecture::Qwen3,
@@ -39,7 +39,7 @@ fn random(config: Config, seed: u64) -> Model {
     model
 }
 
-/// Nobody holds anything any more: every block is free or cached, and the cache is sound.
+/// No request holds a block: every block is free or evictable, and the cache is valid.
 fn assert_at_rest(cache: &PrefixCache, what: &str) {
     cache.settle();
     let stats = cache.stats();

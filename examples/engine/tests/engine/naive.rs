@@ -1,4 +1,4 @@
-//! What every run is compared with: the whole sequence computed again for each token, alone, in one block.
+//! The baseline of every run: the whole sequence is computed again for each token, alone, in one block.
 
 use engine::model::Model;
 use engine::sampling::Sampling;
@@ -18,12 +18,12 @@ pub fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
 }
 
-/// The logits behind `tokens`.
+/// The logits after `tokens`.
 pub fn logits(model: &Model, dtype: Dtype, tokens: &[Token]) -> Vec<f32> {
     let layout = model.layout(tokens.len(), 1, dtype);
     let kv = Cpu.allocate(layout).expect("a block");
     let mut batch = Batch::new(tokens.len());
-    batch.push(SequenceId(0), 0, 0, tokens, &[0], true);
+    batch.push(SequenceId::from(0), 0, 0, tokens, &[0], true);
     model.forward(&Cpu, &kv, &layout, &batch, false).expect("a good batch")
 }
 

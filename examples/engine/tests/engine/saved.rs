@@ -10,7 +10,7 @@ use engine::matrix::Matrix;
 use engine::model::{RandomWeights, Weights};
 use safetensors::tensor::{Dtype, TensorView};
 
-/// A directory that goes with its value.
+/// A directory that is removed with its value.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -36,7 +36,7 @@ impl Drop for Directory {
     }
 }
 
-/// A tensor as it is written.
+/// A tensor of a file.
 #[derive(Clone)]
 pub struct Tensor {
     pub dtype: Dtype,
@@ -44,7 +44,7 @@ pub struct Tensor {
     pub bytes: Vec<u8>,
 }
 
-/// Random weights that remember what was asked of them, rounded to an element type.
+/// Random weights, rounded to an element type, that remember the tensors that were asked for.
 pub struct Recorded {
     inner: RandomWeights,
     dtype: Dtype,
@@ -99,7 +99,7 @@ pub fn write_to(path: &Path, tensors: &HashMap<String, Tensor>) {
     let views = tensors.iter().map(|(name, tensor)| {
         (name, TensorView::new(tensor.dtype, tensor.shape.clone(), &tensor.bytes).expect("a tensor"))
     });
-    // What wrote it, which transformers asks for.
+    // transformers asks which program wrote the file.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     fs::write(path, safetensors::serialize(views, Some(metadata)).expect("tensors")).expect("a file");
 }

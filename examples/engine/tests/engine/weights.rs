@@ -1,4 +1,4 @@
-//! A model that was saved is the model that is loaded.
+//! A model that is saved and loaded is the same model.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
 
-use crate::cache::STEP;
-use crate::policy::{Entry, Group, Policy, Slot, Standing};
+use crate::cache::inner::STEP;
+use crate::policy::{CandidateId, Entry, Policy, QuotaGroup, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, thread};
 use crate::{Clock, Eviction, Lease, PrefixCache, Watermarks};
@@ -18,7 +18,7 @@ struct Endless {
 const ENDLESS: usize = 10_000;
 
 impl Policy for Endless {
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         assert!(self.filed.fetch_add(1, Relaxed) < ENDLESS, "a turn takes in what came after it began");
         for key in 0..KEYS {
             drop(self.cache.session().match_prefix(&self.cache.default_namespace(), &tokens(key)));
@@ -26,23 +26,23 @@ impl Policy for Endless {
         self.policy.file(slot, standing, entry);
     }
 
-    fn remove(&mut self, slot: Slot) {
+    fn remove(&mut self, slot: CandidateId) {
         self.policy.remove(slot);
     }
 
-    fn choose(&mut self) -> Option<Slot> {
+    fn choose(&mut self) -> Option<CandidateId> {
         self.policy.choose()
     }
 
-    fn following(&self) -> [Option<Slot>; 6] {
+    fn following(&self) -> [Option<CandidateId>; 6] {
         self.policy.following()
     }
 
-    fn prefetch(&self, slot: Slot) {
+    fn prefetch(&self, slot: CandidateId) {
         self.policy.prefetch(slot);
     }
 
-    fn choose_of(&self, group: Group) -> Option<Slot> {
+    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         self.policy.choose_of(group)
     }
 
@@ -54,7 +54,7 @@ impl Policy for Endless {
         self.policy.discard(candidates)
     }
 
-    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool {
+    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: Entry) -> bool {
         self.policy.is_filed(slot, standing, entry)
     }
 
@@ -123,10 +123,10 @@ fn a_turn_ends_although_every_change_makes_another() {
 /// Changes that wait, of which each step takes in no more than it may, with and without what goes for its age.
 #[test]
 fn a_step_takes_in_a_bounded_number_of_changes() {
-    for idle_after in [None, Some(std::time::Duration::from_nanos(5))] {
+    for time_to_idle in [None, Some(std::time::Duration::from_nanos(5))] {
         let keys = 20 * STEP as u32;
         let builder = PrefixCache::builder(4, keys as usize).clock(Clock::Logical);
-        let builder = idle_after.into_iter().fold(builder, |builder, duration| builder.idle_after(duration));
+        let builder = time_to_idle.into_iter().fold(builder, |builder, duration| builder.time_to_idle(duration));
         let cache = builder.build().expect("sound");
         let held = leases(&cache, keys);
         cache.settle();
@@ -134,7 +134,7 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
         // From sessions that do not help.
         drop(held);
         // Read without settling.
-        let protected = || cache.inner.gauges.read(&cache.inner).protected_blocks;
+        let protected = || cache.inner.stats().protected_blocks;
         let (mut before, mut steps) = (protected(), 0);
         assert_eq!(before, keys as usize);
         loop {
@@ -153,7 +153,7 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
 
 /// While the first of two is on its way, the second must not say that it is done.
 #[test]
-fn whoever_drops_a_namespace_second_waits_for_the_first() {
+fn the_second_drop_of_a_namespace_waits_for_the_first() {
     let cache = PrefixCache::builder(4, 8).build().expect("sound");
     let space = cache.namespace(&["tenant"]);
     let (first, second) = cache.inner.evicting(|_, _| {
@@ -176,7 +176,7 @@ fn whoever_drops_a_namespace_second_waits_for_the_first() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Namespaces have piled up, and another thread is stopped at their names: whoever helps leaves them for later.
+/// Namespaces have piled up, and another thread is stopped with their names locked: a session that helps leaves them for later.
 #[test]
 fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
     let cache = PrefixCache::builder(4, 64).build().expect("sound");
@@ -190,7 +190,7 @@ fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
             done.send(()).expect("the test goes on");
         });
         over.recv_timeout(std::time::Duration::from_secs(60)).expect("matches stand still");
-        assert!(!cache.run_once(), "and so does whoever evicts");
+        assert!(!cache.run_once(), "and so does a thread that evicts");
     });
     cache.settle();
     assert_eq!(cache.validate(), Ok(()));
@@ -214,7 +214,7 @@ fn what_is_left_of_exchanges_does_not_pile_up() {
 /// The evictor's tables of free, evictable and protected blocks are of different moments; their sum is not.
 #[test]
 fn numbers_read_at_any_moment_add_up() {
-    let builder = PrefixCache::builder(4, 256).eviction(Eviction::Background(Watermarks { low: 64, high: 128 }));
+    let builder = PrefixCache::builder(4, 256).eviction(Eviction::Background(Watermarks::new(64, 128)));
     let cache = builder.build().expect("sound");
     let over = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -232,7 +232,7 @@ fn numbers_read_at_any_moment_add_up() {
             });
         }
         for _ in 0..20_000 {
-            let stats = cache.inner.gauges.read(&cache.inner);
+            let stats = cache.inner.stats();
             let blocks = [stats.free_blocks, stats.reserved_blocks, stats.evictable_blocks, stats.protected_blocks];
             if blocks.iter().sum::<usize>() != 256 {
                 over.store(1, Relaxed);

@@ -42,12 +42,12 @@ impl Side {
             5..7 => self.leases.push(self.session.match_prefix(&self.space, &tokens).into_lease()),
             7..11 if !self.leases.is_empty() => drop(self.leases.swap_remove(dice.usize(..self.leases.len()))),
             11 if now % 50 == 0 => self.cache.clear_namespace(&self.space),
-            _ => self.cache.inner.evicting(|evictor, works| evictor.settle(works)),
+            _ => self.cache.inner.evicting(|evictor, resources| evictor.settle(resources)),
         }
     }
 
     fn slice(&self, candidates: usize) -> bool {
-        self.cache.inner.evicting(|evictor, works| evictor.advance_exchange(candidates, works))
+        self.cache.inner.evicting(|evictor, resources| evictor.advance_exchange(candidates, resources))
     }
 
     /// Lets go of everything, and says what is left after each block that is evicted.
@@ -70,7 +70,7 @@ impl Side {
 #[test]
 fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
     let steps = model_size(400, 40) as u64;
-    for (at, last) in PolicyKind::ALL.into_iter().enumerate() {
+    for (at, last) in PolicyKind::ALL.iter().copied().enumerate() {
         let first = PolicyKind::ALL[(at + 1) % PolicyKind::ALL.len()];
         let mut sides = [Side::new(first), Side::new(last)];
         let mut dice = [Rng::with_seed(at as u64), Rng::with_seed(at as u64)];
@@ -78,7 +78,7 @@ fn the_order_is_that_of_a_cache_that_always_had_the_policy() {
         for now in 0..steps {
             sides.iter_mut().zip(&mut dice).for_each(|(side, dice)| side.step(now / 3, dice));
             if own.u8(..40) == 0 {
-                let kind = own.choice(PolicyKind::ALL).expect("one of them");
+                let kind = own.choice(PolicyKind::ALL.iter().copied()).expect("one of them");
                 sides[0].cache.inner.evicting(|evictor, _| evictor.begin_exchange(kind));
             }
             sides[0].slice(own.usize(..4));
@@ -155,7 +155,7 @@ fn the_longest_slice_among_a_million() {
         let mut holds: Vec<Duration> = Vec::new();
         loop {
             let start = Instant::now();
-            let more = cache.inner.evicting(|evictor, works| evictor.advance_exchange(SLICE, works));
+            let more = cache.inner.evicting(|evictor, resources| evictor.advance_exchange(SLICE, resources));
             holds.push(start.elapsed());
             if !more {
                 break;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::{Violation, validate};
-use crate::cache::evictor::{Evictor, Works};
+use crate::cache::evictor::{Evictor, Resources};
 use crate::key::Token;
 use crate::reclaim::Ref;
 use crate::tree::{Point, Run, Space};
@@ -40,10 +40,10 @@ pub(super) struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).idle_after(Duration::MAX);
+        let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).clock(Clock::Logical).time_to_idle(Duration::MAX);
         let cache = cache.build().expect("valid");
         let (session, space) = (cache.session(), cache.default_namespace());
-        cache.set_quota(&space, Quota { cached_blocks: Some(CAPACITY), pinned_blocks: None });
+        cache.set_quota(&space, Quota::default().cached_blocks(CAPACITY));
         for (at, tokens) in [sequence(12, 12, 0), sequence(12, 6, 100), sequence(4, 0, 1000)].iter().enumerate() {
             cache.set_time(at as u64 + 1);
             drop(put(&session, &space, tokens, BLOCK_SIZE));
@@ -53,22 +53,22 @@ impl Bed {
         Self { cache, space, _held: (session, lease, reservation) }
     }
 
-    fn scene<'g>(&self, works: Works<'g>) -> Scene<'g> {
-        let space = self.space.0.root(works.guard).expect("not dropped").run().space();
-        let root = space.root(works.guard).expect("planted");
-        let child = |point: Ref<'g, Point>, token| point.as_ref().children.get(token, works.guard).expect("hung");
-        let point = |run: Ref<'g, Run>, depth| run.as_ref().points.get(depth, works.guard).expect("stands");
+    fn scene<'g>(&self, resources: Resources<'g>) -> Scene<'g> {
+        let space = self.space.0.root(resources.guard).expect("not dropped").run().space();
+        let root = space.root(resources.guard).expect("planted");
+        let child = |point: Ref<'g, Point>, token| point.as_ref().children.get(token, resources.guard).expect("hung");
+        let point = |run: Ref<'g, Run>, depth| run.as_ref().points.get(depth, resources.guard).expect("stands");
         let run = child(root, 1);
         let (mark, fork, leased, end) = (point(run, 4), point(run, 6), point(run, 8), point(run, 12));
         let branch = child(fork, 107);
-        Scene { works, space, root, run, mark, fork, leased, end, branch, other: child(root, 1001) }
+        Scene { resources, space, root, run, mark, fork, leased, end, branch, other: child(root, 1001) }
     }
 }
 
 /// The nodes of a [`Bed`].
 #[derive(Clone, Copy)]
 pub(super) struct Scene<'g> {
-    pub(super) works: Works<'g>,
+    pub(super) resources: Resources<'g>,
     pub(super) space: Ref<'g, Space>,
     pub(super) root: Ref<'g, Point>,
     pub(super) run: Ref<'g, Run>,
@@ -83,18 +83,18 @@ pub(super) struct Scene<'g> {
 impl<'g> Scene<'g> {
     /// The end of a run.
     pub(super) fn end_of(&self, run: Ref<'g, Run>) -> Ref<'g, Point> {
-        run.as_ref().points.get(run.word().len(), self.works.guard).expect("runs end in points")
+        run.as_ref().points.get(run.word().len(), self.resources.guard).expect("runs end in points")
     }
 }
 
 /// What `validate` says of a healthy cache after `plant`. The cache is leaked: nothing takes a corrupt one apart.
 pub(super) fn found(plant: impl FnOnce(&mut Evictor, Scene<'_>)) -> Violation {
     let bed = Bed::new();
-    let violation = bed.cache.inner.evicting(|evictor, works| {
-        evictor.settle(works);
-        assert_eq!(validate(&bed.cache.inner, evictor, works), Ok(()));
-        plant(evictor, bed.scene(works));
-        validate(&bed.cache.inner, evictor, works).expect_err("planted")
+    let violation = bed.cache.inner.evicting(|evictor, resources| {
+        evictor.settle(resources);
+        assert_eq!(validate(&bed.cache.inner, evictor, resources), Ok(()));
+        plant(evictor, bed.scene(resources));
+        validate(&bed.cache.inner, evictor, resources).expect_err("planted")
     });
     std::mem::forget(bed);
     let text = violation.to_string();

@@ -89,7 +89,7 @@ impl Churn {
 #[test]
 fn every_policy_and_block_size_stays_sound() {
     let steps = crate::sync::model_size(3_000, 60) as u64;
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::ALL.iter().copied() {
         for block_size in [1, 3, 16] {
             Churn::new(block_size, policy).run(steps);
         }

@@ -1,13 +1,13 @@
 //! What is planted is named.
 
-use super::super::{Mismatch, PointAt, RunAt, Violation};
 use super::bed::{CAPACITY, Scene, found, sequence};
 use crate::PrefixCache;
 use crate::block::BlockId;
-use crate::cache::Priority;
+use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
 use crate::cache::evictor::Evictor;
+use crate::cache::priority::Priority;
 use crate::key::Token;
-use crate::policy::{Entry, Group, Policy, Slot, Standing};
+use crate::policy::{CandidateId, Entry, Policy, QuotaGroup, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Statistics, Word};
@@ -27,7 +27,7 @@ fn counts(recorded: usize, found: usize) -> Mismatch {
 
 /// Hangs a run of `tokens` on `under`, with the beginning that it is given.
 fn hang<'g>(scene: Scene<'g>, under: Ref<'g, Point>, at: Beginning<'g>, tokens: &[Token]) -> Ref<'g, Run> {
-    let guard = scene.works.guard;
+    let guard = scene.resources.guard;
     let run = Run::new(at, tokens, &[], guard);
     assert!(under.word.add_child());
     let Ok(run) = under.as_ref().children.insert(None, run, guard) else {
@@ -38,21 +38,21 @@ fn hang<'g>(scene: Scene<'g>, under: Ref<'g, Point>, at: Beginning<'g>, tokens: 
 
 /// Puts a point on `scene.run` at `depth` that says it lies on `run`.
 fn stand<'g>(scene: Scene<'g>, run: Ref<'g, Run>, depth: u32) {
-    let guard = scene.works.guard;
+    let guard = scene.resources.guard;
     let point = Point::new(run.link(), depth, Word::idle(), Statistics::stamped(0), guard);
     assert!(scene.run.as_ref().points.insert(None, point, guard).is_ok());
 }
 
 /// Gives `scene.run` other arrays.
 fn rewrite(scene: Scene<'_>, tokens: &[Token], blocks: impl FnOnce(&mut Vec<BlockId>)) {
-    let mut ids = scene.run.block_ids(scene.works.guard).to_vec();
+    let mut ids = scene.run.block_ids(scene.resources.guard).to_vec();
     blocks(&mut ids);
-    scene.run.as_ref().replace_arrays(tokens, &ids, scene.works.guard);
+    scene.run.as_ref().replace_arrays(tokens, &ids, scene.resources.guard);
 }
 
 #[test]
 fn work_left_behind() {
-    let queued = found(|_, scene| scene.works.queue.push(scene.end));
+    let queued = found(|_, scene| scene.resources.queue.push(scene.end));
     assert_eq!(queued, Violation::QueueNotEmpty);
     let revisit = found(|evictor, scene| evictor.revisit.push(scene.end.link()));
     assert_eq!(revisit, Violation::Unfinished { points: 1, blocks: 0 });
@@ -66,13 +66,13 @@ fn spaces() {
     let listed = found(|evictor, scene| assert!(evictor.detached.insert(scene.space.link())));
     assert_eq!(listed, Violation::SpaceNotDetached);
     let uprooted = found(|_, scene| {
-        assert!(scene.root.run().as_ref().points.remove(scene.root, scene.works.guard));
+        assert!(scene.root.run().as_ref().points.remove(scene.root, scene.resources.guard));
     });
     assert_eq!(uprooted, Violation::NoRoot);
     let kept = found(|evictor, scene| {
-        let space = Space::plant(0, Arc::clone(&scene.space.holdings), scene.works.guard).run().space();
+        let space = Space::plant(0, Arc::clone(&scene.space.holdings), scene.resources.guard).run().space();
         space.detach();
-        space.root(scene.works.guard).expect("planted").word.flip(Word::CHILD);
+        space.root(scene.resources.guard).expect("planted").word.flip(Word::CHILD);
         evictor.detached.insert(space.link());
     });
     assert_eq!(kept, Violation::IdleInDetached(on(TRUNK, 0)));
@@ -84,7 +84,7 @@ fn point_words() {
     assert_eq!(found(|_, scene| scene.mark.word.flip(Word::NEW)), Violation::NewPoint(on(RUN, 4)));
     assert_eq!(found(|_, scene| scene.leased.word.flip(Word::QUEUED)), Violation::QueuedPoint(on(RUN, 8)));
     assert_eq!(found(|_, scene| scene.end.word.flip(Word::OPEN)), Violation::HotPoint(on(RUN, 12)));
-    let idle = found(|_, scene| scene.works.hot.inflate(scene.leased));
+    let idle = found(|_, scene| scene.resources.hot.inflate(scene.leased));
     assert_eq!(idle, Violation::HotPoint(on(RUN, 8)));
     let leased = found(|_, scene| scene.fork.word.flip(Word::LEASE));
     assert_eq!(leased, Violation::LeasedInBlock { point: on(RUN, 6), leases: 1 });
@@ -102,9 +102,9 @@ fn places_of_points() {
     assert_eq!(beyond, Violation::PointOutside { point: on(RUN, 16), len: 12 });
     let before = found(|_, scene| stand(scene, scene.run, 0));
     assert_eq!(before, Violation::PointOutside { point: on(RUN, 0), len: 12 });
-    let misplaced = found(|_, scene| scene.run.points.misplace(scene.works.guard));
+    let misplaced = found(|_, scene| scene.run.points.misplace(scene.resources.guard));
     assert!(matches!(misplaced, Violation::PointMisplaced(PointAt { run: RUN, .. })), "{misplaced}");
-    let endless = found(|_, scene| assert!(scene.run.as_ref().points.remove(scene.end, scene.works.guard)));
+    let endless = found(|_, scene| assert!(scene.run.as_ref().points.remove(scene.end, scene.resources.guard)));
     assert_eq!(endless, Violation::NoEnd { run: RUN, len: 12 });
 }
 
@@ -112,23 +112,23 @@ fn places_of_points() {
 fn beginnings_of_runs() {
     let first = RunAt { start: 8, first: 500 };
     let parent = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0, claimed: 0 }, &[500]);
+        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0, charged: 0 }, &[500]);
     });
     assert_eq!(parent, Violation::WrongParent(first));
     let start = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 9, born: 0, claimed: 0 }, &[500]);
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 9, born: 0, charged: 0 }, &[500]);
     });
     assert_eq!(start, Violation::WrongStart { run: RunAt { start: 9, ..first }, end: 8 });
     let empty = found(|_, scene| {
-        let run = hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: 0 }, &[500]);
-        run.shorten(run.word(), 0).expect("nobody else is here");
+        let run = hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, charged: 0 }, &[500]);
+        run.shorten(run.word(), 0).expect("no other thread");
     });
     assert_eq!(empty, Violation::EmptyRun(first));
     let same = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, claimed: 0 }, &[9]);
+        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, charged: 0 }, &[9]);
     });
     assert_eq!(same, Violation::SameToken(on(RUN, 8), 9));
-    let misplaced = found(|_, scene| scene.root.children.misplace(scene.works.guard));
+    let misplaced = found(|_, scene| scene.root.children.misplace(scene.resources.guard));
     assert!(matches!(misplaced, Violation::RunMisplaced(RUN | OTHER)), "{misplaced}");
 }
 
@@ -136,7 +136,7 @@ fn beginnings_of_runs() {
 fn arrays_of_runs() {
     let short = found(|_, scene| rewrite(scene, &sequence(8, 8, 0), |blocks| blocks.truncate(2)));
     assert_eq!(short, Violation::TokensMissing { run: RUN, len: 12, tokens: 8 });
-    let longer = found(|_, scene| scene.run.shorten(scene.run.word(), 16).expect("nobody else is here"));
+    let longer = found(|_, scene| scene.run.shorten(scene.run.word(), 16).expect("no other thread"));
     assert_eq!(longer, Violation::TokensMissing { run: RUN, len: 16, tokens: 12 });
     let few = found(|_, scene| rewrite(scene, &sequence(12, 12, 0), |blocks| blocks.truncate(2)));
     assert_eq!(few, Violation::BlockCount { run: RUN, blocks: 2, expected: 3 });
@@ -158,17 +158,17 @@ fn blocks() {
     });
     assert_eq!(twice, Violation::BlockTwice { run: RUN, block });
     let free = found(|_, scene| {
-        block = scene.branch.block_ids(scene.works.guard)[1];
-        scene.works.pool.give_back(&[block]);
+        block = scene.branch.block_ids(scene.resources.guard)[1];
+        scene.resources.pool.give_back(&[block]);
     });
     assert_eq!(free, Violation::BlockFree { run: BRANCH, block });
 }
 
 #[test]
 fn pool() {
-    let beyond = found(|_, scene| scene.works.pool.flip_bit(CAPACITY as BlockId + 1));
+    let beyond = found(|_, scene| scene.resources.pool.flip_bit(CAPACITY as BlockId + 1));
     assert_eq!(beyond, Violation::BitsBeyond { bits: 1, capacity: 60 });
-    let count = found(|_, scene| scene.works.pool.flip_bit(CAPACITY as BlockId - 1));
+    let count = found(|_, scene| scene.resources.pool.flip_bit(CAPACITY as BlockId - 1));
     assert_eq!(count, Violation::FreeCount { counted: 51, set: 50 });
     let external = PrefixCache::builder(4, 8).external().build().expect("valid");
     assert_eq!(external.validate(), Ok(()));
@@ -248,7 +248,7 @@ fn order_by_last_use() {
     let stray = found(|evictor, _| file_stray(evictor.ranking.aging.order_mut()));
     assert_eq!(stray, Violation::AgingCount(counts(4, 3)));
     let lost = found(|evictor, scene| {
-        let slot = scene.end.account.get(&evictor.owner).slot.expect("filed");
+        let slot = scene.end.account.get(&evictor.owner).candidate.expect("filed");
         evictor.ranking.aging.order_mut().remove(slot);
     });
     assert_eq!(lost, Violation::NotAging(on(RUN, 12)));
@@ -257,25 +257,25 @@ fn order_by_last_use() {
 #[test]
 fn filing_of_points() {
     let lost = found(|evictor, scene| {
-        scene.end.account.with_mut(&mut evictor.owner, |account| account.slot = None);
+        scene.end.account.with_mut(&mut evictor.owner, |account| account.candidate = None);
     });
     assert_eq!(lost, Violation::NotFiled(on(RUN, 12)));
     let wrongly = found(|evictor, scene| {
-        let slot = scene.end.account.get(&evictor.owner).slot;
-        scene.leased.account.with_mut(&mut evictor.owner, |account| account.slot = slot);
+        let slot = scene.end.account.get(&evictor.owner).candidate;
+        scene.leased.account.with_mut(&mut evictor.owner, |account| account.candidate = slot);
     });
     assert_eq!(wrongly, Violation::WronglyFiled(on(RUN, 8)));
     let mut slot = 0;
     let crossed = found(|evictor, scene| {
-        let other = scene.end_of(scene.other).account.get(&evictor.owner).slot;
+        let other = scene.end_of(scene.other).account.get(&evictor.owner).candidate;
         slot = other.expect("filed").index();
-        scene.end.account.with_mut(&mut evictor.owner, |account| account.slot = other);
+        scene.end.account.with_mut(&mut evictor.owner, |account| account.candidate = other);
     });
     assert_eq!(crossed, Violation::WrongSlot { point: on(RUN, 12), slot });
     let stale = found(|_, scene| scene.end_of(scene.branch).statistics.touch(99));
     assert_eq!(stale, Violation::StaleStanding(on(BRANCH, 6)));
     let unfiled = found(|evictor, scene| {
-        let slot = scene.end.account.get(&evictor.owner).slot.expect("filed");
+        let slot = scene.end.account.get(&evictor.owner).candidate.expect("filed");
         evictor.ranking.policy.remove(slot);
     });
     assert_eq!(unfiled, Violation::StaleStanding(on(RUN, 12)));
@@ -289,9 +289,9 @@ fn slots() {
         *evictor.ranking.tables().0.at(3) = Some(scene.mark.link());
     });
     assert_eq!(occupied, Violation::SlotCount(counts(4, 3)));
-    let taken = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(0)));
+    let taken = found(|evictor, _| evictor.ranking.tables().1.push(CandidateId::at(0)));
     assert_eq!(taken, Violation::VacantSlot { slot: 0 });
-    let outside = found(|evictor, _| evictor.ranking.tables().1.push(Slot::at(99)));
+    let outside = found(|evictor, _| evictor.ranking.tables().1.push(CandidateId::at(99)));
     assert_eq!(outside, Violation::VacantSlot { slot: 99 });
     let lost = found(|evictor, _| {
         let vacant = evictor.ranking.vacant().len();
@@ -310,7 +310,7 @@ fn slots() {
 /// Files what stands in no slot.
 fn file_stray(policy: &mut dyn Policy) {
     policy.file(
-        Slot::at(50),
+        CandidateId::at(50),
         Standing { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
         Entry { serial: 99, group: None },
     );
@@ -320,7 +320,7 @@ fn file_stray(policy: &mut dyn Policy) {
 fn policy_on_its_way_in() {
     let begin = |evictor: &mut Evictor, scene: Scene<'_>| {
         evictor.begin_exchange(crate::PolicyKind::Lfu);
-        assert!(evictor.advance_exchange(1, scene.works));
+        assert!(evictor.advance_exchange(1, scene.resources));
     };
     let stray = found(|evictor, scene| {
         begin(evictor, scene);
@@ -338,17 +338,17 @@ fn policy_on_its_way_in() {
 fn moments() {
     let marked = found(|_, scene| {
         let marks = &scene.end_of(scene.branch).statistics.marks;
-        marks.join(Marked::priority(Priority::DEFAULT.level(), Some(9)), scene.works.guard);
+        marks.join(Marked::priority(Priority::DEFAULT.level(), Some(9)), scene.resources.guard);
     });
     assert_eq!(marked, Violation::WrongMoment(on(BRANCH, 6)));
     let demoted = found(|_, scene| {
-        scene.end_of(scene.branch).statistics.marks.join(Demotions::default().demote(9), scene.works.guard);
+        scene.end_of(scene.branch).statistics.marks.join(Demotions::default().demote(9), scene.resources.guard);
     });
     assert_eq!(demoted, Violation::StaleStanding(on(BRANCH, 6)));
-    let stray = found(|evictor, _| evictor.ranking.due.set(Slot::at(50), Some(9)));
+    let stray = found(|evictor, _| evictor.ranking.due.set(CandidateId::at(50), Some(9)));
     assert_eq!(stray, Violation::MomentCount(counts(1, 0)));
     let unsound = found(|evictor, _| {
-        evictor.ranking.due.set(Slot::at(50), Some(9));
+        evictor.ranking.due.set(CandidateId::at(50), Some(9));
         *evictor.ranking.due.moments().at(50) = Some(8);
     });
     assert_eq!(unsound, Violation::UnsoundMoments);
@@ -356,14 +356,14 @@ fn moments() {
 
 #[test]
 fn retained() {
-    let left = found(|_, scene| scene.leased.statistics.marks.ask(Marked::NONE, 9, scene.works.guard));
+    let left = found(|_, scene| scene.leased.statistics.marks.ask(Marked::NONE, 9, scene.resources.guard));
     assert_eq!(left, Violation::NotesLeft { notes: 1 });
     let idle = found(|evictor, scene| {
         evictor.retained.enter(scene.end, 9);
     });
     assert_eq!(idle, Violation::NotRetained(on(RUN, 12)));
     let elsewhere = found(|evictor, scene| {
-        let (run, guard) = (scene.run.link(), scene.works.guard);
+        let (run, guard) = (scene.run.link(), scene.resources.guard);
         let point = Point::new(run, 3, Word::idle(), Statistics::stamped(0), guard);
         evictor.retained.enter(point.as_ref(), 9);
     });
@@ -380,27 +380,27 @@ fn retained() {
 struct Unsound(Box<dyn Policy>);
 
 impl Policy for Unsound {
-    fn file(&mut self, slot: Slot, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
         self.0.file(slot, standing, entry);
     }
 
-    fn remove(&mut self, slot: Slot) {
+    fn remove(&mut self, slot: CandidateId) {
         self.0.remove(slot);
     }
 
-    fn choose(&mut self) -> Option<Slot> {
+    fn choose(&mut self) -> Option<CandidateId> {
         self.0.choose()
     }
 
-    fn following(&self) -> [Option<Slot>; 6] {
+    fn following(&self) -> [Option<CandidateId>; 6] {
         self.0.following()
     }
 
-    fn prefetch(&self, slot: Slot) {
+    fn prefetch(&self, slot: CandidateId) {
         self.0.prefetch(slot);
     }
 
-    fn choose_of(&self, group: Group) -> Option<Slot> {
+    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         self.0.choose_of(group)
     }
 
@@ -412,7 +412,7 @@ impl Policy for Unsound {
         self.0.discard(candidates)
     }
 
-    fn is_filed(&self, slot: Slot, standing: Standing, entry: Entry) -> bool {
+    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: Entry) -> bool {
         self.0.is_filed(slot, standing, entry)
     }
 

@@ -1,11 +1,11 @@
-//! The count that keeps a cache for its leases, drawn in lots.
+//! The counted references that keep a cache alive for its leases; a session draws many of them at once.
 //!
-//! Property: what is held lives while anybody holds it, and is dropped once, by whoever gives back the last count,
-//! after everything that the others did with it.
+//! Property: the value lives while a reference to it exists, and is dropped once, by the thread that gives the last
+//! count back, after everything that other threads did with the value.
 //!
 //! Edges: giving back (release) before the drop (acquire).
 //!
-//! Teeth: giving back Relaxed; a lot that keeps what it has left; a draw that is counted twice.
+//! Teeth: giving back Relaxed; a session that keeps the counts it has left; a draw that is counted twice.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -14,9 +14,9 @@ use std::rc::Rc;
 
 use common::{explore_more, spawn};
 use loom::cell::UnsafeCell;
-use radixkv::internals::{Held, Holds, exploring_apart};
+use radixkv::internals::{StrongRef, StrongRefs, exploring_apart};
 
-/// What is kept: read by its holders, written when it goes.
+/// The value: read through its references, written when it is dropped.
 struct Kept {
     state: UnsafeCell<u32>,
     dropped: Rc<std::cell::Cell<u32>>,
@@ -35,7 +35,7 @@ impl Drop for Kept {
     }
 }
 
-fn read(held: &Held<Kept>) {
+fn read(held: &StrongRef<Kept>) {
     // SAFETY: loom reports an access that is not ordered; the value is plain.
     assert_eq!(held.value().state.with(|state| unsafe { *state }), 7);
 }
@@ -46,45 +46,45 @@ struct Drops(Rc<std::cell::Cell<u32>>);
 // SAFETY: the threads of a model share one thread of the system.
 unsafe impl Send for Drops {}
 
-fn kept() -> (Holds<Kept>, Drops) {
+fn kept() -> (StrongRefs<Kept>, Drops) {
     let dropped = Rc::new(std::cell::Cell::new(0));
     let state = UnsafeCell::new(0);
     // SAFETY: loom reports an access that is not ordered; the value is plain.
     state.with_mut(|state| unsafe { *state = 7 });
     let kept = Kept { state, dropped: Rc::clone(&dropped) };
-    let holds = exploring_apart(|| Holds::new(kept));
-    (holds, Drops(dropped))
+    let refs = exploring_apart(|| StrongRefs::new(kept));
+    (refs, Drops(dropped))
 }
 
-/// Two holders on threads of their own, and the lot: whoever comes last drops.
+/// Two references on threads of their own, and the session: the last one to go drops the value.
 #[test]
-fn two_holders_and_the_lot() {
-    explore_more("drop of a hold vs drop of a hold vs drop of the lot", || {
-        let (holds, drops) = kept();
-        let holders = [holds.hold(), holds.hold()].map(|held| {
+fn two_holders_and_the_session() {
+    explore_more("drop of a reference vs drop of a reference vs drop of the session", || {
+        let (refs, drops) = kept();
+        let holders = [refs.take(), refs.take()].map(|held| {
             spawn(move || {
                 read(&held);
                 drop(held);
             })
         });
-        drop(holds);
+        drop(refs);
         holders.into_iter().for_each(|holder| holder.join().unwrap());
         assert_eq!(drops.0.get(), 1);
     });
 }
 
-/// More holds than one lot has: the next lot is drawn while the first holds are given back.
+/// More references than one draw gives: the next draw is made while the first references are given back.
 #[test]
 fn a_draw_against_holders_that_go() {
-    explore_more("three holds drawn vs two dropped", || {
-        let (holds, drops) = kept();
-        let first = [holds.hold(), holds.hold()];
+    explore_more("three references drawn vs two dropped", || {
+        let (refs, drops) = kept();
+        let first = [refs.take(), refs.take()];
         let holder = spawn(move || {
             first.iter().for_each(read);
             drop(first);
         });
-        let more = [holds.hold(), holds.hold(), holds.hold()];
-        drop(holds);
+        let more = [refs.take(), refs.take(), refs.take()];
+        drop(refs);
         more.iter().for_each(read);
         assert_eq!(drops.0.get(), 0);
         drop(more);
@@ -93,19 +93,19 @@ fn a_draw_against_holders_that_go() {
     });
 }
 
-/// A hold made from a hold outlives it.
+/// A reference cloned from another one outlives it.
 #[test]
 fn a_clone_against_its_original() {
-    explore_more("clone, drop of the original vs drop of the lot", || {
-        let (holds, drops) = kept();
-        let held = holds.hold();
+    explore_more("clone, drop of the original vs drop of the session", || {
+        let (refs, drops) = kept();
+        let held = refs.take();
         let holder = spawn(move || {
             let clone = held.clone();
             drop(held);
             read(&clone);
             drop(clone);
         });
-        drop(holds);
+        drop(refs);
         holder.join().unwrap();
         assert_eq!(drops.0.get(), 1);
     });

@@ -1,12 +1,12 @@
-//! Chance that is the same everywhere: splitmix64, and Zipf's law on top of it.
+//! Random numbers that are the same on every machine: splitmix64, and Zipf's law on top of it.
 
 use crate::tokens::splitmix64;
 
 /// A seeded source of numbers.
-pub(super) struct Dice(u64);
+pub(super) struct Rng(u64);
 
-impl Dice {
-    /// One for each class: `class` keeps classes with one seed apart.
+impl Rng {
+    /// A generator for one class: classes with equal seeds get different numbers.
     pub(super) fn new(seed: u64, class: u64) -> Self {
         Self(splitmix64(seed ^ splitmix64(class)))
     }
@@ -16,12 +16,12 @@ impl Dice {
         splitmix64(self.0)
     }
 
-    /// From 0 up to, not including, 1.
+    /// A number from 0 to 1, without 1.
     pub(super) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// From `low` to `high`, both included.
+    /// An integer from `low` to `high`, both included.
     pub(super) fn between(&mut self, low: u32, high: u32) -> u32 {
         low + (self.unit() * f64::from(high - low + 1)) as u32
     }
@@ -31,7 +31,7 @@ impl Dice {
         (self.unit() * count as f64) as usize
     }
 
-    /// Time to the next of events that come once in `mean` on average, independently of each other.
+    /// The time to the next of independent events that are `mean` apart on average.
     pub(super) fn wait(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
@@ -70,12 +70,12 @@ impl Zipf {
         &self.shares
     }
 
-    pub(super) fn draw(&self, dice: &mut Dice) -> usize {
-        let at = dice.unit();
+    pub(super) fn draw(&self, rng: &mut Rng) -> usize {
+        let at = rng.unit();
         self.upto.partition_point(|&upto| upto <= at).min(self.upto.len() - 1)
     }
 
-    /// How many different choices `draws` draws are expected to meet.
+    /// How many different choices are expected among `draws` draws.
     pub(super) fn expected_distinct(&self, draws: usize) -> f64 {
         self.shares.iter().map(|share| 1.0 - (1.0 - share).powi(draws as i32)).sum()
     }
@@ -86,11 +86,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zipf_draws_what_it_promises() {
-        let (zipf, mut dice) = (Zipf::new(50, 1.1), Dice::new(1, 1));
+    fn zipf_draws_by_its_shares() {
+        let (zipf, mut rng) = (Zipf::new(50, 1.1), Rng::new(1, 1));
         let mut drawn = [0_usize; 50];
         for _ in 0..100_000 {
-            drawn[zipf.draw(&mut dice)] += 1;
+            drawn[zipf.draw(&mut rng)] += 1;
         }
         for (share, count) in zipf.shares().iter().zip(drawn) {
             assert!((count as f64 / 100_000.0 - share).abs() < 0.01);
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn numbers_stay_within_their_bounds() {
-        let mut dice = Dice::new(3, 1);
-        let drawn: Vec<u32> = (0..1000).map(|_| dice.between(4, 6)).collect();
+        let mut rng = Rng::new(3, 1);
+        let drawn: Vec<u32> = (0..1000).map(|_| rng.between(4, 6)).collect();
         assert!((4..=6).all(|n| drawn.contains(&n)) && drawn.iter().all(|n| (4..=6).contains(n)));
-        assert!((0..1000).all(|_| dice.wait(5.0) >= 0.0 && dice.below(3) < 3));
+        assert!((0..1000).all(|_| rng.wait(5.0) >= 0.0 && rng.below(3) < 3));
     }
 }

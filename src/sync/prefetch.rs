@@ -1,12 +1,15 @@
-//! Asking for memory ahead of its use.
+//! Prefetching: asking for memory ahead of its use.
+//!
+//! It is here because the policy's tables and the evictor's look-ahead both use it, and because it is a hint to the
+//! processor about memory: it depends on the machine and on the build, as the rest of this module does.
 #![allow(unsafe_code)]
 
 /// Bytes of a cache line.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
 
-/// Asks for the cache lines of the value at `at`, wherever that is: a hint, which follows no pointer and changes
-/// nothing. Nothing where the processor has no such instruction.
+/// Asks for the cache lines of the value at `at`, which may be any address: a hint, which reads and changes nothing. Does
+/// nothing if the processor has no such instruction.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,14 +1,15 @@
-//! Holding on to a cache without meeting other threads: leases and reservations count on their session's shard.
+//! Counted references that keep a cache alive without contention between threads: leases and reservations count on their
+//! session's shard.
 //!
-//! One shared count costs every lease and release of every thread a line that all of them write. So each session has a
-//! *shard* with a count of its own, draws from it in large lots (a draw is one addition, a lease from the lot none),
-//! and gives the rest back when it goes. Whoever gives the last one back drops the shard, and with the last shard and
-//! the last handle goes the cache.
+//! With one shared count, every lease and release of every thread would write the same cache line. So each session has a
+//! *shard* with a count of its own and draws many counts at once: a draw is one addition, a reference from what was drawn
+//! none. A session that ends gives the rest back. The thread that gives the last count back drops the shard, and with the
+//! last shard and the last handle goes the cache.
 //!
 //! # Invariants
 //!
-//! - **H1** A shard's count is the number of its [`Hold`]s and of what its [`Lot`] has left: it lives while either
-//!   does.
+//! - **H1** A shard's count is the number of its [`StrongRef`]s plus the counts that its [`StrongRefs`] has left: it
+//!   lives while either does.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -18,12 +19,11 @@ use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
 
-use super::Inner;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::gauge::{AcqRel, Relaxed};
 use crate::sync::{Arc, model_size};
 
-/// Holds drawn at once.
+/// Counts drawn at once.
 const DRAW: usize = model_size(1 << 16, 2);
 
 struct Shard<T> {
@@ -31,23 +31,23 @@ struct Shard<T> {
     count: CachePadded<AtomicUsize>,
 }
 
-/// One count on a shard: keeps the cache alive, leads to it.
-pub(crate) struct Hold<T = Inner>(NonNull<Shard<T>>);
+/// One count on a shard: keeps the cache alive and leads to it.
+pub(crate) struct StrongRef<T>(NonNull<Shard<T>>);
 
 // SAFETY: a shard is a count and an `Arc` of something that threads share.
-unsafe impl<T: Send + Sync> Send for Hold<T> {}
+unsafe impl<T: Send + Sync> Send for StrongRef<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Hold<T> {}
+unsafe impl<T: Send + Sync> Sync for StrongRef<T> {}
 
-impl<T> fmt::Debug for Hold<T> {
+impl<T> fmt::Debug for StrongRef<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").finish_non_exhaustive()
+        f.debug_struct("StrongRef").finish_non_exhaustive()
     }
 }
 
-impl<T> Hold<T> {
+impl<T> StrongRef<T> {
     fn shard(&self) -> &Shard<T> {
-        // SAFETY: H1: this hold is counted.
+        // SAFETY: H1: this reference is counted.
         unsafe { self.0.as_ref() }
     }
 
@@ -57,7 +57,7 @@ impl<T> Hold<T> {
     }
 }
 
-impl<T> Deref for Hold<T> {
+impl<T> Deref for StrongRef<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -65,27 +65,27 @@ impl<T> Deref for Hold<T> {
     }
 }
 
-impl<T> Clone for Hold<T> {
+impl<T> Clone for StrongRef<T> {
     fn clone(&self) -> Self {
-        // Relaxed: as `Arc`: a hold is made from a hold.
+        // Relaxed: as `Arc`: a reference is made from a reference.
         self.shard().count.fetch_add(1, Relaxed);
         Self(self.0)
     }
 }
 
-impl<T> Drop for Hold<T> {
+impl<T> Drop for StrongRef<T> {
     fn drop(&mut self) {
         give_back(self.0, 1);
     }
 }
 
-/// A session's holds that are drawn and not given out yet.
-pub(crate) struct Lot<T = Inner> {
+/// A session's counts that are drawn and not given out yet.
+pub(crate) struct StrongRefs<T> {
     shard: NonNull<Shard<T>>,
     left: Cell<usize>,
 }
 
-impl<T> Lot<T> {
+impl<T> StrongRefs<T> {
     /// A shard of its own on `inner`.
     pub(crate) fn new(inner: &Arc<T>) -> Self {
         let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(AtomicUsize::new(DRAW)) };
@@ -93,7 +93,7 @@ impl<T> Lot<T> {
     }
 
     fn shard(&self) -> &Shard<T> {
-        // SAFETY: H1: `left` is never zero, so the lot is counted.
+        // SAFETY: H1: `left` is never zero, so this is counted.
         unsafe { self.shard.as_ref() }
     }
 
@@ -101,21 +101,21 @@ impl<T> Lot<T> {
         &self.shard().inner
     }
 
-    /// One hold out of the lot.
+    /// One reference, out of what was drawn.
     #[inline]
-    pub(crate) fn hold(&self) -> Hold<T> {
+    pub(crate) fn take(&self) -> StrongRef<T> {
         let mut left = self.left.get();
         if left == 1 {
-            // Relaxed: the lot itself is counted.
+            // Relaxed: this itself is counted.
             self.shard().count.fetch_add(DRAW, Relaxed);
             left += DRAW;
         }
         self.left.set(left - 1);
-        Hold(self.shard)
+        StrongRef(self.shard)
     }
 }
 
-impl<T> Drop for Lot<T> {
+impl<T> Drop for StrongRefs<T> {
     fn drop(&mut self) {
         give_back(self.shard, self.left.get());
     }
@@ -125,7 +125,7 @@ impl<T> Drop for Lot<T> {
 fn give_back<T>(shard: NonNull<Shard<T>>, counts: usize) {
     // SAFETY: H1: the caller's counts are not given back yet.
     let count = unsafe { &shard.as_ref().count };
-    // Release: what this holder did comes before the drop. Acquire: for whoever drops.
+    // Release: what this thread did comes before the drop. Acquire: for the thread that drops.
     if count.fetch_sub(counts, AcqRel) == counts {
         // SAFETY: H1: that was the last count.
         drop(unsafe { Box::from_raw(shard.as_ptr()) });

@@ -1,4 +1,34 @@
-//! What can be wrong with a cache, in numbers.
+//! What [`PrefixCache::validate`](crate::PrefixCache::validate) reports: the first broken invariant of a cache, with the
+//! place and the numbers.
+//!
+//! `validate` compares everything that the cache keeps twice: the tree with its own links and lengths, every cached
+//! block with the pool (a block is free, reserved or cached in one place), and the evictor's counts, candidates and
+//! deadlines with the tree.
+//!
+//! **When to call it.** In tests, after the threads have stopped; and in an engine at rest, when a wrong answer is
+//! suspected. While other threads use the cache, a change that is half done may be reported as a violation.
+//!
+//! **Cost.** It walks the whole index and holds the evictor's lock meanwhile: time and memory are linear in cached
+//! blocks, runs and points. It repairs nothing and changes nothing but what [`settle`](crate::PrefixCache::settle)
+//! would.
+//!
+//! **What a violation means.** A bug of this crate, or memory that something else wrote over. Report it, and build a
+//! new cache: no verb repairs one.
+//!
+//! # Examples
+//!
+//! ```
+//! use radixkv::PrefixCache;
+//! use radixkv::diagnostics::Violation;
+//!
+//! let cache = PrefixCache::builder(16, 64).build()?;
+//! match cache.validate() {
+//!     Ok(()) => {}
+//!     Err(Violation::BlockTwice { run, block }) => eprintln!("block {block} is cached twice, again by {run}"),
+//!     Err(violation) => eprintln!("{violation}"),
+//! }
+//! # Ok::<_, radixkv::BuildError>(())
+//! ```
 
 use std::fmt;
 
@@ -7,17 +37,17 @@ use crate::key::Token;
 use crate::reclaim::Ref;
 use crate::tree::Run;
 
-/// Which run: siblings never begin with the same token.
+/// Names a run by where it starts and its first token: two runs that hang on one point never begin with the same token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunAt {
     /// Depth of its first token from the namespace's root.
     pub start: usize,
-    /// Its first token; 0 for a trunk.
+    /// Its first token; 0 for the run of length 0 that carries a root.
     pub first: Token,
 }
 
-/// Which point.
+/// Names a point by its run and its depth there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PointAt {
@@ -27,7 +57,7 @@ pub struct PointAt {
     pub depth: u32,
 }
 
-/// A count that was kept, and what counting gave.
+/// A number that the evictor keeps, and the number that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Mismatch {
@@ -38,20 +68,20 @@ pub struct Mismatch {
 }
 
 impl RunAt {
-    pub(super) fn of(run: Ref<'_, Run>) -> Self {
+    pub(in crate::cache) fn of(run: Ref<'_, Run>) -> Self {
         Self { start: run.start(), first: run.first() }
     }
 }
 
 impl PointAt {
-    pub(super) fn on(run: Ref<'_, Run>, depth: u32) -> Self {
+    pub(in crate::cache) fn on(run: Ref<'_, Run>, depth: u32) -> Self {
         Self { run: RunAt::of(run), depth }
     }
 }
 
 impl Mismatch {
     /// `Ok` if both are the same, else the violation.
-    pub(super) fn settle(self, violation: impl FnOnce(Self) -> Violation) -> Result<(), Violation> {
+    pub(in crate::cache) fn settle(self, violation: impl FnOnce(Self) -> Violation) -> Result<(), Violation> {
         if self.recorded == self.found { Ok(()) } else { Err(violation(self)) }
     }
 }
@@ -74,8 +104,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A broken invariant: a fault of the cache, or of whoever wrote over its memory. Nothing is to be done but to report
-/// it and to build the cache anew.
+/// A broken invariant: a bug of this crate, or memory that something else wrote over. Report it, and build a new cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -83,9 +112,9 @@ pub enum Violation {
     QueueNotEmpty,
     /// The evictor left work behind.
     Unfinished {
-        /// Points that it meant to rank anew.
+        /// Points that it had not ranked again.
         points: usize,
-        /// Blocks that it meant to give back to the pool.
+        /// Blocks that it had not given back to the pool.
         blocks: usize,
     },
     /// A namespace's tree is marked as detached.
@@ -94,15 +123,15 @@ pub enum Violation {
     SpaceNotDetached,
     /// A tree has no trunk, or its trunk does not hold its root.
     NoRoot,
-    /// The end of a run in a detached tree, or its root, is held by nobody and is still there.
+    /// The end of a run in a detached tree, or the root of the tree, has no lease and no child and is still there.
     IdleInDetached(PointAt),
     /// A dead point was not unlinked.
     DeadPoint(PointAt),
-    /// A point was never proved to lie on its run.
+    /// A point is still marked as new: no thread has proved that it lies on its run.
     NewPoint(PointAt),
     /// A point is marked as queued and is not in the queue.
     QueuedPoint(PointAt),
-    /// A point is marked as hot and its slot is not its own, or idle; or it has a slot and no mark.
+    /// A point is marked as hot, but its slot belongs to another point or is idle; or it has a slot but no mark.
     HotPoint(PointAt),
     /// A point's own link names another run than the one it stands on.
     PointOnOtherRun(PointAt),
@@ -128,9 +157,9 @@ pub enum Violation {
     ChildCount {
         /// The point.
         point: PointAt,
-        /// What its word says.
+        /// The number in its word.
         counted: u64,
-        /// What hangs on it; with the permanent child of a root.
+        /// The runs that hang on it, plus the permanent child of a root.
         hanging: u64,
     },
     /// A run that hangs on a point begins with the token that continues the point's own run.
@@ -191,12 +220,12 @@ pub enum Violation {
     },
     /// The pool counts more or fewer free blocks than its bitmap holds.
     FreeCount {
-        /// What it counts.
+        /// The count.
         counted: usize,
         /// Bits that are set.
         set: usize,
     },
-    /// A block is in the engine's hands and on the way there.
+    /// A block of an external pool is marked twice: as one that the engine has, and as one that it is to take back.
     FreeTwice {
         /// The block.
         block: BlockId,
@@ -248,16 +277,16 @@ pub enum Violation {
         /// Points that should be.
         live: usize,
     },
-    /// A point is accounted leased and is not, or the other way round.
+    /// The evictor counts a point as leased and it is not, or the other way round.
     LeaseAccount {
         /// The point.
         point: PointAt,
         /// Leases that it holds.
         leases: u64,
     },
-    /// A point is accounted more or fewer active child runs than it has.
+    /// The evictor counts more or fewer active child runs of a point than it has.
     ActiveChildren(PointAt, Mismatch),
-    /// A run is not accounted protected up to its deepest active point.
+    /// The evictor does not count a run as protected up to its deepest active point.
     ProtectedDepth {
         /// The run.
         run: RunAt,
@@ -272,7 +301,7 @@ pub enum Violation {
     NamespaceCached(Mismatch),
     /// Protected blocks of one namespace.
     NamespaceProtected(Mismatch),
-    /// A namespace has candidates and more blocks cached than it may, and the evictor has not noted it.
+    /// A namespace has candidates and more blocks cached than its quota, and the evictor has not noted it.
     QuotaMissed {
         /// Blocks cached.
         cached: usize,
@@ -298,7 +327,7 @@ pub enum Violation {
     },
     /// An idle end of a run is not filed with the policy.
     NotFiled(PointAt),
-    /// A point is filed with the policy that is no idle end of a run.
+    /// A point is filed with the policy, but is not the idle end of a run.
     WronglyFiled(PointAt),
     /// A point's slot does not lead back to it.
     WrongSlot {
@@ -309,15 +338,15 @@ pub enum Violation {
     },
     /// A point is not filed under its present standing.
     StaleStanding(PointAt),
-    /// A point's slot has been moved to the policy on its way in, and is not filed there under its present standing.
+    /// A point's slot has been moved to the incoming policy, and is not filed there under its present standing.
     NotMoved(PointAt),
-    /// A candidate does not stand in the order by last use as it should.
+    /// A candidate is not filed under its last use.
     NotAging(PointAt),
     /// The policy's structure is broken.
     UnsoundPolicy,
     /// Candidates that the policy holds.
     FiledCount(Mismatch),
-    /// Candidates that the policy on its way in holds.
+    /// Candidates that the incoming policy holds.
     MovedCount(Mismatch),
     /// Candidates in the order by last use.
     AgingCount(Mismatch),
@@ -330,20 +359,20 @@ pub enum Violation {
     },
     /// Slots noted as vacant.
     VacantCount(Mismatch),
-    /// What sessions asked to retain has not been taken in.
+    /// Retentions that sessions asked for were not taken in.
     NotesLeft {
         /// Notes waiting.
         notes: usize,
     },
-    /// Time will change a candidate's standing at another moment than the one recorded.
+    /// The recorded moment at which time changes a candidate's standing is wrong.
     WrongMoment(PointAt),
-    /// Candidates whose standing time will change.
+    /// Candidates whose standing time alone will change.
     MomentCount(Mismatch),
     /// The moments contradict each other.
     UnsoundMoments,
-    /// A point is on record as retained without a lease, or where nothing is retained.
+    /// A point is recorded as retained, but has no lease or is in a detached tree.
     NotRetained(PointAt),
-    /// Points on record as retained.
+    /// Points recorded as retained.
     RetainedCount(Mismatch),
     /// The record of what is retained contradicts itself.
     UnsoundRetained,
@@ -354,7 +383,7 @@ impl fmt::Display for Violation {
         match *self {
             Self::QueueNotEmpty => f.write_str("the queue is not empty after it was drained"),
             Self::Unfinished { points, blocks } => {
-                write!(f, "{points} points were not ranked anew and {blocks} blocks not given back")
+                write!(f, "the evictor left {points} points unranked and {blocks} blocks not given back")
             }
             Self::NamespaceDetached => f.write_str("a namespace's tree is detached"),
             Self::SpaceNotDetached => f.write_str("a tree in the list of detached ones is not detached"),
@@ -364,7 +393,10 @@ impl fmt::Display for Violation {
             Self::NamespaceCached(counts) => write!(f, "cached blocks of one namespace: {counts}"),
             Self::NamespaceProtected(counts) => write!(f, "protected blocks of one namespace: {counts}"),
             Self::QuotaMissed { cached, excess } => {
-                write!(f, "{excess} of the {cached} blocks of one namespace are too many and it is not noted")
+                write!(
+                    f,
+                    "a namespace has {cached} blocks, {excess} more than its quota, and the evictor has not noted it"
+                )
             }
             Self::SpaceRuns(counts) => write!(f, "runs of one tree: {counts}"),
             Self::RunTotal(counts) => write!(f, "runs: {counts}"),
@@ -374,16 +406,16 @@ impl fmt::Display for Violation {
             }
             Self::UnsoundPolicy => f.write_str("the policy's structure is broken"),
             Self::FiledCount(counts) => write!(f, "candidates filed with the policy: {counts}"),
-            Self::MovedCount(counts) => write!(f, "candidates filed with the policy on its way in: {counts}"),
+            Self::MovedCount(counts) => write!(f, "candidates filed with the incoming policy: {counts}"),
             Self::AgingCount(counts) => write!(f, "candidates ordered by last use: {counts}"),
             Self::SlotCount(counts) => write!(f, "slots that lead to a candidate: {counts}"),
-            Self::VacantSlot { slot } => write!(f, "slot {slot} is vacant twice or taken"),
+            Self::VacantSlot { slot } => write!(f, "slot {slot} is noted as vacant twice, or while it is taken"),
             Self::VacantCount(counts) => write!(f, "vacant slots: {counts}"),
-            Self::NotesLeft { notes } => write!(f, "{notes} notes of what to retain are left"),
+            Self::NotesLeft { notes } => write!(f, "{notes} requests to retain a prefix were not taken in"),
             Self::MomentCount(counts) => write!(f, "candidates with a moment: {counts}"),
-            Self::UnsoundMoments => f.write_str("the moments contradict each other"),
+            Self::UnsoundMoments => f.write_str("the record of moments contradicts itself"),
             Self::RetainedCount(counts) => write!(f, "retained points: {counts}"),
-            Self::UnsoundRetained => f.write_str("the record of what is retained contradicts itself"),
+            Self::UnsoundRetained => f.write_str("the record of retained points contradicts itself"),
             _ => self.fmt_point(f),
         }
     }
@@ -393,35 +425,39 @@ impl Violation {
     /// What concerns one point.
     fn fmt_point(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::IdleInDetached(point) => write!(f, "{point} of a detached tree is held by nobody"),
+            Self::IdleInDetached(point) => {
+                write!(f, "{point} of a detached tree has no lease and no child, and was not freed")
+            }
             Self::DeadPoint(point) => write!(f, "{point} is dead and still linked"),
             Self::NewPoint(point) => write!(f, "{point} was never proved"),
             Self::QueuedPoint(point) => write!(f, "{point} is marked as queued and is not in the queue"),
-            Self::HotPoint(point) => write!(f, "{point} and the slots of hot points disagree"),
+            Self::HotPoint(point) => write!(f, "{point} and its slot for hot points disagree"),
             Self::PointOnOtherRun(point) => write!(f, "{point} names another run"),
-            Self::PointOutside { point, len } => write!(f, "{point} lies outside its length of {len}"),
+            Self::PointOutside { point, len } => write!(f, "{point} lies outside the run's length of {len}"),
             Self::PointMisplaced(point) => write!(f, "{point} is not found by its depth"),
             Self::LeasedInBlock { point, leases } => write!(f, "{point} holds {leases} leases inside a block"),
             Self::StrayBranch(point) => write!(f, "{point} lies inside a block and no run hangs on it"),
             Self::ChildCount { point, counted, hanging } => {
-                write!(f, "{point} counts {counted} child runs of {hanging}")
+                write!(f, "{point} counts {counted} child runs, {hanging} hang on it")
             }
             Self::SameToken(point, token) => {
                 write!(f, "{point} has a child run that begins with the run's own next token {token}")
             }
             Self::PointUnknown(point) => write!(f, "{point} is not known to the evictor"),
             Self::LeaseAccount { point, leases } => {
-                write!(f, "{point} holds {leases} leases and is accounted otherwise")
+                write!(f, "{point} has {leases} leases, the evictor counts it otherwise")
             }
             Self::ActiveChildren(point, counts) => write!(f, "active child runs of {point}: {counts}"),
             Self::NotFiled(point) => write!(f, "{point} is a candidate and is not filed"),
             Self::WronglyFiled(point) => write!(f, "{point} is filed and is no candidate"),
             Self::WrongSlot { point, slot } => write!(f, "{point} has slot {slot}, which does not lead to it"),
-            Self::WrongMoment(point) => write!(f, "{point} changes its standing at another moment than recorded"),
-            Self::NotRetained(point) => write!(f, "{point} is on record as retained, without a lease or detached"),
+            Self::WrongMoment(point) => write!(f, "{point} has a wrong moment at which its standing changes"),
+            Self::NotRetained(point) => {
+                write!(f, "{point} is recorded as retained, but has no lease or is in a detached tree")
+            }
             Self::StaleStanding(point) => write!(f, "{point} is not filed under its present standing"),
-            Self::NotAging(point) => write!(f, "{point} does not stand where it should by its last use"),
-            Self::NotMoved(point) => write!(f, "{point} is not filed with the policy on its way in"),
+            Self::NotAging(point) => write!(f, "{point} is not filed under its last use"),
+            Self::NotMoved(point) => write!(f, "{point} is not filed with the incoming policy"),
             _ => self.fmt_run(f),
         }
     }
@@ -437,7 +473,7 @@ impl Violation {
             Self::BlockCount { run, blocks, expected } => {
                 write!(f, "{run} holds {blocks} blocks for {expected} boundaries")
             }
-            Self::FirstToken { run, token } => write!(f, "{run} holds {token} first"),
+            Self::FirstToken { run, token } => write!(f, "{run} begins with token {token}"),
             Self::RunMisplaced(run) => write!(f, "{run} is not found by its first token"),
             Self::WrongParent(run) => write!(f, "{run} names another parent"),
             Self::WrongStart { run, end } => write!(f, "{run} hangs on a point that ends at {end}"),
@@ -447,7 +483,7 @@ impl Violation {
                 write!(f, "{run} has {live} points and a list of {listed} that is not theirs by depth")
             }
             Self::ProtectedDepth { run, recorded, deepest } => {
-                write!(f, "{run} is accounted protected to depth {recorded}, active to {deepest}")
+                write!(f, "{run} is counted as protected up to depth {recorded}, but is active up to {deepest}")
             }
             Self::BlockOutside { run, block, capacity } => {
                 write!(f, "{run} holds block {block} of a cache of {capacity}")
@@ -458,7 +494,7 @@ impl Violation {
                 write!(f, "{bits} blocks are free beyond a capacity of {capacity}")
             }
             Self::FreeCount { counted, set } => write!(f, "{counted} free blocks counted, {set} marked"),
-            Self::FreeTwice { block } => write!(f, "block {block} is in the engine's hands and waits to be taken"),
+            Self::FreeTwice { block } => write!(f, "the engine has block {block}, and it also waits to be taken back"),
             Self::Conservation { free, evictable, protected, capacity } => write!(
                 f,
                 "{free} free, {evictable} evictable and {protected} protected blocks exceed a capacity of {capacity}"
@@ -469,3 +505,8 @@ impl Violation {
 }
 
 impl std::error::Error for Violation {}
+
+/// `Ok` if it holds, else `violation`.
+pub(in crate::cache) fn ensure(holds: bool, violation: impl FnOnce() -> Violation) -> Result<(), Violation> {
+    if holds { Ok(()) } else { Err(violation()) }
+}

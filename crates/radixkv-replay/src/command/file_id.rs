@@ -1,4 +1,4 @@
-//! Whether two paths lead to one file: through links, through names of the same file, or through a descriptor.
+//! Whether two paths lead to one file: through links, several names of the file, or a descriptor.
 
 use std::{
     fs::{self, Metadata},
@@ -6,34 +6,33 @@ use std::{
     path::Path,
 };
 
-/// A file, whatever its name.
+/// Identifies a file, independent of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct FileId {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
+impl FileId {
     #[cfg(unix)]
     pub(crate) fn new(metadata: &Metadata) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         Some(Self { device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Files cannot be told apart by what the standard library tells of them.
+    /// The standard library has no identity of files here.
     #[cfg(not(unix))]
     pub(crate) fn new(_: &Metadata) -> Option<Self> {
         None
     }
 
-    /// The file at the end of a path, unless it is a terminal or the like: what is written there does no harm to what is
-    /// read.
+    /// The file at the end of a path; `None` for a terminal or a socket, where writing does not change what is read.
     pub(crate) fn of_contents(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         if has_two_ends(&metadata) { None } else { Self::new(&metadata) }
     }
 
-    /// What standard output goes to.
+    /// The file that standard output goes to.
     pub(crate) fn of_stdout() -> Option<Self> {
         Self::new(&stdout().ok()?)
     }

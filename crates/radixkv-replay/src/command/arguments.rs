@@ -1,0 +1,184 @@
+//! The options of `radixkv replay`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use radixkv::PolicyKind;
+use radixkv_replay::{
+    Limits, ReplayConfig,
+    replay::{CacheKind, Capacity, EvictionMode, MAX_THREADS},
+};
+
+/// Slower than this, seconds are more than a number can say.
+const SLOWEST: f64 = 1e-6;
+
+/// Replay a request trace, or the built-in workloads, and report hits, evictions, latencies and memory.
+///
+/// A trace is a file of JSON lines, plain or compressed with gzip or zstd. A row has timestamp, input_length,
+/// output_length and hash_ids; instead of lengths and hash_ids it may have the tokens: input_tok_ids and output_tok_ids.
+///
+/// Without a trace, seeded workloads are replayed class by class. The report shows the hit rate of each class beside the
+/// range that its parameters predict for a cache that never evicts.
+///
+/// `seconds` in the report covers the whole replay: reading and parsing the file, counting the working set, making
+/// tokens, and all work of the cache.
+///
+/// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or the system is at fault.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// File of the trace; without it, the built-in workloads are replayed
+    pub(crate) trace: Option<PathBuf>,
+    /// Tokens that a hash id stands for; without it, inferred from the rows (512 in Mooncake's traces)
+    #[arg(long, value_name = "TOKENS", value_parser = unit)]
+    pub(crate) unit: Option<u32>,
+    /// Tokens per block
+    #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = count)]
+    pub(crate) block_size: usize,
+    /// Size of the cache, in blocks or in percent of the distinct full blocks of all prompts [default: 10% for a trace,
+    /// 100% for the built-in workloads]
+    #[arg(long, value_name = "BLOCKS|N%")]
+    capacity: Option<Capacity>,
+    /// Which blocks are evicted first: lru, lfu, fifo, mru, filo, slru, level or priority
+    #[arg(long, default_value = "lru")]
+    policy: PolicyKind,
+    /// The prefix cache (radix), or a baseline that shares nothing (naive)
+    #[arg(long, value_enum, default_value_t)]
+    cache: Cache,
+    /// Scheduler threads that share the cache, 1024 at most
+    #[arg(long, default_value = "1", value_name = "N", value_parser = threads)]
+    threads: usize,
+    /// Which thread evicts: the one that reserves (inline), or one of the cache's own (background)
+    #[arg(long, value_enum, default_value_t)]
+    eviction: Eviction,
+    /// Cache generated tokens too
+    #[arg(long)]
+    outputs: bool,
+    /// Bypass the cache for requests of more than this many blocks [default: as many as the cache holds]
+    #[arg(long, value_name = "BLOCKS", value_parser = natural)]
+    longest: Option<usize>,
+    /// Check the blocks of every hit against the tokens they were filled with; exit with 1 on a mismatch
+    #[arg(long)]
+    verify: bool,
+    /// Field of the rows that holds each request's priority, an integer from 0 to 100; for --policy priority
+    #[arg(long, value_name = "FIELD", requires = "trace")]
+    pub(crate) priority_from: Option<String>,
+    /// Hold each request's lease while the next output_length requests of the trace are served
+    #[arg(long)]
+    hold: bool,
+    /// Pause this many times with no lease held, and check that the cache is valid and has lost no block
+    #[arg(long, default_value = "0", value_name = "N", value_parser = natural)]
+    checks: usize,
+    /// Write a CSV row for every request, in replay order; an existing file is replaced only on success
+    #[arg(long, value_name = "FILE.csv", requires = "trace")]
+    pub(crate) requests: Option<PathBuf>,
+    /// Model the time to first token at this prefill rate, with the cache and without
+    #[arg(long, value_name = "TOKENS/S", value_parser = rate)]
+    pub(crate) prefill_rate: Option<f64>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    bounds: Bounds,
+}
+
+/// What a trace may ask for before it is refused.
+#[derive(Args)]
+#[command(next_help_heading = "Limits (what exceeds one is refused)")]
+struct Bounds {
+    /// Bytes of a line, decompressed [default: 64 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = count)]
+    max_line_bytes: Option<usize>,
+    /// Rows, blank lines included [default: 10 million]
+    #[arg(long, value_name = "ROWS", value_parser = count)]
+    max_rows: Option<usize>,
+    /// Tokens of a request that does not bypass the cache [default: 2^24]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    max_request_tokens: Option<usize>,
+    /// Hash ids and tokens of the whole trace, and tokens that the cache may come to hold, at 4 to 16 bytes each
+    /// [default: 2^28]
+    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    max_tokens: Option<usize>,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Cache {
+    #[default]
+    Radix,
+    Naive,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Eviction {
+    #[default]
+    Inline,
+    Background,
+}
+
+fn natural(text: &str) -> Result<usize, &'static str> {
+    text.parse().map_err(|_| "not a whole number from 0 to 2^64 - 1")
+}
+
+fn count(text: &str) -> Result<usize, &'static str> {
+    match natural(text)? {
+        0 => Err("must be more than zero"),
+        count => Ok(count),
+    }
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        threads if threads > MAX_THREADS => Err(format!("more than {MAX_THREADS} threads are not supported")),
+        threads => Ok(threads),
+    }
+}
+
+fn unit(text: &str) -> Result<u32, &'static str> {
+    count(text).and_then(|unit| u32::try_from(unit).map_err(|_| "must be less than 2^32"))
+}
+
+fn rate(text: &str) -> Result<f64, &'static str> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate < SLOWEST => Err("must be at least 0.000001"),
+        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err("not a number above zero"),
+    }
+}
+
+impl Arguments {
+    pub(crate) fn config(&self, default_capacity: Capacity) -> ReplayConfig {
+        let config = ReplayConfig::default()
+            .block_size(self.block_size)
+            .capacity(self.capacity.unwrap_or(default_capacity))
+            .policy(self.policy)
+            .cache(match self.cache {
+                Cache::Radix => CacheKind::Radix,
+                Cache::Naive => CacheKind::Naive,
+            })
+            .threads(self.threads)
+            .eviction(match self.eviction {
+                Eviction::Inline => EvictionMode::Inline,
+                Eviction::Background => EvictionMode::Background,
+            })
+            .outputs(self.outputs)
+            .verify(self.verify)
+            .hold(self.hold)
+            .checks(self.checks);
+        let config = set(config, self.longest, ReplayConfig::longest);
+        let config = set(config, self.bounds.max_request_tokens, ReplayConfig::max_request_tokens);
+        set(config, self.bounds.max_tokens, ReplayConfig::max_cached_tokens)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let limits = set(Limits::default(), self.bounds.max_line_bytes, Limits::line_bytes);
+        let limits = set(limits, self.bounds.max_rows, Limits::rows);
+        set(limits, self.bounds.max_tokens, Limits::tokens)
+    }
+}
+
+/// Sets what an option gives; without it the default stays.
+fn set<T, V>(settings: T, option: Option<V>, setter: impl FnOnce(T, V) -> T) -> T {
+    match option {
+        Some(value) => setter(settings, value),
+        None => settings,
+    }
+}

@@ -1,0 +1,6 @@
+//! The statuses that the command exits with, beside success.
+
+/// The cache broke a promise.
+pub(crate) const BROKEN: u8 = 1;
+/// The input, the command line or the system is at fault.
+pub(crate) const AT_FAULT: u8 = 2;

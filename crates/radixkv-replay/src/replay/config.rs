@@ -1,0 +1,211 @@
+//! How to replay.
+
+use radixkv::PolicyKind;
+
+use super::capacity::Capacity;
+
+/// Threads of a replay at most: far more than there are cores, far fewer than a system has room for.
+pub const MAX_THREADS: usize = 1024;
+
+/// What the requests are served from.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay::CacheKind};
+///
+/// let baseline = ReplayConfig::default().cache(CacheKind::Naive);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum CacheKind {
+    /// The prefix cache.
+    #[default]
+    Radix,
+    /// No reuse: every request takes all its blocks from the pool and gives them back. The baseline.
+    Naive,
+}
+
+/// Which thread evicts.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay::EvictionMode};
+///
+/// let config = ReplayConfig::default().eviction(EvictionMode::Background);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum EvictionMode {
+    /// The thread that reserves.
+    #[default]
+    Inline,
+    /// A thread of its own, which keeps some blocks free.
+    Background,
+}
+
+/// How to replay: defaults, changed by the methods.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PolicyKind;
+/// use radixkv_replay::{ReplayConfig, replay::Capacity};
+///
+/// let config = ReplayConfig::default().capacity(Capacity::Blocks(4096)).policy(PolicyKind::Lfu).verify(true);
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ReplayConfig {
+    pub(super) block_size: usize,
+    pub(super) capacity: Capacity,
+    pub(super) policy: PolicyKind,
+    pub(super) cache: CacheKind,
+    pub(super) threads: usize,
+    pub(super) eviction: EvictionMode,
+    pub(super) outputs: bool,
+    pub(super) longest: Option<usize>,
+    pub(super) verify: bool,
+    pub(super) hold: bool,
+    pub(super) checks: usize,
+    pub(super) max_request_tokens: usize,
+    pub(super) max_cached_tokens: usize,
+}
+
+impl Default for ReplayConfig {
+    fn default() -> Self {
+        Self {
+            block_size: 16,
+            capacity: Capacity::Percent(10.0),
+            policy: PolicyKind::default(),
+            cache: CacheKind::default(),
+            threads: 1,
+            eviction: EvictionMode::default(),
+            outputs: false,
+            longest: None,
+            verify: false,
+            hold: false,
+            checks: 0,
+            max_request_tokens: 1 << 24,
+            max_cached_tokens: 1 << 28,
+        }
+    }
+}
+
+impl ReplayConfig {
+    /// Tokens per block. Default: 16.
+    pub fn block_size(self, block_size: usize) -> Self {
+        Self { block_size, ..self }
+    }
+
+    /// How much the cache holds. Default: 10 percent of the working set.
+    pub fn capacity(self, capacity: Capacity) -> Self {
+        Self { capacity, ..self }
+    }
+
+    /// Which blocks are evicted first. Default: lru.
+    pub fn policy(self, policy: PolicyKind) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// What the requests are served from. Default: the prefix cache.
+    pub fn cache(self, cache: CacheKind) -> Self {
+        Self { cache, ..self }
+    }
+
+    /// Threads that share the cache, [`MAX_THREADS`] at most. Default: 1.
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// Which thread evicts. Default: the one that reserves.
+    pub fn eviction(self, eviction: EvictionMode) -> Self {
+        Self { eviction, ..self }
+    }
+
+    /// Whether generated tokens are cached too. Default: no.
+    pub fn outputs(self, outputs: bool) -> Self {
+        Self { outputs, ..self }
+    }
+
+    /// Bypasses requests of more than this many blocks. Default: as many as the cache holds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, Trace, replay, replay::Capacity};
+    ///
+    /// let row = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4, 5, 6]}"#;
+    /// let trace = Trace::from_reader(row.as_bytes(), "row", None)?;
+    /// let config = ReplayConfig::default().block_size(2).capacity(Capacity::Blocks(8)).longest(2);
+    /// assert_eq!(replay(&trace, &config, &|| {})?.report.bypassed_requests, 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn longest(self, blocks: usize) -> Self {
+        Self { longest: Some(blocks), ..self }
+    }
+
+    /// Whether every hit is checked against the tokens its blocks were filled with. Default: no.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+    ///
+    /// let trace = CLASSES[2].trace(0);
+    /// let replayed = replay(&trace, &ReplayConfig::default().verify(true), &|| {})?;
+    /// assert_eq!(replayed.report.verify_errors, Some(0));
+    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// ```
+    pub fn verify(self, verify: bool) -> Self {
+        Self { verify, ..self }
+    }
+
+    /// Whether a request's lease is held for as many steps as it generates tokens. Default: no.
+    pub fn hold(self, hold: bool) -> Self {
+        Self { hold, ..self }
+    }
+
+    /// How often the replay pauses and checks the cache: no lease held, settled, valid, and no block lost. Default:
+    /// never.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+    ///
+    /// let config = ReplayConfig::default().threads(2).checks(10);
+    /// replay(&CLASSES[2].trace(0), &config, &|| {})?; // ReplayError::Check if one of the ten fails
+    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// ```
+    pub fn checks(self, checks: usize) -> Self {
+        Self { checks, ..self }
+    }
+
+    /// Tokens of the longest request that is not bypassed: each thread makes it in one piece, at 4 bytes a token.
+    /// Default: 2^24.
+    pub fn max_request_tokens(self, max_request_tokens: usize) -> Self {
+        Self { max_request_tokens, ..self }
+    }
+
+    /// Tokens that the cache may come to hold, by its capacity or by what the trace asks for, whichever is less: 4 bytes
+    /// each, and some more for every block. Default: 2^28.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, ReplayError, replay, workload::CLASSES};
+    ///
+    /// let refused = replay(&CLASSES[0].trace(0), &ReplayConfig::default().max_cached_tokens(1000), &|| {});
+    /// assert!(matches!(refused, Err(ReplayError::CacheTooLarge { limit: 1000, .. })));
+    /// ```
+    pub fn max_cached_tokens(self, max_cached_tokens: usize) -> Self {
+        Self { max_cached_tokens, ..self }
+    }
+
+    /// Whether the result is a pure function of the trace.
+    pub(super) fn is_deterministic(&self) -> bool {
+        self.threads == 1 && self.eviction == EvictionMode::Inline
+    }
+}

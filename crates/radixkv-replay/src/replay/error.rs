@@ -1,0 +1,91 @@
+//! Why a replay fails.
+
+use std::{collections::TryReserveError, io};
+
+use radixkv::{BuildError, InsertErrorKind, ReserveError};
+
+use super::{check::CheckFault, config::MAX_THREADS};
+
+/// Why a replay could not start, or stopped.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, ReplayError, replay, workload::CLASSES};
+///
+/// let refused = replay(&CLASSES[0].trace(0), &ReplayConfig::default().threads(0), &|| {});
+/// assert!(matches!(refused, Err(ReplayError::ZeroThreads)));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// A block holds at least one token.
+    #[error("block size must be more than zero")]
+    ZeroBlockSize,
+    /// A replay needs at least one thread.
+    #[error("the number of threads must be more than zero")]
+    ZeroThreads,
+    /// Use fewer threads.
+    #[error("{threads} threads are more than {MAX_THREADS}, the limit for a replay")]
+    TooManyThreads {
+        /// Threads asked for.
+        threads: usize,
+    },
+    /// The system started no more threads: use fewer, or raise its limit.
+    #[error("only {started} threads were started; the next one failed: {source}")]
+    NoThread {
+        /// Threads that ran.
+        started: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Bypass the request ([`ReplayConfig::longest`](super::ReplayConfig::longest)), or raise
+    /// [`ReplayConfig::max_request_tokens`](super::ReplayConfig::max_request_tokens).
+    #[error("row {row} (counted from 0): the request has {tokens} tokens, more than the limit of {limit}")]
+    RequestTooLong {
+        /// Row of the request.
+        row: usize,
+        /// Its tokens in whole blocks.
+        tokens: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Lower the capacity, or raise [`ReplayConfig::max_cached_tokens`](super::ReplayConfig::max_cached_tokens).
+    #[error("the cache could come to hold {tokens} tokens, more than the limit of {limit}")]
+    CacheTooLarge {
+        /// Tokens of its capacity or of all requests, whichever is less.
+        tokens: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Replay a part of the trace, or with a smaller cache.
+    #[error("not enough memory: {0}")]
+    NoMemory(#[from] TryReserveError),
+    /// No cache can have this block size and capacity.
+    #[error("the cache cannot be built: {0}")]
+    Build(#[source] BuildError),
+    /// The cache refused blocks although no other request held any.
+    #[error("row {row} (counted from 0): the cache refused blocks although no other request held any: {source}")]
+    Refused {
+        /// Row of the request.
+        row: usize,
+        /// What the cache said.
+        source: ReserveError,
+    },
+    /// The cache did not take the blocks that were reserved and filled.
+    #[error("row {row} (counted from 0): the cache refused to insert the request's blocks: {kind:?}")]
+    NotInserted {
+        /// Row of the request.
+        row: usize,
+        /// What the cache said.
+        kind: InsertErrorKind,
+    },
+    /// The cache is broken.
+    #[error("the check after {served} requests found a broken cache: {fault}")]
+    Check {
+        /// Requests of the trace that had been served.
+        served: usize,
+        /// What is wrong.
+        fault: CheckFault,
+    },
+}

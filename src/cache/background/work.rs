@@ -1,0 +1,77 @@
+//! What the background thread does at each turn.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use super::Watermarks;
+use crate::cache::inner::{Inner, STEP};
+use crate::sync::{Weak, contained};
+#[cfg(radixkv_loom)]
+use {
+    super::Background,
+    crate::cache::prefix_cache::PrefixCache,
+    crate::sync::{Arc, Bell},
+};
+
+/// The most blocks that one step frees.
+const SLICE: usize = 256;
+
+/// One turn of the thread: when the first retention ends, or a break if the cache is gone.
+pub(in crate::cache) fn turn(inner: &Weak<Inner>, watermarks: Watermarks) -> ControlFlow<(), Option<Instant>> {
+    let Some(inner) = inner.upgrade() else {
+        return ControlFlow::Break(());
+    };
+    // A step that panics leaves little behind, and no lock taken (tests/faults.rs).
+    let mut retained = None;
+    contained(|| retained = inner.work_off(watermarks));
+    ControlFlow::Continue(retained)
+}
+
+/// For models, whose threads the checker starts: the background thread's turns and its bell, without the thread.
+#[cfg(radixkv_loom)]
+impl PrefixCache {
+    /// From now on, calls of the background evictor ring the returned bell; after each ring the model runs the returned
+    /// turn of the evictor.
+    pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
+        let bell = Arc::new(Bell::new());
+        let background = Background { watermarks, bell: Arc::clone(&bell), thread: None, process: std::process::id() };
+        assert!(self.inner.background.set(background).is_ok(), "one evictor");
+        let inner = Arc::clone(&self.inner);
+        (bell, move || _ = inner.work_off(watermarks))
+    }
+}
+
+impl Inner {
+    /// Takes in the queued changes, and evicts up to the high watermark if free blocks were below the low one. Returns
+    /// when the first retention ends.
+    fn work_off(&self, watermarks: Watermarks) -> Option<Instant> {
+        let short = || self.sink().free() < watermarks.low;
+        let (mut evicting, mut waits) = (false, false);
+        loop {
+            evicting |= short();
+            let idle_since = self.idle_since();
+            let (more, retained) = self.in_turn(|evictor, resources| {
+                if std::mem::take(&mut waits) {
+                    evictor.settle_for_waiter(resources);
+                }
+                let more = self.step(idle_since, evictor, resources);
+                let mut entries = STEP;
+                let missing = if evicting { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
+                let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
+                (more || (evicted > 0 && evicted < missing), evictor.retained.next())
+            });
+            if more {
+                continue;
+            }
+            if !short() {
+                self.wait_list.evictor_wakes();
+            } else if !self.wait_list.evictor_is_waiting() {
+                // From now on a release calls the thread; releases before this are seen by the next look.
+                self.wait_list.evictor_waits();
+                waits = true;
+                continue;
+            }
+            return retained.and_then(|deadline| self.time.moment(deadline));
+        }
+    }
+}

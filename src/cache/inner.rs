@@ -1,0 +1,213 @@
+//! `Inner`: what the handles of one cache share, and the ways to its evictor.
+
+use std::time::Duration;
+
+use super::background::Background;
+use super::clock::Time;
+use super::evictor::{Evictor, PinnedEvictor, Resources};
+use super::namespace::Registry;
+use super::stats::{Gauges, Stats};
+use super::wait_list::WaitList;
+use crate::block::{Grid, Pool};
+use crate::reclaim::{Domain, Guard, Idle, Ref};
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::{Mutex, MutexGuard, OnceLock, unlock_fairly};
+use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
+
+/// The most queue entries that one step of the evictor takes out.
+pub(super) const STEP: usize = 1024;
+
+/// What the handles of one cache share.
+pub(super) struct Inner {
+    /// Where blocks end in sequences of tokens.
+    pub(super) grid: Grid,
+    pub(super) queue: Queue,
+    pub(super) hot: HotPoints,
+    /// Threads and tasks that wait for blocks.
+    pub(super) wait_list: WaitList,
+    /// Sessions made so far, from which the next one gets its stripe.
+    pub(super) stripes: AtomicUsize,
+    /// Free blocks; with an external pool, the blocks that the engine has.
+    pub(super) pool: Pool,
+    /// With an external pool, blocks that the engine is to take back; `None` if the cache owns its pool.
+    pub(super) returned: Option<Pool>,
+    pub(super) time: Time,
+    pub(super) demotions: Demotions,
+    pub(super) time_to_idle: Option<Duration>,
+    pub(super) gauges: Gauges,
+    pub(super) namespaces: Registry,
+    pub(super) background: OnceLock<Background>,
+    pub(super) evictor: Mutex<PinnedEvictor>,
+    /// Participants of sessions that have ended.
+    pub(super) idle: Idle,
+    /// The last field: memory that the other fields retire when they are dropped is freed with it.
+    pub(super) domain: Domain,
+}
+
+impl Inner {
+    /// Runs `work` with the evictor, once no other thread uses it.
+    pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.with_evictor(self.evictor.lock(), work, |_, _| ())
+    }
+
+    /// As `evicting`, and frees what it can of the index memory before the next thread's turn.
+    pub(super) fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.with_evictor(self.evictor.lock(), work, |pinned, _| pinned.local.reclaim())
+    }
+
+    /// As `evicting`, after which a thread that waits for the lock gets it.
+    pub(super) fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.with_evictor(self.evictor.lock(), work, |pinned, _| unlock_fairly(pinned))
+    }
+
+    /// Runs `work` with the evictor unless another thread uses it.
+    pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> Option<R> {
+        Some(self.with_evictor(self.evictor.try_lock()?, work, |_, _| ()))
+    }
+
+    /// A prefix that was last used at this time or before has been idle for too long.
+    pub(super) fn idle_since(&self) -> Option<u64> {
+        self.time_to_idle.and_then(|duration| self.time.before(duration))
+    }
+
+    /// One bounded step of the evictor; true if more is left.
+    pub(super) fn step(&self, idle_since: Option<u64>, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        let more = evictor.step(STEP, idle_since, resources);
+        let forgetting = self.namespaces.tidy(evictor, resources);
+        more || forgetting
+    }
+
+    /// Takes in every change made before the call, in steps between which other threads get their turn; stops when
+    /// `lock` gives no lock.
+    pub(super) fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, PinnedEvictor>>) {
+        let mut goal = None;
+        while let Some(pinned) = lock() {
+            let work =
+                |evictor: &mut Evictor, resources: Resources<'_>| evictor.settle_towards(&mut goal, STEP, resources);
+            if self.with_evictor(pinned, work, |pinned, _| unlock_fairly(pinned)) {
+                return;
+            }
+        }
+    }
+
+    /// Runs `work` with the evictor, lets `leave` unlock it, and then wakes a waiter if blocks may have become
+    /// available. In this order because a waker is the caller's code, and runs under no lock.
+    pub(super) fn with_evictor<'a, R>(
+        &'a self,
+        mut pinned: MutexGuard<'a, PinnedEvictor>,
+        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
+        leave: impl FnOnce(MutexGuard<'a, PinnedEvictor>, &R),
+    ) -> R {
+        let PinnedEvictor { local, evictor } = &mut *pinned;
+        let guard = local.pin();
+        let result = work(evictor, self.resources(&guard));
+        drop(guard);
+        self.gauges.publish(evictor);
+        let let_go = std::mem::take(&mut evictor.has_let_go);
+        leave(pinned, &result);
+        if let_go {
+            self.ring();
+        }
+        result
+    }
+
+    /// Called with no lock held after blocks may have become available.
+    #[inline]
+    pub(super) fn ring(&self) {
+        if self.wait_list.is_awaited() {
+            self.wake_waiters();
+        }
+    }
+
+    #[cold]
+    pub(super) fn wake_waiters(&self) {
+        self.wait_list.wake_first();
+        if self.wait_list.evictor_wakes() {
+            if let Some(background) = self.background.get() {
+                background.changes_pending();
+            }
+        }
+    }
+
+    pub(super) fn resources<'g>(&'g self, guard: &'g Guard<'g>) -> Resources<'g> {
+        Resources {
+            queue: &self.queue,
+            hot: &self.hot,
+            pool: self.sink(),
+            grid: self.grid,
+            now: self.time.elapsed_for_deadlines(),
+            guard,
+        }
+    }
+
+    /// Numbers of the cache as of the last settling.
+    pub(super) fn stats(&self) -> Stats {
+        let free = self.pool.free() + self.returned.as_ref().map_or(0, Pool::free);
+        let gauged = self.gauges.read(self.pool.capacity(), free);
+        Stats { waiting_requests: self.wait_list.len(), index_bytes: self.domain.bytes().total(), ..gauged }
+    }
+
+    /// A use at `now` undoes the demotions that were there before it, of `point` and of all that its marks flow to.
+    #[inline]
+    pub(super) fn undo_demotions(&self, point: Ref<'_, Point>, now: u64, guard: &Guard<'_>) {
+        if self.demotions.may_hide(now) {
+            self.mark_use(point, guard);
+        }
+    }
+
+    #[cold]
+    pub(super) fn mark_use(&self, point: Ref<'_, Point>, guard: &Guard<'_>) {
+        if point.depth() > 0 {
+            point.statistics.marks.join(self.demotions.undone(), guard);
+            guard.hand_over();
+        }
+    }
+
+    pub(super) fn ledger(&self, stripe: u8) -> Ledger<'_> {
+        Ledger { queue: &self.queue, hot: &self.hot, stripe }
+    }
+
+    pub(super) fn next_stripe(&self) -> u8 {
+        // Relaxed: two sessions on one stripe are slower and nothing else.
+        self.hot.stripe(self.stripes.fetch_add(1, Relaxed))
+    }
+
+    /// Makes entries leave the queue: calls the background evictor, or takes some out unless another thread does.
+    pub(super) fn help(&self, entries: usize) {
+        if self.queue.is_empty() && !self.gauges.is_behind() && !self.namespaces.is_behind() {
+            return;
+        }
+        if let Some(background) = self.background.get() {
+            background.changes_pending();
+            return;
+        }
+        self.try_evicting(|evictor, resources| {
+            evictor.tidy(entries, resources);
+            self.namespaces.tidy(evictor, resources);
+        });
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if cfg!(any(radixkv_loom, radixkv_shuttle)) && crate::sync::thread::panicking() {
+            return;
+        }
+        drop(self.background.take());
+        let PinnedEvictor { local, evictor } = self.evictor.get_mut();
+        let guard = local.pin();
+        let pool = self.returned.as_ref().unwrap_or(&self.pool);
+        let resources = Resources {
+            queue: &self.queue,
+            hot: &self.hot,
+            pool,
+            grid: self.grid,
+            now: self.time.elapsed_for_deadlines(),
+            guard: &guard,
+        };
+        // The only leases left are those of retained prefixes in namespaces that stand, and they are freed with their
+        // trees. Settling ends the detached trees and empties the queue.
+        evictor.settle(resources);
+        self.namespaces.tear_down(resources);
+    }
+}

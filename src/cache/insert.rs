@@ -1,0 +1,225 @@
+//! Inserting: publishing computed blocks.
+
+use std::fmt;
+
+use super::lease::Lease;
+use super::reservation::Reservation;
+use super::session::{HELP_ENTRIES, Session};
+use crate::block::BlockId;
+use crate::key::Token;
+use crate::reclaim::Ref;
+use crate::tree::Point;
+use crate::tree::insert::{Sequence, insert};
+use crate::tree::path::append_blocks;
+
+/// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
+/// limit.
+pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
+
+/// What an insert made of a sequence.
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "dropping it releases the lease on what was inserted"]
+pub struct Inserted {
+    /// A lease on the whole sequence that is cached now.
+    pub lease: Lease,
+    /// The blocks that are cached for the tokens beyond the lease that the insert started from: those of another insert
+    /// where it was first.
+    pub blocks: Vec<BlockId>,
+    /// The caller's blocks that were not needed, because their tokens were cached already; dropping them gives them
+    /// back.
+    pub duplicates: Reservation,
+    /// Tokens at the end that fill no whole block and were not stored; with bigrams, at least the last token.
+    pub dropped_tokens: usize,
+}
+
+/// Why nothing was inserted, and the reservation back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct InsertError {
+    /// The reservation that was given to the insert.
+    pub reservation: Reservation,
+    /// The reason.
+    pub kind: InsertErrorKind,
+}
+
+/// Why nothing was inserted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InsertErrorKind {
+    /// The reservation does not hold as many blocks as the sequence has whole blocks beyond the lease.
+    BlockCount {
+        /// Whole blocks beyond the lease.
+        needed: usize,
+        /// Blocks of the reservation.
+        given: usize,
+    },
+    /// The sequence is shorter than the prefix that the lease is on: pass the whole sequence.
+    TokensTooShort {
+        /// Tokens that the lease was matched by: in a namespace of [bigrams](super::Keys::Bigrams) one more than it
+        /// protects.
+        leased: usize,
+        /// Tokens of the sequence.
+        given: usize,
+    },
+    /// The sequence is longer than 2^31 - 1 tokens (2^27 on 32-bit machines).
+    TooLong {
+        /// Tokens of the sequence.
+        tokens: usize,
+    },
+    /// A fork of the reservation holds this block too: [`make_unique`](Reservation::make_unique) first.
+    SharedBlock {
+        /// Its index in the reservation.
+        index: usize,
+    },
+    /// The lease is of another cache.
+    ForeignLease,
+    /// The reservation is of another cache.
+    ForeignReservation,
+    /// The lease's namespace was dropped or cleared since: match again.
+    NamespaceDropped,
+    /// Too many sequences part at one place, or too many leases are held there: retry once some are released.
+    TooManyBranches,
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            InsertErrorKind::BlockCount { needed, given } => {
+                write!(
+                    f,
+                    "the reservation holds {given} blocks, but {needed} whole blocks of tokens lie beyond the lease"
+                )
+            }
+            InsertErrorKind::TokensTooShort { leased, given } => {
+                write!(
+                    f,
+                    "the sequence has {given} tokens, fewer than the {leased} of its lease: pass the whole sequence"
+                )
+            }
+            InsertErrorKind::TooLong { tokens } => {
+                write!(f, "the sequence has {tokens} tokens, more than the {MAX_TOKENS} that can be cached")
+            }
+            InsertErrorKind::SharedBlock { index } => {
+                write!(f, "a fork also holds block {index} of the reservation: make it unique first")
+            }
+            InsertErrorKind::ForeignLease => f.write_str("the lease is of another cache"),
+            InsertErrorKind::ForeignReservation => f.write_str("the reservation is of another cache"),
+            InsertErrorKind::NamespaceDropped => {
+                f.write_str("the lease's namespace was dropped or cleared: match again")
+            }
+            InsertErrorKind::TooManyBranches => f.write_str("too many sequences part at one place"),
+        }
+    }
+}
+
+impl std::error::Error for InsertError {}
+
+impl Session {
+    /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
+    ///
+    /// `tokens` is the whole sequence; its first `lease.len_tokens()` must be the tokens that the lease was matched by,
+    /// and are not compared. Where another insert has published the same tokens meanwhile, its blocks stay cached and
+    /// the caller's come back as duplicates: let your block table point to [`Inserted::blocks`]. Lock-free: one
+    /// compare-and-swap publishes.
+    ///
+    /// # Errors
+    ///
+    /// [`InsertError`] with the reservation; nothing has changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let prompt = [1, 2, 3, 4, 5];
+    /// let hit = session.match_prefix(&space, &prompt);
+    /// let blocks = session.reserve(2)?; // whole blocks beyond the lease
+    /// let inserted = session.insert(hit.lease(), &prompt, blocks)?;
+    /// assert_eq!((inserted.lease.len_tokens(), inserted.dropped_tokens), (4, 1));
+    /// assert!(inserted.duplicates.is_empty());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn insert(
+        &self,
+        lease: &Lease,
+        tokens: &[Token],
+        mut reservation: Reservation,
+    ) -> Result<Inserted, InsertError> {
+        let inner = &**self.strong_refs.inner();
+        let refused = |kind, reservation| Err(InsertError { reservation, kind });
+        let grid = lease.grid(inner);
+        let from = match self.check_insert(lease, tokens, &mut reservation) {
+            Ok(from) => from,
+            Err(kind) => return refused(kind, reservation),
+        };
+        let guard = self.pin();
+        let aligned = grid.boundary(tokens.len()).max(from.end());
+        let now = inner.time.now();
+        // Out of the reservation: a panic halfway then loses blocks, but never gives back blocks that the tree holds.
+        let given = std::mem::take(&mut reservation.blocks);
+        let holdings = &from.run().space().holdings;
+        let (charged, limited) = (reservation.charge.blocks_of(holdings), holdings.cached_limit().is_some());
+        let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
+        let published = insert(from, sequence, self.ledger(), &guard);
+        reservation.blocks = given;
+        let Ok(published) = published else {
+            // Leases that it took on its way were released.
+            inner.ring();
+            return refused(InsertErrorKind::TooManyBranches, reservation);
+        };
+        // The blocks beyond the duplicates belong to the tree now.
+        let inserted = reservation.blocks.len() - published.duplicates;
+        reservation.blocks.truncate(published.duplicates);
+        reservation.charge.spend(inserted, charged > 0);
+        // Counted: a resume from here counts a use only of what lies beyond.
+        let new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
+        let mut blocks = Vec::new();
+        append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, &guard);
+        if !published.fresh && aligned > 0 {
+            inner.hot.statistics(&published.tip).stamp(now);
+        }
+        inner.undo_demotions(published.tip.point, now, &guard);
+        drop(guard);
+        if limited && inserted > 0 {
+            inner.keep_to_quotas(HELP_ENTRIES);
+        } else {
+            self.help();
+        }
+        let dropped_tokens = tokens.len() - new_lease.len_tokens();
+        Ok(Inserted { lease: new_lease, blocks, duplicates: reservation, dropped_tokens })
+    }
+
+    fn check_insert<'l>(
+        &self,
+        lease: &'l Lease,
+        tokens: &[Token],
+        reservation: &mut Reservation,
+    ) -> Result<Ref<'l, Point>, InsertErrorKind> {
+        if !self.is_ours(lease.cache()) {
+            return Err(InsertErrorKind::ForeignLease);
+        }
+        if !self.is_ours(&reservation.cache) {
+            return Err(InsertErrorKind::ForeignReservation);
+        }
+        if tokens.len() > MAX_TOKENS {
+            return Err(InsertErrorKind::TooLong { tokens: tokens.len() });
+        }
+        let grid = lease.grid(self.strong_refs.inner());
+        let leased = grid.depth_of(lease.len_tokens());
+        if tokens.len() < leased {
+            return Err(InsertErrorKind::TokensTooShort { leased, given: tokens.len() });
+        }
+        let (needed, given) = (grid.blocks(tokens.len()) - grid.blocks(leased), reservation.blocks.len());
+        if needed != given {
+            return Err(InsertErrorKind::BlockCount { needed, given });
+        }
+        if let Some(index) = reservation.first_shared() {
+            return Err(InsertErrorKind::SharedBlock { index });
+        }
+        match lease.held() {
+            Some(held) if !held.point.run().space().is_detached() => Ok(held.point),
+            _ => Err(InsertErrorKind::NamespaceDropped),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Making, dropping and clearing namespaces.
+
+use super::{Keys, Name, Namespace, State};
+use crate::cache::inner::Inner;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::sync::Arc;
+use crate::sync::gauge::Relaxed;
+use crate::tree::Space;
+
+impl PrefixCache {
+    /// The namespace of sequences that need no separation.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// assert!(cache.default_namespace() == cache.namespace(&[]));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn default_namespace(&self) -> Namespace {
+        Namespace(Arc::clone(&self.inner.namespaces.default))
+    }
+
+    /// The namespace of this name, made if it is new: an adapter, a tenant's salt, a model version, or several of them.
+    ///
+    /// The parts are kept apart: `["bc", "a"]` and `["c", "ab"]` are two namespaces. No parts name the default one. Takes
+    /// a lock: ask once and keep the handle, do not ask for each request.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let session = cache.session();
+    /// let (base, lora) = (cache.default_namespace(), cache.namespace(&["lora-7"]));
+    /// drop(session.insert(session.match_prefix(&lora, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
+    /// assert_eq!((session.peek(&lora, &[1, 2]), session.peek(&base, &[1, 2])), (2, 0));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn namespace(&self, parts: &[&str]) -> Namespace {
+        self.namespace_with(parts, Keys::Tokens)
+    }
+
+    /// As [`namespace`](Self::namespace), with a choice of what is compared. That choice is part of the name: the same
+    /// parts with other keys are another namespace, and the two share nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::{Keys, PrefixCache};
+    /// let cache = PrefixCache::builder(1, 8).build()?;
+    /// let (session, draft) = (cache.session(), cache.namespace_with(&["draft"], Keys::Bigrams));
+    /// let tokens = [1, 2, 3, 4]; // three pairs
+    /// let miss = session.match_prefix(&draft, &tokens);
+    /// let inserted = session.insert(miss.lease(), &tokens, session.reserve(3)?)?;
+    /// assert_eq!((inserted.lease.len_tokens(), inserted.dropped_tokens), (3, 1));
+    /// assert_eq!(session.peek(&draft, &[1, 2, 3, 9]), 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn namespace_with(&self, parts: &[&str], keys: Keys) -> Namespace {
+        if parts.is_empty() && keys == Keys::Tokens {
+            return self.default_namespace();
+        }
+        let name = Name { parts: parts.iter().map(|part| Box::from(*part)).collect(), keys };
+        let registry = &self.inner.namespaces;
+        let mut names = registry.names.lock();
+        if let Some(state) = names.states.get(&name) {
+            return Namespace(Arc::clone(state));
+        }
+        let local = self.inner.domain.register();
+        let state = Arc::new(State::new(name.clone(), self.inner.grid, &registry.family, &local.pin()));
+        names.states.insert(name, Arc::clone(&state));
+        let pass_is_due = names.states.len() >= names.next_pass;
+        drop(names);
+        if pass_is_due {
+            // Relaxed: a hint to the next thread that evicts.
+            registry.behind.store(true, Relaxed);
+            if let Some(background) = self.inner.background.get() {
+                background.changes_pending();
+            }
+        }
+        Namespace(state)
+    }
+
+    /// Ends a namespace: its idle blocks are free when this returns, leased blocks when their leases are dropped.
+    ///
+    /// Matches through old handles are empty and inserts are refused; asking for the name again makes a new, empty
+    /// namespace. The default namespace is cleared instead. Waits its turn if another thread is evicting.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// let old = cache.namespace(&["model-v1"]);
+    /// cache.drop_namespace(&old);
+    /// assert!(old != cache.namespace(&["model-v1"])); // a new one
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn drop_namespace(&self, namespace: &Namespace) {
+        self.inner.namespaces.check(namespace);
+        if Arc::ptr_eq(&namespace.0, &self.inner.namespaces.default) {
+            self.clear_namespace(namespace);
+            return;
+        }
+        let mut names = self.inner.namespaces.names.lock();
+        if names.states.get(&namespace.0.name).is_some_and(|state| Arc::ptr_eq(state, &namespace.0)) {
+            names.states.remove(&namespace.0.name);
+        }
+        drop(names);
+        // Also if another thread has removed the name: it may not have detached the tree yet.
+        self.inner.replace_space(&namespace.0, false);
+    }
+
+    /// Empties a namespace: its idle blocks are free when this returns, leased blocks when their leases are dropped.
+    ///
+    /// Lookups that begin after this find none of the old blocks. Inserting from an older lease is refused;
+    /// [`resume`](crate::Session::resume) and [`match_partial`](crate::Session::match_partial) from one still find the old
+    /// blocks that leases keep. Waits its turn if another thread is evicting.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.namespace(&["lora-7"]));
+    /// drop(session.insert(session.match_prefix(&space, &[1, 2]).lease(), &[1, 2], session.reserve(1)?)?);
+    /// cache.clear_namespace(&space); // the adapter's weights have changed
+    /// assert_eq!(session.peek(&space, &[1, 2]), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear_namespace(&self, namespace: &Namespace) {
+        self.inner.namespaces.check(namespace);
+        self.inner.replace_space(&namespace.0, true);
+    }
+
+    /// Empties every namespace; see [`clear_namespace`](Self::clear_namespace).
+    pub fn clear(&self) {
+        self.inner.namespaces.all().iter().for_each(|state| self.inner.replace_space(state, true));
+    }
+}
+
+impl Inner {
+    fn replace_space(&self, state: &State, renew: bool) {
+        self.evicting_all(|evictor, resources| {
+            // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
+            if state.root(resources.guard).is_none() {
+                return;
+            }
+            let next = if renew {
+                Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
+            } else {
+                evictor.end_quota(&state.holdings);
+                std::ptr::null_mut()
+            };
+            if let Some(space) = state.detach(next, resources.guard) {
+                evictor.sweep(space, resources);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::FEW;
+    use super::*;
+
+    #[test]
+    fn handles_are_equal_that_lead_into_the_same_trees() {
+        let cache = PrefixCache::builder(1, 1).build().expect("valid");
+        let first = cache.namespace(&["a"]);
+        assert_eq!((first == cache.namespace(&["a"]), first == cache.namespace(&["b"])), (true, false));
+        cache.drop_namespace(&first);
+        assert!(first != cache.namespace(&["a"]), "made again");
+    }
+
+    /// A pass looks at every namespace: so the next one begins when there are twice as many.
+    #[test]
+    fn the_next_pass_waits_until_there_are_twice_as_many() {
+        let cache = PrefixCache::builder(1, 1).build().expect("valid");
+        let behind = || cache.inner.namespaces.is_behind();
+        let name = |i: usize| cache.namespace(&[i.to_string().as_str()]);
+        let mut held: Vec<_> = (0..FEW - 1).map(name).collect();
+        assert!(!behind());
+        for next in [FEW, 2 * FEW] {
+            held.extend((held.len()..next - 1).map(name));
+            assert!(!behind(), "{} of {next}", held.len());
+            held.push(name(next - 1));
+            assert!(behind());
+            while cache.run_once() {}
+            assert!(!behind());
+        }
+    }
+}

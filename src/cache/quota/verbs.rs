@@ -1,0 +1,156 @@
+//! Setting quotas, and reserving within them.
+
+use super::{NamespaceStats, Quota, QuotaCharge};
+use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::inner::Inner;
+use crate::cache::namespace::Namespace;
+use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::reservation::{Reservation, ReserveError};
+use crate::cache::session::Session;
+use crate::sync::Arc;
+use crate::tree::Holdings;
+
+impl PrefixCache {
+    /// Sets the limits of a namespace, from now on.
+    ///
+    /// Blocks cached beyond a limit are evicted by the next insert into a namespace with such a limit, by the next
+    /// eviction (before all other victims), and by [`settle`](Self::settle) or [`run_once`](Self::run_once); a background
+    /// evictor is called at once. Of several namespaces beyond their limits, the one whose limit was set first loses
+    /// blocks first. A namespace with a quota is kept when it is empty. Clearing it keeps the quota, and its old blocks
+    /// that are still leased count; dropping it ends both.
+    ///
+    /// Waits its turn if another thread is evicting. The first limit of a namespace that has cached blocks sorts all
+    /// candidates for eviction anew, in slices, as [`set_policy`](Self::set_policy) does.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PrefixCache, Quota, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).build()?;
+    /// let tenant = cache.namespace(&["tenant-7"]);
+    /// cache.set_quota(&tenant, Quota::default().cached_blocks(256).pinned_blocks(64));
+    ///
+    /// let session = cache.session();
+    /// let fill = session.reserve_in(&tenant, 60).expect("within the quota");
+    /// let refused = session.reserve_in(&tenant, 5).expect_err("beyond it");
+    /// assert_eq!(refused, ReserveError::OverQuota { requested: 5, pinned: 60, limit: 64 });
+    /// # drop(fill);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn set_quota(&self, namespace: &Namespace, quota: Quota) {
+        self.inner.namespaces.check(namespace);
+        self.inner.evicting(|evictor, resources| {
+            if namespace.0.root(resources.guard).is_some() {
+                evictor.set_quota(&namespace.0.holdings, quota, resources);
+            }
+        });
+        if let Some(background) = self.inner.background.get() {
+            background.changes_pending();
+        }
+    }
+
+    /// Numbers of one namespace. Never waits; brings the counts up to date first, unless another thread is evicting.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// let tenant = cache.namespace(&["tenant-7"]);
+    /// let filling = cache.session().reserve_in(&tenant, 3)?;
+    /// let stats = cache.namespace_stats(&tenant);
+    /// assert_eq!((stats.cached_blocks, stats.reserved_blocks), (0, 3));
+    /// # drop(filling);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn namespace_stats(&self, namespace: &Namespace) -> NamespaceStats {
+        self.inner.namespaces.check(namespace);
+        self.inner.settle_by(|| self.inner.evictor.try_lock());
+        let holdings = &namespace.0.holdings;
+        NamespaceStats {
+            cached_blocks: holdings.cached(),
+            protected_blocks: holdings.protected(),
+            reserved_blocks: holdings.reserved(),
+            quota: Quota { cached_blocks: holdings.cached_limit(), pinned_blocks: holdings.pinned_limit() },
+        }
+    }
+}
+
+impl Session {
+    /// As [`reserve`](Self::reserve), for blocks that will be inserted into `namespace`: they count against its
+    /// [`Quota::pinned_blocks`] until they are cached there or given back. See [`PrefixCache::set_quota`] for an example.
+    ///
+    /// If the namespace has that limit, this takes the evictor's lock, so that the answer is exact.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError::OverQuota`] if the namespace would have more blocks in leases and reservations than its limit;
+    /// nothing was evicted. Else as `reserve`.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    pub fn reserve_in(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
+        let inner = &**self.strong_refs.inner();
+        inner.namespaces.check(namespace);
+        inner.check_request(blocks)?;
+        let charge = inner.charge(&namespace.0.holdings, blocks)?;
+        crate::sync::failpoint!("quota::charged");
+        let mut reservation = self.reserve(blocks)?;
+        reservation.charge = charge;
+        Ok(reservation)
+    }
+}
+
+impl Inner {
+    /// Charges blocks that are about to be reserved to the namespace, if it may have them.
+    fn charge(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, ReserveError> {
+        match holdings.pinned_limit() {
+            None => holdings.reserve(blocks),
+            Some(limit) => {
+                self.evicting(|evictor, resources| charge_within(limit, holdings, blocks, evictor, resources))?;
+            }
+        }
+        Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
+    }
+
+    /// Evicts what namespaces have beyond their quotas, unless another thread is evicting.
+    #[cold]
+    pub(in crate::cache) fn keep_to_quotas(&self, entries: usize) {
+        if let Some(background) = self.background.get() {
+            background.changes_pending();
+        } else {
+            self.try_evicting(|evictor, resources| {
+                let mut entries = entries;
+                evictor.drain(&mut entries, resources);
+                evictor.keep_to_quotas(&mut entries, resources);
+            });
+        }
+    }
+}
+
+fn charge_within(
+    limit: usize,
+    holdings: &Holdings,
+    requested: usize,
+    evictor: &mut Evictor,
+    resources: Resources<'_>,
+) -> Result<(), ReserveError> {
+    // All changes, even with a background evictor: a lease that was not taken in yet would not count.
+    evictor.settle(resources);
+    // Read once: reservations may be dropped between two reads.
+    let pinned = holdings.protected() + holdings.reserved();
+    if pinned + requested > limit {
+        return Err(ReserveError::OverQuota { requested, pinned, limit });
+    }
+    holdings.reserve(requested);
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Blocks that several reservations have, counted.
+//!
+//! A block that was never forked costs nothing. The first fork puts a count beside each block, shared by every
+//! reservation that has the block; the last of them gives it back. Blocks in the tree are leased and not counted: a block
+//! enters the tree only from the one reservation that has it.
+//!
+//! # Invariants
+//!
+//! - **F1** A block is in several reservations only if each of them (or a [`PendingCopy`](super::PendingCopy)) has a handle on its
+//!   `SharedBlock`; the block goes back to the pool when that is dropped.
+//! - **F2** The only handle on a `SharedBlock` means that no other reservation has the block: handles are made from
+//!   handles, under `&mut`.
+
+use super::inner::Inner;
+use super::strong_ref::StrongRef;
+use crate::block::BlockId;
+use crate::sync::Arc;
+
+/// A block that several reservations may hold.
+#[derive(Debug)]
+pub(super) struct SharedBlock {
+    /// `None` once one reservation has it alone.
+    block: Option<BlockId>,
+    cache: StrongRef<Inner>,
+}
+
+impl SharedBlock {
+    pub(super) fn new(block: BlockId, cache: StrongRef<Inner>) -> Self {
+        Self { block: Some(block), cache }
+    }
+}
+
+impl Drop for SharedBlock {
+    fn drop(&mut self) {
+        if let Some(block) = self.block {
+            self.cache.give_back(&[block]);
+        }
+    }
+}
+
+/// Which blocks of a reservation other reservations may have too: an entry for each block, or none before the first fork.
+#[derive(Debug, Default)]
+pub(super) struct SharedBlocks(pub(super) Vec<Option<Arc<SharedBlock>>>);
+
+impl SharedBlocks {
+    /// Splits off the entries of the blocks from `n` on.
+    pub(super) fn split_off(&mut self, n: usize) -> Self {
+        Self(self.0.split_off(n.min(self.0.len())))
+    }
+
+    /// Takes over the entries of blocks that are appended behind the first `n`.
+    pub(super) fn append(&mut self, n: usize, mut behind: Self) {
+        if !behind.0.is_empty() {
+            self.0.resize(n, None);
+            self.0.append(&mut behind.0);
+        }
+    }
+
+    /// Leaves in `blocks` only those that no other reservation has, and drops its handles on the others.
+    pub(super) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>) {
+        if self.0.is_empty() {
+            return;
+        }
+        let mut shared = std::mem::take(&mut self.0).into_iter();
+        blocks.retain(|_| is_alone(&mut shared.next().flatten()));
+    }
+}
+
+/// Whether no other reservation has the block; if so, its count is removed.
+pub(super) fn is_alone(share: &mut Option<Arc<SharedBlock>>) -> bool {
+    let Some(counted) = share else { return true };
+    // Ordered after everything that the other reservations did with the block (F2).
+    let Some(shared) = Arc::get_mut(counted) else {
+        return false;
+    };
+    shared.block = None;
+    *share = None;
+    true
+}

@@ -1,0 +1,95 @@
+//! Candidates, as the evictor files them, and the trait that every policy implements.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// Id of a candidate, shared by the evictor and its policy; dense, reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct CandidateId(NonZeroU32);
+
+impl CandidateId {
+    /// The id of this index, below `u32::MAX`.
+    pub(crate) fn at(index: usize) -> Self {
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        Self(number.expect("there are fewer candidates than block ids"))
+    }
+
+    /// The id as an index into a table of candidates.
+    pub(crate) fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// Id of a namespace with a quota, as the group of its candidates; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct QuotaGroup(NonZeroU32);
+
+impl QuotaGroup {
+    /// The group of this index, below `u32::MAX`.
+    pub(crate) fn at(index: usize) -> Self {
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        Self(number.expect("there are fewer namespaces than ids"))
+    }
+}
+
+/// The attributes of a candidate that never change while it is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Of equal standings the smaller one goes first; no two candidates have the same.
+    pub(crate) serial: u64,
+    /// The group of its namespace, if that has a quota; a namespace may get a quota later.
+    pub(crate) group: Option<QuotaGroup>,
+}
+
+/// The attributes of a candidate that policies rank by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// When it was last touched, in units of the cache's clock.
+    pub(crate) last: u64,
+    /// Requests that inserted or matched it.
+    pub(crate) hits: u64,
+    /// When its run was inserted.
+    pub(crate) born: u64,
+    /// Runs from the root to it, itself included.
+    pub(crate) level: u32,
+    /// Its priority at this moment.
+    pub(crate) priority: u8,
+    /// It was demoted and not used since: under every policy it goes before all candidates that were not.
+    pub(crate) demoted: bool,
+}
+
+/// The order in which idle prefixes are evicted; those that were demoted go before all others.
+///
+/// A candidate is an idle end of a run: no run hangs on it and no lease is held on it. The evictor files a candidate once,
+/// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
+pub(crate) trait Policy: fmt::Debug + Send {
+    /// Files `candidate`, or files it anew under its present standing.
+    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: Entry);
+
+    /// Takes `candidate` out; it may not be filed.
+    fn remove(&mut self, candidate: CandidateId);
+
+    /// The candidate to evict from next; it stays filed.
+    fn choose(&mut self) -> Option<CandidateId>;
+
+    /// The candidates that would be chosen after the next one.
+    fn following(&self) -> [Option<CandidateId>; 6];
+
+    /// Prefetches the data of `candidate`.
+    fn prefetch(&self, candidate: CandidateId);
+
+    /// The first of a group's candidates; it stays filed.
+    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId>;
+
+    /// Candidates that are filed.
+    fn len(&self) -> usize;
+
+    /// Frees the data of up to `candidates` candidates, of a policy that was replaced; whether all is freed.
+    fn discard(&mut self, candidates: usize) -> bool;
+
+    /// Whether `candidate` is filed under `standing`; for `validate`.
+    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: Entry) -> bool;
+
+    /// Whether the structure's own invariants hold; for `validate`.
+    fn is_sound(&self) -> bool;
+}

@@ -1,0 +1,196 @@
+//! The value of a point word: its bits, and what can be asked of it and changed in it. Nothing here is atomic.
+
+pub(super) const DEAD: u64 = 1 << 63;
+pub(super) const NEW: u64 = 1 << 62;
+pub(super) const QUEUED: u64 = 1 << 61;
+pub(super) const OPEN: u64 = 1 << 60;
+pub(super) const SLOT: u64 = 1 << 54;
+pub(super) const SLOTS: u64 = 63 * SLOT;
+pub(super) const LEASE: u64 = 1 << 26;
+pub(super) const LEASES: u64 = MAX_LEASES * LEASE;
+pub(super) const CHILD: u64 = 1;
+pub(super) const CHILDREN: u64 = LEASE - CHILD;
+
+/// Leases that one point can hold at once.
+pub(crate) const MAX_LEASES: u64 = if cfg!(radixkv_tiny) { 3 } else { (1 << 28) - 1 };
+
+/// Slots that a word can name.
+pub(crate) const MAX_SLOTS: usize = (SLOTS / SLOT) as usize;
+
+/// A slot of hot points, from one on.
+pub(crate) type HotSlotId = std::num::NonZeroU8;
+
+/// A point word at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Snapshot(pub(super) u64);
+
+/// Queries.
+impl Snapshot {
+    #[inline]
+    pub(crate) fn is_dead(self) -> bool {
+        self.0 & DEAD != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_new(self) -> bool {
+        self.0 & NEW != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_queued(self) -> bool {
+        self.0 & QUEUED != 0
+    }
+
+    /// Leases may count on the stripes of its slot.
+    #[inline]
+    pub(crate) fn is_open(self) -> bool {
+        self.0 & OPEN != 0
+    }
+
+    /// The slot that is attached, open or not.
+    #[inline]
+    pub(crate) fn slot(self) -> Option<HotSlotId> {
+        HotSlotId::new((self.0 / SLOT) as u8 & (SLOTS / SLOT) as u8)
+    }
+
+    /// The slot on whose stripes a lease may count.
+    #[inline]
+    pub(super) fn open_slot(self) -> Option<HotSlotId> {
+        if self.is_open() { self.slot() } else { None }
+    }
+
+    #[inline]
+    pub(crate) fn leases(self) -> u64 {
+        (self.0 & LEASES) / LEASE
+    }
+
+    #[inline]
+    pub(crate) fn children(self) -> u64 {
+        self.0 & CHILDREN
+    }
+
+    /// Neither lease nor child: what killing and ranking ask for.
+    #[inline]
+    pub(crate) fn is_idle(self) -> bool {
+        self.0 & (LEASES | CHILDREN) == 0
+    }
+
+    /// One child and nothing else holds the point.
+    #[inline]
+    pub(super) fn has_one_child_alone(self) -> bool {
+        self.0 & (LEASES | CHILDREN) == CHILD
+    }
+
+    /// Of a root: only its permanent child holds it. One load is enough: an insert counts its run before it gives up
+    /// its lease on the root, so nothing hangs there.
+    pub(crate) fn is_bare_root(self) -> bool {
+        self.has_one_child_alone()
+    }
+
+    /// Neither dead nor still to be proved.
+    #[inline]
+    pub(super) fn is_proven(self) -> bool {
+        self.0 & (DEAD | NEW) == 0
+    }
+
+    /// No further lease can be counted.
+    #[inline]
+    pub(super) fn is_full(self) -> bool {
+        self.0 & LEASES == LEASES
+    }
+}
+
+/// The same word with one thing changed.
+impl Snapshot {
+    #[inline]
+    pub(super) fn with_lease(self) -> Self {
+        Self(self.0 + LEASE)
+    }
+
+    #[inline]
+    pub(super) fn without_lease(self) -> Self {
+        Self(self.0 - LEASE)
+    }
+
+    #[inline]
+    pub(super) fn with_child(self) -> Self {
+        Self(self.0 + CHILD)
+    }
+
+    #[inline]
+    pub(super) fn without_child(self) -> Self {
+        Self(self.0 - CHILD)
+    }
+
+    #[inline]
+    pub(super) fn dead(self) -> Self {
+        Self(self.0 | DEAD)
+    }
+
+    #[inline]
+    pub(super) fn proven(self) -> Self {
+        Self(self.0 & !NEW)
+    }
+
+    #[inline]
+    pub(super) fn queued(self) -> Self {
+        Self(self.0 | QUEUED)
+    }
+
+    /// With this slot, open, where none was attached.
+    #[inline]
+    pub(super) fn with_slot(self, slot: HotSlotId) -> Self {
+        Self(self.0 | OPEN | (u64::from(slot.get()) * SLOT))
+    }
+
+    #[inline]
+    pub(super) fn without_slot(self) -> Self {
+        Self(self.0 & !SLOTS)
+    }
+}
+
+impl Snapshot {
+    /// `next` with `QUEUED` set, if the change from this word is a step; and whether the caller must push then.
+    #[inline]
+    pub(super) fn stepped(self, next: Self, step: bool) -> (Self, bool) {
+        if step && !next.is_new() { (next.queued(), !self.is_queued()) } else { (next, false) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flags, slot, leases and children.
+    fn fields(word: Snapshot) -> ([bool; 4], Option<HotSlotId>, u64, u64) {
+        let flags = [word.is_dead(), word.is_new(), word.is_queued(), word.is_open()];
+        (flags, word.slot(), word.leases(), word.children())
+    }
+
+    #[test]
+    fn each_setter_changes_its_own_field_alone() {
+        let (none, slot) = ([false; 4], HotSlotId::new(63));
+        let word = Snapshot(0).with_lease().with_child();
+        assert_eq!(fields(word), (none, None, 1, 1));
+        assert_eq!(fields(word.without_lease()), (none, None, 0, 1));
+        assert_eq!(fields(word.without_child()), (none, None, 1, 0));
+        assert_eq!(fields(word.dead()), ([true, false, false, false], None, 1, 1));
+        assert_eq!(fields(word.queued()), ([false, false, true, false], None, 1, 1));
+        assert_eq!(fields(Snapshot(word.0 | NEW).proven()), (none, None, 1, 1));
+        let hot = slot.map(|slot| word.with_slot(slot)).expect("not zero");
+        assert_eq!((fields(hot), hot.open_slot()), (([false, false, false, true], slot, 1, 1), slot));
+        assert_eq!(fields(Snapshot(hot.0 & !OPEN).without_slot()), (none, None, 1, 1));
+        assert!(Snapshot(LEASES).is_full() && !word.is_full());
+    }
+
+    #[test]
+    fn a_step_is_pushed_once_and_never_on_a_new_word() {
+        let word = Snapshot(0);
+        assert_eq!(word.stepped(word.with_lease(), true), (word.with_lease().queued(), true));
+        assert_eq!(word.stepped(word.with_lease(), false), (word.with_lease(), false));
+        let queued = word.queued();
+        assert_eq!(queued.stepped(queued.with_lease(), true), (queued.with_lease(), false));
+        let new = Snapshot(NEW | LEASE);
+        assert_eq!(new.stepped(new.with_lease(), true), (new.with_lease(), false));
+    }
+}
