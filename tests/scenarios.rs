@@ -28,6 +28,8 @@ mod numbers;
 mod order;
 #[path = "scenarios/partial.rs"]
 mod partial;
+#[path = "scenarios/points.rs"]
+mod points;
 #[path = "scenarios/quotas.rs"]
 mod quotas;
 #[path = "scenarios/retention.rs"]
