@@ -64,7 +64,7 @@ impl KnownPoints {
         }
     }
 
-    /// Takes out a point of `run`.
+    /// Takes out a point of `run`, which is not active any more.
     pub(crate) fn remove(&mut self, point: Ref<'_, Point>, run: &Run) {
         match self {
             Self::Few(list) => {
@@ -72,7 +72,6 @@ impl KnownPoints {
             }
             Self::Many(tree) => {
                 tree.points.remove(&point.depth());
-                tree.active.remove(&point.depth());
                 if tree.points.len() <= MANY / 2 {
                     *self = Self::Few(self.iter().collect());
                 }

@@ -84,17 +84,18 @@ fn a_run_of_many_points_answers_as_the_reference_does() {
     {
         let mut pair = Pair::new(policy);
         let mut rng = Rng::with_seed(seed as u64);
-        for step in 0..1_500_u64 {
+        for step in 0..2_500_u64 {
             pair.bench.cache.set_time(step);
             pair.reference.set_time(step);
             let depth = rng.usize(1..LEN);
             match rng.u8(..20) {
                 0 => pair.insert(&sequence(1, LEN), rng.bool()),
-                1..9 => pair.insert(&branch(depth), rng.u8(..8) == 0),
+                1..9 => pair.insert(&branch(depth), rng.u8(..4) == 0),
                 9..13 => pair.matched(&sequence(1, depth), rng.bool()),
                 13..18 if !pair.held.is_empty() => pair.release(rng.usize(..pair.held.len())),
                 18 => {
-                    let want = rng.usize(..40);
+                    // From time to time few points are left, and become many again.
+                    let want = if rng.u8(..4) == 0 { rng.usize(..2 * LEN) } else { rng.usize(..40) };
                     assert_eq!(pair.bench.cache.evict(want), pair.reference.evict(want), "{policy}, step {step}");
                 }
                 _ => {}
@@ -112,4 +113,24 @@ fn a_run_of_many_points_answers_as_the_reference_does() {
         }
         assert_eq!(pair.bench.accounts(), [2 * LEN + 8, 0, 0, 0]);
     }
+}
+
+/// Leases that are there before the points become many, and go afterwards, the deepest first.
+#[test]
+fn leases_protect_while_points_become_many_and_few_again() {
+    let bench = Bench::new(1, 2 * LEN);
+    let long = sequence(1, LEN);
+    drop(bench.insert(&long));
+    let mut held: Vec<_> = (1..10).map(|i| bench.matched(&long[..i * 10])).collect();
+    (1..LEN).for_each(|depth| drop(bench.insert(&branch(depth))));
+    // Each lease protects up to its depth.
+    while let Some(lease) = held.pop() {
+        let blocks = 2 * LEN - 1;
+        assert_eq!(bench.accounts(), [1, 0, blocks - lease.len_tokens(), lease.len_tokens()]);
+    }
+    let held = bench.matched(&long[..20]);
+    assert_eq!(bench.cache.evict(usize::MAX), 2 * LEN - 1 - 20);
+    assert_eq!(bench.accounts(), [2 * LEN - 20, 0, 0, 20]);
+    drop(held);
+    assert_eq!(bench.accounts(), [2 * LEN - 20, 0, 20, 0]);
 }
