@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::evictor::{Evictor, Resources};
 use super::inner::Inner;
 use super::quota::QuotaCharge;
 use super::reservation::{Reservation, ReserveError};
@@ -168,7 +169,7 @@ impl Inner {
     /// Takes `n` blocks, and evicts the missing ones on this thread.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
-        self.evicting(|evictor, resources| {
+        let take = |evictor: &mut Evictor, resources: Resources<'_>| {
             let mut entries = usize::MAX;
             let mut settled = evictor.catch_up(resources);
             if effort == Effort::Waiting {
@@ -192,6 +193,8 @@ impl Inner {
                     settled = true;
                 }
             }
-        })
+        };
+        // With a background evictor, a choice goes by the changes that it has taken in.
+        if self.background.get().is_some() { self.evicting(take) } else { self.settled(take) }
     }
 }

@@ -6,6 +6,7 @@ use super::background::Background;
 use super::clock::Time;
 use super::evictor::{Evictor, PinnedEvictor, Resources};
 use super::namespace::Registry;
+use super::participant::Participant;
 use super::stats::{Gauges, Stats};
 use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
@@ -50,11 +51,6 @@ impl Inner {
         self.with_evictor(self.evictor.lock(), work, |_, _| ())
     }
 
-    /// As `evicting`, and frees what it can of the index memory before the next thread's turn.
-    pub(super) fn evicting_all<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
-        self.with_evictor(self.evictor.lock(), work, |pinned, _| pinned.local.reclaim())
-    }
-
     /// As `evicting`, after which a thread that waits for the lock gets it.
     pub(super) fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         self.with_evictor(self.evictor.lock(), work, |pinned, _| unlock_fairly(pinned))
@@ -88,6 +84,37 @@ impl Inner {
                 return;
             }
         }
+    }
+
+    /// Runs `work` with the evictor once it has taken in every change made before the call: in steps, between which other
+    /// threads get their turn.
+    pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        let (mut goal, mut work) = (None, Some(work));
+        loop {
+            let step = |evictor: &mut Evictor, resources: Resources<'_>| {
+                let settled = evictor.settle_towards(&mut goal, STEP, resources);
+                work.take_if(|_| settled).map(|work| work(evictor, resources))
+            };
+            let leave = |pinned, result: &Option<R>| {
+                if result.is_none() {
+                    unlock_fairly(pinned);
+                }
+            };
+            if let Some(result) = self.with_evictor(self.evictor.lock(), step, leave) {
+                return result;
+            }
+        }
+    }
+
+    /// A participant for the length of a call.
+    pub(super) fn participant(&self) -> Participant<'_> {
+        Participant::of(&self.domain, &self.idle)
+    }
+
+    /// Frees what it can of the index memory that the evictor has retired. No other thread waits for that.
+    pub(super) fn reclaim(&self) {
+        self.evictor.lock().local.hand_over();
+        self.participant().reclaim();
     }
 
     /// Runs `work` with the evictor, lets `leave` unlock it, and then wakes a waiter if blocks may have become

@@ -30,6 +30,7 @@ mod insert;
 mod lease;
 mod namespace;
 mod partial;
+mod participant;
 mod prefix_cache;
 mod priority;
 mod quota;

@@ -247,7 +247,7 @@ impl Registry {
             let Some((root, trunk)) = space.root(resources.guard).zip(space.trunk(resources.guard)) else {
                 continue;
             };
-            let mut runs = runs_below(root, resources);
+            let (mut runs, _) = runs_below(root, usize::MAX, resources.guard);
             runs.push(trunk);
             for run in runs {
                 run.as_ref().points.for_each(resources.guard, &mut |point| resources.guard.retire(point));

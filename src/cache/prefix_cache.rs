@@ -3,16 +3,18 @@
 use std::fmt;
 
 use super::diagnostics::Violation;
-use super::evictor::{PinnedEvictor, Upkeep};
+use super::evictor::{Evictor, Resources, Upkeep};
 use super::inner::Inner;
 use super::namespace::Pass;
 use super::session::Session;
 use super::stats::Stats;
 use super::validate::validate;
-use crate::sync::{Arc, MutexGuard};
+use crate::sync::{Arc, model_size};
 
 /// Garbage of evictions that may wait for the next one.
 const RECLAIM_BYTES: usize = 32 << 10;
+/// The most blocks that are evicted in one turn.
+const SLICE: usize = model_size(256, 1);
 
 /// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
 ///
@@ -152,15 +154,24 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn evict(&self, blocks: usize) -> usize {
-        let pinned = self.inner.evictor.lock();
-        let mut entries = usize::MAX;
-        let leave = |pinned: MutexGuard<'_, PinnedEvictor>, evicted: &usize| {
+        let inner = &*self.inner;
+        let mut evicted = 0;
+        let mut slice = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let want = (blocks - evicted).min(SLICE);
+            let freed = evictor.evict(want, &mut usize::MAX.clone(), resources);
+            evicted += freed;
             // A little garbage waits for the next eviction, unless nothing is cached any more.
-            if *evicted > 0 && (pinned.evictor.totals.runs == 0 || pinned.local.retired_bytes() >= RECLAIM_BYTES) {
-                pinned.local.reclaim();
-            }
+            let is_garbage = evictor.totals.runs == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
+            (freed == SLICE && evicted < blocks, is_garbage)
         };
-        self.inner.with_evictor(pinned, |evictor, resources| evictor.evict(blocks, &mut entries, resources), leave)
+        let (mut more, mut is_garbage) = inner.settled(&mut slice);
+        while more {
+            (more, is_garbage) = inner.in_turn(&mut slice);
+        }
+        if evicted > 0 && is_garbage {
+            inner.reclaim();
+        }
+        evicted
     }
 
     /// Brings the evictor's counts up to date with every change made before the call; see [`Stats`].
@@ -190,7 +201,7 @@ impl PrefixCache {
         while inner.in_turn(|evictor, resources| evictor.keep_up(&mut work, resources)) {}
         let mut pass = Pass::default();
         while inner.in_turn(|evictor, resources| inner.namespaces.forget_empty(&mut pass, evictor, resources)) {}
-        inner.evicting_all(|_, _| ());
+        inner.reclaim();
     }
 
     /// One bounded step of the evictor: the body of a background thread's loop.

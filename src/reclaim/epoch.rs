@@ -82,11 +82,6 @@ impl Local {
         }
     }
 
-    /// Bytes retired and not handed over yet.
-    pub(crate) fn retired_bytes(&self) -> usize {
-        self.retired.get()
-    }
-
     #[inline]
     pub(crate) fn pin(&self) -> Guard<'_> {
         Guard { pinned: self.handle.pin(), local: self }
@@ -115,6 +110,11 @@ impl Guard<'_> {
         if self.local.retired.take() > 0 {
             self.pinned.flush();
         }
+    }
+
+    /// Bytes that its participant has retired and not handed over yet.
+    pub(crate) fn retired_bytes(&self) -> usize {
+        self.local.retired.get()
     }
 
     /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it, and retires it once (I1).

@@ -225,10 +225,6 @@ impl Local {
 
     pub(crate) fn hand_over(&self) {}
 
-    pub(crate) fn retired_bytes(&self) -> usize {
-        0
-    }
-
     pub(crate) fn pin(&self) -> Guard<'_> {
         self.depth.set(self.depth.get() + 1);
         if self.depth.get() == 1 {
@@ -258,6 +254,10 @@ impl Guard<'_> {
     }
 
     pub(crate) fn hand_over(&self) {}
+
+    pub(crate) fn retired_bytes(&self) -> usize {
+        0
+    }
 
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         let state = &self.local.state;

@@ -41,11 +41,12 @@ struct Parts {
 
 impl Parts {
     fn of(tokens: usize, blocks: usize) -> Self {
-        let align = align_of::<Arrays>();
-        let tokens_align = if tokens >= ALIGN_FROM { CACHE_LINE } else { align };
+        let tokens_align = if tokens >= ALIGN_FROM { CACHE_LINE } else { align_of::<Token>() };
+        // A multiple of a token's alignment, as every address in the allocation that tokens are moved up to.
         let tokens_from = size_of::<Arrays>() + blocks * size_of::<BlockId>();
-        let size = tokens_from + (tokens_align - align) + tokens * size_of::<Token>();
-        let layout = Layout::from_size_align(size, align).expect("a run is shorter than the address space");
+        let size = tokens_from + (tokens_align - align_of::<Token>()) + tokens * size_of::<Token>();
+        let layout =
+            Layout::from_size_align(size, align_of::<Arrays>()).expect("a run is shorter than the address space");
         Self { layout, tokens_from, tokens_align }
     }
 
@@ -128,6 +129,24 @@ unsafe impl Node for Arrays {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_of_any_run_lie_within_its_allocation() {
+        for (tokens, blocks) in [(0, 0), (1, 0), (1, 1), (3, 2), (5, 3), (255, 7), (256, 0), (257, 1), (1000, 999)] {
+            let parts = Parts::of(tokens, blocks);
+            for address in (0..=2 * CACHE_LINE).step_by(align_of::<Arrays>()) {
+                let tokens_at = parts.tokens_at(address) as usize * size_of::<Token>();
+                assert!(
+                    tokens_at >= size_of::<Arrays>() + blocks * size_of::<BlockId>(),
+                    "{tokens}, {blocks} at {address}"
+                );
+                assert!(
+                    tokens_at + tokens * size_of::<Token>() <= parts.layout.size(),
+                    "{tokens}, {blocks} at {address}"
+                );
+            }
+        }
+    }
 
     /// Nothing is allocated: the longest sequence alone takes eight gigabytes.
     #[test]

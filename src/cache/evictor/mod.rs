@@ -36,7 +36,7 @@ pub(super) use exchange::SLICE;
 use quota::Quotas;
 pub(super) use ranking::{Ranking, standing};
 pub(super) use retained::Retained;
-pub(super) use sweep::runs_below;
+pub(super) use sweep::{SLICE as SWEEP_SLICE, runs_below};
 pub(super) use upkeep::Upkeep;
 
 use std::collections::HashSet;

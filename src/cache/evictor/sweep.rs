@@ -1,34 +1,60 @@
 //! Ending a detached space: idle runs are freed at once, the others when their leases are released.
 
 use super::{Evictor, Resources};
-use crate::reclaim::Ref;
+use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::model_size;
 use crate::tree::{Point, Run, Snapshot, Space};
 
+/// The most runs that one turn takes apart.
+pub(in crate::cache) const SLICE: usize = model_size(256, 2);
+
 impl Evictor {
-    /// Frees all unleased blocks of `space`, which was just detached.
-    pub(in crate::cache) fn sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
+    /// Frees all unleased blocks of `space`, which was just detached, and ends it; or begins to, if it has more runs than
+    /// one turn takes: then the caller goes on with [`sweep`](Self::sweep) and [`finish_sweep`](Self::finish_sweep). Whether
+    /// it is done.
+    pub(in crate::cache) fn begin_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) -> bool {
         self.detached.insert(space.link());
         self.settle(resources);
         self.end_retentions(space, resources);
         let Some(root) = space.root(resources.guard) else {
-            return;
+            return true;
         };
-        for run in runs_below(root, resources).into_iter().rev() {
-            let last = run.as_ref().points.get(run.word().len(), resources.guard);
-            let registered = run.account.with(&self.owner, |account| account.registered);
-            // A run that is being inserted is in the queue, or about to be.
-            if let Some(last) = last.filter(|_| registered && run.word().len() > 0) {
-                // Relaxed: a leased end is left until its lease is released, which queues it.
-                let word = last.word.load(Relaxed);
-                if word.is_idle() && !word.is_dead() {
-                    self.unfile(last);
-                    self.trim(last, usize::MAX, resources);
-                    self.visit_again(resources);
-                }
+        let (runs, all) = runs_below(root, SLICE, resources.guard);
+        if all {
+            self.sweep(runs.into_iter().rev(), resources);
+            self.finish_sweep(space, resources);
+        }
+        all
+    }
+
+    /// Frees the unleased blocks of these runs of a detached space, of which each comes after the runs below it.
+    pub(in crate::cache) fn sweep<'g>(&mut self, runs: impl Iterator<Item = Ref<'g, Run>>, resources: Resources<'g>) {
+        runs.for_each(|run| self.sweep_run(run, resources));
+        // What the evictor has caused by that.
+        self.drain(&mut 0, resources);
+    }
+
+    fn sweep_run<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
+        let last = run.as_ref().points.get(run.word().len(), resources.guard);
+        let registered = run.account.with(&self.owner, |account| account.registered);
+        // A run that is being inserted is in the queue, or about to be.
+        if let Some(last) = last.filter(|_| registered && run.word().len() > 0) {
+            // Relaxed: a leased end is left until its lease is released, which queues it.
+            let word = last.word.load(Relaxed);
+            if word.is_idle() && !word.is_dead() {
+                self.unfile(last);
+                self.trim(last, usize::MAX, resources);
+                self.visit_again(resources);
             }
         }
-        self.uproot(root);
+    }
+
+    /// Lets a detached space end as soon as nothing in it is leased.
+    pub(in crate::cache) fn finish_sweep<'g>(&mut self, space: Ref<'g, Space>, resources: Resources<'g>) {
+        if let Some(root) = space.root(resources.guard) {
+            self.uproot(root);
+        }
         self.settle(resources);
     }
 
@@ -71,16 +97,26 @@ impl Evictor {
     }
 }
 
-/// Every run below `root`, parents before children.
-pub(in crate::cache) fn runs_below<'g>(root: Ref<'g, Point>, resources: Resources<'g>) -> Vec<Ref<'g, Run>> {
+/// The runs below `root`, parents before children: all, or those that were found first if there are more than `limit`. And
+/// whether they are all. Takes no lock.
+pub(in crate::cache) fn runs_below<'g>(
+    root: Ref<'g, Point>,
+    limit: usize,
+    guard: &'g Guard<'_>,
+) -> (Vec<Ref<'g, Run>>, bool) {
     let mut runs = Vec::new();
-    root.as_ref().children.for_each(resources.guard, &mut |run| runs.push(run));
+    let add = |run, runs: &mut Vec<_>| {
+        runs.push(run);
+        runs.len() > limit
+    };
+    root.as_ref().children.seek(guard, &mut |run| add(run, &mut runs));
     let mut at = 0;
-    while let Some(&run) = runs.get(at) {
-        run.as_ref().points.for_each(resources.guard, &mut |point| {
-            point.as_ref().children.for_each(resources.guard, &mut |run| runs.push(run));
+    while let Some(&run) = runs.get(at).filter(|_| runs.len() <= limit) {
+        run.as_ref().points.for_each(guard, &mut |point| {
+            point.as_ref().children.seek(guard, &mut |run| add(run, &mut runs));
         });
         at += 1;
     }
-    runs
+    let all = runs.len() <= limit;
+    (runs, all)
 }

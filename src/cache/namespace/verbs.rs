@@ -1,8 +1,10 @@
 //! Making, dropping and clearing namespaces.
 
 use super::{Keys, Name, Namespace, State};
+use crate::cache::evictor::{SWEEP_SLICE, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::reclaim::Link;
 use crate::sync::Arc;
 use crate::sync::gauge::Relaxed;
 use crate::tree::Space;
@@ -66,7 +68,7 @@ impl PrefixCache {
         if let Some(state) = names.states.get(&name) {
             return Namespace(Arc::clone(state));
         }
-        let local = self.inner.domain.register();
+        let local = self.inner.participant();
         let state = Arc::new(State::new(name.clone(), self.inner.grid, &registry.family, &local.pin()));
         names.states.insert(name, Arc::clone(&state));
         let pass_is_due = names.states.len() >= names.next_pass;
@@ -147,10 +149,10 @@ impl PrefixCache {
 
 impl Inner {
     fn replace_space(&self, state: &State, renew: bool) {
-        self.evicting_all(|evictor, resources| {
+        let unswept = self.settled(|evictor, resources| {
             // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
             if state.root(resources.guard).is_none() {
-                return;
+                return None;
             }
             let next = if renew {
                 Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
@@ -158,10 +160,31 @@ impl Inner {
                 evictor.end_quota(&state.holdings);
                 std::ptr::null_mut()
             };
-            if let Some(space) = state.detach(next, resources.guard) {
-                evictor.sweep(space, resources);
-            }
+            let space = state.detach(next, resources.guard)?;
+            let is_done = evictor.begin_sweep(space, resources);
+            (!is_done).then(|| space.link())
         });
+        if let Some(space) = unswept {
+            self.sweep(space);
+        }
+        self.reclaim();
+    }
+
+    /// Frees the unleased blocks of a detached space in slices, between which other threads get their turn, and ends it.
+    fn sweep(&self, space: Link<Space>) {
+        let local = self.participant();
+        // For the whole of it: what other threads evict meanwhile stays readable. The space itself stays until
+        // `finish_sweep`.
+        let guard = local.pin();
+        let Some(root) = space.get(&guard).root(&guard) else { return };
+        let (runs, _) = runs_below(root, usize::MAX, &guard);
+        let runs: Vec<_> = runs.into_iter().rev().map(|run| run.link()).collect();
+        for slice in runs.chunks(SWEEP_SLICE) {
+            self.in_turn(|evictor, resources| {
+                evictor.sweep(slice.iter().map(|run| run.get(resources.guard)), resources);
+            });
+        }
+        self.in_turn(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));
     }
 }
 

@@ -83,7 +83,7 @@ fn a_branch_that_is_still_needed_is_left_alone() {
     bed.insert(0..40, root);
     // Nothing but the entry itself is retired, one of many.
     bed.remove(0..1);
-    assert_eq!(bed.local.retired_bytes(), size_of::<Point>());
+    assert_eq!(bed.local.pin().retired_bytes(), size_of::<Point>());
     bed.remove(1..40);
     uproot(root, &guard);
 }
