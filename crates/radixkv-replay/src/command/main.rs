@@ -4,6 +4,7 @@
 //! fault: a file that cannot be read or written, no memory, no thread. A reader of standard output that has read enough
 //! is no fault; what cannot be said on standard error is left out.
 
+mod bench;
 mod console;
 mod identity;
 mod output;
@@ -30,12 +31,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Arguments),
     Replay(replay::Arguments),
 }
 
 fn main() -> ExitCode {
     outlast_size_limit();
     match Arguments::try_parse() {
+        Ok(Arguments { command: Command::Bench(arguments) }) => bench::run(&arguments),
         Ok(Arguments { command: Command::Replay(arguments) }) => replay::run(&arguments),
         Err(message) => show(&message),
     }

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The cache broke a promise.
-const BROKEN: u8 = 1;
+pub(crate) const BROKEN: u8 = 1;
 /// Slower than this, seconds are more than a number can say.
 const SLOWEST: f64 = 1e-6;
 const SEED: u64 = 0;
