@@ -8,20 +8,16 @@ use clap::{Args, ValueEnum};
 
 use crate::{AT_FAULT, console, replay::BROKEN};
 use arena::{
-    Settings,
     mutexed::Mutexed,
     own::Radixkv,
-    row::{Entry, Row, progress},
+    row::{Entry, Row},
     rows::{self, entries, look_up_hot, look_up_together, turn_over},
+    settings::{self, Settings},
     table::Figures,
 };
 
 /// Rounds that are measured if the command line does not say.
 const ROUNDS: usize = 31;
-/// More tell nothing that fewer do not.
-const MOST_ROUNDS: usize = 10_000;
-/// Each has prompts of its own, about 2 MiB.
-const MOST_THREADS: usize = 256;
 
 /// Measure the cache on this machine: beside memcmp or malloc, and beside a radix tree behind a mutex.
 ///
@@ -37,10 +33,10 @@ pub(crate) struct Arguments {
     #[arg(value_enum, value_name = "ROW")]
     rows: Vec<Name>,
     /// The most threads, 256 at most [default: as many as run at once, 16 at most]
-    #[arg(long, value_name = "N", value_parser = threads)]
+    #[arg(long, value_name = "N", value_parser = settings::threads)]
     threads: Option<usize>,
     /// Rounds of each row
-    #[arg(long, default_value_t = ROUNDS, value_name = "N", value_parser = rounds)]
+    #[arg(long, default_value_t = ROUNDS, value_name = "N", value_parser = settings::rounds)]
     rounds: usize,
     /// A fifth of the rounds, a tenth of the calls in each: seconds, to see that it works
     #[arg(long)]
@@ -54,39 +50,12 @@ enum Name {
     Turnover,
 }
 
-/// A number of threads.
-pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    within(text, MOST_THREADS)
-}
-
-/// A number of rounds.
-pub(crate) fn rounds(text: &str) -> Result<usize, String> {
-    within(text, MOST_ROUNDS)
-}
-
-fn within(text: &str, most: usize) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be more than zero".into()),
-        Ok(count) if count > most => Err(format!("more than {most}")),
-        Ok(count) => Ok(count),
-        Err(_) => Err("not a number".into()),
-    }
-}
-
-impl Arguments {
-    fn settings(&self) -> Settings {
-        let most = self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from).min(16));
-        let rounds = if self.quick { self.rounds.div_ceil(5) } else { self.rounds };
-        Settings { rounds, threads: Settings::threads_up_to(most), quick: self.quick }
-    }
-}
-
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let settings = arguments.settings();
+    let settings = Settings::new(arguments.rounds, arguments.threads, arguments.quick);
     let wanted = |name| arguments.rows.is_empty() || arguments.rows.contains(&name);
     let rows = [Name::Match, Name::Contention, Name::Turnover];
     let rows: Vec<Row> = rows.into_iter().filter(|&name| wanted(name)).map(|name| row(name, &settings)).collect();
-    let figures = measure(rows);
+    let figures = Figures::of(rows);
     let wrong = figures.wrong.clone();
     if let Err(error) = console::print(&figures.text()) {
         console::say(format_args!("radixkv: standard output: cannot be written: {error}"));
@@ -105,19 +74,4 @@ fn row(name: Name, settings: &Settings) -> Row {
         Name::Contention => rows::contention(settings, entries!(look_up_together, settings; Radixkv, Mutexed)),
         Name::Turnover => rows::turnover(settings, entries!(turn_over, settings; Radixkv, Mutexed)),
     }
-}
-
-/// Measures all rows under one progress bar.
-fn measure(rows: Vec<Row>) -> Figures {
-    // What panics is a line of the table.
-    std::panic::set_hook(Box::new(|_| ()));
-    let bar = progress(&rows);
-    let mut figures = Figures::new();
-    for row in rows {
-        let (name, what, labels) = (row.name, row.what.clone(), row.figures.clone());
-        figures.add(name, &what, &labels, &row.run(&bar));
-    }
-    bar.finish_and_clear();
-    drop(std::panic::take_hook());
-    figures
 }

@@ -32,7 +32,7 @@ pub(crate) trait Client: 'static {
     /// takes goes to `clock`.
     fn insert(&mut self, prompt: &Self::Prompt, clock: &mut Clock) -> usize;
 
-    /// Waits until everything inserted can be matched.
+    /// Completes what was left for later: afterwards everything inserted can be matched.
     fn settle(&mut self) {}
 }
 

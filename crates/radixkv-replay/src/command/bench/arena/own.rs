@@ -13,6 +13,7 @@ use super::{
 pub(crate) struct Radixkv(pub(crate) PrefixCache);
 
 pub(crate) struct RadixkvClient {
+    pub(crate) cache: Arc<Radixkv>,
     pub(crate) session: Session,
     pub(crate) space: Namespace,
     pub(crate) blocks: Vec<BlockId>,
@@ -33,7 +34,12 @@ impl Contender for Radixkv {
     }
 
     fn client(cache: &Arc<Self>) -> RadixkvClient {
-        RadixkvClient { session: cache.0.session(), space: cache.0.default_namespace(), blocks: Vec::new() }
+        RadixkvClient {
+            cache: cache.clone(),
+            session: cache.0.session(),
+            space: cache.0.default_namespace(),
+            blocks: Vec::new(),
+        }
     }
 }
 
@@ -53,5 +59,9 @@ impl Client for RadixkvClient {
             drop(self.session.insert(&lease, prompt, reserved).expect("the reservation fits"));
         }
         lease.len_tokens()
+    }
+
+    fn settle(&mut self) {
+        self.cache.0.settle();
     }
 }

@@ -9,10 +9,10 @@ use std::{
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    Settings,
     contender::{Contender, WrongAnswer},
     measure::{Spread, time},
     mutexed::Mutexed,
+    settings::Settings,
 };
 
 /// What a round of [`repeated`] takes, in nanoseconds.
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     pub(crate) lacks: &'static str,
     pub(crate) role: Role,
     /// Or why it is not measured here.
-    start: Result<Start, &'static str>,
+    pub(crate) start: Result<Start, &'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

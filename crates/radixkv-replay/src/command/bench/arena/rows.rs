@@ -5,10 +5,11 @@ use std::{hint::black_box, sync::Arc};
 use radixkv::Token;
 
 use super::{
-    BLOCK, HOT, Settings,
+    BLOCK, HOT,
     contender::{Client, Clock, Contender, check},
     measure::{millions, share, time},
     row::{Entry, Round, Row, repeated},
+    settings::Settings,
     team::Team,
     tokens::Tokens,
 };

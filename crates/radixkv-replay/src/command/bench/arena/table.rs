@@ -1,10 +1,12 @@
 //! What was measured, as one table.
 
+use std::panic;
+
 use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 
 use super::{
     measure::Spread,
-    row::{Failure, Line, Measured, Role},
+    row::{Failure, Line, Measured, Role, Row, progress},
 };
 
 /// The table of some rows.
@@ -17,7 +19,22 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn new() -> Self {
+    /// Measures all rows under one progress bar.
+    pub(crate) fn of(rows: Vec<Row>) -> Self {
+        // What panics is a line of the table.
+        panic::set_hook(Box::new(|_| ()));
+        let bar = progress(&rows);
+        let mut figures = Self::new();
+        for row in rows {
+            let (name, what, labels) = (row.name, row.what.clone(), row.figures.clone());
+            figures.add(name, &what, &labels, &row.run(&bar));
+        }
+        bar.finish_and_clear();
+        drop(panic::take_hook());
+        figures
+    }
+
+    fn new() -> Self {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
         table.set_header(["row", "figure", "", "median", "quartiles", "/ limit", "/ strawman", "does not"]);
@@ -25,7 +42,7 @@ impl Figures {
     }
 
     /// Adds a row's lines, figure by figure.
-    pub(crate) fn add(&mut self, name: &str, what: &str, figures: &[String], lines: &[Line]) {
+    fn add(&mut self, name: &str, what: &str, figures: &[String], lines: &[Line]) {
         self.legend.push(format!("{name}: {what}"));
         for (at, figure) in figures.iter().enumerate() {
             let mut heads = [name, figure.as_str()];
