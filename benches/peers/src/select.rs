@@ -140,7 +140,7 @@ fn served(load: &Load, settings: &Settings) -> Vec<Entry> {
         absent::<CompressedHashes>(NOTHING_TO_EVICT),
         absent::<HolderHashes>(NOTHING_TO_EVICT),
     ];
-    with(served!(Radixkv, Mutexed, Shared, ManagedTokens, ManagedHashes), none)
+    with(served!(Radixkv, Mutexed, Shared, ManagedHashes), none)
 }
 
 /// What makes the contender of that name grow.

@@ -13,7 +13,10 @@ pub(crate) struct Spread {
 impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        Self { low: share(&values, 0.25), median: share(&values, 0.5), high: share(&values, 0.75) }
+        // Of a few values, the quartiles are further out rather than further in.
+        let quarter = (values.len() - 1) / 4;
+        let (low, high) = (values[quarter], values[values.len() - 1 - quarter]);
+        Self { low, median: share(&values, 0.5), high }
     }
 }
 

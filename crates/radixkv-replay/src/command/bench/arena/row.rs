@@ -4,6 +4,7 @@ use std::{
     any::Any,
     fmt,
     panic::{self, AssertUnwindSafe},
+    time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -17,6 +18,9 @@ use super::{
 
 /// What a round of [`repeated`] takes, in nanoseconds.
 const ROUND: f64 = 3e6;
+
+/// An entry that was measured for so long has had enough rounds.
+const ENOUGH: Duration = Duration::from_secs(15);
 
 /// Measures once more: a value for each figure of the row, not a number where there is none.
 pub(crate) type Round = Box<dyn FnMut() -> Vec<f64>>;
@@ -134,7 +138,7 @@ impl Row {
         (measured * (self.rounds + 1)) as u64
     }
 
-    /// Measures all entries. A first round of each does not count.
+    /// Measures all entries. A first round of each does not count, unless it took so long that it is the only one.
     pub(crate) fn run(self, bar: &ProgressBar) -> Vec<Line> {
         let Self { name, entries, at_once, rounds, figures, .. } = self;
         let (limits, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.role == Role::Limit);
@@ -175,6 +179,8 @@ struct Turn {
     start: Option<Start>,
     running: Option<Round>,
     measured: Vec<Vec<f64>>,
+    /// What the rounds took.
+    taken: Duration,
     failure: Option<Failure>,
 }
 
@@ -185,26 +191,38 @@ impl Turn {
             Ok(start) => (Some(start), None),
             Err(why) => (None, Some(Failure::Absent(why))),
         };
-        Self { row, name, lacks, role, start, running: None, measured: Vec::new(), failure }
+        Self { row, name, lacks, role, start, running: None, measured: Vec::new(), taken: Duration::ZERO, failure }
     }
 
     /// Prepares the entry, unless that was done, and makes the round that does not count.
     fn begin(&mut self, bar: &ProgressBar) {
+        self.taken = Duration::ZERO;
         if let Some(start) = self.start.take() {
             bar.set_message(format!("{}: {}", self.row, self.name));
             self.guarded(bar, |turn| {
                 let mut round = start();
-                round();
+                let begun = Instant::now();
+                let values = round();
+                turn.taken = begun.elapsed();
+                // There will be no second one.
+                if turn.taken > ENOUGH {
+                    turn.measured.push(values);
+                }
                 turn.running = Some(round);
             });
         }
     }
 
     fn round(&mut self, bar: &ProgressBar) {
+        if self.taken > ENOUGH {
+            return bar.inc(1);
+        }
         if let Some(mut round) = self.running.take() {
             bar.set_message(format!("{}: {}", self.row, self.name));
             self.guarded(bar, |turn| {
+                let begun = Instant::now();
                 turn.measured.push(round());
+                turn.taken += begun.elapsed();
                 turn.running = Some(round);
             });
         }
