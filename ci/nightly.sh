@@ -43,6 +43,7 @@ machine() {
     step "fuzzing, $fuzz s a target" bash ci/fuzz.sh "$fuzz"
     step 'seeded bugs' bash ci/teeth.sh
     step 'kernels' bash ci/kernels.sh
+    step 'peers' bash ci/peers.sh
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi
 }
 

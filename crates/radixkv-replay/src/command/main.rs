@@ -5,6 +5,7 @@
 //! it early; a message that standard error does not take is dropped.
 
 mod arguments;
+mod bench;
 mod console;
 mod file_id;
 mod output;
@@ -31,12 +32,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Arguments),
     Replay(arguments::Arguments),
 }
 
 fn main() -> ExitCode {
     outlast_size_limit();
     match Arguments::try_parse() {
+        Ok(Arguments { command: Command::Bench(arguments) }) => bench::run(&arguments),
         Ok(Arguments { command: Command::Replay(arguments) }) => replay::run(&arguments),
         Err(message) => show(&message),
     }

@@ -1,0 +1,93 @@
+//! radixkv and its peers, side by side: one table, one binary that needs nothing beside it.
+
+// Shared with `radixkv bench`, so that there is one strawman and one way to measure.
+#[path = "../../../crates/radixkv-replay/src/command/bench/arena/mod.rs"]
+mod arena;
+#[cfg(test)]
+mod contract;
+mod peers;
+mod rows;
+mod select;
+mod writer;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, ValueEnum};
+use radixkv_replay::{Trace, workload::CLASSES};
+
+use arena::{
+    settings::{self, Settings},
+    table::Figures,
+};
+use rows::replays::Load;
+use select::{Name, grower, row};
+
+/// Rounds that are measured if the command line does not say.
+const ROUNDS: usize = 9;
+/// The class that is replayed where no trace is given.
+const CLASS: &str = "shared-system-zipf";
+
+/// radixkv, its peers and a strawman under the same loads, measured in turn in one process.
+#[derive(Parser)]
+struct Arguments {
+    /// The rows to measure; all of them without any
+    #[arg(value_enum, value_name = "ROW")]
+    rows: Vec<Name>,
+    /// The trace to replay, as `radixkv replay` takes it [default: a built-in workload]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The most threads, 256 at most [default: as many as run at once, 16 at most]
+    #[arg(long, value_name = "N", value_parser = settings::threads)]
+    threads: Option<usize>,
+    /// Rounds of each row; rows whose rounds take seconds have three at most
+    #[arg(long, default_value_t = ROUNDS, value_name = "N", value_parser = settings::rounds)]
+    rounds: usize,
+    /// A fifth of the rounds, a tenth of the calls in each: to see that it works
+    #[arg(long)]
+    quick: bool,
+    /// Grow one contender by so many prompts and print its figures
+    #[arg(long, hide = true, num_args = 2, value_names = ["NAME", "PROMPTS"])]
+    grow: Option<Vec<String>>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(what) = &arguments.grow {
+        return grow_one(what);
+    }
+    let settings = Settings::new(arguments.rounds, arguments.threads, arguments.quick);
+    let wanted = |name: &Name| arguments.rows.is_empty() || arguments.rows.contains(name);
+    let names: Vec<Name> = Name::value_variants().iter().copied().filter(wanted).collect();
+    let load = match names.contains(&Name::Replay).then(|| load(arguments.trace)).transpose() {
+        Ok(load) => load,
+        Err(error) => {
+            eprintln!("radixkv-peers: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let figures = Figures::of(names.into_iter().map(|name| row(name, &settings, load.as_ref())).collect());
+    let wrong = figures.wrong.clone();
+    println!("{}", figures.text());
+    for contender in &wrong {
+        eprintln!("radixkv-peers: matched wrong tokens: {contender}");
+    }
+    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn grow_one(what: &[String]) -> ExitCode {
+    let Some((grow, prompts)) = grower(&what[0]).zip(what[1].parse().ok().filter(|&prompts| prompts > 0)) else {
+        eprintln!("radixkv-peers: no such contender, or no number of prompts");
+        return ExitCode::from(2);
+    };
+    println!("{}", grow(prompts).map(|figure| figure.to_string()).join(" "));
+    ExitCode::SUCCESS
+}
+
+fn load(trace: Option<PathBuf>) -> Result<Load, radixkv_replay::TraceError> {
+    if let Some(path) = trace {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok(Load::new(name, &Trace::open(&path, None)?));
+    }
+    let class = CLASSES.iter().find(|class| class.name == CLASS).expect("it is built in");
+    Ok(Load::new(format!("the workload {CLASS}"), &class.trace(0)))
+}

@@ -1,0 +1,93 @@
+//! The strawman behind one `RwLock`: a lookup only reads, and so takes no lease and is no use to the order of eviction.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+
+use radixkv::BlockId;
+
+use crate::{
+    arena::{
+        BLOCK,
+        contender::{Client, Clock, Contender},
+        strawman::{Pin, Strawman},
+        tokens::Tokens,
+    },
+    writer::Writer,
+};
+
+pub(crate) struct Shared(RwLock<Strawman>);
+
+impl Shared {
+    fn write(&self) -> RwLockWriteGuard<'_, Strawman> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) struct SharedClient {
+    cache: Arc<Shared>,
+    blocks: Vec<BlockId>,
+}
+
+impl Contender for Shared {
+    const NAME: &'static str = "strawman, RwLock";
+    const LACKS: &'static str = "lease; a lookup is no use";
+    type Prompt = Tokens;
+    type Client = SharedClient;
+
+    fn new(blocks: usize) -> Self {
+        Self(RwLock::new(Strawman::new(BLOCK, blocks)))
+    }
+
+    fn prompt(tokens: &Tokens) -> Tokens {
+        tokens.clone()
+    }
+
+    fn client(cache: &Arc<Self>) -> SharedClient {
+        SharedClient { cache: cache.clone(), blocks: Vec::new() }
+    }
+}
+
+impl Client for SharedClient {
+    type Prompt = Tokens;
+
+    fn look_up(&mut self, prompt: &Tokens) -> usize {
+        self.blocks.clear();
+        self.cache.0.read().unwrap_or_else(PoisonError::into_inner).find(prompt, Some(&mut self.blocks)).len
+    }
+
+    fn insert(&mut self, prompt: &Tokens, clock: &mut Clock) -> usize {
+        let pin = self.cache.write().lease(prompt, &mut self.blocks);
+        let missing = prompt.len() / BLOCK - self.blocks.len();
+        let reserved = clock.time(|| self.cache.write().reserve(missing));
+        let mut tree = self.cache.write();
+        if let Some(blocks) = reserved {
+            let inserted = tree.insert(pin, prompt, blocks);
+            tree.release(inserted);
+        }
+        tree.release(pin);
+        pin.len
+    }
+}
+
+impl Writer for SharedClient {
+    type Held = Pin;
+
+    fn hold(&mut self, prompt: &Tokens) -> Pin {
+        let mut tree = self.cache.write();
+        let pin = tree.lease(prompt, &mut self.blocks);
+        let blocks = tree.reserve(prompt.len() / BLOCK - self.blocks.len()).expect("the pool has room");
+        let held = tree.insert(pin, prompt, blocks);
+        tree.release(pin);
+        held
+    }
+
+    fn append(&mut self, &held: &Pin, prompt: &Tokens) {
+        let reserved = self.cache.write().reserve((prompt.len() - held.len) / BLOCK);
+        let mut tree = self.cache.write();
+        let inserted = tree.insert(held, prompt, reserved.expect("the pool has room"));
+        tree.release(inserted);
+    }
+
+    fn evict(&mut self, blocks: usize) -> usize {
+        self.cache.write().evict(blocks)
+    }
+}

@@ -1,0 +1,80 @@
+//! Nine lookups of a hot prefix to one new prompt, the pool full.
+
+use std::{hint::black_box, sync::Arc};
+
+use crate::{
+    arena::{
+        BLOCK, HOT,
+        contender::{Client, Clock, Contender, check},
+        measure::{millions, time},
+        row::{Entry, Round, Row},
+        rows::{CACHED, FRESH, Inserter, calls, compare, copy, each_count, most, per_second},
+        settings::Settings,
+        team::Team,
+        tokens::Tokens,
+    },
+    writer::Writer,
+};
+
+/// Lookups to one insert.
+const LOOKUPS: usize = 9;
+
+/// `entries` are measured by [`mix`].
+pub(crate) fn mixed(settings: &Settings, mut entries: Vec<Entry>) -> Row {
+    let limit = settings.clone();
+    entries.insert(0, Entry::limit("memcmp, malloc + copy", move || compare_and_copy(&limit)));
+    Row {
+        name: "mixed",
+        what: "nine matches of a hot prefix of 2,496 tokens to one new prompt of 256, the pool full: millions of both a second".into(),
+        figures: settings.threads.iter().map(|&threads| per_second(threads)).collect(),
+        entries,
+        at_once: true,
+        rounds: settings.rounds,
+    }
+}
+
+struct Mixer<C: Contender> {
+    inserter: Inserter<C>,
+    hot: C::Prompt,
+}
+
+impl<C: Contender> Mixer<C> {
+    fn mix(&mut self, inserts: usize) {
+        for _ in 0..inserts {
+            for _ in 0..LOOKUPS {
+                check(self.inserter.client.look_up(black_box(&self.hot)), HOT);
+            }
+            self.inserter.insert(&mut Clock::default());
+        }
+        self.inserter.client.settle();
+    }
+}
+
+pub(crate) fn mix<C: Contender<Client: Writer>>(settings: &Settings) -> Round {
+    let cache = Arc::new(C::new((HOT + CACHED * FRESH) / BLOCK));
+    let (counts, most) = (settings.threads.clone(), most(settings));
+    let make = move |thread| {
+        let mut mixer =
+            Mixer { inserter: Inserter::<C>::new(&cache, thread), hot: C::prompt(&Tokens::sequence(1, HOT)) };
+        let held = mixer.inserter.client.hold(&mixer.hot);
+        (mixer, held)
+    };
+    let mut team = Team::new(most, make, |(mixer, _), inserts| mixer.mix(inserts));
+    team.run(most, CACHED);
+    let sample = team.run(1, CACHED).0;
+    let inserts = calls(settings, sample.as_nanos() as f64 / CACHED as f64);
+    let mut run = move |&count: &usize| millions(count * inserts * (LOOKUPS + 1), team.run(count, inserts).0);
+    Box::new(move || counts.iter().map(&mut run).collect())
+}
+
+fn compare_and_copy(settings: &Settings) -> Round {
+    let (hot, fresh, blocks) = (Tokens::sequence(1, HOT), Tokens::sequence(2, FRESH), vec![0u32; FRESH / BLOCK]);
+    let same = hot.copy();
+    let work = move || {
+        (0..LOOKUPS).for_each(|_| compare(&hot, &same));
+        copy(&fresh, &blocks);
+    };
+    let calls = calls(settings, time(100, &work));
+    let mut rates = each_count(settings, calls, |_| (), move |(), ()| (0..calls).for_each(|_| work()));
+    Box::new(move || rates().into_iter().map(|rate| rate * (LOOKUPS + 1) as f64).collect())
+}

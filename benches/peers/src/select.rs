@@ -1,0 +1,168 @@
+//! Which contenders are measured in which row.
+
+use clap::ValueEnum;
+
+use crate::{
+    arena::{
+        contender::Contender,
+        mutexed::Mutexed,
+        own::Radixkv,
+        row::{Entry, Role, Row},
+        rows::{contention, entries, hot, look_up_hot, look_up_together, turn_over, turnover},
+        settings::Settings,
+    },
+    peers::{
+        chain_index::Chains, compressed::Compressed, kvbm::Managed, radix_tree::Holders, router::Routed,
+        shared::Shared, token_tree::Tenants,
+    },
+    rows::{
+        growth::{Grow, apart, grow, growth},
+        lookups::{among_1m, among_100k, cold, rotate, rotating},
+        mixed::{mix, mixed},
+        replays::{Load, replay, serve},
+        writes::{append, evict, insert, of_1k, of_1m, of_100k},
+    },
+};
+
+type ChainTokens = Routed<Chains, false>;
+type ChainHashes = Routed<Chains, true>;
+type CompressedTokens = Routed<Compressed, false>;
+type CompressedHashes = Routed<Compressed, true>;
+type HolderTokens = Routed<Holders, false>;
+type HolderHashes = Routed<Holders, true>;
+type ManagedTokens = Managed<false>;
+type ManagedHashes = Managed<true>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    Match,
+    #[value(name = "cold-100k")]
+    Cold100k,
+    #[value(name = "cold-1m")]
+    Cold1m,
+    Rotating,
+    Insert,
+    #[value(name = "evict-1k")]
+    Evict1k,
+    #[value(name = "evict-100k")]
+    Evict100k,
+    #[value(name = "evict-1m")]
+    Evict1m,
+    Contention,
+    Mixed,
+    Turnover,
+    Growth,
+    Replay,
+}
+
+/// A measurement by `$start` of every contender.
+macro_rules! everybody {
+    ($start:ident, $settings:expr) => {
+        entries!($start, $settings; Radixkv, Mutexed, Shared, Tenants, ChainTokens, ChainHashes, CompressedTokens,
+            CompressedHashes, HolderTokens, HolderHashes, ManagedTokens, ManagedHashes)
+    };
+}
+
+/// A measurement by `$start` of those that evict, or can be told what to remove; those that take hashes with the hashes
+/// given.
+macro_rules! evicting {
+    ($start:ident, $settings:expr) => {
+        entries!($start, $settings; Radixkv, Mutexed, ChainHashes, CompressedHashes, HolderHashes, ManagedHashes)
+    };
+}
+
+/// The row's measurement.
+pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
+    match name {
+        Name::Match => hot(settings, everybody!(look_up_hot, settings)),
+        Name::Contention => contention(settings, everybody!(look_up_together, settings)),
+        Name::Rotating => rotating(settings, everybody!(rotate, settings)),
+        Name::Cold100k => cold("cold-100k", 100_000, settings, everybody!(among_100k, settings)),
+        Name::Cold1m => cold("cold-1m", 1_000_000, settings, among_a_million(settings)),
+        Name::Insert => insert(settings, everybody!(append, settings)),
+        Name::Evict1k => {
+            evict("evict-1k", 1_000, settings, with(evicting!(of_1k, settings), entries!(of_1k, settings; Tenants)))
+        }
+        Name::Evict100k => {
+            evict("evict-100k", 100_000, settings, with(evicting!(of_100k, settings), [absent::<Tenants>(SWEEPS)]))
+        }
+        Name::Evict1m => {
+            evict("evict-1m", 1_000_000, settings, with(evicting!(of_1m, settings), [absent::<Tenants>(SWEEPS)]))
+        }
+        Name::Mixed => mixed(
+            settings,
+            with(evicting!(mix, settings), with(entries!(mix, settings; Shared), [absent::<Tenants>(NO_POOL)])),
+        ),
+        Name::Turnover => {
+            let others = with(entries!(turn_over, settings; Shared), [absent::<Tenants>(NO_POOL)]);
+            turnover(settings, with(evicting!(turn_over, settings), others))
+        }
+        Name::Growth => growth(settings, everybody!(apart, settings)),
+        Name::Replay => {
+            let load = load.expect("it is made for this row");
+            replay(load, settings, served(load, settings))
+        }
+    }
+}
+
+const SWEEPS: &str = "each call sweeps over all leaves";
+const NO_POOL: &str = "has no pool that could be full";
+const NOTHING_TO_EVICT: &str = "has no pool, and nothing to choose what to remove by";
+const TOO_LARGE: &str = "ten million blocks of it are left out for their memory";
+
+fn with(mut entries: Vec<Entry>, more: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
+    entries.extend(more);
+    entries
+}
+
+/// A contender that the row is not for.
+fn absent<C: Contender>(why: &'static str) -> Entry {
+    Entry { name: C::NAME, lacks: C::LACKS, role: Role::Other, start: Err(why) }
+}
+
+fn among_a_million(settings: &Settings) -> Vec<Entry> {
+    let entries = entries!(among_1m, settings; Radixkv, Mutexed, Tenants, ChainHashes, CompressedHashes, HolderHashes);
+    with(entries, [absent::<ManagedHashes>(TOO_LARGE)])
+}
+
+fn served(load: &Load, settings: &Settings) -> Vec<Entry> {
+    macro_rules! served {
+        ($($contender:ty),+) => {
+            vec![$({
+                let (load, settings) = (load.clone(), settings.clone());
+                Entry::new::<$contender>(move || serve::<$contender>(load, &settings))
+            }),+]
+        };
+    }
+    let none = [
+        absent::<Tenants>(NO_POOL),
+        absent::<ChainHashes>(NOTHING_TO_EVICT),
+        absent::<CompressedHashes>(NOTHING_TO_EVICT),
+        absent::<HolderHashes>(NOTHING_TO_EVICT),
+    ];
+    with(served!(Radixkv, Mutexed, Shared, ManagedHashes), none)
+}
+
+/// What makes the contender of that name grow.
+pub(crate) fn grower(name: &str) -> Option<Grow> {
+    macro_rules! growers {
+        ($($contender:ty),+ $(,)?) => {
+            [$((<$contender>::NAME, grow::<$contender> as Grow)),+]
+        };
+    }
+    let growers = growers!(
+        Radixkv,
+        Mutexed,
+        Shared,
+        Tenants,
+        ChainTokens,
+        ChainHashes,
+        CompressedTokens,
+        CompressedHashes,
+        HolderTokens,
+        HolderHashes,
+        ManagedTokens,
+        ManagedHashes
+    );
+    growers.into_iter().find(|(known, _)| *known == name).map(|(_, grow)| grow)
+}

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# The table of peers: builds, is free of warnings, every contender answers, and a tenth of it is measured.
+set -euo pipefail
+cd "$(dirname "$0")/../benches/peers"
+
+cargo fmt -- --check
+cargo clippy --locked --release --all-targets -- -D warnings
+cargo test --locked --release
+cargo run --locked --release -- --quick --rounds 1

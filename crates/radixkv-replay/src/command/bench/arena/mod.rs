@@ -1,0 +1,21 @@
+//! Where prefix caches meet: the same loads for each of them, measured in turn in one process.
+//!
+//! `radixkv bench` and the peers' table (`benches/peers`, outside the workspace) are made of this module: a [`Contender`]
+//! is measured in [`rows`], round by round beside its limit and the others, and [`table`] shows medians with quartiles.
+
+pub(crate) mod contender;
+pub(crate) mod measure;
+pub(crate) mod mutexed;
+pub(crate) mod own;
+pub(crate) mod row;
+pub(crate) mod rows;
+pub(crate) mod settings;
+pub(crate) mod strawman;
+pub(crate) mod table;
+pub(crate) mod team;
+pub(crate) mod tokens;
+
+/// Tokens in a block, for every contender.
+pub(crate) const BLOCK: usize = 16;
+/// Tokens of the prefix that everybody matches.
+pub(crate) const HOT: usize = 2_496;

@@ -1,0 +1,219 @@
+//! The rows by which one chooses: matching what is hot, alone and beside others, and turning blocks over.
+
+use std::{hint::black_box, sync::Arc};
+
+use radixkv::Token;
+
+use super::{
+    BLOCK, HOT,
+    contender::{Client, Clock, Contender, check},
+    measure::{millions, share, time},
+    row::{Entry, Round, Row, repeated},
+    settings::Settings,
+    team::Team,
+    tokens::Tokens,
+};
+
+/// Tokens of a prompt that is inserted.
+pub(crate) const FRESH: usize = 256;
+/// Prompts that the pool of a load with turnover holds.
+pub(crate) const CACHED: usize = 4_096;
+/// What a measurement with threads takes on one of them, in nanoseconds.
+const LONG: f64 = 20e6;
+
+/// An [`Entry`] for each contender listed, measured by one function that takes the settings.
+macro_rules! entries {
+    ($start:ident, $settings:expr; $($contender:ty),+ $(,)?) => {
+        vec![$({
+            let settings = $settings.clone();
+            Entry::new::<$contender>(move || $start::<$contender>(&settings))
+        }),+]
+    };
+}
+pub(crate) use entries;
+
+/// Matching one hot prefix. `entries` are measured by [`look_up_hot`].
+pub(crate) fn hot(settings: &Settings, mut entries: Vec<Entry>) -> Row {
+    let limit = settings.clone();
+    entries.insert(0, Entry::limit("memcmp", move || compare_hot(&limit)));
+    Row {
+        name: "match",
+        what: "a hot prefix of 2,496 tokens: matched, leased, its block ids taken, released".into(),
+        figures: vec!["ns".into()],
+        entries,
+        at_once: true,
+        rounds: settings.rounds,
+    }
+}
+
+/// Inserts a prompt and returns what it is matched by.
+pub(crate) fn cached<C: Contender>(client: &mut C::Client, tokens: &Tokens) -> C::Prompt {
+    let prompt = C::prompt(tokens);
+    client.insert(&prompt, &mut Clock::default());
+    client.settle();
+    check(client.look_up(&prompt), tokens.len() / BLOCK * BLOCK);
+    prompt
+}
+
+pub(crate) fn look_up_hot<C: Contender>(settings: &Settings) -> Round {
+    let mut client = C::client(&Arc::new(C::new(HOT / BLOCK)));
+    let prompt = cached::<C>(&mut client, &Tokens::sequence(1, HOT));
+    repeated(settings, move || check(client.look_up(black_box(&prompt)), HOT))
+}
+
+fn compare_hot(settings: &Settings) -> Round {
+    let prompt = Tokens::sequence(1, HOT);
+    let copy = prompt.copy();
+    repeated(settings, move || compare(&prompt, &copy))
+}
+
+/// memcmp of two equal arrays, which the compiler may not look into.
+pub(crate) fn compare(a: &[Token], b: &[Token]) {
+    assert!(black_box(black_box(a) == black_box(b)));
+}
+
+/// The same prefix for every thread. `entries` are measured by [`look_up_together`].
+pub(crate) fn contention(settings: &Settings, mut entries: Vec<Entry>) -> Row {
+    let limit = settings.clone();
+    entries.insert(0, Entry::limit("memcmp", move || compare_together(&limit)));
+    Row {
+        name: "contention",
+        what: "the same hot prefix matched by every thread: millions a second, of all threads".into(),
+        figures: settings.threads.iter().map(|&threads| per_second(threads)).collect(),
+        entries,
+        at_once: true,
+        rounds: settings.rounds,
+    }
+}
+
+pub(crate) fn per_second(threads: usize) -> String {
+    match threads {
+        1 => "M/s, 1 thread".into(),
+        _ => format!("M/s, {threads} threads"),
+    }
+}
+
+pub(crate) fn look_up_together<C: Contender>(settings: &Settings) -> Round {
+    let cache = Arc::new(C::new(HOT / BLOCK));
+    let mut first = C::client(&cache);
+    let prompt = Arc::new(cached::<C>(&mut first, &Tokens::sequence(1, HOT)));
+    let calls = calls(settings, time(64, || check(first.look_up(&prompt), HOT)));
+    let look_up =
+        move |client: &mut C::Client, ()| (0..calls).for_each(|_| check(client.look_up(black_box(&prompt)), HOT));
+    let mut round = each_count(settings, calls, move |_| C::client(&cache), look_up);
+    Box::new(move || {
+        // What was inserted belongs to the one that inserted it, with some contenders.
+        let _ = &first;
+        round()
+    })
+}
+
+fn compare_together(settings: &Settings) -> Round {
+    let prompt = Tokens::sequence(1, HOT);
+    let copy = prompt.copy();
+    let calls = calls(settings, time(1_000, || compare(&prompt, &copy)));
+    each_count(settings, calls, |_| (), move |(), ()| (0..calls).for_each(|_| compare(&prompt, &copy)))
+}
+
+/// The largest number of threads.
+pub(crate) fn most(settings: &Settings) -> usize {
+    settings.threads.iter().copied().max().unwrap_or(1)
+}
+
+/// How many calls of so many nanoseconds a thread makes.
+pub(crate) fn calls(settings: &Settings, once: f64) -> usize {
+    settings.calls((LONG / once) as usize).clamp(64, 200_000)
+}
+
+/// A round in which each number of threads does `work`, which is `calls` calls, once; millions a second.
+pub(crate) fn each_count<T>(
+    settings: &Settings,
+    calls: usize,
+    make: impl Fn(usize) -> T + Send + Sync + 'static,
+    work: impl Fn(&mut T, ()) + Send + Sync + 'static,
+) -> Round {
+    let counts = settings.threads.clone();
+    let mut team = Team::new(most(settings), make, work);
+    Box::new(move || counts.iter().map(|&count| millions(count * calls, team.run(count, ()).0)).collect())
+}
+
+/// Nothing but new prompts, the pool full. `entries` are measured by [`turn_over`].
+pub(crate) fn turnover(settings: &Settings, mut entries: Vec<Entry>) -> Row {
+    let limit = settings.clone();
+    entries.insert(0, Entry::limit("malloc + copy", move || copy_together(&limit)));
+    let threads = most(settings);
+    let tail = |which: &str| format!("reserve {which}, us, {threads} thr.");
+    Row {
+        name: "turnover",
+        what: "new prompts of 256 tokens, the pool full: matched in vain, 16 blocks reserved (16 others evicted), inserted, released"
+            .into(),
+        figures: settings.threads.iter().map(|&threads| per_second(threads)).chain([tail("p99"), tail("p99.9")]).collect(),
+        entries,
+        at_once: true,
+        rounds: settings.rounds,
+    }
+}
+
+/// A thread that inserts prompts of its own in turn, twice as many as the pool holds: each was evicted long before its
+/// turn comes again.
+pub(crate) struct Inserter<C: Contender> {
+    pub(crate) client: C::Client,
+    prompts: Vec<C::Prompt>,
+    next: usize,
+}
+
+impl<C: Contender> Inserter<C> {
+    /// `thread` keeps its prompts apart from those of the others.
+    pub(crate) fn new(cache: &Arc<C>, thread: usize) -> Self {
+        let seeds = (0..2 * CACHED).map(|at| (2 + thread * 2 * CACHED + at) as u32);
+        let prompts = seeds.map(|seed| C::prompt(&Tokens::sequence(seed, FRESH))).collect();
+        Self { client: C::client(cache), prompts, next: 0 }
+    }
+
+    pub(crate) fn insert(&mut self, clock: &mut Clock) {
+        check(self.client.insert(&self.prompts[self.next], clock), 0);
+        self.next = (self.next + 1) % self.prompts.len();
+    }
+
+    /// So many prompts, and what each reservation took if that is asked for; the last one matches then.
+    fn turn_over(&mut self, (prompts, timed): (usize, bool)) -> Vec<f64> {
+        let mut clock = if timed { Clock::running() } else { Clock::default() };
+        (0..prompts).for_each(|_| self.insert(&mut clock));
+        self.client.settle();
+        let last = self.next.checked_sub(1).unwrap_or(self.prompts.len() - 1);
+        check(self.client.look_up(&self.prompts[last]), FRESH);
+        clock.nanoseconds
+    }
+}
+
+pub(crate) fn turn_over<C: Contender>(settings: &Settings) -> Round {
+    let cache = Arc::new(C::new(CACHED * FRESH / BLOCK));
+    let (counts, most) = (settings.threads.clone(), most(settings));
+    let mut team = Team::new(most, move |thread| Inserter::new(&cache, thread), Inserter::<C>::turn_over);
+    // Each thread fills the pool with the first half of its prompts.
+    team.run(most, (CACHED, false));
+    let sample = team.run(1, (CACHED, false)).0;
+    let calls = calls(settings, sample.as_nanos() as f64 / CACHED as f64);
+    Box::new(move || {
+        let run = |&count: &usize| millions(count * calls, team.run(count, (calls, false)).0);
+        let mut figures: Vec<f64> = counts.iter().map(run).collect();
+        let mut waits = team.run(most, (calls, true)).1.concat();
+        waits.sort_by(f64::total_cmp);
+        let tail = |of| if waits.is_empty() { f64::NAN } else { share(&waits, of) / 1e3 };
+        figures.extend([tail(0.99), tail(0.999)]);
+        figures
+    })
+}
+
+/// Tokens and block ids of a prompt go into memory of their own, and it is freed again.
+fn copy_together(settings: &Settings) -> Round {
+    let (prompt, blocks) = (Tokens::sequence(1, FRESH), vec![0u32; FRESH / BLOCK]);
+    let calls = calls(settings, time(1_000, || copy(&prompt, &blocks)));
+    let work = move |_: &mut (), ()| (0..calls).for_each(|_| copy(&prompt, &blocks));
+    let mut rates = each_count(settings, calls, |_| (), work);
+    Box::new(move || rates().into_iter().chain([f64::NAN; 2]).collect())
+}
+
+pub(crate) fn copy(tokens: &[Token], blocks: &[u32]) {
+    drop(black_box((tokens.to_vec(), blocks.to_vec())));
+}

@@ -1,0 +1,107 @@
+//! What was measured, as one table.
+
+use std::panic;
+
+use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
+
+use super::{
+    measure::Spread,
+    row::{Failure, Line, Measured, Role, Row, progress},
+};
+
+/// The table of some rows.
+pub(crate) struct Figures {
+    table: Table,
+    /// What each row measures.
+    legend: Vec<String>,
+    /// Contenders that matched the wrong tokens.
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Figures {
+    /// Measures all rows under one progress bar.
+    pub(crate) fn of(rows: Vec<Row>) -> Self {
+        // What panics is a line of the table.
+        panic::set_hook(Box::new(|_| ()));
+        let bar = progress(&rows);
+        let mut figures = Self::new();
+        for row in rows {
+            let (name, what, labels) = (row.name, row.what.clone(), row.figures.clone());
+            figures.add(name, &what, &labels, &row.run(&bar));
+        }
+        bar.finish_and_clear();
+        drop(panic::take_hook());
+        figures
+    }
+
+    fn new() -> Self {
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED);
+        table.set_header(["row", "figure", "", "median", "quartiles", "/ limit", "/ strawman", "does not"]);
+        Self { table, legend: Vec::new(), wrong: Vec::new() }
+    }
+
+    /// Adds a row's lines, figure by figure.
+    fn add(&mut self, name: &str, what: &str, figures: &[String], lines: &[Line]) {
+        self.legend.push(format!("{name}: {what}"));
+        for (at, figure) in figures.iter().enumerate() {
+            let mut heads = [name, figure.as_str()];
+            for line in lines {
+                match &line.outcome {
+                    Ok(measured) if measured[at].value.median.is_nan() => continue,
+                    Ok(measured) => self.table.add_row(cells(heads, line, &measured[at])),
+                    // What was not measured is said once.
+                    Err(_) if at > 0 => continue,
+                    Err(failure) => {
+                        self.table.add_row([heads[0], heads[1], line.name, "-", "", "", "", &failure.to_string()])
+                    }
+                };
+                heads = ["", ""];
+            }
+        }
+        let wrong = lines.iter().filter(|line| matches!(line.outcome, Err(Failure::Wrong(_))));
+        self.wrong.extend(wrong.map(|line| format!("{name}: {}", line.name)));
+    }
+
+    /// The table, and under it what its rows are.
+    pub(crate) fn text(mut self) -> String {
+        for column in self.table.column_iter_mut().skip(3).take(4) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!("{}\n\n{}", self.table, self.legend.join("\n"))
+    }
+}
+
+fn cells(heads: [&str; 2], line: &Line, measured: &Measured) -> [String; 8] {
+    let Spread { low, median, high } = measured.value;
+    let over = |ratio: Option<Spread>| ratio.map_or(String::new(), |ratio| number(ratio.median));
+    [
+        heads[0].to_owned(),
+        heads[1].to_owned(),
+        line.name.to_owned(),
+        number(median),
+        format!("{} - {}", number(low), number(high)),
+        over(measured.over_limit),
+        if line.role == Role::Strawman { String::new() } else { over(measured.over_strawman) },
+        line.lacks.to_owned(),
+    ]
+}
+
+/// Three digits that count.
+fn number(value: f64) -> String {
+    match value {
+        large if large >= 100.0 => format!("{large:.0}"),
+        medium if medium >= 10.0 => format!("{medium:.1}"),
+        small => format!("{small:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::number;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.123, 1.234, 12.34, 123.4, 12_345.6].map(number), ["0.12", "1.23", "12.3", "123", "12346"]);
+    }
+}
