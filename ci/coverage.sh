@@ -10,7 +10,9 @@ if ! cargo tarpaulin --version >/dev/null 2>&1; then
     exit 1
 fi
 mkdir -p target/coverage
+list=$(python3 ci/packages.py | grep -vx radixkv-cuda)
+mapfile -t packages <<<"$list"
 # Models and their plumbing are compiled for checkers alone.
 cargo tarpaulin --engine llvm --skip-clean --target-dir target/coverage/build --lib --bins --tests --follow-exec \
-    -p radixkv -p radixkv-attention -p radixkv-replay --include-files 'src/*' 'crates/*/src/*' --exclude-files 'src/internals.rs' \
+    "${packages[@]/#/-p}" --include-files 'src/*' 'crates/*/src/*' --exclude-files 'src/internals.rs' \
     --out Stdout --out Json --output-dir target/coverage --timeout 600 --fail-under "${1:-90}"

@@ -4,7 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings"
 
-packages=(-p radixkv -p radixkv-attention -p radixkv-cuda -p radixkv-replay)
+list=$(python3 ci/packages.py)
+mapfile -t packages <<<"$list"
+packages=("${packages[@]/#/-p}")
 cargo doc "${packages[@]}" --locked --all-features --no-deps --lib --document-private-items
 # Last, so that what target/doc shows is what a user sees.
 cargo doc "${packages[@]}" --locked --all-features --no-deps --lib

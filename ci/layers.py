@@ -6,11 +6,11 @@ circles of files are those that DESIGN.md names. `--print` shows what the source
 files of tests, do not count: a test may look at everything.
 """
 
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from packages import published
 
 ROOT = Path(__file__).resolve().parent.parent
 SRC = ROOT / "src"
@@ -122,13 +122,12 @@ def modules(crate):
 
 def packages():
     """What each package of the workspace uses of the others, in what it publishes."""
-    command = ["cargo", "metadata", "--locked", "--no-deps", "--format-version", "1"]
-    listed = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)["packages"]
-    names = {package["name"] for package in listed if package["publish"] is None}
+    listed = published()
+    names = {package["name"] for package in listed}
     return {
         package["name"]: {needed["name"] for needed in package["dependencies"] if needed["kind"] is None} & names
         for package in listed
-        if package["name"] in names and package["name"] != "radixkv"
+        if package["name"] != "radixkv"
     }
 
 

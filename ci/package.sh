@@ -3,7 +3,8 @@
 # with all) and runs the doctests of one item against them. Prints the archives' sizes; the core's may have 400 KB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(radixkv radixkv-attention radixkv-cuda radixkv-replay)
+list=$(python3 ci/packages.py)
+mapfile -t packages <<<"$list"
 limit=400000
 
 target=$(cd "${CARGO_TARGET_DIR:-target}" 2>/dev/null && pwd || echo "$PWD/target")

@@ -42,6 +42,16 @@ impl Evictor {
         }
     }
 
+    /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next.
+    pub(super) fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
+        let keep = run.blocks_to(end, resources.grid_of(run));
+        let held = run.blocks_to(len, resources.grid_of(run));
+        self.freed.extend_from_slice(&run.block_ids(resources.guard)[keep..held]);
+        self.totals.evictable -= held - keep;
+        self.count_freed(run, held - keep);
+        held - keep
+    }
+
     /// Takes `point` into its run's list.
     pub(super) fn know(&mut self, point: Ref<'_, Point>) {
         if point.account.with(&self.owner, |account| account.known) {

@@ -136,16 +136,6 @@ impl Evictor {
         Some(tally)
     }
 
-    /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next.
-    fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
-        let keep = run.blocks_to(end, resources.grid_of(run));
-        let held = run.blocks_to(len, resources.grid_of(run));
-        self.freed.extend_from_slice(&run.block_ids(resources.guard)[keep..held]);
-        self.totals.evictable -= held - keep;
-        self.count_freed(run, held - keep);
-        held - keep
-    }
-
     /// Takes a run of length zero out of the tree. It does not use its parent afterwards.
     fn bury<'g>(&mut self, run: Ref<'g, Run>, flowing: Tally, resources: Resources<'g>) {
         self.totals.runs -= 1;

@@ -12,6 +12,12 @@ use radixkv_replay::{
 /// Slower than this, seconds are more than a number can say.
 const SLOWEST: f64 = 1e-6;
 
+/// What the help says of `--policy`: every policy there is.
+fn policies() -> String {
+    let names: Vec<_> = PolicyKind::ALL.iter().map(|policy| policy.name()).collect();
+    format!("Which blocks are evicted first, one of {}", names.join(", "))
+}
+
 /// Replay a request trace, or the built-in workloads, and report hits, evictions, latencies and memory.
 ///
 /// A trace is a file of JSON lines, plain or compressed with gzip or zstd. A row has timestamp, input_length,
@@ -38,8 +44,7 @@ pub(crate) struct Arguments {
     /// 100% for the built-in workloads]
     #[arg(long, value_name = "BLOCKS|N%")]
     capacity: Option<Capacity>,
-    /// Which blocks are evicted first: lru, lfu, fifo, mru, filo, slru, level or priority
-    #[arg(long, default_value = "lru")]
+    #[arg(long, default_value = "lru", help = policies())]
     policy: PolicyKind,
     /// The prefix cache (radix), or a baseline that shares nothing (naive)
     #[arg(long, value_enum, default_value_t)]

@@ -6,6 +6,7 @@
 use std::{env, fs, path::Path, process::Output};
 
 use fastrand::Rng;
+use radixkv::PolicyKind;
 
 use super::{
     ROWS, Scratch,
@@ -17,8 +18,7 @@ const RUNS: usize = 1000;
 
 const FLAGS: [&str; 5] = ["--outputs", "--verify", "--hold", "--json", "--help"];
 /// Options with values that are taken, and values that are mostly refused.
-const CHOICES: [(&str, &[&str], &[&str]); 5] = [
-    ("--policy", &["lru", "lfu", "fifo", "mru", "filo", "slru", "level", "priority"], &["best", ""]),
+const CHOICES: [(&str, &[&str], &[&str]); 4] = [
     ("--cache", &["radix", "naive"], &["flat"]),
     ("--eviction", &["inline", "background"], &["never"]),
     ("--priority-from", &["slo"], &["hash_ids", "timestamp", "sla", ""]),
@@ -55,7 +55,9 @@ fn options(rng: &mut Rng, scratch: &Scratch) -> Vec<String> {
     for flag in FLAGS.iter().filter(|&&flag| rng.u8(..) < if flag == "--help" { 2 } else { 60 }) {
         options.push((*flag).to_owned());
     }
-    for (option, sound, unsound) in CHOICES {
+    let policies: Vec<_> = PolicyKind::ALL.iter().map(|policy| policy.name()).collect();
+    let policy: (&str, &[&str], &[&str]) = ("--policy", &policies, &["best", ""]);
+    for (option, sound, unsound) in [policy].into_iter().chain(CHOICES) {
         match rng.u8(..30) {
             0 => options.push(format!("{option}={}", pick(rng, unsound))),
             1..10 => options.push(format!("{option}={}", pick(rng, sound))),
