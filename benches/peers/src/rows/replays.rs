@@ -33,7 +33,7 @@ pub(crate) struct Load {
 impl Load {
     /// A tenth of the trace's distinct blocks for a cache.
     pub(crate) fn new(name: String, trace: &Trace) -> Self {
-        let capacity = (trace.working_set(BLOCK) / 10).max(1);
+        let capacity = (trace.working_set_blocks(BLOCK) / 10).max(1);
         let fits = trace.requests().iter().filter(|request| request.prompt_tokens() / BLOCK <= capacity);
         let tokens = fits.map(|request| Tokens::new(request.prompt_tokens(), |out| trace.fill(request, out)));
         Self { name, prompts: Arc::new(tokens.collect()), capacity }
