@@ -7,7 +7,8 @@ list=$(python3 ci/packages.py)
 mapfile -t packages <<<"$list"
 limit=400000
 
-target=$(cd "${CARGO_TARGET_DIR:-target}" 2>/dev/null && pwd || echo "$PWD/target")
+mkdir -p "${CARGO_TARGET_DIR:-target}"
+target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 built="$target/package"
 user="$target/ci/package"
 rm -rf "$built" "$user"
