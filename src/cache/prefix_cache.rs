@@ -9,12 +9,12 @@ use super::namespace::Pass;
 use super::session::Session;
 use super::stats::Stats;
 use super::validate::validate;
-use crate::sync::{Arc, model_size};
+use crate::sync::Arc;
 
 /// Garbage of evictions that may wait for the next one.
 const RECLAIM_BYTES: usize = 32 << 10;
 /// The most blocks that are evicted in one turn.
-const SLICE: usize = model_size(256, 1);
+const SLICE: usize = 256;
 
 /// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
 ///

@@ -151,9 +151,7 @@ impl Inner {
     fn replace_space(&self, state: &State, renew: bool) {
         let unswept = self.settled(|evictor, resources| {
             // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
-            if state.root(resources.guard).is_none() {
-                return None;
-            }
+            state.root(resources.guard)?;
             let next = if renew {
                 Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
             } else {

@@ -1,0 +1,76 @@
+//! Long verbs of one thread take turns with the others: nothing holds the evictor's lock for as long as it has work.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use radixkv::{Lease, PrefixCache};
+
+/// More than a hundred slices of every verb.
+const LEAVES: u32 = if cfg!(debug_assertions) { 50_000 } else { 200_000 };
+
+/// A cache of sequences of one block, all leased.
+fn leased() -> (PrefixCache, Vec<Lease>) {
+    let cache = PrefixCache::builder(1, LEAVES as usize).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let one = |key| {
+        let miss = session.match_prefix(&space, &[key]);
+        let block = session.reserve(1).expect("room");
+        session.insert(miss.lease(), &[key], block).expect("it fits").lease
+    };
+    let leases = (0..LEAVES).map(one).collect();
+    (cache, leases)
+}
+
+/// How often another thread gets its turn while `verb` runs.
+fn turns_beside(cache: &PrefixCache, verb: impl FnOnce()) -> u32 {
+    let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut turns = 0;
+            ready.wait();
+            while !over.load(Relaxed) {
+                _ = cache.run_once();
+                turns += u32::from(!over.load(Relaxed));
+            }
+            turns
+        });
+        ready.wait();
+        verb();
+        over.store(true, Relaxed);
+        other.join().expect("no panic")
+    })
+}
+
+#[test]
+fn a_clear_takes_turns() {
+    let (cache, leases) = leased();
+    drop(leases);
+    cache.settle();
+    let turns = turns_beside(&cache, || cache.clear());
+    assert!(turns > 8, "{turns} turns");
+    assert_eq!(cache.stats().free_blocks, LEAVES as usize);
+    cache.validate().expect("sound");
+}
+
+#[test]
+fn an_eviction_takes_turns() {
+    let (cache, leases) = leased();
+    drop(leases);
+    cache.settle();
+    let turns = turns_beside(&cache, || assert_eq!(cache.evict(usize::MAX), LEAVES as usize));
+    assert!(turns > 8, "{turns} turns");
+    cache.validate().expect("sound");
+}
+
+/// The reservation has to take in as many changes as leases were dropped before it evicts.
+#[test]
+fn a_reservation_after_many_dropped_leases_takes_turns() {
+    let (cache, leases) = leased();
+    cache.settle();
+    drop(leases);
+    let session = cache.session();
+    // The other thread takes changes in as well, a bounded number in each of its turns.
+    let turns = turns_beside(&cache, || assert_eq!(session.reserve(1).expect("nothing is leased").len(), 1));
+    assert!(turns > 2, "{turns} turns");
+    cache.validate().expect("sound");
+}
