@@ -4,26 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 broken=0
 
-# guard RULE PATTERN FILE...: no line of the core matches, but in files whose path begins so; doc comments do not count.
-guard() {
-    local rule=$1 pattern=$2 found
-    shift 2
-    found=$(grep -rnE --include='*.rs' "$pattern" src | grep -vE "^($(IFS='|'; echo "$*"))" | grep -vE '^[^:]*:[0-9]+: *//' || true)
-    if [ -n "$found" ]; then
-        printf 'broken: %s\n%s\n' "$rule" "$found"
-        broken=1
-    else
-        echo "holds:  $rule"
-    fi
-}
-
-guard 'atomics, locks and threads come through crate::sync' \
-    '(std|core)::(sync|thread)\b|(^|[ {,(])sync::(atomic|Mutex)|(loom|shuttle|fail)::' \
-    src/sync/ 'src/[a-z/]*tests'
-guard 'epochs come through crate::reclaim' 'crossbeam_epoch' src/reclaim/
-guard 'crossbeam_utils pads cache lines' 'crossbeam_utils::' 'src/[a-z_/]*.rs:[0-9]*:use crossbeam_utils::CachePadded;$'
-guard 'sequential consistency is for fences' '\.(load|store|swap|fetch_[a-z]+|compare_exchange[a-z_]*)\(.*SeqCst' src/sync/
-python3 ci/layers.py || broken=1
+for check in layers doors test_layers; do
+    python3 "ci/$check.py" || broken=1
+done
 
 # The table of DESIGN.md names every file that may hold `unsafe`, with its reason; the compiler denies it elsewhere.
 sources=(src crates/*/src)

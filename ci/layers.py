@@ -3,7 +3,7 @@
 
 Three things are checked: each module uses what its row says and nothing else; no two modules use each other; and the
 circles of files are those that DESIGN.md names. `--print` shows what the sources say. Test modules do not count: a test may
-look at everything. Text that hides where a path leads is refused (rust_source.py).
+look at everything. Text that hides where a path leads is refused (rust_source.py). ci/test_layers.py plants what must be found.
 """
 
 import re
