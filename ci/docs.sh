@@ -8,5 +8,7 @@ list=$(python3 ci/packages.py)
 mapfile -t packages <<<"$list"
 packages=("${packages[@]/#/-p}")
 cargo doc "${packages[@]}" --locked --all-features --no-deps --lib --document-private-items
+# Without features: no link may lead to what a feature adds.
+cargo doc -p radixkv --locked --no-default-features --no-deps --lib
 # Last, so that what target/doc shows is what a user sees.
 cargo doc "${packages[@]}" --locked --all-features --no-deps --lib

@@ -43,7 +43,8 @@ fn judge(error: &TraceError, file: &[u8]) {
     let rest = after_name.unwrap_or_else(|| panic!("no file in {message:?}"));
     if let TraceError::Row { line, .. } = error {
         let fault = rest.strip_prefix(&format!("{line}: ")).unwrap_or_else(|| panic!("no line in {message:?}"));
-        let blamed = FIELDS.iter().any(|field| fault.starts_with(field)) || fault.contains("(column ");
+        let subject = fault.strip_prefix("the field ").unwrap_or(fault);
+        let blamed = FIELDS.iter().any(|field| subject.starts_with(field)) || fault.contains("(column ");
         assert!(blamed, "neither field nor column in {message:?}");
         let lines = file.split(|&byte| byte == b'\n').count();
         assert!(*line >= 1 && (*line <= lines || is_compressed(file)), "{message:?} of {lines} lines");

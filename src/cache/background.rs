@@ -44,6 +44,13 @@ pub struct Watermarks {
 impl Watermarks {
     /// It begins below `low` free blocks and stops at `high`; [`build`](super::Builder::build) refuses a `low` above
     /// `high`, and a `high` above the capacity.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let watermarks = radixkv::Watermarks::new(32, 64);
+    /// assert_eq!((watermarks.low, watermarks.high), (32, 64));
+    /// ```
     pub const fn new(low: usize, high: usize) -> Self {
         Self { low, high }
     }
@@ -62,6 +69,18 @@ impl Watermarks {
 }
 
 /// Which thread evicts.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{Eviction, PrefixCache, Watermarks};
+///
+/// let eviction = Eviction::Background(Watermarks::new(32, 64)); // starts below 32 free blocks, stops at 64
+/// let background = PrefixCache::builder(16, 1024).eviction(eviction).build()?;
+/// let inline = PrefixCache::builder(16, 1024).build()?; // the default: starts no thread
+/// # drop((background, inline));
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Eviction {

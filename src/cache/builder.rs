@@ -54,6 +54,15 @@ pub struct Builder {
 }
 
 /// Why a cache could not be built.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{BuildError, Eviction, PrefixCache, Watermarks};
+///
+/// let builder = PrefixCache::builder(16, 64).eviction(Eviction::Background(Watermarks::new(8, 4)));
+/// assert_eq!(builder.build().unwrap_err(), BuildError::Watermarks { low: 8, high: 4, capacity: 64 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -161,18 +170,50 @@ impl Builder {
     }
 
     /// Which idle prefix is evicted first. Default: [`PolicyKind::Lru`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PolicyKind, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).policy(PolicyKind::Slru).build()?;
+    /// assert_eq!(cache.policy(), PolicyKind::Slru);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn policy(mut self, policy: PolicyKind) -> Self {
         self.policy = policy;
         self
     }
 
     /// Where the times of matches and inserts come from. Default: [`Clock::Monotonic`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{Clock, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).clock(Clock::Logical).build()?;
+    /// cache.set_time(7); // nothing else moves the time on
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
     /// Which thread evicts. Default: [`Eviction::Inline`], and no thread is started.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{Eviction, PrefixCache, Watermarks};
+    ///
+    /// // A thread of the cache's own keeps some blocks free.
+    /// let eviction = Eviction::Background(Watermarks::for_capacity(1024));
+    /// let cache = PrefixCache::builder(16, 1024).eviction(eviction).build()?;
+    /// # drop(cache);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
     pub fn eviction(mut self, eviction: Eviction) -> Self {
         self.eviction = eviction;
         self
@@ -222,6 +263,19 @@ impl Builder {
     /// cleared or given up wait for [`PrefixCache::take_evicted`]. The cache cannot know when the engine is short of
     /// blocks: it evicts when [`PrefixCache::evict`] is called, or, with [`Eviction::Background`], to keep the number of
     /// evicted ids between the watermarks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PrefixCache, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).external().build()?;
+    /// let session = cache.session();
+    /// assert_eq!(session.reserve(1).unwrap_err(), ReserveError::External);
+    /// let filled = session.adopt(&[7])?; // a block that the engine has filled
+    /// # drop(filled);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn external(mut self) -> Self {
         self.external = true;
         self

@@ -5,6 +5,21 @@ use std::time::{Duration, Instant};
 use crate::sync::gauge::{AtomicBool, AtomicU64, Relaxed};
 
 /// The source of a cache's time.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv::{Clock, PrefixCache};
+/// let cache = PrefixCache::builder(2, 2).clock(Clock::Logical).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// for (time, prompt) in [(9, [1, 2]), (5, [3, 4])] {
+///     cache.set_time(time); // the time of the request in its trace
+///     drop(session.insert(session.match_prefix(&space, &prompt).lease(), &prompt, session.reserve(1)?)?);
+/// }
+/// cache.evict(1); // the prompt of time 5, though it came last
+/// assert_eq!((session.peek(&space, &[1, 2]), session.peek(&space, &[3, 4])), (2, 0));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Clock {

@@ -105,6 +105,19 @@ impl fmt::Display for Mismatch {
 }
 
 /// A broken invariant: a bug of this crate, or memory that something else wrote over. Report it, and build a new cache.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::diagnostics::Violation;
+///
+/// /// What a bug report needs: the sentence for a person, and the variant with its numbers.
+/// fn report(violation: Violation) -> String {
+///     format!("{violation} ({violation:?})")
+/// }
+/// let violation = Violation::VacantSlot { slot: 7 };
+/// assert!(report(violation).starts_with("slot 7 is noted as vacant twice"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -364,11 +377,11 @@ pub enum Violation {
         /// Notes waiting.
         notes: usize,
     },
-    /// The recorded moment at which time changes a candidate's standing is wrong.
+    /// The evictor has recorded a wrong time for the next change of a candidate's rank.
     WrongMoment(PointAt),
     /// Candidates whose standing time alone will change.
     MomentCount(Mismatch),
-    /// The moments contradict each other.
+    /// The evictor's list of future rank changes contradicts itself.
     UnsoundMoments,
     /// A point is recorded as retained, but has no lease or is in a detached tree.
     NotRetained(PointAt),
@@ -412,8 +425,8 @@ impl fmt::Display for Violation {
             Self::VacantSlot { slot } => write!(f, "slot {slot} is noted as vacant twice, or while it is taken"),
             Self::VacantCount(counts) => write!(f, "vacant slots: {counts}"),
             Self::NotesLeft { notes } => write!(f, "{notes} requests to retain a prefix were not taken in"),
-            Self::MomentCount(counts) => write!(f, "candidates with a moment: {counts}"),
-            Self::UnsoundMoments => f.write_str("the record of moments contradicts itself"),
+            Self::MomentCount(counts) => write!(f, "candidates on the list of future rank changes: {counts}"),
+            Self::UnsoundMoments => f.write_str("the evictor's list of future rank changes contradicts itself"),
             Self::RetainedCount(counts) => write!(f, "retained points: {counts}"),
             Self::UnsoundRetained => f.write_str("the record of retained points contradicts itself"),
             _ => self.fmt_point(f),
@@ -451,7 +464,7 @@ impl Violation {
             Self::NotFiled(point) => write!(f, "{point} is a candidate and is not filed"),
             Self::WronglyFiled(point) => write!(f, "{point} is filed and is no candidate"),
             Self::WrongSlot { point, slot } => write!(f, "{point} has slot {slot}, which does not lead to it"),
-            Self::WrongMoment(point) => write!(f, "{point} has a wrong moment at which its standing changes"),
+            Self::WrongMoment(point) => write!(f, "{point} is on the list of future rank changes with a wrong time"),
             Self::NotRetained(point) => {
                 write!(f, "{point} is recorded as retained, but has no lease or is in a detached tree")
             }
@@ -494,7 +507,9 @@ impl Violation {
                 write!(f, "{bits} blocks are free beyond a capacity of {capacity}")
             }
             Self::FreeCount { counted, set } => write!(f, "{counted} free blocks counted, {set} marked"),
-            Self::FreeTwice { block } => write!(f, "the engine has block {block}, and it also waits to be taken back"),
+            Self::FreeTwice { block } => {
+                write!(f, "block {block} is marked twice: as held by the engine, and as waiting for take_evicted")
+            }
             Self::Conservation { free, evictable, protected, capacity } => write!(
                 f,
                 "{free} free, {evictable} evictable and {protected} protected blocks exceed a capacity of {capacity}"

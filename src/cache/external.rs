@@ -15,6 +15,20 @@ use super::shared_blocks::SharedBlocks;
 use crate::block::{BlockId, Pool};
 
 /// Why blocks were not adopted. Nothing has changed.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{AdoptError, PrefixCache};
+///
+/// let cache = PrefixCache::builder(16, 8).external().build()?;
+/// let session = cache.session();
+/// let filled = session.adopt(&[5])?;
+/// assert_eq!(session.adopt(&[6, 5]).unwrap_err(), AdoptError::Held { block: 5 });
+/// assert_eq!(session.adopt(&[8]).unwrap_err(), AdoptError::OutOfRange { block: 8, capacity: 8 });
+/// # drop(filled);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdoptError {

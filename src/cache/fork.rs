@@ -12,8 +12,21 @@ use crate::sync::Arc;
 
 /// A block to be copied: made by [`Reservation::make_unique`].
 ///
-/// The source keeps its content until this is dropped, whatever the other forks do meanwhile. See
-/// [`Reservation::fork`] for an example.
+/// The source keeps its content until this is dropped, whatever the other forks do meanwhile.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let mut beam = session.reserve(1)?;
+/// let mut other = beam.fork();
+/// let copy = other.make_unique(0, &mut session.reserve(1)?).expect("both have the block");
+/// // ... copy the block `copy.source()` to `copy.destination()` ...
+/// assert_eq!((copy.source(), copy.destination()), (beam.blocks()[0], other.blocks()[0]));
+/// drop(copy); // now the source may be written to again
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping it gives up the source block"]
 pub struct PendingCopy {
     source: BlockId,
@@ -88,6 +101,19 @@ impl Reservation {
     /// # Panics
     ///
     /// If it has no more than `i` blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let mut one = session.reserve(1)?;
+    /// let two = one.fork();
+    /// assert!(one.is_shared(0));
+    /// drop(two);
+    /// assert!(!one.is_shared(0)); // it may be written to
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_shared(&mut self, i: usize) -> bool {
         assert!(i < self.blocks.len(), "block {i} of a reservation of {}", self.blocks.len());
         self.shared.0.get_mut(i).is_some_and(|share| !is_alone(share))

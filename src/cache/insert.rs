@@ -17,6 +17,20 @@ use crate::tree::path::append_blocks;
 pub(crate) const MAX_TOKENS: usize = if usize::BITS > 32 { i32::MAX as usize } else { 1 << 27 };
 
 /// What an insert made of a sequence.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// // Two requests with one prompt are computed at the same time.
+/// let (miss, also) = (session.match_prefix(&space, &[1, 2]), session.match_prefix(&space, &[1, 2]));
+/// let first = session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?;
+/// let second = session.insert(also.lease(), &[1, 2], session.reserve(1)?)?;
+/// assert_eq!(second.blocks, first.blocks); // what the second block table points to from now on
+/// drop(second.duplicates); // the block that is not needed
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "dropping it releases the lease on what was inserted"]
@@ -34,6 +48,20 @@ pub struct Inserted {
 }
 
 /// Why nothing was inserted, and the reservation back.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let miss = session.match_prefix(&space, &[1, 2, 3, 4]);
+/// let refused = session.insert(miss.lease(), &[1, 2, 3, 4], session.reserve(1)?).unwrap_err();
+/// eprintln!("{refused}"); // one block given, two needed
+/// let mut blocks = refused.reservation;
+/// blocks.append(session.reserve(1)?);
+/// assert!(session.insert(miss.lease(), &[1, 2, 3, 4], blocks).is_ok());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct InsertError {
@@ -44,6 +72,21 @@ pub struct InsertError {
 }
 
 /// Why nothing was inserted.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// use radixkv::InsertErrorKind;
+///
+/// let miss = session.match_prefix(&space, &[1, 2]);
+/// cache.clear();
+/// let refused = session.insert(miss.lease(), &[1, 2], session.reserve(1)?).unwrap_err();
+/// assert_eq!(refused.kind, InsertErrorKind::NamespaceDropped);
+/// assert_eq!(refused.kind.to_string(), "the lease's namespace was dropped or cleared: match again");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InsertErrorKind {
@@ -78,38 +121,46 @@ pub enum InsertErrorKind {
     ForeignReservation,
     /// The lease's namespace was dropped or cleared since: match again.
     NamespaceDropped,
-    /// Too many sequences part at one place, or too many leases are held there: retry once some are released.
+    /// Too many sequences branch off after the same token, or too many leases are held there: retry once some are
+    /// released.
     TooManyBranches,
 }
 
-impl fmt::Display for InsertError {
+impl fmt::Display for InsertErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            InsertErrorKind::BlockCount { needed, given } => {
+        match self {
+            Self::BlockCount { needed, given } => {
                 write!(
                     f,
                     "the reservation holds {given} blocks, but {needed} whole blocks of tokens lie beyond the lease"
                 )
             }
-            InsertErrorKind::TokensTooShort { leased, given } => {
+            Self::TokensTooShort { leased, given } => {
                 write!(
                     f,
                     "the sequence has {given} tokens, fewer than the {leased} of its lease: pass the whole sequence"
                 )
             }
-            InsertErrorKind::TooLong { tokens } => {
+            Self::TooLong { tokens } => {
                 write!(f, "the sequence has {tokens} tokens, more than the {MAX_TOKENS} that can be cached")
             }
-            InsertErrorKind::SharedBlock { index } => {
+            Self::SharedBlock { index } => {
                 write!(f, "a fork also holds block {index} of the reservation: make it unique first")
             }
-            InsertErrorKind::ForeignLease => f.write_str("the lease is of another cache"),
-            InsertErrorKind::ForeignReservation => f.write_str("the reservation is of another cache"),
-            InsertErrorKind::NamespaceDropped => {
-                f.write_str("the lease's namespace was dropped or cleared: match again")
-            }
-            InsertErrorKind::TooManyBranches => f.write_str("too many sequences part at one place"),
+            Self::ForeignLease => f.write_str("the lease is of another cache"),
+            Self::ForeignReservation => f.write_str("the reservation is of another cache"),
+            Self::NamespaceDropped => f.write_str("the lease's namespace was dropped or cleared: match again"),
+            Self::TooManyBranches => f.write_str(
+                "too many sequences branch off after the same token, or too many leases are held there: \
+                 retry once some are released",
+            ),
         }
+    }
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
     }
 }
 

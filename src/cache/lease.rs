@@ -146,16 +146,58 @@ impl PrefixMatch {
     }
 
     /// The blocks of the prefix: the `i`-th holds the keys and values of tokens `i * block_size..(i + 1) * block_size`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// # let miss = session.match_prefix(&space, &[1, 2]);
+    /// # drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
+    /// let hit = session.match_prefix(&space, &[1, 2, 3]);
+    /// let mut block_table = hit.blocks().to_vec();
+    /// let blocks = session.reserve(1)?; // for token 3
+    /// block_table.extend(blocks.blocks());
+    /// assert_eq!(block_table.len(), 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
 
     /// The lease that keeps the blocks in place.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// # let miss = session.match_prefix(&space, &[1, 2]);
+    /// # drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
+    /// let hit = session.match_prefix(&space, &[1, 2]);
+    /// let second = hit.lease().clone(); // for a second request with the same prefix
+    /// assert_eq!(second.len_tokens(), 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn lease(&self) -> &Lease {
         &self.lease
     }
 
     /// The lease, without the list of blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// # let miss = session.match_prefix(&space, &[1, 2]);
+    /// # drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
+    /// let lease = session.match_prefix(&space, &[1, 2]).into_lease();
+    /// assert_eq!(cache.evict(1), 0); // it protects the block
+    /// drop(lease);
+    /// assert_eq!(cache.evict(1), 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn into_lease(self) -> Lease {
         self.lease
     }

@@ -22,10 +22,32 @@ use crate::tree::{Holdings, Point, Space};
 /// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
 ///
 /// The verbs of a session take it, so that no name is looked up for each request.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let adapter = cache.namespace(&["lora-7"]); // asked for once, passed with each of its requests
+/// let hit = session.match_prefix(&adapter, &[1, 2, 3]);
+/// # drop(hit);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Clone)]
 pub struct Namespace(pub(super) Arc<State>);
 
 /// What a namespace compares.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{Keys, PrefixCache};
+///
+/// let cache = PrefixCache::builder(16, 8).build()?;
+/// let draft = cache.namespace_with(&["draft"], Keys::Bigrams);
+/// assert_eq!((draft.keys(), cache.default_namespace().keys()), (Keys::Bigrams, Keys::Tokens));
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[non_exhaustive]
 pub enum Keys {

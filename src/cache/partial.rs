@@ -16,6 +16,21 @@ use crate::tree::path::append_blocks;
 /// [`len_tokens`](Self::len_tokens) tokens into a block of your own, drop this, and compute the rest. Like a [`Lease`]
 /// it may go to any thread. It cannot be inserted from: the rest of the block holds other tokens. Made by
 /// [`Session::match_partial`], which has an example.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(4, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// # let miss = session.match_prefix(&space, &[1, 2, 3, 4]);
+/// # drop(session.insert(miss.lease(), &[1, 2, 3, 4], session.reserve(1)?)?);
+/// // Cached are the tokens 1, 2, 3, 4 in one block.
+/// let hit = session.match_prefix(&space, &[1, 2, 3, 9]);
+/// let partial = session.match_partial(hit.lease(), &[1, 2, 3, 9], 1).expect("three tokens agree");
+/// // ... copy the first `partial.len_tokens()` tokens of the block `partial.block()` ...
+/// assert_eq!((hit.len_tokens(), partial.len_tokens()), (0, 3));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropping it gives up the source block"]
 pub struct PartialHit {
     block: BlockId,

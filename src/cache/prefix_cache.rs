@@ -38,7 +38,7 @@ const SLICE: usize = 256;
 ///
 /// Without a background evictor, each 256th verb of a session *helps*: if no other thread is evicting, it takes up to
 /// 1,024 queued changes into the evictor's tables, which may allocate, and does a bounded part of other pending work. A
-/// waker that is called ([`reserve_async`](Self::reserve_async)) runs on the thread that made blocks available.
+/// waker that is called (`reserve_async`, of the feature `async`) runs on the thread that made blocks available.
 ///
 /// # What it does not do
 ///

@@ -25,6 +25,15 @@ pub struct Priority {
 }
 
 /// A priority above [`Priority::MAX`].
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::Priority;
+///
+/// let error = Priority::new(101).unwrap_err();
+/// assert_eq!(error.to_string(), "a priority of 101 is not from 0 to 100");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriorityError {
     /// The level asked for.
@@ -52,6 +61,16 @@ impl Priority {
     /// # Errors
     ///
     /// [`PriorityError`] for a level above 100.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::Priority;
+    ///
+    /// let interactive = Priority::new(80)?;
+    /// assert!(interactive.level() > Priority::DEFAULT.level());
+    /// # Ok::<_, radixkv::PriorityError>(())
+    /// ```
     pub const fn new(level: u8) -> Result<Self, PriorityError> {
         if level > Self::MAX {
             return Err(PriorityError { level: level as u64 });
@@ -60,6 +79,17 @@ impl Priority {
     }
 
     /// The same level, from the moment it is given until `ttl` has passed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use radixkv::Priority;
+    ///
+    /// let for_an_hour = Priority::new(80)?.expiring_after(Duration::from_secs(3600));
+    /// assert_eq!(for_an_hour.ttl(), Some(Duration::from_secs(3600)));
+    /// # Ok::<_, radixkv::PriorityError>(())
+    /// ```
     #[must_use]
     pub const fn expiring_after(self, ttl: Duration) -> Self {
         Self { level: self.level, ttl: Some(ttl) }

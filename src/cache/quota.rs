@@ -49,6 +49,18 @@ impl Quota {
 }
 
 /// Numbers of one namespace; made by [`PrefixCache::namespace_stats`](crate::PrefixCache::namespace_stats).
+///
+/// # Examples
+///
+/// ```
+/// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+/// let tenant = cache.namespace(&["tenant-7"]);
+/// let filling = cache.session().reserve_in(&tenant, 3)?;
+/// let stats = cache.namespace_stats(&tenant);
+/// assert_eq!((stats.cached_blocks, stats.reserved_blocks), (0, 3));
+/// # drop(filling);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct NamespaceStats {

@@ -30,6 +30,22 @@ pub struct Reservation {
 }
 
 /// Why a reservation was refused. Nothing was taken.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{PrefixCache, ReserveError};
+///
+/// let cache = PrefixCache::builder(16, 8).build()?;
+/// let session = cache.session();
+/// let running = session.reserve(6)?;
+/// // When the running request ends:
+/// assert_eq!(session.reserve(4).unwrap_err(), ReserveError::Exhausted { requested: 4, available: 2 });
+/// // Never:
+/// assert_eq!(session.reserve(9).unwrap_err(), ReserveError::TooLarge { requested: 9, capacity: 8 });
+/// # drop(running);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReserveError {
@@ -94,6 +110,17 @@ impl std::error::Error for ReserveError {}
 
 impl Reservation {
     /// The blocks, in the order in which an insert takes them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// let reservation = cache.session().reserve(2)?;
+    /// let mut block_table: Vec<u32> = Vec::new();
+    /// block_table.extend(reservation.blocks()); // what the engine fills
+    /// assert_eq!(block_table.len(), 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn blocks(&self) -> &[BlockId] {
         &self.blocks
     }
@@ -113,6 +140,21 @@ impl Reservation {
     /// # Panics
     ///
     /// If it holds fewer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let prompt = [1, 2, 3, 4];
+    /// let mut blocks = session.reserve(2)?;
+    /// let miss = session.match_prefix(&space, &prompt);
+    /// // The first chunk is computed and published, then the rest.
+    /// let chunk = session.insert(miss.lease(), &prompt[..2], blocks.split(1))?;
+    /// let whole = session.insert(&chunk.lease, &prompt, blocks)?;
+    /// assert_eq!(whole.lease.len_tokens(), 4);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use = "dropping the part gives its blocks back"]
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
@@ -131,6 +173,17 @@ impl Reservation {
     ///
     /// If `other` is of another cache, or the two were reserved in different namespaces
     /// ([`reserve_in`](crate::Session::reserve_in)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let mut blocks = session.reserve(2)?;
+    /// blocks.append(session.reserve(1)?); // for the next tokens of the sequence
+    /// assert_eq!(blocks.len(), 3);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn append(&mut self, mut other: Self) {
         // Before anything moves: after a panic `self` is as it was, and `other` gives its blocks back.
         assert!(std::ptr::eq::<Inner>(&*self.cache, &*other.cache), "the reservation is of another cache");

@@ -13,6 +13,20 @@ use super::session::Session;
 use crate::tree::Marked;
 
 /// Why a prefix was not retained.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// # use std::time::Duration;
+/// use radixkv::RetainError;
+///
+/// let hit = session.match_prefix(&space, &[1, 2]);
+/// cache.clear();
+/// assert_eq!(session.retain(hit.lease(), Duration::from_secs(60)), Err(RetainError::NamespaceDropped));
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetainError {

@@ -9,6 +9,15 @@ use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
 /// [`settle`](crate::PrefixCache::settle): evicting everything would free exactly the evictable blocks. Leases, releases
 /// and inserts since then are not in them yet; blocks inserted since then count as reserved. Made by
 /// [`PrefixCache::stats`](crate::PrefixCache::stats), which has an example.
+///
+/// # Examples
+///
+/// ```
+/// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+/// let stats = cache.stats();
+/// println!("{} of {} blocks are cached", stats.evictable_blocks + stats.protected_blocks, stats.capacity_blocks);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Stats {

@@ -20,6 +20,23 @@ use super::waiter::Waiter;
 /// Later waiters do not pass it. If it is polled once and then forgotten, or not polled again after its waker was called,
 /// all waiters behind it wait, even while enough blocks are free. Drop a future that is not wanted any more, and put a
 /// deadline around one whose task may stop polling.
+///
+/// # Examples
+///
+/// ```
+/// use std::future::Future;
+/// use std::pin::Pin;
+/// use std::task::{Context, Waker};
+///
+/// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+/// let running = cache.session().reserve(6)?;
+/// let mut waiting: radixkv::Reserving = cache.reserve_async(4);
+/// let mut context = Context::from_waker(Waker::noop());
+/// assert!(Pin::new(&mut waiting).poll(&mut context).is_pending());
+/// drop(running);
+/// assert!(Pin::new(&mut waiting).poll(&mut context).is_ready());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
     blocks: usize,

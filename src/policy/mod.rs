@@ -89,6 +89,15 @@ impl fmt::Display for PolicyKind {
 }
 
 /// A name that is no policy's; its message lists the known names.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PolicyKind;
+///
+/// let error = "least-recent".parse::<PolicyKind>().unwrap_err();
+/// assert_eq!(error.to_string(), "unknown policy 'least-recent', known are lru lfu fifo mru filo slru level priority");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPolicy {
     name: Box<str>,

@@ -101,6 +101,22 @@ use crate::key::Token;
 use crate::policy::PolicyKind;
 
 /// The cache as a literal program; see the [module](self) for its contract and an example.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::reference::Reference;
+/// use radixkv::{PolicyKind, PrefixCache};
+///
+/// // The same verbs on both give the same result.
+/// let cache = PrefixCache::builder(2, 8).build()?;
+/// let mut reference = Reference::new(2, 8, PolicyKind::Lru);
+/// let hit = cache.session().match_prefix(&cache.default_namespace(), &[1, 2, 3]);
+/// let expected = reference.match_prefix(&[], &[1, 2, 3]);
+/// assert_eq!(hit.len_tokens(), expected.lease.len_tokens());
+/// reference.release(expected.lease); // the reference's leases have no destructor
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug)]
 pub struct Reference {
     block_size: usize,
@@ -123,6 +139,15 @@ impl Reference {
     /// # Panics
     ///
     /// Panics if one of them is zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PolicyKind;
+    /// # use radixkv::reference::Reference;
+    /// let cache = Reference::new(2, 8, PolicyKind::Lfu); // 8 blocks of 2 tokens
+    /// assert_eq!(cache.stats().free_blocks, 8);
+    /// ```
     pub fn new(block_size: usize, capacity: usize, policy: PolicyKind) -> Self {
         assert!(block_size > 0 && capacity > 0);
         Self {
@@ -140,11 +165,40 @@ impl Reference {
     }
 
     /// Makes a namespace that was not used yet compare pairs of tokens.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// cache.set_bigrams(&["draft"]);
+    /// let miss = cache.match_prefix(&["draft"], &[1, 2, 3]);
+    /// let blocks = cache.reserve(1)?; // two pairs fill a block of two
+    /// let inserted = cache.insert(&miss.lease, &[1, 2, 3], blocks).expect("one block");
+    /// assert_eq!(inserted.lease.len_tokens(), 2);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn set_bigrams(&mut self, namespace: &[&str]) {
         self.bigrams.insert(namespace.iter().map(|part| part.to_string()).collect());
     }
 
     /// Sets the time: verbs stamp with it from now on, and what has ended by then ends.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+    /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+    /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+    /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+    /// let hit = cache.match_prefix(&[], &[1, 2, 3, 4]);
+    /// assert!(cache.retain(&hit.lease, 10));
+    /// cache.release(hit.lease);
+    /// assert_eq!(cache.evict(2), 0);
+    /// cache.set_time(10); // the retention ends
+    /// assert_eq!(cache.evict(2), 2);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn set_time(&mut self, now: u64) {
         self.now = now;
         self.store.set_time(now);
@@ -162,6 +216,14 @@ impl Reference {
     }
 
     /// Limits the blocks that a namespace may have cached, and the blocks that it may have in leases and reservations.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// cache.set_quota(&["tenant-7"], Some(4), Some(2)); // 4 blocks cached, 2 in leases and reservations
+    /// assert!(cache.reserve_in(&["tenant-7"], 3).is_err());
+    /// ```
     pub fn set_quota(&mut self, namespace: &[&str], cached: Option<usize>, pinned: Option<usize>) {
         let owner = self.namespace_id(namespace);
         match self.store.limits.iter_mut().find(|(limited, _)| *limited == owner) {
@@ -182,6 +244,20 @@ impl Reference {
     }
 
     /// Leases the longest cached prefix and counts a use of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+    /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+    /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+    /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+    /// let hit = cache.match_prefix(&[], &[1, 2, 9]);
+    /// assert_eq!((hit.lease.len_tokens(), hit.blocks.len()), (2, 1));
+    /// cache.release(hit.lease);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn match_prefix(&mut self, namespace: &[&str], tokens: &[Token]) -> PrefixMatch {
         let lease = self.root_lease(namespace);
         self.resume(lease, tokens)
@@ -215,6 +291,21 @@ impl Reference {
 
     /// The number of tokens in which the blocks beyond a lease agree longest with `tokens`, the whole sequence, and those
     /// blocks. `None` if no block agrees in `min_tokens`, or in one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+    /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+    /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+    /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+    /// let hit = cache.match_prefix(&[], &[1, 2, 3, 9]);
+    /// let (agreeing, blocks) = cache.match_partial(&hit.lease, &[1, 2, 3, 9], 1).expect("token 3 agrees");
+    /// assert_eq!((agreeing, blocks.len()), (1, 1));
+    /// # cache.release(hit.lease);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn match_partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<(usize, Vec<BlockId>)> {
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let wanted = &keys[lease.len_tokens * width..];
@@ -239,12 +330,43 @@ impl Reference {
     }
 
     /// A second lease on the same path, not counted as a use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+    /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+    /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+    /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+    /// let hit = cache.match_prefix(&[], &[1, 2]);
+    /// let second = cache.clone_lease(&hit.lease);
+    /// cache.release(hit.lease);
+    /// assert_eq!(cache.stats().protected_blocks, 1); // by the second one
+    /// # cache.release(second);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn clone_lease(&mut self, lease: &Lease) -> Lease {
         self.store.lease(lease.at);
         Lease { touched: false, ..*lease }
     }
 
     /// Gives a lease back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+    /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+    /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+    /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+    /// let hit = cache.match_prefix(&[], &[1, 2, 3, 4]);
+    /// assert_eq!(cache.evict(2), 0);
+    /// cache.release(hit.lease);
+    /// assert_eq!(cache.evict(2), 2);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn release(&mut self, lease: Lease) {
         self.store.release(lease.at);
     }
@@ -294,6 +416,16 @@ impl Reference {
     }
 
     /// Gives a reservation back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// let reservation = cache.reserve(3)?;
+    /// cache.abort(reservation);
+    /// assert_eq!(cache.stats().free_blocks, 8);
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn abort(&mut self, reservation: Reservation) {
         for block in reservation.blocks {
             assert!(self.store.reserved.remove(&block), "a reservation of this cache");
@@ -309,6 +441,17 @@ impl Reference {
     /// # Errors
     ///
     /// See [`InsertErrorKind`]; nothing has changed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// let miss = cache.match_prefix(&[], &[1, 2, 3]);
+    /// let blocks = cache.reserve(1)?;
+    /// let inserted = cache.insert(&miss.lease, &[1, 2, 3], blocks).expect("one whole block");
+    /// assert_eq!((inserted.lease.len_tokens(), inserted.dropped_tokens), (2, 1));
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
     pub fn insert(
         &mut self,
         lease: &Lease,

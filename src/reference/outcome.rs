@@ -4,6 +4,20 @@ use super::store::{BlockId, Place, TreeId};
 use crate::cache::InsertErrorKind;
 
 /// A promise that a path stays cached, until it is given back to [`super::Reference::release`].
+///
+/// # Examples
+///
+/// ```
+/// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+/// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+/// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+/// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+/// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+/// let lease = cache.match_prefix(&[], &[1, 2, 3, 4]).lease;
+/// assert_eq!(lease.len_tokens(), 4);
+/// cache.release(lease); // dropping it would protect the path for good
+/// # Ok::<_, radixkv::ReserveError>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Lease {
@@ -15,6 +29,20 @@ pub struct Lease {
 }
 
 /// The result of a match or a resume.
+///
+/// # Examples
+///
+/// ```
+/// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+/// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+/// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+/// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+/// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+/// let hit = cache.match_prefix(&[], &[1, 2, 9]);
+/// assert_eq!((hit.lease.len_tokens(), hit.blocks.len()), (2, 1));
+/// # cache.release(hit.lease);
+/// # Ok::<_, radixkv::ReserveError>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct PrefixMatch {
@@ -25,6 +53,16 @@ pub struct PrefixMatch {
 }
 
 /// Blocks to be filled; given to [`super::Reference::insert`] or back to [`super::Reference::abort`].
+///
+/// # Examples
+///
+/// ```
+/// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+/// let mut blocks = cache.reserve(3)?;
+/// let first = blocks.split(1); // for the first chunk of a prompt
+/// assert_eq!((first.blocks().len(), blocks.blocks().len()), (1, 2));
+/// # Ok::<_, radixkv::ReserveError>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Reservation {
@@ -32,6 +70,22 @@ pub struct Reservation {
 }
 
 /// The result of an insert.
+///
+/// # Examples
+///
+/// ```
+/// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+/// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+/// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+/// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+/// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+/// // Another request has computed them too.
+/// let root = cache.match_prefix(&[], &[]);
+/// let blocks = cache.reserve(2)?;
+/// let again = cache.insert(&root.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+/// assert_eq!(again.duplicates.blocks().len(), 2);
+/// # Ok::<_, radixkv::ReserveError>(())
+/// ```
 #[derive(Debug)]
 #[must_use]
 pub struct Inserted {
@@ -46,6 +100,18 @@ pub struct Inserted {
 }
 
 /// A refused insert.
+///
+/// # Examples
+///
+/// ```
+/// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+/// let miss = cache.match_prefix(&[], &[1, 2, 3, 4]);
+/// let blocks = cache.reserve(1)?;
+/// let refused = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).unwrap_err();
+/// assert_eq!(refused.kind, radixkv::InsertErrorKind::BlockCount { needed: 2, given: 1 });
+/// cache.abort(refused.reservation);
+/// # Ok::<_, radixkv::ReserveError>(())
+/// ```
 #[derive(Debug)]
 pub struct InsertError {
     /// The reservation, as it was given.
@@ -55,6 +121,14 @@ pub struct InsertError {
 }
 
 /// The numbers of blocks by state.
+///
+/// # Examples
+///
+/// ```
+/// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+/// let stats = cache.stats();
+/// assert_eq!((stats.free_blocks, stats.reserved_blocks), (8, 0));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     /// Unused.

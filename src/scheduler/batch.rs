@@ -49,6 +49,15 @@ pub struct BlockCopy {
 impl BlockCopy {
     /// A copy of the first `tokens` tokens of `source` to the same places of `destination`, for a batch that is made by
     /// hand.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::scheduler::BlockCopy;
+    ///
+    /// let copy = BlockCopy::new(3, 8, 5); // the first five tokens of block 3 to block 8
+    /// assert_eq!((copy.source, copy.destination, copy.tokens), (3, 8, 5));
+    /// ```
     pub fn new(source: BlockId, destination: BlockId, tokens: usize) -> Self {
         Self { source, destination, tokens }
     }
@@ -128,6 +137,15 @@ pub struct Scheduled<'b> {
 
 impl Scheduled<'_> {
     /// Tokens of the sequence that have keys and values when the step is done.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(8), 0, 9, &[4, 5], &[6, 2, 3], true);
+    /// assert_eq!(batch.sequence(0).context_len(), 11); // nine before the step, and two in it
+    /// ```
     pub fn context_len(&self) -> usize {
         self.start + self.tokens.len()
     }
@@ -135,6 +153,15 @@ impl Scheduled<'_> {
 
 impl Batch {
     /// An empty batch, for blocks of `block_size` tokens.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::scheduler::Batch;
+    ///
+    /// let batch = Batch::new(16);
+    /// assert!(batch.is_empty() && batch.block_size() == 16);
+    /// ```
     pub fn new(block_size: usize) -> Self {
         Self {
             block_size,
@@ -152,6 +179,16 @@ impl Batch {
     }
 
     /// Empties the batch and keeps its memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], true);
+    /// batch.clear(); // for the next step
+    /// assert!(batch.is_empty());
+    /// ```
     pub fn clear(&mut self) {
         self.ids.clear();
         self.rows.clear();
@@ -226,11 +263,31 @@ impl Batch {
     }
 
     /// Number of sequences.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
+    /// assert_eq!((batch.len(), batch.tokens().len()), (2, 4));
+    /// ```
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
     /// Whether there is nothing to do: no token and no copy.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, BlockCopy};
+    /// # let mut batch = Batch::new(4);
+    /// assert!(batch.is_empty());
+    /// batch.push_copy(BlockCopy::new(3, 8, 2)); // a copy alone is work too
+    /// assert!(!batch.is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty() && self.copies.is_empty()
     }
@@ -302,11 +359,31 @@ impl Batch {
     }
 
     /// The tokens to compute, of all sequences.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
+    /// assert_eq!(batch.tokens(), [1, 2, 3, 4]);
+    /// ```
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
 
     /// For each token its position in its sequence.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
+    /// assert_eq!(batch.positions(), [0, 1, 2, 9]);
+    /// ```
     pub fn positions(&self) -> &[u32] {
         &self.positions
     }
@@ -327,27 +404,76 @@ impl Batch {
 
     /// Where each sequence's tokens begin in [`tokens`](Self::tokens), and at the end where the last one's end: one
     /// entry more than sequences.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
+    /// assert_eq!(batch.token_offsets(), [0, 3, 4]);
+    /// ```
     pub fn token_offsets(&self) -> &[u32] {
         &self.token_offsets
     }
 
     /// The rows (indices into [`tokens`](Self::tokens)) whose logits are wanted, ascending.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
+    /// assert_eq!(batch.logits_rows(), [3]); // the second sequence alone gets a token sampled
+    /// ```
     pub fn logits_rows(&self) -> &[u32] {
         &self.logits_rows
     }
 
     /// The block tables, one behind the other.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
+    /// assert_eq!(batch.block_tables(), [5, 6, 2, 3]);
+    /// ```
     pub fn block_tables(&self) -> &[BlockId] {
         &self.block_tables
     }
 
     /// Where each sequence's table begins in [`block_tables`](Self::block_tables), and at the end where the last one's
     /// ends: one entry more than sequences.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, SequenceId};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push(SequenceId::from(7), 0, 0, &[1, 2, 3], &[5], false); // a chunk of a prompt
+    /// batch.push(SequenceId::from(8), 1, 9, &[4], &[6, 2, 3], true); // a sequence that decodes
+    /// assert_eq!(batch.block_offsets(), [0, 1, 4]);
+    /// ```
     pub fn block_offsets(&self) -> &[u32] {
         &self.block_offsets
     }
 
     /// The copies to be done before anything is written. [`BlockCopy`] has an example.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::scheduler::{Batch, BlockCopy};
+    /// # let mut batch = Batch::new(4);
+    /// batch.push_copy(BlockCopy::new(3, 8, 2));
+    /// assert_eq!(batch.copies(), [BlockCopy::new(3, 8, 2)]);
+    /// ```
     pub fn copies(&self) -> &[BlockCopy] {
         &self.copies
     }

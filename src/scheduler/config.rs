@@ -74,6 +74,22 @@ impl QueueConfig {
     }
 
     /// Which waiting request is admitted next. Default: [`Order::Fcfs`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Order, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(4, 64).build()?;
+    /// let queue = WaitingQueue::new(&cache, QueueConfig::default().order(Order::Priority));
+    /// let mut urgent = Request::new(cache.default_namespace(), vec![4, 5], 8);
+    /// urgent.priority = 9;
+    /// queue.submit(Request::new(cache.default_namespace(), vec![1, 2], 8))?;
+    /// let urgent = queue.submit(urgent)?;
+    /// let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_running(1))?;
+    /// assert_eq!(scheduler.schedule().batch().sequence(0).id, urgent);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
@@ -92,6 +108,18 @@ impl QueueConfig {
     /// of its priority; where the lowest waiting priority is negative, priorities count from that one.
     ///
     /// Steps of all schedulers of the queue count.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Order, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(4, 64).build()?;
+    /// // No request waits for more than about 256 steps because others have longer cached prefixes.
+    /// let config = QueueConfig::default().order(Order::LongestPrefix).age_bound(256);
+    /// let queue = WaitingQueue::new(&cache, config);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn age_bound(mut self, steps: u64) -> Self {
         self.age_bound = steps;
         self
@@ -131,18 +159,65 @@ impl SchedulerConfig {
     /// Request slots: sequences that run at once. Each running sequence has at least one block of its own, so slots
     /// beyond the blocks of the cache are never used. At most as many as the cache has blocks, or 65,536 if it has
     /// fewer. Default: 64.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Order, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(4, 64).build()?;
+    /// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// for prompt in [[1, 2], [3, 4], [5, 6]] {
+    ///     queue.submit(Request::new(cache.default_namespace(), prompt.to_vec(), 8))?;
+    /// }
+    /// let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_running(2))?;
+    /// assert_eq!((scheduler.schedule().batch().len(), queue.len()), (2, 1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_running(mut self, sequences: u32) -> Self {
         self.max_running = sequences;
         self
     }
 
     /// Tokens of one step: at least one for each slot. Default: 2,048.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Order, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(4, 64).build()?;
+    /// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// for prompt in [[1; 6], [2; 6]] {
+    ///     queue.submit(Request::new(cache.default_namespace(), prompt.to_vec(), 8))?;
+    /// }
+    /// let config = SchedulerConfig::default().max_running(4).max_batch_tokens(8);
+    /// let mut scheduler = Scheduler::new(&queue, config)?;
+    /// assert_eq!(scheduler.schedule().batch().tokens(), [1, 1, 1, 1, 1, 1, 2, 2]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_batch_tokens(mut self, tokens: usize) -> Self {
         self.max_batch_tokens = tokens;
         self
     }
 
     /// Tokens of one sequence in one step: a longer prompt is computed in chunks. Default: 2,048.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use radixkv::PrefixCache;
+    /// # use radixkv::scheduler::{Order, QueueConfig, Request, Scheduler, SchedulerConfig, WaitingQueue};
+    /// # let cache = PrefixCache::builder(4, 64).build()?;
+    /// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+    /// queue.submit(Request::new(cache.default_namespace(), vec![1, 2, 3, 4, 5, 6], 8))?;
+    /// let mut scheduler = Scheduler::new(&queue, SchedulerConfig::default().max_chunk_tokens(4))?;
+    /// let step = scheduler.schedule();
+    /// assert_eq!(step.batch().tokens(), [1, 2, 3, 4]);
+    /// step.complete(&[])?; // no token is sampled in the middle of a prompt
+    /// assert_eq!(scheduler.schedule().batch().tokens(), [5, 6]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_chunk_tokens(mut self, tokens: usize) -> Self {
         self.max_chunk_tokens = tokens;
         self

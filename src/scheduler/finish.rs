@@ -171,7 +171,9 @@ pub enum FinishError {
 impl fmt::Display for FinishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotServed => f.write_str("the sequence is not served here"),
+            Self::NotServed => f.write_str(
+                "this scheduler does not serve the sequence: it waits, has ended, or is served by another scheduler",
+            ),
             Self::NotComputed { committed, computed } => {
                 write!(f, "{committed} tokens committed of which {computed} are computed")
             }

@@ -55,7 +55,9 @@ pub enum ForkError {
 impl fmt::Display for ForkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotServed => f.write_str("the sequence is not served here"),
+            Self::NotServed => f.write_str(
+                "this scheduler does not serve the sequence: it waits, has ended, or is served by another scheduler",
+            ),
             Self::BadLength { len, tokens } => write!(f, "a fork at {len} of {tokens} tokens"),
             Self::NoSlots { requested, free } => write!(f, "{requested} forks asked for, {free} slots free"),
             Self::NoBlocks(refused) => refused.fmt(f),

@@ -122,6 +122,19 @@ pub struct SubmitError {
 }
 
 /// Why a request was refused.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv::scheduler::{QueueConfig, Request, SubmitErrorKind, WaitingQueue};
+///
+/// let cache = PrefixCache::builder(16, 64).build()?;
+/// let queue = WaitingQueue::new(&cache, QueueConfig::default());
+/// let refused = queue.submit(Request::new(cache.default_namespace(), vec![], 100)).unwrap_err();
+/// assert_eq!(refused.kind, SubmitErrorKind::EmptyPrompt);
+/// # Ok::<_, radixkv::BuildError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SubmitErrorKind {

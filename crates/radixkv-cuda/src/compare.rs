@@ -66,6 +66,14 @@ impl TokenSequences {
     /// # Panics
     ///
     /// If they have 2^32 tokens or more together.
+    ///
+    /// ```
+    /// use radixkv_cuda::TokenSequences;
+    ///
+    /// let prompts: Vec<Vec<u32>> = vec![vec![1, 2, 3], vec![1, 2]];
+    /// let sequences = TokenSequences::new(prompts.iter().map(Vec::as_slice));
+    /// assert_eq!(sequences.len(), 2);
+    /// ```
     pub fn new<'a>(runs: impl IntoIterator<Item = &'a [Token]>) -> Self {
         let mut all = Self { tokens: Vec::new(), runs: Vec::new(), resident: OnceLock::new() };
         for run in runs {
@@ -121,6 +129,13 @@ impl TokenSequences {
 
 impl Compare {
     /// Comparisons on `device`, or on the processor below [`min_device_tokens`](Self::min_device_tokens).
+    ///
+    /// ```no_run
+    /// use radixkv_cuda::{Compare, Device};
+    ///
+    /// let compare = Compare::new(&Device::open(0)?);
+    /// # Ok::<_, radixkv_cuda::OpenError>(())
+    /// ```
     pub fn new(device: &Device) -> Self {
         Self { device: device.clone(), min_device_tokens: MIN_DEVICE_TOKENS }
     }

@@ -77,6 +77,13 @@ impl HostPool {
     }
 
     /// Number of blocks.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(host: &HostPool) {
+    /// let mut free: Vec<u32> = (0..host.blocks() as u32).collect(); // kept by the engine
+    /// # }
+    /// ```
     pub fn blocks(&self) -> usize {
         self.blocks
     }

@@ -36,16 +36,48 @@ impl Default for Limits {
 
 impl Limits {
     /// Bytes of a line, decompressed. Default: 64 MiB.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use radixkv_replay::{Limits, Trace};
+    ///
+    /// // Lines of at most 1 MiB.
+    /// let limits = Limits::default().line_bytes(1 << 20);
+    /// let trace = Trace::open_within("conversation.jsonl.zst", None, None, &limits)?;
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     pub fn line_bytes(self, line_bytes: usize) -> Self {
         Self { line_bytes, ..self }
     }
 
     /// Rows and blank lines; a row takes about a hundred bytes. More than 2^30 are always refused. Default: 10 million.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use radixkv_replay::{Limits, Trace};
+    ///
+    /// let limits = Limits::default().rows(100_000);
+    /// let trace = Trace::open_within("conversation.jsonl.zst", None, None, &limits)?;
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     pub fn rows(self, rows: usize) -> Self {
         Self { rows, ..self }
     }
 
     /// Hash ids and spelled-out tokens of all rows together; an id takes 16 bytes and a token 4. Default: 2^28.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use radixkv_replay::{Limits, Trace};
+    ///
+    /// // 16 MiB of tokens at most.
+    /// let limits = Limits::default().tokens(1 << 22);
+    /// let trace = Trace::open_within("conversation.jsonl.zst", None, None, &limits)?;
+    /// # Ok::<_, radixkv_replay::TraceError>(())
+    /// ```
     pub fn tokens(self, tokens: usize) -> Self {
         Self { tokens, ..self }
     }

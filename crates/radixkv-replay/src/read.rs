@@ -63,7 +63,7 @@ pub enum TraceError {
         fault: RowFault,
     },
     /// A row has no priority in the field that was named for it.
-    #[error("{}:{line}: {field} is {fault}", path.display())]
+    #[error("{}:{line}: the field {field} is {fault}", path.display())]
     Priority {
         /// The file.
         path: PathBuf,
@@ -402,7 +402,7 @@ mod tests {
     fn errors_name_file_line_and_field() {
         let error =
             read("{\"timestamp\": 0, \"input_tok_ids\": [], \"output_length\": 0}\n\n{\"timestamp\": 0}\n", None);
-        assert_eq!(error.expect_err("a fault").to_string(), "t.jsonl:3: hash_ids is missing");
+        assert_eq!(error.expect_err("a fault").to_string(), "t.jsonl:3: the field hash_ids is missing");
         let line = "{\"timestamp\": 0, \"input_length\": 900, \"output_length\": 0, \"hash_ids\": [1, 2]}";
         assert_eq!(read(line, None).expect("a trace").unit(), Some(512));
         // Hash ids beyond the prompt's end are ignored.

@@ -84,7 +84,7 @@ impl fmt::Display for Field {
 /// use radixkv_replay::{Field, RowFault, Trace, TraceError};
 ///
 /// let error = Trace::from_reader(&b"{\"timestamp\": 0}"[..], "t.jsonl", None).unwrap_err();
-/// assert_eq!(error.to_string(), "t.jsonl:1: hash_ids is missing");
+/// assert_eq!(error.to_string(), "t.jsonl:1: the field hash_ids is missing");
 /// let TraceError::Row { fault, .. } = error else { unreachable!() };
 /// assert_eq!(fault, RowFault::Missing { field: Field::HashIds });
 /// ```
@@ -110,7 +110,7 @@ pub enum RowFault {
         column: usize,
     },
     /// The field is not in the row.
-    #[error("{field} is missing")]
+    #[error("the field {field} is missing")]
     Missing {
         /// The field.
         field: Field,
@@ -328,8 +328,8 @@ mod tests {
             row(r#""input_length": 9, "hash_ids": [-7]"#),
             "hash_ids is not a list of integers from 0 to 2^64 - 1"
         );
-        assert_eq!(row(r#""input_length": 9"#), "hash_ids is missing");
-        assert_eq!(row(r#""hash_ids": [1]"#), "input_length is missing");
+        assert_eq!(row(r#""input_length": 9"#), "the field hash_ids is missing");
+        assert_eq!(row(r#""hash_ids": [1]"#), "the field input_length is missing");
         assert_eq!(row(r#""input_length": 3, "input_tok_ids": [1]"#), "input_length is 3, but the row lists 1 tokens");
         assert_eq!(row(r#""input_tok_ids": ["a"]"#), "input_tok_ids is not a list of integers from 0 to 2^32 - 1");
         assert_eq!(
@@ -337,8 +337,11 @@ mod tests {
             "hash_ids has 2 ids, more than the 1 tokens of input_length"
         );
         assert_eq!(fault(r#"{"timestamp": "noon", "input_tok_ids": []}"#), "timestamp is not a number");
-        assert_eq!(fault(r#"{"input_tok_ids": []}"#), "timestamp is missing");
-        assert_eq!(fault(r#"{"timestamp": 0, "input_length": 1, "hash_ids": [1]}"#), "output_length is missing");
+        assert_eq!(fault(r#"{"input_tok_ids": []}"#), "the field timestamp is missing");
+        assert_eq!(
+            fault(r#"{"timestamp": 0, "input_length": 1, "hash_ids": [1]}"#),
+            "the field output_length is missing"
+        );
         let alone = Row::parse(br#"{"timestamp": 0, "input_tok_ids": [7]}"#).expect("a row");
         assert_eq!((alone.prompt_tokens, alone.output_tokens), (1, 0));
     }

@@ -321,10 +321,14 @@ fn what_is_no_priority_is_named_with_its_line() {
         complaint(Some(&trace), &["--priority-from", "slo"])
     };
     for wrong in ["101", "-1", "0.5", "\"high\"", "null", "[1]"] {
-        assert!(said(wrong).contains("t.jsonl:2: slo is not an integer from 0 to 100"), "{wrong}: {}", said(wrong));
+        assert!(
+            said(wrong).contains("t.jsonl:2: the field slo is not an integer from 0 to 100"),
+            "{wrong}: {}",
+            said(wrong)
+        );
     }
     let trace = scratch.file("t.jsonl", returning(["1", "1", "1", "1"]));
-    assert!(complaint(Some(&trace), &["--priority-from", "sla"]).contains("t.jsonl:1: sla is missing"));
+    assert!(complaint(Some(&trace), &["--priority-from", "sla"]).contains("t.jsonl:1: the field sla is missing"));
     assert!(complaint(None, &["--priority-from", "slo"]).contains("<TRACE>"));
 }
 

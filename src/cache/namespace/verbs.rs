@@ -142,6 +142,21 @@ impl PrefixCache {
     }
 
     /// Empties every namespace; see [`clear_namespace`](Self::clear_namespace).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// # let lora = cache.namespace(&["lora-7"]);
+    /// for namespace in [&space, &lora] {
+    ///     let miss = session.match_prefix(namespace, &[1, 2]);
+    ///     drop(session.insert(miss.lease(), &[1, 2], session.reserve(1)?)?);
+    /// }
+    /// cache.clear(); // the model's weights have changed
+    /// assert_eq!(cache.stats().free_blocks, 8);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clear(&self) {
         self.inner.namespaces.all().iter().for_each(|state| self.inner.replace_space(state, true));
     }

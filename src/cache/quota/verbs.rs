@@ -86,7 +86,7 @@ impl PrefixCache {
 
 impl Session {
     /// As [`reserve`](Self::reserve), for blocks that will be inserted into `namespace`: they count against its
-    /// [`Quota::pinned_blocks`] until they are cached there or given back. See [`PrefixCache::set_quota`] for an example.
+    /// [`Quota::pinned_blocks`] until they are cached there or given back.
     ///
     /// If the namespace has that limit, this takes the evictor's lock, so that the answer is exact.
     ///
@@ -98,6 +98,22 @@ impl Session {
     /// # Panics
     ///
     /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PrefixCache, Quota, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(16, 1024).build()?;
+    /// let tenant = cache.namespace(&["tenant-7"]);
+    /// cache.set_quota(&tenant, Quota::default().pinned_blocks(64));
+    /// let session = cache.session();
+    /// let filling = session.reserve_in(&tenant, 60)?;
+    /// let refused = session.reserve_in(&tenant, 5).unwrap_err();
+    /// assert_eq!(refused, ReserveError::OverQuota { requested: 5, pinned: 60, limit: 64 });
+    /// # drop(filling);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reserve_in(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
         let inner = &**self.strong_refs.inner();
         inner.namespaces.check(namespace);

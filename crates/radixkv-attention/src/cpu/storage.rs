@@ -51,6 +51,22 @@ impl CpuKv {
     /// # Panics
     ///
     /// If they lie beyond the layout, or the length of `rows` is not a multiple of `head_dim`; nothing is copied then.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Backend, Batch, Dtype, Half, Layout, Order, Tables, cpu::Cpu};
+    /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let tables = Tables { blocks: &[3], offsets: &[0, 1] };
+    /// # let (contexts, rows, slots) = (&[1][..], &[0, 1][..], &[3 * 16][..]);
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// let kv = Cpu.allocate(layout)?;
+    /// let prepared = Cpu.prepare(&layout, &batch)?; // one token, the first of block 3
+    /// Cpu.append(&kv, 0, &prepared, &[1.0; 4], &[7.0; 4])?;
+    /// let mut values = [0.0; 4];
+    /// kv.read(0, Half::Values, 3, 0, 0, &mut values);
+    /// assert_eq!(values, [7.0; 4]);
+    /// # Ok::<_, radixkv_attention::cpu::CpuError>(())
+    /// ```
     pub fn read(&self, layer: usize, half: Half, block: BlockId, first_token: usize, head: usize, rows: &mut [f32]) {
         let Layout { layers, blocks, block_size, kv_heads, head_dim, dtype, .. } = self.layout;
         assert!(layer < layers && head < kv_heads, "layer {layer} of {layers}, head {head} of {kv_heads}");

@@ -18,7 +18,10 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
     row("trace", trace.to_owned());
     row("tokens per hash id", report.unit.map_or("-".to_owned(), |unit| unit.to_string()));
     row("cache", format!("{}, {}, {} eviction", report.cache, report.policy, report.eviction));
-    row("capacity", format!("{} blocks of {} tokens", grouped(report.capacity as u64), report.block_size));
+    row(
+        "capacity",
+        format!("{} of {}", counted(report.capacity as u64, "block"), counted(report.block_size as u64, "token")),
+    );
     if let Some(field) = &report.priority_from {
         row("priority from", field.clone());
     }
@@ -36,7 +39,7 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
     row("inserted blocks", grouped(report.inserted_blocks));
     row("evicted blocks", grouped(report.evicted_blocks));
     row("blocks, peak / end", both(report.peak_blocks, report.final_blocks));
-    row("bypassed", format!("{} requests, {} tokens", report.bypassed_requests, grouped(report.bypassed_tokens)));
+    row("bypassed", bypassed(report));
     row("match digest", report.match_digest.clone());
     row("seconds", format!("{:.3}", report.seconds));
     row("tokens / second", grouped(report.tokens_per_second as u64));
@@ -139,6 +142,16 @@ fn seconds(ttft: TtftPercentiles) -> String {
     format!("mean {:.3} s, p50 {:.3} s, p99 {:.3} s", ttft.mean, ttft.p50, ttft.p99)
 }
 
+fn bypassed(report: &Report) -> String {
+    let requests = counted(report.bypassed_requests as u64, "request");
+    format!("{requests}, {}", counted(report.bypassed_tokens, "token"))
+}
+
+/// A number with its unit, in the singular for one.
+fn counted(number: u64, unit: &str) -> String {
+    format!("{} {unit}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
 /// Digits in groups of three.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -154,7 +167,7 @@ fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use super::{counted, grouped};
 
     #[test]
     fn digits_are_grouped() {
@@ -162,5 +175,12 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1000), "1,000");
         assert_eq!(grouped(144_793_823), "144,793,823");
+    }
+
+    #[test]
+    fn one_is_singular() {
+        assert_eq!(counted(0, "block"), "0 blocks");
+        assert_eq!(counted(1, "block"), "1 block");
+        assert_eq!(counted(16_000, "token"), "16,000 tokens");
     }
 }

@@ -95,36 +95,120 @@ impl Default for ReplayConfig {
 
 impl ReplayConfig {
     /// Tokens per block. Default: 16.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// use radixkv_replay::{ReplayConfig, replay};
+    ///
+    /// let replayed = replay(&trace, &ReplayConfig::default().block_size(2), &|| {})?;
+    /// assert_eq!(replayed.report.block_size, 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn block_size(self, block_size: usize) -> Self {
         Self { block_size, ..self }
     }
 
     /// How much the cache holds. Default: 10 percent of the working set.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// use radixkv_replay::{ReplayConfig, replay, replay::Capacity};
+    ///
+    /// let config = ReplayConfig::default().capacity(Capacity::Blocks(512));
+    /// assert_eq!(replay(&trace, &config, &|| {})?.report.capacity, 512);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn capacity(self, capacity: Capacity) -> Self {
         Self { capacity, ..self }
     }
 
     /// Which blocks are evicted first. Default: lru.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// use radixkv::PolicyKind;
+    /// use radixkv_replay::{ReplayConfig, replay};
+    ///
+    /// let replayed = replay(&trace, &ReplayConfig::default().policy(PolicyKind::Slru), &|| {})?;
+    /// assert_eq!(replayed.report.policy, "slru");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn policy(self, policy: PolicyKind) -> Self {
         Self { policy, ..self }
     }
 
     /// What the requests are served from. Default: the prefix cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, replay::CacheKind, workload::CLASSES};
+    ///
+    /// let baseline = ReplayConfig::default().cache(CacheKind::Naive);
+    /// assert_eq!(replay(&CLASSES[2].trace(0), &baseline, &|| {})?.report.hit_tokens, 0);
+    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// ```
     pub fn cache(self, cache: CacheKind) -> Self {
         Self { cache, ..self }
     }
 
     /// Threads that share the cache, [`MAX_THREADS`] at most. Default: 1.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// use radixkv_replay::{ReplayConfig, replay};
+    ///
+    /// let replayed = replay(&trace, &ReplayConfig::default().threads(2), &|| {})?;
+    /// assert_eq!(replayed.report.threads, 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn threads(self, threads: usize) -> Self {
         Self { threads, ..self }
     }
 
     /// Which thread evicts. Default: the one that reserves.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// use radixkv_replay::{ReplayConfig, replay, replay::EvictionMode};
+    ///
+    /// let config = ReplayConfig::default().eviction(EvictionMode::Background);
+    /// assert_eq!(replay(&trace, &config, &|| {})?.report.eviction, "background");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn eviction(self, eviction: EvictionMode) -> Self {
         Self { eviction, ..self }
     }
 
     /// Whether generated tokens are cached too. Default: no.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// use radixkv_replay::{ReplayConfig, replay, replay::Capacity};
+    ///
+    /// // One request, of four prompt tokens and two generated ones.
+    /// let config = ReplayConfig::default().block_size(2).capacity(Capacity::Blocks(8)).outputs(true);
+    /// assert_eq!(replay(&trace, &config, &|| {})?.report.inserted_blocks, 3);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn outputs(self, outputs: bool) -> Self {
         Self { outputs, ..self }
     }
@@ -163,6 +247,18 @@ impl ReplayConfig {
     }
 
     /// Whether a request's lease is held for as many steps as it generates tokens. Default: no.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let rows = r#"{"timestamp": 0, "input_tok_ids": [1, 2, 3, 4], "output_tok_ids": [5, 6]}"#;
+    /// # let trace = radixkv_replay::Trace::from_reader(rows.as_bytes(), "rows", None)?;
+    /// use radixkv_replay::{ReplayConfig, replay};
+    ///
+    /// let replayed = replay(&trace, &ReplayConfig::default().hold(true), &|| {})?;
+    /// assert_eq!(replayed.report.given_up_leases, 0); // no lease had to be dropped early
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn hold(self, hold: bool) -> Self {
         Self { hold, ..self }
     }
@@ -185,6 +281,15 @@ impl ReplayConfig {
 
     /// Tokens of the longest request that is not bypassed: each thread makes it in one piece, at 4 bytes a token.
     /// Default: 2^24.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, ReplayError, replay, workload::CLASSES};
+    ///
+    /// let refused = replay(&CLASSES[2].trace(0), &ReplayConfig::default().max_request_tokens(100), &|| {});
+    /// assert!(matches!(refused, Err(ReplayError::RequestTooLong { limit: 100, .. })));
+    /// ```
     pub fn max_request_tokens(self, max_request_tokens: usize) -> Self {
         Self { max_request_tokens, ..self }
     }

@@ -73,7 +73,7 @@ pub enum ReplayError {
         source: ReserveError,
     },
     /// The cache did not take the blocks that were reserved and filled.
-    #[error("row {row} (counted from 0): the cache refused to insert the request's blocks: {kind:?}")]
+    #[error("row {row} (counted from 0): the cache refused to insert the request's blocks: {kind}")]
     NotInserted {
         /// Row of the request.
         row: usize,
@@ -88,4 +88,17 @@ pub enum ReplayError {
         /// What is wrong.
         fault: CheckFault,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_insert_says_why_in_words() {
+        let error = ReplayError::NotInserted { row: 3, kind: InsertErrorKind::NamespaceDropped };
+        let said = "row 3 (counted from 0): the cache refused to insert the request's blocks: \
+                    the lease's namespace was dropped or cleared: match again";
+        assert_eq!(error.to_string(), said);
+    }
 }

@@ -6,6 +6,17 @@ use super::outcome::Outcome;
 
 /// Time to first token in seconds, modelled as prefill alone at a constant rate: tokens computed, over the rate. The last
 /// prompt token is always computed.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, replay::TimeToFirstToken, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let ttft = TimeToFirstToken::new(&replayed.outcomes, 16, 10_000.0); // 10,000 tokens a second
+/// println!("{:.3} s on average, {:.3} s without the cache", ttft.cached.mean, ttft.uncached.mean);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TimeToFirstToken {
@@ -20,6 +31,17 @@ pub struct TimeToFirstToken {
 }
 
 /// Percentiles of a time to first token, in seconds; [`TimeToFirstToken::new`] computes them.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, replay::TimeToFirstToken, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let cached = TimeToFirstToken::new(&replayed.outcomes, 16, 10_000.0).cached;
+/// assert!(cached.p50 <= cached.p99);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct TtftPercentiles {
