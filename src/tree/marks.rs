@@ -56,7 +56,7 @@ pub(crate) struct Demotions {
 impl Demotions {
     /// Counts a demotion at `time`; its mark.
     pub(crate) fn demote(&self, time: u64) -> Marked {
-        // Relaxed, here and below: see the type.
+        // Relaxed, both: they order only what callers order already.
         self.latest.fetch_max(time, Relaxed);
         let number = self.count.fetch_add(1, Relaxed) + 1;
         Marked { last_word: number << 1, demoted_at: time, ..Marked::NONE }
@@ -64,6 +64,7 @@ impl Demotions {
 
     /// The mark that undoes every demotion up to now, whatever their times.
     pub(crate) fn undone(&self) -> Marked {
+        // Relaxed: a caller that must see a demotion comes after it.
         let number = self.count.load(Relaxed);
         // Nothing to undo leaves no mark.
         let last_word = if number == 0 { 0 } else { number << 1 | KEPT };
@@ -73,6 +74,7 @@ impl Demotions {
     /// Whether the time of a use at `now` is too early to undo an earlier demotion by itself.
     #[inline]
     pub(crate) fn may_hide(&self, now: u64) -> bool {
+        // Relaxed: a caller that must see a demotion comes after it.
         now <= self.latest.load(Relaxed)
     }
 }
