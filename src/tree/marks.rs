@@ -14,7 +14,7 @@
 //! Most points have no marks: they cost a word. A mark makes a record; the next mark makes a new record, which replaces the
 //! first. So a record never changes.
 //!
-//! # Who writes
+//! # Which threads write
 //!
 //! A thread with a lease on the point, and the evictor: when marks flow down, and when it takes over a request to retain.
 //! A mark that is made before the lease is released is seen by the evictor when it takes the step out of the queue and when
@@ -149,7 +149,7 @@ impl Marked {
 
 /// Requests of sessions to retain a point. Each session has taken a lease, which the evictor is to give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RetentionRequest {
     /// The latest moment asked for, by the clock of deadlines.
     pub(crate) until: u64,
     pub(crate) leases: u32,
@@ -163,7 +163,7 @@ pub(crate) struct Marks(AtomicPtr<Record>);
 struct Record {
     marked: Marked,
     /// For the evictor, which has not taken it over yet. It does not flow.
-    asked: Option<Asked>,
+    asked: Option<RetentionRequest>,
     canary: Canary,
 }
 
@@ -204,18 +204,18 @@ impl Marks {
     pub(crate) fn ask(&self, marked: Marked, until: u64, guard: &Guard<'_>) {
         self.change(guard, |before, asked| {
             let (latest, leases) = asked.map_or((0, 0), |asked| (asked.until, asked.leases));
-            (before.joined(marked), Some(Asked { until: latest.max(until), leases: leases + 1 }))
+            (before.joined(marked), Some(RetentionRequest { until: latest.max(until), leases: leases + 1 }))
         });
     }
 
     /// Takes over what was asked for. The evictor's.
-    pub(crate) fn take_asked(&self, guard: &Guard<'_>) -> Option<Asked> {
+    pub(crate) fn take_asked(&self, guard: &Guard<'_>) -> Option<RetentionRequest> {
         self.record(guard)?.asked?;
         self.change(guard, |before, _| (before, None))
     }
 
     /// The request that was not taken over yet: for `validate`, at rest.
-    pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<Asked> {
+    pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<RetentionRequest> {
         self.record(guard)?.asked
     }
 
@@ -223,8 +223,8 @@ impl Marks {
     fn change(
         &self,
         guard: &Guard<'_>,
-        to: impl Fn(Marked, Option<Asked>) -> (Marked, Option<Asked>),
-    ) -> Option<Asked> {
+        to: impl Fn(Marked, Option<RetentionRequest>) -> (Marked, Option<RetentionRequest>),
+    ) -> Option<RetentionRequest> {
         loop {
             let there = self.record(guard);
             let before = there.map_or((Marked::NONE, None), |record| (record.marked, record.asked));

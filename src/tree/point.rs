@@ -113,7 +113,7 @@ impl Keyed for Point {
     }
 }
 
-/// What policies rank by. Hits start at one, the insert's.
+/// What the cache's policies rank by, kept at a point; the reference has statistics of its own for each block. Hits start at one, the insert's.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     last: AtomicU64,
