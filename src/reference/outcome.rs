@@ -17,6 +17,7 @@ pub struct Lease {
 /// The result of a match or a resume.
 #[derive(Debug)]
 #[must_use]
+#[non_exhaustive]
 pub struct PrefixMatch {
     /// A lease on the whole path.
     pub lease: Lease,
@@ -34,6 +35,7 @@ pub struct Reservation {
 /// The result of an insert.
 #[derive(Debug)]
 #[must_use]
+#[non_exhaustive]
 pub struct Inserted {
     /// A lease on the whole sequence that is cached now.
     pub lease: Lease,
@@ -47,6 +49,7 @@ pub struct Inserted {
 
 /// A refused insert.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct InsertError {
     /// The reservation, as it was given.
     pub reservation: Reservation,
@@ -56,6 +59,7 @@ pub struct InsertError {
 
 /// The numbers of blocks by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Unused.
     pub free_blocks: usize,

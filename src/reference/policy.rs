@@ -7,6 +7,7 @@ use crate::policy::PolicyKind;
 ///
 /// Every cached block has its own: each use updates all blocks of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Time of the last match, resume or insert whose path includes the block.
     pub last: u64,

@@ -472,7 +472,8 @@ impl Store {
     }
 }
 
-/// The first broken invariant that [`super::Reference::validate`] found.
+/// The first broken invariant of the reference that [`super::Reference::validate`] found; one of a cache is a
+/// [`diagnostics::Violation`](crate::diagnostics::Violation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation(&'static str);
 
