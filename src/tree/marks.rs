@@ -17,7 +17,7 @@
 //! # Which threads write
 //!
 //! A thread with a lease on the point, and the evictor: when marks flow down, and when it takes over a request to retain.
-//! A mark that is made before the lease is released is seen by the evictor when it takes the step out of the queue and when
+//! A mark that is made before the lease is released is seen by the evictor when it takes the change out of the queue and when
 //! it kills the point (word.rs, E2, E3): so a point is never ranked without its marks, and its statistics never flow
 //! without them.
 //!

@@ -193,7 +193,7 @@ impl Statistics {
     }
 
     pub(crate) fn read(&self, guard: &Guard<'_>) -> Tally {
-        // Relaxed, here and below: the evictor has the edge of the step (word.rs, E3).
+        // Relaxed, here and below: the evictor has the edge of the change (word.rs, E3).
         Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: self.marks.read(guard) }
     }
 
