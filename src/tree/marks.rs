@@ -1,7 +1,7 @@
 //! Marks: the priorities and demotions that users gave a prefix, kept at its point. They go before its statistics in the
 //! ranking.
 //!
-//! A point keeps at most two pairs of a priority and the moment it expires: the pair of the highest priority, and the
+//! A point keeps at most two pairs of a priority and the time it expires: the pair of the highest priority, and the
 //! pair that lasts longest. Both are maxima, and so is the last word on demoting it. So marks can be joined in any
 //! order, and a point has, once the points beyond it have gone, what it would have if every block of every marked path were
 //! marked. Of three pairs, none of which is both as high and as lasting as another, the middle one is dropped and does not
@@ -85,18 +85,18 @@ const KEPT: u64 = 1;
 /// When a priority ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expiry {
-    /// It counts before this moment.
+    /// It counts before this time.
     At(u64),
     Never,
 }
 
 impl Expiry {
     fn has_come(self, now: u64) -> bool {
-        matches!(self, Self::At(moment) if moment <= now)
+        matches!(self, Self::At(time) if time <= now)
     }
 }
 
-/// Marks at one moment.
+/// Marks at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// The highest priority, and of equals the longest.
@@ -130,13 +130,13 @@ impl Marked {
         }
     }
 
-    /// The highest priority that has not expired at `now`, and the moment at which it expires.
+    /// The highest priority that has not expired at `now`, and the time at which it expires.
     pub(crate) fn priority_at(self, now: u64) -> Option<(u8, Option<u64>)> {
         let longest = self.longest.map(|(expiry, priority)| (priority, expiry));
         let mut pairs = [self.highest, longest].into_iter().flatten();
         let (priority, expiry) = pairs.find(|(_, expiry)| !expiry.has_come(now))?;
         match expiry {
-            Expiry::At(moment) => Some((priority, Some(moment))),
+            Expiry::At(time) => Some((priority, Some(time))),
             Expiry::Never => Some((priority, None)),
         }
     }
@@ -150,7 +150,7 @@ impl Marked {
 /// Requests of sessions to retain a point. Each session has taken a lease, which the evictor is to give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetentionRequest {
-    /// The latest moment asked for, by the clock of deadlines.
+    /// The latest time asked for, by the clock of deadlines.
     pub(crate) until: u64,
     pub(crate) leases: u32,
 }

@@ -16,7 +16,7 @@ pub(in crate::cache) struct Ranking {
     pub(in crate::cache) policy: Box<dyn Policy>,
     pub(in crate::cache) exchange: Exchange,
     pub(in crate::cache) aging: Aging,
-    /// The moments at which time alone changes a candidate's standing.
+    /// The times at which time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
     candidates: Table<Link<Point>>,
     vacant: Vec<CandidateId>,

@@ -349,7 +349,7 @@ fn moments() {
     assert_eq!(stray, Violation::MomentCount(counts(1, 0)));
     let unsound = found(|evictor, _| {
         evictor.ranking.due.set(CandidateId::at(50), Some(9));
-        *evictor.ranking.due.moments().at(50) = Some(8);
+        *evictor.ranking.due.times().at(50) = Some(8);
     });
     assert_eq!(unsound, Violation::UnsoundMoments);
 }
