@@ -131,7 +131,7 @@ class Judge:
         return binaries[0] if built.returncode == 0 else None
 
     def verdict(self, path):
-        """'unviable', 'caught', 'endless' or 'missed', and who found it."""
+        """'unviable', 'caught', 'endless' or 'missed', and what found it."""
         models = FILES[path]
         for name, arguments in SUITES + [(name, []) for name in MORE_SUITES.get(path, [])]:
             binary = self.suite(name)

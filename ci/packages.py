@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The packages of the workspace that are published, one a line, the core first: whoever needs the list asks here.
+"""The packages of the workspace that are published, one a line, the core first: scripts that need the list ask here.
 
 With `--features` each line has the package's features too, after a `-` that stands for none of them.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What users get who build for newer processors, as far as this one can run it: the key tests, and callers that keep
+# What users get when they build for newer processors, as far as this one can run it: the key tests, and callers that keep
 # vectors in registers. Built without cargo's tests, whose dependencies would take minutes for each processor.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -240,17 +240,17 @@ impl<T> IdleSlots<T> {
 
 /// The map, with entries of its own.
 #[derive(Debug)]
-pub struct Entries(Map<Entry>);
+pub struct Entries(Map<MapEntry>);
 
 #[derive(Debug)]
-struct Entry {
+struct MapEntry {
     key: u32,
     value: u32,
     canary: Canary,
 }
 
 // SAFETY: an entry is a `Box`; dropping it follows no pointer.
-unsafe impl Node for Entry {
+unsafe impl Node for MapEntry {
     fn bytes(&self) -> usize {
         size_of::<Self>()
     }
@@ -260,7 +260,7 @@ unsafe impl Node for Entry {
     }
 }
 
-impl Keyed for Entry {
+impl Keyed for MapEntry {
     fn key(&self) -> u32 {
         self.key
     }
@@ -280,7 +280,7 @@ impl Entries {
     /// Puts `value` under a free key; otherwise gives the value that is there.
     pub fn insert(&self, key: u32, value: u32, local: &Local) -> Result<(), Option<u32>> {
         let guard = local.0.pin();
-        let new = Own::new(Entry { key, value, canary: Canary::new() }, &guard);
+        let new = Own::new(MapEntry { key, value, canary: Canary::new() }, &guard);
         match self.0.insert(None, new, &guard) {
             Ok(_) => Ok(()),
             Err((_, there)) => Err(there.map(|entry| entry.value)),
@@ -291,7 +291,7 @@ impl Entries {
     pub fn replace(&self, key: u32, value: u32, local: &Local) -> Option<u32> {
         let guard = local.0.pin();
         let there = self.0.get(key, &guard)?;
-        let new = Own::new(Entry { key, value, canary: Canary::new() }, &guard);
+        let new = Own::new(MapEntry { key, value, canary: Canary::new() }, &guard);
         self.0.insert(Some(there), new, &guard).ok()?;
         let old = there.value;
         guard.retire(there);
@@ -313,7 +313,7 @@ impl Entries {
     pub fn all(&self, local: &Local) -> Vec<(u32, u32)> {
         let guard = local.0.pin();
         let mut all = Vec::new();
-        self.0.for_each(&guard, &mut |entry: Ref<'_, Entry>| all.push((entry.key, entry.value)));
+        self.0.for_each(&guard, &mut |entry: Ref<'_, MapEntry>| all.push((entry.key, entry.value)));
         all.sort_unstable();
         all
     }

@@ -4,7 +4,7 @@
 //! inserted or evicted between two slices; a namespace never pins more than its limit, and is never refused within it;
 //! the blocks that it has cached beyond its limit are evicted once the cache is settled. A slice is one candidate here.
 //!
-//! Edges: none of its own: the evictor alone does all of it, when it takes steps out of the queue.
+//! Edges: none of its own: the evictor alone does all of it, when it takes changes out of the queue.
 //!
 //! Teeth: a candidate filed, or struck, with the present policy alone; an exchange concluded before its end; a charge
 //! that is not counted, or that its cached blocks do not take over; a refusal that looks twice; candidates left outside

@@ -126,7 +126,7 @@ fn a_child_against_a_kill() {
     });
 }
 
-/// Entries taken out while steps are made: each push is one entry, and the last word is idle.
+/// Entries taken out while changes are queued: each push is one entry, and the last word is idle.
 #[test]
 fn steps_against_taking_out() {
     explore_more("lease and release vs take out", || {

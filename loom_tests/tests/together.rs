@@ -86,7 +86,7 @@ fn a_new_run_and_a_point_on_it_against_drains() {
     });
 }
 
-/// A lease on a point that also has a child: its end is a step, though the point does not become idle.
+/// A lease on a point that also has a child: its end is a queued change, though the point does not become idle.
 #[test]
 fn a_lease_above_a_child() {
     explore("find 1, release vs drain, beside 1,2", || {

@@ -107,7 +107,7 @@ fn a_lease_on_a_stripe_released_to_a_waiter() {
 }
 
 /// A thread that is too late for a stripe is counted there for a moment, and the waiter's sum may see that: then the slot
-/// stays, the lease in the word is released without a step, and only the stripe can tell of the waiter.
+/// stays, the lease in the word is released without a queued change, and only the stripe can tell of the waiter.
 #[test]
 fn a_use_too_late_for_its_stripe_sees_the_waiter() {
     explore_more("use of a hot word, look for waiters vs wait, deflate", || {

@@ -4,7 +4,7 @@
 //! up to a level of one word. So the next word that may have free blocks is found in a few steps, however large the pool is.
 //!
 //! All of it is a hint, and every access is relaxed: a bit may be set where nothing is free, and for a moment clear where
-//! something is. Who was promised blocks and finds no bit looks at the words themselves.
+//! something is. A thread that was promised blocks and finds no bit looks at the words themselves.
 
 use crate::sync::gauge::{AtomicU64, Relaxed};
 

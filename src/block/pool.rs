@@ -203,7 +203,7 @@ impl Pool {
 
     /// Whether a block is free: for `validate`, at rest.
     pub(crate) fn is_free(&self, block: BlockId) -> bool {
-        // Relaxed, here and below: nothing else runs at rest.
+        // Relaxed: at rest, nothing else runs.
         self.words[block as usize / BITS].load(Relaxed) & bit(block) != 0
     }
 
@@ -212,11 +212,13 @@ impl Pool {
         // Only the last word has such bits, and it has at least one that stands for a block.
         let used = (self.capacity - 1) % BITS + 1;
         let beyond = |word: u64| (u128::from(word) >> used).count_ones() as usize;
+        // Relaxed: at rest, nothing else runs.
         self.words.last().map_or(0, |word| beyond(word.load(Relaxed)))
     }
 
     /// Set bits, counted one by one: for `validate`, at rest.
     pub(crate) fn count_bits(&self) -> usize {
+        // Relaxed: at rest, nothing else runs.
         self.words.iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
     }
 
@@ -224,6 +226,7 @@ impl Pool {
     #[cfg(test)]
     pub(crate) fn flip_bit(&self, block: BlockId) {
         let word = &self.words[block as usize / BITS];
+        // Relaxed, both: for tests, at rest.
         word.store(word.load(Relaxed) ^ bit(block), Relaxed);
     }
 }

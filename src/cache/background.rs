@@ -108,7 +108,7 @@ pub(super) struct Background {
 
 impl Background {
     /// Starts the thread, which calls `turn` whenever it wakes, until that breaks. It sleeps for `pause` at most, and
-    /// until the moment that `turn` names.
+    /// until the time that `turn` names.
     pub(super) fn start(
         mut turn: impl FnMut() -> ControlFlow<(), Option<Instant>> + Send + 'static,
         watermarks: Watermarks,

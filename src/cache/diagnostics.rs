@@ -104,7 +104,8 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// A broken invariant: a bug of this crate, or memory that something else wrote over. Report it, and build a new cache.
+/// A broken invariant of a cache: a bug of this crate, or memory that something else wrote over. Report it, and build a
+/// new cache. The reference has a violation of its own.
 ///
 /// # Examples
 ///

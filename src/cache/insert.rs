@@ -9,7 +9,7 @@ use crate::block::BlockId;
 use crate::key::Token;
 use crate::reclaim::Ref;
 use crate::tree::Point;
-use crate::tree::insert::{Sequence, insert};
+use crate::tree::insert::{NewTokens, insert};
 use crate::tree::path::append_blocks;
 
 /// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
@@ -211,7 +211,7 @@ impl Session {
         let given = std::mem::take(&mut reservation.blocks);
         let holdings = &from.run().space().holdings;
         let (charged, limited) = (reservation.charge.blocks_of(holdings), holdings.cached_limit().is_some());
-        let sequence = Sequence { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
+        let sequence = NewTokens { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
         let published = insert(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {

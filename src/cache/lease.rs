@@ -82,6 +82,7 @@ impl Lease {
     pub(crate) fn inflate(&self) -> bool {
         self.held().is_some_and(|held| {
             self.cache.hot.inflate(held.point);
+            // Relaxed: for tests, which ask about the word alone.
             held.point.word.load(crate::sync::atomic::Ordering::Relaxed).is_open()
         })
     }

@@ -34,7 +34,7 @@ use crate::tree::{Holdings, Point, Space};
 /// # Ok::<_, radixkv::BuildError>(())
 /// ```
 #[derive(Clone)]
-pub struct Namespace(pub(super) Arc<State>);
+pub struct Namespace(pub(super) Arc<NamespaceState>);
 
 /// What a namespace compares.
 ///
@@ -73,7 +73,7 @@ impl Keys {
 }
 
 /// A namespace and its present tree.
-pub(super) struct State {
+pub(super) struct NamespaceState {
     name: Name,
     /// Where blocks end in its sequences.
     pub(super) grid: Grid,
@@ -121,7 +121,7 @@ impl Hash for Namespace {
     }
 }
 
-impl State {
+impl NamespaceState {
     fn new(name: Name, grid: Grid, family: &Family, guard: &Guard<'_>) -> Self {
         let grid = grid.with_offset(name.keys.offset());
         let holdings = Arc::new(Holdings::new());
@@ -151,14 +151,14 @@ pub(super) struct Registry {
     names: Mutex<Names>,
     /// Whether a pass over the namespaces is due or under way: the next session that helps does a part of it.
     behind: AtomicBool,
-    default: Arc<State>,
+    default: Arc<NamespaceState>,
     family: Family,
 }
 
 /// Ordered, so that work on all of them is done in the same order in every run.
 #[derive(Default)]
 struct Names {
-    states: BTreeMap<Name, Arc<State>>,
+    states: BTreeMap<Name, Arc<NamespaceState>>,
     /// Where the pass that is under way continues.
     pass: Option<Pass>,
     /// The number of namespaces at which the next pass begins: twice the number that the last pass found in use.
@@ -182,7 +182,7 @@ const FEW: usize = 64;
 impl Registry {
     pub(super) fn new(grid: Grid, local: &Local) -> Self {
         let family = Family::default();
-        let default = State::new(Name::default(), grid, &family, &local.pin());
+        let default = NamespaceState::new(Name::default(), grid, &family, &local.pin());
         let names = Names { next_pass: FEW, ..Names::default() };
         Self { names: Mutex::new(names), behind: AtomicBool::new(false), default: Arc::new(default), family }
     }
@@ -195,7 +195,7 @@ impl Registry {
         assert!(Arc::ptr_eq(&self.family, &namespace.0.family), "{namespace:?} is of another cache");
     }
 
-    fn all(&self) -> Vec<Arc<State>> {
+    fn all(&self) -> Vec<Arc<NamespaceState>> {
         let mut all = vec![Arc::clone(&self.default)];
         all.extend(self.names.lock().states.values().cloned());
         all
@@ -283,7 +283,7 @@ impl Registry {
 
 impl Names {
     /// Removes the unused namespaces among the next few; true if there are more to look at.
-    fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<State>>, bool) {
+    fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<NamespaceState>>, bool) {
         let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
         let mut unused = Vec::new();
         for (name, state) in self.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
@@ -300,7 +300,7 @@ impl Names {
 }
 
 /// Ends namespaces that were removed from the names.
-fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, resources: Resources<'_>) {
+fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor, resources: Resources<'_>) {
     for state in gone {
         evictor.end_quota(&state.holdings);
         if let Some(space) = state.detach(std::ptr::null_mut(), resources.guard) {
@@ -310,7 +310,7 @@ fn end(gone: Vec<Arc<State>>, evictor: &mut Evictor, resources: Resources<'_>) {
 }
 
 /// Whether the namespace has no handle, no cached block and no quota. Called with the names locked.
-fn is_unused(state: &mut Arc<State>, resources: Resources<'_>) -> bool {
+fn is_unused(state: &mut Arc<NamespaceState>, resources: Resources<'_>) -> bool {
     // The order matters. First the handles: they are made only under the lock, so no thread can get one after this look.
     // Then the root's word: a match that found nothing has a lease on the root until its run hangs there, so a word
     // without lease and child means that nothing is cached and no insert is on its way.

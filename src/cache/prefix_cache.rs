@@ -66,17 +66,17 @@ const SLICE: usize = 256;
 ///
 /// let cache = PrefixCache::builder(4, 64).build()?;
 /// let session = cache.session();
-/// let everyone = cache.default_namespace();
+/// let namespace = cache.default_namespace();
 /// let prompt: Vec<u32> = (0..10).collect();
 ///
-/// let cold = session.match_prefix(&everyone, &prompt);
+/// let cold = session.match_prefix(&namespace, &prompt);
 /// assert_eq!(cold.len_tokens(), 0);
 /// let blocks = session.reserve(2)?;
 /// // ... compute keys and values of 8 tokens into `blocks.blocks()` ...
 /// let inserted = session.insert(cold.lease(), &prompt, blocks)?;
 /// assert_eq!(inserted.lease.len_tokens(), 8);
 ///
-/// let warm = session.match_prefix(&everyone, &prompt);
+/// let warm = session.match_prefix(&namespace, &prompt);
 /// assert_eq!(warm.len_tokens(), 8);
 /// assert_eq!(warm.blocks(), inserted.blocks);
 /// # Ok::<_, Box<dyn std::error::Error>>(())

@@ -15,7 +15,7 @@ use std::time::Duration;
 ///
 /// let interactive = Priority::new(80)?.expiring_after(Duration::from_secs(60));
 /// assert_eq!((interactive.level(), interactive.ttl()), (80, Some(Duration::from_secs(60))));
-/// assert_eq!(Priority::new(101), Err(PriorityError { level: 101 }));
+/// assert_eq!(Priority::new(101).unwrap_err().level, 101);
 /// # Ok::<_, PriorityError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +35,7 @@ pub struct Priority {
 /// assert_eq!(error.to_string(), "a priority of 101 is not from 0 to 100");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PriorityError {
     /// The level asked for.
     pub level: u64,

@@ -35,10 +35,10 @@ pub(super) const HELP_ENTRIES: usize = 1024;
 ///
 /// ```
 /// # let cache = radixkv::PrefixCache::builder(4, 64).build()?;
-/// # let everyone = cache.default_namespace();
+/// # let namespace = cache.default_namespace();
 /// let session = cache.session();
 /// let prompt: Vec<u32> = (0..10).collect();
-/// let hit = session.match_prefix(&everyone, &prompt);
+/// let hit = session.match_prefix(&namespace, &prompt);
 /// let missing = prompt.len() / cache.block_size() - hit.blocks().len();
 /// let blocks = session.reserve(missing)?;
 /// // ... compute `prompt[hit.len_tokens()..]` into `blocks.blocks()` ...

@@ -34,7 +34,7 @@ impl QuotaGroup {
 
 /// The attributes of a candidate that never change while it is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct CandidateEntry {
     /// Of equal standings the smaller one goes first; no two candidates have the same.
     pub(crate) serial: u64,
     /// The group of its namespace, if that has a quota; a namespace may get a quota later.
@@ -64,7 +64,7 @@ pub(crate) struct Standing {
 /// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
 pub(crate) trait Policy: fmt::Debug + Send {
     /// Files `candidate`, or files it anew under its present standing.
-    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: Entry);
+    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry);
 
     /// Takes `candidate` out; it may not be filed.
     fn remove(&mut self, candidate: CandidateId);
@@ -88,7 +88,7 @@ pub(crate) trait Policy: fmt::Debug + Send {
     fn discard(&mut self, candidates: usize) -> bool;
 
     /// Whether `candidate` is filed under `standing`; for `validate`.
-    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: Entry) -> bool;
+    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool;
 
     /// Whether the structure's own invariants hold; for `validate`.
     fn is_sound(&self) -> bool;

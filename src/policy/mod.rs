@@ -10,8 +10,8 @@ mod table;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use candidate::{CandidateId, Entry, Policy, QuotaGroup, Standing};
-use ranked::Ranked;
+pub(crate) use candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
+use ranked::RankedCandidates;
 pub(crate) use table::Table;
 
 /// The built-in policies. Of candidates with equal ranks the one that was inserted first goes first.
@@ -70,14 +70,14 @@ impl PolicyKind {
     /// A fresh structure for this policy.
     pub(crate) fn build(self) -> Box<dyn Policy> {
         match self {
-            Self::Lru => Box::new(Ranked::by(|s| (s.last, 0))),
-            Self::Lfu => Box::new(Ranked::by(|s| (s.hits, s.last))),
-            Self::Fifo => Box::new(Ranked::by(|s| (s.born, 0))),
-            Self::Mru => Box::new(Ranked::by(|s| (!s.last, 0))),
-            Self::Filo => Box::new(Ranked::by(|s| (!s.born, 0))),
-            Self::Slru => Box::new(Ranked::by(|s| (u64::from(s.hits >= 2), s.last))),
-            Self::Level => Box::new(Ranked::by(|s| (u64::from(!s.level), s.last))),
-            Self::Priority => Box::new(Ranked::by(|s| (u64::from(s.priority), s.last))),
+            Self::Lru => Box::new(RankedCandidates::by(|s| (s.last, 0))),
+            Self::Lfu => Box::new(RankedCandidates::by(|s| (s.hits, s.last))),
+            Self::Fifo => Box::new(RankedCandidates::by(|s| (s.born, 0))),
+            Self::Mru => Box::new(RankedCandidates::by(|s| (!s.last, 0))),
+            Self::Filo => Box::new(RankedCandidates::by(|s| (!s.born, 0))),
+            Self::Slru => Box::new(RankedCandidates::by(|s| (u64::from(s.hits >= 2), s.last))),
+            Self::Level => Box::new(RankedCandidates::by(|s| (u64::from(!s.level), s.last))),
+            Self::Priority => Box::new(RankedCandidates::by(|s| (u64::from(s.priority), s.last))),
         }
     }
 }

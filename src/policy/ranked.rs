@@ -11,53 +11,53 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::candidate::{CandidateId, Entry, Policy, QuotaGroup, Standing};
+use super::candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use super::table::Table;
 
 type RankBy = fn(Standing) -> (u64, u64);
 
 /// A key, and the candidate's serial number, which breaks ties.
-type Rank = ((u64, u64), u64);
+type CandidateRank = ((u64, u64), u64);
 
 /// What a candidate is filed under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankKey {
-    rank: Rank,
+    rank: CandidateRank,
     demoted: bool,
     group: Option<QuotaGroup>,
 }
 
 impl RankKey {
     /// Its key among the candidates of its group: the demoted ones first.
-    fn in_group(&self) -> Option<(QuotaGroup, bool, Rank)> {
+    fn in_group(&self) -> Option<(QuotaGroup, bool, CandidateRank)> {
         self.group.map(|group| (group, !self.demoted, self.rank))
     }
 }
 
 /// Candidates in the order that `rank_by` gives.
-pub(super) struct Ranked {
+pub(super) struct RankedCandidates {
     rank_by: RankBy,
-    order: BTreeMap<Rank, CandidateId>,
+    order: BTreeMap<CandidateRank, CandidateId>,
     /// The demoted ones, in the same order.
-    demoted: BTreeMap<Rank, CandidateId>,
+    demoted: BTreeMap<CandidateRank, CandidateId>,
     /// Those of groups, each group in the same order.
-    grouped: BTreeMap<(QuotaGroup, bool, Rank), CandidateId>,
+    grouped: BTreeMap<(QuotaGroup, bool, CandidateRank), CandidateId>,
     keys: Table<RankKey>,
 }
 
-impl fmt::Debug for Ranked {
+impl fmt::Debug for RankedCandidates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ranked").field("filed", &self.len()).finish_non_exhaustive()
+        f.debug_struct("RankedCandidates").field("filed", &self.len()).finish_non_exhaustive()
     }
 }
 
-impl Ranked {
+impl RankedCandidates {
     pub(super) fn by(rank_by: RankBy) -> Self {
         let (order, demoted, grouped) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self { rank_by, order, demoted, grouped, keys: Table::default() }
     }
 
-    fn key(&self, standing: Standing, entry: Entry) -> RankKey {
+    fn key(&self, standing: Standing, entry: CandidateEntry) -> RankKey {
         RankKey { rank: ((self.rank_by)(standing), entry.serial), demoted: standing.demoted, group: entry.group }
     }
 
@@ -68,13 +68,13 @@ impl Ranked {
         }
     }
 
-    fn among(&mut self, demoted: bool) -> &mut BTreeMap<Rank, CandidateId> {
+    fn among(&mut self, demoted: bool) -> &mut BTreeMap<CandidateRank, CandidateId> {
         if demoted { &mut self.demoted } else { &mut self.order }
     }
 }
 
-impl Policy for Ranked {
-    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: Entry) {
+impl Policy for RankedCandidates {
+    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) {
         let key = self.key(standing, entry);
         let before = self.keys.at(candidate.index()).replace(key);
         if before == Some(key) {
@@ -110,7 +110,7 @@ impl Policy for Ranked {
     }
 
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
-        let mut from = self.grouped.range((group, false, Rank::default())..);
+        let mut from = self.grouped.range((group, false, CandidateRank::default())..);
         from.next().filter(|((of, ..), _)| *of == group).map(|(_, candidate)| *candidate)
     }
 
@@ -128,7 +128,7 @@ impl Policy for Ranked {
         !self.keys.free_last(candidates) && self.len() == 0 && self.grouped.is_empty()
     }
 
-    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: Entry) -> bool {
+    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
         let key = self.key(standing, entry);
         let grouped = key.in_group().is_none_or(|in_group| self.grouped.get(&in_group) == Some(&candidate));
         let order = if key.demoted { &self.demoted } else { &self.order };
@@ -136,7 +136,7 @@ impl Policy for Ranked {
     }
 
     fn is_sound(&self) -> bool {
-        let stands = |order: &BTreeMap<Rank, CandidateId>, demoted| {
+        let stands = |order: &BTreeMap<CandidateRank, CandidateId>, demoted| {
             order.iter().all(|(rank, candidate)| {
                 self.keys.get(candidate.index()).is_some_and(|key| (key.rank, key.demoted) == (*rank, demoted))
             })
@@ -157,8 +157,8 @@ impl Policy for Ranked {
 mod tests {
     use super::*;
 
-    fn entry(serial: u64, group: usize) -> Entry {
-        Entry { serial, group: group.checked_sub(1).map(QuotaGroup::at) }
+    fn entry(serial: u64, group: usize) -> CandidateEntry {
+        CandidateEntry { serial, group: group.checked_sub(1).map(QuotaGroup::at) }
     }
 
     fn used_at(last: u64) -> Standing {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn equals_an_ordered_map_under_random_filing() {
-        let mut ranked = Ranked::by(|s| (s.last, 0));
+        let mut ranked = RankedCandidates::by(|s| (s.last, 0));
         let mut model = BTreeMap::new();
         let mut dice = fastrand::Rng::with_seed(1);
         for step in 0..20_000 {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn equal_keys_leave_by_their_serial_numbers() {
-        let mut ranked = Ranked::by(|_| (0, 0));
+        let mut ranked = RankedCandidates::by(|_| (0, 0));
         (0..50).for_each(|i| ranked.file(CandidateId::at(i * 7 % 50), used_at(0), entry(i as u64, 0)));
         for i in 0..50 {
             let candidate = ranked.choose().expect("not empty");
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_is_discarded_in_slices_is_gone_in_the_end() {
-        let mut ranked = Ranked::by(|s| (s.last, 0));
+        let mut ranked = RankedCandidates::by(|s| (s.last, 0));
         let of = |i: usize| (CandidateId::at(i), used_at(i as u64), entry(i as u64, i % 3));
         (0..5_000).map(of).for_each(|(candidate, standing, entry)| ranked.file(candidate, standing, entry));
         let slices = (1..).find(|_| ranked.discard(100)).expect("it ends");

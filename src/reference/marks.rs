@@ -23,7 +23,7 @@ impl Pair {
 
 /// A block's marks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct BlockMarks {
     /// The highest priority; of equals, the one that lasts longest.
     highest: Option<Pair>,
     /// The priority that lasts longest; of equals, the highest.
@@ -32,7 +32,7 @@ pub(super) struct Marks {
     demoted: bool,
 }
 
-impl Marks {
+impl BlockMarks {
     /// Adds a priority. Keeps only the highest and the one that lasts longest.
     pub(super) fn prioritize(&mut self, priority: u8, expiry: Option<u64>) {
         let new = Pair { priority, expiry };

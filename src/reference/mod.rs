@@ -52,7 +52,7 @@
 //! **Levels.** The new blocks of an insert are one *piece*. Its level is one more than the level of the token before its
 //! first token, which is the last token that the sequence shares with a cached one, and may lie inside a block.
 //!
-//! **Marks.** With a lease, a caller may give every block up to the lease a priority for some time, demote them, or retain
+//! **BlockMarks.** With a lease, a caller may give every block up to the lease a priority for some time, demote them, or retain
 //! them ([`Reference::prioritize`], [`Reference::demote`], [`Reference::retain`]). A block keeps two of its priorities:
 //! the highest, and the one that lasts longest. Its priority is the highest of these that has not expired, or 35. A
 //! demoted block goes before all that are not demoted, until it is used or retained.
@@ -90,7 +90,7 @@ mod store;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use marks::Marks;
+use marks::BlockMarks;
 pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats};
 pub use policy::Statistics;
 pub use store::{BlockId, Violation};
@@ -501,7 +501,7 @@ impl Reference {
 
     /// Demotes every block up to the lease: it goes before all others until it is used or retained.
     pub fn demote(&mut self, lease: &Lease) {
-        self.store.mark(lease.at, Marks::demote);
+        self.store.mark(lease.at, BlockMarks::demote);
     }
 
     /// Protects every block up to the lease until `duration` has passed. False if the lease's tree was dropped.
@@ -510,7 +510,7 @@ impl Reference {
             return false;
         }
         let now = self.now;
-        self.store.mark(lease.at, Marks::keep);
+        self.store.mark(lease.at, BlockMarks::keep);
         if lease.len_tokens > 0 {
             self.store.retain(lease.at, now.saturating_add(duration));
         }

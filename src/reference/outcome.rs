@@ -45,6 +45,7 @@ pub struct Lease {
 /// ```
 #[derive(Debug)]
 #[must_use]
+#[non_exhaustive]
 pub struct PrefixMatch {
     /// A lease on the whole path.
     pub lease: Lease,
@@ -88,6 +89,7 @@ pub struct Reservation {
 /// ```
 #[derive(Debug)]
 #[must_use]
+#[non_exhaustive]
 pub struct Inserted {
     /// A lease on the whole sequence that is cached now.
     pub lease: Lease,
@@ -113,6 +115,7 @@ pub struct Inserted {
 /// # Ok::<_, radixkv::ReserveError>(())
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct InsertError {
     /// The reservation, as it was given.
     pub reservation: Reservation,
@@ -130,6 +133,7 @@ pub struct InsertError {
 /// assert_eq!((stats.free_blocks, stats.reserved_blocks), (8, 0));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Unused.
     pub free_blocks: usize,

@@ -1,12 +1,13 @@
 //! The statistics of a block, and the order in which each policy evicts.
 
-use super::marks::Marks;
+use super::marks::BlockMarks;
 use crate::policy::PolicyKind;
 
-/// The statistics that policies go by.
+/// The statistics that the reference's policies go by: of one block. The cache keeps its own at points.
 ///
 /// Every cached block has its own: each use updates all blocks of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Time of the last match, resume or insert whose path includes the block.
     pub last: u64,
@@ -27,10 +28,10 @@ impl Statistics {
 
 /// A block's rank: the smallest is evicted first, compared from the left. The first number is 0 if the block is demoted,
 /// else 1; the last is the number of the insert that cached the block.
-pub(super) type Rank = [i128; 4];
+pub(super) type BlockRank = [i128; 4];
 
 /// The rank of a block of the `piece`-th insert under `policy` at `now`.
-pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &Marks, now: u64) -> Rank {
+pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &BlockMarks, now: u64) -> BlockRank {
     let (last, hits, born) = (i128::from(of.last), i128::from(of.hits), i128::from(of.born));
     let [first, second] = match policy {
         PolicyKind::Lru => [last, 0],

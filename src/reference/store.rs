@@ -2,18 +2,18 @@
 //!
 //! # Invariants
 //!
-//! - **I1** Every block is in exactly one of `free`, `reserved` and `cached`.
-//! - **I2** A cached block is the child of its parent for its tokens, and of no other block.
-//! - **I3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
-//! - **I4** All blocks that are left of a dropped tree are protected.
-//! - **I5** A block that is charged to a namespace is reserved.
-//! - **I6** A retained place has a lease, is in a tree that was not dropped, and has a deadline that has not passed.
+//! - **X1** Every block is in exactly one of `free`, `reserved` and `cached`.
+//! - **X2** A cached block is the child of its parent for its tokens, and of no other block.
+//! - **X3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
+//! - **X4** All blocks that are left of a dropped tree are protected.
+//! - **X5** A block that is charged to a namespace is reserved.
+//! - **X6** A retained place has a lease, is in a tree that was not dropped, and has a deadline that has not passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::marks::Marks;
-use super::policy::{Rank, Statistics, rank};
+use super::marks::BlockMarks;
+use super::policy::{BlockRank, Statistics, rank};
 use crate::key::Token;
 use crate::policy::PolicyKind;
 
@@ -53,9 +53,9 @@ struct Vertex {
     /// The number of the insert that cached it.
     piece: u64,
     statistics: Statistics,
-    marks: Marks,
+    marks: BlockMarks,
     /// Its rank in `candidates`, if it is there.
-    filed: Option<Rank>,
+    filed: Option<BlockRank>,
 }
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub(super) struct Store {
     next_tree: TreeId,
     /// The number of leases at each place that has any.
     leased: BTreeMap<Place, usize>,
-    candidates: BTreeSet<(Rank, BlockId)>,
+    candidates: BTreeSet<(BlockRank, BlockId)>,
     /// Reserved blocks that are charged to a namespace.
     pub(super) charged: BTreeMap<BlockId, NamespaceId>,
     /// Limits on cached blocks, in the order in which namespaces were limited first.
@@ -113,7 +113,7 @@ impl Store {
     }
 
     /// Changes the marks of every block up to `at`.
-    pub(super) fn mark(&mut self, at: Place, mark: impl Fn(&mut Marks)) {
+    pub(super) fn mark(&mut self, at: Place, mark: impl Fn(&mut BlockMarks)) {
         for block in self.path(at) {
             mark(&mut self.vertex_mut(block).marks);
             self.file(block);
@@ -263,7 +263,7 @@ impl Store {
             statistics: Statistics::born_at(now, *levels.last().expect("a block holds tokens")),
             levels,
             piece: self.pieces,
-            marks: Marks::default(),
+            marks: BlockMarks::default(),
             filed: None,
         });
         self.file_place(parent);
@@ -303,7 +303,7 @@ impl Store {
         }
     }
 
-    /// Brings `candidates` up to date with one block (I3).
+    /// Brings `candidates` up to date with one block (X3).
     fn file(&mut self, block: BlockId) {
         let vertex = self.vertex(block);
         let before = vertex.filed;
@@ -320,7 +320,7 @@ impl Store {
         self.vertex_mut(block).filed = now;
     }
 
-    fn candidate_rank(&self, block: BlockId, vertex: &Vertex) -> Option<Rank> {
+    fn candidate_rank(&self, block: BlockId, vertex: &Vertex) -> Option<BlockRank> {
         let idle = vertex.children.is_empty() && !self.leased.contains_key(&Place::After(block));
         idle.then(|| rank(self.policy, &vertex.statistics, vertex.piece, &vertex.marks, self.now))
     }
@@ -403,7 +403,7 @@ impl Store {
         self.leased.keys().flat_map(|&at| self.path(at)).collect()
     }
 
-    /// Frees unprotected blocks of dropped trees (I4).
+    /// Frees unprotected blocks of dropped trees (X4).
     fn clear_up(&mut self) {
         let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
         let dropped: Vec<TreeId> = dropped.map(|(&id, _)| id).collect();
@@ -434,45 +434,46 @@ impl Store {
         blocks
     }
 
-    /// Checks I1 to I6, in time linear in everything that is cached.
+    /// Checks X1 to X6, in time linear in everything that is cached.
     pub(super) fn validate(&self) -> Result<(), Violation> {
         let hung: Vec<BlockId> = self.trees.keys().flat_map(|&tree| self.blocks_of(tree)).collect();
         let cached: BTreeSet<BlockId> = hung.iter().copied().collect();
         let found = |id: &BlockId| self.cached[*id as usize].is_some();
         let held = (0..self.capacity() as BlockId).filter(found).collect();
-        check(cached.len() == hung.len() && cached == held, "I2: a cached block has one place in one tree")?;
+        check(cached.len() == hung.len() && cached == held, "X2: a cached block has one place in one tree")?;
         for block in 0..self.capacity() as BlockId {
             let homes = [&self.free, &self.reserved, &cached];
             let homes = homes.iter().filter(|home| home.contains(&block)).count();
-            check(homes == 1, "I1: a block is free, reserved or cached")?;
+            check(homes == 1, "X1: a block is free, reserved or cached")?;
         }
         let charged = self.charged.keys().all(|block| self.reserved.contains(block));
-        check(charged, "I5: a charged block is reserved")?;
+        check(charged, "X5: a charged block is reserved")?;
         let mut candidates = BTreeSet::new();
         for &block in &cached {
             let vertex = self.vertex(block);
             let known = self.child(vertex.parent, &vertex.tokens);
-            check(known == Some(block), "I2: a parent knows its child")?;
+            check(known == Some(block), "X2: a parent knows its child")?;
             let rank = self.candidate_rank(block, vertex);
-            check(rank == vertex.filed, "I3: a candidate is filed under its rank")?;
+            check(rank == vertex.filed, "X3: a candidate is filed under its rank")?;
             candidates.extend(rank.map(|rank| (rank, block)));
         }
-        check(candidates == self.candidates, "I3: candidates are the idle leaves")?;
+        check(candidates == self.candidates, "X3: candidates are the idle leaves")?;
         let protected = self.protected();
         let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
         let mut leftover = dropped.flat_map(|(&tree, _)| self.blocks_of(tree));
-        check(leftover.all(|block| protected.contains(&block)), "I4: dropped blocks are protected")?;
+        check(leftover.all(|block| protected.contains(&block)), "X4: dropped blocks are protected")?;
         let stands = |(at, until): (&Place, &u64)| {
             self.leased.contains_key(at) && !self.is_dropped(self.tree_of(*at)) && *until > self.now
         };
         check(
             self.retained.iter().all(stands),
-            "I6: a retained place is leased, in a tree that was not dropped, before its deadline",
+            "X6: a retained place is leased, in a tree that was not dropped, before its deadline",
         )
     }
 }
 
-/// The first broken invariant that [`super::Reference::validate`] found.
+/// The first broken invariant of the reference that [`super::Reference::validate`] found; one of a cache is a
+/// [`diagnostics::Violation`](crate::diagnostics::Violation).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation(&'static str);
 

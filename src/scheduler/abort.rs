@@ -42,13 +42,13 @@ pub enum Aborted {
 /// [`Admission`](super::admission::Admission), where a request is aborted, and the scheduler that serves it.
 #[derive(Debug)]
 pub(super) struct AbortState {
-    state: Mutex<State>,
+    state: Mutex<AbortFlags>,
     /// A publishing has ended.
     published: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AbortFlags {
     aborted: bool,
     /// The thread that is publishing something of the request.
     publisher: Option<ThreadId>,
@@ -60,7 +60,7 @@ pub(super) struct Publishing<'a>(&'a AbortState);
 
 impl AbortState {
     pub(super) fn new() -> Self {
-        Self { state: Mutex::new(State::default()), published: Condvar::new() }
+        Self { state: Mutex::new(AbortFlags::default()), published: Condvar::new() }
     }
 
     /// Nothing is published any more when this returns; waits for an insert that has begun. A waker that runs inside

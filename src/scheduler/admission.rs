@@ -20,7 +20,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::abort::{AbortState, Aborted};
-use super::claims::{Asked, PrefixClaims};
+use super::claims::{ClaimReply, PrefixClaims};
 use super::config::QueueConfig;
 use super::ready::Ready;
 use super::request::{Request, SequenceId, Ticket, Waiting};
@@ -44,7 +44,7 @@ pub(super) struct Admission {
     /// Counts every change after which an idle scheduler may find something to do.
     pub(super) changes: Changes,
     turns: Turns,
-    state: Mutex<State>,
+    state: Mutex<AdmissionState>,
 }
 
 /// Identifies a scheduler among those of its queue.
@@ -63,7 +63,7 @@ enum RequestState {
 }
 
 #[derive(Debug)]
-struct State {
+struct AdmissionState {
     /// Steps that schedulers have made.
     steps: u64,
     /// The step from which on an overdue request goes first.
@@ -87,7 +87,7 @@ struct State {
     unlisted: Vec<SequenceId>,
 }
 
-impl State {
+impl AdmissionState {
     fn make_ready(&mut self, waiting: Arc<Waiting>) {
         self.requests.insert(waiting.ticket.id, RequestState::Ready);
         self.ready.insert(waiting);
@@ -117,7 +117,7 @@ impl State {
 
 impl Admission {
     pub(super) fn new(cache: &PrefixCache, config: QueueConfig) -> Self {
-        let state = State {
+        let state = AdmissionState {
             steps: 0,
             next_overdue: 0,
             last_room: 0,
@@ -325,8 +325,8 @@ impl Admission {
             return None;
         }
         match state.claims.claim(id, waiting, cached, admission.cache.block_size()) {
-            Asked::Granted => Some(Claim { admission: Arc::clone(admission), id }),
-            Asked::Waits => {
+            ClaimReply::Granted => Some(Claim { admission: Arc::clone(admission), id }),
+            ClaimReply::Waits => {
                 let waiting = state.ready.remove(id).expect("a ready request is listed as ready");
                 state.requests.insert(id, RequestState::Waits(waiting));
                 None

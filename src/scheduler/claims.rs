@@ -43,7 +43,7 @@ pub(super) struct PrefixClaims {
 /// The answer to a request that asks for a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(super) enum Asked {
+pub(super) enum ClaimReply {
     /// No other sequence computes the blocks that are asked for.
     Granted,
     /// Another sequence computes them: the request waits until they are committed or that claim is given up.
@@ -55,20 +55,26 @@ impl PrefixClaims {
     /// first `cached` tokens: then the request waits.
     ///
     /// A request that publishes nothing waits as others do, and is granted a claim that no request can wait for.
-    pub(super) fn claim(&mut self, id: SequenceId, prompt: &Arc<Waiting>, cached: usize, block_size: usize) -> Asked {
+    pub(super) fn claim(
+        &mut self,
+        id: SequenceId,
+        prompt: &Arc<Waiting>,
+        cached: usize,
+        block_size: usize,
+    ) -> ClaimReply {
         if let Some((depth, owner)) = self.deepest(prompt, cached, block_size) {
             let pending = self.pending.get_mut(&owner).expect("a prompt in the tree has a pending claim");
             let waiter = prompt.ticket.id;
             pending.waiters.insert((depth, waiter), Arc::clone(prompt));
             self.waits.insert(waiter, (owner, depth));
-            return Asked::Waits;
+            return ClaimReply::Waits;
         }
         let covers = prompt.tokens.len() / block_size * block_size;
         if covers > cached && prompt.ticket.publish {
             self.prompts.insert(id, prompt, covers);
             self.pending.insert(id, Pending { committed: cached, covers, waiters: BTreeMap::new() });
         }
-        Asked::Granted
+        ClaimReply::Granted
     }
 
     /// The deepest block of the prompt, beyond what is cached, that a pending claim covers and has not committed: where
@@ -146,14 +152,14 @@ mod tests {
     fn a_waiter_waits_for_the_deepest_block_shared_and_no_longer() {
         let (_cache, space) = space();
         let mut claims = PrefixClaims::default();
-        assert_eq!(claims.claim(SequenceId(1), &numbered(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(claims.claim(SequenceId(1), &numbered(1, &space, &prompt(40, 0)), 0, BLOCK), ClaimReply::Granted);
         let mut id = 9;
         let mut waits = |claims: &mut PrefixClaims, shared, own, cached| {
             id += 1;
             let asks = numbered(id, &space, &prompt(shared, own));
             let asked = claims.claim(SequenceId(99), &asks, cached, BLOCK);
             assert!(claims.give_up(SequenceId(99)).is_empty());
-            (asked == Asked::Waits).then_some(asks)
+            (asked == ClaimReply::Waits).then_some(asks)
         };
         assert!(waits(&mut claims, 3, 9, 0).is_none(), "less than a block is shared");
         assert!(waits(&mut claims, 18, 9, 16).is_none(), "what is shared is cached");
@@ -175,12 +181,12 @@ mod tests {
         let mut claims = PrefixClaims::default();
         let mut secret = numbered(1, &space, &prompt(40, 0));
         Arc::get_mut(&mut secret).expect("alone").ticket.publish = false;
-        assert_eq!(claims.claim(SequenceId(1), &secret, 0, BLOCK), Asked::Granted);
+        assert_eq!(claims.claim(SequenceId(1), &secret, 0, BLOCK), ClaimReply::Granted);
         let other = cache.namespace(&["other"]);
-        assert_eq!(claims.claim(SequenceId(2), &numbered(2, &other, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
-        assert_eq!(claims.claim(SequenceId(3), &numbered(3, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(claims.claim(SequenceId(2), &numbered(2, &other, &prompt(40, 0)), 0, BLOCK), ClaimReply::Granted);
+        assert_eq!(claims.claim(SequenceId(3), &numbered(3, &space, &prompt(40, 0)), 0, BLOCK), ClaimReply::Granted);
         // A request that publishes nothing waits as others do.
-        assert_eq!(claims.claim(SequenceId(4), &secret, 0, BLOCK), Asked::Waits);
+        assert_eq!(claims.claim(SequenceId(4), &secret, 0, BLOCK), ClaimReply::Waits);
         assert_eq!(claims.give_up(SequenceId(3)).len(), 1);
         claims.forget(secret.ticket.id);
     }
@@ -189,10 +195,10 @@ mod tests {
     fn a_claim_given_up_wakes_all_but_those_that_are_gone() {
         let (_cache, space) = space();
         let mut claims = PrefixClaims::default();
-        assert_eq!(claims.claim(SequenceId(1), &numbered(1, &space, &prompt(40, 0)), 0, BLOCK), Asked::Granted);
+        assert_eq!(claims.claim(SequenceId(1), &numbered(1, &space, &prompt(40, 0)), 0, BLOCK), ClaimReply::Granted);
         let asks: Vec<_> = (0..3).map(|own| numbered(2 + u64::from(own), &space, &prompt(20, own))).collect();
         for asks in &asks {
-            assert_eq!(claims.claim(SequenceId(2), asks, 0, BLOCK), Asked::Waits);
+            assert_eq!(claims.claim(SequenceId(2), asks, 0, BLOCK), ClaimReply::Waits);
         }
         claims.forget(asks[1].ticket.id);
         claims.forget(SequenceId(99));

@@ -36,14 +36,18 @@ pub enum Order {
 ///
 /// // The longest cached prefix first; prompt and output have 256 blocks at most.
 /// let config = QueueConfig::default().order(Order::LongestPrefix).max_blocks(256).age_bound(512);
-/// # let _ = config;
+/// assert_eq!((config.order, config.max_blocks), (Order::LongestPrefix, 256));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub struct QueueConfig {
-    pub(super) max_blocks: usize,
-    pub(super) order: Order,
-    pub(super) age_bound: u64,
+    /// Blocks that one request may have, prompt and output together.
+    pub max_blocks: usize,
+    /// Which waiting request is admitted next.
+    pub order: Order,
+    /// Steps within which a request is admitted that `order` would leave to the last.
+    pub age_bound: u64,
 }
 
 impl Default for QueueConfig {
@@ -135,15 +139,20 @@ impl QueueConfig {
 ///
 /// // 32 sequences at once; a prompt is computed in chunks of 512 tokens.
 /// let config = SchedulerConfig::default().max_running(32).max_chunk_tokens(512);
-/// # let _ = config;
+/// assert_eq!((config.max_running, config.max_chunk_tokens), (32, 512));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub struct SchedulerConfig {
-    pub(super) max_running: u32,
-    pub(super) max_batch_tokens: usize,
-    pub(super) max_chunk_tokens: usize,
-    pub(super) min_copied_tokens: Option<usize>,
+    /// Request slots: sequences that run at once.
+    pub max_running: u32,
+    /// Tokens of one step.
+    pub max_batch_tokens: usize,
+    /// Tokens of one sequence in one step.
+    pub max_chunk_tokens: usize,
+    /// The fewest tokens of a block that are copied instead of computed; `None`: none are copied.
+    pub min_copied_tokens: Option<usize>,
 }
 
 impl Default for SchedulerConfig {

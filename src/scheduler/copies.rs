@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //!
-//! - **K1** The destination of a pending copy is in the reservation of a running sequence.
-//! - **K2** The source of a pending copy is a running sequence's block, or is kept; a block that no pending copy reads
+//! - **Y1** The destination of a pending copy is in the reservation of a running sequence.
+//! - **Y2** The source of a pending copy is a running sequence's block, or is kept; a block that no pending copy reads
 //!   is not kept.
 
 use std::collections::{HashMap, HashSet};

@@ -15,15 +15,20 @@ use crate::key::Token;
 ///
 /// // All of 120 computed tokens, but the output is evicted first.
 /// let finish = Finish::keeping(120).demote_output(true);
-/// # let _ = finish;
+/// assert_eq!((finish.committed_len, finish.demote_output), (120, true));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub struct Finish {
-    committed_len: usize,
-    insert: bool,
-    reasoning_from: Option<usize>,
-    demote_output: bool,
+    /// The first tokens that are kept: their keys and values were computed and are still valid.
+    pub committed_len: usize,
+    /// Whether the tokens are published now.
+    pub insert: bool,
+    /// The position of the first token of reasoning; nothing from there on is published.
+    pub reasoning_from: Option<usize>,
+    /// Whether the output is evicted before everything else that is cached, until it is used.
+    pub demote_output: bool,
 }
 
 impl Finish {

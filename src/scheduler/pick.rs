@@ -19,7 +19,7 @@ const FEW: usize = 8;
 
 /// One request as a pass saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Ranked {
+struct RankedRequest {
     /// How much the order prefers the request.
     rank: i64,
     id: SequenceId,
@@ -31,7 +31,7 @@ struct Ranked {
 #[derive(Debug, Default)]
 pub(super) struct Pick {
     /// All requests that were ready, if the pass has looked at all.
-    ranked: Option<Vec<Ranked>>,
+    ranked: Option<Vec<RankedRequest>>,
     /// Rank and id of the same requests, the best on top.
     best: Option<BinaryHeap<(i64, Reverse<SequenceId>)>>,
     /// If it is time for an overdue request: the last step with which one may have come.
@@ -54,7 +54,7 @@ impl Pick {
         }
         self.latest = admission.overdue();
         if self.ranked.is_none() && (self.latest.is_some() || order == Order::LongestPrefix) {
-            let ranked = |waiting: Arc<Waiting>| Ranked {
+            let ranked = |waiting: Arc<Waiting>| RankedRequest {
                 rank: rank(order, &waiting, session),
                 id: waiting.ticket.id,
                 arrived: waiting.ticket.arrived,

@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //!
-//! - **A1** `handles` is the number of strong handles; the value lives while there is one.
-//! - **A2** `holders` is the number of weak handles, plus one for all strong handles together; the memory stays while it
+//! - **R1** `handles` is the number of strong handles; the value lives while there is one.
+//! - **R2** `holders` is the number of weak handles, plus one for all strong handles together; the memory stays while it
 //!   is not zero.
 #![allow(unsafe_code)]
 
@@ -59,7 +59,7 @@ impl<T> Arc<T> {
             return None;
         }
         let value = this.counted().value.get();
-        // SAFETY: A1: this is the only handle.
+        // SAFETY: R1: this is the only handle.
         Some(unsafe { &mut *value })
     }
 
@@ -70,7 +70,7 @@ impl<T> Arc<T> {
     }
 
     fn counted(&self) -> &Counted<T> {
-        // SAFETY: A2: this is a handle.
+        // SAFETY: R2: this is a handle.
         unsafe { self.0.as_ref() }
     }
 }
@@ -85,7 +85,7 @@ impl<T> Deref for Arc<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: A1: this is a handle; it is not written while there is one.
+        // SAFETY: R1: this is a handle; it is not written while there is one.
         unsafe { &*self.counted().value.get() }
     }
 }
@@ -109,7 +109,7 @@ impl<T> Drop for Arc<T> {
         // Release: what was done through this handle comes before the drop. Acquire: for the thread that drops.
         if self.counted().handles.fetch_sub(1, AcqRel) == 1 {
             let value = self.counted().value.get();
-            // SAFETY: A1: that was the last handle, and `upgrade` makes no new one.
+            // SAFETY: R1: that was the last handle, and `upgrade` makes no new one.
             unsafe { ManuallyDrop::drop(&mut *value) };
             drop(Weak(self.0));
         }
@@ -118,7 +118,7 @@ impl<T> Drop for Arc<T> {
 
 impl<T> Weak<T> {
     fn counted(&self) -> &Counted<T> {
-        // SAFETY: A2: this is a holder.
+        // SAFETY: R2: this is a holder.
         unsafe { self.0.as_ref() }
     }
 
@@ -140,7 +140,7 @@ impl<T> Drop for Weak<T> {
     fn drop(&mut self) {
         // AcqRel: as the last handle's.
         if self.counted().holders.fetch_sub(1, AcqRel) == 1 {
-            // SAFETY: A2: that was the last holder.
+            // SAFETY: R2: that was the last holder.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - **I1** A cache makes one [`Owner`] and keeps it inside its evictor's lock.
-//! - **I2** A cell is reached through a `&Owner` or `&mut Owner` of its own cache: so no two threads touch it
+//! - **O1** A cache makes one [`Owner`] and keeps it inside its evictor's lock.
+//! - **O2** A cell is reached through a `&Owner` or `&mut Owner` of its own cache: so no two threads touch it
 //!   at once, and the lock orders one thread's writes before the next thread's reads.
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@
 pub(crate) struct Owner(());
 
 impl Owner {
-    /// The caller makes one for each cache (I1).
+    /// The caller makes one for each cache (O1).
     pub(crate) fn new() -> Self {
         Self(())
     }
@@ -30,7 +30,7 @@ type Inner<T> = loom::cell::UnsafeCell<T>;
 #[derive(Debug)]
 pub(crate) struct OwnerCell<T>(Inner<T>);
 
-// SAFETY: I2: every access goes through the one owner, under its lock.
+// SAFETY: O2: every access goes through the one owner, under its lock.
 unsafe impl<T: Send> Sync for OwnerCell<T> {}
 
 impl<T> OwnerCell<T> {
@@ -39,7 +39,7 @@ impl<T> OwnerCell<T> {
     }
 
     pub(crate) fn with<R>(&self, _: &Owner, read: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: I2: the shared owner excludes every writer while it is borrowed.
+        // SAFETY: O2: the shared owner excludes every writer while it is borrowed.
         let read = |value: *const T| read(unsafe { &*value });
         #[cfg(radixkv_loom)]
         return self.0.with(read);
@@ -48,7 +48,7 @@ impl<T> OwnerCell<T> {
     }
 
     pub(crate) fn with_mut<R>(&self, _: &mut Owner, write: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: I2: the exclusive owner is borrowed for as long as the reference lives.
+        // SAFETY: O2: the exclusive owner is borrowed for as long as the reference lives.
         let write = |value: *mut T| write(unsafe { &mut *value });
         #[cfg(radixkv_loom)]
         return self.0.with_mut(write);

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::lock::{Condvar, Mutex};
 
 #[derive(Debug, Default)]
-struct State {
+struct SignalState {
     raised: bool,
     waker: Option<Waker>,
 }
@@ -17,13 +17,13 @@ struct State {
 /// Raised by any thread, lowered by its owner. Raising a raised signal changes nothing.
 #[derive(Debug)]
 pub(crate) struct Signal {
-    state: Mutex<State>,
+    state: Mutex<SignalState>,
     risen: Condvar,
 }
 
 impl Signal {
     pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::default()), risen: Condvar::new() }
+        Self { state: Mutex::new(SignalState::default()), risen: Condvar::new() }
     }
 
     /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker: call it with no lock held.

@@ -37,53 +37,63 @@ impl Holdings {
     }
 
     pub(crate) fn cached(&self) -> usize {
-        // Relaxed, here and below: see the type.
+        // Relaxed: a number; the evictor decides by it under its lock.
         self.cached.load(Relaxed)
     }
 
     pub(crate) fn protected(&self) -> usize {
+        // Relaxed: a number; the evictor wrote it under its lock.
         self.protected.load(Relaxed)
     }
 
     pub(crate) fn reserved(&self) -> usize {
+        // Relaxed: a number, and no memory depends on it.
         self.reserved.load(Relaxed)
     }
 
     /// Blocks that may be cached.
     pub(crate) fn cached_limit(&self) -> Option<usize> {
+        // Relaxed: a setting; no memory depends on it.
         Some(self.cached_limit.load(Relaxed)).filter(|limit| *limit != UNLIMITED)
     }
 
     /// Blocks that may be reserved and protected.
     pub(crate) fn pinned_limit(&self) -> Option<usize> {
+        // Relaxed: a setting; no memory depends on it.
         Some(self.pinned_limit.load(Relaxed)).filter(|limit| *limit != UNLIMITED)
     }
 
     pub(crate) fn limit(&self, cached: Option<usize>, pinned: Option<usize>) {
+        // Relaxed, both: settings; a thread that sees one before the other decides by that one alone.
         self.cached_limit.store(cached.unwrap_or(UNLIMITED), Relaxed);
         self.pinned_limit.store(pinned.unwrap_or(UNLIMITED), Relaxed);
     }
 
     /// Cached blocks beyond the limit.
     pub(crate) fn excess(&self) -> usize {
+        // Relaxed: a setting; no memory depends on it.
         self.cached().saturating_sub(self.cached_limit.load(Relaxed))
     }
 
     /// The evictor's: sets the number of cached blocks.
     pub(crate) fn set_cached(&self, blocks: usize) {
+        // Relaxed: the evictor alone writes it, under its lock.
         self.cached.store(blocks, Relaxed);
     }
 
     /// The evictor's: sets the number of protected blocks.
     pub(crate) fn set_protected(&self, blocks: usize) {
+        // Relaxed: the evictor alone writes it, under its lock.
         self.protected.store(blocks, Relaxed);
     }
 
     pub(crate) fn reserve(&self, blocks: usize) {
+        // Relaxed: the sum is exact in any order of its changes, and no memory depends on it.
         self.reserved.fetch_add(blocks, Relaxed);
     }
 
     pub(crate) fn unreserve(&self, blocks: usize) {
+        // Relaxed: as in `reserve`.
         self.reserved.fetch_sub(blocks, Relaxed);
     }
 }

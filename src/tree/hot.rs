@@ -25,7 +25,7 @@
 //! |---|---|---|---|
 //! | E13 | `leave` | `deflate` sums | a leaseholder's use of the blocks, its hits and stamps come before the point's end |
 //! | E17 | `deflate_all` sums | `leave`, `enter` too late | a thread that leaves after the sum sees that another one waits (cache::wait_list) |
-//! | E18 | `deflate_all` looks for slots | `inflate` has attached one | the same, for a lease whose release is no step because of the bias |
+//! | E18 | `deflate_all` looks for slots | `inflate` has attached one | the same, for a lease whose release is not queued because of the bias |
 //! | E14 | `vacate` | `occupy` | a slot's next point finds stripes without the last one's hits |
 //! | Dekker | `enter` counts, then looks at the word | `deflate` closes, then looks at the counts | no lease is counted on a stripe that was summed without it |
 
@@ -141,8 +141,8 @@ impl HotPoints {
             crate::sync::failpoint!("hot::entered");
             return Some(StripeRef::striped(slot, stripe));
         }
-        // Acquire: E17. A sum may have seen the count; then the slot stays, and the release of a lease in the word is no
-        // step. No Release: nothing was used under this count.
+        // Acquire: E17. A sum may have seen the count; then the slot stays, and the release of a lease in the word is not
+        // queued. No Release: nothing was used under this count.
         count.fetch_sub(1, Acquire);
         None
     }

@@ -20,7 +20,7 @@ const MAX_CHILDREN: u64 = if cfg!(radixkv_tiny) { 4 } else { 1 << 25 };
 
 /// What is to be inserted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sequence<'a> {
+pub(crate) struct NewTokens<'a> {
     /// The whole sequence, cut to whole blocks.
     pub(crate) tokens: &'a [Token],
     /// Blocks for what lies beyond the lease.
@@ -68,7 +68,7 @@ impl<'g> Tip<'g> {
 /// Inserts what lies beyond `from`, on which the caller holds a lease.
 pub(crate) fn insert<'g>(
     from: Ref<'g, Point>,
-    sequence: Sequence<'_>,
+    sequence: NewTokens<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Published<'g>, TooManyBranches> {
@@ -95,7 +95,7 @@ pub(crate) fn insert<'g>(
             let tip = at.ours.or_else(|| lease_again(at.point, ledger)).ok_or(TooManyBranches)?;
             return Ok(Published { tip, duplicates: used(&at), fresh: false });
         }
-        let beyond = Sequence { blocks: &sequence.blocks[used(&at)..], ..sequence };
+        let beyond = NewTokens { blocks: &sequence.blocks[used(&at)..], ..sequence };
         match publish(&at, reached, beyond, ledger, guard) {
             Ok(Some(tip)) => {
                 let duplicates = used(&at);
@@ -115,7 +115,7 @@ pub(crate) fn insert<'g>(
 fn publish<'g>(
     at: &Tip<'g>,
     reached: Reached<'g>,
-    sequence: Sequence<'_>,
+    sequence: NewTokens<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
@@ -138,7 +138,7 @@ fn publish<'g>(
 /// Publishes the tokens beyond `branch`, on which the caller holds a lease, as its child.
 fn hang<'g>(
     branch: Ref<'g, Point>,
-    sequence: Sequence<'_>,
+    sequence: NewTokens<'_>,
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {

@@ -18,7 +18,7 @@ use super::run::Run;
 use super::walk::{Position, position};
 use super::word::{Abandoned, Leased, Word};
 
-/// Where one thread counts its leases, and where it tells of their steps.
+/// Where one thread counts its leases, and where it tells of their changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ledger<'a> {
     pub(crate) queue: &'a Queue,

@@ -278,6 +278,7 @@ impl<T: Keyed> Map<T> {
             None => first.unwrap_or(ptr::null_mut()),
         };
         // Release: E1, for a fresh copy. The threads that froze the branch are pinned until they have finished with it.
+        // Relaxed on failure: another thread has replaced it, and its word is not read.
         if slot.compare_exchange(branch_word(branch.as_ptr()), word, Release, Relaxed).is_ok() {
             if let Some(copy) = copy {
                 copy.publish();
@@ -302,12 +303,14 @@ impl<T: Keyed> Map<T> {
     /// Moves the content of every slot of the first branch one slot on, where its keys do not lead.
     #[cfg(test)]
     pub(crate) fn misplace(&self, guard: &Guard<'_>) {
-        // Acquire, Release: as in every change; a test is the only thread.
+        // Acquire: E1.
         let Occupant::Branch(branch) = Occupant::<T>::of(self.root.load(Acquire), guard) else {
             return;
         };
+        // Acquire: E1.
         let words: Vec<_> = branch.as_ref().slots.iter().map(|slot| slot.load(Acquire)).collect();
         let moved = words.iter().cycle().skip(1);
+        // Release: E1.
         branch.as_ref().slots.iter().zip(moved).for_each(|(slot, word)| slot.store(*word, Release));
     }
 

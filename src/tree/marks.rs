@@ -1,7 +1,7 @@
 //! Marks: the priorities and demotions that users gave a prefix, kept at its point. They go before its statistics in the
 //! ranking.
 //!
-//! A point keeps at most two pairs of a priority and the moment it expires: the pair of the highest priority, and the
+//! A point keeps at most two pairs of a priority and the time it expires: the pair of the highest priority, and the
 //! pair that lasts longest. Both are maxima, and so is the last word on demoting it. So marks can be joined in any
 //! order, and a point has, once the points beyond it have gone, what it would have if every block of every marked path were
 //! marked. Of three pairs, none of which is both as high and as lasting as another, the middle one is dropped and does not
@@ -14,10 +14,10 @@
 //! Most points have no marks: they cost a word. A mark makes a record; the next mark makes a new record, which replaces the
 //! first. So a record never changes.
 //!
-//! # Who writes
+//! # Which threads write
 //!
 //! A thread with a lease on the point, and the evictor: when marks flow down, and when it takes over a request to retain.
-//! A mark that is made before the lease is released is seen by the evictor when it takes the step out of the queue and when
+//! A mark that is made before the lease is released is seen by the evictor when it takes the change out of the queue and when
 //! it kills the point (word.rs, E2, E3): so a point is never ranked without its marks, and its statistics never flow
 //! without them.
 //!
@@ -56,7 +56,7 @@ pub(crate) struct Demotions {
 impl Demotions {
     /// Counts a demotion at `time`; its mark.
     pub(crate) fn demote(&self, time: u64) -> Marked {
-        // Relaxed, here and below: see the type.
+        // Relaxed, both: they order only what callers order already.
         self.latest.fetch_max(time, Relaxed);
         let number = self.count.fetch_add(1, Relaxed) + 1;
         Marked { last_word: number << 1, demoted_at: time, ..Marked::NONE }
@@ -64,6 +64,7 @@ impl Demotions {
 
     /// The mark that undoes every demotion up to now, whatever their times.
     pub(crate) fn undone(&self) -> Marked {
+        // Relaxed: a caller that must see a demotion comes after it.
         let number = self.count.load(Relaxed);
         // Nothing to undo leaves no mark.
         let last_word = if number == 0 { 0 } else { number << 1 | KEPT };
@@ -73,6 +74,7 @@ impl Demotions {
     /// Whether the time of a use at `now` is too early to undo an earlier demotion by itself.
     #[inline]
     pub(crate) fn may_hide(&self, now: u64) -> bool {
+        // Relaxed: a caller that must see a demotion comes after it.
         now <= self.latest.load(Relaxed)
     }
 }
@@ -83,18 +85,18 @@ const KEPT: u64 = 1;
 /// When a priority ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expiry {
-    /// It counts before this moment.
+    /// It counts before this time.
     At(u64),
     Never,
 }
 
 impl Expiry {
     fn has_come(self, now: u64) -> bool {
-        matches!(self, Self::At(moment) if moment <= now)
+        matches!(self, Self::At(time) if time <= now)
     }
 }
 
-/// Marks at one moment.
+/// Marks at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// The highest priority, and of equals the longest.
@@ -128,13 +130,13 @@ impl Marked {
         }
     }
 
-    /// The highest priority that has not expired at `now`, and the moment at which it expires.
+    /// The highest priority that has not expired at `now`, and the time at which it expires.
     pub(crate) fn priority_at(self, now: u64) -> Option<(u8, Option<u64>)> {
         let longest = self.longest.map(|(expiry, priority)| (priority, expiry));
         let mut pairs = [self.highest, longest].into_iter().flatten();
         let (priority, expiry) = pairs.find(|(_, expiry)| !expiry.has_come(now))?;
         match expiry {
-            Expiry::At(moment) => Some((priority, Some(moment))),
+            Expiry::At(time) => Some((priority, Some(time))),
             Expiry::Never => Some((priority, None)),
         }
     }
@@ -147,8 +149,8 @@ impl Marked {
 
 /// Requests of sessions to retain a point. Each session has taken a lease, which the evictor is to give back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
-    /// The latest moment asked for, by the clock of deadlines.
+pub(crate) struct RetentionRequest {
+    /// The latest time asked for, by the clock of deadlines.
     pub(crate) until: u64,
     pub(crate) leases: u32,
 }
@@ -161,7 +163,7 @@ pub(crate) struct Marks(AtomicPtr<Record>);
 struct Record {
     marked: Marked,
     /// For the evictor, which has not taken it over yet. It does not flow.
-    asked: Option<Asked>,
+    asked: Option<RetentionRequest>,
     canary: Canary,
 }
 
@@ -202,18 +204,18 @@ impl Marks {
     pub(crate) fn ask(&self, marked: Marked, until: u64, guard: &Guard<'_>) {
         self.change(guard, |before, asked| {
             let (latest, leases) = asked.map_or((0, 0), |asked| (asked.until, asked.leases));
-            (before.joined(marked), Some(Asked { until: latest.max(until), leases: leases + 1 }))
+            (before.joined(marked), Some(RetentionRequest { until: latest.max(until), leases: leases + 1 }))
         });
     }
 
     /// Takes over what was asked for. The evictor's.
-    pub(crate) fn take_asked(&self, guard: &Guard<'_>) -> Option<Asked> {
+    pub(crate) fn take_asked(&self, guard: &Guard<'_>) -> Option<RetentionRequest> {
         self.record(guard)?.asked?;
         self.change(guard, |before, _| (before, None))
     }
 
     /// The request that was not taken over yet: for `validate`, at rest.
-    pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<Asked> {
+    pub(crate) fn asked(&self, guard: &Guard<'_>) -> Option<RetentionRequest> {
         self.record(guard)?.asked
     }
 
@@ -221,8 +223,8 @@ impl Marks {
     fn change(
         &self,
         guard: &Guard<'_>,
-        to: impl Fn(Marked, Option<Asked>) -> (Marked, Option<Asked>),
-    ) -> Option<Asked> {
+        to: impl Fn(Marked, Option<RetentionRequest>) -> (Marked, Option<RetentionRequest>),
+    ) -> Option<RetentionRequest> {
         loop {
             let there = self.record(guard);
             let before = there.map_or((Marked::NONE, None), |record| (record.marked, record.asked));

@@ -23,7 +23,7 @@
 //! | `path` | the blocks of a leased path |
 //! | `insert` | publishing a run |
 //! | `hot` | points that many threads lease at once |
-//! | `queue` | points that have made a step, for the evictor |
+//! | `queue` | points that have changed, for the evictor |
 //!
 //! Trimming is in `cache::evictor`: the evictor must also account for every point that it kills.
 //!

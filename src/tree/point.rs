@@ -113,7 +113,7 @@ impl Keyed for Point {
     }
 }
 
-/// What policies rank by. Hits start at one, the insert's.
+/// What the cache's policies rank by, kept at a point; the reference has statistics of its own for each block. Hits start at one, the insert's.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     last: AtomicU64,
@@ -193,7 +193,7 @@ impl Statistics {
     }
 
     pub(crate) fn read(&self, guard: &Guard<'_>) -> Tally {
-        // Relaxed, here and below: the evictor has the edge of the step (word.rs, E3).
+        // Relaxed, here and below: the evictor has the edge of the change (word.rs, E3).
         Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: self.marks.read(guard) }
     }
 

@@ -1,4 +1,4 @@
-//! The evictor's queue: the points that have made a step since it last looked.
+//! The evictor's queue: the points that have changed since it last looked.
 //!
 //! An intrusive stack: the link lies in the point, a push is one compare-and-swap, a drain one swap. A point has at
 //! most one entry (`QUEUED` in its word), so nothing is allocated and the queue never holds more than the live and the
@@ -11,7 +11,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E8 | `push` | `drain` | the evictor finds the links written |
-//! | E15 | `drain_for_waiter` | `push` | a thread that makes a step after it sees that another one waits (cache::wait_list) |
+//! | E15 | `drain_for_waiter` | `push` | a thread that queues a change after it sees that another one waits (cache::wait_list) |
 
 use crossbeam_utils::CachePadded;
 
@@ -173,7 +173,7 @@ impl Backlog {
         self.ready.pop(guard)
     }
 
-    /// Whether steps that the evictor itself has made are left.
+    /// Whether changes that the evictor itself has made are left.
     pub(crate) fn has_own(&self) -> bool {
         !self.own.is_empty()
     }

@@ -10,9 +10,9 @@
 //! | 26..54 | leases | leases held on the point |
 //! | 0..26 | children | child runs that hang on the point |
 //!
-//! A *step* is a change that the evictor must learn of: the first lease, the end of the last one, the clearing of `NEW`,
-//! the end of the last child of a point without leases. The thread that makes a step sets `QUEUED` in the same
-//! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is a step.
+//! A *queued change* is one that the evictor must learn of: the first lease, the end of the last one, the clearing of `NEW`,
+//! the end of the last child of a point without leases. The thread that makes one sets `QUEUED` in the same
+//! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is queued.
 //!
 //! `snapshot` holds the bits as a plain value; here and in `slot` are the transitions, each one compare-and-swap.
 //!
@@ -29,7 +29,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E2 | `release`, `remove_child` | `kill` | a leaseholder's use of the blocks comes before their reuse |
-//! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the step |
+//! | E3 | every transition that sets `QUEUED` or finds it set | `take_out` | the evictor sees what was written before the change |
 //! | E4 | `take_out` | the transition that sets `QUEUED` next | the link is read before it is written again |
 //! | E5 | `prove` | `lease` | a lease on a proven point sees the proof (margin) |
 //! | E12 | `attach` | `still_open` | a count on a stripe comes after the end of the slot's previous point |
@@ -141,7 +141,7 @@ impl Word {
                 return Keep(Err(word));
             }
             let at_once = std::mem::take(&mut first);
-            let (next, push) = word.stepped(word.with_lease(), word.leases() == 0);
+            let (next, push) = word.changed(word.with_lease(), word.leases() == 0);
             crate::sync::failpoint!("word::lease");
             // Acquire: E4, E5.
             Swap(next, Acquire, Ok((word, push, at_once)))
@@ -158,7 +158,7 @@ impl Word {
     }
 
     /// Takes one more lease for a caller that holds one. It counts here even on a hot point, where the bias or the
-    /// other lease does: so it is never a step, and no stripe stays in use for it. False if no more can be counted.
+    /// other lease does: so its end is never a queued change, and no stripe stays in use for it. False if no more can be counted.
     #[must_use]
     pub(crate) fn lease_more(&self) -> bool {
         self.update(|word| {
@@ -171,7 +171,7 @@ impl Word {
         })
     }
 
-    /// Makes a step for something that the caller has written elsewhere under a lease: true if the caller must push.
+    /// Queues a change for something that the caller has written elsewhere under a lease: true if the caller must push.
     #[must_use]
     pub(crate) fn announce(&self) -> bool {
         // Release: E3. Acquire: E4.
@@ -188,7 +188,7 @@ impl Word {
         self.update(|word| {
             debug_assert!(word.leases() > 0, "lease released twice");
             let last = word.leases() == 1;
-            let (next, push) = word.stepped(word.without_lease(), last);
+            let (next, push) = word.changed(word.without_lease(), last);
             // Release: E2, E3. Acquire: E4, where it may set the flag.
             let order = if last { AcqRel } else { Release };
             Swap(next, order, push)
@@ -253,7 +253,7 @@ impl Word {
     pub(crate) fn remove_child(&self) -> bool {
         self.update(|word| {
             debug_assert!(word.children() > 0, "child removed twice");
-            let (next, push) = word.stepped(word.without_child(), word.has_one_child_alone());
+            let (next, push) = word.changed(word.without_child(), word.has_one_child_alone());
             // Release: E2, E3. Acquire: E4; no model fails without it: the evictor alone takes children off and entries
             // out.
             Swap(next, AcqRel, push)
@@ -267,7 +267,7 @@ impl Word {
     }
 }
 
-/// For tests of `PrefixCache::validate`: the fields, and a step that no transition makes.
+/// For tests of `PrefixCache::validate`: the fields, and a queued change that no transition makes.
 #[cfg(test)]
 impl Word {
     pub(crate) const DEAD: u64 = snapshot::DEAD;

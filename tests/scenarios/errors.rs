@@ -1,8 +1,6 @@
 //! Bad input: typed refusals that change nothing and hand back what was given.
 
-use radixkv::{
-    BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, Priority, PriorityError, ReserveError, Watermarks,
-};
+use radixkv::{BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, Priority, ReserveError, Watermarks};
 
 use crate::{Bench, sequence};
 
@@ -137,6 +135,6 @@ fn a_priority_above_a_hundred_is_refused() {
     let refused = Priority::new(101).expect_err("above the highest");
     assert_eq!(
         (refused, refused.to_string()),
-        (PriorityError { level: 101 }, "a priority of 101 is not from 0 to 100".into())
+        (Priority::new(101).unwrap_err(), "a priority of 101 is not from 0 to 100".into())
     );
 }

@@ -211,8 +211,8 @@ fn a_tenant_holds_no_more_than_its_limits_together() {
             fills.clear();
         }
     }
-    let everyone = bench.session.reserve(64 - 16).expect("the rest is left to others");
-    drop((leases, fills, everyone));
+    let rest = bench.session.reserve(64 - 16).expect("the rest is left to others");
+    drop((leases, fills, rest));
     bench.cache.settle();
     assert_eq!(holdings(&bench, &tenant)[1..], [0, 0]);
     assert!(holdings(&bench, &tenant)[0] <= 10);

@@ -56,7 +56,7 @@ pub(crate) enum Name {
 }
 
 /// A measurement by `$start` of every contender.
-macro_rules! everybody {
+macro_rules! contenders {
     ($start:ident, $settings:expr) => {
         entries!($start, $settings; Radixkv, Mutexed, Shared, Tenants, ChainTokens, ChainHashes, CompressedTokens,
             CompressedHashes, HolderTokens, HolderHashes, ManagedTokens, ManagedHashes)
@@ -74,12 +74,12 @@ macro_rules! evicting {
 /// The row's measurement.
 pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
     match name {
-        Name::Match => hot(settings, everybody!(look_up_hot, settings)),
-        Name::Contention => contention(settings, everybody!(look_up_together, settings)),
-        Name::Rotating => rotating(settings, everybody!(rotate, settings)),
-        Name::Cold100k => cold("cold-100k", 100_000, settings, everybody!(among_100k, settings)),
+        Name::Match => hot(settings, contenders!(look_up_hot, settings)),
+        Name::Contention => contention(settings, contenders!(look_up_together, settings)),
+        Name::Rotating => rotating(settings, contenders!(rotate, settings)),
+        Name::Cold100k => cold("cold-100k", 100_000, settings, contenders!(among_100k, settings)),
         Name::Cold1m => cold("cold-1m", 1_000_000, settings, among_a_million(settings)),
-        Name::Insert => insert(settings, everybody!(append, settings)),
+        Name::Insert => insert(settings, contenders!(append, settings)),
         Name::Evict1k => {
             evict("evict-1k", 1_000, settings, with(evicting!(of_1k, settings), entries!(of_1k, settings; Tenants)))
         }
@@ -97,7 +97,7 @@ pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
             let others = with(entries!(turn_over, settings; Shared), [absent::<Tenants>(NO_POOL)]);
             turnover(settings, with(evicting!(turn_over, settings), others))
         }
-        Name::Growth => growth(settings, everybody!(apart, settings)),
+        Name::Growth => growth(settings, contenders!(apart, settings)),
         Name::Replay => {
             let load = load.expect("it is made for this row");
             replay(load, settings, served(load, settings))

@@ -34,6 +34,8 @@ pub struct Rule {
 
 /// Sequences that read their first tokens together.
 ///
+/// Plain: a caller may plan by itself, and then both fields are required.
+///
 /// ```
 /// use radixkv_attention::plan::Group;
 ///
@@ -50,6 +52,9 @@ pub struct Group {
 }
 
 /// The sequences of a batch in groups, each sequence in exactly one. [`share`] makes it.
+///
+/// Plain: a caller may plan by itself, and a plan is its groups and nothing else. [`check`](Self::check) says whether it
+/// is one.
 ///
 /// ```
 /// use radixkv_attention::Tables;

@@ -17,15 +17,20 @@ const MAX_ROWS: usize = (UNIQUE_OUTPUT - UNIQUE_PROMPT) as usize;
 /// use radixkv_replay::{Limits, Trace};
 ///
 /// let limits = Limits::default().line_bytes(1 << 20).rows(100_000);
+/// assert_eq!(limits.rows, 100_000);
 /// let refused = Trace::open_within("no/such/trace.jsonl", None, None, &limits);
 /// assert!(refused.is_err());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
+#[non_exhaustive]
 pub struct Limits {
-    pub(super) line_bytes: usize,
-    rows: usize,
-    pub(super) tokens: usize,
+    /// Bytes of a line, decompressed.
+    pub line_bytes: usize,
+    /// Rows and blank lines; more than 2^30 are always refused.
+    pub rows: usize,
+    /// Hash ids and spelled-out tokens of all rows together.
+    pub tokens: usize,
 }
 
 impl Default for Limits {

@@ -238,11 +238,11 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
     }
   Memory<float> o((size_t)part * shape.dim), ml((size_t)part * 2);
   Memory<RkTile> given(tiles);
-  Memory<u32> who(members);
+  Memory<u32> sharers(members);
   Memory<RkDecodeItem> items(suffixes.items);
   const double scale = 1 / std::sqrt((double)shape.dim);
   launch("rk_cascade" + shape.suffix(), (u32)tiles.size(), 1, 128, shared_rows(shape), seed,
-         tile_args(pool, queries, results, o, ml, given, who.get(), scale, seed));
+         tile_args(pool, queries, results, o, ml, given, sharers.get(), scale, seed));
   launch("rk_decode" + shape.suffix(), (u32)items.size(), 1, 128, SHARED_DECODE, seed,
          decode_args(pool, queries, results, o, ml, items, scale, seed));
   for (u32 i = 0; i < suffixes.parts.size(); ++i) results.merge_row(i * shape.group, shape.group, suffixes.parts[i]);

@@ -5,7 +5,7 @@
 
 use super::exchange::SLICE;
 use super::{Evictor, Ranking, Resources};
-use crate::policy::{CandidateId, Entry, Policy, PolicyKind, Standing};
+use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
 use crate::reclaim::Link;
 use crate::tree::Point;
 
@@ -18,9 +18,9 @@ impl Aging {
         Self(wanted.then(|| PolicyKind::Lru.build()))
     }
 
-    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
         if let Some(order) = &mut self.0 {
-            order.file(slot, Standing { demoted: false, ..standing }, Entry { group: None, ..entry });
+            order.file(slot, Standing { demoted: false, ..standing }, CandidateEntry { group: None, ..entry });
         }
     }
 

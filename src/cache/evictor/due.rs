@@ -4,50 +4,50 @@ use std::collections::BTreeSet;
 
 use crate::policy::{CandidateId, Table};
 
-/// Slots by the moment at which they must be filed anew; a slot has one moment at most.
+/// Slots by the time at which they must be filed anew; a slot has one time at most.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Due {
     order: BTreeSet<(u64, CandidateId)>,
-    /// The moment of each slot.
-    moments: Table<u64>,
+    /// The time of each slot.
+    times: Table<u64>,
 }
 
 impl Due {
-    /// Sets the slot's moment, or removes it.
-    pub(in crate::cache) fn set(&mut self, slot: CandidateId, moment: Option<u64>) {
+    /// Sets the slot's time, or removes it.
+    pub(in crate::cache) fn set(&mut self, slot: CandidateId, time: Option<u64>) {
         let before = self.at(slot);
-        if before == moment {
+        if before == time {
             return;
         }
         if let Some(before) = before {
             self.order.remove(&(before, slot));
         }
-        *self.moments.at(slot.index()) = moment;
-        if let Some(moment) = moment {
-            self.order.insert((moment, slot));
+        *self.times.at(slot.index()) = time;
+        if let Some(time) = time {
+            self.order.insert((time, slot));
         }
     }
 
-    /// The slot's moment.
+    /// The slot's time.
     pub(in crate::cache) fn at(&self, slot: CandidateId) -> Option<u64> {
-        self.moments.get(slot.index()).copied()
+        self.times.get(slot.index()).copied()
     }
 
-    /// The first slot whose moment has come at `now`.
+    /// The first slot whose time has come at `now`.
     pub(super) fn first(&self, now: u64) -> Option<CandidateId> {
-        self.order.first().filter(|(moment, _)| *moment <= now).map(|(_, slot)| *slot)
+        self.order.first().filter(|(time, _)| *time <= now).map(|(_, slot)| *slot)
     }
 
-    /// The moments by slot, for tests to overwrite.
+    /// The times by slot, for tests to overwrite.
     #[cfg(test)]
-    pub(in crate::cache) fn moments(&mut self) -> &mut Table<u64> {
-        &mut self.moments
+    pub(in crate::cache) fn times(&mut self) -> &mut Table<u64> {
+        &mut self.times
     }
 
-    /// Slots that have a moment, for `validate`; `None` if the structure contradicts itself.
+    /// Slots that have a time, for `validate`; `None` if the structure contradicts itself.
     pub(in crate::cache) fn count(&self) -> Option<usize> {
-        let sound = self.order.iter().all(|&(moment, slot)| self.at(slot) == Some(moment));
-        let count = self.moments.iter().count();
+        let sound = self.order.iter().all(|&(time, slot)| self.at(slot) == Some(time));
+        let count = self.times.iter().count();
         (sound && count == self.order.len()).then_some(count)
     }
 }

@@ -10,7 +10,7 @@
 //! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
 
 use super::{Evictor, Ranking, Resources, standing};
-use crate::policy::{CandidateId, Entry, Policy, PolicyKind, Standing};
+use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
 use crate::sync::model_size;
 
 /// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
@@ -42,7 +42,7 @@ impl Exchange {
         Some(&mut *incoming.policy)
     }
 
-    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
+    pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
         if let Some(policy) = self.incoming(slot) {
             policy.file(slot, standing, entry);
         }

@@ -7,7 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `accounts` | which blocks are evictable and which protected |
-//! | `ranking`, `due` | candidates filed with the policy, and the moments at which time alone changes their standing |
+//! | `ranking`, `due` | candidates filed with the policy, and the times at which time alone changes their standing |
 //! | `aging` | dropping what was not used for long |
 //! | `quota` | what each namespace has, and which namespace has too much |
 //! | `exchange` | another policy put in force, slice by slice |
@@ -104,7 +104,7 @@ pub(super) struct Evictor {
     pub(super) retained: Retained,
     /// It released a lease on a retained prefix: a waiter must be woken to try again.
     pub(super) has_let_go: bool,
-    /// The latest time that the evictor has seen; standings are as of this moment.
+    /// The latest time that the evictor has seen; standings are as of this time.
     pub(super) now: u64,
     /// Entries that were received from the queue and not taken out yet.
     pub(super) backlog: Backlog,

@@ -5,7 +5,7 @@ use super::due::Due;
 use super::exchange::Exchange;
 use super::{Evictor, Resources};
 use crate::cache::priority::Priority;
-use crate::policy::{CandidateId, Entry, Policy, PolicyKind, QuotaGroup, Standing, Table};
+use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
@@ -16,7 +16,7 @@ pub(in crate::cache) struct Ranking {
     pub(in crate::cache) policy: Box<dyn Policy>,
     pub(in crate::cache) exchange: Exchange,
     pub(in crate::cache) aging: Aging,
-    /// The moments at which time alone changes a candidate's standing.
+    /// The times at which time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
     candidates: Table<Link<Point>>,
     vacant: Vec<CandidateId>,
@@ -74,7 +74,7 @@ impl Ranking {
         slot
     }
 
-    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
         self.policy.file(slot, standing, entry);
         self.exchange.file(slot, standing, entry);
         self.aging.file(slot, standing, entry);
@@ -118,10 +118,10 @@ impl Evictor {
 
     /// The part of a candidate's data that does not change. A run has one candidate at a time, its end, so the run's
     /// serial number is the candidate's.
-    pub(in crate::cache) fn entry(&self, point: Ref<'_, Point>) -> Entry {
+    pub(in crate::cache) fn entry(&self, point: Ref<'_, Point>) -> CandidateEntry {
         let run = point.run();
         let serial = run.account.with(&self.owner, |account| account.serial);
-        Entry { serial, group: run.space().holdings.group.get(&self.owner) }
+        CandidateEntry { serial, group: run.space().holdings.group.get(&self.owner) }
     }
 }
 

@@ -106,8 +106,8 @@ impl Evictor {
         if let Some(point) = self.retained.first(self.now) {
             self.let_go(point.get(resources.guard));
         } else if let Some(slot) = self.ranking.due.first(self.now) {
-            // A slot with a moment has a candidate; filing it again sets the next moment, or none.
-            let candidate = self.ranking.at(slot).expect("filed with its moment");
+            // A slot with a time has a candidate; filing it again sets the next time, or none.
+            let candidate = self.ranking.at(slot).expect("filed with its time");
             self.file(candidate.get(resources.guard), resources);
         } else {
             return false;

@@ -90,6 +90,7 @@ impl Evictor {
             }
             match self.kill(point, resources) {
                 Some(tally) => *flowing = flowing.joined(tally),
+                // Relaxed: the word alone is asked about, and a dead point stays dead.
                 None if point.word.load(Relaxed).is_dead() => {}
                 None => return point.depth(),
             }

@@ -1,6 +1,6 @@
 //! Making, dropping and clearing namespaces.
 
-use super::{Keys, Name, Namespace, State};
+use super::{Keys, Name, Namespace, NamespaceState};
 use crate::cache::evictor::{SWEEP_SLICE, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::prefix_cache::PrefixCache;
@@ -69,7 +69,7 @@ impl PrefixCache {
             return Namespace(Arc::clone(state));
         }
         let local = self.inner.participant();
-        let state = Arc::new(State::new(name.clone(), self.inner.grid, &registry.family, &local.pin()));
+        let state = Arc::new(NamespaceState::new(name.clone(), self.inner.grid, &registry.family, &local.pin()));
         names.states.insert(name, Arc::clone(&state));
         let pass_is_due = names.states.len() >= names.next_pass;
         drop(names);
@@ -163,7 +163,7 @@ impl PrefixCache {
 }
 
 impl Inner {
-    fn replace_space(&self, state: &State, renew: bool) {
+    fn replace_space(&self, state: &NamespaceState, renew: bool) {
         let unswept = self.settled(|evictor, resources| {
             // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
             state.root(resources.guard)?;

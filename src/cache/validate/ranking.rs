@@ -4,7 +4,7 @@
 use super::tree::points_of;
 use crate::cache::diagnostics::{Mismatch, PointAt, Violation, ensure};
 use crate::cache::evictor::{Evictor, Ranking, Resources, standing};
-use crate::policy::{Entry, Policy, Standing};
+use crate::policy::{CandidateEntry, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::tree::{Point, Run};
@@ -52,7 +52,8 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     let (standing, until) = standing(point, evictor.now, resources);
     let is_filed = |policy: &dyn Policy| {
         // A namespace that has just got a quota is being sorted into a group.
-        let unsorted = evictor.quotas.is_sorting() && policy.is_filed(slot, standing, Entry { group: None, ..entry });
+        let unsorted =
+            evictor.quotas.is_sorting() && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry });
         unsorted || policy.is_filed(slot, standing, entry)
     };
     ensure(is_filed(&*ranking.policy), || Violation::StaleStanding(at))?;
@@ -60,7 +61,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
         let moved = slot.index() < incoming.moved;
         ensure(!moved || is_filed(&*incoming.policy), || Violation::NotMoved(at))?;
     }
-    let by_age = Entry { group: None, ..entry };
+    let by_age = CandidateEntry { group: None, ..entry };
     let ages =
         ranking.aging.order().is_none_or(|order| order.is_filed(slot, Standing { demoted: false, ..standing }, by_age));
     ensure(ages, || Violation::NotAging(at))?;

@@ -46,7 +46,7 @@ impl Word {
         self.update(|word| {
             debug_assert!(!word.is_open() && word.slot().is_some(), "an open slot was detached");
             let last = word.leases() == 1;
-            let (next, push) = word.stepped(word.without_slot().without_lease(), last);
+            let (next, push) = word.changed(word.without_slot().without_lease(), last);
             // Relaxed: the evictor alone takes entries out (E3, E4) and kills (E2).
             Swap(next, Relaxed, push)
         })

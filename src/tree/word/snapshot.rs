@@ -150,10 +150,10 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// `next` with `QUEUED` set, if the change from this word is a step; and whether the caller must push then.
+    /// `next` with `QUEUED` set, if the transition from this word is a queued change; and whether the caller must push then.
     #[inline]
-    pub(super) fn stepped(self, next: Self, step: bool) -> (Self, bool) {
-        if step && !next.is_new() { (next.queued(), !self.is_queued()) } else { (next, false) }
+    pub(super) fn changed(self, next: Self, queued: bool) -> (Self, bool) {
+        if queued && !next.is_new() { (next.queued(), !self.is_queued()) } else { (next, false) }
     }
 }
 
@@ -186,11 +186,11 @@ mod tests {
     #[test]
     fn a_step_is_pushed_once_and_never_on_a_new_word() {
         let word = Snapshot(0);
-        assert_eq!(word.stepped(word.with_lease(), true), (word.with_lease().queued(), true));
-        assert_eq!(word.stepped(word.with_lease(), false), (word.with_lease(), false));
+        assert_eq!(word.changed(word.with_lease(), true), (word.with_lease().queued(), true));
+        assert_eq!(word.changed(word.with_lease(), false), (word.with_lease(), false));
         let queued = word.queued();
-        assert_eq!(queued.stepped(queued.with_lease(), true), (queued.with_lease(), false));
+        assert_eq!(queued.changed(queued.with_lease(), true), (queued.with_lease(), false));
         let new = Snapshot(NEW | LEASE);
-        assert_eq!(new.stepped(new.with_lease(), true), (new.with_lease(), false));
+        assert_eq!(new.changed(new.with_lease(), true), (new.with_lease(), false));
     }
 }

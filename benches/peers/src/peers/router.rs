@@ -1,4 +1,4 @@
-//! Indexes for routers: they say who holds which blocks of a chain of hashes, and are told what is stored and removed.
+//! Indexes for routers: they say which worker holds which blocks of a chain of hashes, and are told what is stored and removed.
 //!
 //! They have no blocks, leases or eviction. Where a row needs a full pool, each thread stands for one engine that stores
 //! its prompts and has the oldest removed; its bookkeeping is measured with it. Each is a contender twice: with hashes

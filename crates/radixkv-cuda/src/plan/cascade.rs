@@ -8,21 +8,21 @@ use radixkv_attention::plan::Sharing;
 
 /// The work of one decode step with shared prefixes.
 #[derive(Debug, Default)]
-pub(in super::super) struct Plan {
+pub(in super::super) struct CascadePlan {
     /// Tiles of the sharers of a prefix, over the prefix.
     pub(in super::super) tiles: Vec<Tile>,
     /// The sequences of all groups, one group after another: the rows of the tiles.
     pub(in super::super) members: Vec<u32>,
     /// The items over the rest of each sequence, and all merges.
-    pub(in super::super) rest: decode::Plan,
+    pub(in super::super) rest: decode::DecodePlan,
 }
 
 /// Cuts prefixes and rests into parts; `tables` are where the blocks of each sequence begin.
-pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> Plan {
+pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> CascadePlan {
     let (prefix_part, rest_part) = longest_parts(params, contexts, sharing);
     let step = TILE_ROWS / params.group();
     let span = |sequence: u32| TableSpan { sequence: sequence as usize, table: tables[sequence as usize] };
-    let mut plan = Plan::default();
+    let mut plan = CascadePlan::default();
     for group in &sharing.groups {
         if group.shared_tokens == 0 {
             for &sequence in &group.sequences {

@@ -8,7 +8,7 @@ use crate::abi::{DIRECT, DecodeItem};
 
 /// The work of one decode step, the longest items first.
 #[derive(Debug, Default)]
-pub(in super::super) struct Plan {
+pub(in super::super) struct DecodePlan {
     pub(in super::super) items: Vec<DecodeItem>,
     pub(in super::super) merges: Merges,
 }
@@ -21,10 +21,10 @@ pub(super) struct TableSpan {
 }
 
 /// Cuts the contexts of a batch into parts; `tables` are where the blocks of each sequence begin.
-pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32]) -> Plan {
+pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32]) -> DecodePlan {
     let lengths: Vec<usize> = contexts.iter().map(|context| *context as usize).collect();
     let part = split::longest_part(&lengths, params.kv_heads, params.decode_slots);
-    let mut plan = Plan::default();
+    let mut plan = DecodePlan::default();
     for (sequence, (length, table)) in lengths.iter().zip(tables).enumerate() {
         add(params, &mut plan, TableSpan { sequence, table: *table }, 0..*length, part);
     }
@@ -33,7 +33,7 @@ pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u3
 }
 
 /// Adds a sequence that shares no prefix: its whole context.
-pub(super) fn add(params: &PlanParams, plan: &mut Plan, span: TableSpan, keys: Range<usize>, part: usize) {
+pub(super) fn add(params: &PlanParams, plan: &mut DecodePlan, span: TableSpan, keys: Range<usize>, part: usize) {
     let parts = split::parts(keys, part);
     let count = parts.clone().count();
     if count == 1 {
@@ -50,7 +50,7 @@ pub(super) fn add(params: &PlanParams, plan: &mut Plan, span: TableSpan, keys: R
 /// Adds the parts of one head of a sequence; returns their partial rows.
 pub(super) fn add_parts(
     params: &PlanParams,
-    plan: &mut Plan,
+    plan: &mut DecodePlan,
     span: TableSpan,
     kv_head: usize,
     parts: impl Iterator<Item = Range<usize>>,

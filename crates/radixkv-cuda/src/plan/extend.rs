@@ -9,7 +9,7 @@ use crate::kernel::TILE_ROWS;
 
 /// Work over one block table, the longest tiles first.
 #[derive(Debug, Default)]
-pub(in super::super) struct Plan {
+pub(in super::super) struct ExtendPlan {
     pub(in super::super) tiles: Vec<Tile>,
     pub(in super::super) merges: Merges,
 }
@@ -31,13 +31,13 @@ fn tile_tokens(params: &PlanParams) -> usize {
 }
 
 /// Cuts rows into tiles and their keys into parts.
-pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> Plan {
+pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> ExtendPlan {
     let step = tile_tokens(params);
     let tiles = || chunks.iter().flat_map(|chunk| chunk.rows.clone().step_by(step).map(move |first| (chunk, first)));
     let keys = |(chunk, first): (&Chunk, usize)| chunk.seen_by((first + step).min(chunk.rows.end) - 1);
     let lengths: Vec<usize> = tiles().map(keys).collect();
     let part = split::longest_part(&lengths, params.kv_heads, params.tile_slots);
-    let mut plan = Plan::default();
+    let mut plan = ExtendPlan::default();
     for (chunk, first) in tiles() {
         let tokens = first..(first + step).min(chunk.rows.end);
         let visible = chunk.seen_by(first) as u32;
@@ -55,7 +55,7 @@ pub(in super::super) fn plan(params: &PlanParams, chunks: &[Chunk]) -> Plan {
 ///
 /// `before` are the chunks with the context that precedes their rows, `own` the same rows with only themselves as
 /// context.
-pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &[Chunk]) -> (Vec<Tile>, Plan) {
+pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &[Chunk]) -> (Vec<Tile>, ExtendPlan) {
     let step = tile_tokens(params);
     let mut lengths = Vec::new();
     for (before, own) in before.iter().zip(own) {
@@ -63,7 +63,7 @@ pub(in super::super) fn plan_apart(params: &PlanParams, before: &[Chunk], own: &
         lengths.extend(tiles.map(|first| before.context.max(own.seen_by((first + step).min(own.rows.end) - 1))));
     }
     let part = split::longest_part(&lengths, 2 * params.kv_heads, params.tile_slots);
-    let mut plan = Plan::default();
+    let mut plan = ExtendPlan::default();
     let mut tiles_before = Vec::new();
     for (before, own) in before.iter().zip(own) {
         for first in own.rows.clone().step_by(step) {
@@ -101,7 +101,7 @@ fn tile(params: &PlanParams, table: u32, kv_head: usize, tokens: &Range<usize>, 
     Tile { table, kv_head, rows, query_first, visible, part: DIRECT, ..Tile::default() }
 }
 
-fn add(params: &PlanParams, plan: &mut Plan, tile: Tile, parts: impl Iterator<Item = Range<usize>> + Clone) {
+fn add(params: &PlanParams, plan: &mut ExtendPlan, tile: Tile, parts: impl Iterator<Item = Range<usize>> + Clone) {
     if parts.clone().count() == 1 {
         let keys = parts.clone().next().unwrap_or_default();
         plan.tiles.push(Tile { first: keys.start as u32, end: keys.end as u32, ..tile });

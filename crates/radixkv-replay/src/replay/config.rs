@@ -54,23 +54,38 @@ pub enum EvictionMode {
 /// use radixkv_replay::{ReplayConfig, replay::Capacity};
 ///
 /// let config = ReplayConfig::default().capacity(Capacity::Blocks(4096)).policy(PolicyKind::Lfu).verify(true);
+/// assert_eq!(config.policy, PolicyKind::Lfu);
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
+#[non_exhaustive]
 pub struct ReplayConfig {
-    pub(super) block_size: usize,
-    pub(super) capacity: Capacity,
-    pub(super) policy: PolicyKind,
-    pub(super) cache: CacheKind,
-    pub(super) threads: usize,
-    pub(super) eviction: EvictionMode,
-    pub(super) outputs: bool,
-    pub(super) longest: Option<usize>,
-    pub(super) verify: bool,
-    pub(super) hold: bool,
-    pub(super) checks: usize,
-    pub(super) max_request_tokens: usize,
-    pub(super) max_cached_tokens: usize,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// How much the cache holds.
+    pub capacity: Capacity,
+    /// Which blocks are evicted first.
+    pub policy: PolicyKind,
+    /// What the requests are served from.
+    pub cache: CacheKind,
+    /// Threads that share the cache, [`MAX_THREADS`] at most.
+    pub threads: usize,
+    /// Which thread evicts.
+    pub eviction: EvictionMode,
+    /// Whether generated tokens are cached too.
+    pub outputs: bool,
+    /// Requests of more blocks are bypassed; `None`: of more blocks than the cache holds.
+    pub longest: Option<usize>,
+    /// Whether every hit is checked against the tokens its blocks were filled with.
+    pub verify: bool,
+    /// Whether a request's lease is held for as many steps as it generates tokens.
+    pub hold: bool,
+    /// How often the replay pauses and checks the cache.
+    pub checks: usize,
+    /// Tokens of the longest request that is not bypassed.
+    pub max_request_tokens: usize,
+    /// Tokens that the cache may come to hold.
+    pub max_cached_tokens: usize,
 }
 
 impl Default for ReplayConfig {

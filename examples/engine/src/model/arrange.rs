@@ -29,7 +29,7 @@ pub(super) struct Arranged {
 }
 
 /// An arranged step that the backend has prepared.
-pub(super) struct Prepared<B: HostBackend> {
+pub(super) struct PreparedStep<B: HostBackend> {
     /// Elements of all decoding rows: of their queries, and of their keys.
     decode_rows: (usize, usize),
     decode: B::Prepared,
@@ -107,7 +107,7 @@ impl Arranged {
         layout: &Layout,
         config: &Config,
         cascade: bool,
-    ) -> Result<Prepared<B>, B::Error> {
+    ) -> Result<PreparedStep<B>, B::Error> {
         let decode = self.decode.batch(config);
         let shared = || {
             let sharing = share(decode.tables, decode.contexts, layout.block_size, backend.rule(layout));
@@ -119,7 +119,7 @@ impl Arranged {
             None => None,
         };
         let rows = self.decode.slots.len();
-        Ok(Prepared {
+        Ok(PreparedStep {
             decode_rows: (rows * config.query_heads * config.head_dim, rows * layout.row_elements()),
             decode: prepared,
             cascade,
@@ -128,7 +128,7 @@ impl Arranged {
     }
 }
 
-impl<B: HostBackend> Prepared<B> {
+impl<B: HostBackend> PreparedStep<B> {
     /// Attention of all rows of a layer.
     pub(super) fn attend(
         &self,

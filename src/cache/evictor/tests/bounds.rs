@@ -1,7 +1,7 @@
 //! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
 
 use crate::cache::inner::STEP;
-use crate::policy::{CandidateId, Entry, Policy, QuotaGroup, Standing};
+use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, thread};
 use crate::{Clock, Eviction, Lease, PrefixCache, Watermarks};
@@ -18,7 +18,7 @@ struct Endless {
 const ENDLESS: usize = 10_000;
 
 impl Policy for Endless {
-    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
         assert!(self.filed.fetch_add(1, Relaxed) < ENDLESS, "a turn takes in what came after it began");
         for key in 0..KEYS {
             drop(self.cache.session().match_prefix(&self.cache.default_namespace(), &tokens(key)));
@@ -54,7 +54,7 @@ impl Policy for Endless {
         self.policy.discard(candidates)
     }
 
-    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: Entry) -> bool {
+    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
         self.policy.is_filed(slot, standing, entry)
     }
 

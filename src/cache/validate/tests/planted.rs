@@ -7,7 +7,7 @@ use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
 use crate::cache::evictor::Evictor;
 use crate::cache::priority::Priority;
 use crate::key::Token;
-use crate::policy::{CandidateId, Entry, Policy, QuotaGroup, Standing};
+use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Statistics, Word};
@@ -312,7 +312,7 @@ fn file_stray(policy: &mut dyn Policy) {
     policy.file(
         CandidateId::at(50),
         Standing { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
-        Entry { serial: 99, group: None },
+        CandidateEntry { serial: 99, group: None },
     );
 }
 
@@ -349,7 +349,7 @@ fn moments() {
     assert_eq!(stray, Violation::MomentCount(counts(1, 0)));
     let unsound = found(|evictor, _| {
         evictor.ranking.due.set(CandidateId::at(50), Some(9));
-        *evictor.ranking.due.moments().at(50) = Some(8);
+        *evictor.ranking.due.times().at(50) = Some(8);
     });
     assert_eq!(unsound, Violation::UnsoundMoments);
 }
@@ -380,7 +380,7 @@ fn retained() {
 struct Unsound(Box<dyn Policy>);
 
 impl Policy for Unsound {
-    fn file(&mut self, slot: CandidateId, standing: Standing, entry: Entry) {
+    fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
         self.0.file(slot, standing, entry);
     }
 
@@ -412,7 +412,7 @@ impl Policy for Unsound {
         self.0.discard(candidates)
     }
 
-    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: Entry) -> bool {
+    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
         self.0.is_filed(slot, standing, entry)
     }
 

@@ -17,5 +17,5 @@ pub(crate) mod tokens;
 
 /// Tokens in a block, for every contender.
 pub(crate) const BLOCK: usize = 16;
-/// Tokens of the prefix that everybody matches.
+/// Tokens of the prefix that every thread matches.
 pub(crate) const HOT: usize = 2_496;

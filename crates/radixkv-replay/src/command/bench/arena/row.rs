@@ -122,7 +122,7 @@ pub(crate) fn repeated(settings: &Settings, mut work: impl FnMut() + 'static) ->
     Box::new(move || vec![time(calls, &mut work)])
 }
 
-/// A bar for all rounds of all rows; invisible where nobody would see it move.
+/// A bar for all rounds of all rows; hidden if standard error is not a terminal.
 pub(crate) fn progress(rows: &[Row]) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:44} [{bar:30}] {human_pos}/{human_len} rounds, {eta} left")
         .unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -20,7 +20,7 @@ pub(crate) struct Strawman {
     nodes: Vec<Node>,
     vacant: Vec<u32>,
     free: Vec<BlockId>,
-    /// Leaves that nobody leases, with the time of their last use.
+    /// Leaves without a lease, with the time of their last use.
     idle: BTreeSet<(u64, u32)>,
     now: u64,
 }

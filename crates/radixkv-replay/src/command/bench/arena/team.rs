@@ -84,7 +84,7 @@ impl<J, R> Drop for Team<J, R> {
             member.orders = None;
         }
         for thread in self.0.iter_mut().filter_map(|member| member.thread.take()) {
-            // Its panic was seen by who asked.
+            // The call that gave it work has reported its panic.
             let _ = thread.join();
         }
     }
