@@ -169,9 +169,11 @@ impl Inner {
     /// Takes `n` blocks, and evicts the missing ones on this thread.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
+        let in_background = self.background.get().is_some();
         let take = |evictor: &mut Evictor, resources: Resources<'_>| {
             let mut entries = usize::MAX;
-            let mut settled = evictor.catch_up(resources);
+            // With a background evictor, a choice goes by the changes that it has taken in; otherwise by all.
+            let mut settled = in_background && evictor.catch_up(resources);
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
                 settled = true;
@@ -194,7 +196,6 @@ impl Inner {
                 }
             }
         };
-        // With a background evictor, a choice goes by the changes that it has taken in.
-        if self.background.get().is_some() { self.evicting(take) } else { self.settled(take) }
+        if in_background { self.evicting(take) } else { self.settled(take) }
     }
 }
