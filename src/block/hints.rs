@@ -34,8 +34,13 @@ impl Hints {
     }
 
     /// Word `at` has free blocks.
-    pub(super) fn set(&self, mut at: usize) {
-        for level in &self.levels {
+    pub(super) fn set(&self, at: usize) {
+        self.set_from(0, at);
+    }
+
+    /// Sets bit `at` of the level at `height`, and those above that lead to it.
+    fn set_from(&self, height: usize, mut at: usize) {
+        for level in &self.levels[height..] {
             let (word, bit) = (&level[at / BITS], 1 << (at % BITS));
             // Most givers find it set: a load leaves the line shared.
             if word.load(Relaxed) & bit != 0 {
@@ -47,10 +52,23 @@ impl Hints {
     }
 
     /// Word `at` was seen without free blocks. The caller looks at it again, and sets the hint anew if it has some now.
-    pub(super) fn clear(&self, mut at: usize) {
-        for level in &self.levels {
-            let (word, bit) = (&level[at / BITS], 1 << (at % BITS));
-            if word.load(Relaxed) & bit == 0 || word.fetch_and(!bit, Relaxed) & !bit != 0 {
+    pub(super) fn clear(&self, at: usize) {
+        self.clear_from(0, at);
+    }
+
+    /// Clears bit `at` of the level at `height`, and those above that lead to nothing then.
+    fn clear_from(&self, height: usize, mut at: usize) {
+        for height in height..self.levels.len() {
+            let (word, bit) = (&self.levels[height][at / BITS], 1 << (at % BITS));
+            if word.load(Relaxed) & bit == 0 {
+                return;
+            }
+            let left = word.fetch_and(!bit, Relaxed) & !bit;
+            // Another thread may have set a bit below, and have found this one set.
+            if height > 0 && self.levels[height - 1][at].load(Relaxed) != 0 {
+                return self.set_from(height, at);
+            }
+            if left != 0 {
                 return;
             }
             at /= BITS;
@@ -63,27 +81,40 @@ impl Hints {
     }
 
     /// The first word from `at` on that may have free blocks.
-    fn from(&self, mut at: usize) -> Option<usize> {
-        for (height, level) in self.levels.iter().enumerate() {
-            let bits = level.get(at / BITS)?.load(Relaxed) & u64::MAX << (at % BITS);
-            if bits != 0 {
-                return self.lowest(height, at / BITS * BITS + bits.trailing_zeros() as usize);
+    fn from(&self, at: usize) -> Option<usize> {
+        let (mut height, mut next) = (0, at);
+        while let Some(level) = self.levels.get(height) {
+            let bits = level.get(next / BITS)?.load(Relaxed) & u64::MAX << (next % BITS);
+            if bits == 0 {
+                (height, next) = (height + 1, next / BITS + 1);
+                continue;
             }
-            at = at / BITS + 1;
+            match self.lowest(height, next / BITS * BITS + bits.trailing_zeros() as usize) {
+                Ok(word) => return Some(word),
+                // It leads nowhere: the search goes on beyond it.
+                Err(empty) => {
+                    self.clear_from(empty.0, empty.1);
+                    (height, next) = (0, at);
+                }
+            }
         }
         None
     }
 
-    /// The first word of the pool below bit `at` of a level; nothing if another thread has just cleared its hints.
-    fn lowest(&self, height: usize, mut at: usize) -> Option<usize> {
-        for level in self.levels[..height].iter().rev() {
-            let bits = level[at].load(Relaxed);
+    /// The first word of the pool below bit `at` of a level.
+    ///
+    /// # Errors
+    ///
+    /// Height and place of a bit that leads to no bit below it: another thread set it after that one was cleared.
+    fn lowest(&self, height: usize, mut at: usize) -> Result<usize, (usize, usize)> {
+        for below in (0..height).rev() {
+            let bits = self.levels[below][at].load(Relaxed);
             if bits == 0 {
-                return None;
+                return Err((below + 1, at));
             }
             at = at * BITS + bits.trailing_zeros() as usize;
         }
-        Some(at)
+        Ok(at)
     }
 }
 
@@ -117,6 +148,35 @@ mod tests {
         for words in [1, 64, 65, 5_000] {
             let hints = Hints::new(words, true);
             (0..words).for_each(|at| assert_eq!(hints.after(at), Some((at + 1) % words)));
+        }
+    }
+
+    /// What a giver and a taker that meet can leave: a bit above without one below. It is found, cleared, and hides nothing.
+    #[test]
+    fn a_bit_that_leads_nowhere_hides_no_other() {
+        let hints = Hints::new(300_000, false);
+        hints.set_from(1, 3);
+        hints.set_from(2, 5);
+        hints.set(299_999);
+        assert_eq!(hints.after(0), Some(299_999));
+        hints.clear(299_999);
+        assert!(hints.levels.iter().flatten().all(|word| word.load(Relaxed) == 0));
+    }
+
+    /// Whatever threads set and clear at once: a bit that is left has all those above it.
+    #[test]
+    fn a_hint_that_is_left_can_be_found() {
+        let hints = Hints::new(BITS * BITS, false);
+        for round in 0..2_000 {
+            let at = round % (BITS * BITS);
+            std::thread::scope(|scope| {
+                scope.spawn(|| hints.clear(at ^ 1));
+                scope.spawn(|| hints.set(at));
+                hints.set(at ^ 1);
+            });
+            assert_eq!(hints.from(at), Some(at), "round {round}");
+            hints.clear(at);
+            hints.clear(at ^ 1);
         }
     }
 }

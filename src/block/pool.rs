@@ -263,6 +263,12 @@ fn push_ids(word: usize, mut bits: u64, blocks: &mut Vec<BlockId>) {
 mod tests {
     use super::*;
 
+    fn taken(pool: &Pool, n: usize) -> Vec<BlockId> {
+        let mut blocks = Vec::new();
+        assert!(pool.try_take(n, &mut blocks), "{n} of {} free blocks", pool.free());
+        blocks
+    }
+
     #[test]
     fn takes_all_or_nothing() {
         let pool = Pool::new(130);
@@ -275,6 +281,21 @@ mod tests {
         assert!(!pool.try_take(1, &mut blocks));
         pool.give_back(&blocks);
         assert_eq!((pool.free(), pool.count_bits()), (130, 130));
+    }
+
+    #[test]
+    fn the_next_word_with_free_blocks_is_named_at_once() {
+        let pool = Pool::new(100 * 64 * 64);
+        let all = taken(&pool, pool.capacity());
+        // A search that leaves a word without free blocks takes its hint away.
+        let mut last = pool.words.len() - 1;
+        for block in [5, 64 * 64 + 1, 77 * 64 * 64 + 130, 100 * 64 * 64 - 1] {
+            pool.give_back(&[block]);
+            assert_eq!(pool.next(last), block as usize / 64, "block {block}");
+            assert_eq!(taken(&pool, 1), [block]);
+            last = block as usize / 64;
+        }
+        pool.give_back(&all);
     }
 
     #[test]
