@@ -31,6 +31,7 @@ RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.
 WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background/work.rs"
 POINTS = "src/tree/points.rs"
 ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
+DEPOT, SLAB = "src/reclaim/memory/depot.rs", "src/reclaim/memory/slab.rs"
 # The look at a namespace's root.
 BARE = "state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())"
 
@@ -268,6 +269,18 @@ BUGS = [
        "use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};")]),
     ("a fork let go Relaxed", "forks::two_forks_that_go_against_a_taker", WEAK,
      [(ARC, "if self.counted().handles.fetch_sub(1, AcqRel) == 1 {", "if self.counted().handles.fetch_sub(1, Relaxed) == 1 {")]),
+    ("freed slots pushed Relaxed", "memory::two_threads_that_take_and_free", WEAK,
+     [(DEPOT, "compare_exchange_weak(head, chain.first, Release, Relaxed)", "compare_exchange_weak(head, chain.first, Relaxed, Relaxed)")],
+     "E20"),
+    ("freed slots taken over Relaxed", "memory::two_threads_that_take_and_free", WEAK,
+     [(DEPOT, "self.returned.swap(std::ptr::null_mut(), Acquire)", "self.returned.swap(std::ptr::null_mut(), Relaxed)")], "E20"),
+    ("freed slots taken over by load and store", "memory::the_last_slots_of_a_slab_are_freed_together", EXACT,
+     [(DEPOT, "let first = self.returned.swap(std::ptr::null_mut(), Acquire);",
+       "let first = self.returned.load(Acquire);\n        self.returned.store(std::ptr::null_mut(), Relaxed);")]),
+    ("a slab that goes back with a slot in use", "memory::a_slot_that_is_freed_against_two_that_are_taken", EXACT,
+     [(SLAB, "        header.used == 0\n", "        header.used <= 1\n")]),
+    ("an exhausted slab that stays in its list", "memory::a_slot_that_is_freed_against_two_that_are_taken", EXACT,
+     [(DEPOT, "            if !slab.header().listed {", "            if slab.header().listed || empty {")]),
     ("a participant left Relaxed", "idle::two_sessions_and_what_a_third_one_left", WEAK,
      [(IDLE, "self.state.store(to, Release);", "self.state.store(to, Relaxed);")]),
     ("a participant taken Relaxed", "idle::two_sessions_and_what_a_third_one_left", WEAK,

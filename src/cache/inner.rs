@@ -171,7 +171,13 @@ impl Inner {
     pub(super) fn stats(&self) -> Stats {
         let free = self.pool.free() + self.returned.as_ref().map_or(0, Pool::free);
         let gauged = self.gauges.read(self.pool.capacity(), free);
-        Stats { waiting_requests: self.wait_list.len(), index_bytes: self.domain.bytes().total(), ..gauged }
+        Stats {
+            waiting_requests: self.wait_list.len(),
+            index_bytes: self.domain.bytes().total(),
+            garbage_bytes: self.domain.garbage_bytes(),
+            slab_bytes: self.domain.slab_bytes(),
+            ..gauged
+        }
     }
 
     /// A use at `now` undoes the demotions that were there before it, of `point` and of all that its marks flow to.
