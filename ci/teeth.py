@@ -23,6 +23,7 @@ INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/ca
 CLAIMS, ADMISSION, ADMIT = "src/scheduler/claims.rs", "src/scheduler/admission.rs", "src/scheduler/admit.rs"
 SEQUENCE = "src/scheduler/sequence.rs"
 LIFECYCLE, ABORT = "src/scheduler/lifecycle.rs", "src/scheduler/abort.rs"
+VERBS = "src/cache/namespace/verbs.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
@@ -79,8 +80,8 @@ BUGS = [
      [(RUN, "match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {",
        "let seen = self.word();\n        match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {")]),
     ("no second scan", "creation_trim::a_new_point_against_a_trim", EXACT,
-     [(TRIM, "        let end = loop {\n            let end = self.kill_beyond(run, target..len, &mut flowing, resources);\n",
-       "        let end = self.kill_beyond(run, target..len, &mut flowing, resources);\n        let end = loop {\n")]),
+     [(TRIM, "        let end = loop {\n            let end = self.kill_beyond(run, target..len, &mut dead, resources);\n",
+       "        let end = self.kill_beyond(run, target..len, &mut dead, resources);\n        let end = loop {\n")]),
     ("NEW trusted without proof", "creation_trim::two_creators_of_one_point_against_the_end_of_all", EXACT,
      [(LEASE, "Attempt::Unproven => return prove(at.run, point, ledger, guard),",
        "Attempt::Unproven => return Ok(HeldLease { point, counted_on: StripeRef::word(0) }),")]),
@@ -89,12 +90,12 @@ BUGS = [
     ("no point published at the target", "together::two_evictors", EXACT,
      [(TRIM, "        if target > 0 {\n            publish_idle", "        if target > len {\n            publish_idle")]),
     ("scan that ignores a held point", "creation_trim::the_end_against_a_partial_trim", EXACT,
-     [(TRIM, "                None => return point.depth(),", "                None => {}")]),
+     [(TRIM, "                None => {\n                    end = point.depth();\n                    break;\n                }", "                None => {}")]),
     ("the new last point not ranked", "together::two_evictors", EXACT,
      [(TRIM, "            self.revisit.push(now_last.link());\n", "")]),
     ("the unlink before the length", "creation_trim::a_new_point_against_the_end_of_all", EXACT,
-     [(TRIM, "        let mut flowing = Tally::NONE;\n",
-       "        let mut flowing = Tally::NONE;\n        if let Some(parent) = run.parent().filter(|_| target == 0) {\n"
+     [(TRIM, "        let mut dead = Dead::default();\n",
+       "        let mut dead = Dead::default();\n        if let Some(parent) = run.parent().filter(|_| target == 0) {\n"
        "            parent.as_ref().children.remove(run, resources.guard);\n        }\n")]),
 
     # Inserting and the death of a run.
@@ -127,14 +128,22 @@ BUGS = [
     ("drain Relaxed", "together::a_new_run_and_a_point_on_it_against_drains", WEAK,
      [(QUEUE, "swap(std::ptr::null_mut(), Acquire)", "swap(std::ptr::null_mut(), Relaxed)")], "E8"),
     ("retired at once although QUEUED", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
-     [(TRIM, "        if !before.is_queued() {\n            resources.guard.retire(point);\n        }", "        resources.guard.retire(point);\n        let _ = before;")]),
+     [(TRIM, "        if !self.is_queued {\n            resources.guard.retire(self.point);\n        }",
+       "        resources.guard.retire(self.point);\n        let _ = self.is_queued;")]),
     ("a dead entry not retired", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
      [(EVICTOR, "            resources.guard.retire(point);\n            return;", "            return;")]),
-    ("retired before it is unlinked", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
-     [(TRIM, "        // If this fails, another thread has put a live point in its place.\n",
-       "        if !before.is_queued() {\n            resources.guard.retire(point);\n        }\n"),
-      (TRIM, "        self.strike(point, resources);\n        if !before.is_queued() {\n            resources.guard.retire(point);\n        }\n",
-       "        self.strike(point, resources);\n")]),
+    ("retired before it is unlinked", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
+     [(TRIM, "        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n        run.retire_arrays", "        run.retire_arrays"),
+      (TRIM, "        self.totals.runs -= 1;\n",
+       "        self.totals.runs -= 1;\n        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n")]),
+    ("retired before it is taken out of its run's map", "namespaces::an_eviction_against_a_clear_in_turns", EXACT,
+     [(TRIM, "    killed.point.run().as_ref().points.remove(killed.point, resources.guard);\n    killed.retire(resources);\n",
+       "    let point = killed.point;\n    killed.retire(resources);\n    point.run().as_ref().points.remove(point, resources.guard);\n")]),
+
+    ("a clear that does not keep the runs that it listed", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
+     [(VERBS, ".map(|run| run.link()).collect();\n        for slice", ".map(|run| run.link()).collect();\n        drop(guard);\n        for slice")]),
+    ("a clear in turns that leaves the root", "namespaces::a_match_against_a_clear_in_turns", EXACT,
+     [(VERBS, "        self.in_turn(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));\n", "")]),
 
     # The accounts.
     ("registration on the end's entry only", "together::a_new_run_and_a_point_on_it_against_drains", EXACT,
@@ -143,7 +152,7 @@ BUGS = [
     ("a kill that leaves the accounts for later", "creation_trim::two_creators_at_two_depths_against_a_trim", EXACT,
      [(TRIM, "        self.strike(point, resources);\n", "        self.unfile(point);\n")]),
     ("statistics of the dead dropped", "together::a_hit_against_the_death_of_its_point", EXACT,
-     [(TRIM, "            flow(now_last, flowing, resources);\n", "")]),
+     [(TRIM, "            flow(now_last, dead.flowing, resources);\n", "")]),
 
     # Arrays.
     ("arrays read beyond their end", "together::shrinking_arrays_against_a_reader", EXACT,

@@ -112,6 +112,8 @@ pub(super) struct Evictor {
     pub(super) registered: u64,
     /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
     pub(super) revisit: Vec<Link<Point>>,
+    /// Points that a trim is about to kill; empty between trims.
+    pub(super) to_kill: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool.
     pub(super) freed: Vec<BlockId>,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
@@ -133,6 +135,7 @@ impl Evictor {
             backlog: Backlog::empty(),
             registered: 0,
             revisit: Vec::new(),
+            to_kill: Vec::new(),
             freed: Vec::new(),
             patience,
             detached: HashSet::new(),
@@ -156,6 +159,11 @@ impl Evictor {
             self.work_backlog_off(entries, &mut turns, resources);
         }
         self.return_freed(resources);
+        self.is_caught_up(resources)
+    }
+
+    /// Whether no change is left to be taken in.
+    fn is_caught_up(&self, resources: Resources<'_>) -> bool {
         self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }
 
@@ -224,8 +232,11 @@ impl Evictor {
     ) -> usize {
         let mut freed = 0;
         resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.now = self.now.max(resources.now);
         while freed < want {
-            self.take_in(entries, resources);
+            if !self.is_caught_up(resources) {
+                self.take_in(entries, resources);
+            }
             let Some((victim, most)) = choose(self) else {
                 break;
             };
