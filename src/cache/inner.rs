@@ -127,7 +127,9 @@ impl Inner {
     ) -> R {
         let PinnedEvictor { local, evictor } = &mut *pinned;
         let guard = local.pin();
-        let result = work(evictor, self.resources(&guard));
+        let resources = self.resources(&guard);
+        let result = work(evictor, resources);
+        evictor.return_freed(resources);
         drop(guard);
         self.gauges.publish(evictor);
         let let_go = std::mem::take(&mut evictor.has_let_go);

@@ -114,7 +114,7 @@ pub(super) struct Evictor {
     pub(super) revisit: Vec<Link<Point>>,
     /// Points that a trim is about to kill; empty between trims.
     pub(super) to_kill: Vec<Link<Point>>,
-    /// Blocks of trimmed runs on their way to the pool.
+    /// Blocks of trimmed runs on their way to the pool, at the end of a turn, or to a reservation.
     pub(super) freed: Vec<BlockId>,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
     pub(super) detached: HashSet<Link<Space>>,
@@ -158,7 +158,6 @@ impl Evictor {
             self.backlog.receive(resources.queue.drain());
             self.work_backlog_off(entries, &mut turns, resources);
         }
-        self.return_freed(resources);
         self.is_caught_up(resources)
     }
 
@@ -182,6 +181,7 @@ impl Evictor {
     pub(super) fn settle(&mut self, resources: Resources<'_>) {
         let mut all = usize::MAX;
         self.drain(&mut all, resources);
+        self.return_freed(resources);
     }
 
     /// A step of [`settle`](Self::settle) of at most `entries` entries; true after the last step. The first one sets
@@ -317,8 +317,23 @@ impl Evictor {
         }
     }
 
+    /// Takes `n` blocks, all or none: first those that were just freed, then of the pool. They are appended to `blocks`.
+    pub(super) fn serve(&mut self, n: usize, blocks: &mut Vec<BlockId>, resources: Resources<'_>) -> bool {
+        let fresh = n.min(self.freed.len());
+        let served = fresh == n || resources.pool.try_take(n - fresh, blocks);
+        if served {
+            blocks.extend(self.freed.drain(self.freed.len() - fresh..));
+        }
+        served
+    }
+
+    /// Blocks that are free: in the pool, or just freed.
+    pub(super) fn free(&self, resources: Resources<'_>) -> usize {
+        resources.pool.free() + self.freed.len()
+    }
+
     /// Gives the blocks of trimmed runs back to the pool.
-    fn return_freed(&mut self, resources: Resources<'_>) {
+    pub(super) fn return_freed(&mut self, resources: Resources<'_>) {
         // Taken out first: after a panic in the pool they must not be given back a second time.
         let mut freed = std::mem::take(&mut self.freed);
         resources.pool.give_back(&freed);
