@@ -240,6 +240,11 @@ impl<T> IdleSlots<T> {
         self.0.take()
     }
 
+    /// Lends one for as long as `body` runs.
+    pub fn lend(&self, near: usize, make: impl FnOnce() -> T, body: impl FnOnce(&T)) {
+        body(&self.0.lend(near, make));
+    }
+
     pub fn put(&self, local: T) -> Option<T> {
         self.0.put(local)
     }

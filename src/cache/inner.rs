@@ -6,7 +6,6 @@ use super::background::Background;
 use super::clock::Time;
 use super::evictor::{Evictor, PinnedEvictor, Resources};
 use super::namespace::Registry;
-use super::participant::Participant;
 use super::stats::{Gauges, Stats};
 use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
@@ -39,8 +38,10 @@ pub(super) struct Inner {
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<PinnedEvictor>,
-    /// Participants of sessions that have ended.
+    /// Participants of sessions that have ended, and those that calls borrow.
     pub(super) idle: Idle,
+    /// Sessions that have a participant of their own.
+    pub(super) own_participants: AtomicUsize,
     /// The last field: memory that the other fields retire when they are dropped is freed with it.
     pub(super) domain: Domain,
 }
@@ -104,11 +105,6 @@ impl Inner {
                 return result;
             }
         }
-    }
-
-    /// A participant for the length of a call.
-    pub(super) fn participant(&self) -> Participant<'_> {
-        Participant::of(&self.domain, &self.idle)
     }
 
     /// Frees what it can of the index memory that the evictor has retired. No other thread waits for that.

@@ -62,6 +62,12 @@ impl Domain {
         &self.shared.bytes
     }
 
+    /// How many participants were registered so far.
+    #[cfg(test)]
+    pub(crate) fn registered(&self) -> usize {
+        self.next_stripe.load(Relaxed)
+    }
+
     /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see.
     pub(crate) fn garbage_bytes(&self) -> usize {
         // Relaxed: a gauge.
