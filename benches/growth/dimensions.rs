@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use radixkv::{Clock, Lease, Namespace, PrefixCache, Session, Token};
 
-use crate::common::{Spread, fill, insert, sequence, time};
+use super::common::{Spread, fill, insert, sequence, time};
 
 /// A logical time after those of [`fill`].
 const LATER: u64 = 1 << 32;
