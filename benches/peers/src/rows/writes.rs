@@ -32,7 +32,7 @@ pub(crate) fn insert(settings: &Settings, mut entries: Vec<Entry>) -> Row {
     Row {
         name: "insert",
         what: "256 tokens after a held prefix of 2,496: 16 blocks reserved, inserted, released".into(),
-        figures: vec!["ns".into()],
+        figures: vec!["ns".into(), "ns, before settling".into()],
         entries,
         at_once: true,
         rounds: settings.rounds,
@@ -55,23 +55,21 @@ pub(crate) fn append<C: Contender<Client: Writer>>(settings: &Settings) -> Round
     let prompts: Vec<C::Prompt> = (0..tails as u32).map(|at| C::prompt(&with_tail(7 + at))).collect();
     Box::new(move || {
         let mut at = 0;
-        let taken = time(tails, || {
+        let appended = time(tails, || {
             client.append(&held, &prompts[at]);
             at += 1;
-            if at == tails {
-                client.settle();
-            }
         });
+        let settled = time(1, || client.settle()) / tails as f64;
         check(client.look_up(&prompts[tails / 2]), HOT + FRESH);
         client.evict(tails * FRESH / BLOCK);
         client.settle();
         check(client.look_up(&prompts[tails / 2]), HOT);
-        vec![taken]
+        vec![appended + settled, appended]
     })
 }
 
 /// Tokens and block ids of the tails go into memory of their own, all at once.
-fn copy(settings: &Settings) -> Round {
+pub(crate) fn copy(settings: &Settings) -> Round {
     let tails = settings.calls(TAILS);
     let (prompts, blocks): (Vec<Tokens>, _) =
         ((0..tails as u32).map(|at| with_tail(7 + at)).collect(), vec![0u32; FRESH / BLOCK]);
@@ -83,7 +81,7 @@ fn copy(settings: &Settings) -> Round {
             at += 1;
         });
         copies.clear();
-        vec![taken]
+        vec![taken; 2]
     })
 }
 
@@ -111,7 +109,7 @@ pub(crate) fn of_1m<C: Contender<Client: Writer>>(settings: &Settings) -> Round 
     evict_from::<C>(1_000_000, settings)
 }
 
-fn evict_from<C: Contender<Client: Writer>>(leaves: usize, settings: &Settings) -> Round {
+pub(crate) fn evict_from<C: Contender<Client: Writer>>(leaves: usize, settings: &Settings) -> Round {
     let mut client = C::client(&Arc::new(C::new(leaves)));
     let mut fresh = 0..;
     let mut insert = move |client: &mut C::Client, count: usize| {
