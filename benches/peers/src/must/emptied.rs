@@ -62,6 +62,6 @@ pub(crate) fn emptied(plan: &Plan) -> Vec<Figure> {
         Figure::counted("  resident memory more, MiB", Nothing, mebibytes(after.resident - empty.resident)),
         Figure::counted("  resident memory of an empty cache's process, MiB", Nothing, mebibytes(empty.resident)),
         Figure::counted("  mapped memory more, MiB", Nothing, mebibytes(after.mapped - empty.mapped)),
-        Figure::counted("  `Stats::index_bytes` more, MiB", Nothing, mebibytes(after.index - empty.index)),
+        Figure::counted("  `Stats::index_bytes`, over an empty cache's", Nothing, after.index / empty.index),
     ]
 }

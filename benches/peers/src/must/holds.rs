@@ -207,7 +207,8 @@ pub(crate) fn holds(plan: &Plan) -> Vec<Figure> {
         return Vec::new();
     }
     let leaves = plan.size(1_000_000);
-    let rounds = plan.few();
+    // Each has a cache of its own.
+    let rounds = plan.settings.rounds.min(3);
     let measure = |verb: fn(usize) -> f64| Spread::of((0..rounds).map(|_| verb(leaves)).collect());
     let figure = |&(what, verb): &Verb| {
         Figure::new(
