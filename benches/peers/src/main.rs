@@ -5,6 +5,7 @@
 mod arena;
 #[cfg(test)]
 mod contract;
+mod must;
 mod peers;
 mod rows;
 mod select;
@@ -12,7 +13,7 @@ mod writer;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use radixkv_replay::{Trace, workload::CLASSES};
 
 use arena::{
@@ -29,7 +30,10 @@ const CLASS: &str = "shared-system-zipf";
 
 /// radixkv, its peers and a strawman under the same loads, measured in turn in one process.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Other>,
     /// The rows to measure; all of them without any
     #[arg(value_enum, value_name = "ROW")]
     rows: Vec<Name>,
@@ -50,8 +54,16 @@ struct Arguments {
     grow: Option<Vec<String>>,
 }
 
+#[derive(Subcommand)]
+enum Other {
+    Must(must::Arguments),
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Other::Must(arguments)) = arguments.command {
+        return must::run(arguments);
+    }
     if let Some(what) = &arguments.grow {
         return grow_one(what);
     }
