@@ -12,6 +12,9 @@ use super::strong_ref::StrongRef;
 use super::waiter::Waiter;
 use crate::block::BlockId;
 
+/// Blocks that a reservation evicts in one turn: less than a millisecond's work.
+const TURN: usize = 1024;
+
 /// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
@@ -166,36 +169,60 @@ impl Inner {
         Ok(reservation)
     }
 
-    /// Takes `n` blocks, and evicts the missing ones on this thread.
+    /// Takes `n` blocks, and evicts the missing ones on this thread: up to [`TURN`] in a turn. What it has freed in one may be
+    /// taken by other threads before the next.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
         let in_background = self.background.get().is_some();
-        let take = |evictor: &mut Evictor, resources: Resources<'_>| {
-            let mut entries = usize::MAX;
+        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
             // With a background evictor, a choice goes by the changes that it has taken in; otherwise by all.
             let mut settled = in_background && evictor.catch_up(resources);
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
                 settled = true;
             }
-            loop {
-                if evictor.serve(n, blocks, resources) {
-                    return Ok(());
-                }
-                let free = evictor.free(resources);
-                let available = free + evictor.totals.evictable;
-                let missing = n.saturating_sub(free);
-                // A change that is not in the queue yet can make the counts too high for a moment.
-                if available < n || (missing > 0 && evictor.evict(missing, &mut entries, resources) == 0) {
-                    if settled {
-                        let available = available.min(n - 1);
-                        return Err(ReserveError::Exhausted { requested: n, available });
-                    }
-                    evictor.settle(resources);
-                    settled = true;
-                }
-            }
+            self.take_in_one_turn(n, blocks, settled, evictor, resources)
         };
-        if in_background { self.evicting(take) } else { self.settled(take) }
+        let mut taken = if in_background { self.evicting(&mut turn) } else { self.settled(&mut turn) };
+        loop {
+            if let Some(taken) = taken {
+                return taken;
+            }
+            taken = self.in_turn(&mut turn);
+        }
+    }
+
+    /// Nothing if more turns are needed.
+    fn take_in_one_turn(
+        &self,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        mut settled: bool,
+        evictor: &mut Evictor,
+        resources: Resources<'_>,
+    ) -> Option<Result<(), ReserveError>> {
+        let (mut entries, mut left) = (usize::MAX, TURN);
+        loop {
+            if evictor.serve(n, blocks, resources) {
+                return Some(Ok(()));
+            }
+            if left == 0 {
+                return None;
+            }
+            let free = evictor.free(resources);
+            let available = free + evictor.totals.evictable;
+            let missing = n.saturating_sub(free);
+            let want = missing.min(left);
+            let freed = if available < n { 0 } else { evictor.evict(want, &mut entries, resources) };
+            left -= freed;
+            // A change that is not in the queue yet can make the counts too high for a moment.
+            if missing > 0 && freed == 0 {
+                if settled {
+                    return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
+                }
+                evictor.settle(resources);
+                settled = true;
+            }
+        }
     }
 }

@@ -158,7 +158,8 @@ impl PrefixCache {
         let mut evicted = 0;
         let mut slice = |evictor: &mut Evictor, resources: Resources<'_>| {
             let want = (blocks - evicted).min(SLICE);
-            let freed = evictor.evict(want, &mut usize::MAX.clone(), resources);
+            let mut entries = usize::MAX;
+            let freed = evictor.evict(want, &mut entries, resources);
             evicted += freed;
             // A little garbage waits for the next eviction, unless nothing is cached any more.
             let is_garbage = evictor.totals.runs == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
@@ -166,7 +167,9 @@ impl PrefixCache {
         };
         let (mut more, mut is_garbage) = inner.settled(&mut slice);
         while more {
-            (more, is_garbage) = inner.in_turn(&mut slice);
+            let garbage;
+            (more, garbage) = inner.in_turn(&mut slice);
+            is_garbage |= garbage;
         }
         if evicted > 0 && is_garbage {
             inner.reclaim();

@@ -58,7 +58,7 @@ impl Order {
         } else {
             self.place(candidate, key.rank)
         };
-        *self.filed.at(candidate.index()) = Some(Filed { key, place });
+        self.filed.set(candidate.index(), Filed { key, place });
     }
 
     fn place(&mut self, candidate: CandidateId, rank: CandidateRank) -> Place {

@@ -5,17 +5,32 @@ use crate::sync::prefetch;
 /// Entries of a page.
 const PAGE: usize = 512;
 
-/// Values by index; most indices below the highest have one.
+/// Values by index. A page without values has no memory, but for the first one and the one that lost its last value last.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    pages: Vec<Box<[Option<T>]>>,
+    pages: Vec<Page<T>>,
     /// One more than the highest index that ever had a value.
     len: usize,
+    /// A page that is kept although it may have no values.
+    kept: usize,
+}
+
+#[derive(Debug)]
+struct Page<T> {
+    /// None, or [`PAGE`] entries.
+    entries: Box<[Option<T>]>,
+    values: usize,
+}
+
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Self { entries: Box::default(), values: 0 }
+    }
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), len: 0 }
+        Self { pages: Vec::new(), len: 0, kept: 0 }
     }
 }
 
@@ -27,42 +42,63 @@ impl<T> Table<T> {
 
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.pages.get(index / PAGE)?[index % PAGE].as_ref()
+        self.pages.get(index / PAGE)?.entries.get(index % PAGE)?.as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.pages.get_mut(index / PAGE)?[index % PAGE].as_mut()
+        self.pages.get_mut(index / PAGE)?.entries.get_mut(index % PAGE)?.as_mut()
     }
 
     /// Prefetches the value at `index`.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
-        if let Some(page) = self.pages.get(index / PAGE) {
-            prefetch(&raw const page[index % PAGE]);
+        if let Some(entry) = self.pages.get(index / PAGE).and_then(|page| page.entries.get(index % PAGE)) {
+            prefetch(entry);
         }
     }
 
-    /// The value at `index`, or nothing, to be replaced.
+    /// Sets the value at `index`; the one before.
     #[inline]
-    pub(crate) fn at(&mut self, index: usize) -> &mut Option<T> {
+    pub(crate) fn set(&mut self, index: usize, value: T) -> Option<T> {
         while self.pages.len() <= index / PAGE {
-            self.pages.push((0..PAGE).map(|_| None).collect());
+            self.pages.push(Page::default());
         }
         self.len = self.len.max(index + 1);
-        &mut self.pages[index / PAGE][index % PAGE]
+        let page = &mut self.pages[index / PAGE];
+        if page.entries.is_empty() {
+            page.entries = (0..PAGE).map(|_| None).collect();
+        }
+        let before = page.entries[index % PAGE].replace(value);
+        page.values += usize::from(before.is_none());
+        before
     }
 
     /// Takes the value at `index` out.
     #[inline]
     pub(crate) fn take(&mut self, index: usize) -> Option<T> {
-        self.pages.get_mut(index / PAGE)?[index % PAGE].take()
+        let page = self.pages.get_mut(index / PAGE)?;
+        let taken = page.entries.get_mut(index % PAGE)?.take()?;
+        page.values -= 1;
+        if page.values == 0 {
+            self.leave(index / PAGE);
+        }
+        Some(taken)
+    }
+
+    /// Keeps a page that has no values any more in place of the one that was kept before.
+    fn leave(&mut self, page: usize) {
+        let before = std::mem::replace(&mut self.kept, page);
+        if before != page && before > 0 && self.pages[before].values == 0 {
+            self.pages[before] = Page::default();
+        }
     }
 
     /// The values, each with its index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        let entries = self.pages.iter().flatten().enumerate();
-        entries.filter_map(|(index, entry)| entry.as_ref().map(|value| (index, value)))
+        let entries = |(page, of): (usize, &'_ Page<T>)| (page * PAGE, of.entries.len());
+        let indices = self.pages.iter().enumerate().map(entries).flat_map(|(first, len)| first..first + len);
+        indices.filter_map(|index| self.get(index).map(|value| (index, value)))
     }
 
     /// Frees the last pages, as many as `entries` entries need; whether any page is left.
@@ -70,7 +106,14 @@ impl<T> Table<T> {
         let keep = self.pages.len().saturating_sub(entries.div_ceil(PAGE));
         self.pages.truncate(keep);
         self.len = self.len.min(keep * PAGE);
+        self.kept = self.kept.min(keep.saturating_sub(1));
         keep > 0
+    }
+
+    /// Entries that have memory.
+    #[cfg(test)]
+    pub(crate) fn room(&self) -> usize {
+        self.pages.iter().map(|page| page.entries.len()).sum()
     }
 }
 
@@ -82,7 +125,7 @@ mod tests {
     fn values_stay_where_they_were_put_until_their_page_goes() {
         let mut table = Table::default();
         for index in (0..3 * PAGE).step_by(2) {
-            *table.at(index) = Some(index);
+            assert_eq!(table.set(index, index), None);
         }
         assert_eq!((table.len(), table.get(PAGE), table.get(PAGE + 1)), (3 * PAGE - 1, Some(&PAGE), None));
         assert_eq!((table.take(PAGE), table.take(PAGE), table.get(9 * PAGE)), (Some(PAGE), None, None));
@@ -92,5 +135,25 @@ mod tests {
         assert_eq!((table.len(), table.get(2)), (PAGE, Some(&2)));
         assert!(!table.free_last(1));
         assert_eq!((table.len(), table.iter().count()), (0, 0));
+    }
+
+    #[test]
+    fn pages_without_values_have_no_memory() {
+        let mut table = Table::default();
+        (0..9 * PAGE).for_each(|index| _ = table.set(index, ()));
+        assert_eq!(table.room(), 9 * PAGE);
+        for index in (0..9 * PAGE).rev() {
+            assert!(table.take(index).is_some());
+            assert!(table.room() <= (index.div_ceil(PAGE) + 2) * PAGE, "{} at {index}", table.room());
+        }
+        assert!(table.room() <= 2 * PAGE);
+        // A candidate that comes and goes at the edge of a page costs no memory each time.
+        for _ in 0..3 {
+            table.set(5 * PAGE, ());
+            table.take(5 * PAGE);
+            assert_eq!((table.room(), table.kept), (2 * PAGE, 5));
+        }
+        assert_eq!((table.set(5 * PAGE, ()), table.set(5 * PAGE, ())), (None, Some(())));
+        assert_eq!(table.iter().count(), 1);
     }
 }

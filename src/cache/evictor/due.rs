@@ -22,9 +22,12 @@ impl Due {
         if let Some(before) = before {
             self.order.remove(&(before, slot));
         }
-        *self.times.at(slot.index()) = time;
-        if let Some(time) = time {
-            self.order.insert((time, slot));
+        match time {
+            Some(time) => {
+                self.times.set(slot.index(), time);
+                self.order.insert((time, slot));
+            }
+            None => _ = self.times.take(slot.index()),
         }
     }
 

@@ -9,6 +9,9 @@ use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup,
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
+/// Vacant slots whose memory is kept when no candidate is left.
+const FEW: usize = 1024;
+
 /// The policy, and the candidate in each of its slots.
 #[derive(Debug)]
 pub(in crate::cache) struct Ranking {
@@ -70,7 +73,7 @@ impl Ranking {
 
     fn occupy(&mut self, point: Link<Point>) -> CandidateId {
         let slot = self.vacant.pop().unwrap_or_else(|| CandidateId::at(self.candidates.len()));
-        *self.candidates.at(slot.index()) = Some(point);
+        self.candidates.set(slot.index(), point);
         slot
     }
 
@@ -87,6 +90,11 @@ impl Ranking {
         self.aging.remove(slot);
         self.candidates.take(slot.index());
         self.vacant.push(slot);
+        if self.vacant.len() == self.candidates.len() && self.vacant.len() > FEW {
+            // No candidate is left: ids begin anew.
+            self.vacant = Vec::new();
+            self.candidates = Table::default();
+        }
     }
 }
 

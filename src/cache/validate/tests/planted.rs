@@ -286,16 +286,17 @@ fn slots() {
     let filed = found(|evictor, _| file_stray(&mut *evictor.ranking.policy));
     assert_eq!(filed, Violation::FiledCount(counts(4, 3)));
     let occupied = found(|evictor, scene| {
-        *evictor.ranking.tables().0.at(3) = Some(scene.mark.link());
+        evictor.ranking.tables().0.set(3, scene.mark.link());
     });
     assert_eq!(occupied, Violation::SlotCount(counts(4, 3)));
     let taken = found(|evictor, _| evictor.ranking.tables().1.push(CandidateId::at(0)));
     assert_eq!(taken, Violation::VacantSlot { slot: 0 });
     let outside = found(|evictor, _| evictor.ranking.tables().1.push(CandidateId::at(99)));
     assert_eq!(outside, Violation::VacantSlot { slot: 99 });
-    let lost = found(|evictor, _| {
+    let lost = found(|evictor, scene| {
         let vacant = evictor.ranking.vacant().len();
-        evictor.ranking.tables().0.at(3);
+        evictor.ranking.tables().0.set(3, scene.mark.link());
+        evictor.ranking.tables().0.take(3);
         assert_eq!(vacant, 0);
     });
     assert_eq!(lost, Violation::VacantCount(counts(0, 1)));
@@ -349,7 +350,7 @@ fn moments() {
     assert_eq!(stray, Violation::MomentCount(counts(1, 0)));
     let unsound = found(|evictor, _| {
         evictor.ranking.due.set(CandidateId::at(50), Some(9));
-        *evictor.ranking.due.times().at(50) = Some(8);
+        evictor.ranking.due.times().set(50, 8);
     });
     assert_eq!(unsound, Violation::UnsoundMoments);
 }
