@@ -109,12 +109,15 @@ impl Inner {
 
     /// Frees what it can of the index memory that the evictor has retired. No other thread waits for that.
     pub(super) fn reclaim(&self) {
-        self.evictor.lock().local.hand_over();
-        self.participant().reclaim();
+        let garbage = self.evictor.lock().local.all_garbage();
+        let participant = self.participant();
+        participant.pin().hand_over_for(garbage);
+        participant.reclaim();
     }
 
-    /// Runs `work` with the evictor, lets `leave` unlock it, and then wakes a waiter if blocks may have become
-    /// available. In this order because a waker is the caller's code, and runs under no lock.
+    /// Runs `work` with the evictor, lets `leave` unlock it, then hands its garbage over, which may free some, and wakes a
+    /// waiter if blocks may have become available. In this order because freeing takes time, and because a waker is the
+    /// caller's code, and runs under no lock.
     pub(super) fn with_evictor<'a, R>(
         &'a self,
         mut pinned: MutexGuard<'a, PinnedEvictor>,
@@ -129,7 +132,11 @@ impl Inner {
         drop(guard);
         self.gauges.publish(evictor);
         let let_go = std::mem::take(&mut evictor.has_let_go);
+        let garbage = local.much_garbage();
         leave(pinned, &result);
+        if let Some(garbage) = garbage {
+            self.participant().pin().hand_over_for(garbage);
+        }
         if let_go {
             self.ring();
         }

@@ -15,8 +15,8 @@ use super::{Bytes, Node, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
 /// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes, or so many nodes.
-const FLUSH_BYTES: usize = 128 << 10;
-const FLUSH_NODES: usize = 512;
+const FLUSH_BYTES: usize = 64 << 10;
+const FLUSH_NODES: usize = 256;
 
 /// Passes without effect after which nothing more can be freed: one hands garbage over, two move the epoch, one frees.
 const EPOCHS: usize = 4;
@@ -54,6 +54,7 @@ impl Domain {
             stripe: self.next_stripe.fetch_add(1, Relaxed),
             retired: Cell::new(0),
             limbo: RefCell::new(Vec::new()),
+            keeps: false,
             magazines: Magazines::new(),
         }
     }
@@ -68,7 +69,7 @@ impl Domain {
         self.next_stripe.load(Relaxed)
     }
 
-    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see.
+    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see: as many as they counted then.
     pub(crate) fn garbage_bytes(&self) -> usize {
         // Relaxed: a gauge.
         self.shared.garbage.load(Relaxed)
@@ -90,6 +91,8 @@ pub(crate) struct Local {
     retired: Cell<usize>,
     /// What it has retired and not handed over.
     limbo: RefCell<Vec<Retired>>,
+    /// It hands over only when it is asked to.
+    keeps: bool,
     magazines: Magazines,
 }
 
@@ -97,17 +100,25 @@ pub(crate) struct Local {
 #[derive(Debug)]
 struct Retired {
     node: NonNull<()>,
+    bytes: usize,
     free: unsafe fn(NonNull<()>, &mut Freed<'_>) -> usize,
 }
 
-/// Nodes that one participant has retired, freed together.
+// SAFETY: a node that was retired belongs to whichever thread frees it.
+unsafe impl Send for Retired {}
+
+/// What one participant has retired, for another one to hand over.
+#[derive(Debug)]
+pub(crate) struct Garbage(Vec<Retired>);
+
+/// Nodes that were handed over together, and are freed together.
 struct Batch {
     nodes: Vec<Retired>,
     bytes: usize,
     shared: NonNull<Shared>,
 }
 
-/// Ends a node and adds its memory to what is freed; the bytes that it counted.
+/// Ends a node and adds its memory to what is freed; the bytes that it counted at the end.
 ///
 /// # Safety
 ///
@@ -132,7 +143,7 @@ impl Batch {
         let shared = unsafe { self.shared.as_ref() };
         let mut freed = Freed::new(&shared.memory);
         let mut bytes = 0;
-        for Retired { node, free } in self.nodes {
+        for Retired { node, free, .. } in self.nodes {
             // SAFETY: as the caller promised; each node is in one batch, once (I1).
             bytes += unsafe { free(node, &mut freed) };
         }
@@ -172,6 +183,24 @@ impl Local {
         }
     }
 
+    /// The same participant, which from now on hands over only when it is asked to, because it works under a lock.
+    pub(crate) fn keeping_garbage(mut self) -> Self {
+        self.keeps = true;
+        self
+    }
+
+    /// What it has retired, if that is enough to be handed over.
+    pub(crate) fn much_garbage(&self) -> Option<Garbage> {
+        let much = self.retired.get() >= FLUSH_BYTES || self.limbo.borrow().len() >= FLUSH_NODES;
+        much.then(|| self.all_garbage())
+    }
+
+    /// All that it has retired.
+    pub(crate) fn all_garbage(&self) -> Garbage {
+        self.retired.set(0);
+        Garbage(self.limbo.take())
+    }
+
     #[inline]
     pub(crate) fn pin(&self) -> Guard<'_> {
         Guard { pinned: self.handle.pin(), local: self }
@@ -209,14 +238,23 @@ impl Guard<'_> {
 
     /// Hands over what its participant has retired, so that other participants can free it.
     pub(crate) fn hand_over(&self) {
-        let nodes = self.local.limbo.take();
-        if nodes.is_empty() {
-            return;
+        self.hand_over_for(self.local.all_garbage());
+    }
+
+    /// Hands over what another participant has retired, in parts: freeing one of them takes some microseconds.
+    pub(crate) fn hand_over_for(&self, Garbage(mut nodes): Garbage) {
+        while !nodes.is_empty() {
+            let rest = nodes.split_off(nodes.len().min(FLUSH_NODES));
+            self.defer(std::mem::replace(&mut nodes, rest));
         }
-        let batch = Box::new(Batch { nodes, bytes: self.local.retired.take(), shared: self.local.shared });
+    }
+
+    fn defer(&self, nodes: Vec<Retired>) {
+        let bytes = nodes.iter().map(|retired| retired.bytes).sum();
+        let batch = Box::new(Batch { nodes, bytes, shared: self.local.shared });
         // Relaxed: a gauge.
-        self.local.shared().garbage.fetch_add(batch.bytes, Relaxed);
-        // SAFETY: the nodes were unlinked before, under a guard of this participant: all that can see them are pinned now.
+        self.local.shared().garbage.fetch_add(bytes, Relaxed);
+        // SAFETY: the nodes were unlinked before: all threads that can see them are pinned now.
         let free = move || unsafe { batch.free() };
         // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any thread.
         unsafe { self.pinned.defer_unchecked(free) };
@@ -230,15 +268,16 @@ impl Guard<'_> {
 
     /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it, and retires it once (I1).
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
-        let retired = self.local.retired.get() + node.bytes();
+        let bytes = node.bytes();
+        let retired = self.local.retired.get() + bytes;
         self.local.retired.set(retired);
-        let node = node.link().get(self).as_non_null().cast();
+        let node = node.as_non_null().cast();
         let mut limbo = self.local.limbo.borrow_mut();
         if limbo.capacity() == 0 {
             limbo.reserve_exact(FLUSH_NODES);
         }
-        limbo.push(Retired { node, free: free_retired::<T> });
-        if retired >= FLUSH_BYTES || limbo.len() == FLUSH_NODES {
+        limbo.push(Retired { node, bytes, free: free_retired::<T> });
+        if (retired >= FLUSH_BYTES || limbo.len() == FLUSH_NODES) && !self.local.keeps {
             drop(limbo);
             self.hand_over();
         }

@@ -215,6 +215,10 @@ impl Domain {
     }
 }
 
+/// Nothing: what is retired here is with the domain at once.
+#[derive(Debug)]
+pub(crate) struct Garbage;
+
 /// One participant.
 pub(crate) struct Local {
     state: Rc<DomainState>,
@@ -238,6 +242,18 @@ impl Local {
     }
 
     pub(crate) fn hand_over(&self) {}
+
+    pub(crate) fn keeping_garbage(self) -> Self {
+        self
+    }
+
+    pub(crate) fn much_garbage(&self) -> Option<Garbage> {
+        None
+    }
+
+    pub(crate) fn all_garbage(&self) -> Garbage {
+        Garbage
+    }
 
     pub(crate) fn pin(&self) -> Guard<'_> {
         self.depth.set(self.depth.get() + 1);
@@ -274,6 +290,8 @@ impl Guard<'_> {
     }
 
     pub(crate) fn hand_over(&self) {}
+
+    pub(crate) fn hand_over_for(&self, _: Garbage) {}
 
     pub(crate) fn retired_bytes(&self) -> usize {
         0

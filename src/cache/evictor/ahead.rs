@@ -19,8 +19,8 @@ use crate::reclaim::Ref;
 use crate::sync::prefetch;
 use crate::tree::Point;
 
-/// With at most this many candidates, their tables, points and runs stay in a core's own cache.
-const FEW: usize = 4096;
+/// With at most this many candidates, their points, runs and arrays stay in a core's own cache.
+const FEW: usize = 1024;
 
 impl Evictor {
     /// Prefetches the parts of the victims after the next one.

@@ -90,7 +90,10 @@ pub(super) struct PinnedEvictor {
 
 impl PinnedEvictor {
     pub(super) fn new(domain: &Domain, policy: PolicyKind, patience: usize, aging: bool) -> Self {
-        Self { local: domain.register(), evictor: Evictor::new(Ranking::new(policy, aging), patience) }
+        Self {
+            local: domain.register().keeping_garbage(),
+            evictor: Evictor::new(Ranking::new(policy, aging), patience),
+        }
     }
 }
 
