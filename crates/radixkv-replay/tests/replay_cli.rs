@@ -8,6 +8,8 @@ mod bounds;
 mod files;
 #[path = "replay_cli/random.rs"]
 mod random;
+#[path = "replay_cli/screen.rs"]
+mod screen;
 #[cfg(unix)]
 #[path = "replay_cli/streams.rs"]
 mod streams;

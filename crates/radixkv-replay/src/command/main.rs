@@ -6,26 +6,37 @@
 
 mod arguments;
 mod bench;
+mod completions;
 mod console;
+mod figures;
 mod file_id;
+mod grid;
 mod output;
 mod progress;
 mod replay;
 mod report;
+mod screen;
 mod status;
 mod table;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use output::OutputError;
+use screen::Screen;
 use status::AT_FAULT;
+
+/// Lines of the help are no longer than this: they are read, not compared.
+const HELP_WIDTH: usize = 100;
 
 /// Replays request traces through the concurrent prefix cache radixkv.
 #[derive(Parser)]
 #[command(name = "radixkv", version, arg_required_else_help = true)]
 struct Arguments {
+    /// Show all columns of every table, however wide the screen is
+    #[arg(long, global = true, display_order = 100)]
+    wide: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -33,15 +44,31 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Completions(completions::Arguments),
     Replay(arguments::Arguments),
 }
 
 fn main() -> ExitCode {
     outlast_size_limit();
-    match Arguments::try_parse() {
-        Ok(Arguments { command: Command::Bench(arguments) }) => bench::run(&arguments),
-        Ok(Arguments { command: Command::Replay(arguments) }) => replay::run(&arguments),
+    match parse() {
+        Ok(Arguments { wide, command }) => run(command, &Screen::of_stdout(wide)),
         Err(message) => show(&message),
+    }
+}
+
+/// Reads the command line; the help is as wide as the screen.
+fn parse() -> Result<Arguments, clap::Error> {
+    let width = Screen::of_stdout(false).width().unwrap_or(HELP_WIDTH);
+    let mut command = Arguments::command().term_width(width.min(HELP_WIDTH));
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+fn run(command: Command, screen: &Screen) -> ExitCode {
+    match command {
+        Command::Bench(arguments) => bench::run(&arguments, screen),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Replay(arguments) => replay::run(&arguments, screen),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
     output::{Output, OutputError, Written},
     progress,
     report::{ClassReport, TraceReport, WorkloadReport, json},
+    screen::Screen,
     status::{AT_FAULT, BROKEN},
     table,
 };
@@ -30,10 +31,10 @@ const SEED: u64 = 0;
 const TRACE_CAPACITY: Capacity = Capacity::Percent(10.0);
 const WORKLOAD_CAPACITY: Capacity = Capacity::Percent(100.0);
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
     let result = match &arguments.trace {
-        Some(path) => trace(arguments, path),
-        None => workload(arguments),
+        Some(path) => trace(arguments, path, screen),
+        None => workload(arguments, screen),
     };
     result.unwrap_or_else(|error| {
         match remedy(&*error) {
@@ -70,7 +71,7 @@ fn is_broken(error: &(dyn Error + 'static)) -> bool {
     }
 }
 
-fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>> {
+fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode, Box<dyn Error>> {
     if FileId::of_contents(path).is_some_and(|input| FileId::of_stdout() == Some(input)) {
         return Err(OutputError::IsInput { path: "standard output".into() }.into());
     }
@@ -86,7 +87,7 @@ fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>>
     if arguments.json {
         console::print(&json(&TraceReport { trace: shown, report: &replayed.report })?).map_err(OutputError::stdout)?;
     } else {
-        console::print(&table::report(&shown, &replayed.report).to_string()).map_err(OutputError::stdout)?;
+        console::print(&table::report(&shown, &replayed.report).text(screen)).map_err(OutputError::stdout)?;
     }
     let Some(broken) = mismatches(&replayed) else {
         csv.map_or(Ok(()), Written::publish)?;
@@ -95,7 +96,7 @@ fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>>
     Ok(broken)
 }
 
-fn workload(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn workload(arguments: &Arguments, screen: &Screen) -> Result<ExitCode, Box<dyn Error>> {
     let (mut reports, mut status) = (Vec::new(), ExitCode::SUCCESS);
     for class in CLASSES {
         let replayed = serve(arguments, &class.trace(SEED), WORKLOAD_CAPACITY, class.name)?;
@@ -108,7 +109,7 @@ fn workload(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         console::print(&json(&WorkloadReport { trace: None, seed: SEED, seconds, classes: &reports })?)
             .map_err(OutputError::stdout)?;
     } else {
-        console::print(&table::classes(&reports).to_string()).map_err(OutputError::stdout)?;
+        console::print(&table::classes(&reports).text(screen)).map_err(OutputError::stdout)?;
     }
     Ok(status)
 }
