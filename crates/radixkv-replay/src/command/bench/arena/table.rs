@@ -42,10 +42,10 @@ impl Figures {
             Column::words("figure"),
             Column::words(""),
             Column::figures("median"),
-            Column::figures("quartiles").rank(2),
-            Column::figures("/ limit"),
-            Column::figures("/ strawman"),
-            Column::words("does not").rank(1),
+            Column::figures("quartiles").rank(4),
+            Column::figures("/ limit").rank(1),
+            Column::figures("/ strawman").rank(2),
+            Column::words("does not").rank(3),
         ]);
         Self { table, legend: Vec::new(), wrong: Vec::new() }
     }
