@@ -19,6 +19,8 @@ use crate::screen::Screen;
 const FRAME: usize = 3;
 /// A column of words is wrapped into about this many lines at most; then columns are left out.
 const MOST_LINES: usize = 2;
+/// A word of more columns than this may be broken: the path of a file.
+const LONGEST_WORD: usize = 24;
 
 /// A table, column by column and row by row.
 pub(crate) struct Grid {
@@ -157,8 +159,8 @@ impl Grid {
         match self.columns[at].kind {
             Kind::Figures => longest,
             Kind::Words => {
-                let word = cells().map(Cell::longest_word).max().unwrap_or(0);
-                longest.min(word.max(longest.div_ceil(MOST_LINES)).max(name))
+                let word = cells().map(|cell| cell.longest_word().min(LONGEST_WORD)).max().unwrap_or(0);
+                longest.min(word.max(longest.div_ceil(MOST_LINES).min(LONGEST_WORD)).max(name))
             }
         }
     }
