@@ -33,6 +33,7 @@ mod source;
 mod tokens;
 mod unit;
 mod value_kind;
+mod warning;
 mod working_set;
 pub mod workload;
 
@@ -43,3 +44,4 @@ pub use replay::{Replay, ReplayConfig, ReplayError, Report, replay};
 pub use request::{Request, Trace};
 pub use row::{Field, RowFault};
 pub use tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, token_id};
+pub use warning::TraceWarning;

@@ -13,6 +13,7 @@ use radixkv::{
 use super::{
     row::{Prompt, Row},
     tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, fill, token_id},
+    warning::TraceWarning,
 };
 
 /// Consecutive tokens of a request.
@@ -124,6 +125,7 @@ pub struct Trace {
     pub(super) unit: Option<u32>,
     pub(super) priority_from: Option<Box<str>>,
     pub(super) read_time: Duration,
+    pub(super) warnings: Vec<TraceWarning>,
 }
 
 impl Trace {
@@ -149,6 +151,12 @@ impl Trace {
     #[must_use]
     pub fn read_time(&self) -> Duration {
         self.read_time
+    }
+
+    /// What looks wrong with the rows, though they can be replayed.
+    #[must_use]
+    pub fn warnings(&self) -> &[TraceWarning] {
+        &self.warnings
     }
 
     /// Tokens of all prompts.
@@ -247,7 +255,9 @@ impl Trace {
     }
 
     /// Gives each hash id `unit` tokens up to the prompt's end, and what is left of the prompt to tokens of its own.
-    pub(super) fn cut(&mut self, unit: u32) {
+    /// Returns how many prompts have a unit or more of those.
+    pub(super) fn cut(&mut self, unit: u32) -> usize {
+        let mut uncovered = 0;
         for request in &self.requests {
             // The prompt is spelled out, not hashed.
             let [ids @ .., Segment::Hashed { len: own, .. }] = &mut self.segments[request.first..request.end - 1]
@@ -262,7 +272,9 @@ impl Trace {
                 }
             }
             *own = left;
+            uncovered += usize::from(left >= unit);
         }
+        uncovered
     }
 
     /// Sets the priority of the request that was added last.

@@ -32,7 +32,7 @@ fn policies() -> String {
 /// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// File of the trace; without it, the built-in workloads are replayed
+    /// File of the trace, or - for standard input; without it, the built-in workloads are replayed
     pub(crate) trace: Option<PathBuf>,
     /// Tokens that a hash id stands for; without it, inferred from the rows (512 in Mooncake's traces)
     #[arg(long, value_name = "TOKENS", value_parser = unit)]

@@ -11,6 +11,7 @@ mod console;
 mod figures;
 mod file_id;
 mod grid;
+mod input;
 mod output;
 mod progress;
 mod replay;

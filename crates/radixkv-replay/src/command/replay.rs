@@ -9,7 +9,7 @@ use std::{
 
 use radixkv::InsertErrorKind;
 use radixkv_replay::{
-    Replay, ReplayError, Trace, TraceError, replay,
+    Replay, ReplayError, Report, Trace, TraceError, replay,
     replay::{Capacity, TimeToFirstToken},
     workload::CLASSES,
 };
@@ -17,7 +17,7 @@ use radixkv_replay::{
 use crate::{
     arguments::Arguments,
     console,
-    file_id::FileId,
+    input::Input,
     output::{Output, OutputError, Written},
     progress,
     report::{ClassReport, TraceReport, WorkloadReport, json},
@@ -72,18 +72,14 @@ fn is_broken(error: &(dyn Error + 'static)) -> bool {
 }
 
 fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode, Box<dyn Error>> {
-    if FileId::of_contents(path).is_some_and(|input| FileId::of_stdout() == Some(input)) {
-        return Err(OutputError::IsInput { path: "standard output".into() }.into());
-    }
-    let csv = arguments.requests.as_deref().map(|csv| Output::new(csv, path)).transpose()?;
-    let trace = Trace::open_within(path, arguments.unit, arguments.priority_from.as_deref(), &arguments.limits())?;
-    if let (None, Some(unit)) = (arguments.unit, trace.unit()) {
-        console::say(format_args!("radixkv: {unit} tokens per hash id, inferred from the rows; --unit sets it"));
-    }
+    let input = Input::new(path);
+    input.check_stdout()?;
+    let csv = arguments.requests.as_deref().map(|csv| Output::new(csv, &input)).transpose()?;
+    let trace = input.trace(arguments.unit, arguments.priority_from.as_deref(), &arguments.limits())?;
     let replayed = serve(arguments, &trace, TRACE_CAPACITY, "replay")?;
     let rows = |file: &mut dyn Write| write_requests(file, &replayed, arguments.block_size);
     let csv = csv.map(|csv| csv.write(rows)).transpose()?;
-    let shown = path.display().to_string();
+    let shown = input.name();
     if arguments.json {
         console::print(&json(&TraceReport { trace: shown, report: &replayed.report })?).map_err(OutputError::stdout)?;
     } else {
@@ -122,7 +118,19 @@ fn serve(arguments: &Arguments, trace: &Trace, capacity: Capacity, what: &str) -
     let mut replayed = replayed?;
     let ttft = |rate| TimeToFirstToken::new(&replayed.outcomes, arguments.block_size, rate);
     replayed.report.ttft = arguments.prefill_rate.map(ttft);
+    warn_of_bypasses(&replayed.report);
     Ok(replayed)
+}
+
+/// Says so if the cache was too small for every request.
+fn warn_of_bypasses(report: &Report) {
+    if report.requests > 0 && report.bypassed_requests == report.requests {
+        console::say(format_args!(
+            "radixkv: warning: every request was bypassed: each is larger than the cache of {} blocks of {} tokens, or than \
+             --longest allows",
+            report.capacity, report.block_size
+        ));
+    }
 }
 
 /// Reports mismatches, if hits were checked and some were wrong.
