@@ -30,6 +30,8 @@ pub mod replay;
 mod request;
 mod row;
 mod source;
+#[cfg(feature = "sweep")]
+pub mod sweep;
 mod tokens;
 mod unit;
 mod value_kind;

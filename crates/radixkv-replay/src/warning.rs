@@ -40,13 +40,13 @@ pub enum TraceWarning {
     },
     /// Whole units of prompts have no hash id and are shared by no other request: the unit is too small.
     #[error(
-        "{unit} tokens per hash id are too few for {rows} rows, whose ids end a unit or more before their prompts do; what \
+        "{unit} tokens per hash id are too few for {rows} rows, whose ids end more than a unit before their prompts do; what \
          no id covers is shared with no other request"
     )]
     UnitTooSmall {
         /// Tokens per hash id.
         unit: u64,
-        /// Rows with a unit or more that no id covers.
+        /// Rows with more than a unit that no id covers.
         rows: usize,
     },
 }
@@ -85,7 +85,7 @@ impl Doubts {
         }
     }
 
-    /// What to warn of, where the unit is known and this many rows have a unit or more that no id covers.
+    /// What to warn of, where the unit is known and this many rows have more than a unit that no id covers.
     pub(super) fn warnings(&self, unit: u32, uncovered: usize) -> Vec<TraceWarning> {
         let (unit, largest) = (u64::from(unit), self.largest);
         let backwards = TraceWarning::Backwards { rows: self.backwards, line: self.line };
