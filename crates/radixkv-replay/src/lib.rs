@@ -24,6 +24,7 @@ pub mod guide {}
 mod limits;
 mod lines;
 mod list;
+pub mod model;
 mod priority;
 mod read;
 pub mod replay;

@@ -59,6 +59,7 @@ enum Tone {
     Plain,
     Good,
     Bad,
+    Best,
 }
 
 impl Column {
@@ -88,6 +89,11 @@ impl Cell {
     /// Red.
     pub(crate) fn bad(text: impl Into<String>) -> Self {
         Self { text: text.into(), tone: Tone::Bad }
+    }
+
+    /// Bold: the best of its kind.
+    pub(crate) fn best(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Best }
     }
 
     fn longest_line(&self) -> usize {
@@ -207,6 +213,7 @@ impl Cell {
             Tone::Plain => cell,
             Tone::Good => cell.fg(Color::Green),
             Tone::Bad => cell.fg(Color::Red),
+            Tone::Best => cell.add_attribute(Attribute::Bold),
         }
     }
 }

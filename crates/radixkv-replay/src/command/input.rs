@@ -1,7 +1,8 @@
 //! What the command reads: a file, or standard input under the name `-`.
 
 use std::{
-    io,
+    fs,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
@@ -37,6 +38,17 @@ impl Input {
         match self {
             Self::File(path) => FileId::of_contents(path),
             Self::Stdin => FileId::of_stdin(),
+        }
+    }
+
+    /// All that is read.
+    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::File(path) => fs::read(path),
+            Self::Stdin => {
+                let mut bytes = Vec::new();
+                io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bench;
+mod bytes;
 mod completions;
 mod console;
 mod figures;
@@ -17,7 +18,9 @@ mod progress;
 mod replay;
 mod report;
 mod screen;
+mod size;
 mod status;
+mod sweep;
 mod table;
 
 use std::process::ExitCode;
@@ -47,6 +50,8 @@ enum Command {
     Bench(bench::Arguments),
     Completions(completions::Arguments),
     Replay(arguments::Arguments),
+    Size(size::Arguments),
+    Sweep(sweep::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +75,8 @@ fn run(command: Command, screen: &Screen) -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments, screen),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Replay(arguments) => replay::run(&arguments, screen),
+        Command::Size(arguments) => size::run(&arguments, screen),
+        Command::Sweep(arguments) => sweep::run(&arguments, screen),
     }
 }
 

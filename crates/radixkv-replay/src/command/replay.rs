@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
 }
 
 /// The options that help against an error.
-fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
+pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(TraceError::LongLine { .. }), _) => Some("raise the limit with --max-line-bytes"),
         (Some(TraceError::TooManyRows { .. }), _) => Some("raise the limit with --max-rows"),
