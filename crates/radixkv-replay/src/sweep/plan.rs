@@ -220,14 +220,45 @@ impl<'a> SweepPlan<'a> {
     /// ```
     #[must_use]
     pub fn lru_curve(&self, block_size: usize, capacities: &[usize]) -> Vec<SweepPoint> {
-        let size = self.sizes.iter().find(|size| size.runs.block_size() == block_size);
-        let size = size.unwrap_or_else(|| panic!("no blocks of {block_size} tokens in the plan"));
+        let size = self.size(block_size);
         let mut points: Vec<_> = stack::groups(&size.runs, capacities)
             .into_par_iter()
             .flat_map_iter(|numbers| self.lru(size, capacities, &numbers, &|| {}))
             .collect();
         points.sort_by_key(|&(number, _)| number);
         points.into_iter().map(|(_, point)| point).collect()
+    }
+
+    /// The best that is possible at these capacities, in blocks of a block size of the plan.
+    ///
+    /// # Panics
+    ///
+    /// As [`lru_curve`](Self::lru_curve).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{sweep::{SweepConfig, SweepPlan}, workload::CLASSES};
+    ///
+    /// let trace = CLASSES[2].trace(0);
+    /// let plan = SweepPlan::new(&trace, &SweepConfig::default())?;
+    /// let (best, lru) = (plan.belady_curve(16, &[1000]), plan.lru_curve(16, &[1000]));
+    /// assert!(best[0].hit_tokens >= lru[0].hit_tokens);
+    /// # Ok::<_, radixkv_replay::sweep::SweepError>(())
+    /// ```
+    #[must_use]
+    pub fn belady_curve(&self, block_size: usize, capacities: &[usize]) -> Vec<SweepPoint> {
+        let size = self.size(block_size);
+        let point = |&capacity: &usize| {
+            let hits = belady::hits(self.trace, &size.runs, capacity, &|| {});
+            self.of_hits(Line::Belady, size, capacity, &hits)
+        };
+        capacities.par_iter().map(point).collect()
+    }
+
+    fn size(&self, block_size: usize) -> &Size {
+        let size = self.sizes.iter().find(|size| size.runs.block_size() == block_size);
+        size.unwrap_or_else(|| panic!("no blocks of {block_size} tokens in the plan"))
     }
 
     fn compute(&self, job: &Job, served: &(dyn Fn() + Sync)) -> Result<Found, SweepError> {

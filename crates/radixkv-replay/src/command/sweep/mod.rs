@@ -28,7 +28,7 @@ use crate::{
     status::AT_FAULT,
 };
 
-/// Points of the curve of lru in a plot.
+/// Points of a curve in a plot.
 const CURVE: usize = 48;
 
 /// What is printed as JSON.
@@ -69,10 +69,10 @@ fn sweep(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
     let found = pool.install(|| compute(&plan))?;
     warn(&trace, &config, &found);
     let csv = csv.map(|csv| csv.write(|file| write_csv(file, &found, kv_bytes))).transpose()?;
-    let curve = |size| pool.install(|| curve(&plan, &found, size));
+    let curves = |size| pool.install(|| curves(&plan, &found, size));
     let name = input.name();
     let svg = svg.map(|svg| {
-        let drawn = plot::svg(&name, &found, kv_bytes, curve);
+        let drawn = plot::svg(&name, &found, kv_bytes, curves);
         svg.write(|file| file.write_all(drawn.as_bytes()))
     });
     let svg = svg.transpose()?;
@@ -125,8 +125,8 @@ fn warn(trace: &Trace, config: &SweepConfig, found: &Sweep) {
     }
 }
 
-/// The policy lru at capacities from the smallest to the largest of a block size, and up to all distinct blocks.
-fn curve(plan: &SweepPlan<'_>, found: &Sweep, block_size: usize) -> Vec<SweepPoint> {
+/// The policy lru and the best that is possible, at capacities from the smallest of a block size to all distinct blocks.
+fn curves(plan: &SweepPlan<'_>, found: &Sweep, block_size: usize) -> Vec<SweepPoint> {
     let of_size = || found.points.iter().filter(|point| point.block_size == block_size).map(|point| point.capacity);
     let (Some(low), Some(high)) = (of_size().min(), of_size().max()) else {
         return Vec::new();
@@ -137,7 +137,9 @@ fn curve(plan: &SweepPlan<'_>, found: &Sweep, block_size: usize) -> Vec<SweepPoi
     capacities.extend(of_size());
     capacities.sort_unstable();
     capacities.dedup();
-    plan.lru_curve(block_size, &capacities)
+    let mut curves = plan.lru_curve(block_size, &capacities);
+    curves.extend(plan.belady_curve(block_size, &capacities));
+    curves
 }
 
 /// A row of the CSV file.

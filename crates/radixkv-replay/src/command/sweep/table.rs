@@ -43,7 +43,9 @@ fn rates(sweep: &Sweep, block_size: usize, kv_bytes: Option<u64>) -> Grid {
     ];
     let rates = lines.iter().enumerate().map(|(at, line)| Column::figures(line.name()).rank(rank(*line, at)));
     let mut grid = Grid::new(heads.into_iter().chain(rates));
-    for row in points.chunks(lines.len().max(1)) {
+    let mut rows: Vec<_> = points.chunks(lines.len().max(1)).collect();
+    rows.sort_by_key(|row| row[0].capacity);
+    for row in rows {
         let best = row.iter().filter(|point| is_policy(point.line)).map(|point| point.hit_tokens).max();
         let rates = row.iter().map(|point| {
             let text = format!("{:.2}", 100.0 * point.hit_rate);
@@ -78,9 +80,11 @@ fn rank(line: Line, at: usize) -> u8 {
 
 /// How large a cache is, in three ways.
 fn head(point: &SweepPoint, kv_bytes: Option<u64>) -> [Cell; 3] {
-    let share = 100.0 * point.working_set_share;
-    let share = if share >= 10.0 { format!("{share:.0} %") } else { format!("{share:.2} %") };
-    [share.into(), grouped(point.capacity as u64).into(), extent(point.capacity_tokens, kv_bytes).into()]
+    [
+        percent(point.working_set_share).into(),
+        grouped(point.capacity as u64).into(),
+        extent(point.capacity_tokens, kv_bytes).into(),
+    ]
 }
 
 /// What each block size costs.
