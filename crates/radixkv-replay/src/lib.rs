@@ -21,6 +21,7 @@
 
 #[doc = include_str!("../docs/replay.md")]
 pub mod guide {}
+pub mod convert;
 mod limits;
 mod lines;
 mod list;
