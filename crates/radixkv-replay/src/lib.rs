@@ -22,6 +22,7 @@
 #[doc = include_str!("../docs/replay.md")]
 pub mod guide {}
 pub mod convert;
+mod explain;
 mod limits;
 mod lines;
 mod list;
@@ -41,6 +42,7 @@ mod warning;
 mod working_set;
 pub mod workload;
 
+pub use explain::Explained;
 pub use limits::Limits;
 pub use priority::PriorityFault;
 pub use read::TraceError;

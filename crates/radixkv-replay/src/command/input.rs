@@ -1,7 +1,7 @@
 //! What the command reads: a file, or standard input under the name `-`.
 
 use std::{
-    fs,
+    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -41,15 +41,19 @@ impl Input {
         }
     }
 
+    /// Opens it for reading.
+    pub(crate) fn open(&self) -> io::Result<Box<dyn Read>> {
+        Ok(match self {
+            Self::File(path) => Box::new(File::open(path)?),
+            Self::Stdin => Box::new(io::stdin()),
+        })
+    }
+
     /// All that is read.
     pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
-        match self {
-            Self::File(path) => fs::read(path),
-            Self::Stdin => {
-                let mut bytes = Vec::new();
-                io::stdin().read_to_end(&mut bytes).map(|_| bytes)
-            }
-        }
+        let mut bytes = Vec::new();
+        self.open()?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Reads a trace, and says what was inferred and what looks wrong with it.

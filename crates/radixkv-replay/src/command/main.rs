@@ -9,6 +9,8 @@ mod bench;
 mod bytes;
 mod completions;
 mod console;
+mod convert;
+mod explain;
 mod figures;
 mod file_id;
 mod grid;
@@ -22,6 +24,7 @@ mod size;
 mod status;
 mod sweep;
 mod table;
+mod tokenizer;
 
 use std::process::ExitCode;
 
@@ -49,6 +52,8 @@ struct Arguments {
 enum Command {
     Bench(bench::Arguments),
     Completions(completions::Arguments),
+    Convert(convert::Arguments),
+    Explain(explain::Arguments),
     Replay(arguments::Arguments),
     Size(size::Arguments),
     Sweep(sweep::Arguments),
@@ -74,6 +79,8 @@ fn run(command: Command, screen: &Screen) -> ExitCode {
     match command {
         Command::Bench(arguments) => bench::run(&arguments, screen),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments, screen),
         Command::Replay(arguments) => replay::run(&arguments, screen),
         Command::Size(arguments) => size::run(&arguments, screen),
         Command::Sweep(arguments) => sweep::run(&arguments, screen),

@@ -86,7 +86,7 @@ pub struct SweepPoint {
     pub capacity: usize,
     /// Tokens in the cache.
     pub capacity_tokens: usize,
-    /// `capacity` over the distinct full blocks of all prompts.
+    /// `capacity` over the distinct full blocks of all prompts; zero if there are none.
     pub working_set_share: f64,
     /// Tokens found cached.
     pub hit_tokens: u64,
@@ -115,7 +115,7 @@ impl SweepPoint {
             block_size,
             capacity,
             capacity_tokens: capacity.saturating_mul(block_size),
-            working_set_share: capacity as f64 / working_set.max(1) as f64,
+            working_set_share: rate(capacity as u64, working_set as u64),
             hit_tokens: hits.hit_tokens,
             hit_rate: rate(hits.hit_tokens, hits.prompt_tokens),
             hit_tokens_capped: hits.hit_tokens_capped,
@@ -134,7 +134,7 @@ impl SweepPoint {
             block_size: report.block_size,
             capacity: report.capacity,
             capacity_tokens: report.capacity.saturating_mul(report.block_size),
-            working_set_share: report.capacity as f64 / working_set.max(1) as f64,
+            working_set_share: rate(report.capacity as u64, working_set as u64),
             hit_tokens: report.hit_tokens,
             hit_rate: report.hit_rate,
             hit_tokens_capped: report.hit_tokens_capped,
@@ -207,6 +207,6 @@ pub struct Sweep {
 }
 
 /// Rounded to six decimals, as a replay's; zero if `of` is zero.
-fn rate(tokens: u64, of: u64) -> f64 {
-    if of == 0 { 0.0 } else { (tokens as f64 / of as f64 * 1e6).round() / 1e6 }
+fn rate(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { (part as f64 / of as f64 * 1e6).round() / 1e6 }
 }

@@ -8,8 +8,7 @@ use std::{error::Error, io, process::ExitCode};
 
 use radixkv_replay::{
     Trace,
-    replay::Capacity,
-    sweep::{Sweep, SweepConfig, SweepError, SweepPlan, SweepPoint},
+    sweep::{Sweep, SweepError, SweepPlan, SweepPoint},
 };
 use serde::Serialize;
 
@@ -67,7 +66,7 @@ fn sweep(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(arguments.threads.unwrap_or(0)).build()?;
     let plan = pool.install(|| SweepPlan::new(&trace, &config))?;
     let found = pool.install(|| compute(&plan))?;
-    warn(&trace, &config, &found);
+    warn(&trace, &found);
     let csv = csv.map(|csv| csv.write(|file| write_csv(file, &found, kv_bytes))).transpose()?;
     let curves = |size| pool.install(|| curves(&plan, &found, size));
     let name = input.name();
@@ -107,7 +106,7 @@ fn compute(plan: &SweepPlan<'_>) -> Result<Sweep, SweepError> {
 }
 
 /// Says which caches are too small for every request.
-fn warn(trace: &Trace, config: &SweepConfig, found: &Sweep) {
+fn warn(trace: &Trace, found: &Sweep) {
     let bypassed = |point: &&SweepPoint| point.bypassed_requests == trace.requests().len();
     let mut said: Vec<(usize, usize)> = Vec::new();
     for point in found.points.iter().filter(bypassed) {
@@ -119,9 +118,6 @@ fn warn(trace: &Trace, config: &SweepConfig, found: &Sweep) {
                 cache.0, cache.1
             ));
         }
-    }
-    if config.capacities.contains(&Capacity::Percent(100.0)) && config.capacities.len() == 1 {
-        console::say("radixkv: warning: a cache that holds everything evicts nothing: all policies are the same");
     }
 }
 
