@@ -20,7 +20,10 @@
 //! The package uses the public interface of the cache alone: a replay sees what an engine would see.
 
 #[doc = include_str!("../docs/replay.md")]
-pub mod guide {}
+pub mod guide {
+    #[doc = include_str!("../docs/tools.md")]
+    pub mod tools {}
+}
 pub mod convert;
 mod explain;
 mod limits;

@@ -30,3 +30,24 @@ fn texts_need_a_tokenizer() {
     assert!(complaint(&["explain", "-", "-"]).contains("both prompts are standard input"));
     assert!(complaint(&["explain", &a, "no/such", "--tokenizer", "bytes"]).contains("no/such: cannot be read"));
 }
+
+/// Words between spaces, a token each.
+#[cfg(feature = "tokenizers")]
+const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+    "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+    "model": {"type": "WordLevel", "vocab": {"?": 0, "Today": 1, "is": 2, "Sunday": 3, "Monday": 4, ".": 5}, "unk_token": "?"}}"#;
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn a_tokenizer_of_a_model_makes_tokens_of_texts() {
+    let scratch = Scratch::new("explain-tokenizer");
+    let tokenizer = scratch.file("tokenizer.json", WORDS);
+    let (a, b) = (scratch.file("a", "Today is Sunday."), scratch.file("b", "Today is Monday."));
+    let explained = json(&["explain", &a, &b, "--tokenizer", &tokenizer, "--block-size", "2"]);
+    assert_eq!((&explained["tokens"], &explained["shared_tokens"]), (&vec![4, 4].into(), &2.into()));
+    assert!(printed(&["explain", &a, &b, "--tokenizer", &tokenizer]).contains("4 \"Monday\""));
+    let broken = scratch.file("broken.json", "{}");
+    assert!(
+        complaint(&["explain", &a, &b, "--tokenizer", &broken]).contains("broken.json: cannot be read as a tokenizer")
+    );
+}
