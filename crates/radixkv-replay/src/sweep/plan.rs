@@ -251,7 +251,7 @@ impl<'a> SweepPlan<'a> {
         let size = self.size(block_size);
         let point = |&capacity: &usize| {
             let hits = belady::hits(self.trace, &size.runs, capacity, &|| {});
-            self.of_hits(Line::Belady, size, capacity, &hits)
+            size.point(Line::Belady, capacity, &hits)
         };
         capacities.par_iter().map(point).collect()
     }
@@ -276,7 +276,7 @@ impl<'a> SweepPlan<'a> {
             &Job::Infinite { size: at } => {
                 let size = &self.sizes[at];
                 let hits = stack::hits(self.trace, &size.runs, &[usize::MAX], &|| served()).remove(0);
-                let point = self.of_hits(Line::Infinite, size, size.runs.distinct_blocks(), &hits);
+                let point = size.point(Line::Infinite, size.runs.distinct_blocks(), &hits);
                 Found::Points(at, vec![(usize::MAX, point)])
             }
             &Job::Index { size: at } => {
@@ -293,7 +293,7 @@ impl<'a> SweepPlan<'a> {
     fn lru(&self, size: &Size, capacities: &[usize], numbers: &[usize], served: &dyn Fn()) -> Vec<(usize, SweepPoint)> {
         let blocks: Vec<usize> = numbers.iter().map(|&number| capacities[number]).collect();
         let hits = stack::hits(self.trace, &size.runs, &blocks, served);
-        let point = |(capacity, hits)| self.of_hits(Line::Policy(PolicyKind::Lru), size, capacity, hits);
+        let point = |(capacity, hits)| size.point(Line::Policy(PolicyKind::Lru), capacity, hits);
         numbers.iter().copied().zip(blocks.iter().copied().zip(&hits).map(point)).collect()
     }
 
@@ -317,11 +317,7 @@ impl<'a> SweepPlan<'a> {
             Line::ApcVllm => flat(flat::Accounting::Vllm)?,
             Line::Belady | Line::Infinite => belady::hits(self.trace, &size.runs, capacity, &|| served()),
         };
-        Ok(self.of_hits(line, size, capacity, &hits))
-    }
-
-    fn of_hits(&self, line: Line, size: &Size, capacity: usize, hits: &Hits) -> SweepPoint {
-        SweepPoint::of_hits(line, size.runs.block_size(), capacity, size.working_set, hits)
+        Ok(size.point(line, capacity, &hits))
     }
 
     fn replay_config(&self, size: &Size, capacity: usize, policy: PolicyKind) -> ReplayConfig {
@@ -355,6 +351,10 @@ impl<'a> SweepPlan<'a> {
 }
 
 impl Size {
+    fn point(&self, line: Line, capacity: usize, hits: &Hits) -> SweepPoint {
+        SweepPoint::of_hits(line, self.runs.block_size(), capacity, self.working_set, hits)
+    }
+
     /// Fails if the requests that a cache serves have more blocks than a flat cache can name.
     fn check(&self, capacity: usize) -> Result<(), SweepError> {
         let served = self.runs.keys().iter().filter(|&&key| key <= capacity);

@@ -1,6 +1,13 @@
 //! The miss ratio over the capacity, drawn: a chart for each block size, one under the other.
 
-use plotters::{coord::Shift, prelude::*};
+use plotters::{
+    coord::{
+        Shift,
+        combinators::{LogCoord, WithKeyPoints},
+        types::RangedCoordf64,
+    },
+    prelude::*,
+};
 use radixkv_replay::sweep::{Line, Sweep, SweepPoint};
 
 use crate::{bytes, figures::counted};
@@ -71,6 +78,7 @@ pub(super) fn svg(
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<WithKeyPoints<LogCoord<f64>>, RangedCoordf64>>;
 type Fault<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
 fn draw<'a>(
@@ -164,29 +172,31 @@ fn chart<'a>(area: &Area<'a>, block_size: usize, lines: &[Drawn], kv_bytes: Opti
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
-    for line in lines {
-        let (points, colour) = (line.points.clone(), line.colour);
-        match line.style {
-            Style::Solid => drop(chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?),
-            Style::Dashes { length, is_level } => {
-                let level = points.first().map_or(0.0, |point| point.1);
-                let points = if is_level { vec![(low, level), (high, level)] } else { points };
-                chart.draw_series(DashedLineSeries::new(points, length, length, colour.stroke_width(2)))?;
-            }
-            Style::Circles | Style::Crosses => (),
-        }
-        match line.style {
-            Style::Dashes { is_level: true, .. } => (),
-            Style::Circles => {
-                chart.draw_series(line.marks.iter().map(|&mark| Circle::new(mark, 6, colour.stroke_width(2))))?;
-            }
-            Style::Crosses => {
-                chart.draw_series(line.marks.iter().map(|&mark| Cross::new(mark, 6, colour.stroke_width(2))))?;
-            }
-            _ => drop(chart.draw_series(line.marks.iter().map(|&mark| Circle::new(mark, 3, colour.filled())))?),
-        }
-    }
+    lines.iter().try_for_each(|line| draw_line(&mut chart, line, [low, high]))?;
     names(&legend, lines)
+}
+
+/// Draws a line and its marks into a chart with these ends.
+fn draw_line<'a>(chart: &mut Chart<'a, '_>, line: &Drawn, ends: [f64; 2]) -> Result<(), Fault<'a>> {
+    let (points, colour) = (line.points.clone(), line.colour);
+    let (stroke, marks) = (colour.stroke_width(2), line.marks.iter().copied());
+    match line.style {
+        Style::Solid => {
+            chart.draw_series(LineSeries::new(points, stroke))?;
+            chart.draw_series(marks.map(|mark| Circle::new(mark, 3, colour.filled())))?;
+        }
+        Style::Dashes { length, is_level: true } => {
+            let level = points.first().map_or(0.0, |point| point.1);
+            chart.draw_series(DashedLineSeries::new(ends.map(|end| (end, level)), length, length, stroke))?;
+        }
+        Style::Dashes { length, is_level: false } => {
+            chart.draw_series(DashedLineSeries::new(points, length, length, stroke))?;
+            chart.draw_series(marks.map(|mark| Circle::new(mark, 3, colour.filled())))?;
+        }
+        Style::Circles => drop(chart.draw_series(marks.map(|mark| Circle::new(mark, 6, stroke)))?),
+        Style::Crosses => drop(chart.draw_series(marks.map(|mark| Cross::new(mark, 6, stroke)))?),
+    }
+    Ok(())
 }
 
 /// The names of the lines, one under the other beside a piece of each.
