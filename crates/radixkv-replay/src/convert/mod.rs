@@ -159,6 +159,9 @@ struct Row {
     hash_ids: Vec<u64>,
 }
 
+/// Milliseconds from here on are no time: about the age of the universe.
+const NO_TIME: f64 = 4e20;
+
 /// What a log's prompt is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Prompt {
@@ -275,6 +278,9 @@ impl<'a> Converter<'a> {
             Said::Output { name, tokens } => self.output(&name, tokens),
             Said::Request { name, milliseconds, prompt, output } => {
                 let time = milliseconds.unwrap_or(self.rows.len() as f64);
+                if !(-NO_TIME..NO_TIME).contains(&time) {
+                    return Err(LogFault::Wrong { field: "timestamp", wanted: "a time" });
+                }
                 self.request(name, time, prompt, output)?;
             }
         }

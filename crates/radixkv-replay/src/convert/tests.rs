@@ -88,6 +88,7 @@ fn chats_share_what_their_messages_share() {
         ("{}", "line 1: the field messages is missing"),
         ("{\"messages\": 3}", "line 1: the field messages is not a list"),
         ("{\"prompt\": [-1]}", "line 1: the field prompt is not a text or a list"),
+        ("{\"prompt\": \"a\", \"created\": 1e300}", "line 1: the field timestamp is not a time"),
         ("{\"prompt\": \"a\", \"created\": []}", "line 1: the field timestamp is not a number"),
     ] {
         assert!(converted(wrong, &config).expect_err("refused").starts_with(said), "{wrong}");

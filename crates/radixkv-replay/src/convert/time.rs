@@ -21,9 +21,9 @@ fn of_year(year: i64, date: &str) -> Option<f64> {
     let end = second.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(second.len());
     let second: f64 = second[..end].parse().ok()?;
     let is_date = (1..=12).contains(&month) && (1..=31).contains(&day) && (0..10_000).contains(&year);
-    let minutes = f64::from(hour * 60 + minute);
-    (is_date && hour < 24 && minute < 60)
-        .then(|| days(year, month, day) as f64 * DAY + minutes * 60_000.0 + second * 1e3)
+    let is_time = hour < 24 && minute < 60 && second < 61.0;
+    let minutes = || f64::from(hour * 60 + minute);
+    (is_date && is_time).then(|| days(year, month, day) as f64 * DAY + minutes() * 60_000.0 + second * 1e3)
 }
 
 /// Days since 1970-01-01 of a date in the Gregorian calendar, whose years are taken to begin in March.
@@ -62,7 +62,15 @@ mod tests {
         assert_eq!(milliseconds("1970-01-01 00:00:00"), Some(0.0));
         assert_eq!(milliseconds("2023-11-16 18:15:46.5"), Some(1_700_158_546_500.0));
         assert_eq!(milliseconds("2024-02-29T00:00:01.25+00:00"), Some(1_709_164_801_250.0));
-        for wrong in ["", "2023", "2023-13-01 00:00:00", "2023-01-01", "2023-01-01 25:00:00", "x-01-01 00:00:00"] {
+        for wrong in [
+            "",
+            "2023",
+            "2023-13-01 00:00:00",
+            "2023-01-01",
+            "2023-01-01 25:00:00",
+            "2023-01-01 4294967295:00:00",
+            "x-01-01 00:00:00",
+        ] {
             assert_eq!(milliseconds(wrong), None, "{wrong}");
         }
     }

@@ -15,7 +15,7 @@ use crate::request::{Request, Trace};
 const NONE: u32 = u32::MAX;
 /// The link of a block that is not in the queue.
 const ABSENT: u32 = u32::MAX - 1;
-/// Blocks that one cache can name.
+/// Blocks that one cache can name: as many have no hash at most.
 pub(super) const MAX_BLOCKS: usize = ABSENT as usize / 2;
 
 /// What takes a slot, and what counts as a hit.

@@ -37,7 +37,8 @@ pub struct SweepConfig {
     pub block_sizes: Vec<usize>,
     /// Whether generated tokens are cached too. Default: no.
     pub outputs: bool,
-    /// Tokens that a cache may come to hold, as in [`ReplayConfig::max_cached_tokens`]. Default: 2^28.
+    /// Tokens that a cache may come to hold, as in [`ReplayConfig::max_cached_tokens`], and distinct blocks that one may serve.
+    /// Default: 2^28.
     pub max_cached_tokens: usize,
 }
 
@@ -75,7 +76,7 @@ pub enum SweepError {
     /// Sweep over larger blocks, smaller capacities, or a part of the trace.
     #[error("not enough memory: {0}")]
     NoMemory(#[from] TryReserveError),
-    /// Sweep over larger blocks, smaller capacities, or a part of the trace.
+    /// Sweep over larger blocks or smaller capacities, or raise [`SweepConfig::max_cached_tokens`].
     #[error("the requests that fit the cache have {blocks} distinct blocks, more than the limit of {limit}")]
     TooManyBlocks {
         /// Distinct blocks of requests that are not bypassed.
@@ -180,6 +181,7 @@ impl<'a> SweepPlan<'a> {
     ///
     /// Fails if memory is short or a replay fails.
     pub fn run(&self, served: &(dyn Fn() + Sync)) -> Result<Sweep, SweepError> {
+        self.check()?;
         let found: Result<Vec<Found>, SweepError> =
             self.jobs.par_iter().with_max_len(1).map(|job| self.compute(job, served)).collect();
         let mut points: Vec<Vec<(usize, SweepPoint)>> = self.sizes.iter().map(|_| Vec::new()).collect();
@@ -256,6 +258,17 @@ impl<'a> SweepPlan<'a> {
         capacities.par_iter().map(point).collect()
     }
 
+    /// Fails if a cache would be beyond a limit, before any memory is taken for one.
+    fn check(&self) -> Result<(), SweepError> {
+        for size in &self.sizes {
+            for &capacity in &size.capacities {
+                self.replay_config(size, capacity, PolicyKind::Lru).check_sizes(self.trace, capacity)?;
+                size.check(capacity, self.config.max_cached_tokens.min(flat::MAX_BLOCKS))?;
+            }
+        }
+        Ok(())
+    }
+
     fn size(&self, block_size: usize) -> &Size {
         let size = self.sizes.iter().find(|size| size.runs.block_size() == block_size);
         size.unwrap_or_else(|| panic!("no blocks of {block_size} tokens in the plan"))
@@ -304,10 +317,7 @@ impl<'a> SweepPlan<'a> {
         line: Line,
         served: &(dyn Fn() + Sync),
     ) -> Result<SweepPoint, SweepError> {
-        let flat = |accounting| {
-            size.check(capacity)?;
-            Ok::<_, SweepError>(flat::hits(self.trace, &size.runs, capacity, accounting, &|| served())?)
-        };
+        let flat = |accounting| flat::hits(self.trace, &size.runs, capacity, accounting, &|| served());
         let hits = match line {
             Line::Policy(policy) => {
                 let report = replay(self.trace, &self.replay_config(size, capacity, policy), served)?.report;
@@ -355,14 +365,11 @@ impl Size {
         SweepPoint::of_hits(line, self.runs.block_size(), capacity, self.working_set, hits)
     }
 
-    /// Fails if the requests that a cache serves have more blocks than a flat cache can name.
-    fn check(&self, capacity: usize) -> Result<(), SweepError> {
+    /// Fails if the requests that a cache serves have more distinct blocks than `limit`: a flat cache names all of them.
+    fn check(&self, capacity: usize, limit: usize) -> Result<(), SweepError> {
         let served = self.runs.keys().iter().filter(|&&key| key <= capacity);
         let blocks = served.fold(0, |sum: usize, &key| sum.saturating_add(key)).min(self.runs.distinct_blocks());
-        if blocks > flat::MAX_BLOCKS {
-            return Err(SweepError::TooManyBlocks { blocks, limit: flat::MAX_BLOCKS });
-        }
-        Ok(())
+        if blocks > limit { Err(SweepError::TooManyBlocks { blocks, limit }) } else { Ok(()) }
     }
 }
 

@@ -169,6 +169,13 @@ fn what_makes_no_sense_is_refused_before_the_work() {
     }
     // A trace that is not there is no reason to look at it first.
     assert!(complaint(&["sweep", "no/such", "--svg", "no/such/folder.svg"]).contains("folder.svg: cannot be written"));
+    let long = scratch
+        .file("long.jsonl", "{\"timestamp\": 0, \"input_length\": 4294967295, \"output_length\": 0, \"hash_ids\": []}");
+    let said = complaint(&["sweep", &long, "--capacity", "4294967295", "--block-size", "1"]);
+    assert!(said.contains("more than the limit of 16777216; sweep over smaller capacities"), "{said}");
+    let said = complaint(&["sweep", &trace, "--max-tokens", "999"]);
+    assert!(said.contains("more than the limit of 999; raise the limit with --max-tokens"), "{said}");
+    assert!(complaint(&["sweep", &trace, "--max-rows", "9"]).contains("more than 9 rows"));
     let small = run_at(80, &["sweep", &trace, "--capacity", "3,100%"]);
     let said = String::from_utf8_lossy(&small.stderr).into_owned();
     assert!(said.contains("warning: every request is larger than a cache of 3 blocks of 16 tokens"), "{said}");

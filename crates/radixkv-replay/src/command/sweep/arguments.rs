@@ -62,6 +62,12 @@ pub(crate) struct Arguments {
     /// Draw the miss ratio over the capacity; an existing file is replaced only on success
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) svg: Option<PathBuf>,
+    /// Bytes of a line of the trace, decompressed [default: 64 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = count)]
+    max_line_bytes: Option<usize>,
+    /// Rows of the trace, blank lines included [default: 10 million]
+    #[arg(long, value_name = "ROWS", value_parser = count)]
+    max_rows: Option<usize>,
     /// Hash ids and tokens of the trace, and tokens that a cache may come to hold [default: 2^28]
     #[arg(long, value_name = "TOKENS", value_parser = count)]
     max_tokens: Option<usize>,
@@ -108,8 +114,11 @@ impl Arguments {
     }
 
     pub(crate) fn limits(&self) -> Limits {
-        let limits = Limits::default();
-        self.max_tokens.map_or(limits, |tokens| limits.tokens(tokens))
+        let mut limits = Limits::default();
+        limits.line_bytes = self.max_line_bytes.unwrap_or(limits.line_bytes);
+        limits.rows = self.max_rows.unwrap_or(limits.rows);
+        limits.tokens = self.max_tokens.unwrap_or(limits.tokens);
+        limits
     }
 }
 

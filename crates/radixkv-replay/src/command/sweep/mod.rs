@@ -7,7 +7,7 @@ mod table;
 use std::{error::Error, io, process::ExitCode};
 
 use radixkv_replay::{
-    Trace,
+    ReplayError, Trace,
     sweep::{Sweep, SweepError, SweepPlan, SweepPoint},
 };
 use serde::Serialize;
@@ -45,6 +45,12 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let remedy = match error.downcast_ref() {
+                Some(SweepError::Replay(ReplayError::RequestTooLong { .. })) => {
+                    Some("sweep over smaller capacities, which it bypasses")
+                }
+                Some(SweepError::TooManyBlocks { .. }) => {
+                    Some("raise the limit with --max-tokens, or take larger blocks")
+                }
                 Some(SweepError::Replay(error)) => remedy(error),
                 _ => remedy(&*error),
             };
