@@ -111,3 +111,38 @@ fn public_traces_keep_their_lengths_and_what_they_share() {
     );
     assert!(converted("noon,3,4", &config).expect_err("refused").contains("TIMESTAMP is not a date"));
 }
+
+/// Lines of every format, to be broken.
+const LINES: [&str; 6] = [
+    "INFO 10-01 18:43:27 logger.py:36] Received request cmpl-1: prompt: 'H\\n\\xe9', params: x, prompt_token_ids: [1, 2], y",
+    "INFO 02-13 11:33:39 [logger.py:80] Generated response cmpl-1: output: 'é', output_token_ids: [5], finish_reason: stop",
+    "[2025-03-03 17:53:04] Receive: obj=GenerateReqInput(text='\\u00e9', input_ids=[5, 6], rid='ced0', stream=True)",
+    "[2025-03-03 17:53:05] Finish: obj=x, out={'meta_info': {'id': 'ced0', 'completion_tokens': 41}}",
+    "{\"messages\": [{\"role\": \"user\", \"content\": [{\"text\": \"é\"}]}], \"created\": 5, \"tools\": [1]}",
+    "2023-11-16 18:15:46.6805900,374,44",
+];
+
+#[test]
+fn whatever_a_log_holds_it_is_converted_or_refused() {
+    let mut random = fastrand::Rng::with_seed(3);
+    let pieces: [&[u8]; 10] =
+        [b"'", b"\"", b"\\", b"\\u12", b"[", b"]", b"...", "é".as_bytes(), b"\xff", b"99999999999999999999"];
+    let mut converted = 0;
+    for _ in 0..20_000 {
+        let mut line = random.choice(LINES).expect("a line").as_bytes().to_vec();
+        for _ in 0..random.usize(0..6) {
+            let at = random.usize(0..=line.len());
+            let end = (at + random.usize(0..6)).min(line.len());
+            line.splice(at..end, random.choice(pieces).expect("a piece").iter().copied());
+        }
+        for format in LogFormat::ALL {
+            let config = ConvertConfig { unit: 2, tokenizer: Some(&ByteTokens), ..ConvertConfig::new(format) };
+            let mut trace = Vec::new();
+            if convert(Cursor::new(line.clone()), &config, &mut trace).is_ok() {
+                Trace::from_reader(Cursor::new(trace), "converted", Some(2)).expect("what was converted can be read");
+                converted += 1;
+            }
+        }
+    }
+    assert!(converted > 4_000, "{converted} lines were whole enough");
+}
