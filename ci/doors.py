@@ -24,6 +24,7 @@ DOORS = {
     "shuttle": ("sync",),
     "fail": ("sync",),
     "crossbeam_epoch": ("reclaim",),
+    "memmap2": ("reclaim::memory",),
     # It pads cache lines, no more.
     "crossbeam_utils::CachePadded": EVERYWHERE,
     "smallvec": EVERYWHERE,

@@ -9,6 +9,12 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
+def absent(files):
+    """What a table of files and their models names and is not there."""
+    paths = {*files, *(f"loom_tests/tests/{model}.rs" for models in files.values() for model in models)}
+    return [f"{path}: no such file" for path in sorted(paths) if not os.path.exists(os.path.join(ROOT, path))]
+
+
 class Tree:
     def __init__(self, name, level=1):
         # At level 0 our own code is built in a fraction of the time and runs a few times slower; loom itself does not,

@@ -23,6 +23,7 @@ INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/ca
 CLAIMS, ADMISSION, ADMIT = "src/scheduler/claims.rs", "src/scheduler/admission.rs", "src/scheduler/admit.rs"
 SEQUENCE = "src/scheduler/sequence.rs"
 LIFECYCLE, ABORT = "src/scheduler/lifecycle.rs", "src/scheduler/abort.rs"
+VERBS = "src/cache/namespace/verbs.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
@@ -31,6 +32,7 @@ RANKING, EXCHANGE = "src/cache/evictor/ranking.rs", "src/cache/evictor/exchange.
 WAITING, BACKGROUND = "src/cache/waiting.rs", "src/cache/background/work.rs"
 POINTS = "src/tree/points.rs"
 ARC, IDLE = "src/sync/arc.rs", "src/reclaim/idle.rs"
+DEPOT, SLAB = "src/reclaim/memory/depot.rs", "src/reclaim/memory/slab.rs"
 # The look at a namespace's root.
 BARE = "state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())"
 
@@ -78,8 +80,8 @@ BUGS = [
      [(RUN, "match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {",
        "let seen = self.word();\n        match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {")]),
     ("no second scan", "creation_trim::a_new_point_against_a_trim", EXACT,
-     [(TRIM, "        let end = loop {\n            let end = self.kill_beyond(run, target..len, &mut flowing, resources);\n",
-       "        let end = self.kill_beyond(run, target..len, &mut flowing, resources);\n        let end = loop {\n")]),
+     [(TRIM, "        let end = loop {\n            let end = self.kill_beyond(run, target..len, &mut dead, resources);\n",
+       "        let end = self.kill_beyond(run, target..len, &mut dead, resources);\n        let end = loop {\n")]),
     ("NEW trusted without proof", "creation_trim::two_creators_of_one_point_against_the_end_of_all", EXACT,
      [(LEASE, "Attempt::Unproven => return prove(at.run, point, ledger, guard),",
        "Attempt::Unproven => return Ok(HeldLease { point, counted_on: StripeRef::word(0) }),")]),
@@ -88,12 +90,12 @@ BUGS = [
     ("no point published at the target", "together::two_evictors", EXACT,
      [(TRIM, "        if target > 0 {\n            publish_idle", "        if target > len {\n            publish_idle")]),
     ("scan that ignores a held point", "creation_trim::the_end_against_a_partial_trim", EXACT,
-     [(TRIM, "                None => return point.depth(),", "                None => {}")]),
+     [(TRIM, "                None => {\n                    end = point.depth();\n                    break;\n                }", "                None => {}")]),
     ("the new last point not ranked", "together::two_evictors", EXACT,
      [(TRIM, "            self.revisit.push(now_last.link());\n", "")]),
     ("the unlink before the length", "creation_trim::a_new_point_against_the_end_of_all", EXACT,
-     [(TRIM, "        let mut flowing = Tally::NONE;\n",
-       "        let mut flowing = Tally::NONE;\n        if let Some(parent) = run.parent().filter(|_| target == 0) {\n"
+     [(TRIM, "        let mut dead = Dead::default();\n",
+       "        let mut dead = Dead::default();\n        if let Some(parent) = run.parent().filter(|_| target == 0) {\n"
        "            parent.as_ref().children.remove(run, resources.guard);\n        }\n")]),
 
     # Inserting and the death of a run.
@@ -126,14 +128,22 @@ BUGS = [
     ("drain Relaxed", "together::a_new_run_and_a_point_on_it_against_drains", WEAK,
      [(QUEUE, "swap(std::ptr::null_mut(), Acquire)", "swap(std::ptr::null_mut(), Relaxed)")], "E8"),
     ("retired at once although QUEUED", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
-     [(TRIM, "        if !before.is_queued() {\n            resources.guard.retire(point);\n        }", "        resources.guard.retire(point);\n        let _ = before;")]),
+     [(TRIM, "        if !self.is_queued {\n            resources.guard.retire(self.point);\n        }",
+       "        resources.guard.retire(self.point);\n        let _ = self.is_queued;")]),
     ("a dead entry not retired", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
      [(EVICTOR, "            resources.guard.retire(point);\n            return;", "            return;")]),
-    ("retired before it is unlinked", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
-     [(TRIM, "        // If this fails, another thread has put a live point in its place.\n",
-       "        if !before.is_queued() {\n            resources.guard.retire(point);\n        }\n"),
-      (TRIM, "        self.strike(point, resources);\n        if !before.is_queued() {\n            resources.guard.retire(point);\n        }\n",
-       "        self.strike(point, resources);\n")]),
+    ("retired before it is unlinked", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
+     [(TRIM, "        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n        run.retire_arrays", "        run.retire_arrays"),
+      (TRIM, "        self.totals.runs -= 1;\n",
+       "        self.totals.runs -= 1;\n        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n")]),
+    ("retired before it is taken out of its run's map", "namespaces::an_eviction_against_a_clear_in_turns", EXACT,
+     [(TRIM, "    killed.point.run().as_ref().points.remove(killed.point, resources.guard);\n    killed.retire(resources);\n",
+       "    let point = killed.point;\n    killed.retire(resources);\n    point.run().as_ref().points.remove(point, resources.guard);\n")]),
+
+    ("a clear that does not keep the runs that it listed", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
+     [(VERBS, ".map(|run| run.link()).collect();\n        for slice", ".map(|run| run.link()).collect();\n        drop(guard);\n        for slice")]),
+    ("a clear in turns that leaves the root", "namespaces::a_match_against_a_clear_in_turns", EXACT,
+     [(VERBS, "        self.in_turn(|evictor, resources| evictor.finish_sweep(space.get(resources.guard), resources));\n", "")]),
 
     # The accounts.
     ("registration on the end's entry only", "together::a_new_run_and_a_point_on_it_against_drains", EXACT,
@@ -142,7 +152,7 @@ BUGS = [
     ("a kill that leaves the accounts for later", "creation_trim::two_creators_at_two_depths_against_a_trim", EXACT,
      [(TRIM, "        self.strike(point, resources);\n", "        self.unfile(point);\n")]),
     ("statistics of the dead dropped", "together::a_hit_against_the_death_of_its_point", EXACT,
-     [(TRIM, "            flow(now_last, flowing, resources);\n", "")]),
+     [(TRIM, "            flow(now_last, dead.flowing, resources);\n", "")]),
 
     # Arrays.
     ("arrays read beyond their end", "together::shrinking_arrays_against_a_reader", EXACT,
@@ -268,6 +278,18 @@ BUGS = [
        "use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};")]),
     ("a fork let go Relaxed", "forks::two_forks_that_go_against_a_taker", WEAK,
      [(ARC, "if self.counted().handles.fetch_sub(1, AcqRel) == 1 {", "if self.counted().handles.fetch_sub(1, Relaxed) == 1 {")]),
+    ("freed slots pushed Relaxed", "memory::two_threads_that_take_and_free", WEAK,
+     [(DEPOT, "compare_exchange_weak(head, chain.first, Release, Relaxed)", "compare_exchange_weak(head, chain.first, Relaxed, Relaxed)")],
+     "E20"),
+    ("freed slots taken over Relaxed", "memory::two_threads_that_take_and_free", WEAK,
+     [(DEPOT, "self.returned.swap(std::ptr::null_mut(), Acquire)", "self.returned.swap(std::ptr::null_mut(), Relaxed)")], "E20"),
+    ("freed slots taken over by load and store", "memory::the_last_slots_of_a_slab_are_freed_together", EXACT,
+     [(DEPOT, "let first = self.returned.swap(std::ptr::null_mut(), Acquire);",
+       "let first = self.returned.load(Acquire);\n        self.returned.store(std::ptr::null_mut(), Relaxed);")]),
+    ("a slab that goes back with a slot in use", "memory::a_slot_that_is_freed_against_two_that_are_taken", EXACT,
+     [(SLAB, "        header.used == 0\n", "        header.used <= 1\n")]),
+    ("an exhausted slab that stays in its list", "memory::a_slot_that_is_freed_against_two_that_are_taken", EXACT,
+     [(DEPOT, "            if !slab.header().listed {", "            if slab.header().listed || empty {")]),
     ("a participant left Relaxed", "idle::two_sessions_and_what_a_third_one_left", WEAK,
      [(IDLE, "self.state.store(to, Release);", "self.state.store(to, Relaxed);")]),
     ("a participant taken Relaxed", "idle::two_sessions_and_what_a_third_one_left", WEAK,

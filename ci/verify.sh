@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The proofs of a change: models at three preemptions, 10,000 random and 10,000 PCT schedules of each scenario, every
-# seeded bug, and stress for two seconds under AddressSanitizer with yields in the atomics.
+# seeded bug, stress for two seconds under AddressSanitizer with yields in the atomics, and what operations cost, in
+# instructions.
 #
 # In two lanes beside each other, about as long as one another: two cores are enough for it. Each step's output is shown
 # whole when the step ends; the last lines are a summary.
@@ -35,6 +36,7 @@ first() {
 second() {
     step 'seeded bugs' teeth
     step 'other models' loom "$others"
+    step instructions instructions
 }
 
 first &

@@ -4,9 +4,16 @@
 #![allow(unsafe_code)]
 #![allow(missing_docs)]
 
+#[cfg(radixkv_loom)]
+use std::alloc::Layout;
+#[cfg(radixkv_loom)]
+use std::ptr::NonNull;
+
 use crate::block::{BlockId, Pool};
 use crate::cache;
 use crate::reclaim::{self, Canary, Idle, Node, Own, Ref};
+#[cfg(radixkv_loom)]
+use crate::reclaim::{Freed, Magazines, Memory};
 use crate::sync::atomic::Ordering::Acquire;
 use crate::sync::{self, Arc};
 use crate::tree::{HotPoints, HotSlotId, Keyed, Leased, Map, Word};
@@ -233,8 +240,71 @@ impl<T> IdleSlots<T> {
         self.0.take()
     }
 
+    /// Lends one for as long as `body` runs.
+    pub fn lend(&self, near: usize, make: impl FnOnce() -> T, body: impl FnOnce(&T)) {
+        body(&self.0.lend(near, make));
+    }
+
     pub fn put(&self, local: T) -> Option<T> {
         self.0.put(local)
+    }
+}
+
+/// The memory of nodes, with nodes of two words.
+#[cfg(radixkv_loom)]
+#[derive(Debug)]
+pub struct NodeMemory(Box<Memory>);
+
+/// A participant's free slots.
+#[cfg(radixkv_loom)]
+#[derive(Debug)]
+pub struct Slots(Magazines);
+
+/// Memory for a node.
+#[cfg(radixkv_loom)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slot(NonNull<u8>);
+
+// SAFETY: an address, which the model's threads pass on as nodes are.
+#[cfg(radixkv_loom)]
+unsafe impl Send for Slot {}
+
+#[cfg(radixkv_loom)]
+const NODE: Layout = Layout::new::<[usize; 2]>();
+
+#[cfg(radixkv_loom)]
+impl Default for NodeMemory {
+    fn default() -> Self {
+        Self(Box::new(Memory::new()))
+    }
+}
+
+#[cfg(radixkv_loom)]
+impl NodeMemory {
+    pub fn slots(&self) -> Slots {
+        Slots(Magazines::new())
+    }
+
+    pub fn take(&self, slots: &Slots) -> Slot {
+        Slot(slots.0.allocate(NODE, &self.0))
+    }
+
+    /// Gives slots back together; each must have been taken, and is not used any more.
+    pub fn give_back(&self, slots: &[Slot]) {
+        let mut freed = Freed::new(&self.0);
+        for slot in slots {
+            // SAFETY: as the caller promised.
+            unsafe { freed.add(slot.0, NODE) };
+        }
+    }
+
+    /// Gives back what a participant has left.
+    pub fn empty_out(&self, slots: &Slots) {
+        slots.0.empty_out(&self.0);
+    }
+
+    pub fn slab_bytes(&self) -> usize {
+        self.0.slab_bytes()
     }
 }
 

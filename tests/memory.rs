@@ -48,6 +48,9 @@ static ALLOCATOR: Counting = Counting;
 
 const BLOCK: usize = 16;
 
+/// What slabs are cut from: the last one may be all but empty.
+const SEGMENT: usize = 2 << 20;
+
 fn sequence(seed: u32, len: usize) -> Vec<Token> {
     (0..len as u32).map(|i| seed.wrapping_mul(0x9e37_79b9) ^ i.wrapping_mul(0x85eb_ca6b)).collect()
 }
@@ -77,12 +80,12 @@ fn the_index_stays_within_its_bound_and_is_counted_truly() {
         drop(tokens);
 
         let stats = cache.stats();
-        let held = bytes() - before;
+        let held = bytes() - before + stats.slab_bytes;
         let cached = stats.evictable_blocks + stats.protected_blocks;
         let payload = 4 * cached * BLOCK + 4 * cached;
-        assert!(held <= payload + payload / 4 + 1_000_000, "{held} bytes for {payload} of payload at {turn}");
+        assert!(held <= payload + payload / 4 + SEGMENT + 1_000_000, "{held} bytes for {payload} of payload at {turn}");
         let told = stats.index_bytes + empty;
-        assert!(held <= told + told / 8 + 100_000, "{held} bytes counted, {told} told at {turn}");
+        assert!(held <= told + told / 8 + SEGMENT + 100_000, "{held} bytes counted, {told} told at {turn}");
     }
     let cached = capacity - cache.stats().free_blocks;
     assert_eq!(cache.evict(usize::MAX), cached);
@@ -90,6 +93,7 @@ fn the_index_stays_within_its_bound_and_is_counted_truly() {
     assert_eq!((cache.stats().runs, cache.stats().points), (0, 0));
     // Tables that grew with the cache stay; they follow its leaves, not its tokens.
     assert!(bytes() - before <= empty + 200_000);
+    assert!(cache.stats().slab_bytes <= SEGMENT);
     drop((session, space, cache));
     let left = bytes().saturating_sub(before);
     assert!(left < 1_000, "{left} bytes left of a dropped cache");
@@ -121,8 +125,10 @@ fn looking_leasing_again_and_letting_go_ask_for_no_memory() {
     assert_eq!((calls, allocations(|| drop(again)).0), (0, 0));
     let (calls, lease) = allocations(|| session.resume_into(lease, &prompt, &mut blocks));
     assert_eq!((calls, allocations(|| drop(lease)).0), (0, 0));
-    let (calls, lease) = allocations(|| session.match_prefix_into(&space, &prompt[..3 * BLOCK], &mut blocks));
-    assert!(calls > 0 && blocks.len() == 3, "the counting counts: a point is made there");
+    assert!(allocations(|| Vec::<u8>::with_capacity(64)).0 > 0, "the counting counts");
+    // A point is made there, in a slot.
+    let lease = session.match_prefix_into(&space, &prompt[..3 * BLOCK], &mut blocks);
+    assert_eq!(blocks.len(), 3);
     assert_eq!(allocations(|| drop(lease)).0, 0);
 }
 

@@ -44,14 +44,18 @@ pub fn insert(session: &Session, space: &Namespace, cache: &PrefixCache, tokens:
 
 /// Caches `leaves` sequences of one block each, used at times in no order, and settles.
 pub fn fill_with_leaves(cache: &PrefixCache, leaves: usize) {
+    fill(cache, leaves, cache.block_size());
+}
+
+/// Caches `count` sequences of `len` tokens each, used at times of 32 bits in no order, and settles.
+pub fn fill(cache: &PrefixCache, count: usize, len: usize) {
     let (session, space) = (cache.session(), cache.default_namespace());
-    for i in 0..leaves as u32 {
+    for i in 0..count as u32 {
         cache.set_time(u64::from(i.wrapping_mul(0x9e37_79b9)));
-        drop(insert(&session, &space, cache, &sequence(i, cache.block_size())));
+        drop(insert(&session, &space, cache, &sequence(i, len)));
     }
     cache.settle();
 }
-
 /// Median and quartiles of a set of measurements.
 #[derive(Clone, Copy)]
 pub struct Spread {

@@ -1,6 +1,6 @@
-//! Participants that one session leaves to the next.
+//! Participants that one session leaves to the next, or borrows for a verb.
 //!
-//! Property: a participant that is left is taken by one thread, after everything that its last user did with it.
+//! Property: a participant that is left is taken or borrowed by one thread, after everything that its last user did with it.
 //!
 //! Edges: opening a slot (release) before claiming it (acquire).
 //!
@@ -44,6 +44,26 @@ fn two_sessions_and_what_a_third_one_left() {
             })
         });
         sessions.into_iter().for_each(|session| session.join().unwrap());
+        while let Some(local) = slots.take() {
+            local.use_it();
+        }
+    });
+}
+
+/// Verbs of two sessions that have no participant of their own, beside a session that begins and ends.
+#[test]
+fn two_that_borrow_and_one_that_takes() {
+    explore_more("borrow, borrow vs take, use, put", || {
+        let slots = Arc::new(exploring_apart(IdleSlots::<Local>::default));
+        let borrower = {
+            let slots = slots.clone();
+            spawn(move || (0..2).for_each(|near| slots.lend(near, Local::default, Local::use_it)))
+        };
+        let local = slots.take().unwrap_or_default();
+        local.use_it();
+        drop(slots.put(local));
+        slots.lend(0, Local::default, Local::use_it);
+        borrower.join().unwrap();
         while let Some(local) = slots.take() {
             local.use_it();
         }

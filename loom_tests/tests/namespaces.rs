@@ -83,6 +83,46 @@ fn a_release_against_a_clear() {
 }
 
 /// A lease on the root of a cleared tree is the last thing that holds the tree.
+/// More runs than a clear takes apart in one turn: it lists them without the lock, beside `other`.
+fn many_runs_against_a_clear(other: impl FnOnce(&World) + Send + 'static) {
+    let world = World::with(1, 5, &[&[1, 2], &[3], &[4]]);
+    let beside = spawn({
+        let world = world.clone();
+        move || other(&world)
+    });
+    world.beside(move |world| world.cache.clear_namespace(&world.space));
+    beside.join().unwrap();
+    assert_eq!(world.rest(0, 0).free_blocks, 5);
+    assert_eq!(world.close(), 0);
+}
+
+#[test]
+fn an_eviction_against_a_clear_in_turns() {
+    explore("evict 1 of 1,2 3 4 vs clear", || many_runs_against_a_clear(|world| _ = world.cache.evict(1)));
+}
+
+#[test]
+fn the_death_of_runs_against_a_clear_in_turns() {
+    explore("evict all of 1,2 3 4 vs clear", || many_runs_against_a_clear(|world| _ = world.cache.evict(4)));
+}
+
+#[test]
+fn a_match_against_a_clear_in_turns() {
+    explore_order("find 1,9 of 1,2 3 4 vs clear", || {
+        let world = World::with(1, 4, &[&[1, 2], &[3], &[4]]);
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 9])
+        });
+        world.beside(move |world| world.cache.clear_namespace(&world.space));
+        let found = reader.join().unwrap();
+        assert_eq!(world.rest(found.len_tokens(), 0).evictable_blocks, 0);
+        drop(found);
+        assert_eq!(world.rest(0, 0).free_blocks, 4);
+        assert_eq!(world.close(), 0);
+    });
+}
+
 #[test]
 fn an_empty_lease_against_a_clear() {
     explore("find nothing, release vs clear", || {

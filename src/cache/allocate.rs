@@ -179,10 +179,10 @@ impl Inner {
                 settled = true;
             }
             loop {
-                if self.pool.try_take(n, blocks) {
+                if evictor.serve(n, blocks, resources) {
                     return Ok(());
                 }
-                let free = self.pool.free();
+                let free = evictor.free(resources);
                 let available = free + evictor.totals.evictable;
                 let missing = n.saturating_sub(free);
                 // A change that is not in the queue yet can make the counts too high for a moment.

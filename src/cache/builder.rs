@@ -312,6 +312,7 @@ impl Builder {
             hot: HotPoints::new(self.hot_points, stripes()),
             wait_list: WaitList::new(self.waiting),
             stripes: AtomicUsize::new(0),
+            own_participants: AtomicUsize::new(0),
             pool: Pool::new(self.capacity),
             returned: self.external.then(|| Pool::empty(self.capacity)),
             time: Time::new(self.clock),

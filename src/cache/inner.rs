@@ -6,7 +6,6 @@ use super::background::Background;
 use super::clock::Time;
 use super::evictor::{Evictor, PinnedEvictor, Resources};
 use super::namespace::Registry;
-use super::participant::Participant;
 use super::stats::{Gauges, Stats};
 use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
@@ -39,8 +38,10 @@ pub(super) struct Inner {
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<PinnedEvictor>,
-    /// Participants of sessions that have ended.
+    /// Participants of sessions that have ended, and those that calls borrow.
     pub(super) idle: Idle,
+    /// Sessions that have a participant of their own.
+    pub(super) own_participants: AtomicUsize,
     /// The last field: memory that the other fields retire when they are dropped is freed with it.
     pub(super) domain: Domain,
 }
@@ -106,11 +107,6 @@ impl Inner {
         }
     }
 
-    /// A participant for the length of a call.
-    pub(super) fn participant(&self) -> Participant<'_> {
-        Participant::of(&self.domain, &self.idle)
-    }
-
     /// Frees what it can of the index memory that the evictor has retired. No other thread waits for that.
     pub(super) fn reclaim(&self) {
         self.evictor.lock().local.hand_over();
@@ -127,7 +123,9 @@ impl Inner {
     ) -> R {
         let PinnedEvictor { local, evictor } = &mut *pinned;
         let guard = local.pin();
-        let result = work(evictor, self.resources(&guard));
+        let resources = self.resources(&guard);
+        let result = work(evictor, resources);
+        evictor.return_freed(resources);
         drop(guard);
         self.gauges.publish(evictor);
         let let_go = std::mem::take(&mut evictor.has_let_go);
@@ -171,7 +169,13 @@ impl Inner {
     pub(super) fn stats(&self) -> Stats {
         let free = self.pool.free() + self.returned.as_ref().map_or(0, Pool::free);
         let gauged = self.gauges.read(self.pool.capacity(), free);
-        Stats { waiting_requests: self.wait_list.len(), index_bytes: self.domain.bytes().total(), ..gauged }
+        Stats {
+            waiting_requests: self.wait_list.len(),
+            index_bytes: self.domain.bytes().total(),
+            garbage_bytes: self.domain.garbage_bytes(),
+            slab_bytes: self.domain.slab_bytes(),
+            ..gauged
+        }
     }
 
     /// A use at `now` undoes the demotions that were there before it, of `point` and of all that its marks flow to.

@@ -204,7 +204,8 @@ impl Session {
             Ok(from) => from,
             Err(kind) => return refused(kind, reservation),
         };
-        let guard = self.pin();
+        let participant = self.participant();
+        let guard = participant.pin();
         let aligned = grid.boundary(tokens.len()).max(from.end());
         let now = inner.time.now();
         // Out of the reservation: a panic halfway then loses blocks, but never gives back blocks that the tree holds.

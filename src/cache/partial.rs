@@ -104,7 +104,8 @@ impl Session {
         let leased = grid.depth_of(lease.len_tokens());
         assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
         let from = lease.held()?.point;
-        let guard = self.pin();
+        let participant = self.participant();
+        let guard = participant.pin();
         let known = grid.blocks(leased);
         let end = grid.end_of(known + 1);
         // With bigrams, the first token of the sequence agrees and fills no key.

@@ -135,7 +135,8 @@ impl Session {
         }
         crate::sync::failpoint!("retain::leased");
         let until = inner.time.after(duration);
-        let guard = self.pin();
+        let participant = self.participant();
+        let guard = participant.pin();
         point.statistics.marks.ask(inner.demotions.undone(), until, &guard);
         guard.hand_over();
         drop(guard);
@@ -218,7 +219,8 @@ impl Session {
     fn mark(&self, lease: &Lease, marked: Marked) {
         self.check_lease(lease);
         if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
-            let guard = self.pin();
+            let participant = self.participant();
+            let guard = participant.pin();
             held.point.statistics.marks.join(marked, &guard);
             // A replaced record is handed over at once, so that it does not wait for more garbage.
             guard.hand_over();

@@ -6,14 +6,20 @@ use std::fmt;
 use super::inner::Inner;
 use super::lease::{Lease, PrefixMatch};
 use super::namespace::Namespace;
+use super::participant::Participant;
 use super::strong_ref::{StrongRef, StrongRefs};
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Local};
+use crate::sync::gauge::Relaxed;
 use crate::sync::{Arc, model_size};
 use crate::tree::lease::{lease_deepest, release};
 use crate::tree::path::append_blocks;
 use crate::tree::{HeldLease, Ledger, Position, walk};
+
+/// Sessions that have a participant of their own; each further one borrows one for a verb. Now and then a verb looks at every
+/// participant, so their number must not follow that of idle sessions.
+const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 
 /// Verbs of a session between two looks at the evictor's queue, and the entries that it then takes out unless another
 /// thread does: so no eviction meets a long backlog left by lookups.
@@ -48,7 +54,7 @@ pub(super) const HELP_ENTRIES: usize = 1024;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct Session {
-    /// `Some` until the session is dropped.
+    /// Its own participant, if it is one of the first.
     local: Option<Local>,
     pub(super) strong_refs: StrongRefs<Inner>,
     /// The stripe on which it counts leases of hot points.
@@ -73,8 +79,14 @@ enum Use {
 
 impl Session {
     pub(super) fn new(inner: &Arc<Inner>) -> Self {
+        // Relaxed, here and where it ends: a bound that a race may miss by the racing threads.
+        let is_one_of_few = inner.own_participants.load(Relaxed) < OWN_PARTICIPANTS;
+        let own = is_one_of_few.then(|| {
+            inner.own_participants.fetch_add(1, Relaxed);
+            inner.idle.take().unwrap_or_else(|| inner.domain.register())
+        });
         Self {
-            local: Some(inner.idle.take().unwrap_or_else(|| inner.domain.register())),
+            local: own,
             strong_refs: StrongRefs::new(inner),
             stripe: inner.next_stripe(),
             verbs: Cell::new(0),
@@ -86,9 +98,13 @@ impl Session {
         self.strong_refs.inner()
     }
 
+    /// The participant through which a verb pins the index.
     #[inline]
-    pub(super) fn pin(&self) -> Guard<'_> {
-        self.local.as_ref().expect("a session has its participant until it is dropped").pin()
+    pub(super) fn participant(&self) -> Participant<'_> {
+        match &self.local {
+            Some(own) => Participant::Own(own),
+            None => self.strong_refs.inner().lend(self.stripe.into()),
+        }
     }
 
     pub(super) fn ledger(&self) -> Ledger<'_> {
@@ -173,7 +189,8 @@ impl Session {
         inner.namespaces.check(namespace);
         // Read first, so that the comparing hides the latency of the counter.
         let now = if use_ == Use::Counted { inner.time.now() } else { 0 };
-        let guard = self.pin();
+        let participant = self.participant();
+        let guard = participant.pin();
         let Some(held) = self.lease_longest(namespace, tokens, &guard) else {
             return Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
         };
@@ -274,7 +291,8 @@ impl Session {
         let grid = lease.grid(inner);
         let leased = grid.depth_of(lease.len_tokens());
         assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
-        let guard = self.pin();
+        let participant = self.participant();
+        let guard = participant.pin();
         let Some(from) = lease.held() else {
             return lease;
         };
@@ -345,7 +363,8 @@ impl Session {
     /// ```
     pub fn peek(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
         self.strong_refs.inner().namespaces.check(namespace);
-        let guard = self.pin();
+        let participant = self.participant();
+        let guard = participant.pin();
         let grid = namespace.0.grid;
         let root = namespace.0.root(&guard);
         root.map_or(0, |root| grid.filled(walk(root, tokens, &guard).boundary(grid).end()))
@@ -373,6 +392,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Some(local) = self.local.take() {
             local.hand_over();
+            self.strong_refs.inner().own_participants.fetch_sub(1, Relaxed);
             // A participant that finds no room is dropped here, before `strong_refs`, which keeps the domain alive.
             drop(self.strong_refs.inner().idle.put(local));
         }

@@ -40,8 +40,13 @@ pub struct Stats {
     pub aged_blocks: u64,
     /// Requests that wait for blocks.
     pub waiting_requests: usize,
-    /// Bytes of index memory: tokens, block ids and nodes, including what is unlinked and not freed yet.
+    /// Bytes of index memory: tokens, block ids and nodes, including garbage.
     pub index_bytes: usize,
+    /// Of those, garbage: what was unlinked, and is freed once no thread can see it any more.
+    pub garbage_bytes: usize,
+    /// Bytes that the index has from the system for nodes of up to 4 KiB, whole slabs and segments. Larger ones come from the
+    /// global allocator.
+    pub slab_bytes: usize,
     /// Runs: pieces of sequences that the index holds.
     pub runs: usize,
     /// Points: places on runs where leases, branches and statistics are kept.

@@ -17,8 +17,6 @@ use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crossbeam_utils::CachePadded;
-
 use crate::sync::apart::AtomicUsize;
 use crate::sync::gauge::{AcqRel, Relaxed};
 use crate::sync::{Arc, model_size};
@@ -26,9 +24,16 @@ use crate::sync::{Arc, model_size};
 /// Counts drawn at once.
 const DRAW: usize = model_size(1 << 16, 2);
 
+/// Bytes that keep two cache lines of other data away: a pair of lines is fetched together. An allocation that is aligned to
+/// such a pair would do it too, and cost several times as much.
+const APART: usize = 120;
+
+#[repr(C)]
 struct Shard<T> {
+    before: [u8; APART],
+    count: AtomicUsize,
     inner: Arc<T>,
-    count: CachePadded<AtomicUsize>,
+    after: [u8; APART],
 }
 
 /// One count on a shard: keeps the cache alive and leads to it.
@@ -88,7 +93,8 @@ pub(crate) struct StrongRefs<T> {
 impl<T> StrongRefs<T> {
     /// A shard of its own on `inner`.
     pub(crate) fn new(inner: &Arc<T>) -> Self {
-        let shard = Shard { inner: Arc::clone(inner), count: CachePadded::new(AtomicUsize::new(DRAW)) };
+        let (before, after) = ([0; APART], [0; APART]);
+        let shard = Shard { before, count: AtomicUsize::new(DRAW), inner: Arc::clone(inner), after };
         Self { shard: NonNull::from(Box::leak(Box::new(shard))), left: Cell::new(DRAW) }
     }
 

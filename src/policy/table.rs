@@ -30,6 +30,11 @@ impl<T> Table<T> {
         self.pages.get(index / PAGE)?[index % PAGE].as_ref()
     }
 
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.pages.get_mut(index / PAGE)?[index % PAGE].as_mut()
+    }
+
     /// Prefetches the value at `index`.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {

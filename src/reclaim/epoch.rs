@@ -3,16 +3,20 @@
 //! A default collector is shared by every crate in the process, and one stalled reader anywhere would hold back our
 //! memory; a collector of our own also lets a cache drop clean.
 
-use std::cell::Cell;
+use std::alloc::Layout;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use crossbeam_epoch as ce;
 
-use super::{Bytes, Node, Ref, free_now};
+use super::memory::{Freed, Magazines, Memory};
+use super::node::end;
+use super::{Bytes, Node, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
-/// Garbage that a participant may keep before it hands it over and tries to reclaim.
+/// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes, or so many nodes.
 const FLUSH_BYTES: usize = 128 << 10;
+const FLUSH_NODES: usize = 512;
 
 /// Passes without effect after which nothing more can be freed: one hands garbage over, two move the epoch, one frees.
 const EPOCHS: usize = 4;
@@ -20,30 +24,59 @@ const EPOCHS: usize = 4;
 /// All that one cache reclaims.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    // Dropped first: the garbage it frees still counts its bytes.
+    // Dropped first: the garbage it frees still counts its bytes and goes back to the memory.
     collector: ce::Collector,
-    bytes: Box<Bytes>,
+    shared: Box<Shared>,
     next_stripe: AtomicUsize,
+}
+
+/// What participants and garbage find by an address.
+#[derive(Debug)]
+struct Shared {
+    bytes: Bytes,
+    /// Bytes that were handed over and are not freed yet: a gauge.
+    garbage: AtomicUsize,
+    memory: Memory,
 }
 
 impl Domain {
     pub(crate) fn new() -> Self {
-        Self { collector: ce::Collector::new(), bytes: Box::new(Bytes::new()), next_stripe: AtomicUsize::new(0) }
+        let shared = Shared { bytes: Bytes::new(), garbage: AtomicUsize::new(0), memory: Memory::new() };
+        Self { collector: ce::Collector::new(), shared: Box::new(shared), next_stripe: AtomicUsize::new(0) }
     }
 
     /// A participant; the domain must outlive it.
     pub(crate) fn register(&self) -> Local {
         Local {
             handle: self.collector.register(),
-            bytes: NonNull::from(&*self.bytes),
+            shared: NonNull::from(&*self.shared),
             // Relaxed: any spread will do.
             stripe: self.next_stripe.fetch_add(1, Relaxed),
             retired: Cell::new(0),
+            limbo: RefCell::new(Vec::new()),
+            magazines: Magazines::new(),
         }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
-        &self.bytes
+        &self.shared.bytes
+    }
+
+    /// How many participants were registered so far.
+    #[cfg(test)]
+    pub(crate) fn registered(&self) -> usize {
+        self.next_stripe.load(Relaxed)
+    }
+
+    /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see.
+    pub(crate) fn garbage_bytes(&self) -> usize {
+        // Relaxed: a gauge.
+        self.shared.garbage.load(Relaxed)
+    }
+
+    /// Bytes that the nodes' slabs have from the system.
+    pub(crate) fn slab_bytes(&self) -> usize {
+        self.shared.memory.slab_bytes()
     }
 }
 
@@ -51,9 +84,62 @@ impl Domain {
 #[derive(Debug)]
 pub(crate) struct Local {
     handle: ce::LocalHandle,
-    bytes: NonNull<Bytes>,
+    shared: NonNull<Shared>,
     stripe: usize,
+    /// Bytes in `limbo`.
     retired: Cell<usize>,
+    /// What it has retired and not handed over.
+    limbo: RefCell<Vec<Retired>>,
+    magazines: Magazines,
+}
+
+/// A node that was retired: its address, and how one of its type is freed.
+#[derive(Debug)]
+struct Retired {
+    node: NonNull<()>,
+    free: unsafe fn(NonNull<()>, &mut Freed<'_>) -> usize,
+}
+
+/// Nodes that one participant has retired, freed together.
+struct Batch {
+    nodes: Vec<Retired>,
+    bytes: usize,
+    shared: NonNull<Shared>,
+}
+
+/// Ends a node and adds its memory to what is freed; the bytes that it counted.
+///
+/// # Safety
+///
+/// `node` is one of this type, unlinked, and every guard that could have seen it is gone (I1).
+unsafe fn free_retired<T: Node>(node: NonNull<()>, freed: &mut Freed<'_>) -> usize {
+    let node = node.cast::<T>();
+    // SAFETY: as the caller promised.
+    let bytes = unsafe { node.as_ref() }.bytes();
+    // SAFETY: as the caller promised.
+    let (memory, layout) = unsafe { end(node) };
+    // SAFETY: nodes are in the memory of their cache, and this one has ended.
+    unsafe { freed.add(memory, layout) };
+    bytes
+}
+
+impl Batch {
+    /// # Safety
+    ///
+    /// Every guard that could have seen one of the nodes is gone (I1).
+    unsafe fn free(self) {
+        // SAFETY: the domain drops its garbage before what it shares.
+        let shared = unsafe { self.shared.as_ref() };
+        let mut freed = Freed::new(&shared.memory);
+        let mut bytes = 0;
+        for Retired { node, free } in self.nodes {
+            // SAFETY: as the caller promised; each node is in one batch, once (I1).
+            bytes += unsafe { free(node, &mut freed) };
+        }
+        shared.bytes.subtract(bytes);
+        // Relaxed: a gauge.
+        shared.garbage.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 // SAFETY: a participant is used by one thread at a time (it is not `Sync`) and nothing in it belongs to a thread: the
@@ -61,12 +147,16 @@ pub(crate) struct Local {
 unsafe impl Send for Local {}
 
 impl Local {
+    fn shared(&self) -> &Shared {
+        // SAFETY: the domain outlives its participants.
+        unsafe { self.shared.as_ref() }
+    }
+
     /// Reclaims what no thread can see any more. Call it without a guard: each pass may advance the epoch once, and frees
     /// some.
     pub(crate) fn reclaim(&self) {
-        self.retired.set(0);
-        // SAFETY: the domain owns the counters and outlives its participants.
-        let bytes = unsafe { self.bytes.as_ref() };
+        self.hand_over();
+        let bytes = &self.shared().bytes;
         let mut idle_passes = 0;
         while idle_passes < EPOCHS {
             let before = bytes.total();
@@ -88,6 +178,13 @@ impl Local {
     }
 }
 
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.hand_over();
+        self.magazines.empty_out(&self.shared().memory);
+    }
+}
+
 /// While it lives, no node is freed that was reachable when it was made.
 #[derive(Debug)]
 pub(crate) struct Guard<'l> {
@@ -97,19 +194,33 @@ pub(crate) struct Guard<'l> {
 
 impl Guard<'_> {
     pub(super) fn bytes(&self) -> &Bytes {
-        // SAFETY: the domain owns the counters and outlives its participants.
-        unsafe { self.local.bytes.as_ref() }
+        &self.local.shared().bytes
     }
 
     pub(super) fn allocated(&self, bytes: usize) {
         self.bytes().add(self.local.stripe, bytes);
     }
 
+    /// Memory for a node of this layout, which is not empty.
+    #[inline]
+    pub(crate) fn allocate(&self, layout: Layout) -> NonNull<u8> {
+        self.local.magazines.allocate(layout, &self.local.shared().memory)
+    }
+
     /// Hands over what its participant has retired, so that other participants can free it.
     pub(crate) fn hand_over(&self) {
-        if self.local.retired.take() > 0 {
-            self.pinned.flush();
+        let nodes = self.local.limbo.take();
+        if nodes.is_empty() {
+            return;
         }
+        let batch = Box::new(Batch { nodes, bytes: self.local.retired.take(), shared: self.local.shared });
+        // Relaxed: a gauge.
+        self.local.shared().garbage.fetch_add(batch.bytes, Relaxed);
+        // SAFETY: the nodes were unlinked before, under a guard of this participant: all that can see them are pinned now.
+        let free = move || unsafe { batch.free() };
+        // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any thread.
+        unsafe { self.pinned.defer_unchecked(free) };
+        self.pinned.flush();
     }
 
     /// Bytes that its participant has retired and not handed over yet.
@@ -120,23 +231,16 @@ impl Guard<'_> {
     /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it, and retires it once (I1).
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         let retired = self.local.retired.get() + node.bytes();
-        let pointer = node.link().get(self).as_ptr();
-        let bytes = self.local.bytes;
-        let reclaim = move || {
-            let Some(node) = NonNull::new(pointer) else {
-                return;
-            };
-            // SAFETY: the domain owns the counters and drops its garbage before them.
-            let bytes = unsafe { bytes.as_ref() };
-            // SAFETY: unlinked, and every guard that could have seen it is gone (I1).
-            unsafe { free_now(node, bytes) };
-        };
-        // SAFETY: the closure frees memory and touches nothing of this stack; it may run on any thread.
-        unsafe { self.pinned.defer_unchecked(reclaim) };
         self.local.retired.set(retired);
-        if retired >= FLUSH_BYTES {
-            self.local.retired.set(0);
-            self.pinned.flush();
+        let node = node.link().get(self).as_non_null().cast();
+        let mut limbo = self.local.limbo.borrow_mut();
+        if limbo.capacity() == 0 {
+            limbo.reserve_exact(FLUSH_NODES);
+        }
+        limbo.push(Retired { node, free: free_retired::<T> });
+        if retired >= FLUSH_BYTES || limbo.len() == FLUSH_NODES {
+            drop(limbo);
+            self.hand_over();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Idle participants: one session leaves its participant, a later one takes it.
+//! Idle participants: one session leaves its participant, a later one takes it, and those that have none borrow one for a call.
 //!
 //! A few slots, each with a state; a thread claims a slot by one compare-and-swap and skips those that another thread has
 //! claimed. So no thread waits: a thread that is stopped halfway costs the others one slot.
@@ -9,6 +9,7 @@
 //!   the state that follows.
 
 use std::cell::UnsafeCell;
+use std::ops::Deref;
 
 use super::Local;
 use crate::sync::apart::AtomicUsize;
@@ -58,7 +59,77 @@ impl<T, const N: usize> Idle<T, N> {
     }
 }
 
+impl<T, const N: usize> Idle<T, N> {
+    /// Lends a participant: one that lies in a slot, `near` one if that is free, or a new one, for which an empty slot is
+    /// taken, or none if all are. Lock-free.
+    #[inline]
+    pub(crate) fn lend(&self, near: usize, make: impl FnOnce() -> T) -> Lent<'_, T> {
+        for slot in (0..N).map(|i| &self.0[(near + i) % N]) {
+            if slot.claim(FULL) {
+                return Lent(Kept::In(slot));
+            }
+            if slot.claim(EMPTY) {
+                // Left `BUSY` for good if this panics: one slot less.
+                slot.fill(make());
+                return Lent(Kept::In(slot));
+            }
+        }
+        Lent(Kept::Alone(make()))
+    }
+}
+
+/// A participant for the length of a call.
+#[derive(Debug)]
+pub(crate) struct Lent<'a, T = Local>(Kept<'a, T>);
+
+#[derive(Debug)]
+enum Kept<'a, T> {
+    /// Claimed by this thread.
+    In(&'a IdleSlot<T>),
+    Alone(T),
+}
+
+impl<T> Deref for Lent<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Kept::In(slot) => slot.lent(),
+            Kept::Alone(local) => local,
+        }
+    }
+}
+
+impl<T> Drop for Lent<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Kept::In(slot) = self.0 {
+            slot.open(FULL);
+        }
+    }
+}
+
 impl<T> IdleSlot<T> {
+    /// The participant in a slot that the caller has claimed.
+    fn lent(&self) -> &T {
+        // SAFETY: N1: the caller has claimed the slot, and no other thread touches it before that ends.
+        let local = unsafe { &*self.local.get() };
+        local.as_ref().expect("a slot that was lent is not empty")
+    }
+
+    /// Puts a participant into a slot that the caller has claimed.
+    fn fill(&self, new: T) {
+        // SAFETY: N1: the caller has claimed the slot.
+        let local = unsafe { &mut *self.local.get() };
+        *local = Some(new);
+    }
+
+    fn open(&self, to: usize) {
+        // Release: pairs with the next claim.
+        self.state.store(to, Release);
+    }
+
     fn claim(&self, from: usize) -> bool {
         // Relaxed: a look before the read-modify-write that decides. Acquire: the participant as its last user left it.
         self.state.load(Relaxed) == from && self.state.compare_exchange(from, BUSY, Acquire, Relaxed).is_ok()
@@ -69,8 +140,7 @@ impl<T> IdleSlot<T> {
         // SAFETY: N1: the caller has claimed the slot.
         let local = unsafe { &mut *self.local.get() };
         std::mem::swap(local, other);
-        // Release: pairs with the next claim.
-        self.state.store(to, Release);
+        self.open(to);
     }
 }
 
@@ -86,6 +156,20 @@ mod tests {
         assert!(idle.take().is_none());
         assert!((0..SLOTS).all(|_| idle.put(domain.register()).is_none()));
         assert!(idle.put(domain.register()).is_some());
+        assert_eq!(std::iter::from_fn(|| idle.take()).count(), SLOTS);
+    }
+
+    #[test]
+    fn what_is_lent_lies_in_a_slot_while_there_are_any() {
+        let domain = Domain::new();
+        let idle: Idle = Idle::new();
+        let lend = || idle.lend(7, || domain.register());
+        let address = |lent: Lent<'_>| std::ptr::from_ref::<Local>(&lent).addr();
+        assert_eq!(address(lend()), address(lend()), "the same one again");
+        let lent: Vec<_> = (0..=SLOTS).map(|_| lend()).collect();
+        assert_eq!(lent.iter().filter(|lent| matches!(lent.0, Kept::Alone(_))).count(), 1);
+        assert!(idle.take().is_none(), "all are lent");
+        drop(lent);
         assert_eq!(std::iter::from_fn(|| idle.take()).count(), SLOTS);
     }
 

@@ -5,8 +5,8 @@
 //! *reclaimed* when every thread that was pinned at that moment has unpinned. Blocks never wait for this: only runs, points and
 //! maps go through it.
 //!
-//! Real builds use `crossbeam-epoch` with a collector of the cache's own; model builds use `model`, which frees as
-//! early as is legal, poisons what it frees and checks every access.
+//! Real builds use `crossbeam-epoch` with a collector of the cache's own, and `memory` for the nodes; model builds use `model`,
+//! which frees as early as is legal, poisons what it frees and checks every access.
 //!
 //! # Invariants
 //!
@@ -19,18 +19,22 @@
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 mod epoch;
 mod idle;
+#[cfg_attr(any(radixkv_loom, radixkv_shuttle), allow(dead_code, reason = "one model uses it"))]
+mod memory;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 mod model;
 mod node;
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 pub(crate) use epoch::{Domain, Guard, Local};
-pub(crate) use idle::Idle;
+pub(crate) use idle::{Idle, Lent};
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use memory::{Freed, Magazines, Memory};
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub use model::track;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use model::{Domain, Guard, Local};
-pub(crate) use node::{Canary, Link, Node, Own, Ref, free_now, free_owned};
+pub(crate) use node::{Canary, Link, Node, Own, Ref, free_owned};
 
 use crossbeam_utils::CachePadded;
 

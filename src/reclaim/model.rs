@@ -9,11 +9,13 @@
 //! Everything else sits in `Cell`s: the checker runs all threads of a model on one thread of the system, so that state
 //! is exact and adds neither schedule points nor happens-before edges.
 
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use super::{Bytes, Node, Ref, free_now};
+use super::node::{end, free_now};
+use super::{Bytes, Node, Ref};
 #[cfg(radixkv_loom)]
 use crate::sync::TrackedCell;
 use crate::sync::atomic::{
@@ -89,8 +91,12 @@ impl Canary {
 pub(super) unsafe fn quarantine<T: Node>(node: NonNull<T>) {
     // SAFETY: the caller owns the node, and its memory is still there.
     unsafe { node.as_ref() }.canary().model().poison();
-    // SAFETY: as the caller promised.
-    let free = Box::new(move || unsafe { T::free(node) });
+    let free = Box::new(move || {
+        // SAFETY: the model has ended, and with it every use of the node.
+        let (memory, layout) = unsafe { end(node) };
+        // SAFETY: allocated by `allocate` with this layout.
+        unsafe { dealloc(memory.as_ptr(), layout) };
+    });
     track::QUARANTINE.with(|quarantine| quarantine.borrow_mut().push(free));
 }
 
@@ -199,6 +205,14 @@ impl Domain {
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.0.bytes
     }
+
+    pub(crate) fn garbage_bytes(&self) -> usize {
+        0
+    }
+
+    pub(crate) fn slab_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// One participant.
@@ -251,6 +265,12 @@ impl Guard<'_> {
 
     pub(super) fn allocated(&self, bytes: usize) {
         self.bytes().add(self.local.id, bytes);
+    }
+
+    pub(crate) fn allocate(&self, layout: Layout) -> NonNull<u8> {
+        // SAFETY: the layout is a node's, which is not empty.
+        let memory = unsafe { alloc(layout) };
+        NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
     pub(crate) fn hand_over(&self) {}

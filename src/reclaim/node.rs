@@ -1,5 +1,6 @@
 //! Nodes, and the pointers to them: owned, protected, stored.
 
+use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
@@ -7,6 +8,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::Guard;
+#[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+use super::memory;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 use super::model;
 
@@ -14,7 +17,8 @@ use super::model;
 ///
 /// # Safety
 ///
-/// `free` undoes the allocation that made the node and runs no code that looks into the index.
+/// `layout` is the one that the node's memory was allocated with. Dropping a node in its place runs no code that looks into the
+/// index.
 pub(crate) unsafe trait Node: Sized + 'static {
     /// Bytes that freeing this node gives back.
     fn bytes(&self) -> usize;
@@ -22,14 +26,9 @@ pub(crate) unsafe trait Node: Sized + 'static {
     /// Poisoned by the model reclaimer.
     fn canary(&self) -> &Canary;
 
-    /// Frees the node.
-    ///
-    /// # Safety
-    ///
-    /// `node` comes from this type's allocation, and no other thread uses it any more.
-    unsafe fn free(node: NonNull<Self>) {
-        // SAFETY: the caller hands over the only pointer to a `Box` (I1).
-        drop(unsafe { Box::from_raw(node.as_ptr()) });
+    /// The layout of its memory.
+    fn layout(&self) -> Layout {
+        Layout::new::<Self>()
     }
 }
 
@@ -65,12 +64,15 @@ pub(crate) struct Own<'g, T: Node> {
 }
 
 impl<'g, T: Node> Own<'g, T> {
-    /// Takes over a boxed node.
+    /// Gives a node memory of its own.
     pub(crate) fn new(node: T, guard: &'g Guard<'g>) -> Self {
-        Self::from_raw(NonNull::from(Box::leak(Box::new(node))), guard)
+        let memory = guard.allocate(Layout::new::<T>()).cast::<T>();
+        // SAFETY: memory of the node's layout, which no other thread has.
+        unsafe { memory.write(node) };
+        Self::from_raw(memory, guard)
     }
 
-    /// Takes over a node that its type allocated itself.
+    /// Takes over a node in memory that its type got from [`Guard::allocate`].
     pub(crate) fn from_raw(node: NonNull<T>, guard: &'g Guard<'g>) -> Self {
         let own = Self { node, guard };
         guard.allocated(own.bytes());
@@ -150,6 +152,11 @@ impl<'g, T> Ref<'g, T> {
 
     pub(crate) fn as_ptr(self) -> *mut T {
         self.node.as_ptr()
+    }
+
+    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+    pub(super) fn as_non_null(self) -> NonNull<T> {
+        self.node
     }
 
     /// A pointer to store; the field's comment names the count that keeps the node (I3).
@@ -236,6 +243,19 @@ impl<T> Link<T> {
     }
 }
 
+/// Ends a node; its memory, which the caller gives back.
+///
+/// # Safety
+///
+/// No other thread uses `node`, now or later.
+pub(super) unsafe fn end<T: Node>(node: NonNull<T>) -> (NonNull<u8>, Layout) {
+    // SAFETY: the caller owns the node.
+    let layout = unsafe { node.as_ref() }.layout();
+    // SAFETY: as the caller promised.
+    unsafe { node.drop_in_place() };
+    (node.cast(), layout)
+}
+
 /// Frees a node whose bytes its owner has counted.
 ///
 /// # Safety
@@ -248,10 +268,12 @@ pub(crate) unsafe fn free_owned<T: Node>(node: NonNull<T>) {
         model::quarantine(node)
     };
     #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
-    // SAFETY: as the caller promised.
-    unsafe {
-        T::free(node)
-    };
+    {
+        // SAFETY: as the caller promised.
+        let (memory, layout) = unsafe { end(node) };
+        // SAFETY: nodes are in memory of their cache, and this one has ended.
+        unsafe { memory::free(memory, layout) };
+    }
 }
 
 /// Frees a node at once.

@@ -7,7 +7,7 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[cfg(radixkv_loom)]
 use loom::sync as backend;
@@ -19,8 +19,8 @@ use std::sync as backend;
 use super::gauge::{AtomicUsize, Relaxed};
 use super::thread;
 
-/// How often [`unlock_fairly`] looks whether a waiting thread has taken the lock.
-const COURTESY: usize = 100;
+/// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system takes to wake one.
+const COURTESY: Duration = Duration::from_millis(1);
 
 /// A mutex; a panicking holder poisons nothing.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl Condvar {
 }
 
 /// Unlocks, and if threads wait gives one of them the time to take the lock, so that a loop that locks again at once does
-/// not keep it from them. Bounded: after [`COURTESY`] looks it returns all the same.
+/// not keep it from them. Bounded: after [`COURTESY`] it returns all the same.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
     let MutexGuard { inner, of } = guard;
     // Relaxed: a hint.
@@ -160,10 +160,11 @@ pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
     if cfg!(any(radixkv_loom, radixkv_shuttle)) {
         return;
     }
-    for _ in 0..COURTESY {
-        if before == 0 || of.waiting.load(Relaxed) < before {
-            return;
-        }
+    if before == 0 {
+        return;
+    }
+    let began = Instant::now();
+    while of.waiting.load(Relaxed) >= before && began.elapsed() < COURTESY {
         thread::yield_now();
     }
 }

@@ -10,8 +10,9 @@
 //! | `radixkv_failpoints` | `std`, and named places where a test stops or breaks a thread |
 //! | `radixkv_tsan` | an `Arc` without the standalone fence that ThreadSanitizer does not see |
 //!
-//! `radixkv_tiny` changes nothing here; it shrinks the counts that can overflow or wrap (leases, child runs, run
-//! versions), so that tests/limits.rs reaches their limits.
+//! Two more change nothing here. `radixkv_tiny` shrinks the counts that can overflow or wrap (leases, child runs, run
+//! versions), so that tests/limits.rs reaches their limits. With `radixkv_heap` nodes come from the global allocator
+//! (`reclaim::memory`), which sanitizers watch.
 //!
 //! `SeqCst` is used by `dekker` alone, which gives models fences instead: loom treats sequentially consistent accesses
 //! as `AcqRel`.
@@ -88,6 +89,14 @@ pub(crate) use failpoint;
 pub(crate) use loom::cell::UnsafeCell as TrackedCell;
 #[cfg(radixkv_loom)]
 pub use model::{Loads, at_rest, explore_loads, exploring_apart};
+
+/// Says to the processor that a loop waits; nothing in models.
+#[inline]
+pub(crate) fn spin_loop() {
+    if !cfg!(any(radixkv_loom, radixkv_shuttle)) {
+        std::hint::spin_loop();
+    }
+}
 
 /// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.
 pub(crate) const fn model_size(production: usize, model: usize) -> usize {

@@ -10,7 +10,7 @@
 //!   writes them afterwards. A pointer to one keeps the provenance of its whole allocation.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use crate::block::BlockId;
@@ -61,10 +61,9 @@ impl Arrays {
     /// Copies `tokens` and `blocks` into an allocation of their own.
     pub(crate) fn allocate<'g>(tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) -> Own<'g, Self> {
         let parts = Parts::of(tokens.len(), blocks.len());
-        // SAFETY: the layout is never empty: the header is part of it.
-        let memory = unsafe { alloc(parts.layout) };
-        let Some(start) = NonNull::new(memory) else { handle_alloc_error(parts.layout) };
-        let tokens_at = parts.tokens_at(memory.addr());
+        // Not empty: the header is part of it.
+        let start = guard.allocate(parts.layout);
+        let tokens_at = parts.tokens_at(start.addr().get());
         let header =
             Self { canary: Canary::new(), tokens: tokens.len() as u32, blocks: blocks.len() as u32, tokens_at };
         let node = start.cast::<Self>();
@@ -107,22 +106,18 @@ impl<'g> Ref<'g, Arrays> {
     }
 }
 
-// SAFETY: `free` deallocates with the layout of `allocate`, computed from the lengths in the header.
+// SAFETY: the layout is that of `allocate`, computed from the lengths in the header; nothing is to be dropped.
 unsafe impl Node for Arrays {
     fn bytes(&self) -> usize {
-        Parts::of(self.tokens as usize, self.blocks as usize).layout.size()
+        self.layout().size()
     }
 
     fn canary(&self) -> &Canary {
         &self.canary
     }
 
-    unsafe fn free(node: NonNull<Self>) {
-        // SAFETY: the caller owns the node; its header is still there.
-        let header = unsafe { node.as_ref() };
-        let layout = Parts::of(header.tokens as usize, header.blocks as usize).layout;
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(node.as_ptr().cast(), layout) };
+    fn layout(&self) -> Layout {
+        Parts::of(self.tokens as usize, self.blocks as usize).layout
     }
 }
 

@@ -97,17 +97,17 @@ impl KnownPoints {
         }
     }
 
-    /// The points deeper than `cut.start` and no deeper than `cut.end`, the deepest first.
-    pub(crate) fn within(&self, cut: Range<u32>, run: &Run) -> SmallVec<[Link<Point>; 8]> {
+    /// Visits the points deeper than `cut.start` and no deeper than `cut.end`, the deepest first.
+    pub(crate) fn within(&self, cut: Range<u32>, run: &Run, visit: &mut dyn FnMut(Link<Point>)) {
         match self {
             Self::Few(list) => {
                 let depth = |point: &Link<Point>| point.get(run).depth();
                 let deep = list.iter().rev().take_while(|point| depth(point) > cut.start);
-                deep.filter(|point| depth(point) <= cut.end).copied().collect()
+                deep.filter(|point| depth(point) <= cut.end).copied().for_each(visit);
             }
             Self::Many(tree) => {
                 let cut = (Bound::Excluded(cut.start), Bound::Included(cut.end));
-                tree.points.range(cut).rev().map(|(_, point)| *point).collect()
+                tree.points.range(cut).rev().map(|(_, point)| *point).for_each(visit);
             }
         }
     }

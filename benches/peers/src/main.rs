@@ -9,6 +9,7 @@ mod contract;
 #[allow(dead_code)]
 #[path = "../../../crates/radixkv-replay/src/command/grid.rs"]
 mod grid;
+mod must;
 mod peers;
 mod rows;
 #[path = "../../../crates/radixkv-replay/src/command/screen.rs"]
@@ -18,7 +19,7 @@ mod writer;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use radixkv_replay::{Trace, workload::CLASSES};
 
 use arena::{
@@ -36,7 +37,10 @@ const CLASS: &str = "shared-system-zipf";
 
 /// radixkv, its peers and a strawman under the same loads, measured in turn in one process.
 #[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Other>,
     /// The rows to measure; all of them without any
     #[arg(value_enum, value_name = "ROW")]
     rows: Vec<Name>,
@@ -60,8 +64,16 @@ struct Arguments {
     grow: Option<Vec<String>>,
 }
 
+#[derive(Subcommand)]
+enum Other {
+    Must(must::Arguments),
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(Other::Must(arguments)) = arguments.command {
+        return must::run(arguments);
+    }
     if let Some(what) = &arguments.grow {
         return grow_one(what);
     }

@@ -1,9 +1,16 @@
 //! What rows ask of a cache beyond what `radixkv bench` does: a prefix that stays, a tail appended to it, eviction.
 
-use radixkv::Lease;
+use std::ops::DerefMut;
+
+use radixkv::{BlockId, Lease};
 
 use crate::arena::{
-    BLOCK, contender::Client, mutexed::MutexedClient, own::RadixkvClient, strawman::Pin, tokens::Tokens,
+    BLOCK,
+    contender::Client,
+    mutexed::MutexedClient,
+    own::RadixkvClient,
+    strawman::{Pin, Strawman},
+    tokens::Tokens,
 };
 
 pub(crate) trait Writer: Client {
@@ -41,26 +48,38 @@ impl Writer for RadixkvClient {
     }
 }
 
-impl Writer for MutexedClient {
+/// A client of the strawman, by whatever lock it is guarded.
+pub(crate) trait LocksStrawman: Client<Prompt = Tokens> {
+    /// The tree to write to, and a buffer for block ids.
+    fn lock(&mut self) -> (impl DerefMut<Target = Strawman>, &mut Vec<BlockId>);
+}
+
+impl LocksStrawman for MutexedClient {
+    fn lock(&mut self) -> (impl DerefMut<Target = Strawman>, &mut Vec<BlockId>) {
+        (self.cache.tree(), &mut self.blocks)
+    }
+}
+
+impl<L: LocksStrawman> Writer for L {
     type Held = Pin;
 
     fn hold(&mut self, prompt: &Tokens) -> Pin {
-        let mut tree = self.cache.tree();
-        let pin = tree.lease(prompt, &mut self.blocks);
-        let blocks = tree.reserve(prompt.len() / BLOCK - self.blocks.len()).expect("the pool has room");
+        let (mut tree, found) = self.lock();
+        let pin = tree.lease(prompt, found);
+        let blocks = tree.reserve(prompt.len() / BLOCK - found.len()).expect("the pool has room");
         let held = tree.insert(pin, prompt, blocks);
         tree.release(pin);
         held
     }
 
     fn append(&mut self, &held: &Pin, prompt: &Tokens) {
-        let reserved = self.cache.tree().reserve((prompt.len() - held.len) / BLOCK);
-        let mut tree = self.cache.tree();
+        let reserved = self.lock().0.reserve((prompt.len() - held.len) / BLOCK);
+        let (mut tree, _) = self.lock();
         let inserted = tree.insert(held, prompt, reserved.expect("the pool has room"));
         tree.release(inserted);
     }
 
     fn evict(&mut self, blocks: usize) -> usize {
-        self.cache.tree().evict(blocks)
+        self.lock().0.evict(blocks)
     }
 }

@@ -56,7 +56,7 @@ impl Inner {
                 }
                 let more = self.step(idle_since, evictor, resources);
                 let mut entries = STEP;
-                let missing = if evicting { watermarks.high.saturating_sub(self.sink().free()) } else { 0 };
+                let missing = if evicting { watermarks.high.saturating_sub(evictor.free(resources)) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };
                 (more || (evicted > 0 && evicted < missing), evictor.retained.next())
             });

@@ -112,7 +112,9 @@ pub(super) struct Evictor {
     pub(super) registered: u64,
     /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
     pub(super) revisit: Vec<Link<Point>>,
-    /// Blocks of trimmed runs on their way to the pool.
+    /// Points that a trim is about to kill; empty between trims.
+    pub(super) to_kill: Vec<Link<Point>>,
+    /// Blocks of trimmed runs on their way to the pool, at the end of a turn, or to a reservation.
     pub(super) freed: Vec<BlockId>,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
     pub(super) detached: HashSet<Link<Space>>,
@@ -133,6 +135,7 @@ impl Evictor {
             backlog: Backlog::empty(),
             registered: 0,
             revisit: Vec::new(),
+            to_kill: Vec::new(),
             freed: Vec::new(),
             patience,
             detached: HashSet::new(),
@@ -155,7 +158,11 @@ impl Evictor {
             self.backlog.receive(resources.queue.drain());
             self.work_backlog_off(entries, &mut turns, resources);
         }
-        self.return_freed(resources);
+        self.is_caught_up(resources)
+    }
+
+    /// Whether no change is left to be taken in.
+    fn is_caught_up(&self, resources: Resources<'_>) -> bool {
         self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }
 
@@ -174,6 +181,7 @@ impl Evictor {
     pub(super) fn settle(&mut self, resources: Resources<'_>) {
         let mut all = usize::MAX;
         self.drain(&mut all, resources);
+        self.return_freed(resources);
     }
 
     /// A step of [`settle`](Self::settle) of at most `entries` entries; true after the last step. The first one sets
@@ -224,8 +232,11 @@ impl Evictor {
     ) -> usize {
         let mut freed = 0;
         resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.now = self.now.max(resources.now);
         while freed < want {
-            self.take_in(entries, resources);
+            if !self.is_caught_up(resources) {
+                self.take_in(entries, resources);
+            }
             let Some((victim, most)) = choose(self) else {
                 break;
             };
@@ -306,8 +317,23 @@ impl Evictor {
         }
     }
 
+    /// Takes `n` blocks, all or none: first those that were just freed, then of the pool. They are appended to `blocks`.
+    pub(super) fn serve(&mut self, n: usize, blocks: &mut Vec<BlockId>, resources: Resources<'_>) -> bool {
+        let fresh = n.min(self.freed.len());
+        let served = fresh == n || resources.pool.try_take(n - fresh, blocks);
+        if served {
+            blocks.extend(self.freed.drain(self.freed.len() - fresh..));
+        }
+        served
+    }
+
+    /// Blocks that are free: in the pool, or just freed.
+    pub(super) fn free(&self, resources: Resources<'_>) -> usize {
+        resources.pool.free() + self.freed.len()
+    }
+
     /// Gives the blocks of trimmed runs back to the pool.
-    fn return_freed(&mut self, resources: Resources<'_>) {
+    pub(super) fn return_freed(&mut self, resources: Resources<'_>) {
         // Taken out first: after a panic in the pool they must not be given back a second time.
         let mut freed = std::mem::take(&mut self.freed);
         resources.pool.give_back(&freed);

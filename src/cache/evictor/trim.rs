@@ -5,14 +5,14 @@
 //! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
 //! 4. Swap the length against the word of step 1. If that fails, another thread has created a point: back to 3.
 //! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point that is now the last.
-//! 6. That point is ranked if it is idle; a run of length zero is unlinked.
+//! 6. That point is ranked if it is idle, and the dead ones are taken out of the run's map; a run of length zero is unlinked.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use super::{Evictor, Resources};
-use crate::reclaim::Ref;
+use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, Statistics, Tally, Word};
 
@@ -27,9 +27,9 @@ impl Evictor {
         if target > 0 {
             publish_idle(run, target, resources);
         }
-        let mut flowing = Tally::NONE;
+        let mut dead = Dead::default();
         let end = loop {
-            let end = self.kill_beyond(run, target..len, &mut flowing, resources);
+            let end = self.kill_beyond(run, target..len, &mut dead, resources);
             // The last point is held: nothing can be cut.
             if end == len {
                 break end;
@@ -42,13 +42,14 @@ impl Evictor {
         crate::sync::failpoint!("trim::shortened");
         let freed = self.free_beyond(run, end, len, resources);
         if end == 0 {
-            self.bury(run, flowing, resources);
+            self.bury(run, dead, resources);
             return freed;
         }
         if let Some(now_last) = run.as_ref().points.get(end, resources.guard) {
-            flow(now_last, flowing, resources);
+            flow(now_last, dead.flowing, resources);
             self.revisit.push(now_last.link());
         }
+        dead.points.into_iter().for_each(|dead| take_out(dead, resources));
         if end > target && target > 0 {
             self.withdraw(run, target, resources);
         }
@@ -80,69 +81,72 @@ impl Evictor {
         &mut self,
         run: Ref<'g, Run>,
         cut: Range<u32>,
-        flowing: &mut Tally,
+        dead: &mut Dead<'g>,
         resources: Resources<'g>,
     ) -> u32 {
-        for point in self.points_within(run, cut.clone(), resources) {
+        let mut points = std::mem::take(&mut self.to_kill);
+        self.find_within(run, cut.clone(), &mut points, resources);
+        let mut end = cut.start;
+        for point in points.drain(..).map(|point| point.get(resources.guard)) {
             // Relaxed: a dead point stays dead, and its statistics were taken when it was killed.
             if point.word.load(Relaxed).is_dead() {
                 continue;
             }
             match self.kill(point, resources) {
-                Some(tally) => *flowing = flowing.joined(tally),
+                Some((killed, tally)) => {
+                    dead.flowing = dead.flowing.joined(tally);
+                    dead.points.push(killed);
+                }
                 // Relaxed: the word alone is asked about, and a dead point stays dead.
                 None if point.word.load(Relaxed).is_dead() => {}
-                None => return point.depth(),
+                None => {
+                    end = point.depth();
+                    break;
+                }
             }
         }
-        cut.start
+        self.to_kill = points;
+        end
     }
 
     /// The points beyond `cut.start` and up to `cut.end`, the deepest first: the known ones, if there are no others.
-    fn points_within<'g>(
-        &self,
-        run: Ref<'g, Run>,
-        cut: Range<u32>,
-        resources: Resources<'g>,
-    ) -> SmallVec<[Ref<'g, Point>; 8]> {
+    fn find_within(&self, run: Ref<'_, Run>, cut: Range<u32>, within: &mut Vec<Link<Point>>, resources: Resources<'_>) {
         let points = &run.as_ref().points;
         let known = run.account.with(&self.owner, |account| {
             let all = points.are_known(account.points.len());
-            all.then(|| account.points.within(cut.clone(), &run))
-        });
-        if let Some(known) = known {
-            return known.into_iter().map(|point| point.get(resources.guard)).collect();
-        }
-        let mut within = SmallVec::new();
-        points.for_each(resources.guard, &mut |point| {
-            if point.depth() > cut.start && point.depth() <= cut.end {
-                within.push(point);
+            if all {
+                account.points.within(cut.clone(), &run, &mut |point| within.push(point));
             }
+            all
         });
-        within.sort_unstable_by_key(|point: &Ref<'_, Point>| std::cmp::Reverse(point.depth()));
-        within
+        if !known {
+            let mut found = SmallVec::<[Ref<'_, Point>; 8]>::new();
+            points.for_each(resources.guard, &mut |point| {
+                if point.depth() > cut.start && point.depth() <= cut.end {
+                    found.push(point);
+                }
+            });
+            found.sort_unstable_by_key(|point: &Ref<'_, Point>| std::cmp::Reverse(point.depth()));
+            within.extend(found.into_iter().map(Ref::link));
+        }
     }
 
-    /// Kills, unlinks and retires a point, and removes it from the accounts. Its statistics, or `None` if it is held.
-    fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<Tally> {
+    /// Kills a point and removes it from the accounts, or nothing if it is held; it stays in its run's map. Also its
+    /// statistics.
+    fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Tally)> {
         let before = point.word.kill()?;
         crate::sync::failpoint!("trim::killed");
         let tally = point.statistics.read(resources.guard);
-        // If this fails, another thread has put a live point in its place.
-        point.run().as_ref().points.remove(point, resources.guard);
         self.strike(point, resources);
-        if !before.is_queued() {
-            resources.guard.retire(point);
-        }
-        Some(tally)
+        Some((Killed { point, is_queued: before.is_queued() }, tally))
     }
 
     /// Takes a run of length zero out of the tree. It does not use its parent afterwards.
-    fn bury<'g>(&mut self, run: Ref<'g, Run>, flowing: Tally, resources: Resources<'g>) {
+    fn bury<'g>(&mut self, run: Ref<'g, Run>, dead: Dead<'g>, resources: Resources<'g>) {
         self.totals.runs -= 1;
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
-            flow(parent, flowing, resources);
+            flow(parent, dead.flowing, resources);
             crate::sync::failpoint!("trim::unlink");
             // If this fails, an insert has put a live run in its place.
             parent.as_ref().children.remove(run, resources.guard);
@@ -150,6 +154,8 @@ impl Evictor {
                 self.backlog.push(parent);
             }
         }
+        // With the run they are out of reach, and need not be taken out of its map.
+        dead.points.into_iter().for_each(|dead| dead.retire(resources));
         run.retire_arrays(resources.guard);
         resources.guard.retire(run);
     }
@@ -160,20 +166,56 @@ impl Evictor {
             return;
         };
         let unused = point.statistics.read(resources.guard) == Tally::NONE && !point.account.get(&self.owner).known;
-        if unused {
-            let _ = self.kill(point, resources);
+        if let Some((killed, _)) = unused.then(|| self.kill(point, resources)).flatten() {
+            take_out(killed, resources);
         }
     }
 
     /// Ends an idle branch point without child runs; its statistics flow down.
     pub(super) fn end_branch<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
         let below = self.point_below(point).or_else(|| point.run().parent());
-        if let Some(tally) = self.kill(point, resources) {
+        if let Some((killed, tally)) = self.kill(point, resources) {
+            take_out(killed, resources);
             if let Some(below) = below {
                 flow(below, tally, resources);
             }
         }
     }
+}
+
+/// Points that one trim has killed, and what their statistics come to.
+struct Dead<'g> {
+    points: SmallVec<[Killed<'g>; 2]>,
+    flowing: Tally,
+}
+
+impl Default for Dead<'_> {
+    fn default() -> Self {
+        Self { points: SmallVec::new(), flowing: Tally::NONE }
+    }
+}
+
+/// A dead point that is to be retired.
+struct Killed<'g> {
+    point: Ref<'g, Point>,
+    /// An entry of the queue owns it, and retires it.
+    is_queued: bool,
+}
+
+impl<'g> Killed<'g> {
+    /// Retires the point, which no map leads to from now on.
+    fn retire(self, resources: Resources<'g>) {
+        if !self.is_queued {
+            resources.guard.retire(self.point);
+        }
+    }
+}
+
+/// Takes a dead point out of its run's map, and retires it.
+fn take_out<'g>(killed: Killed<'g>, resources: Resources<'g>) {
+    // If this fails, another thread has put a live point in its place.
+    killed.point.run().as_ref().points.remove(killed.point, resources.guard);
+    killed.retire(resources);
 }
 
 /// Lets statistics flow down to `below`. A root is never ranked, and keeps none.

@@ -1,5 +1,6 @@
 //! The contenders that are not in `radixkv bench`.
 
+pub(crate) mod background;
 pub(crate) mod chain_index;
 pub(crate) mod compressed;
 pub(crate) mod kvbm;

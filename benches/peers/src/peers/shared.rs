@@ -1,6 +1,9 @@
 //! The strawman behind one `RwLock`: a lookup only reads, and so takes no lease and is no use to the order of eviction.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::{
+    ops::DerefMut,
+    sync::{Arc, PoisonError, RwLock, RwLockWriteGuard},
+};
 
 use radixkv::BlockId;
 
@@ -8,10 +11,10 @@ use crate::{
     arena::{
         BLOCK,
         contender::{Client, Clock, Contender},
-        strawman::{Pin, Strawman},
+        strawman::Strawman,
         tokens::Tokens,
     },
-    writer::Writer,
+    writer::LocksStrawman,
 };
 
 pub(crate) struct Shared(RwLock<Strawman>);
@@ -68,26 +71,8 @@ impl Client for SharedClient {
     }
 }
 
-impl Writer for SharedClient {
-    type Held = Pin;
-
-    fn hold(&mut self, prompt: &Tokens) -> Pin {
-        let mut tree = self.cache.write();
-        let pin = tree.lease(prompt, &mut self.blocks);
-        let blocks = tree.reserve(prompt.len() / BLOCK - self.blocks.len()).expect("the pool has room");
-        let held = tree.insert(pin, prompt, blocks);
-        tree.release(pin);
-        held
-    }
-
-    fn append(&mut self, &held: &Pin, prompt: &Tokens) {
-        let reserved = self.cache.write().reserve((prompt.len() - held.len) / BLOCK);
-        let mut tree = self.cache.write();
-        let inserted = tree.insert(held, prompt, reserved.expect("the pool has room"));
-        tree.release(inserted);
-    }
-
-    fn evict(&mut self, blocks: usize) -> usize {
-        self.cache.write().evict(blocks)
+impl LocksStrawman for SharedClient {
+    fn lock(&mut self) -> (impl DerefMut<Target = Strawman>, &mut Vec<BlockId>) {
+        (self.cache.write(), &mut self.blocks)
     }
 }

@@ -43,7 +43,7 @@ pub(crate) fn rotate<C: Contender>(settings: &Settings) -> Round {
     in_turn(settings.calls(2 * ROTATING), prompts.collect(), move |prompt| check(client.look_up(prompt), HOT))
 }
 
-fn compare_rotating(settings: &Settings) -> Round {
+pub(crate) fn compare_rotating(settings: &Settings) -> Round {
     let prompts = (0..ROTATING as u32).map(|seed| Tokens::sequence(seed, HOT));
     let pairs = prompts.map(|prompt| (prompt.copy(), prompt)).collect();
     in_turn(settings.calls(2 * ROTATING), pairs, |(copy, prompt)| compare(prompt, copy))
@@ -83,7 +83,7 @@ pub(crate) fn among_1m<C: Contender>(settings: &Settings) -> Round {
     look_up_cold::<C>(1_000_000, settings)
 }
 
-fn look_up_cold<C: Contender>(among: usize, settings: &Settings) -> Round {
+pub(crate) fn look_up_cold<C: Contender>(among: usize, settings: &Settings) -> Round {
     let mut client = C::client(&Arc::new(C::new(among * COLD / BLOCK)));
     for seed in 0..among {
         client.insert(&C::prompt(&Tokens::sequence(seed as u32, COLD)), &mut Clock::default());

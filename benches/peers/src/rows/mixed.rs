@@ -51,20 +51,33 @@ impl<C: Contender> Mixer<C> {
 }
 
 pub(crate) fn mix<C: Contender<Client: Writer>>(settings: &Settings) -> Round {
-    let cache = Arc::new(C::new((HOT + CACHED * FRESH) / BLOCK));
+    let cache = pool::<C>();
     let (counts, most) = (settings.threads.clone(), most(settings));
-    let make = move |thread| {
-        let mut mixer =
-            Mixer { inserter: Inserter::<C>::new(&cache, thread), hot: C::prompt(&Tokens::sequence(1, HOT)) };
-        let held = mixer.inserter.client.hold(&mixer.hot);
-        (mixer, held)
-    };
-    let mut team = Team::new(most, make, |(mixer, _), inserts| mixer.mix(inserts));
+    let mut team = Team::new(most, move |thread| holding(&cache, thread), |(mixer, _), inserts| mixer.mix(inserts));
     team.run(most, CACHED);
     let sample = team.run(1, CACHED).0;
     let inserts = calls(settings, sample.as_nanos() as f64 / CACHED as f64);
     let mut run = move |&count: &usize| millions(count * inserts * (LOOKUPS + 1), team.run(count, inserts).0);
     Box::new(move || counts.iter().map(&mut run).collect())
+}
+
+/// Fills the pool and makes so many inserts, on this thread.
+pub(crate) fn mix_alone<C: Contender<Client: Writer>>(inserts: usize) {
+    let (mut mixer, _held) = holding::<C>(&pool(), 0);
+    mixer.mix(CACHED);
+    mixer.mix(inserts);
+}
+
+/// A cache with room for the hot prefix and the prompts that stay.
+fn pool<C: Contender>() -> Arc<C> {
+    Arc::new(C::new((HOT + CACHED * FRESH) / BLOCK))
+}
+
+/// What a thread mixes with, and what keeps the hot prefix.
+fn holding<C: Contender<Client: Writer>>(cache: &Arc<C>, thread: usize) -> (Mixer<C>, <C::Client as Writer>::Held) {
+    let mut mixer = Mixer { inserter: Inserter::<C>::new(cache, thread), hot: C::prompt(&Tokens::sequence(1, HOT)) };
+    let held = mixer.inserter.client.hold(&mixer.hot);
+    (mixer, held)
 }
 
 fn compare_and_copy(settings: &Settings) -> Round {

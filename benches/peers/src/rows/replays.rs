@@ -38,6 +38,11 @@ impl Load {
         let tokens = fits.map(|request| Tokens::new(request.prompt_tokens(), |out| trace.fill(request, out)));
         Self { name, prompts: Arc::new(tokens.collect()), capacity }
     }
+
+    /// What the trace is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// `entries` are measured by [`serve`].

@@ -2,12 +2,14 @@
 
 use std::{hint::black_box, sync::Arc};
 
+use radixkv::Token;
+
 use super::FEW;
 use crate::{
     arena::{
         BLOCK, HOT,
         contender::{Client, Clock, Contender, check},
-        measure::time,
+        measure::{Spread, time},
         row::{Entry, Round, Row},
         rows::FRESH,
         settings::Settings,
@@ -48,42 +50,87 @@ fn with_tail(seed: u32) -> Tokens {
     })
 }
 
+/// Tails of one prefix, and a client that holds it in a cache with room for all of them.
+struct Tails<C: Contender<Client: Writer>> {
+    client: C::Client,
+    held: <C::Client as Writer>::Held,
+    prompts: Vec<C::Prompt>,
+}
+
+impl<C: Contender<Client: Writer>> Tails<C> {
+    fn new(tails: usize) -> Self {
+        let mut client = C::client(&Arc::new(C::new((HOT + tails * FRESH) / BLOCK)));
+        let held = client.hold(&C::prompt(&Tokens::sequence(1, HOT)));
+        Self { client, held, prompts: (0..tails as u32).map(|at| C::prompt(&with_tail(7 + at))).collect() }
+    }
+
+    /// Appends the tail with this number.
+    fn append(&mut self, at: usize) {
+        self.client.append(&self.held, &self.prompts[at]);
+    }
+
+    /// All tails are cached: evicts them.
+    fn end_round(&mut self) {
+        let (tails, middle) = (self.prompts.len(), &self.prompts[self.prompts.len() / 2]);
+        check(self.client.look_up(middle), HOT + FRESH);
+        self.client.evict(tails * FRESH / BLOCK);
+        self.client.settle();
+        check(self.client.look_up(middle), HOT);
+    }
+}
+
 pub(crate) fn append<C: Contender<Client: Writer>>(settings: &Settings) -> Round {
     let tails = settings.calls(TAILS);
-    let mut client = C::client(&Arc::new(C::new((HOT + tails * FRESH) / BLOCK)));
-    let held = client.hold(&C::prompt(&Tokens::sequence(1, HOT)));
-    let prompts: Vec<C::Prompt> = (0..tails as u32).map(|at| C::prompt(&with_tail(7 + at))).collect();
+    let mut all = Tails::<C>::new(tails);
     Box::new(move || {
-        let mut at = 0;
-        let taken = time(tails, || {
-            client.append(&held, &prompts[at]);
-            at += 1;
-            if at == tails {
-                client.settle();
-            }
-        });
-        check(client.look_up(&prompts[tails / 2]), HOT + FRESH);
-        client.evict(tails * FRESH / BLOCK);
-        client.settle();
-        check(client.look_up(&prompts[tails / 2]), HOT);
+        let mut at = 0..;
+        let appended = time(tails, || all.append(at.next().expect("endless")));
+        let settled = time(1, || all.client.settle()) / tails as f64;
+        all.end_round();
+        vec![appended + settled]
+    })
+}
+
+/// The median of single appends, of `tails` in a round: what most of them take, the allocator's calls of the system left
+/// out.
+pub(crate) fn append_singly<C: Contender<Client: Writer>>(tails: usize) -> Round {
+    let mut all = Tails::<C>::new(tails);
+    Box::new(move || {
+        let median = Spread::of((0..tails).map(|at| time(1, || all.append(at))).collect()).median;
+        all.client.settle();
+        all.end_round();
+        vec![median]
+    })
+}
+
+/// What is copied for a tail: its tokens, and its block ids.
+type Copied = (Vec<Token>, Vec<u32>);
+
+/// Copies tokens and block ids of tails into memory of their own.
+fn copier(tails: usize) -> impl FnMut(&mut Vec<Copied>) {
+    let prompts: Vec<Tokens> = (0..tails as u32).map(|at| with_tail(7 + at)).collect();
+    let blocks = vec![0u32; FRESH / BLOCK];
+    move |copies| copies.push(black_box((prompts[copies.len()][HOT..].to_vec(), blocks.clone())))
+}
+
+/// As [`append`]: all tails are copied, and then freed at once.
+pub(crate) fn copy(settings: &Settings) -> Round {
+    let tails = settings.calls(TAILS);
+    let (mut copy, mut copies) = (copier(tails), Vec::with_capacity(tails));
+    Box::new(move || {
+        let taken = time(tails, || copy(&mut copies));
+        copies.clear();
         vec![taken]
     })
 }
 
-/// Tokens and block ids of the tails go into memory of their own, all at once.
-fn copy(settings: &Settings) -> Round {
-    let tails = settings.calls(TAILS);
-    let (prompts, blocks): (Vec<Tokens>, _) =
-        ((0..tails as u32).map(|at| with_tail(7 + at)).collect(), vec![0u32; FRESH / BLOCK]);
-    let mut copies = Vec::with_capacity(tails);
+/// As [`append_singly`].
+pub(crate) fn copy_singly(tails: usize) -> Round {
+    let (mut copy, mut copies) = (copier(tails), Vec::with_capacity(tails));
     Box::new(move || {
-        let mut at = 0;
-        let taken = time(tails, || {
-            copies.push(black_box((prompts[at][HOT..].to_vec(), blocks.clone())));
-            at += 1;
-        });
+        let median = Spread::of((0..tails).map(|_| time(1, || copy(&mut copies))).collect()).median;
         copies.clear();
-        vec![taken]
+        vec![median]
     })
 }
 
@@ -111,7 +158,7 @@ pub(crate) fn of_1m<C: Contender<Client: Writer>>(settings: &Settings) -> Round 
     evict_from::<C>(1_000_000, settings)
 }
 
-fn evict_from<C: Contender<Client: Writer>>(leaves: usize, settings: &Settings) -> Round {
+pub(crate) fn evict_from<C: Contender<Client: Writer>>(leaves: usize, settings: &Settings) -> Round {
     let mut client = C::client(&Arc::new(C::new(leaves)));
     let mut fresh = 0..;
     let mut insert = move |client: &mut C::Client, count: usize| {

@@ -24,9 +24,9 @@ pub enum CheckFault {
     /// An invariant of the cache does not hold.
     Invalid(Violation),
     /// Blocks were lost or counted twice: free, reserved, evictable and protected do not add up to the capacity.
-    NotConserved(Stats),
+    NotConserved(Box<Stats>),
     /// Blocks are reserved or protected, though no reservation and no lease exists.
-    StillHeld(Stats),
+    StillHeld(Box<Stats>),
 }
 
 impl fmt::Display for CheckFault {
@@ -38,7 +38,7 @@ impl fmt::Display for CheckFault {
                 ("blocks are reserved or protected though no reservation and no lease exists", stats)
             }
         };
-        let Stats { free_blocks, reserved_blocks, evictable_blocks, protected_blocks, capacity_blocks, .. } = stats;
+        let Stats { free_blocks, reserved_blocks, evictable_blocks, protected_blocks, capacity_blocks, .. } = &**stats;
         write!(
             f,
             "{what}: {free_blocks} free, {reserved_blocks} reserved, {evictable_blocks} evictable and \
@@ -56,10 +56,10 @@ pub(super) fn check(cache: &PrefixCache) -> Result<(), CheckFault> {
     let stats = cache.stats();
     let blocks = stats.free_blocks + stats.reserved_blocks + stats.evictable_blocks + stats.protected_blocks;
     if blocks != stats.capacity_blocks {
-        return Err(CheckFault::NotConserved(stats));
+        return Err(CheckFault::NotConserved(Box::new(stats)));
     }
     if stats.reserved_blocks + stats.protected_blocks > 0 {
-        return Err(CheckFault::StillHeld(stats));
+        return Err(CheckFault::StillHeld(Box::new(stats)));
     }
     Ok(())
 }

@@ -1,0 +1,30 @@
+//! One operation, so many times, under a tool that counts instructions: `ci/instructions.sh` compares the counts with
+//! `benches/instructions/ceilings.txt`.
+//!
+//! `instructions` prints the names of the operations; `instructions NAME CALLS` makes so many calls of one.
+
+#[allow(dead_code)]
+mod common;
+#[path = "instructions/operations.rs"]
+mod operations;
+
+use std::process::ExitCode;
+
+use operations::{MOST, ROWS};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let [name, calls] = &arguments[..] else {
+        ROWS.iter().for_each(|(name, _)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    };
+    let row = ROWS.iter().find(|(known, _)| known == name);
+    let Some(((_, prepare), calls)) = row.zip(calls.parse().ok().filter(|calls| *calls <= MOST)) else {
+        eprintln!("instructions: no such operation, or no number of calls up to {MOST}");
+        return ExitCode::FAILURE;
+    };
+    let mut operation = prepare();
+    (0..calls).for_each(|_| operation());
+    // What was prepared is not taken apart: that would depend on the calls.
+    std::process::exit(0)
+}

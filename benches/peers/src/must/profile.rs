@@ -1,0 +1,174 @@
+//! Instructions of this program, counted by valgrind in a process of its own: they do not depend on how busy the machine
+//! is. What is prepared is the same for any number of calls, so the difference of two profiles is what calls cost.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
+    io::{self, Write},
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+};
+
+use super::{
+    figure::{Asked::AtMost, Figure},
+    operations,
+};
+use crate::{arena::own::Radixkv, rows::mixed::mix_alone};
+
+/// Calls of the two profiles.
+const FEW: usize = 200;
+const MANY: usize = operations::MOST;
+
+/// The mixed load, by name.
+const MIXED: &str = "mixed";
+/// The function in which everything under the evictor's lock is done.
+const HOLDER: &str = "with_evictor";
+
+/// What is profiled.
+pub(crate) struct Profiled;
+
+impl Profiled {
+    /// Prepares what is named, and calls it so many times.
+    pub(crate) fn run(what: &[String]) -> ExitCode {
+        let [name, calls] = what else { return ExitCode::from(2) };
+        let Ok(calls) = calls.parse::<usize>() else { return ExitCode::from(2) };
+        if name == MIXED {
+            mix_alone::<Radixkv>(calls);
+        } else {
+            let row = operations::ROWS.iter().find(|(known, _)| known == name).expect("an operation's name");
+            let mut operation = row.1();
+            (0..calls).for_each(|_| operation());
+        }
+        // What was prepared is not taken apart: that would depend on the calls.
+        std::process::exit(0)
+    }
+}
+
+/// Instructions of one call of an operation; nothing where they cannot be counted.
+pub(crate) fn instructions(operation: &str) -> Option<f64> {
+    let [few, many] = [FEW, MANY].map(|calls| profile(operation, calls).map(|profile| profile.total));
+    Some((many? - few?) / (MANY - FEW) as f64)
+}
+
+/// The share of the mixed load's instructions that are under the evictor's lock.
+pub(crate) fn lock_share() -> Vec<Figure> {
+    let [few, many] = [FEW, MANY].map(|calls| profile(MIXED, calls));
+    let Some((few, many)) = few.zip(many) else { return Vec::new() };
+    let share = (many.under_lock - few.under_lock) / (many.total - few.total);
+    let what = "mixed 90/10, full pool: instructions under the evictor's lock, %";
+    vec![Figure::counted(what, AtMost(12.0, 5.0), 100.0 * share)]
+}
+
+/// Instructions of a whole process.
+#[derive(Debug, Default, PartialEq)]
+struct Profile {
+    total: f64,
+    under_lock: f64,
+}
+
+/// Profiles so many calls; says so and returns nothing where valgrind is missing.
+fn profile(what: &str, calls: usize) -> Option<Profile> {
+    let program = env::current_exe().expect("this program has a path");
+    let out = env::temp_dir().join(format!("radixkv-peers-{}.callgrind", std::process::id()));
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--tool=callgrind", "--dump-instr=yes", "--compress-strings=no", "--compress-pos=no"]);
+    valgrind.arg(format!("--callgrind-out-file={}", out.display()));
+    valgrind.arg(&program).args(["must", "--profiled", what, &calls.to_string()]).stderr(Stdio::null());
+    match valgrind.status() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            println!("{what}: skipped: instructions are not counted without valgrind");
+            return None;
+        }
+        status => assert!(status.expect("valgrind can be started").success(), "valgrind failed"),
+    }
+    let text = fs::read_to_string(&out).expect("valgrind has written a profile");
+    let _ = fs::remove_file(&out);
+    let costs = Costs::of(&text, &program.to_string_lossy());
+    Some(costs.profile(&held(&program, &costs.at).expect("addr2line is installed")))
+}
+
+/// What a profile says of each address of the program: its own instructions, and those of the calls that it makes.
+#[derive(Debug, Default)]
+struct Costs {
+    total: f64,
+    at: BTreeMap<u64, f64>,
+}
+
+impl Costs {
+    fn of(text: &str, program: &str) -> Self {
+        let mut costs = Self::default();
+        let (mut ours, mut called) = (false, false);
+        for line in text.lines() {
+            if let Some(object) = line.strip_prefix("ob=") {
+                ours = object == program;
+            } else if line.starts_with("calls=") {
+                // The next line has what the call took.
+                called = true;
+            } else if let Some((address, cost)) = line.strip_prefix("0x").and_then(cost) {
+                if !std::mem::take(&mut called) {
+                    costs.total += cost;
+                }
+                if ours {
+                    *costs.at.entry(address).or_default() += cost;
+                }
+            }
+        }
+        costs
+    }
+
+    fn profile(&self, held: &BTreeSet<u64>) -> Profile {
+        let under_lock = self.at.iter().filter(|(address, _)| held.contains(address)).map(|(_, cost)| cost).sum();
+        Profile { total: self.total, under_lock }
+    }
+}
+
+/// `address line cost`, the address in hexadecimal digits.
+fn cost(line: &str) -> Option<(u64, f64)> {
+    let mut words = line.split(' ');
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    words.next()?;
+    Some((address, words.next()?.parse().ok()?))
+}
+
+/// The addresses that belong to [`HOLDER`], into whatever function it was inlined. It calls everything that is done under
+/// the lock, and never itself.
+fn held(program: &Path, at: &BTreeMap<u64, f64>) -> io::Result<BTreeSet<u64>> {
+    let mut addr2line = Command::new("addr2line");
+    addr2line.args(["--addresses", "--inlines", "--functions", "--demangle", "--exe"]).arg(program);
+    let mut running = addr2line.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut input = running.stdin.take().expect("it is piped");
+    let asked: String = at.keys().map(|address| format!("{address:#x}\n")).collect();
+    let writing = std::thread::spawn(move || input.write_all(asked.as_bytes()));
+    let answer = running.wait_with_output()?.stdout;
+    writing.join().expect("no panic")?;
+    Ok(addresses_in(&String::from_utf8_lossy(&answer), HOLDER))
+}
+
+/// The addresses for which the answer names `function`.
+fn addresses_in(answer: &str, function: &str) -> BTreeSet<u64> {
+    let (mut found, mut address) = (BTreeSet::new(), 0);
+    for line in answer.lines() {
+        if let Some(next) = line.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
+            address = next;
+        } else if line.contains(function) {
+            found.insert(address);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_holder_does_and_calls_is_under_the_lock() {
+        let text = "ob=/bin/libc\nfn=malloc\n0x10 0 7\n\nob=/bin/program\nfn=reserve\n0x20 3 5\n0x24 4 2\n\
+                    cob=/bin/libc\ncfn=malloc\ncalls=1 0x10 0\n0x24 4 7\n0x28 5 1\n";
+        let costs = Costs::of(text, "/bin/program");
+        let answer =
+            "0x0000000000000020\nreserve\n??:0\n0x0000000000000024\nInner::with_evictor\n??:0\nreserve\n??:0\n";
+        let profile = costs.profile(&addresses_in(answer, "with_evictor"));
+        assert_eq!(profile, Profile { total: 15.0, under_lock: 9.0 });
+    }
+}

@@ -1,0 +1,157 @@
+//! Memory of the index's nodes: slots of fixed sizes in slabs of the cache's own.
+//!
+//! An index makes and frees three nodes for each run. They are small, of few sizes, made by all threads and freed in batches by
+//! whichever thread collects the garbage. So each participant has a *magazine* of free slots of each size, which it uses without
+//! any lock; the *depot* of a size fills magazines and takes batches back; the *stock* cuts slabs out of segments that the
+//! system may give as one large page, and gives empty ones back. Nodes lie close together and apart from everything else, and what
+//! a cache does not need any more goes back to the system.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `class` | the sizes of slots |
+//! | `slab` | a slab: its header and its slots; chains and magazines of free ones |
+//! | `depot` | slabs with slots to give; slots that were freed |
+//! | `segment` | memory from the system |
+//!
+//! With `--cfg radixkv_heap` nodes come from the global allocator, where sanitizers look.
+//!
+//! # Invariants
+//!
+//! - **S1** A slot is a node's, or it is free and in one magazine, chain or slab. The memory outlives its slots.
+//! - **S2** A free slot's first word leads to the next one. Only the thread that has its magazine, chain or slab touches it.
+//! - **S3** The header of a slab belongs to the thread that has the lock of its depot, and until it is listed to the thread
+//!   that made it. Its `home` never changes.
+//! - **S4** A slab's memory goes back when none of its slots is in use: then no address leads there.
+
+mod class;
+mod depot;
+mod segment;
+mod slab;
+
+use std::alloc::{Layout, dealloc};
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
+use crossbeam_utils::CachePadded;
+
+use class::{CLASSES, Class};
+use depot::Depot;
+use segment::{Stock, allocate};
+use slab::{Chain, Magazine, SlabRef};
+
+/// The memory of one cache's nodes.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    depots: [CachePadded<Depot>; CLASSES],
+    stock: Stock,
+}
+
+// SAFETY: S1, S3: the pointers in it are to slots and headers that belong to the thread that has them, or the depot's lock.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        Self { depots: Class::all().map(|class| CachePadded::new(Depot::new(class))), stock: Stock::new() }
+    }
+
+    /// Bytes that slabs have from the system or the global allocator.
+    pub(crate) fn slab_bytes(&self) -> usize {
+        self.stock.bytes()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let Self { depots, stock } = self;
+        depots.iter_mut().for_each(|depot| depot.close(stock));
+    }
+}
+
+/// Free slots of one participant.
+#[derive(Debug)]
+pub(crate) struct Magazines(Box<RefCell<[Magazine; CLASSES]>>);
+
+// SAFETY: S1: the slots in it belong to its owner, which is one thread at a time.
+unsafe impl Send for Magazines {}
+
+impl Magazines {
+    pub(crate) fn new() -> Self {
+        Self(Box::new(RefCell::new(std::array::from_fn(|_| Magazine::empty()))))
+    }
+
+    /// Memory for a node of this layout, which is not empty. Lock-free, but for the system.
+    #[inline]
+    pub(crate) fn allocate(&self, layout: Layout, memory: &Memory) -> NonNull<u8> {
+        let Some(class) = Class::of(layout) else {
+            return allocate(layout);
+        };
+        let magazine = &mut self.0.borrow_mut()[class.index()];
+        loop {
+            if let Some(slot) = magazine.take(class) {
+                return slot;
+            }
+            *magazine = memory.depots[class.index()].fill(memory);
+        }
+    }
+
+    /// Gives all slots back.
+    pub(crate) fn empty_out(&self, memory: &Memory) {
+        for (class, magazine) in Class::all().into_iter().zip(&mut *self.0.borrow_mut()) {
+            memory.depots[class.index()].take_back(magazine.empty_out(class), &memory.stock);
+        }
+    }
+}
+
+/// Memory that is being given back, collected by size.
+#[derive(Debug)]
+pub(crate) struct Freed<'m> {
+    memory: &'m Memory,
+    chains: [Chain; CLASSES],
+}
+
+impl<'m> Freed<'m> {
+    pub(crate) fn new(memory: &'m Memory) -> Self {
+        Self { memory, chains: std::array::from_fn(|_| Chain::empty()) }
+    }
+
+    /// Adds the memory of a node.
+    ///
+    /// # Safety
+    ///
+    /// It was allocated with this layout in the same cache's memory, and nothing uses it.
+    pub(crate) unsafe fn add(&mut self, node: NonNull<u8>, layout: Layout) {
+        match Class::of(layout) {
+            Some(class) => self.chains[class.index()].push(node),
+            // SAFETY: as the caller promised.
+            None => unsafe { dealloc(node.as_ptr(), layout) },
+        }
+    }
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        for (depot, chain) in self.memory.depots.iter().zip(&mut self.chains) {
+            depot.take_back(std::mem::replace(chain, Chain::empty()), &self.memory.stock);
+        }
+    }
+}
+
+/// Gives the memory of one node back.
+///
+/// # Safety
+///
+/// It was allocated with this layout by [`Magazines::allocate`], and nothing uses it.
+pub(crate) unsafe fn free(node: NonNull<u8>, layout: Layout) {
+    match Class::of(layout) {
+        Some(class) => {
+            let home = SlabRef::of(node.as_ptr()).home();
+            let mut chain = Chain::empty();
+            chain.push(node);
+            home.depots[class.index()].take_back(chain, &home.stock);
+        }
+        // SAFETY: as the caller promised.
+        None => unsafe { dealloc(node.as_ptr(), layout) },
+    }
+}

@@ -1,0 +1,72 @@
+//! Sizes of slots: four to a doubling, so that a slot is at most a quarter larger than what lies in it.
+
+use std::alloc::Layout;
+
+/// Larger nodes, the arrays of long runs, come from the global allocator.
+const LARGEST: usize = 4096;
+/// What every slot is a multiple of, and aligned to.
+const GRAIN: usize = 16;
+/// Up to here the sizes are [`GRAIN`] apart.
+const FINE: usize = 64;
+const STEPS: usize = 4;
+
+/// How many sizes there are.
+pub(super) const CLASSES: usize = FINE / GRAIN + STEPS * (LARGEST / FINE).ilog2() as usize;
+
+/// A size of slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Class(u8);
+
+impl Class {
+    /// The class of a node's layout; nothing if the node is too large for a slot.
+    #[inline]
+    pub(super) fn of(layout: Layout) -> Option<Self> {
+        let size = layout.size();
+        if size > LARGEST || layout.align() > GRAIN || cfg!(radixkv_heap) {
+            return None;
+        }
+        if size <= FINE {
+            return Some(Self((size.div_ceil(GRAIN).max(1) - 1) as u8));
+        }
+        let doubling = (size - 1).ilog2();
+        let step = (size - 1 - (1 << doubling)) >> (doubling - STEPS.ilog2());
+        Some(Self((FINE / GRAIN + STEPS * (doubling - FINE.ilog2()) as usize + step) as u8))
+    }
+
+    /// Every class, the smallest first.
+    pub(super) fn all() -> [Self; CLASSES] {
+        std::array::from_fn(|i| Self(i as u8))
+    }
+
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// Bytes of a slot.
+    pub(super) fn size(self) -> usize {
+        let Some(coarse) = self.index().checked_sub(FINE / GRAIN) else {
+            return (self.index() + 1) * GRAIN;
+        };
+        (FINE << (coarse / STEPS)) / STEPS * (STEPS + coarse % STEPS + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_the_smallest_one_that_is_large_enough() {
+        let of = |size| Class::of(Layout::from_size_align(size, 8).expect("a layout"));
+        let sizes = Class::all().map(Class::size);
+        assert_eq!((sizes[0], sizes[CLASSES - 1]), (GRAIN, LARGEST));
+        assert!(sizes.is_sorted() && sizes.iter().all(|size| size % GRAIN == 0));
+        for size in 1..=LARGEST {
+            let expected = sizes.iter().find(|slot| **slot >= size).copied();
+            assert_eq!(of(size).map(Class::size), expected, "{size} bytes");
+        }
+        assert_eq!(of(LARGEST + 1), None);
+        assert_eq!(Class::of(Layout::from_size_align(8, 32).expect("a layout")), None);
+    }
+}

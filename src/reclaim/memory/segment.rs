@@ -1,0 +1,253 @@
+//! Segments: memory from the system, out of which slabs are cut.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::collections::BTreeSet;
+use std::ptr::NonNull;
+
+use memmap2::{Advice, MmapMut, MmapOptions, UncheckedAdvice};
+
+use crate::sync::Mutex;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
+
+/// Bytes of a slab, and what its address is a multiple of.
+pub(super) const SLAB: usize = 64 << 10;
+const SLABS: usize = 32;
+/// What the system may give as one page.
+const SEGMENT: usize = SLAB * SLABS;
+
+/// Slabs that are empty and still have memory of the system behind them, at most.
+const WARM: usize = 16;
+
+/// Memory of one segment's slabs.
+#[derive(Debug)]
+struct Segment {
+    mapping: MmapMut,
+    /// Where the first slab begins in the mapping.
+    offset: usize,
+    /// A bit for each slab that is not in use.
+    free: u32,
+    /// Of those, the ones that the system has memory behind.
+    warm: u32,
+}
+
+impl Segment {
+    /// A new segment; nothing if the system has none. In large pages, if the system gives them, unless it is the first: a
+    /// small cache need not take one.
+    fn map(is_first: bool) -> Option<Self> {
+        if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) {
+            return None;
+        }
+        // Twice as much, so that a whole segment fits in wherever it begins. What is not touched costs nothing.
+        let mapping = MmapOptions::new().len(2 * SEGMENT).no_reserve_swap().map_anon().ok()?;
+        let offset = mapping.as_ptr().addr().next_multiple_of(SEGMENT) - mapping.as_ptr().addr();
+        if !is_first {
+            #[cfg(target_os = "linux")]
+            // Only a wish: refused where there are none.
+            let _ = mapping.advise_range(Advice::HugePage, offset, SEGMENT);
+        }
+        Some(Self { mapping, offset, free: u32::MAX, warm: 0 })
+    }
+
+    fn slab(&mut self, at: u32) -> NonNull<u8> {
+        let start = self.mapping.as_mut_ptr().wrapping_add(self.offset + at as usize * SLAB);
+        NonNull::new(start).expect("a mapping is not at address zero")
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free == u32::MAX
+    }
+
+    /// Gives the memory of an empty slab back to the system.
+    fn cool(&mut self, at: u32) {
+        self.warm &= !(1 << at);
+        #[cfg(target_os = "linux")]
+        {
+            let start = self.offset + at as usize * SLAB;
+            // SAFETY: S4: no slot of the slab is in use, and a new header is written before one is again.
+            let advised = unsafe { self.mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, start, SLAB) };
+            debug_assert!(advised.is_ok(), "a part of the mapping: {advised:?}");
+        }
+    }
+}
+
+/// Where a slab's memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Slab `at` of a segment.
+    Segment { segment: usize, at: u32 },
+    /// The global allocator.
+    Alone,
+}
+
+/// The segments of one cache.
+#[derive(Debug)]
+pub(super) struct Stock {
+    segments: Mutex<Segments>,
+    /// Bytes of segments and of slabs that are alone.
+    bytes: AtomicUsize,
+    /// In models: slabs that were given back, kept so that no address is used twice.
+    #[cfg(any(radixkv_loom, radixkv_shuttle))]
+    ended: std::cell::RefCell<Vec<NonNull<u8>>>,
+}
+
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+impl Drop for Stock {
+    fn drop(&mut self) {
+        // SAFETY: S4: allocated by `take`, and no slot of it is in use.
+        self.ended.take().into_iter().for_each(|slab| unsafe { dealloc(slab.as_ptr(), ALONE) });
+    }
+}
+
+#[derive(Debug, Default)]
+struct Segments {
+    /// Nothing where a segment was given back.
+    list: Vec<Option<Segment>>,
+    /// Those with a slab to give, the first of which gives it: so the last ones empty.
+    open: BTreeSet<usize>,
+    warm: usize,
+}
+
+impl Stock {
+    pub(super) fn new() -> Self {
+        Self {
+            segments: Mutex::new(Segments::default()),
+            bytes: AtomicUsize::new(0),
+            #[cfg(any(radixkv_loom, radixkv_shuttle))]
+            ended: std::cell::RefCell::default(),
+        }
+    }
+
+    /// Memory for a slab, aligned to its size. Waits for no thread: where another one has the segments, or the system gives
+    /// none, the slab comes from the global allocator.
+    pub(super) fn take(&self) -> (NonNull<u8>, Source) {
+        let taken = self.segments.try_lock().and_then(|mut segments| segments.take(&self.bytes));
+        taken.unwrap_or_else(|| {
+            // Relaxed, here and below: a gauge.
+            self.bytes.fetch_add(SLAB, Relaxed);
+            (allocate(ALONE), Source::Alone)
+        })
+    }
+
+    /// Takes back the memory of a slab in which no slot is in use, unless another thread has the segments: whether it did.
+    #[must_use]
+    pub(super) fn give_back(&self, slab: NonNull<u8>, source: Source) -> bool {
+        match source {
+            Source::Segment { segment, at } => {
+                let Some(mut segments) = self.segments.try_lock() else { return false };
+                let emptied = segments.give_back(segment, at);
+                drop(segments);
+                // Unmapped outside the lock: that takes the system a while.
+                if emptied.is_some() {
+                    self.bytes.fetch_sub(SEGMENT, Relaxed);
+                }
+            }
+            Source::Alone => {
+                self.bytes.fetch_sub(SLAB, Relaxed);
+                #[cfg(any(radixkv_loom, radixkv_shuttle))]
+                self.ended.borrow_mut().push(slab);
+                #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+                // SAFETY: S4: allocated by `take`, and no slot of it is in use.
+                unsafe {
+                    dealloc(slab.as_ptr(), ALONE);
+                }
+            }
+        }
+        true
+    }
+
+    /// Bytes that the system or the global allocator gave and has not got back.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+}
+
+impl Segments {
+    fn take(&mut self, bytes: &AtomicUsize) -> Option<(NonNull<u8>, Source)> {
+        let segment = match self.open.first() {
+            Some(&segment) => segment,
+            None => self.open_another(bytes)?,
+        };
+        let from = self.list[segment].as_mut()?;
+        let at = if from.warm != 0 { from.warm.trailing_zeros() } else { from.free.trailing_zeros() };
+        self.warm -= (from.warm >> at & 1) as usize;
+        from.free &= !(1 << at);
+        from.warm &= !(1 << at);
+        if from.free == 0 {
+            self.open.remove(&segment);
+        }
+        Some((from.slab(at), Source::Segment { segment, at }))
+    }
+
+    fn open_another(&mut self, bytes: &AtomicUsize) -> Option<usize> {
+        let vacant = self.list.iter().position(Option::is_none).unwrap_or(self.list.len());
+        let new = Segment::map(vacant == 0)?;
+        if vacant == self.list.len() {
+            self.list.push(None);
+        }
+        self.list[vacant] = Some(new);
+        self.open.insert(vacant);
+        bytes.fetch_add(SEGMENT, Relaxed);
+        Some(vacant)
+    }
+
+    /// Takes a slab back; its segment, if that is to be given back to the system: one that is empty is kept.
+    fn give_back(&mut self, segment: usize, at: u32) -> Option<Segment> {
+        let of = self.list[segment].as_mut()?;
+        of.free |= 1 << at;
+        of.warm |= 1 << at;
+        self.warm += 1;
+        self.open.insert(segment);
+        if of.is_empty() && segment != 0 {
+            self.warm -= of.warm.count_ones() as usize;
+            self.open.remove(&segment);
+            return self.list[segment].take();
+        }
+        if self.warm > WARM {
+            self.warm -= 1;
+            of.cool(at);
+        }
+        None
+    }
+}
+
+const ALONE: Layout = match Layout::from_size_align(SLAB, SLAB) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a power of two"),
+};
+
+/// Memory from the global allocator, of a layout that is not empty.
+pub(super) fn allocate(layout: Layout) -> NonNull<u8> {
+    // SAFETY: the layout is not empty: a slab's, or a node's, which has a size.
+    let memory = unsafe { alloc(layout) };
+    NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_are_cut_from_few_segments_which_go_back_when_they_are_empty() {
+        let stock = Stock::new();
+        let slabs: Vec<_> = (0..3 * SLABS).map(|_| stock.take()).collect();
+        let mut starts: Vec<_> = slabs.iter().map(|(slab, _)| slab.addr().get()).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        assert_eq!(starts.len(), 3 * SLABS);
+        assert!(starts.iter().all(|start| start % SLAB == 0));
+        assert_eq!(stock.bytes(), 3 * SEGMENT);
+        assert!(slabs.into_iter().all(|(slab, source)| stock.give_back(slab, source)));
+        assert_eq!(stock.bytes(), SEGMENT, "one is kept");
+    }
+
+    #[test]
+    fn a_slab_comes_from_elsewhere_while_another_thread_has_the_segments() {
+        let stock = Stock::new();
+        let held = stock.segments.lock();
+        let (slab, source) = stock.take();
+        drop(held);
+        assert_eq!((source, slab.addr().get() % SLAB, stock.bytes()), (Source::Alone, 0, SLAB));
+        assert!(stock.give_back(slab, source));
+        assert_eq!(stock.bytes(), 0);
+    }
+}

@@ -1,0 +1,222 @@
+//! Slabs: memory cut into slots of one size, with a header at its start that every slot finds by its own address.
+//!
+//! No reference to a whole slab is made: its slots belong to other threads.
+
+use std::ptr::{self, NonNull};
+
+use super::Memory;
+use super::class::Class;
+use super::segment::{SLAB, Source};
+
+/// Bytes that the header has.
+const HEADER: usize = 64;
+
+/// A slot that is free: its first word leads to the next one.
+#[derive(Debug)]
+pub(super) struct Slot {
+    next: *mut Slot,
+}
+
+/// Free slots of one size, each leading to the next.
+#[derive(Debug)]
+pub(super) struct Chain {
+    pub(super) first: *mut Slot,
+    pub(super) last: *mut Slot,
+}
+
+impl Chain {
+    pub(super) fn empty() -> Self {
+        Self { first: ptr::null_mut(), last: ptr::null_mut() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// Adds a slot that nothing uses (S2).
+    #[inline]
+    pub(super) fn push(&mut self, slot: NonNull<u8>) {
+        let slot = slot.as_ptr().cast::<Slot>();
+        if self.first.is_null() {
+            self.last = slot;
+        }
+        set_next(slot, self.first);
+        self.first = slot;
+    }
+
+    /// Takes the first slot off.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<NonNull<u8>> {
+        let first = NonNull::new(self.first)?;
+        self.first = next_of(first.as_ptr());
+        Some(first.cast())
+    }
+}
+
+/// The slot after `slot`, a free one of the caller's (S2).
+#[inline]
+fn next_of(slot: *mut Slot) -> *mut Slot {
+    // SAFETY: S2: the caller alone has the slot, and a free slot holds a link.
+    unsafe { (*slot).next }
+}
+
+/// Makes `next` follow `slot`, a free one of the caller's (S2).
+#[inline]
+pub(super) fn set_next(slot: *mut Slot, next: *mut Slot) {
+    // SAFETY: S2: the caller alone has the slot, which is large enough and aligned for a link.
+    unsafe { slot.write(Slot { next }) };
+}
+
+/// The header of a slab. All but `home` belongs to the thread that has the lock of its depot, or that made the slab just now.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Slab {
+    /// Where its slots go when they are freed.
+    home: NonNull<Memory>,
+    free: *mut Slot,
+    /// Where the slots begin that were never used, in bytes from the header's start.
+    fresh: u32,
+    /// Slots that are in use, or in a magazine.
+    used: u32,
+    /// It is in its depot's list, because it has slots to give.
+    pub(super) listed: bool,
+    pub(super) before: *mut Slab,
+    pub(super) after: *mut Slab,
+    source: Source,
+}
+
+const _: () = assert!(size_of::<Slab>() <= HEADER);
+
+/// A slab, as the thread sees it that may use its header (S3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SlabRef(NonNull<Slab>);
+
+impl SlabRef {
+    /// Writes the header of a new slab.
+    pub(super) fn make(memory: NonNull<u8>, source: Source, home: NonNull<Memory>) -> Self {
+        let slab = memory.cast::<Slab>();
+        let (free, before, after) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let header = Slab { home, free, fresh: HEADER as u32, used: 0, listed: false, before, after, source };
+        // SAFETY: the memory is the caller's, is larger than a header and aligned to its own size.
+        unsafe { slab.write(header) };
+        Self(slab)
+    }
+
+    /// The slab of a slot.
+    #[inline]
+    pub(super) fn of(slot: *mut u8) -> Self {
+        let start = slot.map_addr(|address| address & !(SLAB - 1));
+        Self(NonNull::new(start.cast()).expect("a slot is not in the first page"))
+    }
+
+    pub(super) fn from_ptr(slab: *mut Slab) -> Option<Self> {
+        NonNull::new(slab).map(Self)
+    }
+
+    pub(super) fn as_ptr(self) -> *mut Slab {
+        self.0.as_ptr()
+    }
+
+    /// Where its slots go; any thread may ask while a slot of the slab is its own.
+    #[inline]
+    pub(super) fn home<'a>(self) -> &'a Memory {
+        // SAFETY: S3: written before the first slot was given, and never again.
+        let home = unsafe { (*self.as_ptr()).home };
+        // SAFETY: S1: a cache's memory outlives its slots.
+        unsafe { home.as_ref() }
+    }
+
+    /// The header, for the thread that may change it (S3).
+    #[inline]
+    pub(super) fn header<'a>(mut self) -> &'a mut Slab {
+        // SAFETY: S3: the caller has the depot's lock or the slab to itself, and keeps the reference no longer than that.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// Whether it has no slot to give.
+    pub(super) fn is_exhausted(self, class: Class) -> bool {
+        let header = self.header();
+        header.free.is_null() && header.fresh as usize + class.size() > SLAB
+    }
+
+    /// Up to `n` slots, free ones first, then those never used: of one kind.
+    pub(super) fn hand_out(self, n: usize, class: Class) -> Magazine {
+        let header = self.header();
+        if header.free.is_null() {
+            let from = header.fresh as usize;
+            let slots = n.min((SLAB - from) / class.size());
+            header.fresh += (slots * class.size()) as u32;
+            header.used += slots as u32;
+            let first = self.as_ptr().cast::<u8>().wrapping_add(from);
+            return Magazine { chain: Chain::empty(), fresh: first, end: first.wrapping_add(slots * class.size()) };
+        }
+        let mut chain = Chain { first: header.free, last: header.free };
+        let mut slots = 1;
+        while slots < n && !next_of(chain.last).is_null() {
+            chain.last = next_of(chain.last);
+            slots += 1;
+        }
+        header.free = next_of(chain.last);
+        set_next(chain.last, ptr::null_mut());
+        header.used += slots as u32;
+        Magazine { chain, fresh: ptr::null_mut(), end: ptr::null_mut() }
+    }
+
+    /// A magazine of a new slab, with all its slots that were never used.
+    pub(super) fn join_rest(self, mut magazine: Magazine, class: Class) -> Magazine {
+        let rest = self.hand_out(usize::MAX, class);
+        magazine.end = magazine.end.max(rest.end);
+        magazine
+    }
+
+    /// Takes a slot back; true if no slot of the slab is in use any more.
+    pub(super) fn take_back(self, slot: NonNull<u8>) -> bool {
+        let header = self.header();
+        let slot = slot.as_ptr().cast::<Slot>();
+        set_next(slot, header.free);
+        header.free = slot;
+        header.used -= 1;
+        header.used == 0
+    }
+
+    /// The memory of a slab that is not needed any more, and where it comes from.
+    pub(super) fn memory(self) -> (NonNull<u8>, Source) {
+        (self.0.cast(), self.header().source)
+    }
+}
+
+/// Slots that one participant has ready: a chain, and a stretch of slots that were never used.
+#[derive(Debug)]
+pub(super) struct Magazine {
+    chain: Chain,
+    fresh: *mut u8,
+    end: *mut u8,
+}
+
+impl Magazine {
+    pub(super) fn empty() -> Self {
+        Self { chain: Chain::empty(), fresh: ptr::null_mut(), end: ptr::null_mut() }
+    }
+
+    #[inline]
+    pub(super) fn take(&mut self, class: Class) -> Option<NonNull<u8>> {
+        if let Some(slot) = self.chain.pop() {
+            return Some(slot);
+        }
+        if self.fresh == self.end {
+            return None;
+        }
+        let slot = NonNull::new(self.fresh);
+        self.fresh = self.fresh.wrapping_add(class.size());
+        slot
+    }
+
+    /// All its slots, to be given back.
+    pub(super) fn empty_out(&mut self, class: Class) -> Chain {
+        let mut chain = Chain::empty();
+        while let Some(slot) = self.take(class) {
+            chain.push(slot);
+        }
+        chain
+    }
+}

@@ -1,0 +1,120 @@
+//! What stays and what goes: settings, marks, eviction, and a look at what there is.
+
+use std::collections::BTreeSet;
+
+use super::Reference;
+use super::marks::BlockMarks;
+use super::outcome::{Lease, Stats};
+use super::store::{BlockId, Violation};
+use crate::policy::PolicyKind;
+
+impl Reference {
+    /// Evicts in the order of another policy from now on.
+    pub fn set_policy(&mut self, policy: PolicyKind) {
+        self.store.set_policy(policy);
+    }
+
+    /// Limits the blocks that a namespace may have cached, and the blocks that it may have in leases and reservations.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// cache.set_quota(&["tenant-7"], Some(4), Some(2)); // 4 blocks cached, 2 in leases and reservations
+    /// assert!(cache.reserve_in(&["tenant-7"], 3).is_err());
+    /// ```
+    pub fn set_quota(&mut self, namespace: &[&str], cached: Option<usize>, pinned: Option<usize>) {
+        let owner = self.namespace_id(namespace);
+        match self.store.limits.iter_mut().find(|(limited, _)| *limited == owner) {
+            Some((_, limit)) => *limit = cached,
+            None if cached.is_some() => self.store.limits.push((owner, cached)),
+            None => {}
+        }
+        self.pinned_limits.remove(&owner);
+        self.pinned_limits.extend(pinned.map(|limit| (owner, limit)));
+    }
+
+    /// Drops blocks that are too old, then evicts blocks beyond a limit.
+    pub fn settle(&mut self) {
+        if let Some(idle_since) = self.time_to_idle.and_then(|duration| self.now.checked_sub(duration)) {
+            self.store.age(idle_since);
+        }
+        self.store.keep_to_limits();
+    }
+
+    /// Gives every block up to the lease a priority, which expires after `ttl` if there is one.
+    pub fn prioritize(&mut self, lease: &Lease, priority: u8, ttl: Option<u64>) {
+        let expiry = ttl.map(|ttl| self.now.saturating_add(ttl));
+        self.store.mark(lease.at, |marks| marks.prioritize(priority, expiry));
+    }
+
+    /// Demotes every block up to the lease: it goes before all others until it is used or retained.
+    pub fn demote(&mut self, lease: &Lease) {
+        self.store.mark(lease.at, BlockMarks::demote);
+    }
+
+    /// Protects every block up to the lease until `duration` has passed. False if the lease's tree was dropped.
+    pub fn retain(&mut self, lease: &Lease, duration: u64) -> bool {
+        if self.store.is_dropped(lease.tree) {
+            return false;
+        }
+        let now = self.now;
+        self.store.mark(lease.at, BlockMarks::keep);
+        if lease.len_tokens > 0 {
+            self.store.retain(lease.at, now.saturating_add(duration));
+        }
+        true
+    }
+
+    /// Ends the retention ([`retain`](Self::retain)) of exactly the lease's path.
+    pub fn release_retained(&mut self, lease: &Lease) {
+        self.store.release_retained(lease.at);
+    }
+
+    /// Evicts up to `blocks` blocks in the order of the policy; returns how many.
+    pub fn evict(&mut self, blocks: usize) -> usize {
+        self.store.evict(blocks)
+    }
+
+    /// Empties every namespace.
+    pub fn clear(&mut self) {
+        for (_, tree) in std::mem::take(&mut self.namespaces) {
+            self.store.fell(tree);
+        }
+    }
+
+    /// Empties one namespace, and ends its quota.
+    pub fn drop_namespace(&mut self, namespace: &[&str]) {
+        let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
+        if let Some(tree) = self.namespaces.remove(&key) {
+            self.store.fell(tree);
+        }
+        if let Some(owner) = self.namespace_ids.remove(&key) {
+            self.store.limits.retain(|(limited, _)| *limited != owner);
+            self.pinned_limits.remove(&owner);
+        }
+    }
+
+    /// How many blocks are free, reserved, evictable and protected.
+    pub fn stats(&self) -> Stats {
+        let (free_blocks, reserved_blocks) = (self.store.free.len(), self.store.reserved.len());
+        let protected_blocks = self.store.protected().len();
+        let used = free_blocks + reserved_blocks + protected_blocks;
+        Stats { free_blocks, reserved_blocks, evictable_blocks: self.store.capacity() - used, protected_blocks }
+    }
+
+    /// Blocks that are reserved or cached.
+    pub fn blocks_in_use(&self) -> BTreeSet<BlockId> {
+        let blocks = 0..self.store.capacity() as BlockId;
+        blocks.filter(|block| !self.store.free.contains(block)).collect()
+    }
+
+    /// Checks every invariant, in time linear in everything that is cached.
+    ///
+    /// # Errors
+    ///
+    /// The first invariant that is broken.
+    pub fn validate(&self) -> Result<(), Violation> {
+        self.store.validate()
+    }
+}
