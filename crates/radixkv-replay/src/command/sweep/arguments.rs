@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// as 40GiB, for which a model is needed
     #[arg(long, default_value = "1%,5%,10%,25%", value_name = "BLOCKS|N%|BYTES", value_delimiter = ',')]
     pub(crate) capacity: Vec<SweepCapacity>,
-    #[arg(long, default_value = "lru,lfu,slru", value_name = "POLICY", value_delimiter = ',', help = policies())]
+    #[arg(long, default_value = "lru,lfu,slru", value_name = "POLICY", value_delimiter = ',', help = format!("{}; separated by commas", policies()))]
     policy: Vec<PolicyKind>,
     /// Tokens per block, separated by commas
     #[arg(long, default_value = "16", value_name = "TOKENS", value_delimiter = ',', value_parser = count)]
