@@ -5,9 +5,15 @@
 mod arena;
 #[cfg(test)]
 mod contract;
+// The table is drawn by the command's own drawing, of which it needs a part.
+#[allow(dead_code)]
+#[path = "../../../crates/radixkv-replay/src/command/grid.rs"]
+mod grid;
 mod must;
 mod peers;
 mod rows;
+#[path = "../../../crates/radixkv-replay/src/command/screen.rs"]
+mod screen;
 mod select;
 mod writer;
 
@@ -21,6 +27,7 @@ use arena::{
     table::Figures,
 };
 use rows::replays::Load;
+use screen::Screen;
 use select::{Name, grower, row};
 
 /// Rounds that are measured if the command line does not say.
@@ -49,6 +56,9 @@ struct Arguments {
     /// A fifth of the rounds, a tenth of the calls in each: to see that it works
     #[arg(long)]
     quick: bool,
+    /// Show all columns, however wide the screen is
+    #[arg(long)]
+    wide: bool,
     /// Grow one contender by so many prompts and print its figures
     #[arg(long, hide = true, num_args = 2, value_names = ["NAME", "PROMPTS"])]
     grow: Option<Vec<String>>,
@@ -79,7 +89,7 @@ fn main() -> ExitCode {
     };
     let figures = Figures::of(names.into_iter().map(|name| row(name, &settings, load.as_ref())).collect());
     let wrong = figures.wrong.clone();
-    println!("{}", figures.text());
+    println!("{}", figures.text(&Screen::of_stdout(arguments.wide)));
     for contender in &wrong {
         eprintln!("radixkv-peers: matched wrong tokens: {contender}");
     }

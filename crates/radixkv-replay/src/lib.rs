@@ -20,22 +20,32 @@
 //! The package uses the public interface of the cache alone: a replay sees what an engine would see.
 
 #[doc = include_str!("../docs/replay.md")]
-pub mod guide {}
+pub mod guide {
+    #[doc = include_str!("../docs/tools.md")]
+    pub mod tools {}
+}
+pub mod convert;
+mod explain;
 mod limits;
 mod lines;
 mod list;
+pub mod model;
 mod priority;
 mod read;
 pub mod replay;
 mod request;
 mod row;
 mod source;
+#[cfg(feature = "sweep")]
+pub mod sweep;
 mod tokens;
 mod unit;
 mod value_kind;
+mod warning;
 mod working_set;
 pub mod workload;
 
+pub use explain::Explained;
 pub use limits::Limits;
 pub use priority::PriorityFault;
 pub use read::TraceError;
@@ -43,3 +53,4 @@ pub use replay::{Replay, ReplayConfig, ReplayError, Report, replay};
 pub use request::{Request, Trace};
 pub use row::{Field, RowFault};
 pub use tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, token_id};
+pub use warning::TraceWarning;

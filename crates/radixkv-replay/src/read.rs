@@ -13,10 +13,11 @@ use super::{
     limits::Limits,
     lines::{LineFault, Lines},
     priority::{self, PriorityFault},
-    request::{Segment, Trace},
+    request::{Request, Segment, Trace},
     row::{Prompt, Row, RowFault},
     source,
     unit::UnitBounds,
+    warning::Doubts,
 };
 
 /// Why a trace could not be read. Every message names the file.
@@ -228,8 +229,38 @@ impl Trace {
     /// # Ok::<_, radixkv_replay::TraceError>(())
     /// ```
     pub fn from_reader(reader: impl Read + 'static, name: &str, unit: Option<u32>) -> Result<Self, TraceError> {
+        Self::from_reader_within(reader, name, unit, None, &Limits::default())
+    }
+
+    /// Reads a trace as [`open_within`](Self::open_within) does, from any reader; errors name it `name`.
+    ///
+    /// # Errors
+    ///
+    /// As [`open_within`](Self::open_within).
+    ///
+    /// # Panics
+    ///
+    /// As [`open`](Self::open).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{Limits, Trace, TraceError};
+    ///
+    /// let rows = "{\"timestamp\": 0, \"input_tok_ids\": [1, 2, 3]}\n".repeat(3);
+    /// let limits = Limits::default().rows(2);
+    /// let refused = Trace::from_reader_within(std::io::Cursor::new(rows), "rows", None, None, &limits);
+    /// assert!(matches!(refused, Err(TraceError::TooManyRows { limit: 2, .. })));
+    /// ```
+    pub fn from_reader_within(
+        reader: impl Read + 'static,
+        name: &str,
+        unit: Option<u32>,
+        priority_from: Option<&str>,
+        limits: &Limits,
+    ) -> Result<Self, TraceError> {
         let began = Instant::now();
-        Self::from_lines(source::decompress(reader), Path::new(name), unit, None, &Limits::default(), began)
+        Self::from_lines(source::decompress(reader), Path::new(name), unit, priority_from, limits, began)
     }
 
     fn from_lines(
@@ -260,6 +291,7 @@ struct TraceReader<'a> {
     tokens: usize,
     bounds: UnitBounds,
     any_hashed: bool,
+    doubts: Doubts,
     trace: Trace,
 }
 
@@ -267,7 +299,8 @@ impl<'a> TraceReader<'a> {
     fn new(path: &'a Path, unit: Option<u32>, priority_from: Option<&'a str>, limits: &'a Limits) -> Self {
         assert!(unit != Some(0), "a hash id stands for at least one token");
         let (bounds, trace) = (UnitBounds::default(), Trace::default());
-        Self { path, unit, priority_from, limits, line: 0, tokens: 0, bounds, any_hashed: false, trace }
+        let doubts = Doubts::new(unit);
+        Self { path, unit, priority_from, limits, line: 0, tokens: 0, bounds, any_hashed: false, doubts, trace }
     }
 
     fn read(mut self, text: Box<dyn BufRead>) -> Result<Trace, TraceError> {
@@ -292,6 +325,7 @@ impl<'a> TraceReader<'a> {
     /// Adds the row of a line that is not blank.
     fn add(&mut self, line: &[u8]) -> Result<(), TraceError> {
         let mut row = Row::parse(line).map_err(|fault| self.faulty(fault))?;
+        self.doubts.see(&row, self.trace.requests.last().map(Request::timestamp), self.line);
         row.cut_ids(self.unit.map_or(1, |unit| unit as usize));
         let priority = self.priority(line)?;
         self.tokens += row.listed();
@@ -337,7 +371,8 @@ impl<'a> TraceReader<'a> {
     fn finish(mut self) -> Trace {
         let unit = self.unit.unwrap_or_else(|| u32::try_from(self.bounds.infer()).unwrap_or(u32::MAX));
         self.trace.unit = self.any_hashed.then_some(unit);
-        self.trace.cut(unit);
+        let uncovered = self.trace.cut(unit);
+        self.trace.warnings = self.doubts.warnings(unit, uncovered);
         self.trace.sort();
         self.trace
     }

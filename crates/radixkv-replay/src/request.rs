@@ -13,6 +13,7 @@ use radixkv::{
 use super::{
     row::{Prompt, Row},
     tokens::{UNIQUE_OUTPUT, UNIQUE_PROMPT, fill, token_id},
+    warning::TraceWarning,
 };
 
 /// Consecutive tokens of a request.
@@ -124,6 +125,7 @@ pub struct Trace {
     pub(super) unit: Option<u32>,
     pub(super) priority_from: Option<Box<str>>,
     pub(super) read_time: Duration,
+    pub(super) warnings: Vec<TraceWarning>,
 }
 
 impl Trace {
@@ -149,6 +151,12 @@ impl Trace {
     #[must_use]
     pub fn read_time(&self) -> Duration {
         self.read_time
+    }
+
+    /// What looks wrong with the rows, though they can be replayed.
+    #[must_use]
+    pub fn warnings(&self) -> &[TraceWarning] {
+        &self.warnings
     }
 
     /// Tokens of all prompts.
@@ -191,9 +199,10 @@ impl Trace {
         assert!(rest.is_empty(), "the request is {} tokens shorter than asked for", rest.len());
     }
 
-    /// Length of the common prefix of two prompts, and the order of the tokens after it; a proper prefix comes first.
-    pub(super) fn compare(&self, a: &Request, b: &Request) -> (usize, Ordering) {
-        let (mut x, mut y) = (PromptCursor::new(self, a), PromptCursor::new(self, b));
+    /// Length of the common prefix of two prompts, with `outputs` of what was generated too, and the order of the tokens
+    /// after it; a proper prefix comes first.
+    pub(super) fn compare(&self, a: &Request, b: &Request, outputs: bool) -> (usize, Ordering) {
+        let [mut x, mut y] = [a, b].map(|request| KeyCursor::new(self, request, outputs));
         let mut agreed = 0;
         while let (Some(left), Some(right)) = (x.piece(), y.piece()) {
             let both = left.len().min(right.len());
@@ -205,7 +214,7 @@ impl Trace {
             x.skip(both);
             y.skip(both);
         }
-        (agreed, a.prompt_tokens.cmp(&b.prompt_tokens))
+        (agreed, a.key_tokens(outputs).cmp(&b.key_tokens(outputs)))
     }
 }
 
@@ -247,7 +256,9 @@ impl Trace {
     }
 
     /// Gives each hash id `unit` tokens up to the prompt's end, and what is left of the prompt to tokens of its own.
-    pub(super) fn cut(&mut self, unit: u32) {
+    /// Returns how many prompts have more than a unit of those.
+    pub(super) fn cut(&mut self, unit: u32) -> usize {
+        let mut uncovered = 0;
         for request in &self.requests {
             // The prompt is spelled out, not hashed.
             let [ids @ .., Segment::Hashed { len: own, .. }] = &mut self.segments[request.first..request.end - 1]
@@ -262,7 +273,9 @@ impl Trace {
                 }
             }
             *own = left;
+            uncovered += usize::from(left > unit);
         }
+        uncovered
     }
 
     /// Sets the priority of the request that was added last.
@@ -287,24 +300,28 @@ impl Trace {
     }
 }
 
-/// A position in a prompt.
-struct PromptCursor<'a> {
+/// A position in a prompt, or in what was generated after it.
+struct KeyCursor<'a> {
     trace: &'a Trace,
     segment: usize,
     skipped: usize,
     left: usize,
 }
 
-impl<'a> PromptCursor<'a> {
-    fn new(trace: &'a Trace, request: &Request) -> Self {
-        Self { trace, segment: request.first, skipped: 0, left: request.prompt_tokens() }
+impl<'a> KeyCursor<'a> {
+    fn new(trace: &'a Trace, request: &Request, outputs: bool) -> Self {
+        Self { trace, segment: request.first, skipped: 0, left: request.key_tokens(outputs) }
     }
 
-    /// The rest of the segment at this position; `None` at the end of the prompt.
+    /// The rest of the segment at this position; `None` at the end.
     #[inline]
     fn piece(&mut self) -> Option<Piece<'a>> {
         if self.left == 0 {
             return None;
+        }
+        // An output that follows may be behind a segment without tokens.
+        while self.trace.segments[self.segment].len() == self.skipped {
+            (self.segment, self.skipped) = (self.segment + 1, 0);
         }
         let segment = self.trace.segments[self.segment];
         Some(match segment {
@@ -319,9 +336,6 @@ impl<'a> PromptCursor<'a> {
     fn skip(&mut self, tokens: usize) {
         self.skipped += tokens;
         self.left -= tokens;
-        if self.skipped == self.trace.segments[self.segment].len() {
-            (self.segment, self.skipped) = (self.segment + 1, 0);
-        }
     }
 }
 

@@ -41,9 +41,9 @@ impl Trace {
 
     /// Distinct full prompt blocks of these requests.
     fn distinct_blocks(&self, mut sorted: Vec<&Request>, block_size: usize) -> usize {
-        sorted.sort_unstable_by(|a, b| self.compare(a, b).1);
+        sorted.sort_unstable_by(|a, b| self.compare(a, b, false).1);
         let blocks: usize = sorted.iter().map(|r| r.prompt_tokens() / block_size).sum();
-        let shared: usize = sorted.windows(2).map(|pair| self.compare(pair[0], pair[1]).0 / block_size).sum();
+        let shared: usize = sorted.windows(2).map(|pair| self.compare(pair[0], pair[1], false).0 / block_size).sum();
         blocks - shared
     }
 }

@@ -23,7 +23,7 @@ fn cells(table: &str) -> Vec<Vec<&str>> {
 
 #[test]
 fn a_quick_table_has_every_row_of_every_contender() {
-    let table = table(&["--quick", "--rounds", "1", "--threads", "3"]);
+    let table = table(&["--quick", "--rounds", "1", "--threads", "3", "--wide"]);
     let lines = cells(&table);
     assert_eq!(lines[0], ["row", "figure", "", "median", "quartiles", "/ limit", "/ strawman", "does not"]);
     let named =

@@ -13,7 +13,7 @@ use radixkv_replay::{
 const SLOWEST: f64 = 1e-6;
 
 /// What the help says of `--policy`: every policy there is.
-fn policies() -> String {
+pub(crate) fn policies() -> String {
     let names: Vec<_> = PolicyKind::ALL.iter().map(|policy| policy.name()).collect();
     format!("Which blocks are evicted first, one of {}", names.join(", "))
 }
@@ -32,7 +32,7 @@ fn policies() -> String {
 /// Exit status: 0 on success, 1 if the cache broke a promise, 2 if the command line, the trace or the system is at fault.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// File of the trace; without it, the built-in workloads are replayed
+    /// File of the trace, or - for standard input; without it, the built-in workloads are replayed
     pub(crate) trace: Option<PathBuf>,
     /// Tokens that a hash id stands for; without it, inferred from the rows (512 in Mooncake's traces)
     #[arg(long, value_name = "TOKENS", value_parser = unit)]
@@ -123,21 +123,21 @@ fn natural(text: &str) -> Result<usize, &'static str> {
     text.parse().map_err(|_| "not a whole number from 0 to 2^64 - 1")
 }
 
-fn count(text: &str) -> Result<usize, &'static str> {
+pub(crate) fn count(text: &str) -> Result<usize, &'static str> {
     match natural(text)? {
         0 => Err("must be more than zero"),
         count => Ok(count),
     }
 }
 
-fn threads(text: &str) -> Result<usize, String> {
+pub(crate) fn threads(text: &str) -> Result<usize, String> {
     match count(text)? {
         threads if threads > MAX_THREADS => Err(format!("more than {MAX_THREADS} threads are not supported")),
         threads => Ok(threads),
     }
 }
 
-fn unit(text: &str) -> Result<u32, &'static str> {
+pub(crate) fn unit(text: &str) -> Result<u32, &'static str> {
     count(text).and_then(|unit| u32::try_from(unit).map_err(|_| "must be less than 2^32"))
 }
 

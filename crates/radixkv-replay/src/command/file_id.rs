@@ -28,8 +28,16 @@ impl FileId {
 
     /// The file at the end of a path; `None` for a terminal or a socket, where writing does not change what is read.
     pub(crate) fn of_contents(path: &Path) -> Option<Self> {
-        let metadata = fs::metadata(path).ok()?;
-        if has_two_ends(&metadata) { None } else { Self::new(&metadata) }
+        Self::of_one_end(&fs::metadata(path).ok()?)
+    }
+
+    /// The file that standard input comes from; `None` as for [`of_contents`](Self::of_contents).
+    pub(crate) fn of_stdin() -> Option<Self> {
+        Self::of_one_end(&stdin().ok()?)
+    }
+
+    fn of_one_end(metadata: &Metadata) -> Option<Self> {
+        if has_two_ends(metadata) { None } else { Self::new(metadata) }
     }
 
     /// The file that standard output goes to.
@@ -47,6 +55,17 @@ fn has_two_ends(metadata: &Metadata) -> bool {
 #[cfg(not(unix))]
 fn has_two_ends(_: &Metadata) -> bool {
     false
+}
+
+#[cfg(unix)]
+fn stdin() -> io::Result<Metadata> {
+    use std::os::fd::AsFd;
+    fs::File::from(io::stdin().as_fd().try_clone_to_owned()?).metadata()
+}
+
+#[cfg(not(unix))]
+fn stdin() -> io::Result<Metadata> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(unix)]

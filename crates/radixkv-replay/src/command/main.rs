@@ -6,26 +6,44 @@
 
 mod arguments;
 mod bench;
+mod bytes;
+mod completions;
 mod console;
+mod convert;
+mod explain;
+mod figures;
 mod file_id;
+mod grid;
+mod input;
 mod output;
 mod progress;
 mod replay;
 mod report;
+mod screen;
+mod size;
 mod status;
+mod sweep;
 mod table;
+mod tokenizer;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use output::OutputError;
+use screen::Screen;
 use status::AT_FAULT;
+
+/// Lines of the help are no longer than this: they are read, not compared.
+const HELP_WIDTH: usize = 100;
 
 /// Replays request traces through the concurrent prefix cache radixkv.
 #[derive(Parser)]
 #[command(name = "radixkv", version, arg_required_else_help = true)]
 struct Arguments {
+    /// Show all columns of every table, however wide the screen is
+    #[arg(long, global = true, display_order = 100)]
+    wide: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -33,15 +51,39 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Bench(bench::Arguments),
+    Completions(completions::Arguments),
+    Convert(convert::Arguments),
+    Explain(explain::Arguments),
     Replay(arguments::Arguments),
+    Size(size::Arguments),
+    Sweep(sweep::Arguments),
 }
 
 fn main() -> ExitCode {
     outlast_size_limit();
-    match Arguments::try_parse() {
-        Ok(Arguments { command: Command::Bench(arguments) }) => bench::run(&arguments),
-        Ok(Arguments { command: Command::Replay(arguments) }) => replay::run(&arguments),
+    match parse() {
+        Ok(Arguments { wide, command }) => run(command, &Screen::of_stdout(wide)),
         Err(message) => show(&message),
+    }
+}
+
+/// Reads the command line; the help is as wide as the screen.
+fn parse() -> Result<Arguments, clap::Error> {
+    let width = Screen::of_stdout(false).width().unwrap_or(HELP_WIDTH);
+    let mut command = Arguments::command().term_width(width.min(HELP_WIDTH));
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+fn run(command: Command, screen: &Screen) -> ExitCode {
+    match command {
+        Command::Bench(arguments) => bench::run(&arguments, screen),
+        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+        Command::Convert(arguments) => convert::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments, screen),
+        Command::Replay(arguments) => replay::run(&arguments, screen),
+        Command::Size(arguments) => size::run(&arguments, screen),
+        Command::Sweep(arguments) => sweep::run(&arguments, screen),
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use tempfile::NamedTempFile;
 
-use crate::{console, file_id::FileId};
+use crate::{console, file_id::FileId, input::Input};
 
 /// Symbolic links that are followed at most.
 const MAX_LINKS: usize = 40;
@@ -62,8 +62,8 @@ pub(crate) struct Written {
 
 impl Output {
     /// Finds the file that `path` leads to and checks that it can be written. Changes nothing.
-    pub(crate) fn new(path: &Path, input: &Path) -> Result<Self, OutputError> {
-        if FileId::of_contents(path).is_some_and(|output| FileId::of_contents(input) == Some(output)) {
+    pub(crate) fn new(path: &Path, input: &Input) -> Result<Self, OutputError> {
+        if FileId::of_contents(path).is_some_and(|output| input.file_id() == Some(output)) {
             return Err(OutputError::IsInput { path: path.into() });
         }
         let target = Target::new(path).map_err(|source| OutputError::Unwritable { path: path.into(), source })?;

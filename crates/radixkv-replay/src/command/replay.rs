@@ -9,7 +9,7 @@ use std::{
 
 use radixkv::InsertErrorKind;
 use radixkv_replay::{
-    Replay, ReplayError, Trace, TraceError, replay,
+    Replay, ReplayError, Report, Trace, TraceError, replay,
     replay::{Capacity, TimeToFirstToken},
     workload::CLASSES,
 };
@@ -17,10 +17,11 @@ use radixkv_replay::{
 use crate::{
     arguments::Arguments,
     console,
-    file_id::FileId,
+    input::Input,
     output::{Output, OutputError, Written},
     progress,
     report::{ClassReport, TraceReport, WorkloadReport, json},
+    screen::Screen,
     status::{AT_FAULT, BROKEN},
     table,
 };
@@ -30,10 +31,10 @@ const SEED: u64 = 0;
 const TRACE_CAPACITY: Capacity = Capacity::Percent(10.0);
 const WORKLOAD_CAPACITY: Capacity = Capacity::Percent(100.0);
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
     let result = match &arguments.trace {
-        Some(path) => trace(arguments, path),
-        None => workload(arguments),
+        Some(path) => trace(arguments, path, screen),
+        None => workload(arguments, screen),
     };
     result.unwrap_or_else(|error| {
         match remedy(&*error) {
@@ -45,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// The options that help against an error.
-fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
+pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(TraceError::LongLine { .. }), _) => Some("raise the limit with --max-line-bytes"),
         (Some(TraceError::TooManyRows { .. }), _) => Some("raise the limit with --max-rows"),
@@ -70,23 +71,19 @@ fn is_broken(error: &(dyn Error + 'static)) -> bool {
     }
 }
 
-fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    if FileId::of_contents(path).is_some_and(|input| FileId::of_stdout() == Some(input)) {
-        return Err(OutputError::IsInput { path: "standard output".into() }.into());
-    }
-    let csv = arguments.requests.as_deref().map(|csv| Output::new(csv, path)).transpose()?;
-    let trace = Trace::open_within(path, arguments.unit, arguments.priority_from.as_deref(), &arguments.limits())?;
-    if let (None, Some(unit)) = (arguments.unit, trace.unit()) {
-        console::say(format_args!("radixkv: {unit} tokens per hash id, inferred from the rows; --unit sets it"));
-    }
+fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode, Box<dyn Error>> {
+    let input = Input::new(path);
+    input.check_stdout()?;
+    let csv = arguments.requests.as_deref().map(|csv| Output::new(csv, &input)).transpose()?;
+    let trace = input.trace(arguments.unit, arguments.priority_from.as_deref(), &arguments.limits())?;
     let replayed = serve(arguments, &trace, TRACE_CAPACITY, "replay")?;
     let rows = |file: &mut dyn Write| write_requests(file, &replayed, arguments.block_size);
     let csv = csv.map(|csv| csv.write(rows)).transpose()?;
-    let shown = path.display().to_string();
+    let shown = input.name();
     if arguments.json {
         console::print(&json(&TraceReport { trace: shown, report: &replayed.report })?).map_err(OutputError::stdout)?;
     } else {
-        console::print(&table::report(&shown, &replayed.report).to_string()).map_err(OutputError::stdout)?;
+        console::print(&table::report(&shown, &replayed.report).text(screen)).map_err(OutputError::stdout)?;
     }
     let Some(broken) = mismatches(&replayed) else {
         csv.map_or(Ok(()), Written::publish)?;
@@ -95,7 +92,7 @@ fn trace(arguments: &Arguments, path: &Path) -> Result<ExitCode, Box<dyn Error>>
     Ok(broken)
 }
 
-fn workload(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+fn workload(arguments: &Arguments, screen: &Screen) -> Result<ExitCode, Box<dyn Error>> {
     let (mut reports, mut status) = (Vec::new(), ExitCode::SUCCESS);
     for class in CLASSES {
         let replayed = serve(arguments, &class.trace(SEED), WORKLOAD_CAPACITY, class.name)?;
@@ -108,7 +105,7 @@ fn workload(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         console::print(&json(&WorkloadReport { trace: None, seed: SEED, seconds, classes: &reports })?)
             .map_err(OutputError::stdout)?;
     } else {
-        console::print(&table::classes(&reports).to_string()).map_err(OutputError::stdout)?;
+        console::print(&table::classes(&reports).text(screen)).map_err(OutputError::stdout)?;
     }
     Ok(status)
 }
@@ -121,7 +118,19 @@ fn serve(arguments: &Arguments, trace: &Trace, capacity: Capacity, what: &str) -
     let mut replayed = replayed?;
     let ttft = |rate| TimeToFirstToken::new(&replayed.outcomes, arguments.block_size, rate);
     replayed.report.ttft = arguments.prefill_rate.map(ttft);
+    warn_of_bypasses(&replayed.report);
     Ok(replayed)
+}
+
+/// Says so if the cache was too small for every request.
+fn warn_of_bypasses(report: &Report) {
+    if report.requests > 0 && report.bypassed_requests == report.requests {
+        console::say(format_args!(
+            "radixkv: warning: every request was bypassed: each is larger than the cache of {} blocks of {} tokens, or than \
+             --longest allows",
+            report.capacity, report.block_size
+        ));
+    }
 }
 
 /// Reports mismatches, if hits were checked and some were wrong.

@@ -1,20 +1,21 @@
 //! Reports as tables.
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use radixkv_replay::{
     Report,
     replay::{Percentiles, TtftPercentiles},
     workload::{BAND_BLOCK_SIZE, Band},
 };
 
-use crate::report::ClassReport;
+use crate::{
+    figures::{counted, grouped, percent},
+    grid::{Cell, Column, Grid},
+    report::ClassReport,
+};
 
 /// The report of one replay, a line for each figure.
-pub(crate) fn report(trace: &str, report: &Report) -> Table {
-    let mut table = empty();
-    let mut row = |what: &str, value: String| {
-        table.add_row([what, &value]);
-    };
+pub(crate) fn report(trace: &str, report: &Report) -> Grid {
+    let mut table = Grid::of_pairs();
+    let mut row = |what: &str, value: String| table.row([what.into(), value.into()]);
     row("trace", trace.to_owned());
     row("tokens per hash id", report.unit.map_or("-".to_owned(), |unit| unit.to_string()));
     row("cache", format!("{}, {}, {} eviction", report.cache, report.policy, report.eviction));
@@ -60,74 +61,51 @@ pub(crate) fn report(trace: &str, report: &Report) -> Table {
         row("ttft without cache", seconds(ttft.uncached));
         row("ttft speedup, mean", format!("{:.2} x", ttft.speedup));
     }
-    align(&mut table);
     table
 }
 
 /// One line for each class of the built-in workloads.
-pub(crate) fn classes(reports: &[ClassReport]) -> Table {
-    let mut table = empty();
-    table.set_header([
-        "class",
-        "strains",
-        "requests",
-        "prompt tokens",
-        "blocks",
-        "hit rate",
-        "infinite cache",
-        "",
-        "Mtok/s",
-        "evicted",
+pub(crate) fn classes(reports: &[ClassReport]) -> Grid {
+    let mut table = Grid::new([
+        Column::words("class"),
+        Column::words("strains").rank(3),
+        Column::figures("requests").rank(2),
+        Column::figures("prompt tokens").rank(4),
+        Column::figures("blocks").rank(5),
+        Column::figures("hit rate"),
+        Column::figures("infinite cache"),
+        Column::words(""),
+        Column::figures("Mtok/s").rank(1),
+        Column::figures("evicted").rank(1),
     ]);
     for ClassReport { class, strains, band, report } in reports {
-        table.add_row([
-            (*class).to_owned(),
-            (*strains).to_owned(),
-            grouped(report.requests as u64),
-            grouped(report.prompt_tokens),
-            grouped(report.capacity as u64),
-            percent(report.hit_rate),
-            format!("{} - {}", percent(band.low), percent(band.high)),
-            verdict(*band, report).to_owned(),
-            format!("{:.1}", report.tokens_per_second / 1e6),
-            grouped(report.evicted_blocks),
+        table.row([
+            (*class).into(),
+            (*strains).into(),
+            grouped(report.requests as u64).into(),
+            grouped(report.prompt_tokens).into(),
+            grouped(report.capacity as u64).into(),
+            percent(report.hit_rate).into(),
+            format!("{} - {}", percent(band.low), percent(band.high)).into(),
+            verdict(*band, report),
+            format!("{:.1}", report.tokens_per_second / 1e6).into(),
+            grouped(report.evicted_blocks).into(),
         ]);
-    }
-    align(&mut table);
-    for column in table.column_iter_mut().take(2) {
-        column.set_cell_alignment(CellAlignment::Left);
     }
     table
 }
 
 /// Whether the hit rate is as predicted; empty where the prediction does not apply.
-fn verdict(band: Band, report: &Report) -> &'static str {
+fn verdict(band: Band, report: &Report) -> Cell {
     let applies = report.cache == "radix"
         && report.block_size == BAND_BLOCK_SIZE
         && report.evicted_blocks == 0
         && report.bypassed_requests == 0;
     match (applies, band.contains(report.hit_rate)) {
-        (false, _) => "",
-        (true, true) => "ok",
-        (true, false) => "off",
+        (false, _) => Cell::default(),
+        (true, true) => Cell::good("ok"),
+        (true, false) => Cell::bad("off"),
     }
-}
-
-fn empty() -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED);
-    table
-}
-
-/// Aligns names to the left, numbers to the right.
-fn align(table: &mut Table) {
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-}
-
-fn percent(rate: f64) -> String {
-    format!("{:.2} %", 100.0 * rate)
 }
 
 fn both(peak: usize, end: usize) -> String {
@@ -145,42 +123,4 @@ fn seconds(ttft: TtftPercentiles) -> String {
 fn bypassed(report: &Report) -> String {
     let requests = counted(report.bypassed_requests as u64, "request");
     format!("{requests}, {}", counted(report.bypassed_tokens, "token"))
-}
-
-/// A number with its unit, in the singular for one.
-fn counted(number: u64, unit: &str) -> String {
-    format!("{} {unit}{}", grouped(number), if number == 1 { "" } else { "s" })
-}
-
-/// Digits in groups of three.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{counted, grouped};
-
-    #[test]
-    fn digits_are_grouped() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1000), "1,000");
-        assert_eq!(grouped(144_793_823), "144,793,823");
-    }
-
-    #[test]
-    fn one_is_singular() {
-        assert_eq!(counted(0, "block"), "0 blocks");
-        assert_eq!(counted(1, "block"), "1 block");
-        assert_eq!(counted(16_000, "token"), "16,000 tokens");
-    }
 }

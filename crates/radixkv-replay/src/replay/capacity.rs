@@ -20,6 +20,8 @@ use crate::request::Trace;
 pub enum Capacity {
     /// This number of blocks.
     Blocks(usize),
+    /// As many whole blocks as hold this number of tokens, at least one.
+    Tokens(usize),
     /// Percent of the trace's [working set](Trace::working_set_blocks), rounded to the nearest block, at least one.
     Percent(f64),
 }
@@ -44,13 +46,22 @@ impl Capacity {
     #[must_use]
     pub fn blocks(self, trace: &Trace, block_size: usize) -> usize {
         match self {
-            Self::Blocks(blocks) => blocks,
             Self::Percent(percent) => Self::share(percent, trace.working_set_blocks(block_size)),
+            Self::Blocks(_) | Self::Tokens(_) => self.of_working_set(0, block_size),
+        }
+    }
+
+    /// The number of blocks for a working set of so many.
+    pub(crate) fn of_working_set(self, working_set: usize, block_size: usize) -> usize {
+        match self {
+            Self::Blocks(blocks) => blocks,
+            Self::Tokens(tokens) => (tokens / block_size).max(1),
+            Self::Percent(percent) => Self::share(percent, working_set),
         }
     }
 
     /// Percent of a working set.
-    pub(super) fn share(percent: f64, working_set: usize) -> usize {
+    fn share(percent: f64, working_set: usize) -> usize {
         ((working_set as f64 * percent / 100.0).round_ties_even() as usize).max(1)
     }
 }

@@ -99,8 +99,10 @@ pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) 
         return Err(ReplayError::TooManyThreads { threads: config.threads });
     }
     let capacity = match config.capacity {
-        Capacity::Blocks(blocks) => blocks,
-        Capacity::Percent(percent) => Capacity::share(percent, trace.try_working_set_blocks(config.block_size)?),
+        Capacity::Percent(_) => {
+            config.capacity.of_working_set(trace.try_working_set_blocks(config.block_size)?, config.block_size)
+        }
+        Capacity::Blocks(_) | Capacity::Tokens(_) => config.capacity.of_working_set(0, config.block_size),
     };
     config.check_sizes(trace, capacity)?;
     let cache = build(config, capacity)?;

@@ -16,7 +16,7 @@ impl ReplayConfig {
     }
 
     /// Fails if a request is too long to be made, or if the cache would keep too much.
-    pub(super) fn check_sizes(&self, trace: &Trace, capacity: usize) -> Result<(), ReplayError> {
+    pub(crate) fn check_sizes(&self, trace: &Trace, capacity: usize) -> Result<(), ReplayError> {
         for request in self.served(trace, capacity) {
             let (tokens, limit) = (self.key_blocks(request) * self.block_size, self.max_request_tokens);
             if tokens > limit {

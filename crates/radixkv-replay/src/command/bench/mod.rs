@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     console,
+    screen::Screen,
     status::{AT_FAULT, BROKEN},
 };
 use arena::{
@@ -53,14 +54,14 @@ enum Name {
     Turnover,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
     let settings = Settings::new(arguments.rounds, arguments.threads, arguments.quick);
     let wanted = |name| arguments.rows.is_empty() || arguments.rows.contains(&name);
     let rows = [Name::Match, Name::Contention, Name::Turnover];
     let rows: Vec<Row> = rows.into_iter().filter(|&name| wanted(name)).map(|name| row(name, &settings)).collect();
     let figures = Figures::of(rows);
     let wrong = figures.wrong.clone();
-    if let Err(error) = console::print(&figures.text()) {
+    if let Err(error) = console::print(&figures.text(screen)) {
         console::say(format_args!("radixkv: standard output: cannot be written: {error}"));
         return ExitCode::from(AT_FAULT);
     }

@@ -2,16 +2,18 @@
 
 use std::panic;
 
-use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
-
 use super::{
     measure::Spread,
     row::{Failure, Line, Measured, Role, Row, progress},
 };
+use crate::{
+    grid::{Cell, Column, Grid, wrapped},
+    screen::Screen,
+};
 
 /// The table of some rows.
 pub(crate) struct Figures {
-    table: Table,
+    table: Grid,
     /// What each row measures.
     legend: Vec<String>,
     /// Contenders that matched the wrong tokens.
@@ -35,9 +37,16 @@ impl Figures {
     }
 
     fn new() -> Self {
-        let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED);
-        table.set_header(["row", "figure", "", "median", "quartiles", "/ limit", "/ strawman", "does not"]);
+        let table = Grid::new([
+            Column::words("row"),
+            Column::words("figure"),
+            Column::words(""),
+            Column::figures("median"),
+            Column::figures("quartiles").rank(4),
+            Column::figures("/ limit").rank(1),
+            Column::figures("/ strawman").rank(2),
+            Column::words("does not").rank(3),
+        ]);
         Self { table, legend: Vec::new(), wrong: Vec::new() }
     }
 
@@ -49,11 +58,12 @@ impl Figures {
             for line in lines {
                 match &line.outcome {
                     Ok(measured) if measured[at].value.median.is_nan() => continue,
-                    Ok(measured) => self.table.add_row(cells(heads, line, &measured[at])),
+                    Ok(measured) => self.table.row(cells(heads, line, &measured[at])),
                     // What was not measured is said once.
                     Err(_) if at > 0 => continue,
                     Err(failure) => {
-                        self.table.add_row([heads[0], heads[1], line.name, "-", "", "", "", &failure.to_string()])
+                        let said = failure.to_string();
+                        self.table.row([heads[0], heads[1], line.name, "-", "", "", "", &said].map(Cell::from));
                     }
                 };
                 heads = ["", ""];
@@ -63,16 +73,13 @@ impl Figures {
         self.wrong.extend(wrong.map(|line| format!("{name}: {}", line.name)));
     }
 
-    /// The table, and under it what its rows are.
-    pub(crate) fn text(mut self) -> String {
-        for column in self.table.column_iter_mut().skip(3).take(4) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        format!("{}\n\n{}", self.table, self.legend.join("\n"))
+    /// The table as it fits the screen, and under it what its rows are.
+    pub(crate) fn text(&self, screen: &Screen) -> String {
+        format!("{}\n\n{}", self.table.text(screen), wrapped(&self.legend.join("\n"), screen.width()))
     }
 }
 
-fn cells(heads: [&str; 2], line: &Line, measured: &Measured) -> [String; 8] {
+fn cells(heads: [&str; 2], line: &Line, measured: &Measured) -> [Cell; 8] {
     let Spread { low, median, high } = measured.value;
     let over = |ratio: Option<Spread>| ratio.map_or(String::new(), |ratio| number(ratio.median));
     [
@@ -85,6 +92,7 @@ fn cells(heads: [&str; 2], line: &Line, measured: &Measured) -> [String; 8] {
         if line.role == Role::Strawman { String::new() } else { over(measured.over_strawman) },
         line.lacks.to_owned(),
     ]
+    .map(Cell::from)
 }
 
 /// Three digits that count.

@@ -1,0 +1,125 @@
+//! `radixkv convert`: a request log as a trace.
+
+use std::{error::Error, io, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use radixkv_replay::{
+    Limits,
+    convert::{ConvertConfig, ConvertError, Converted, LogFault, LogFormat, convert},
+};
+
+use crate::{
+    arguments::{count, unit},
+    console,
+    figures::counted,
+    input::Input,
+    output::{Output, Written},
+    status::AT_FAULT,
+    tokenizer,
+};
+
+/// Make a trace of a request log: ids instead of texts, so that it can be shared.
+///
+/// A prompt becomes a list of ids, one for each --unit tokens; two requests have the same id where they have the same tokens
+/// after the same tokens. Times become milliseconds since the first request. Formats:
+///
+/// openai: JSON lines with the messages of a chat or the prompt of a completion, bare or in a body or request. Texts are
+/// rendered as ChatML and need a --tokenizer.
+///
+/// vllm: the log of a vLLM server with --enable-log-requests (since 2025 at the level DEBUG); with --enable-log-outputs, the
+/// lengths of answers.
+///
+/// sglang: the log of an SGLang server with --log-requests --log-requests-level 3.
+///
+/// azure: Azure's public traces (TIMESTAMP,ContextTokens,GeneratedTokens), in which nothing is shared.
+///
+/// mooncake: Mooncake's public traces; give their --unit, 512.
+///
+/// Exit status: 0 on success, 2 if the command line, the log or the system is at fault.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// File of the log, plain or compressed with gzip or zstd, or - for standard input
+    log: PathBuf,
+    /// What the log is written in: openai, vllm, sglang, azure or mooncake
+    #[arg(long, value_name = "FORMAT")]
+    format: LogFormat,
+    /// Tokens per id; what prompts share is kept in whole units
+    #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = unit)]
+    unit: u32,
+    /// A model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each byte
+    #[arg(long, value_name = "FILE|bytes")]
+    tokenizer: Option<PathBuf>,
+    /// Write the trace to a file; an existing file is replaced only on success [default: standard output]
+    #[arg(long, short, value_name = "FILE.jsonl")]
+    output: Option<PathBuf>,
+    /// Bytes of a line, decompressed [default: 64 MiB]
+    #[arg(long, value_name = "BYTES", value_parser = count)]
+    max_line_bytes: Option<usize>,
+    /// Ids of the whole trace [default: 2^28]
+    #[arg(long, value_name = "IDS", value_parser = count)]
+    max_tokens: Option<usize>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match converted(arguments) {
+        Ok(Converted { requests, prompt_tokens, hash_ids, other_lines, .. }) => {
+            let lines = counted(other_lines as u64, "other line");
+            let (requests, tokens) = (counted(requests as u64, "request"), counted(prompt_tokens, "prompt token"));
+            let ids = counted(hash_ids as u64, "distinct id");
+            console::say(format_args!("radixkv: {requests}, {tokens}, {ids}; {lines}"));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let name = Input::new(&arguments.log).name();
+            match error.downcast_ref() {
+                Some(error @ ConvertError::Line { fault, .. }) => {
+                    let remedy = match fault {
+                        LogFault::NoTokenizer => "; give a --tokenizer",
+                        LogFault::TooLong => "; raise the limit with --max-line-bytes",
+                        LogFault::TooMuch => "; raise the limit with --max-tokens, or convert a part of the log",
+                        _ => "",
+                    };
+                    console::say(format_args!("radixkv: {name}: {error}{remedy}"));
+                }
+                Some(error) => console::say(format_args!("radixkv: {name}: {error}")),
+                None => console::say(format_args!("radixkv: {error}")),
+            }
+            ExitCode::from(AT_FAULT)
+        }
+    }
+}
+
+fn converted(arguments: &Arguments) -> Result<Converted, Box<dyn Error>> {
+    let input = Input::new(&arguments.log);
+    input.check_stdout()?;
+    let output = arguments.output.as_deref().map(|path| Output::new(path, &input)).transpose()?;
+    let tokenizer = arguments.tokenizer.as_deref().map(tokenizer::open).transpose()?;
+    let mut limits = Limits::default();
+    limits.line_bytes = arguments.max_line_bytes.unwrap_or(limits.line_bytes);
+    limits.tokens = arguments.max_tokens.unwrap_or(limits.tokens);
+    let config = ConvertConfig {
+        unit: arguments.unit as usize,
+        tokenizer: tokenizer.as_deref(),
+        limits,
+        ..ConvertConfig::new(arguments.format)
+    };
+    let log = input.open().map_err(|error| format!("{}: cannot be opened: {error}", input.name()))?;
+    let mut found = Err(ConvertError::Write(io::Error::other("nothing was written")));
+    let Some(output) = output else {
+        let mut stdout = io::BufWriter::new(io::stdout().lock());
+        let written = convert(log, &config, &mut stdout);
+        let flushed = console::unless_closed(io::Write::flush(&mut stdout));
+        return Ok(written.and_then(|found| flushed.map(|()| found).map_err(ConvertError::Write))?);
+    };
+    // A log that cannot be converted leaves an older file as it is.
+    let mut log = Some(log);
+    let written = output.write(|file| {
+        if let Some(log) = log.take() {
+            found = convert(log, &config, file);
+        }
+        Ok(())
+    })?;
+    let found = found?;
+    Written::publish(written)?;
+    Ok(found)
+}

@@ -1,0 +1,304 @@
+//! Tables that fit the screen.
+//!
+//! A table that is wider than the screen first wraps the columns of words. If that does not suffice, it leaves columns out,
+//! those of the highest rank first, and says under the table which. A cell of figures is never broken.
+//!
+//! ```text
+//! let mut grid = Grid::new([Column::words("class"), Column::figures("hit rate"), Column::figures("evicted").rank(1)]);
+//! grid.row(["agents".into(), percent(rate).into(), Cell::bad("many")]);
+//! console::print(&grid.text(&Screen::of_stdout(wide)))?;
+//! ```
+
+use comfy_table::{
+    Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets::UTF8_FULL_CONDENSED,
+};
+
+use crate::screen::Screen;
+
+/// What a cell takes beside its text: a space on either side and a border.
+const FRAME: usize = 3;
+/// A column of words is wrapped into about this many lines at most; then columns are left out.
+const MOST_LINES: usize = 2;
+/// A word of more columns than this may be broken: the path of a file.
+const LONGEST_WORD: usize = 24;
+
+/// A table, column by column and row by row.
+pub(crate) struct Grid {
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    titled: bool,
+}
+
+/// One column: its name, and what becomes of it where the screen is narrow.
+#[derive(Debug, Clone)]
+pub(crate) struct Column {
+    name: String,
+    kind: Kind,
+    rank: u8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// At the left; wrapped where the screen is narrow.
+    Words,
+    /// At the right; never broken.
+    Figures,
+}
+
+/// The text of one cell.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+/// What a colour says of a cell, where there are colours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Bad,
+    Best,
+}
+
+impl Column {
+    /// A column of words.
+    pub(crate) fn words(name: impl Into<String>) -> Self {
+        Self { name: name.into(), kind: Kind::Words, rank: 0 }
+    }
+
+    /// A column of figures.
+    pub(crate) fn figures(name: impl Into<String>) -> Self {
+        Self { name: name.into(), kind: Kind::Figures, rank: 0 }
+    }
+
+    /// Lets the column be left out where the screen is narrow: the highest rank first, of equal ranks the last. Default: 0,
+    /// the column always stays.
+    pub(crate) fn rank(self, rank: u8) -> Self {
+        Self { rank, ..self }
+    }
+}
+
+impl Cell {
+    /// Green.
+    pub(crate) fn good(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Good }
+    }
+
+    /// Red.
+    pub(crate) fn bad(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Bad }
+    }
+
+    /// Bold: the best of its kind.
+    pub(crate) fn best(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Best }
+    }
+
+    fn longest_line(&self) -> usize {
+        width(self.text.lines())
+    }
+
+    fn longest_word(&self) -> usize {
+        width(self.text.split_whitespace())
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), tone: Tone::Plain }
+    }
+}
+
+impl Grid {
+    /// A table with the names of its columns on top.
+    pub(crate) fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+        Self { columns: columns.into_iter().collect(), rows: Vec::new(), titled: true }
+    }
+
+    /// A table of two columns without names: what a figure is, and the figure.
+    pub(crate) fn of_pairs() -> Self {
+        let columns = vec![Column::words(""), Column { kind: Kind::Words, ..Column::figures("") }];
+        Self { columns, rows: Vec::new(), titled: false }
+    }
+
+    /// Adds a row, with a cell for each column.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+        let cells: Vec<Cell> = cells.into_iter().collect();
+        debug_assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
+        self.rows.push(cells);
+    }
+
+    /// The table as it fits the screen, and under it what it leaves out.
+    pub(crate) fn text(&self, screen: &Screen) -> String {
+        let shown = self.fitting(screen.width());
+        let table = self.table(&shown, screen);
+        let left_out: Vec<_> = (0..self.columns.len()).filter(|at| !shown.contains(at)).collect();
+        if left_out.is_empty() {
+            return table.to_string();
+        }
+        let names: Vec<_> = left_out.iter().map(|&at| self.columns[at].name.replace('\n', " ")).collect();
+        let note = format!("--wide shows more columns: {}", names.join(", "));
+        format!("{table}\n{}", wrapped(&note, screen.width()))
+    }
+
+    /// The numbers of the columns that are shown.
+    fn fitting(&self, width: Option<usize>) -> Vec<usize> {
+        let mut shown: Vec<_> = (0..self.columns.len()).collect();
+        let needed = |shown: &[usize]| 1 + shown.iter().map(|&at| self.narrowest(at) + FRAME).sum::<usize>();
+        while width.is_some_and(|width| needed(&shown) > width) {
+            let last = shown.iter().enumerate().max_by_key(|&(_, &at)| self.columns[at].rank);
+            match last {
+                Some((place, &at)) if self.columns[at].rank > 0 => drop(shown.remove(place)),
+                _ => break,
+            }
+        }
+        shown
+    }
+
+    /// Columns of text that a column needs.
+    fn narrowest(&self, at: usize) -> usize {
+        let cells = || self.rows.iter().map(|row| &row[at]);
+        let name = width(self.columns[at].name.lines());
+        let longest = cells().map(Cell::longest_line).max().unwrap_or(0).max(name);
+        match self.columns[at].kind {
+            Kind::Figures => longest,
+            Kind::Words => {
+                let word = cells().map(|cell| cell.longest_word().min(LONGEST_WORD)).max().unwrap_or(0);
+                longest.min(word.max(longest.div_ceil(MOST_LINES).min(LONGEST_WORD)).max(name))
+            }
+        }
+    }
+
+    fn table(&self, shown: &[usize], screen: &Screen) -> Table {
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+        if screen.colours() {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
+        if let Some(width) = screen.width() {
+            table
+                .set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        }
+        if self.titled {
+            let name = |&at: &usize| comfy_table::Cell::new(&self.columns[at].name).add_attribute(Attribute::Bold);
+            table.set_header(shown.iter().map(name));
+        }
+        for row in &self.rows {
+            table.add_row(shown.iter().map(|&at| row[at].styled()));
+        }
+        for (column, &at) in table.column_iter_mut().zip(shown) {
+            let is_last_of_pairs = !self.titled && at > 0;
+            let right = self.columns[at].kind == Kind::Figures || is_last_of_pairs;
+            column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
+            if self.columns[at].kind == Kind::Figures {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            } else {
+                let least = u16::try_from(self.narrowest(at) + FRAME - 1).unwrap_or(u16::MAX);
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+            }
+        }
+        table
+    }
+}
+
+impl Cell {
+    fn styled(&self) -> comfy_table::Cell {
+        let cell = comfy_table::Cell::new(&self.text);
+        match self.tone {
+            Tone::Plain => cell,
+            Tone::Good => cell.fg(Color::Green),
+            Tone::Bad => cell.fg(Color::Red),
+            Tone::Best => cell.add_attribute(Attribute::Bold),
+        }
+    }
+}
+
+/// A text in lines of at most `width` columns, cut at its words.
+pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let mut current = String::new();
+        for word in line.split(' ') {
+            let longer = current.chars().count() + 1 + word.chars().count();
+            if !current.is_empty() && width.is_some_and(|width| longer > width) {
+                lines.push(std::mem::take(&mut current));
+            } else if !current.is_empty() {
+                current.push(' ');
+            }
+            current.push_str(word);
+        }
+        lines.push(current);
+    }
+    lines.join("\n")
+}
+
+/// Columns of the longest piece.
+fn width<'a>(pieces: impl Iterator<Item = &'a str>) -> usize {
+    pieces.map(|piece| piece.chars().count()).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid() -> Grid {
+        let mut grid = Grid::new([
+            Column::words("class"),
+            Column::words("strains").rank(2),
+            Column::figures("tokens").rank(1),
+            Column::figures("rate"),
+        ]);
+        grid.row([
+            "agents".into(),
+            "three roots, fan-out in the thousands".into(),
+            "24,000,000".into(),
+            "59.30 %".into(),
+        ]);
+        grid
+    }
+
+    fn widest(text: &str) -> usize {
+        width(text.lines())
+    }
+
+    #[test]
+    fn a_table_is_as_wide_as_it_needs_to_be_and_no_wider_than_the_screen() {
+        let natural = widest(&grid().text(&Screen::plain(200)));
+        assert_eq!(natural, 73);
+        for columns in 40..natural + 10 {
+            let text = grid().text(&Screen::plain(columns));
+            assert!(widest(&text) <= columns, "{columns}:\n{text}");
+            assert!(text.contains("59.30 %"), "figures are never broken:\n{text}");
+        }
+    }
+
+    #[test]
+    fn words_are_wrapped_before_a_column_is_left_out() {
+        let narrow = grid().text(&Screen::plain(60));
+        assert!(!narrow.contains("three roots, fan-out in the thousands") && narrow.contains("thousands"), "{narrow}");
+        assert!(!narrow.contains("--wide"), "{narrow}");
+        let narrower = grid().text(&Screen::plain(50));
+        assert!(narrower.ends_with("--wide shows more columns: strains"), "{narrower}");
+        assert!(narrower.contains("24,000,000"), "{narrower}");
+    }
+
+    #[test]
+    fn pairs_are_wrapped_at_words() {
+        let mut pairs = Grid::of_pairs();
+        pairs.row(["leases".into(), "held for output_length steps, 1,234 dropped early".into()]);
+        let text = pairs.text(&Screen::plain(40));
+        assert_eq!(widest(&text), 40, "{text}");
+        assert!(text.contains("output_length"), "{text}");
+    }
+
+    #[test]
+    fn lines_are_cut_at_words() {
+        assert_eq!(wrapped("one two three", Some(8)), "one two\nthree");
+        assert_eq!(wrapped("one two\nthree", None), "one two\nthree");
+    }
+}

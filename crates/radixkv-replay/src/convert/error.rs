@@ -1,0 +1,93 @@
+//! Why a log cannot be converted.
+
+use std::{collections::TryReserveError, io};
+
+use super::LogFormat;
+
+/// Why a log cannot be converted.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::convert::{ConvertConfig, LogFormat, convert};
+///
+/// let refused = convert("INFO: started\n".as_bytes(), &ConvertConfig::new(LogFormat::Vllm), &mut Vec::new());
+/// assert_eq!(refused.expect_err("nothing").to_string(), "none of the 1 lines is a request in the format vllm");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConvertError {
+    /// The log cannot be read to its end.
+    #[error("cannot be read past line {line}: {source}")]
+    Read {
+        /// The last line that could be read.
+        line: usize,
+        /// What the system or the decompressor says.
+        source: io::Error,
+    },
+    /// A line is malformed.
+    #[error("line {line}: {fault}")]
+    Line {
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        fault: LogFault,
+    },
+    /// Another format may fit.
+    #[error("none of the {lines} lines is a request in the format {format}")]
+    Empty {
+        /// Lines of the log.
+        lines: usize,
+        /// The format that was tried.
+        format: LogFormat,
+    },
+    /// Convert a part of the log.
+    #[error("not enough memory: {0}")]
+    NoMemory(TryReserveError),
+    /// The trace cannot be written.
+    #[error("the trace cannot be written: {0}")]
+    Write(io::Error),
+}
+
+/// What is wrong with a line of a log.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::convert::LogFault;
+///
+/// assert!(LogFault::NoTokenizer.to_string().starts_with("the prompt is a text"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogFault {
+    /// Raise [`Limits::line_bytes`](crate::Limits::line_bytes).
+    #[error("the line is longer than the limit")]
+    TooLong,
+    /// Raise [`Limits::rows`](crate::Limits::rows) or [`Limits::tokens`](crate::Limits::tokens), or convert a part of the log.
+    #[error("the trace would have more rows or hash ids than the limits allow")]
+    TooMuch,
+    /// The line is no JSON object.
+    #[error("not a JSON object")]
+    NotAnObject,
+    /// A field is missing.
+    #[error("the field {0} is missing")]
+    Missing(&'static str),
+    /// A field has the wrong type.
+    #[error("the field {field} is not {wanted}")]
+    Wrong {
+        /// The field.
+        field: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// Give a tokenizer.
+    #[error("the prompt is a text, and there is no tokenizer to make tokens of it")]
+    NoTokenizer,
+    /// Let the server write prompts in full.
+    #[error("the prompt is cut short in the log: let the server write prompts in full")]
+    Shortened,
+    /// The tokenizer refuses the text.
+    #[error("the tokenizer fails: {0}")]
+    Tokenizer(Box<str>),
+}

@@ -1,0 +1,84 @@
+//! Dates as milliseconds.
+
+const DAY: f64 = 86_400_000.0;
+/// The year of dates that have none: a leap year.
+const SOME_YEAR: i64 = 2000;
+
+/// `2025-03-03 17:53:04.125`, with or without a fraction, a `T` and an offset of zero, in milliseconds since 1970.
+pub(super) fn milliseconds(date: &str) -> Option<f64> {
+    let (year, rest) = date.split_once('-')?;
+    of_year(year.parse().ok()?, rest)
+}
+
+/// `03-03 17:53:04` of a year, in milliseconds since 1970; what follows the seconds is ignored.
+fn of_year(year: i64, date: &str) -> Option<f64> {
+    let (day, time) = date.split_once([' ', 'T'])?;
+    let (month, day) = day.split_once('-')?;
+    let (month, day): (i64, i64) = (month.parse().ok()?, day.parse().ok()?);
+    let mut parts = time.splitn(3, ':');
+    let (hour, minute): (u32, u32) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let second = parts.next()?;
+    let end = second.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(second.len());
+    let second: f64 = second[..end].parse().ok()?;
+    let is_date = (1..=12).contains(&month) && (1..=31).contains(&day) && (0..10_000).contains(&year);
+    let is_time = hour < 24 && minute < 60 && second < 61.0;
+    let minutes = || f64::from(hour * 60 + minute);
+    (is_date && is_time).then(|| days(year, month, day) as f64 * DAY + minutes() * 60_000.0 + second * 1e3)
+}
+
+/// Days since 1970-01-01 of a date in the Gregorian calendar, whose years are taken to begin in March.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    year * 365 + year / 4 - year / 100 + year / 400 + of_year - 719_468
+}
+
+/// The time of a log whose dates have no year.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    years: i64,
+    last: Option<f64>,
+}
+
+impl Clock {
+    /// `03-03 17:53:04` in milliseconds; a date half a year before the last one is of the next year.
+    pub(super) fn milliseconds(&mut self, date: &str) -> Option<f64> {
+        let mut now = of_year(SOME_YEAR + self.years, date)?;
+        if self.last.is_some_and(|last| now < last - 180.0 * DAY) {
+            self.years += 1;
+            now = of_year(SOME_YEAR + self.years, date)?;
+        }
+        self.last = Some(now);
+        Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_milliseconds() {
+        assert_eq!(milliseconds("1970-01-01 00:00:00"), Some(0.0));
+        assert_eq!(milliseconds("2023-11-16 18:15:46.5"), Some(1_700_158_546_500.0));
+        assert_eq!(milliseconds("2024-02-29T00:00:01.25+00:00"), Some(1_709_164_801_250.0));
+        for wrong in [
+            "",
+            "2023",
+            "2023-13-01 00:00:00",
+            "2023-01-01",
+            "2023-01-01 25:00:00",
+            "2023-01-01 4294967295:00:00",
+            "x-01-01 00:00:00",
+        ] {
+            assert_eq!(milliseconds(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_new_year_follows_the_old_one() {
+        let mut clock = Clock::default();
+        let old = clock.milliseconds("12-31 23:59:59").expect("a date");
+        assert_eq!(clock.milliseconds("01-01 00:00:00"), Some(old + 1000.0));
+    }
+}

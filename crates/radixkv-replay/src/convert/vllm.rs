@@ -1,0 +1,57 @@
+//! The log of a vLLM server.
+//!
+//! A request is one line, at the level of information up to 2025 and of debugging since:
+//!
+//! ```text
+//! INFO 10-01 18:43:27 logger.py:36] Received request cmpl-1: prompt: 'Hello', params: ..., prompt_token_ids: [1, 15043], ...
+//! DEBUG 02-13 11:33:33 [logger.py:49] Request cmpl-1 details: prompt: 'Hello', prompt_token_ids: [1, 15043], ...
+//! INFO 02-13 11:33:39 [logger.py:80] Generated response cmpl-1: output: 'Hi', output_token_ids: [5], finish_reason: stop
+//! ```
+
+use super::{Prompt, Said, error::LogFault, python, time::Clock};
+
+const LEVELS: [&str; 3] = ["INFO ", "DEBUG ", "WARNING "];
+
+pub(super) fn read(line: &str, clock: &mut Clock) -> Result<Said, LogFault> {
+    let milliseconds =
+        LEVELS.iter().find_map(|level| line.split_once(level)).and_then(|(_, date)| clock.milliseconds(date));
+    if let Some((_, said)) = line.split_once("Generated response ") {
+        return output(said);
+    }
+    let after = |verb| line.split_once(verb).map(|(_, said): (_, &str)| said);
+    let said =
+        after("Received request ").or_else(|| after("Request ").filter(|said| said.contains(" details: prompt: ")));
+    let Some((name, prompt)) = said.and_then(|said| said.split_once(": prompt: ")) else {
+        return Ok(Said::Nothing);
+    };
+    let name = name.trim_end_matches(" details").to_owned();
+    let (text, rest) = match python::string(prompt) {
+        Some((text, rest)) => (Some(text), rest),
+        None => (None, prompt),
+    };
+    let tokens = match rest.split_once("prompt_token_ids: ") {
+        Some((_, tokens)) => python::tokens(tokens)?,
+        None => None,
+    };
+    let prompt = match (tokens, text) {
+        (Some(tokens), _) => Prompt::Tokens(tokens),
+        (None, Some(text)) => Prompt::Text(text),
+        (None, None) => return Err(LogFault::Missing("prompt")),
+    };
+    Ok(Said::Request { name: Some(name), milliseconds, prompt, output: 0 })
+}
+
+/// How long an answer was; parts of a stream say nothing.
+fn output(said: &str) -> Result<Said, LogFault> {
+    let Some((name, rest)) = said.split_once(": output: ").filter(|(name, _)| !name.ends_with("(streaming delta)"))
+    else {
+        return Ok(Said::Nothing);
+    };
+    let rest = python::string(rest).map_or(rest, |(_, rest)| rest);
+    let tokens = match rest.split_once("output_token_ids: ") {
+        Some((_, tokens)) => python::tokens(tokens)?,
+        None => None,
+    };
+    let name = name.trim_end_matches(" (streaming complete)").to_owned();
+    Ok(tokens.map_or(Said::Nothing, |tokens| Said::Output { name, tokens: tokens.len() }))
+}

@@ -1,0 +1,100 @@
+//! What two prompts share, and what a cache makes of it.
+
+use radixkv::key::{Token, common_prefix};
+use serde::Serialize;
+
+/// Tokens in which prompts agree again at least: fewer may agree by chance.
+const REJOINED: usize = 16;
+
+/// What two prompts share. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::Explained;
+///
+/// let (a, b): (Vec<u32>, Vec<u32>) = ((0..40).collect(), (0..37).chain([90, 91]).collect());
+/// let explained = Explained::new(&a, &b, 16);
+/// assert_eq!((explained.shared_tokens, explained.whole_blocks, explained.mid_block_tokens), (37, 2, 5));
+/// assert_eq!(explained.block_hash_tokens, 32);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Explained {
+    /// Tokens of both prompts.
+    pub tokens: [usize; 2],
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Tokens in which they agree from the start: what follows differs, or one of them ends.
+    pub shared_tokens: usize,
+    /// Whole blocks of these, which the second prompt hits once the first one is cached.
+    pub whole_blocks: usize,
+    /// Tokens beyond them, in the block in which the prompts part. They are hit only by a cache that copies a part of a block
+    /// (`Session::match_partial`).
+    pub mid_block_tokens: usize,
+    /// What a cache of block hashes recovers for the second prompt: the tokens of the whole blocks.
+    pub block_hash_tokens: usize,
+    /// The same where the last token of a prompt is always computed.
+    pub block_hash_tokens_capped: usize,
+    /// Where the prompts agree again, in 16 tokens at least: after so many tokens of each. No prefix cache recovers it.
+    pub rejoins_at: Option<[usize; 2]>,
+}
+
+impl Explained {
+    /// Compares two prompts.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `block_size` is zero.
+    #[must_use]
+    pub fn new(a: &[Token], b: &[Token], block_size: usize) -> Self {
+        let shared_tokens = common_prefix(a, b);
+        let whole_blocks = shared_tokens / block_size;
+        let recovered = whole_blocks * block_size;
+        Self {
+            tokens: [a.len(), b.len()],
+            block_size,
+            shared_tokens,
+            whole_blocks,
+            mid_block_tokens: shared_tokens - recovered,
+            block_hash_tokens: recovered,
+            block_hash_tokens_capped: recovered.min(b.len().saturating_sub(1) / block_size * block_size),
+            rejoins_at: rejoin(&a[shared_tokens..], &b[shared_tokens..])
+                .map(|places| places.map(|place| shared_tokens + place)),
+        }
+    }
+}
+
+/// The first place of `b` whose tokens stand in `a` too, and where.
+fn rejoin(a: &[Token], b: &[Token]) -> Option<[usize; 2]> {
+    let mut places = std::collections::HashMap::new();
+    for (place, window) in a.windows(REJOINED).enumerate() {
+        places.entry(window).or_insert(place);
+    }
+    b.windows(REJOINED).enumerate().find_map(|(place, window)| Some([*places.get(window)?, place]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_part_anywhere() {
+        let explained = |a: &[Token], b: &[Token]| Explained::new(a, b, 4);
+        let same = explained(&[1, 2, 3, 4], &[1, 2, 3, 4]);
+        assert_eq!((same.shared_tokens, same.whole_blocks, same.mid_block_tokens), (4, 1, 0));
+        assert_eq!((same.block_hash_tokens, same.block_hash_tokens_capped), (4, 0));
+        let none = explained(&[], &[1]);
+        assert_eq!((none.shared_tokens, none.block_hash_tokens_capped, none.rejoins_at), (0, 0, None));
+        let part = explained(&[1, 2, 3, 4, 5, 6, 7], &[1, 2, 3, 4, 5, 9, 7]);
+        assert_eq!((part.shared_tokens, part.whole_blocks, part.mid_block_tokens), (5, 1, 1));
+    }
+
+    #[test]
+    fn a_prompt_that_was_shifted_rejoins() {
+        let shared: Vec<Token> = (1000..1000 + REJOINED as Token).collect();
+        let after = |start: &[Token]| [start, &shared].concat();
+        assert_eq!(Explained::new(&after(&[1, 2]), &after(&[1, 3, 4]), 4).rejoins_at, Some([2, 3]));
+        assert_eq!(Explained::new(&after(&[1, 2]), &after(&[1, 3, 4])[..REJOINED], 4).rejoins_at, None);
+    }
+}

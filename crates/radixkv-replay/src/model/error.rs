@@ -1,0 +1,42 @@
+//! What is wrong with a model's `config.json`.
+
+/// What is wrong with a model's `config.json`; the message names the field.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::model::ModelConfig;
+///
+/// let error = ModelConfig::from_json(br#"{"num_hidden_layers": 80}"#).expect_err("little is known");
+/// assert_eq!(error.to_string(), "the field num_attention_heads is missing");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The file holds no JSON object.
+    #[error("not a JSON object: {0}")]
+    NotAnObject(Box<str>),
+    /// The figures cannot be computed without it.
+    #[error("the field {0} is missing")]
+    Missing(Box<str>),
+    /// The value has the wrong type or size.
+    #[error("the field {field} is {value}, not {wanted}")]
+    Wrong {
+        /// The field, with the object that it is in.
+        field: Box<str>,
+        /// Its value.
+        value: Box<str>,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// The field changes what a token takes in a way that is not known.
+    #[error("the field {field} is {value}: {why}")]
+    Unsupported {
+        /// The field, with the object that it is in.
+        field: Box<str>,
+        /// Its value.
+        value: Box<str>,
+        /// Why it cannot be counted.
+        why: &'static str,
+    },
+}

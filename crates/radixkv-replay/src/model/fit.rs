@@ -1,0 +1,106 @@
+//! How many tokens fit into the memory of a GPU.
+
+use serde::Serialize;
+
+use super::config::{KvDtype, ModelConfig};
+
+/// Why nothing fits.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::model::FitError;
+///
+/// let error = FitError::WeightsTooLarge { weights: 141_000_000_000, memory: 77_000_000_000 };
+/// assert!(error.to_string().starts_with("the weights take 141000000000 bytes"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FitError {
+    /// Give the bytes of the weights.
+    #[error("the file does not say how many bytes the weights take (quantization_config, or no torch_dtype)")]
+    UnknownWeights,
+    /// Use more memory, or fewer bytes of weights.
+    #[error("the weights take {weights} bytes, and {memory} are there")]
+    WeightsTooLarge {
+        /// Bytes of the weights.
+        weights: u64,
+        /// Bytes that may be used.
+        memory: u64,
+    },
+}
+
+/// What fits into a GPU's memory. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::model::{Fit, KvDtype, ModelConfig};
+///
+/// let llama = ModelConfig::from_json(br#"{
+///     "model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80,
+///     "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 128256
+/// }"#)?;
+/// let fit = Fit::new(&llama, 60_000_000_000, Some(0), KvDtype::Fp16, 16, 8192)?;
+/// assert_eq!((fit.tokens, fit.blocks), (183_104, 11_444));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Fit {
+    /// Bytes that may be used.
+    pub memory_bytes: u64,
+    /// Bytes of the weights.
+    pub weight_bytes: u64,
+    /// Bytes that are left for KV.
+    pub kv_bytes: u64,
+    /// Bytes of a token's KV in all layers.
+    pub kv_bytes_per_token: u64,
+    /// Tokens of the sequences that fit, of which layers with a window keep its tokens alone.
+    pub sequence_tokens: u64,
+    /// Tokens per block.
+    pub block_size: u64,
+    /// Blocks that fit.
+    pub blocks: u64,
+    /// Tokens in them.
+    pub tokens: u64,
+}
+
+impl Fit {
+    /// What fits into `memory_bytes` beside the weights, in sequences of `sequence_tokens` tokens.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the weights do not fit, or if `weight_bytes` is `None` and the file does not say what they take.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `block_size` or `sequence_tokens` is zero.
+    pub fn new(
+        model: &ModelConfig,
+        memory_bytes: u64,
+        weight_bytes: Option<u64>,
+        dtype: KvDtype,
+        block_size: u64,
+        sequence_tokens: u64,
+    ) -> Result<Self, FitError> {
+        let weight_bytes = weight_bytes.or_else(|| model.weight_bytes()).ok_or(FitError::UnknownWeights)?;
+        let kv_bytes = memory_bytes
+            .checked_sub(weight_bytes)
+            .ok_or(FitError::WeightsTooLarge { weights: weight_bytes, memory: memory_bytes })?;
+        // Layers with a window share out what they save over the tokens of a sequence.
+        let sequence = u128::from(model.kv_bytes(sequence_tokens, dtype).max(1));
+        let tokens = u128::from(kv_bytes) * u128::from(sequence_tokens) / sequence;
+        let blocks = u64::try_from(tokens / u128::from(block_size)).unwrap_or(u64::MAX);
+        Ok(Self {
+            memory_bytes,
+            weight_bytes,
+            kv_bytes,
+            kv_bytes_per_token: model.kv_bytes_per_token(dtype),
+            sequence_tokens,
+            block_size,
+            blocks,
+            tokens: blocks.saturating_mul(block_size),
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! What a sweep found.
+
+use std::fmt;
+
+use radixkv::PolicyKind;
+use serde::{Serialize, Serializer};
+
+use super::hits::Hits;
+use crate::replay::Report;
+
+/// What a point was computed with.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PolicyKind;
+/// use radixkv_replay::sweep::Line;
+///
+/// assert_eq!((Line::Policy(PolicyKind::Lru).name(), Line::ApcVllm.name()), ("lru", "apc-vllm"));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Line {
+    /// The cache, under one of its policies.
+    Policy(PolicyKind),
+    /// A flat cache of block hashes.
+    Apc,
+    /// The same with vLLM's accounting.
+    ApcVllm,
+    /// The best that is possible.
+    Belady,
+    /// A cache that never evicts.
+    Infinite,
+}
+
+impl Line {
+    /// The lines that the policies are compared with at every capacity.
+    pub const REFERENCES: [Self; 3] = [Self::Apc, Self::ApcVllm, Self::Belady];
+
+    /// Its name in tables and files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Policy(policy) => policy.name(),
+            Self::Apc => "apc",
+            Self::ApcVllm => "apc-vllm",
+            Self::Belady => "belady",
+            Self::Infinite => "infinite",
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// One cache of a sweep. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{sweep::{SweepConfig, SweepPlan}, workload::CLASSES};
+///
+/// let trace = CLASSES[2].trace(0);
+/// let sweep = SweepPlan::new(&trace, &SweepConfig::default())?.run(&|| {})?;
+/// let worst = sweep.points.iter().min_by(|a, b| a.hit_rate.total_cmp(&b.hit_rate)).expect("a point");
+/// println!("{} with {} blocks: {:.1} %", worst.line, worst.capacity, 100.0 * worst.hit_rate);
+/// # Ok::<_, radixkv_replay::sweep::SweepError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SweepPoint {
+    /// What it was computed with.
+    pub line: Line,
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Blocks in the cache; for [`Line::Infinite`] all distinct blocks.
+    pub capacity: usize,
+    /// Tokens in the cache.
+    pub capacity_tokens: usize,
+    /// `capacity` over the distinct full blocks of all prompts; zero if there are none.
+    pub working_set_share: f64,
+    /// Tokens found cached.
+    pub hit_tokens: u64,
+    /// `hit_tokens` over the tokens of all prompts.
+    pub hit_rate: f64,
+    /// Tokens found cached and of use to an engine that always computes a prompt's last token.
+    pub hit_tokens_capped: u64,
+    /// `hit_tokens_capped` over the tokens of all prompts.
+    pub hit_rate_capped: f64,
+    /// Blocks that were inserted.
+    pub inserted_blocks: u64,
+    /// Blocks that were evicted.
+    pub evicted_blocks: u64,
+    /// Requests too large for the cache.
+    pub bypassed_requests: usize,
+    /// Tokens of their prompts.
+    pub bypassed_tokens: u64,
+    /// The digest of every request's hit blocks, as in a replay's [`Report`].
+    pub match_digest: String,
+}
+
+impl SweepPoint {
+    pub(super) fn of_hits(line: Line, block_size: usize, capacity: usize, working_set: usize, hits: &Hits) -> Self {
+        Self {
+            line,
+            block_size,
+            capacity,
+            capacity_tokens: capacity.saturating_mul(block_size),
+            working_set_share: rate(capacity as u64, working_set as u64),
+            hit_tokens: hits.hit_tokens,
+            hit_rate: rate(hits.hit_tokens, hits.prompt_tokens),
+            hit_tokens_capped: hits.hit_tokens_capped,
+            hit_rate_capped: rate(hits.hit_tokens_capped, hits.prompt_tokens),
+            inserted_blocks: hits.inserted_blocks,
+            evicted_blocks: hits.evicted_blocks,
+            bypassed_requests: hits.bypassed_requests,
+            bypassed_tokens: hits.bypassed_tokens,
+            match_digest: hits.digest(),
+        }
+    }
+
+    pub(super) fn of_replay(line: Line, working_set: usize, report: Report) -> Self {
+        Self {
+            line,
+            block_size: report.block_size,
+            capacity: report.capacity,
+            capacity_tokens: report.capacity.saturating_mul(report.block_size),
+            working_set_share: rate(report.capacity as u64, working_set as u64),
+            hit_tokens: report.hit_tokens,
+            hit_rate: report.hit_rate,
+            hit_tokens_capped: report.hit_tokens_capped,
+            hit_rate_capped: report.hit_rate_capped,
+            inserted_blocks: report.inserted_blocks,
+            evicted_blocks: report.evicted_blocks,
+            bypassed_requests: report.bypassed_requests,
+            bypassed_tokens: report.bypassed_tokens,
+            match_digest: report.match_digest,
+        }
+    }
+}
+
+/// What a block size costs. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{sweep::{SweepConfig, SweepPlan}, workload::CLASSES};
+///
+/// let trace = CLASSES[2].trace(0);
+/// let config = SweepConfig { block_sizes: vec![1, 100], ..SweepConfig::default() };
+/// let sweep = SweepPlan::new(&trace, &config)?.run(&|| {})?;
+/// let lost: Vec<u64> = sweep.block_sizes.iter().map(|size| size.lost_hit_tokens).collect();
+/// assert!(lost[0] == 0 && lost[1] > 0);
+/// # Ok::<_, radixkv_replay::sweep::SweepError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct BlockSizeFigures {
+    /// Tokens per block.
+    pub block_size: usize,
+    /// Distinct full blocks of all prompts.
+    pub working_set_blocks: usize,
+    /// Prompt tokens behind the last whole block of their prompt: they are never cached.
+    pub rounded_tokens: u64,
+    /// Tokens that an infinite cache of single tokens would hit and one of whole blocks does not.
+    pub lost_hit_tokens: u64,
+    /// Index memory for each cached token, in bytes, at the largest capacity: the peak of a replay under lru.
+    pub index_bytes_per_token: f64,
+}
+
+/// What a sweep found. Serialized with `serde`, the names of the fields are the keys.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{sweep::{SweepConfig, SweepPlan}, workload::CLASSES};
+///
+/// let trace = CLASSES[2].trace(0);
+/// let sweep = SweepPlan::new(&trace, &SweepConfig::default())?.run(&|| {})?;
+/// assert_eq!((sweep.requests, sweep.prompt_tokens), (1000, 512_000));
+/// # Ok::<_, radixkv_replay::sweep::SweepError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Sweep {
+    /// Requests of the trace.
+    pub requests: usize,
+    /// Tokens of all their prompts.
+    pub prompt_tokens: u64,
+    /// Tokens per hash id, if the trace has hash ids.
+    pub unit: Option<usize>,
+    /// Whether generated tokens were cached.
+    pub outputs: bool,
+    /// One for each block size.
+    pub block_sizes: Vec<BlockSizeFigures>,
+    /// One for each block size, capacity and line, in this order; the infinite cache comes last of its block size.
+    pub points: Vec<SweepPoint>,
+}
+
+/// Rounded to six decimals, as a replay's; zero if `of` is zero.
+fn rate(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { (part as f64 / of as f64 * 1e6).round() / 1e6 }
+}
