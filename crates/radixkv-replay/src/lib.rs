@@ -30,6 +30,7 @@ mod limits;
 mod lines;
 mod list;
 pub mod model;
+pub mod prefixes;
 mod priority;
 mod read;
 pub mod replay;
