@@ -25,6 +25,7 @@ pub mod guide {
     pub mod tools {}
 }
 pub mod convert;
+pub mod details;
 mod explain;
 mod limits;
 mod lines;
@@ -46,6 +47,7 @@ mod warning;
 mod working_set;
 pub mod workload;
 
+pub use details::Details;
 pub use explain::Explained;
 pub use limits::Limits;
 pub use priority::PriorityFault;

@@ -6,7 +6,7 @@
 
 use std::{cmp::Ordering, collections::TryReserveError, iter};
 
-use crate::request::{Request, Trace};
+use crate::request::Trace;
 
 /// A run of a [`PrefixTree`].
 ///

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use radixkv::{Lease, Reservation, ReserveError};
+use radixkv::{Lease, Reservation};
 
-use super::{Attempt, Worker};
+use super::Worker;
 use crate::{
     replay::{
         error::ReplayError,
