@@ -31,6 +31,7 @@ mod limits;
 mod lines;
 mod list;
 pub mod model;
+pub mod picture;
 pub mod prefixes;
 mod priority;
 mod read;

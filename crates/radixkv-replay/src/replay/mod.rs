@@ -130,7 +130,7 @@ pub fn replay_watched(
 ) -> Result<Replay, ReplayError> {
     let began = Instant::now();
     let warm_up = config.warm_up.requests(trace, config.time_unit)?;
-    let (cache, tally) = serve(trace, trace.requests().len(), config, watch)?;
+    let (cache, tally) = serve(trace, trace.requests().len(), config, watch, false)?;
     cache.settle();
     let totals = cache.stats();
     let seconds = (trace.read_time() + began.elapsed()).as_secs_f64();
@@ -139,12 +139,38 @@ pub fn replay_watched(
     Ok(Replay { report, outcomes: tally.outcomes, mismatches: tally.mismatches, times: tally.times, latencies })
 }
 
+/// What a cache holds in the middle of a trace.
+pub(crate) struct Moment {
+    pub(crate) cache: PrefixCache,
+    /// Leases that were held: the numbers of their requests, and the tokens that were leased.
+    pub(crate) held: Vec<(usize, usize)>,
+    /// The requests that did not bypass the cache.
+    pub(crate) served: Vec<usize>,
+}
+
+/// Serves the first `requests` requests, and stops there.
+pub(crate) fn replay_until(
+    trace: &Trace,
+    requests: usize,
+    config: &ReplayConfig,
+    served: &(dyn Fn() + Sync),
+) -> Result<Moment, ReplayError> {
+    if requests > trace.requests().len() {
+        return Err(ReplayError::NoSuchMoment { at: requests, requests: trace.requests().len() });
+    }
+    let (cache, tally) = serve(trace, requests, config, &|_| served(), true)?;
+    let held = tally.held.iter().map(|held| (held.number, held.tokens)).collect();
+    let served = (0..requests).filter(|&number| tally.outcomes[number].hit_blocks.is_some()).collect();
+    Ok(Moment { cache, held, served })
+}
+
 /// Serves the first `requests` requests from a new cache.
 fn serve(
     trace: &Trace,
     requests: usize,
     config: &ReplayConfig,
     watch: &(dyn Fn(Served<'_>) + Sync),
+    stops_running: bool,
 ) -> Result<(PrefixCache, Tally), ReplayError> {
     if config.block_size == 0 {
         return Err(ReplayError::ZeroBlockSize);
@@ -164,7 +190,7 @@ fn serve(
     };
     config.check_sizes(trace, capacity)?;
     let cache = build(config, capacity)?;
-    let tally = schedule::run(trace, requests, config, capacity, &cache, watch)?;
+    let tally = schedule::run(trace, requests, config, capacity, &cache, watch, stops_running)?;
     Ok((cache, tally))
 }
 

@@ -22,7 +22,7 @@ use super::{
 use crate::request::Trace;
 
 /// Serves the first `requests` requests of the trace, checking the cache `config.checks` times, the last time at the end.
-/// If these are not all, requests that run then stay as they are.
+/// With `stops_running`, requests that still run when the last one began stay as they are.
 pub(super) fn run(
     trace: &Trace,
     requests: usize,
@@ -30,9 +30,9 @@ pub(super) fn run(
     capacity: usize,
     cache: &PrefixCache,
     watch: &(dyn Fn(Served<'_>) + Sync),
+    stops_running: bool,
 ) -> Result<Tally, ReplayError> {
     let intervals = config.checks.clamp(1, requests.max(1));
-    let stops_running = requests < trace.requests().len();
     let shared = ReplayShared::new(trace, config, capacity, cache, watch, stops_running)?;
     let mut total = Tally::new();
     let mut start = 0;

@@ -13,7 +13,6 @@ use super::Worker;
 use crate::{
     replay::{
         error::ReplayError,
-        outcome::Outcome,
         tally::Held,
         times::RequestTimes,
         trace_time::{Service, arrival},

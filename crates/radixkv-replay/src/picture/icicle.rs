@@ -1,0 +1,281 @@
+//! Where the runs of a tree stand in an icicle.
+//!
+//! Columns are blocks: a run spans those that it and everything after it hold. What it holds itself is the part that no
+//! run below it covers. On each level the widest run comes first.
+
+use super::cache_tree::CacheTree;
+
+/// What a box of an icicle shows.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::picture::{CacheTree, Icicle, Shown};
+///
+/// let mut tree = CacheTree::new(16);
+/// tree.push(0, 98, 1, 0);
+/// tree.push(0, 1, 1, 0);
+/// tree.push(0, 1, 1, 0);
+/// let icicle = Icicle::new(&tree, 2, 10); // runs of one block are too small
+/// assert_eq!(icicle.boxes()[1].shown, Shown::Run(1));
+/// assert_eq!(icicle.boxes()[2].shown, Shown::Group { runs: 2 });
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shown {
+    /// The run with this index; the root stands for the whole tree.
+    Run(usize),
+    /// Runs that are too small to be drawn one by one, with everything after them.
+    Group {
+        /// How many.
+        runs: usize,
+    },
+}
+
+/// A box of an icicle.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::picture::{CacheTree, Icicle};
+///
+/// let mut tree = CacheTree::new(16);
+/// let shared = tree.push(0, 10, 2, 0);
+/// tree.push(shared, 30, 2, 0);
+/// let icicle = Icicle::new(&tree, 1, 10);
+/// let boxes = icicle.boxes().iter().map(|one| (one.level, one.left, one.blocks, one.own_blocks));
+/// assert_eq!(boxes.collect::<Vec<_>>(), [(0, 0, 40, 0), (1, 0, 40, 10), (2, 0, 30, 30)]);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct IcicleBox {
+    /// What it shows.
+    pub shown: Shown,
+    /// The box that it hangs on; the root hangs on itself.
+    pub parent: usize,
+    /// How many boxes are above it.
+    pub level: usize,
+    /// Blocks to the left of it.
+    pub left: usize,
+    /// Its width: blocks of what it shows and of everything after that.
+    pub blocks: usize,
+    /// Blocks of what it shows: of a group all of them, of a run its own.
+    pub own_blocks: usize,
+    /// The last use of what it shows.
+    pub last_use: u64,
+    /// Leases on what it shows.
+    pub leases: usize,
+}
+
+/// The layout of a tree: boxes, each after the one that it hangs on, and each followed by those below it.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::picture::{CacheTree, Icicle};
+///
+/// let mut tree = CacheTree::new(16);
+/// (0..10_000).for_each(|run| _ = tree.push(run / 10, 1, run as u64, 0));
+/// let icicle = Icicle::new(&tree, 100, 20);
+/// assert!(icicle.boxes().len() < 1000);
+/// assert_eq!(icicle.grouped_runs() + icicle.shown_runs(), 10_000);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Icicle<'a> {
+    tree: &'a CacheTree,
+    boxes: Vec<IcicleBox>,
+    levels: usize,
+    narrowest: usize,
+    grouped: usize,
+}
+
+/// What a run and everything after it have together.
+#[derive(Clone, Copy)]
+struct Subtree {
+    blocks: usize,
+    runs: usize,
+    leases: usize,
+    last_use: u64,
+}
+
+impl<'a> Icicle<'a> {
+    /// Lays a tree out on `levels` levels, the root's among them. Runs narrower than `narrowest` blocks, and those of the
+    /// last level that have others below them, are drawn together.
+    #[must_use]
+    pub fn new(tree: &'a CacheTree, narrowest: usize, levels: usize) -> Self {
+        let subtrees = subtrees(tree);
+        let mut children = vec![Vec::new(); tree.runs().len()];
+        for (at, run) in tree.runs().iter().enumerate().skip(1) {
+            children[run.parent].push(at);
+        }
+        for below in &mut children {
+            below.sort_by_key(|&run| std::cmp::Reverse(subtrees[run].blocks));
+        }
+        let mut icicle = Self { tree, boxes: Vec::new(), levels: 1, narrowest, grouped: 0 };
+        // Runs that are not placed yet, each with the box above it; the next one is the last of them.
+        let mut waiting = vec![(Ok(0), 0, 0, 0)];
+        while let Some((shown, parent, level, left)) = waiting.pop() {
+            let run = match shown {
+                Ok(run) => run,
+                Err(group) => {
+                    icicle.group(group, parent, level, left);
+                    continue;
+                }
+            };
+            let at = icicle.boxes.len();
+            let (own, whole) = (&tree.runs()[run], subtrees[run]);
+            icicle.levels = icicle.levels.max(level + 1);
+            icicle.boxes.push(IcicleBox {
+                shown: Shown::Run(run),
+                parent,
+                level,
+                left,
+                blocks: whole.blocks,
+                own_blocks: own.blocks(),
+                last_use: if run == 0 { whole.last_use } else { own.last_use },
+                leases: own.leases,
+            });
+            let deepest = level + 2 >= levels;
+            let is_shown =
+                |&&child: &&usize| subtrees[child].blocks >= narrowest && !(deepest && !children[child].is_empty());
+            let mut placed: Vec<_> = Vec::new();
+            let mut left = left;
+            for &child in children[run].iter().filter(is_shown) {
+                placed.push((Ok(child), at, level + 1, left));
+                left += subtrees[child].blocks;
+            }
+            let hidden = children[run].iter().filter(|child| !is_shown(child)).map(|&child| subtrees[child]);
+            if let Some(group) = hidden.reduce(Subtree::and) {
+                placed.push((Err(group), at, level + 1, left));
+            }
+            waiting.extend(placed.into_iter().rev());
+        }
+        icicle
+    }
+
+    fn group(&mut self, group: Subtree, parent: usize, level: usize, left: usize) {
+        self.grouped += group.runs;
+        self.levels = self.levels.max(level + 1);
+        self.boxes.push(IcicleBox {
+            shown: Shown::Group { runs: group.runs },
+            parent,
+            level,
+            left,
+            blocks: group.blocks,
+            own_blocks: group.blocks,
+            last_use: group.last_use,
+            leases: group.leases,
+        });
+    }
+
+    /// The tree that is laid out.
+    #[must_use]
+    pub fn tree(&self) -> &CacheTree {
+        self.tree
+    }
+
+    /// The boxes; box 0 is the root's.
+    #[must_use]
+    pub fn boxes(&self) -> &[IcicleBox] {
+        &self.boxes
+    }
+
+    /// Levels in use.
+    #[must_use]
+    pub fn levels(&self) -> usize {
+        self.levels
+    }
+
+    /// Blocks of the narrowest run that is drawn by itself.
+    #[must_use]
+    pub fn narrowest(&self) -> usize {
+        self.narrowest
+    }
+
+    /// Runs that are drawn together with others.
+    #[must_use]
+    pub fn grouped_runs(&self) -> usize {
+        self.grouped
+    }
+
+    /// Runs that are drawn by themselves, without the root.
+    #[must_use]
+    pub fn shown_runs(&self) -> usize {
+        self.tree.runs().len() - 1 - self.grouped
+    }
+}
+
+impl Subtree {
+    fn and(self, other: Self) -> Self {
+        Self {
+            blocks: self.blocks + other.blocks,
+            runs: self.runs + other.runs,
+            leases: self.leases + other.leases,
+            last_use: self.last_use.max(other.last_use),
+        }
+    }
+}
+
+fn subtrees(tree: &CacheTree) -> Vec<Subtree> {
+    let own = tree.runs().iter().map(|run| Subtree {
+        blocks: run.blocks(),
+        runs: 1,
+        leases: run.leases,
+        last_use: run.last_use,
+    });
+    let mut subtrees: Vec<Subtree> = own.collect();
+    for run in (1..subtrees.len()).rev() {
+        let parent = tree.runs()[run].parent;
+        subtrees[parent] = subtrees[parent].and(subtrees[run]);
+    }
+    subtrees
+}
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::*;
+
+    fn random(rng: &mut Rng, runs: usize) -> CacheTree {
+        let mut tree = CacheTree::new(16);
+        for run in 0..runs {
+            tree.push(rng.usize(..=run), 1 + rng.usize(..9), rng.u64(..100), rng.usize(..2));
+        }
+        tree
+    }
+
+    #[test]
+    fn boxes_of_a_level_do_not_overlap_and_lie_below_what_they_hang_on() {
+        let mut rng = Rng::with_seed(3);
+        for _ in 0..200 {
+            let runs = rng.usize(..80);
+            let tree = random(&mut rng, runs);
+            let icicle = Icicle::new(&tree, rng.usize(..20), 1 + rng.usize(1..8));
+            let mut ends = vec![0; icicle.levels()];
+            for (at, one) in icicle.boxes().iter().enumerate() {
+                assert!(one.left >= ends[one.level], "levels are filled from the left");
+                ends[one.level] = one.left + one.blocks;
+                if at > 0 {
+                    let above = &icicle.boxes()[one.parent];
+                    assert_eq!((one.parent < at, above.level + 1), (true, one.level));
+                    assert!(one.left >= above.left && one.left + one.blocks <= above.left + above.blocks);
+                }
+            }
+            assert_eq!(
+                icicle.shown_runs() + 1 + icicle.boxes().iter().map(grouped).filter(|&runs| runs > 0).count(),
+                icicle.boxes().len()
+            );
+            assert_eq!(icicle.boxes().iter().map(grouped).sum::<usize>(), icicle.grouped_runs());
+            assert_eq!(icicle.boxes().iter().map(|one| one.own_blocks).sum::<usize>(), tree.blocks());
+            assert_eq!(icicle.boxes().iter().map(|one| one.leases).sum::<usize>(), tree.leases());
+        }
+    }
+
+    fn grouped(one: &IcicleBox) -> usize {
+        match one.shown {
+            Shown::Run(_) => 0,
+            Shown::Group { runs } => runs,
+        }
+    }
+}
