@@ -66,6 +66,7 @@ pub struct CacheTree {
     block_size: usize,
     runs: Vec<CachedRun>,
     now: u64,
+    oldest: u64,
 }
 
 impl CacheTree {
@@ -73,7 +74,7 @@ impl CacheTree {
     #[must_use]
     pub fn new(block_size: usize) -> Self {
         let root = CachedRun { parent: 0, start: 0, end: 0, last_use: 0, leases: 0, row: None };
-        Self { block_size, runs: vec![root], now: 0 }
+        Self { block_size, runs: vec![root], now: 0, oldest: u64::MAX }
     }
 
     /// Adds a run of `blocks` blocks after `parent`, and returns its index.
@@ -84,7 +85,7 @@ impl CacheTree {
     pub fn push(&mut self, parent: usize, blocks: usize, last_use: u64, leases: usize) -> usize {
         let start = self.runs[parent].end;
         self.runs.push(CachedRun { parent, start, end: start + blocks, last_use, leases, row: None });
-        self.now = self.now.max(last_use);
+        (self.now, self.oldest) = (self.now.max(last_use), self.oldest.min(last_use));
         self.runs.len() - 1
     }
 
@@ -247,6 +248,18 @@ impl CacheTree {
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
+    }
+
+    /// The earliest last use of a run.
+    #[must_use]
+    pub fn oldest(&self) -> u64 {
+        self.oldest.min(self.now)
+    }
+
+    /// A use between the oldest last use, 0, and now, 1.
+    pub(super) fn recency(&self, last_use: u64) -> f64 {
+        let oldest = self.oldest();
+        last_use.saturating_sub(oldest) as f64 / self.now.saturating_sub(oldest).max(1) as f64
     }
 
     /// Leases on all runs.

@@ -6,16 +6,16 @@ use super::{
     recency,
 };
 
-/// Runs of less than this part of all blocks are drawn together.
-const PARTS: usize = 200;
+/// Runs that have a node of their own, at most.
+const NODES: usize = 150;
 /// Levels at most.
 const LEVELS: usize = 40;
 
 impl<'a> Icicle<'a> {
-    /// The layout of a graph: runs of at least a two-hundredth of all blocks, on 40 levels at most.
+    /// The layout of a graph: the 150 largest runs, on 40 levels at most.
     #[must_use]
     pub fn for_dot(tree: &'a CacheTree) -> Self {
-        Self::new(tree, tree.blocks().div_ceil(PARTS), LEVELS)
+        Self::of_largest(tree, NODES, LEVELS)
     }
 
     /// The boxes as a graph in the language of Graphviz (`dot -Tsvg`): leased runs have a double border, groups a dashed
@@ -38,7 +38,7 @@ impl<'a> Icicle<'a> {
         let title = self.remark().map_or(self.title(), |remark| format!("{}\\n{remark}", self.title()));
         lines.push(format!("  label = \"{title}\";"));
         for (at, shown) in self.boxes().iter().enumerate() {
-            let [red, green, blue] = recency::colour(recency::share(shown.last_use, self.tree().now()));
+            let [red, green, blue] = recency::colour(self.tree().recency(shown.last_use));
             let style = if matches!(shown.shown, Shown::Group { .. }) { "filled,dashed" } else { "filled" };
             let borders = if shown.leases > 0 { 2 } else { 1 };
             let [full, middle, _] = self.labels(shown);

@@ -61,7 +61,7 @@ pub struct IcicleBox {
     pub blocks: usize,
     /// Blocks of what it shows: of a group all of them, of a run its own.
     pub own_blocks: usize,
-    /// The last use of what it shows.
+    /// The last use of what it shows; of a group, the mean over its blocks.
     pub last_use: u64,
     /// Leases on what it shows.
     pub leases: usize,
@@ -95,7 +95,8 @@ struct Subtree {
     blocks: usize,
     runs: usize,
     leases: usize,
-    last_use: u64,
+    /// Of each block, added up.
+    last_uses: u128,
 }
 
 impl<'a> Icicle<'a> {
@@ -132,7 +133,7 @@ impl<'a> Icicle<'a> {
                 left,
                 blocks: whole.blocks,
                 own_blocks: own.blocks(),
-                last_use: if run == 0 { whole.last_use } else { own.last_use },
+                last_use: if run == 0 { tree.now() } else { own.last_use },
                 leases: own.leases,
             });
             let deepest = level + 2 >= levels;
@@ -153,6 +154,14 @@ impl<'a> Icicle<'a> {
         icicle
     }
 
+    /// Lays a tree out so that about `count` runs are drawn by themselves: those with the most blocks in them and after
+    /// them.
+    pub(super) fn of_largest(tree: &'a CacheTree, count: usize, levels: usize) -> Self {
+        let mut sizes: Vec<usize> = subtrees(tree).iter().skip(1).map(|subtree| subtree.blocks).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        Self::new(tree, sizes.get(count).map_or(0, |size| size + 1), levels)
+    }
+
     fn group(&mut self, group: Subtree, parent: usize, level: usize, left: usize) {
         self.grouped += group.runs;
         self.levels = self.levels.max(level + 1);
@@ -163,7 +172,7 @@ impl<'a> Icicle<'a> {
             left,
             blocks: group.blocks,
             own_blocks: group.blocks,
-            last_use: group.last_use,
+            last_use: group.mean_use(),
             leases: group.leases,
         });
     }
@@ -211,8 +220,12 @@ impl Subtree {
             blocks: self.blocks + other.blocks,
             runs: self.runs + other.runs,
             leases: self.leases + other.leases,
-            last_use: self.last_use.max(other.last_use),
+            last_uses: self.last_uses + other.last_uses,
         }
+    }
+
+    fn mean_use(self) -> u64 {
+        (self.last_uses / (self.blocks as u128).max(1)) as u64
     }
 }
 
@@ -221,7 +234,7 @@ fn subtrees(tree: &CacheTree) -> Vec<Subtree> {
         blocks: run.blocks(),
         runs: 1,
         leases: run.leases,
-        last_use: run.last_use,
+        last_uses: u128::from(run.last_use) * run.blocks() as u128,
     });
     let mut subtrees: Vec<Subtree> = own.collect();
     for run in (1..subtrees.len()).rev() {

@@ -15,11 +15,6 @@ pub(super) fn colour(share: f64) -> [u8; 3] {
     })
 }
 
-/// A last use as a share of the time that is over.
-pub(super) fn share(last_use: u64, now: u64) -> f64 {
-    last_use as f64 / now.max(1) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +25,5 @@ mod tests {
         assert_eq!(colour(1.0), [248, 156, 104]);
         assert_eq!(colour(2.0 / 3.0), [254, 232, 160]);
         assert_eq!(colour(f64::NAN), colour(0.0));
-        assert_eq!((share(5, 10), share(0, 0)), (0.5, 0.0));
     }
 }

@@ -31,7 +31,7 @@ const LEVEL: i32 = 20;
 /// Height of the legend and the remark below the boxes.
 const FOOT: i32 = 48;
 /// Runs narrower than this many pixels are drawn together.
-const NARROWEST: usize = 4;
+const NARROWEST: usize = 3;
 /// Levels at most.
 const LEVELS: usize = 30;
 const FONT: i32 = 12;
@@ -44,7 +44,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 impl<'a> Icicle<'a> {
-    /// The layout of an SVG picture: runs of at least four of its 960 pixels, on 30 levels at most.
+    /// The layout of an SVG picture: runs of at least three of its 960 pixels, on 30 levels at most.
     #[must_use]
     pub fn for_svg(tree: &'a CacheTree) -> Self {
         let columns = (WIDTH as usize - 2 * MARGIN as usize) / NARROWEST;
@@ -89,7 +89,7 @@ impl<'a> Icicle<'a> {
         let x = |blocks: usize| MARGIN + (blocks as f64 * scale).round() as i32;
         let (left, right) = (x(shown.left), x(shown.left + shown.blocks).max(x(shown.left) + 1));
         let top = HEAD + LEVEL * shown.level as i32;
-        let [red, green, blue] = recency::colour(recency::share(shown.last_use, self.tree().now()));
+        let [red, green, blue] = recency::colour(self.tree().recency(shown.last_use));
         let corners = [(left, top), (right, top + LEVEL)];
         area.draw(&Rectangle::new(corners, RGBColor(red, green, blue).filled()))?;
         area.draw(&Rectangle::new(corners, WHITE))?;
@@ -110,14 +110,15 @@ impl<'a> Icicle<'a> {
 
     /// What the colours mean, and what is not drawn.
     fn draw_legend(&self, area: &Area<'_>, top: i32) -> Drawn {
-        let (first, width, row) = (MARGIN + 126, 120, top + 14);
-        text(area, "last use: long ago", (MARGIN, row), HPos::Left)?;
+        let (first, width, row) = (MARGIN + 170, 120, top + 14);
+        let by = |moment: u64| format!("request {}", grouped(moment as usize));
+        text(area, &format!("last use: {}", by(self.tree().oldest())), (first - 6, row), HPos::Right)?;
         for x in 0..width {
             let [red, green, blue] = recency::colour(f64::from(x) / f64::from(width));
             let cell = [(first + x, row - 6), (first + x + 1, row + 6)];
             area.draw(&Rectangle::new(cell, RGBColor(red, green, blue).filled()))?;
         }
-        text(area, &format!("now ({})", grouped(self.tree().now() as usize)), (first + width + 6, row), HPos::Left)?;
+        text(area, &by(self.tree().now()), (first + width + 6, row), HPos::Left)?;
         let leased = first + width + 160;
         area.draw(&Rectangle::new([(leased, row + 1), (leased + 30, row + 4)], LEASED.filled()))?;
         text(area, "leased", (leased + 36, row), HPos::Left)?;

@@ -6,18 +6,18 @@ use super::{
     label::grouped,
 };
 
-/// Runs of less than this part of all blocks are drawn together.
-const PARTS: usize = 50;
+/// Runs that have a line of their own, at most.
+const LINES: usize = 40;
 /// Levels at most.
 const LEVELS: usize = 20;
 /// Cells of the bar that shows how recent a use is.
 const BAR: usize = 5;
 
 impl<'a> Icicle<'a> {
-    /// The layout of a text: runs of at least a fiftieth of all blocks, on 20 levels at most.
+    /// The layout of a text: the 40 largest runs, on 20 levels at most.
     #[must_use]
     pub fn for_text(tree: &'a CacheTree) -> Self {
-        Self::new(tree, tree.blocks().div_ceil(PARTS), LEVELS)
+        Self::of_largest(tree, LINES, LEVELS)
     }
 
     /// The boxes as lines of at most `width` characters, but 40 at least.
@@ -49,14 +49,15 @@ impl<'a> Icicle<'a> {
             let label = labels.iter().find(|label| label.chars().count() <= room);
             lines.push(format!("{begin}{}", label.map_or("", |label| label)).trim_end().to_owned());
         }
-        lines.push(format!("used: {} is request {}, {} long ago", "#".repeat(BAR), self.tree().now(), ".".repeat(BAR)));
+        let (oldest, now) = (grouped(self.tree().oldest() as usize), grouped(self.tree().now() as usize));
+        lines.push(format!("used: {} by request {now}, {} by request {oldest}", "#".repeat(BAR), ".".repeat(BAR)));
         lines.extend(self.remark());
         lines.iter().flat_map(|line| wrapped(line, width)).map(|line| line + "\n").collect()
     }
 
     /// The more recent a use, the more cells are filled.
     fn bar(&self, last_use: u64) -> String {
-        let share = super::recency::share(last_use, self.tree().now());
+        let share = self.tree().recency(last_use);
         let filled = ((share * BAR as f64).round() as usize).min(BAR);
         "#".repeat(filled) + &".".repeat(BAR - filled)
     }
