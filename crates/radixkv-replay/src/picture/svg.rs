@@ -34,9 +34,10 @@ const FOOT: i32 = 48;
 const NARROWEST: usize = 3;
 /// Levels at most.
 const LEVELS: usize = 30;
-const FONT: i32 = 12;
-/// The width of a letter at most, as a part of the font's size, over all of a label.
-const LETTER: f64 = 0.6;
+/// The size of letters as the backend counts it: 12 pixels.
+const FONT: i32 = 15;
+/// The width of a letter at most, in pixels, over all of a label.
+const LETTER: f64 = 7.4;
 const INK: RGBColor = RGBColor(32, 36, 44);
 const LEASED: RGBColor = RGBColor(20, 60, 160);
 
@@ -100,7 +101,7 @@ impl<'a> Icicle<'a> {
         if shown.leases > 0 {
             area.draw(&Rectangle::new([(left + 1, top + LEVEL - 4), (right - 1, top + LEVEL - 1)], LEASED.filled()))?;
         }
-        let room = f64::from(right - left - 8) / (f64::from(FONT) * LETTER);
+        let room = f64::from(right - left - 8) / LETTER;
         let labels = self.labels(shown);
         match labels.iter().find(|label| label.chars().count() as f64 <= room) {
             Some(label) => text(area, label, (left + 5, top + LEVEL / 2 - 1), HPos::Left),
@@ -110,7 +111,7 @@ impl<'a> Icicle<'a> {
 
     /// What the colours mean, and what is not drawn.
     fn draw_legend(&self, area: &Area<'_>, top: i32) -> Drawn {
-        let (first, width, row) = (MARGIN + 170, 120, top + 14);
+        let (first, width, row) = (MARGIN + 210, 120, top + 14);
         let by = |moment: u64| format!("request {}", grouped(moment as usize));
         text(area, &format!("last use: {}", by(self.tree().oldest())), (first - 6, row), HPos::Right)?;
         for x in 0..width {
@@ -119,7 +120,7 @@ impl<'a> Icicle<'a> {
             area.draw(&Rectangle::new(cell, RGBColor(red, green, blue).filled()))?;
         }
         text(area, &by(self.tree().now()), (first + width + 6, row), HPos::Left)?;
-        let leased = first + width + 160;
+        let leased = first + width + 180;
         area.draw(&Rectangle::new([(leased, row + 1), (leased + 30, row + 4)], LEASED.filled()))?;
         text(area, "leased", (leased + 36, row), HPos::Left)?;
         self.remark().map_or(Ok(()), |remark| text(area, &remark, (MARGIN, row + 20), HPos::Left))

@@ -126,6 +126,7 @@ impl Report {
         seconds: f64,
     ) -> Self {
         let outcomes = &tally.outcomes[warm_up..];
+        let final_blocks = totals.capacity_blocks - totals.free_blocks;
         let block_size = config.block_size;
         let sum = |tokens: &dyn Fn(&Outcome) -> usize| outcomes.iter().map(|outcome| tokens(outcome) as u64).sum();
         let prompt_tokens = sum(&|outcome| outcome.prompt_tokens);
@@ -161,8 +162,8 @@ impl Report {
             hit_rate_capped: rate(hit_tokens_capped, prompt_tokens),
             inserted_blocks: tally.inserted_blocks,
             evicted_blocks: totals.evicted_blocks,
-            peak_blocks: tally.peak_blocks,
-            final_blocks: totals.capacity_blocks - totals.free_blocks,
+            peak_blocks: tally.peak_blocks.max(final_blocks),
+            final_blocks,
             bypassed_requests: outcomes.iter().filter(bypassed).count(),
             bypassed_tokens: outcomes.iter().filter(bypassed).map(|outcome| outcome.prompt_tokens as u64).sum(),
             match_digest: digest(&tally.outcomes),

@@ -52,7 +52,8 @@ fn head(trace: &str, report: &Report) -> Markup {
         h1 { "Replay of " (trace) }
         p {
             (report.cache) " cache of " (count(report.capacity as u64)) " blocks of " (count(report.block_size as u64))
-            " tokens, " (report.policy) ", " (report.eviction) " eviction, " (count(report.threads as u64)) " threads"
+            " tokens, " (report.policy) ", " (report.eviction) " eviction, " (count(report.threads as u64))
+            @if report.threads == 1 { " thread" } @else { " threads" }
             @if report.warm_up_requests > 0 {
                 "; the first " (count(report.warm_up_requests as u64)) " requests warm the cache up and are left out of \
                  rates, misses and prefixes"

@@ -33,7 +33,8 @@ const NAMES: i32 = 260;
 const VALUES: i32 = 120;
 /// Height of the title.
 const HEAD: i32 = 26;
-const FONT: i32 = 12;
+/// The size of letters as the backend counts it: 12 pixels.
+const FONT: i32 = 15;
 /// The width of a letter at most, in pixels, over all of a label.
 const LETTER: i32 = 8;
 const INK: RGBColor = RGBColor(32, 36, 44);
@@ -76,7 +77,7 @@ pub(super) fn lines(title: &str, lines: &[Line], top: f64) -> Result<String, fmt
         let mut chart = ChartBuilder::on(area)
             .margin_top(HEAD)
             .margin_right(28)
-            .x_label_area_size(34)
+            .x_label_area_size(40)
             .y_label_area_size(56)
             .build_cartesian_2d(0.0..ends.fold(1.0, f64::max), 0.0..top.max(1.0))?;
         let mut mesh = chart.configure_mesh();
