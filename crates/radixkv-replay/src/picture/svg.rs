@@ -32,6 +32,8 @@ const LEVEL: i32 = 20;
 const FOOT: i32 = 48;
 /// Runs narrower than this many pixels are drawn together.
 const NARROWEST: usize = 3;
+/// Pixels of one colour in the legend.
+const STEP: usize = 4;
 /// Levels at most.
 const LEVELS: usize = 30;
 /// The size of letters as the backend counts it: 12 pixels.
@@ -114,9 +116,9 @@ impl<'a> Icicle<'a> {
         let (first, width, row) = (MARGIN + 210, 120, top + 14);
         let by = |moment: u64| format!("request {}", grouped(moment as usize));
         text(area, &format!("last use: {}", by(self.tree().oldest())), (first - 6, row), HPos::Right)?;
-        for x in 0..width {
+        for x in (0..width).step_by(STEP) {
             let [red, green, blue] = recency::colour(f64::from(x) / f64::from(width));
-            let cell = [(first + x, row - 6), (first + x + 1, row + 6)];
+            let cell = [(first + x, row - 6), (first + x + STEP as i32, row + 6)];
             area.draw(&Rectangle::new(cell, RGBColor(red, green, blue).filled()))?;
         }
         text(area, &by(self.tree().now()), (first + width + 6, row), HPos::Left)?;

@@ -27,8 +27,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let [title, gauges, body, keys] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(Line::from(headline(state)).bold(), title);
     draw_gauges(frame, gauges, state);
-    let half = body.height / 2;
-    let [upper, lower] = Layout::vertical([Constraint::Length(half.clamp(1, 15)), Constraint::Min(0)]).areas(body);
+    let upper = (body.height * 3 / 5).clamp(1, 15);
+    let [upper, lower] = Layout::vertical([Constraint::Length(upper), Constraint::Min(0)]).areas(body);
     if body.width < SIDE_BY_SIDE {
         draw_figures(frame, upper, state);
     } else {
@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
 
 fn headline(state: &State) -> String {
     let (capacity, size) = (grouped(state.capacity_blocks as u64), state.block_size);
-    format!("radixkv  {}  {}  {capacity} blocks of {size}", state.trace, state.policy)
+    format!("radixkv  {}  {capacity} blocks of {size}  {}", state.policy, state.trace)
 }
 
 /// How far the replay is, how full the cache is, and how much of it is leased.
