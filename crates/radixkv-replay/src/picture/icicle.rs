@@ -3,6 +3,8 @@
 //! Columns are blocks: a run spans those that it and everything after it hold. What it holds itself is the part that no
 //! run below it covers. On each level the widest run comes first.
 
+use std::cmp::Reverse;
+
 use super::cache_tree::CacheTree;
 
 /// What a box of an icicle shows.
@@ -89,6 +91,27 @@ pub struct Icicle<'a> {
     grouped: usize,
 }
 
+/// What is to be drawn.
+#[derive(Clone, Copy)]
+enum What {
+    Run(usize),
+    Group(Subtree),
+}
+
+/// Where it is to be drawn.
+struct Place {
+    what: What,
+    parent: usize,
+    level: usize,
+    left: usize,
+}
+
+/// The runs that follow each run, the largest first, and what each has with everything after it.
+struct Family {
+    children: Vec<Vec<usize>>,
+    subtrees: Vec<Subtree>,
+}
+
 /// What a run and everything after it have together.
 #[derive(Clone, Copy)]
 struct Subtree {
@@ -104,52 +127,22 @@ impl<'a> Icicle<'a> {
     /// last level that have others below them, are drawn together.
     #[must_use]
     pub fn new(tree: &'a CacheTree, narrowest: usize, levels: usize) -> Self {
-        let subtrees = subtrees(tree);
-        let mut children = vec![Vec::new(); tree.runs().len()];
-        for (at, run) in tree.runs().iter().enumerate().skip(1) {
-            children[run.parent].push(at);
-        }
-        for below in &mut children {
-            below.sort_by_key(|&run| std::cmp::Reverse(subtrees[run].blocks));
-        }
         let mut icicle = Self { tree, boxes: Vec::new(), levels: 1, narrowest, grouped: 0 };
-        // Runs that are not placed yet, each with the box above it; the next one is the last of them.
-        let mut waiting = vec![(Ok(0), 0, 0, 0)];
-        while let Some((shown, parent, level, left)) = waiting.pop() {
-            let run = match shown {
-                Ok(run) => run,
-                Err(group) => {
-                    icicle.group(group, parent, level, left);
-                    continue;
+        let family = Family::of(tree);
+        // What is not placed yet; the next one is the last of it.
+        let mut waiting = vec![Place { what: What::Run(0), parent: 0, level: 0, left: 0 }];
+        while let Some(place) = waiting.pop() {
+            icicle.levels = icicle.levels.max(place.level + 1);
+            match place.what {
+                What::Run(run) => {
+                    let at = icicle.boxes.len();
+                    icicle.place_run(run, &place, family.subtrees[run]);
+                    let is_last_but_one = place.level + 2 >= levels;
+                    let below = family.below(run, narrowest, is_last_but_one);
+                    waiting.extend(placed(below, &place, at).into_iter().rev());
                 }
-            };
-            let at = icicle.boxes.len();
-            let (own, whole) = (&tree.runs()[run], subtrees[run]);
-            icicle.levels = icicle.levels.max(level + 1);
-            icicle.boxes.push(IcicleBox {
-                shown: Shown::Run(run),
-                parent,
-                level,
-                left,
-                blocks: whole.blocks,
-                own_blocks: own.blocks(),
-                last_use: if run == 0 { tree.now() } else { own.last_use },
-                leases: own.leases,
-            });
-            let deepest = level + 2 >= levels;
-            let is_shown =
-                |&&child: &&usize| subtrees[child].blocks >= narrowest && !(deepest && !children[child].is_empty());
-            let mut placed: Vec<_> = Vec::new();
-            let mut left = left;
-            for &child in children[run].iter().filter(is_shown) {
-                placed.push((Ok(child), at, level + 1, left));
-                left += subtrees[child].blocks;
+                What::Group(group) => icicle.place_group(group, &place),
             }
-            let hidden = children[run].iter().filter(|child| !is_shown(child)).map(|&child| subtrees[child]);
-            if let Some(group) = hidden.reduce(Subtree::and) {
-                placed.push((Err(group), at, level + 1, left));
-            }
-            waiting.extend(placed.into_iter().rev());
         }
         icicle
     }
@@ -162,14 +155,27 @@ impl<'a> Icicle<'a> {
         Self::new(tree, sizes.get(count).map_or(0, |size| size + 1), levels)
     }
 
-    fn group(&mut self, group: Subtree, parent: usize, level: usize, left: usize) {
+    fn place_run(&mut self, run: usize, place: &Place, subtree: Subtree) {
+        let own = &self.tree.runs()[run];
+        self.boxes.push(IcicleBox {
+            shown: Shown::Run(run),
+            parent: place.parent,
+            level: place.level,
+            left: place.left,
+            blocks: subtree.blocks,
+            own_blocks: own.blocks(),
+            last_use: if run == 0 { self.tree.now() } else { own.last_use },
+            leases: own.leases,
+        });
+    }
+
+    fn place_group(&mut self, group: Subtree, place: &Place) {
         self.grouped += group.runs;
-        self.levels = self.levels.max(level + 1);
         self.boxes.push(IcicleBox {
             shown: Shown::Group { runs: group.runs },
-            parent,
-            level,
-            left,
+            parent: place.parent,
+            level: place.level,
+            left: place.left,
             blocks: group.blocks,
             own_blocks: group.blocks,
             last_use: group.mean_use(),
@@ -212,6 +218,45 @@ impl<'a> Icicle<'a> {
     pub fn shown_runs(&self) -> usize {
         self.tree.runs().len() - 1 - self.grouped
     }
+}
+
+impl Family {
+    fn of(tree: &CacheTree) -> Self {
+        let subtrees = subtrees(tree);
+        let mut children = vec![Vec::new(); tree.runs().len()];
+        for (at, run) in tree.runs().iter().enumerate().skip(1) {
+            children[run.parent].push(at);
+        }
+        for below in &mut children {
+            below.sort_by_key(|&run| Reverse(subtrees[run].blocks));
+        }
+        Self { children, subtrees }
+    }
+
+    /// What is drawn below a run: the large ones, and all others together. On the last level a run stands only if nothing
+    /// follows it.
+    fn below(&self, run: usize, narrowest: usize, is_last: bool) -> Vec<(What, usize)> {
+        let is_shown = |child: &usize| {
+            let has_room = !is_last || self.children[*child].is_empty();
+            has_room && self.subtrees[*child].blocks >= narrowest
+        };
+        let (shown, hidden): (Vec<usize>, Vec<usize>) = self.children[run].iter().partition(|&child| is_shown(child));
+        let mut below: Vec<_> = shown.iter().map(|&run| (What::Run(run), self.subtrees[run].blocks)).collect();
+        let group = hidden.iter().map(|&run| self.subtrees[run]).reduce(Subtree::and);
+        below.extend(group.map(|group| (What::Group(group), group.blocks)));
+        below
+    }
+}
+
+/// Places side by side below a place, whose box is `parent`.
+fn placed(below: Vec<(What, usize)>, place: &Place, parent: usize) -> Vec<Place> {
+    let mut left = place.left;
+    let put = |(what, blocks): (What, usize)| {
+        let put = Place { what, parent, level: place.level + 1, left };
+        left += blocks;
+        put
+    };
+    below.into_iter().map(put).collect()
 }
 
 impl Subtree {

@@ -180,9 +180,9 @@ fn short(value: f64) -> String {
 /// A latency that ends a bar.
 fn time(ns: u64) -> String {
     match ns {
-        ..1_000 => format!("{ns} ns"),
-        ..1_000_000 => format!("{} µs", ns / 1_000),
-        ..1_000_000_000 => format!("{} ms", ns / 1_000_000),
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} µs", ns / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", ns / 1_000_000),
         _ => format!("{} s", ns / 1_000_000_000),
     }
 }
