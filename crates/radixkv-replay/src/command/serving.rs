@@ -65,22 +65,24 @@ pub(crate) struct Serving {
     bounds: Bounds,
 }
 
+/// The heading of limits in the help.
+const LIMITS: &str = "Limits (what exceeds one is refused)";
+
 /// What a trace may ask for before it is refused.
 #[derive(Args)]
-#[command(next_help_heading = "Limits (what exceeds one is refused)")]
 struct Bounds {
     /// Bytes of a line, decompressed [default: 64 MiB]
-    #[arg(long, value_name = "BYTES", value_parser = count)]
+    #[arg(long, help_heading = LIMITS, value_name = "BYTES", value_parser = count)]
     max_line_bytes: Option<usize>,
     /// Rows, blank lines included [default: 10 million]
-    #[arg(long, value_name = "ROWS", value_parser = count)]
+    #[arg(long, help_heading = LIMITS, value_name = "ROWS", value_parser = count)]
     max_rows: Option<usize>,
     /// Tokens of a request that does not bypass the cache [default: 2^24]
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    #[arg(long, help_heading = LIMITS, value_name = "TOKENS", value_parser = count)]
     max_request_tokens: Option<usize>,
     /// Hash ids and tokens of the whole trace, and tokens that the cache may come to hold, at 4 to 16 bytes each
     /// [default: 2^28]
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
+    #[arg(long, help_heading = LIMITS, value_name = "TOKENS", value_parser = count)]
     max_tokens: Option<usize>,
 }
 

@@ -13,7 +13,7 @@ use crate::figures::{grouped, percent};
 use plots::{Bar, Line};
 
 const STYLE: &str = "body{font:15px/1.5 sans-serif;color:#20242c;max-width:960px;margin:24px auto;padding:0 12px}\
-h1{font-size:22px;margin:0}h2{font-size:17px;margin:28px 0 4px}p{margin:4px 0 8px;color:#4a5160}\
+h1{font-size:22px;margin:0;overflow-wrap:anywhere}h2{font-size:17px;margin:28px 0 4px}p{margin:4px 0 8px;color:#4a5160}\
 svg{display:block;max-width:100%;height:auto}.tiles{display:flex;flex-wrap:wrap;gap:10px;margin:14px 0}\
 .tile{border:1px solid #d5d9e2;border-radius:6px;padding:6px 12px;min-width:120px}.tile b{display:block;font-size:19px}\
 table{border-collapse:collapse;margin:6px 0}th,td{padding:2px 14px 2px 0;text-align:right;font-variant-numeric:tabular-nums}\

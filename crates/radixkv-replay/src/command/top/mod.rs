@@ -7,7 +7,7 @@ mod plain;
 mod view;
 
 use std::{
-    fs, io,
+    env, fs, io,
     io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -32,7 +32,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Show how a running replay does: occupancy, hit rate, hottest prefixes, evictions.
 ///
 /// Start `radixkv replay TRACE --live FILE` first, and this beside it. q, Esc and Ctrl-C end it. Where standard output is no
-/// terminal, the present state is printed as text.
+/// terminal, or one that shows text alone (TERM=dumb), the present state is printed as text.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// The file that `radixkv replay --live FILE` keeps up to date
@@ -58,7 +58,7 @@ enum TopError {
 
 pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
     let path = &arguments.live;
-    let shown = if io::stdout().is_terminal() {
+    let shown = if io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb") {
         watch(path)
     } else {
         read(path).and_then(|state| {
