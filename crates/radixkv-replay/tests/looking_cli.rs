@@ -242,3 +242,24 @@ fn a_replay_that_has_ended_is_shown_as_text_where_there_is_no_terminal() {
     let other = complaint(&["top", "--live", &trace]);
     assert!(other.contains("not a file of `radixkv replay --live`"), "{other}");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
+    let scratch = Scratch::new("terminal");
+    let (trace, live) = (scratch.file("chats.jsonl", &chats()), scratch.path("live.json"));
+    printed(&["replay", &trace, "--live", &live]);
+    // `script` runs a command in a terminal of its own; keys come from its standard input.
+    let top = format!("stty cols 80 rows 24; '{}' top --live '{live}'; echo status $?", env!("CARGO_BIN_EXE_radixkv"));
+    let shell = format!("(sleep 1; printf q; sleep 1) | timeout 60 script -qec \"{top}\" /dev/null");
+    let output = Command::new("sh").args(["-c", &shell]).env("TERM", "xterm").output().expect("a shell");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !shown.contains("status") {
+        println!("skipped: there is no command `script`: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let place = |code: &str| shown.find(code).unwrap_or_else(|| panic!("{code:?} in {shown:?}"));
+    let (enters, leaves, ends) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"), place("status 0"));
+    assert!(enters < place("hottest") && place("hottest") < leaves && leaves < ends, "{shown:?}");
+    assert!(shown[leaves..].contains("\u{1b}[?25h"), "the cursor is shown again");
+}
