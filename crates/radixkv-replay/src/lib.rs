@@ -25,11 +25,14 @@ pub mod guide {
     pub mod tools {}
 }
 pub mod convert;
+pub mod details;
 mod explain;
 mod limits;
 mod lines;
 mod list;
 pub mod model;
+pub mod picture;
+pub mod prefixes;
 mod priority;
 mod read;
 pub mod replay;
@@ -45,6 +48,7 @@ mod warning;
 mod working_set;
 pub mod workload;
 
+pub use details::Details;
 pub use explain::Explained;
 pub use limits::Limits;
 pub use priority::PriorityFault;

@@ -180,8 +180,15 @@ fn requests_are_written_in_replay_order() {
     let (path, csv) = (scratch.file("trace.jsonl", ROWS), scratch.path("requests.csv"));
     json(Some(&path), &["--capacity", "4", "--longest", "4", "--requests", csv.to_str().expect("a name")]);
     let written = fs::read_to_string(&csv).expect("the file");
-    let expected = "request,prompt_tokens,prefix_hit_len,computed_tokens\n0,70,0,70\n2,64,64,0\n1,40,32,8\n";
+    let expected = "request,prompt_tokens,prefix_hit_len,computed_tokens,timestamp,namespace,miss_reason,queue_wait\n\
+                    0,70,0,70,0,,new,\n2,64,64,0,2,,,\n1,40,32,8,3,,partial,\n";
     assert_eq!(written, expected);
+    let in_time = ["--capacity", "4", "--service", "35,5,1", "--time-unit", "s", "--requests"];
+    json(Some(&path), &[&in_time[..], &[csv.to_str().expect("a name")]].concat());
+    let written = fs::read_to_string(&csv).expect("the file");
+    let waits: Vec<_> = written.lines().skip(1).map(|line| line.rsplit(',').next().expect("a field")).collect();
+    // Two seconds of prefill and one of decode, while the second arrives after two.
+    assert_eq!(waits[..2], ["0", "1"], "{written}");
 }
 
 #[test]

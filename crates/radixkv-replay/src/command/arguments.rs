@@ -2,21 +2,16 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use radixkv::PolicyKind;
+use clap::Args;
 use radixkv_replay::{
-    Limits, ReplayConfig,
-    replay::{CacheKind, Capacity, EvictionMode, MAX_THREADS},
+    ReplayConfig,
+    replay::{Capacity, WarmUp},
 };
+
+use crate::serving::{Serving, natural, set};
 
 /// Slower than this, seconds are more than a number can say.
 const SLOWEST: f64 = 1e-6;
-
-/// What the help says of `--policy`: every policy there is.
-pub(crate) fn policies() -> String {
-    let names: Vec<_> = PolicyKind::ALL.iter().map(|policy| policy.name()).collect();
-    format!("Which blocks are evicted first, one of {}", names.join(", "))
-}
 
 /// Replay a request trace, or the built-in workloads, and report hits, evictions, latencies and memory.
 ///
@@ -34,42 +29,11 @@ pub(crate) fn policies() -> String {
 pub(crate) struct Arguments {
     /// File of the trace, or - for standard input; without it, the built-in workloads are replayed
     pub(crate) trace: Option<PathBuf>,
-    /// Tokens that a hash id stands for; without it, inferred from the rows (512 in Mooncake's traces)
-    #[arg(long, value_name = "TOKENS", value_parser = unit)]
-    pub(crate) unit: Option<u32>,
-    /// Tokens per block
-    #[arg(long, default_value = "16", value_name = "TOKENS", value_parser = count)]
-    pub(crate) block_size: usize,
-    /// Size of the cache, in blocks or in percent of the distinct full blocks of all prompts [default: 10% for a trace,
-    /// 100% for the built-in workloads]
-    #[arg(long, value_name = "BLOCKS|N%")]
-    capacity: Option<Capacity>,
-    #[arg(long, default_value = "lru", help = policies())]
-    policy: PolicyKind,
-    /// The prefix cache (radix), or a baseline that shares nothing (naive)
-    #[arg(long, value_enum, default_value_t)]
-    cache: Cache,
-    /// Scheduler threads that share the cache, 1024 at most
-    #[arg(long, default_value = "1", value_name = "N", value_parser = threads)]
-    threads: usize,
-    /// Which thread evicts: the one that reserves (inline), or one of the cache's own (background)
-    #[arg(long, value_enum, default_value_t)]
-    eviction: Eviction,
-    /// Cache generated tokens too
-    #[arg(long)]
-    outputs: bool,
-    /// Bypass the cache for requests of more than this many blocks [default: as many as the cache holds]
-    #[arg(long, value_name = "BLOCKS", value_parser = natural)]
-    longest: Option<usize>,
+    #[command(flatten)]
+    pub(crate) serving: Serving,
     /// Check the blocks of every hit against the tokens they were filled with; exit with 1 on a mismatch
     #[arg(long)]
     verify: bool,
-    /// Field of the rows that holds each request's priority, an integer from 0 to 100; for --policy priority
-    #[arg(long, value_name = "FIELD", requires = "trace")]
-    pub(crate) priority_from: Option<String>,
-    /// Hold each request's lease while the next output_length requests of the trace are served
-    #[arg(long)]
-    hold: bool,
     /// Pause this many times with no lease held, and check that the cache is valid and has lost no block
     #[arg(long, default_value = "0", value_name = "N", value_parser = natural)]
     checks: usize,
@@ -79,66 +43,18 @@ pub(crate) struct Arguments {
     /// Model the time to first token at this prefill rate, with the cache and without
     #[arg(long, value_name = "TOKENS/S", value_parser = rate)]
     pub(crate) prefill_rate: Option<f64>,
+    /// Leave the first requests out of rates: a number of them, or those that arrive within seconds, such as 60s
+    #[arg(long, value_name = "N|Ns", requires = "trace")]
+    warm_up: Option<WarmUp>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    #[command(flatten)]
-    bounds: Bounds,
-}
-
-/// What a trace may ask for before it is refused.
-#[derive(Args)]
-#[command(next_help_heading = "Limits (what exceeds one is refused)")]
-struct Bounds {
-    /// Bytes of a line, decompressed [default: 64 MiB]
-    #[arg(long, value_name = "BYTES", value_parser = count)]
-    max_line_bytes: Option<usize>,
-    /// Rows, blank lines included [default: 10 million]
-    #[arg(long, value_name = "ROWS", value_parser = count)]
-    max_rows: Option<usize>,
-    /// Tokens of a request that does not bypass the cache [default: 2^24]
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
-    max_request_tokens: Option<usize>,
-    /// Hash ids and tokens of the whole trace, and tokens that the cache may come to hold, at 4 to 16 bytes each
-    /// [default: 2^28]
-    #[arg(long, value_name = "TOKENS", value_parser = count)]
-    max_tokens: Option<usize>,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Cache {
-    #[default]
-    Radix,
-    Naive,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Eviction {
-    #[default]
-    Inline,
-    Background,
-}
-
-fn natural(text: &str) -> Result<usize, &'static str> {
-    text.parse().map_err(|_| "not a whole number from 0 to 2^64 - 1")
-}
-
-pub(crate) fn count(text: &str) -> Result<usize, &'static str> {
-    match natural(text)? {
-        0 => Err("must be more than zero"),
-        count => Ok(count),
-    }
-}
-
-pub(crate) fn threads(text: &str) -> Result<usize, String> {
-    match count(text)? {
-        threads if threads > MAX_THREADS => Err(format!("more than {MAX_THREADS} threads are not supported")),
-        threads => Ok(threads),
-    }
-}
-
-pub(crate) fn unit(text: &str) -> Result<u32, &'static str> {
-    count(text).and_then(|unit| u32::try_from(unit).map_err(|_| "must be less than 2^32"))
+    /// Write a page with plots: hits and occupancy over the trace, misses and evictions by reason, latencies
+    #[arg(long, value_name = "FILE.html", requires = "trace")]
+    pub(crate) report: Option<PathBuf>,
+    /// Keep a file up to date while the replay runs, for `radixkv top --live FILE`
+    #[arg(long, value_name = "FILE", requires = "trace")]
+    pub(crate) live: Option<PathBuf>,
 }
 
 fn rate(text: &str) -> Result<f64, &'static str> {
@@ -151,39 +67,7 @@ fn rate(text: &str) -> Result<f64, &'static str> {
 
 impl Arguments {
     pub(crate) fn config(&self, default_capacity: Capacity) -> ReplayConfig {
-        let config = ReplayConfig::default()
-            .block_size(self.block_size)
-            .capacity(self.capacity.unwrap_or(default_capacity))
-            .policy(self.policy)
-            .cache(match self.cache {
-                Cache::Radix => CacheKind::Radix,
-                Cache::Naive => CacheKind::Naive,
-            })
-            .threads(self.threads)
-            .eviction(match self.eviction {
-                Eviction::Inline => EvictionMode::Inline,
-                Eviction::Background => EvictionMode::Background,
-            })
-            .outputs(self.outputs)
-            .verify(self.verify)
-            .hold(self.hold)
-            .checks(self.checks);
-        let config = set(config, self.longest, ReplayConfig::longest);
-        let config = set(config, self.bounds.max_request_tokens, ReplayConfig::max_request_tokens);
-        set(config, self.bounds.max_tokens, ReplayConfig::max_cached_tokens)
-    }
-
-    pub(crate) fn limits(&self) -> Limits {
-        let limits = set(Limits::default(), self.bounds.max_line_bytes, Limits::line_bytes);
-        let limits = set(limits, self.bounds.max_rows, Limits::rows);
-        set(limits, self.bounds.max_tokens, Limits::tokens)
-    }
-}
-
-/// Sets what an option gives; without it the default stays.
-fn set<T, V>(settings: T, option: Option<V>, setter: impl FnOnce(T, V) -> T) -> T {
-    match option {
-        Some(value) => setter(settings, value),
-        None => settings,
+        let config = self.serving.config(default_capacity).verify(self.verify).checks(self.checks);
+        set(config, self.warm_up, ReplayConfig::warm_up)
     }
 }

@@ -9,11 +9,11 @@ use radixkv_replay::{
 };
 
 use crate::{
-    arguments::{count, unit},
     console,
     figures::counted,
     input::Input,
     output::{Output, Written},
+    serving::{count, unit},
     status::AT_FAULT,
     tokenizer,
 };

@@ -8,7 +8,6 @@ use radixkv_replay::{Explained, convert::Tokenize};
 use serde::Serialize;
 
 use crate::{
-    arguments::count,
     console,
     figures::{counted, grouped},
     grid::{Cell, Column, Grid, wrapped},
@@ -16,6 +15,7 @@ use crate::{
     output::OutputError,
     report::json,
     screen::Screen,
+    serving::count,
     status::AT_FAULT,
     tokenizer,
 };

@@ -11,20 +11,27 @@ mod completions;
 mod console;
 mod convert;
 mod explain;
+mod failure;
 mod figures;
 mod file_id;
 mod grid;
 mod input;
+mod inspect;
+mod live;
 mod output;
+mod page;
 mod progress;
 mod replay;
 mod report;
+mod rows;
 mod screen;
+mod serving;
 mod size;
 mod status;
 mod sweep;
 mod table;
 mod tokenizer;
+mod top;
 
 use std::process::ExitCode;
 
@@ -54,9 +61,11 @@ enum Command {
     Completions(completions::Arguments),
     Convert(convert::Arguments),
     Explain(explain::Arguments),
+    Inspect(inspect::Arguments),
     Replay(arguments::Arguments),
     Size(size::Arguments),
     Sweep(sweep::Arguments),
+    Top(top::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -81,9 +90,11 @@ fn run(command: Command, screen: &Screen) -> ExitCode {
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments, screen),
+        Command::Inspect(arguments) => inspect::run(&arguments, screen),
         Command::Replay(arguments) => replay::run(&arguments, screen),
         Command::Size(arguments) => size::run(&arguments, screen),
         Command::Sweep(arguments) => sweep::run(&arguments, screen),
+        Command::Top(arguments) => top::run(&arguments, screen),
     }
 }
 

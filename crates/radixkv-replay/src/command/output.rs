@@ -27,6 +27,9 @@ pub(crate) enum OutputError {
     /// Write to another file.
     #[error("{}: not written: it is the trace that is being read; write to another file", path.display())]
     IsInput { path: PathBuf },
+    /// Write to two files.
+    #[error("{}: not written: it is to be written twice; write to two files", path.display())]
+    Twice { path: PathBuf },
     /// The system refuses.
     #[error("{}: cannot be written: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
@@ -78,6 +81,15 @@ impl Output {
             Err(source) => Err(OutputError::Unwritable { path, source }),
         }
     }
+}
+
+/// Fails if two of the outputs that are asked for would go to one file.
+pub(crate) fn check_distinct<const N: usize>(paths: [&Option<PathBuf>; N]) -> Result<(), OutputError> {
+    let paths: Vec<&PathBuf> = paths.into_iter().flatten().collect();
+    let id = |path: &PathBuf| FileId::of_contents(path);
+    let is_same = |a: &PathBuf, b: &PathBuf| a == b || id(a).is_some_and(|a| id(b) == Some(a));
+    let twice = (1..paths.len()).find(|&at| paths[..at].iter().any(|earlier| is_same(earlier, paths[at])));
+    twice.map_or(Ok(()), |at| Err(OutputError::Twice { path: paths[at].clone() }))
 }
 
 impl Written {

@@ -1,28 +1,25 @@
 //! `radixkv replay`: serves a trace from a cache and prints the report.
 
-use std::{
-    error::Error,
-    io::{self, Write},
-    path::Path,
-    process::ExitCode,
-};
+use std::{error::Error, path::Path, process::ExitCode};
 
-use radixkv::InsertErrorKind;
 use radixkv_replay::{
-    Replay, ReplayError, Report, Trace, TraceError, replay,
-    replay::{Capacity, TimeToFirstToken},
+    Details, Replay, ReplayConfig, ReplayError, Report, Trace, replay,
+    replay::{Capacity, Served, TimeToFirstToken},
     workload::CLASSES,
 };
 
 use crate::{
     arguments::Arguments,
     console,
+    failure::fail,
     input::Input,
-    output::{Output, OutputError, Written},
-    progress,
+    live::{self, LiveFile},
+    output::{Output, OutputError, Written, check_distinct},
+    page, progress,
     report::{ClassReport, TraceReport, WorkloadReport, json},
+    rows,
     screen::Screen,
-    status::{AT_FAULT, BROKEN},
+    status::BROKEN,
     table,
 };
 
@@ -36,66 +33,54 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
         Some(path) => trace(arguments, path, screen),
         None => workload(arguments, screen),
     };
-    result.unwrap_or_else(|error| {
-        match remedy(&*error) {
-            Some(remedy) => console::say(format_args!("radixkv: {error}; {remedy}")),
-            None => console::say(format_args!("radixkv: {error}")),
-        }
-        ExitCode::from(if is_broken(&*error) { BROKEN } else { AT_FAULT })
-    })
-}
-
-/// The options that help against an error.
-pub(crate) fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(TraceError::LongLine { .. }), _) => Some("raise the limit with --max-line-bytes"),
-        (Some(TraceError::TooManyRows { .. }), _) => Some("raise the limit with --max-rows"),
-        (Some(TraceError::TooManyTokens { .. }), _) => Some("raise the limit with --max-tokens"),
-        (Some(TraceError::NoMemory { .. }), _) => Some("replay a part of the trace"),
-        (_, Some(ReplayError::RequestTooLong { .. })) => {
-            Some("raise the limit with --max-request-tokens, or bypass the cache with --longest")
-        }
-        (_, Some(ReplayError::CacheTooLarge { .. })) => Some("raise the limit with --max-tokens, or lower --capacity"),
-        (_, Some(ReplayError::NoMemory(_))) => Some("lower --capacity, or replay a part of the trace"),
-        (_, Some(ReplayError::NoThread { .. })) => Some("use fewer --threads"),
-        _ => None,
-    }
-}
-
-/// Whether an error is the cache's fault.
-fn is_broken(error: &(dyn Error + 'static)) -> bool {
-    match error.downcast_ref() {
-        Some(ReplayError::NotInserted { kind, .. }) => !matches!(kind, InsertErrorKind::TooLong { .. }),
-        Some(ReplayError::Check { .. } | ReplayError::Refused { .. }) => true,
-        _ => false,
-    }
+    result.unwrap_or_else(|error| fail(&*error))
 }
 
 fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode, Box<dyn Error>> {
     let input = Input::new(path);
     input.check_stdout()?;
     let csv = arguments.requests.as_deref().map(|csv| Output::new(csv, &input)).transpose()?;
-    let trace = input.trace(arguments.unit, arguments.priority_from.as_deref(), &arguments.limits())?;
-    let replayed = serve(arguments, &trace, TRACE_CAPACITY, "replay")?;
-    let rows = |file: &mut dyn Write| write_requests(file, &replayed, arguments.block_size);
-    let csv = csv.map(|csv| csv.write(rows)).transpose()?;
-    let shown = input.name();
-    if arguments.json {
-        console::print(&json(&TraceReport { trace: shown, report: &replayed.report })?).map_err(OutputError::stdout)?;
-    } else {
-        console::print(&table::report(&shown, &replayed.report).text(screen)).map_err(OutputError::stdout)?;
-    }
-    let Some(broken) = mismatches(&replayed) else {
-        csv.map_or(Ok(()), Written::publish)?;
-        return Ok(ExitCode::SUCCESS);
+    let page = arguments.report.as_deref().map(|page| Output::new(page, &input)).transpose()?;
+    let live = arguments.live.as_deref().map(|live| LiveFile::new(live, &input)).transpose()?;
+    check_distinct([&arguments.requests, &arguments.report, &arguments.live])?;
+    let serving = &arguments.serving;
+    let trace = input.trace(serving.unit, serving.priority_from.as_deref(), &serving.limits())?;
+    let (name, config) = (input.name(), arguments.config(TRACE_CAPACITY));
+    let replayed = match &live {
+        Some(file) => {
+            live::told(file, &name, &trace, &config, |watch| serve(arguments, &trace, &config, "replay", watch))?
+        }
+        None => serve(arguments, &trace, &config, "replay", &|_| {})?,
     };
-    Ok(broken)
+    let wants_details = arguments.json || csv.is_some() || page.is_some();
+    let details = wants_details.then(|| Details::new(&trace, &config, &replayed)).transpose();
+    let details = details.map_err(ReplayError::from)?;
+    let mut written = Vec::new();
+    if let (Some(csv), Some(details)) = (csv, &details) {
+        written.push(csv.write(|file| rows::write(file, &trace, &config, &replayed, details))?);
+    }
+    if let (Some(page), Some(details)) = (page, &details) {
+        let html = page::page(&name, &replayed.report, details)?;
+        written.push(page.write(|file| file.write_all(html.as_bytes()))?);
+    }
+    if arguments.json {
+        let report = TraceReport { trace: name, report: &replayed.report, details: details.as_ref() };
+        console::print(&json(&report)?).map_err(OutputError::stdout)?;
+    } else {
+        console::print(&table::report(&name, &replayed.report).text(screen)).map_err(OutputError::stdout)?;
+    }
+    if let Some(broken) = mismatches(&replayed) {
+        return Ok(broken);
+    }
+    written.into_iter().try_for_each(Written::publish)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn workload(arguments: &Arguments, screen: &Screen) -> Result<ExitCode, Box<dyn Error>> {
     let (mut reports, mut status) = (Vec::new(), ExitCode::SUCCESS);
     for class in CLASSES {
-        let replayed = serve(arguments, &class.trace(SEED), WORKLOAD_CAPACITY, class.name)?;
+        let config = arguments.config(WORKLOAD_CAPACITY);
+        let replayed = serve(arguments, &class.trace(SEED), &config, class.name, &|_| {})?;
         status = mismatches(&replayed).unwrap_or(status);
         let (class, strains, band) = (class.name, class.strains, class.band());
         reports.push(ClassReport { class, strains, band, report: replayed.report });
@@ -111,12 +96,22 @@ fn workload(arguments: &Arguments, screen: &Screen) -> Result<ExitCode, Box<dyn 
 }
 
 /// Replays with a progress bar, and models the time to first token if a prefill rate was given.
-fn serve(arguments: &Arguments, trace: &Trace, capacity: Capacity, what: &str) -> Result<Replay, ReplayError> {
+fn serve(
+    arguments: &Arguments,
+    trace: &Trace,
+    config: &ReplayConfig,
+    what: &str,
+    watch: &(dyn Fn(Served<'_>) + Sync),
+) -> Result<Replay, ReplayError> {
     let bar = progress::requests(trace.requests().len(), what);
-    let replayed = replay(trace, &arguments.config(capacity), &|| bar.inc(1));
+    let replayed = replay::replay_watched(trace, config, &|served| {
+        watch(served);
+        bar.inc(1);
+    });
     bar.finish_and_clear();
     let mut replayed = replayed?;
-    let ttft = |rate| TimeToFirstToken::new(&replayed.outcomes, arguments.block_size, rate);
+    let measured = &replayed.outcomes[replayed.report.warm_up_requests..];
+    let ttft = |rate| TimeToFirstToken::new(measured, config.block_size, rate);
     replayed.report.ttft = arguments.prefill_rate.map(ttft);
     warn_of_bypasses(&replayed.report);
     Ok(replayed)
@@ -142,13 +137,4 @@ fn mismatches(replayed: &Replay) -> Option<ExitCode> {
         console::say(format_args!("  row {row}, block {at} of the request (both counted from 0): block id {block}"));
     }
     Some(ExitCode::from(BROKEN))
-}
-
-fn write_requests(file: &mut dyn Write, replayed: &Replay, block_size: usize) -> io::Result<()> {
-    writeln!(file, "request,prompt_tokens,prefix_hit_len,computed_tokens")?;
-    for outcome in &replayed.outcomes {
-        let (hit, computed) = (outcome.hit_tokens(block_size), outcome.computed_tokens(block_size));
-        writeln!(file, "{},{},{hit},{computed}", outcome.row, outcome.prompt_tokens)?;
-    }
-    Ok(())
 }

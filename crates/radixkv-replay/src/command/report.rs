@@ -1,6 +1,6 @@
 //! Reports as JSON.
 
-use radixkv_replay::{Report, workload::Band};
+use radixkv_replay::{Details, Report, workload::Band};
 use serde::Serialize;
 
 /// A report with the file that it is about.
@@ -9,6 +9,8 @@ pub(crate) struct TraceReport<'a> {
     pub(crate) trace: String,
     #[serde(flatten)]
     pub(crate) report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) details: Option<&'a Details>,
 }
 
 /// A report with the class that it is about.

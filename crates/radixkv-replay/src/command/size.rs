@@ -7,7 +7,6 @@ use radixkv_replay::model::{Fit, FitError, KvDtype, ModelConfig};
 use serde::Serialize;
 
 use crate::{
-    arguments::count,
     bytes::{Bytes, shown},
     console,
     figures::grouped,
@@ -16,6 +15,7 @@ use crate::{
     output::OutputError,
     report::json,
     screen::Screen,
+    serving::count,
     status::AT_FAULT,
 };
 

@@ -2,7 +2,7 @@
 
 use radixkv_replay::{
     Report,
-    replay::{Percentiles, TtftPercentiles},
+    replay::{Percentiles, TtftPercentiles, Waits},
     workload::{BAND_BLOCK_SIZE, Band},
 };
 
@@ -30,6 +30,9 @@ pub(crate) fn report(trace: &str, report: &Report) -> Grid {
         row("leases", format!("held for output_length steps, {} dropped early", grouped(report.given_up_leases)));
     }
     row("threads", report.threads.to_string());
+    if report.warm_up_requests > 0 {
+        row("warm-up", counted(report.warm_up_requests as u64, "request"));
+    }
     row("requests", grouped(report.requests as u64));
     row("prompt tokens", grouped(report.prompt_tokens));
     row("hit tokens", format!("{} ({})", grouped(report.hit_tokens), percent(report.hit_rate)));
@@ -54,6 +57,13 @@ pub(crate) fn report(trace: &str, report: &Report) -> Grid {
     }
     if let Some(errors) = report.verify_errors {
         row("verify errors", grouped(errors));
+    }
+    if let Some(served) = report.service {
+        let rates = format!("{} / {} tokens / s", served.prefill_rate, served.decode_rate);
+        row("service, prefill / decode", rates);
+        row("slots / most at once", both(served.slots, served.peak_running));
+        row("queue wait", waits(served.queue_wait));
+        row("first token", waits(served.first_token));
     }
     if let Some(ttft) = report.ttft {
         row("prefill rate", format!("{} tokens / s", ttft.prefill_rate));
@@ -118,6 +128,10 @@ fn latency(ns: Percentiles) -> String {
 
 fn seconds(ttft: TtftPercentiles) -> String {
     format!("mean {:.3} s, p50 {:.3} s, p99 {:.3} s", ttft.mean, ttft.p50, ttft.p99)
+}
+
+fn waits(waits: Waits) -> String {
+    format!("mean {:.3} s, p50 {:.3} s, p99 {:.3} s", waits.mean, waits.p50, waits.p99)
 }
 
 fn bypassed(report: &Report) -> String {

@@ -2,7 +2,11 @@
 
 use radixkv::PolicyKind;
 
-use super::capacity::Capacity;
+use super::{
+    capacity::Capacity,
+    error::ReplayError,
+    trace_time::{Service, TimeUnit, WarmUp},
+};
 
 /// Threads of a replay at most: far more than there are cores, far fewer than a system has room for.
 pub const MAX_THREADS: usize = 1024;
@@ -82,6 +86,12 @@ pub struct ReplayConfig {
     pub hold: bool,
     /// How often the replay pauses and checks the cache.
     pub checks: usize,
+    /// The first requests, left out of rates.
+    pub warm_up: WarmUp,
+    /// How requests are served in trace time; `None`: one after the other.
+    pub service: Option<Service>,
+    /// The unit of the trace's timestamps.
+    pub time_unit: TimeUnit,
     /// Tokens of the longest request that is not bypassed.
     pub max_request_tokens: usize,
     /// Tokens that the cache may come to hold.
@@ -102,6 +112,9 @@ impl Default for ReplayConfig {
             verify: false,
             hold: false,
             checks: 0,
+            warm_up: WarmUp::Requests(0),
+            service: None,
+            time_unit: TimeUnit::default(),
             max_request_tokens: 1 << 24,
             max_cached_tokens: 1 << 28,
         }
@@ -294,6 +307,57 @@ impl ReplayConfig {
         Self { checks, ..self }
     }
 
+    /// The first requests, which fill the cache and are left out of rates: of requests, prompt tokens, hit tokens, hit
+    /// rates, bypassed requests, times to first token and waits. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, replay::WarmUp, workload::CLASSES};
+    ///
+    /// let config = ReplayConfig::default().warm_up(WarmUp::Requests(600));
+    /// let report = replay(&CLASSES[2].trace(0), &config, &|| {})?.report;
+    /// assert_eq!((report.warm_up_requests, report.requests), (600, 400));
+    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// ```
+    pub fn warm_up(self, warm_up: WarmUp) -> Self {
+        Self { warm_up, ..self }
+    }
+
+    /// Serves requests in trace time: they arrive when the trace says, run side by side and hold their leases meanwhile.
+    /// Excludes several threads, background eviction, the naive cache, [`hold`](Self::hold) and
+    /// [`checks`](Self::checks). Default: one request after the other, as fast as possible.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+    ///
+    /// let config = ReplayConfig::default().service("8000,50,16".parse()?);
+    /// let report = replay(&CLASSES[2].trace(0), &config, &|| {})?.report;
+    /// assert!(report.service.is_some_and(|served| served.peak_running <= 16));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn service(self, service: Service) -> Self {
+        Self { service: Some(service), ..self }
+    }
+
+    /// The unit of the trace's timestamps. Default: milliseconds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, replay, replay::{TimeUnit, WarmUp}, workload::CLASSES};
+    ///
+    /// let config = ReplayConfig::default().warm_up(WarmUp::Seconds(10.0)).time_unit(TimeUnit::Seconds);
+    /// let report = replay(&CLASSES[2].trace(0), &config, &|| {})?.report;
+    /// assert_eq!(report.warm_up_requests, 10); // a workload has a request a second
+    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// ```
+    pub fn time_unit(self, time_unit: TimeUnit) -> Self {
+        Self { time_unit, ..self }
+    }
+
     /// Tokens of the longest request that is not bypassed: each thread makes it in one piece, at 4 bytes a token.
     /// Default: 2^24.
     ///
@@ -322,6 +386,12 @@ impl ReplayConfig {
     /// ```
     pub fn max_cached_tokens(self, max_cached_tokens: usize) -> Self {
         Self { max_cached_tokens, ..self }
+    }
+
+    /// Fails if options exclude each other.
+    pub(super) fn check_service(&self) -> Result<(), ReplayError> {
+        let excluded = !self.is_deterministic() || self.cache == CacheKind::Naive || self.hold || self.checks > 0;
+        if self.service.is_some() && excluded { Err(ReplayError::ServiceExcludes) } else { Ok(()) }
     }
 
     /// Whether the result is a pure function of the trace.

@@ -31,6 +31,27 @@ pub enum ReplayError {
         /// Threads asked for.
         threads: usize,
     },
+    /// Measure more requests, or warm up with fewer.
+    #[error("the warm-up takes {warm_up} requests and the trace has {requests}: none is left to measure")]
+    AllWarmUp {
+        /// Requests of the warm-up.
+        warm_up: usize,
+        /// Requests of the trace.
+        requests: usize,
+    },
+    /// Leave out [`service`](super::ReplayConfig::service), or what it excludes.
+    #[error(
+        "a replay in trace time has one thread, the prefix cache and inline eviction, and takes no hold and no checks"
+    )]
+    ServiceExcludes,
+    /// Look at an earlier moment.
+    #[error("there is no moment after {at} requests: the trace has {requests}")]
+    NoSuchMoment {
+        /// Requests asked for.
+        at: usize,
+        /// Requests of the trace.
+        requests: usize,
+    },
     /// The system started no more threads: use fewer, or raise its limit.
     #[error("only {started} threads were started; the next one failed: {source}")]
     NoThread {

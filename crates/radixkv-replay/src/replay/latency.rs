@@ -5,6 +5,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::tally::Tally;
+
 /// Percentiles of a latency, in nanoseconds; all zero if nothing was measured.
 ///
 /// # Examples
@@ -28,6 +30,55 @@ pub struct Percentiles {
     pub p999: u64,
 }
 
+/// A bar of a histogram of latencies: how many calls took longer than the bar before, and no longer than this one's end.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let replayed = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?;
+/// let calls: u64 = replayed.latencies.match_ns.iter().map(|bar| bar.calls).sum();
+/// assert_eq!(calls, 1000);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LatencyBar {
+    /// The longest latency that it counts, in nanoseconds: a power of two, less one.
+    pub to_ns: u64,
+    /// Calls.
+    pub calls: u64,
+}
+
+/// Histograms of latencies, from the first bar with calls to the last one; empty if nothing was measured.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let latencies = replay(&CLASSES[2].trace(0), &ReplayConfig::default(), &|| {})?.latencies;
+/// assert!(latencies.match_ns.is_sorted_by_key(|bar| bar.to_ns));
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Latencies {
+    /// Of a match.
+    pub match_ns: Vec<LatencyBar>,
+    /// Of an insert.
+    pub insert_ns: Vec<LatencyBar>,
+    /// Of a reservation for which blocks had to be evicted.
+    pub evict_ns: Vec<LatencyBar>,
+}
+
+impl Latencies {
+    pub(super) fn new(tally: &Tally) -> Self {
+        Self { match_ns: tally.matches.bars(), insert_ns: tally.inserts.bars(), evict_ns: tally.evictions.bars() }
+    }
+}
+
 /// Longer latencies are recorded as this one.
 const LONGEST_NS: u64 = 60_000_000_000;
 
@@ -46,6 +97,16 @@ impl Latency {
 
     pub(super) fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("equal bounds");
+    }
+
+    /// Bars that end at powers of two, without the empty ones before the first call.
+    fn bars(&self) -> Vec<LatencyBar> {
+        let bars = self.0.iter_log(1, 2.0);
+        let bar = |to: hdrhistogram::iterators::IterationValue<u64>| LatencyBar {
+            to_ns: to.value_iterated_to(),
+            calls: to.count_since_last_iteration(),
+        };
+        bars.map(bar).skip_while(|bar| bar.calls == 0).collect()
     }
 
     /// All zero if nothing was recorded.
@@ -70,6 +131,9 @@ mod tests {
             b.record(Duration::from_micros(100));
         }
         a.merge(&b);
+        let bars: Vec<_> = a.bars().iter().map(|bar| (bar.to_ns, bar.calls)).collect();
+        assert_eq!(bars[..3], [(1, 1), (3, 2), (7, 4)]);
+        assert_eq!((bars.last(), bars.len()), (Some(&(131_071, 10)), 17));
         let Percentiles { p50, p99, p999 } = a.percentiles();
         assert_eq!((p50, p99), (500, 990));
         assert!((99_900..=100_100).contains(&p999), "{p999}");

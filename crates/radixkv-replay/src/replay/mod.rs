@@ -15,6 +15,9 @@
 //! the leases that would end first are dropped early, one by one. With one thread this, too, is a pure function of the
 //! trace.
 //!
+//! With [`service`](ReplayConfig::service) requests arrive when the trace says and run side by side, each with its lease,
+//! in as many slots as there are: how many leases are held at once is then the trace's.
+//!
 //! In a trace that was read with priorities, each request gives its priority to the prefix that it matched and inserted.
 
 mod capacity;
@@ -28,6 +31,8 @@ mod schedule;
 mod size;
 mod stamps;
 mod tally;
+mod times;
+mod trace_time;
 mod ttft;
 mod worker;
 
@@ -39,11 +44,16 @@ pub use capacity::{Capacity, CapacityError};
 pub use check::CheckFault;
 pub use config::{CacheKind, EvictionMode, MAX_THREADS, ReplayConfig};
 pub use error::ReplayError;
-pub use latency::Percentiles;
+pub use latency::{Latencies, LatencyBar, Percentiles};
 pub use outcome::Outcome;
 pub use report::Report;
 pub use stamps::Mismatch;
+pub use times::{RequestTimes, ServiceReport, Waits};
+pub use trace_time::{Service, TimeUnit, WarmUp};
 pub use ttft::{TimeToFirstToken, TtftPercentiles};
+pub use worker::Served;
+
+use tally::Tally;
 
 use crate::request::Trace;
 
@@ -68,6 +78,10 @@ pub struct Replay {
     pub outcomes: Vec<Outcome>,
     /// The first few hits whose blocks held other tokens than those matched; the report counts all of them.
     pub mismatches: Vec<Mismatch>,
+    /// In trace time alone: how long each request waited, in replay order; otherwise empty.
+    pub times: Vec<RequestTimes>,
+    /// How long the cache's operations took.
+    pub latencies: Latencies,
 }
 
 /// Replays a trace; `served` is called after every request, on the thread that served it.
@@ -88,7 +102,76 @@ pub struct Replay {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) -> Result<Replay, ReplayError> {
+    replay_watched(trace, config, &|_| served())
+}
+
+/// As [`replay`](replay()); `watch` is told of each request, with the cache as it is then.
+///
+/// # Errors
+///
+/// As [`replay`](replay()).
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let watch = |served: replay::Served<'_>| {
+///     let stats = served.cache.stats();
+///     assert!(stats.free_blocks <= stats.capacity_blocks);
+/// };
+/// replay::replay_watched(&CLASSES[2].trace(0), &ReplayConfig::default(), &watch)?;
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
+pub fn replay_watched(
+    trace: &Trace,
+    config: &ReplayConfig,
+    watch: &(dyn Fn(Served<'_>) + Sync),
+) -> Result<Replay, ReplayError> {
     let began = Instant::now();
+    let warm_up = config.warm_up.requests(trace, config.time_unit)?;
+    let (cache, tally) = serve(trace, trace.requests().len(), config, watch, false)?;
+    cache.settle();
+    let totals = cache.stats();
+    let seconds = (trace.read_time() + began.elapsed()).as_secs_f64();
+    let report = Report::new(trace, config, &totals, &tally, warm_up, seconds);
+    let latencies = Latencies::new(&tally);
+    Ok(Replay { report, outcomes: tally.outcomes, mismatches: tally.mismatches, times: tally.times, latencies })
+}
+
+/// What a cache holds in the middle of a trace.
+pub(crate) struct Moment {
+    pub(crate) cache: PrefixCache,
+    /// Leases that were held: the numbers of their requests, and the tokens that were leased.
+    pub(crate) held: Vec<(usize, usize)>,
+    /// The requests that did not bypass the cache.
+    pub(crate) served: Vec<usize>,
+}
+
+/// Serves the first `requests` requests, and stops there.
+pub(crate) fn replay_until(
+    trace: &Trace,
+    requests: usize,
+    config: &ReplayConfig,
+    served: &(dyn Fn() + Sync),
+) -> Result<Moment, ReplayError> {
+    if requests > trace.requests().len() {
+        return Err(ReplayError::NoSuchMoment { at: requests, requests: trace.requests().len() });
+    }
+    let (cache, tally) = serve(trace, requests, config, &|_| served(), true)?;
+    let held = tally.held.iter().map(|held| (held.number, held.tokens)).collect();
+    let served = (0..requests).filter(|&number| tally.outcomes[number].hit_blocks.is_some()).collect();
+    Ok(Moment { cache, held, served })
+}
+
+/// Serves the first `requests` requests from a new cache.
+fn serve(
+    trace: &Trace,
+    requests: usize,
+    config: &ReplayConfig,
+    watch: &(dyn Fn(Served<'_>) + Sync),
+    stops_running: bool,
+) -> Result<(PrefixCache, Tally), ReplayError> {
     if config.block_size == 0 {
         return Err(ReplayError::ZeroBlockSize);
     }
@@ -98,6 +181,7 @@ pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) 
     if config.threads > MAX_THREADS {
         return Err(ReplayError::TooManyThreads { threads: config.threads });
     }
+    config.check_service()?;
     let capacity = match config.capacity {
         Capacity::Percent(_) => {
             config.capacity.of_working_set(trace.try_working_set_blocks(config.block_size)?, config.block_size)
@@ -106,12 +190,8 @@ pub fn replay(trace: &Trace, config: &ReplayConfig, served: &(dyn Fn() + Sync)) 
     };
     config.check_sizes(trace, capacity)?;
     let cache = build(config, capacity)?;
-    let tally = schedule::run(trace, config, capacity, &cache, served)?;
-    cache.settle();
-    let totals = cache.stats();
-    let seconds = (trace.read_time() + began.elapsed()).as_secs_f64();
-    let report = Report::new(trace, config, &totals, &tally, seconds);
-    Ok(Replay { report, outcomes: tally.outcomes, mismatches: tally.mismatches })
+    let tally = schedule::run(trace, requests, config, capacity, &cache, watch, stops_running)?;
+    Ok((cache, tally))
 }
 
 fn build(config: &ReplayConfig, capacity: usize) -> Result<PrefixCache, ReplayError> {

@@ -23,6 +23,10 @@ pub struct Outcome {
     pub prompt_tokens: usize,
     /// Blocks that were cached; `None` if the request was bypassed.
     pub hit_blocks: Option<u32>,
+    /// Blocks cached after it; on several threads of one of the requests shortly before.
+    pub cached_blocks: u32,
+    /// Those of them that leases protect.
+    pub protected_blocks: u32,
 }
 
 impl Outcome {

@@ -10,6 +10,7 @@ use super::{
     latency::Percentiles,
     outcome::Outcome,
     tally::Tally,
+    times::ServiceReport,
     ttft::TimeToFirstToken,
 };
 use crate::request::Trace;
@@ -59,6 +60,9 @@ pub struct Report {
     pub threads: usize,
     /// Tokens per hash id, if the trace has hash ids.
     pub unit: Option<usize>,
+    /// Requests at the beginning that are left out of what follows down to `hit_rate_capped`, of what was bypassed, and of
+    /// times to first token and waits.
+    pub warm_up_requests: usize,
     /// Requests served or bypassed.
     pub requests: usize,
     /// Tokens of all their prompts.
@@ -87,7 +91,7 @@ pub struct Report {
     pub match_digest: String,
     /// Time for all of it: reading and parsing, counting the working set, making tokens, and the cache's work.
     pub seconds: f64,
-    /// Prompt tokens over `seconds`.
+    /// Prompt tokens over `seconds`, those of the warm-up too.
     pub tokens_per_second: f64,
     /// Latency of a match.
     pub match_ns: Percentiles,
@@ -107,14 +111,25 @@ pub struct Report {
     /// What the hits are worth, if a prefill rate was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttft: Option<TimeToFirstToken>,
+    /// What requests waited for, if they were served in trace time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceReport>,
 }
 
 impl Report {
-    pub(super) fn new(trace: &Trace, config: &ReplayConfig, totals: &Stats, tally: &Tally, seconds: f64) -> Self {
-        let outcomes = &tally.outcomes;
+    pub(super) fn new(
+        trace: &Trace,
+        config: &ReplayConfig,
+        totals: &Stats,
+        tally: &Tally,
+        warm_up: usize,
+        seconds: f64,
+    ) -> Self {
+        let outcomes = &tally.outcomes[warm_up..];
+        let final_blocks = totals.capacity_blocks - totals.free_blocks;
         let block_size = config.block_size;
         let sum = |tokens: &dyn Fn(&Outcome) -> usize| outcomes.iter().map(|outcome| tokens(outcome) as u64).sum();
-        let prompt_tokens = trace.prompt_tokens();
+        let prompt_tokens = sum(&|outcome| outcome.prompt_tokens);
         let hit_tokens = sum(&|outcome| outcome.hit_tokens(block_size));
         let hit_tokens_capped = sum(&|outcome| outcome.hit_tokens_capped(block_size));
         let bypassed = |outcome: &&Outcome| outcome.hit_blocks.is_none();
@@ -138,6 +153,7 @@ impl Report {
             given_up_leases: tally.given_up,
             threads: config.threads,
             unit: trace.unit(),
+            warm_up_requests: warm_up,
             requests: outcomes.len(),
             prompt_tokens,
             hit_tokens,
@@ -146,13 +162,13 @@ impl Report {
             hit_rate_capped: rate(hit_tokens_capped, prompt_tokens),
             inserted_blocks: tally.inserted_blocks,
             evicted_blocks: totals.evicted_blocks,
-            peak_blocks: tally.peak_blocks,
-            final_blocks: totals.capacity_blocks - totals.free_blocks,
+            peak_blocks: tally.peak_blocks.max(final_blocks),
+            final_blocks,
             bypassed_requests: outcomes.iter().filter(bypassed).count(),
             bypassed_tokens: outcomes.iter().filter(bypassed).map(|outcome| outcome.prompt_tokens as u64).sum(),
-            match_digest: digest(outcomes),
+            match_digest: digest(&tally.outcomes),
             seconds,
-            tokens_per_second: prompt_tokens as f64 / seconds.max(f64::MIN_POSITIVE),
+            tokens_per_second: trace.prompt_tokens() as f64 / seconds.max(f64::MIN_POSITIVE),
             match_ns: tally.matches.percentiles(),
             insert_ns: tally.inserts.percentiles(),
             evict_ns: tally.evictions.percentiles(),
@@ -161,6 +177,9 @@ impl Report {
             index_ratio_peak: tally.index_ratio_peak,
             verify_errors: config.verify.then_some(tally.verify_errors),
             ttft: None,
+            service: config
+                .service
+                .map(|service| ServiceReport::new(service, &tally.times, tally.peak_running, warm_up)),
         }
     }
 }

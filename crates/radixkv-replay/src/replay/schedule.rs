@@ -17,21 +17,23 @@ use super::{
     config::ReplayConfig,
     error::ReplayError,
     tally::Tally,
-    worker::{ReplayShared, Worker},
+    worker::{ReplayShared, Served, Worker},
 };
 use crate::request::Trace;
 
-/// Serves every request of the trace, checking the cache `config.checks` times, the last time at the end.
+/// Serves the first `requests` requests of the trace, checking the cache `config.checks` times, the last time at the end.
+/// With `stops_running`, requests that still run when the last one began stay as they are.
 pub(super) fn run(
     trace: &Trace,
+    requests: usize,
     config: &ReplayConfig,
     capacity: usize,
     cache: &PrefixCache,
-    served: &(dyn Fn() + Sync),
+    watch: &(dyn Fn(Served<'_>) + Sync),
+    stops_running: bool,
 ) -> Result<Tally, ReplayError> {
-    let requests = trace.requests().len();
     let intervals = config.checks.clamp(1, requests.max(1));
-    let shared = ReplayShared::new(trace, config, capacity, cache, served)?;
+    let shared = ReplayShared::new(trace, config, capacity, cache, watch, stops_running)?;
     let mut total = Tally::new();
     let mut start = 0;
     for interval in 1..=intervals {

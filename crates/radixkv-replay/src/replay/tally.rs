@@ -4,12 +4,21 @@ use std::{collections::TryReserveError, mem};
 
 use radixkv::{BlockId, Stats, Token};
 
-use super::{latency::Latency, outcome::Outcome, stamps::Mismatch};
+use super::{latency::Latency, outcome::Outcome, stamps::Mismatch, times::RequestTimes};
 
 /// Mismatches that are kept to be shown; the others are only counted.
 const MISMATCHES_KEPT: usize = 10;
 /// Bytes of an index that do not count as overhead: fixed structures, whatever it holds.
 const INDEX_BASE: f64 = 1e6;
+
+/// A lease that is held when the last request was served.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    /// The request's number in the trace.
+    pub(super) number: usize,
+    /// Tokens of its key that are leased.
+    pub(super) tokens: usize,
+}
 
 /// The counts of one thread, or of all of them together.
 pub(super) struct Tally {
@@ -27,6 +36,11 @@ pub(super) struct Tally {
     /// Leases dropped early because blocks were short.
     pub(super) given_up: u64,
     pub(super) mismatches: Vec<Mismatch>,
+    /// In trace time alone: of each request, in the order of the trace.
+    pub(super) times: Vec<RequestTimes>,
+    /// In trace time alone: the most requests that ran at once.
+    pub(super) peak_running: usize,
+    pub(super) held: Vec<Held>,
 }
 
 impl Tally {
@@ -44,6 +58,9 @@ impl Tally {
             verify_errors: 0,
             given_up: 0,
             mismatches: Vec::new(),
+            times: Vec::new(),
+            peak_running: 0,
+            held: Vec::new(),
         }
     }
 
@@ -80,6 +97,9 @@ impl Tally {
         self.given_up += other.given_up;
         self.mismatches.extend(other.mismatches);
         self.mismatches.truncate(MISMATCHES_KEPT);
+        self.times.extend(other.times);
+        self.peak_running = self.peak_running.max(other.peak_running);
+        self.held.extend(other.held);
         Ok(())
     }
 

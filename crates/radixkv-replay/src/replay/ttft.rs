@@ -99,7 +99,13 @@ mod tests {
 
     #[test]
     fn the_last_token_is_always_computed() {
-        let outcome = |prompt_tokens, hit_blocks| Outcome { row: 0, prompt_tokens, hit_blocks };
+        let outcome = |prompt_tokens, hit_blocks| Outcome {
+            row: 0,
+            prompt_tokens,
+            hit_blocks,
+            cached_blocks: 0,
+            protected_blocks: 0,
+        };
         let outcomes = [outcome(32, Some(2)), outcome(100, Some(3)), outcome(50, None), outcome(0, Some(0))];
         let ttft = TimeToFirstToken::new(&outcomes, 16, 10.0);
         let tokens = [1, 52, 50, 0];

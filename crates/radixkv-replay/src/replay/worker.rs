@@ -8,6 +8,8 @@
 //! request is left, or is refused and waits for the lock holding nothing. In the end the thread that has the lock finds
 //! every block evictable, and no request is larger than the cache.
 
+mod service;
+
 use std::{
     collections::{BTreeMap, TryReserveError},
     sync::{Mutex, PoisonError},
@@ -15,14 +17,14 @@ use std::{
 };
 
 use crossbeam_utils::Backoff;
-use radixkv::{BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Token};
+use radixkv::{BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Stats, Token};
 
 use super::{
     config::{CacheKind, ReplayConfig},
     error::ReplayError,
     outcome::Outcome,
     stamps::{Mismatch, Stamps, stamp},
-    tally::Tally,
+    tally::{Held, Tally},
 };
 use crate::request::{Request, Trace};
 
@@ -33,12 +35,42 @@ const SAMPLE_EVERY: usize = 16;
 /// How long a thread under the retry lock may be refused: other threads finish a request in far less.
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 
+/// A request that was served, and the cache after it.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+///
+/// use radixkv_replay::{ReplayConfig, replay, workload::CLASSES};
+///
+/// let most = AtomicUsize::new(0);
+/// let watch = |served: replay::Served<'_>| {
+///     most.fetch_max(served.cache.stats().points, Relaxed);
+/// };
+/// replay::replay_watched(&CLASSES[2].trace(0), &ReplayConfig::default(), &watch)?;
+/// assert!(most.into_inner() > 0);
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Served<'a> {
+    /// Its number in the order of the trace.
+    pub number: usize,
+    /// What was found of it.
+    pub outcome: &'a Outcome,
+    /// The cache that serves the trace.
+    pub cache: &'a PrefixCache,
+}
+
 /// What the threads of a replay share.
 pub(super) struct ReplayShared<'a> {
     trace: &'a Trace,
     config: &'a ReplayConfig,
     cache: &'a PrefixCache,
-    served: &'a (dyn Fn() + Sync),
+    watch: &'a (dyn Fn(Served<'_>) + Sync),
+    /// Whether the requests that run when the last one was served stay as they are.
+    stops_running: bool,
     /// Larger requests are bypassed.
     max_blocks: usize,
     stamps: Option<Stamps>,
@@ -52,11 +84,12 @@ impl<'a> ReplayShared<'a> {
         config: &'a ReplayConfig,
         capacity: usize,
         cache: &'a PrefixCache,
-        served: &'a (dyn Fn() + Sync),
+        watch: &'a (dyn Fn(Served<'_>) + Sync),
+        stops_running: bool,
     ) -> Result<Self, TryReserveError> {
         let max_blocks = config.max_blocks(capacity);
         let stamps = config.verify.then(|| Stamps::new(capacity)).transpose()?;
-        Ok(Self { trace, config, cache, served, max_blocks, stamps, retry: Mutex::new(()) })
+        Ok(Self { trace, config, cache, watch, stops_running, max_blocks, stamps, retry: Mutex::new(()) })
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -85,8 +118,8 @@ pub(super) struct Worker<'a> {
     stamps: Vec<u64>,
     /// Leases held; the key is the number of the last request they are held for, then that of their own.
     running: BTreeMap<(usize, usize), Lease>,
-    /// Free blocks at the last sample: a reservation of more than these evicts.
-    free_blocks: usize,
+    /// At the last sample; a reservation of more than its free blocks evicts.
+    stats: Stats,
 }
 
 impl<'a> Worker<'a> {
@@ -100,47 +133,62 @@ impl<'a> Worker<'a> {
             blocks: Vec::new(),
             stamps: Vec::new(),
             running: BTreeMap::new(),
-            free_blocks: shared.cache.stats().free_blocks,
+            stats: shared.cache.stats(),
         }
     }
 
     /// Serves requests until `next` gives none.
     pub(super) fn run(mut self, next: impl Fn() -> Option<usize>) -> Result<Tally, ReplayError> {
+        if let Some(service) = self.shared.config.service {
+            self.run_in_trace_time(service, next)?;
+            return Ok(self.tally);
+        }
         while let Some(number) = next() {
             let request = &self.shared.trace.requests()[number];
             while self.running.first_key_value().is_some_and(|(&(end, _), _)| end < number) {
                 self.running.pop_first();
             }
             let hit_blocks = self.serve(number, request)?;
-            let (row, prompt_tokens) = (request.row(), request.prompt_tokens());
-            let hit_blocks = hit_blocks.map(|blocks| blocks as u32);
-            self.tally.served(number, Outcome { row, prompt_tokens, hit_blocks })?;
-            if self.shared.threads() == 1 || self.tally.outcomes.len() % SAMPLE_EVERY == 0 {
-                let stats = self.shared.cache.stats();
-                self.tally.sample(&stats, self.shared.config.block_size);
-                self.free_blocks = stats.free_blocks;
-            }
-            (self.shared.served)();
+            let outcome = self.outcome(request, hit_blocks.map(|blocks| blocks as u32));
+            self.served(number, outcome)?;
         }
+        let held = |(&(_, number), lease): (&(usize, usize), &Lease)| Held { number, tokens: lease.len_tokens() };
+        self.tally.held = self.running.iter().map(held).collect();
         Ok(self.tally)
+    }
+
+    /// What was found of a request; the blocks in use are those of the last sample.
+    fn outcome(&mut self, request: &Request, hit_blocks: Option<u32>) -> Outcome {
+        if self.shared.threads() == 1 || (self.tally.outcomes.len() + 1) % SAMPLE_EVERY == 0 {
+            self.stats = self.shared.cache.stats();
+            self.tally.sample(&self.stats, self.shared.config.block_size);
+        }
+        let Stats { evictable_blocks, protected_blocks, .. } = self.stats;
+        Outcome {
+            row: request.row(),
+            prompt_tokens: request.prompt_tokens(),
+            hit_blocks,
+            cached_blocks: (evictable_blocks + protected_blocks) as u32,
+            protected_blocks: protected_blocks as u32,
+        }
+    }
+
+    /// Counts a request and tells of it.
+    fn served(&mut self, number: usize, outcome: Outcome) -> Result<(), ReplayError> {
+        self.tally.served(number, outcome)?;
+        (self.shared.watch)(Served { number, outcome: &outcome, cache: self.shared.cache });
+        Ok(())
     }
 
     /// Serves one request and returns how many of its blocks were cached; `None` if it was bypassed.
     fn serve(&mut self, number: usize, request: &Request) -> Result<Option<usize>, ReplayError> {
-        let ReplayShared { config, cache, trace, .. } = *self.shared;
+        let ReplayShared { config, cache, .. } = *self.shared;
         let blocks = request.key_tokens(config.outputs) / config.block_size;
         if blocks > self.shared.max_blocks {
             return Ok(None);
         }
         let length = blocks * config.block_size;
-        if self.tokens.len() < length {
-            self.tokens.try_reserve_exact(length - self.tokens.len())?;
-            self.tokens.resize(length, 0);
-        }
-        trace.fill(request, &mut self.tokens[..length]);
-        if config.verify {
-            stamp(&self.tokens[..length], config.block_size, &mut self.stamps)?;
-        }
+        self.prepare(request, length)?;
         if config.is_deterministic() {
             cache.set_time(2 * number as u64 + 1);
         }
@@ -148,6 +196,19 @@ impl<'a> Worker<'a> {
             Attempt::Served(hit) => Ok(Some(hit)),
             Attempt::Refused(_) => self.serve_alone(number, request, length).map(Some),
         }
+    }
+
+    /// Makes the first `length` tokens of a request, and their stamps.
+    fn prepare(&mut self, request: &Request, length: usize) -> Result<(), TryReserveError> {
+        if self.tokens.len() < length {
+            self.tokens.try_reserve_exact(length - self.tokens.len())?;
+            self.tokens.resize(length, 0);
+        }
+        self.shared.trace.fill(request, &mut self.tokens[..length]);
+        if self.shared.config.verify {
+            stamp(&self.tokens[..length], self.shared.config.block_size, &mut self.stamps)?;
+        }
+        Ok(())
     }
 
     /// Retries until the request is served, holding nothing in between, under the retry lock.
@@ -175,33 +236,55 @@ impl<'a> Worker<'a> {
 
     /// Matches, reserves what is missing, inserts, and keeps the lease while the request runs.
     fn attempt_radix(&mut self, number: usize, request: &Request, length: usize) -> Result<Attempt, ReplayError> {
-        let block_size = self.shared.config.block_size;
-        let began = Instant::now();
-        let lease = self.session.match_prefix_into(&self.namespace, &self.tokens[..length], &mut self.blocks);
-        self.tally.matches.record(began.elapsed());
-        let hit = lease.len_tokens() / block_size;
-        self.verify(request, 0, hit);
-        let missing = length / block_size - hit;
-        if missing == 0 {
+        let blocks = length / self.shared.config.block_size;
+        let (lease, hit) = self.look_up(request, length);
+        if hit == blocks {
             self.keep(number, request, lease);
             return Ok(Attempt::Served(hit));
         }
-        let reservation = match self.reserve(missing) {
+        let reservation = match self.reserve(blocks - hit) {
             Ok(reservation) => reservation,
             Err(refusal) => return Ok(Attempt::Refused(refusal)),
         };
-        if let Some(stamps) = &self.shared.stamps {
-            stamps.write(reservation.blocks(), &self.stamps[hit..])?;
-        }
+        self.stamp_reserved(&reservation, hit)?;
+        let lease = self.insert(request, &lease, reservation, blocks)?;
+        self.keep(number, request, lease);
+        Ok(Attempt::Served(hit))
+    }
+
+    /// Matches the first `length` tokens that were made, and returns the lease and its blocks.
+    fn look_up(&mut self, request: &Request, length: usize) -> (Lease, usize) {
         let began = Instant::now();
-        let inserted = self.session.insert(&lease, &self.tokens[..length], reservation);
+        let lease = self.session.match_prefix_into(&self.namespace, &self.tokens[..length], &mut self.blocks);
+        self.tally.matches.record(began.elapsed());
+        let hit = lease.len_tokens() / self.shared.config.block_size;
+        self.verify(request, 0, hit);
+        (lease, hit)
+    }
+
+    /// Stamps the blocks that are to be filled with what follows the first `hit` blocks.
+    fn stamp_reserved(&self, reservation: &Reservation, hit: usize) -> Result<(), TryReserveError> {
+        self.shared.stamps.as_ref().map_or(Ok(()), |stamps| stamps.write(reservation.blocks(), &self.stamps[hit..]))
+    }
+
+    /// Inserts the first `blocks` blocks of a request beyond those that are leased.
+    fn insert(
+        &mut self,
+        request: &Request,
+        lease: &Lease,
+        reservation: Reservation,
+        blocks: usize,
+    ) -> Result<Lease, ReplayError> {
+        let block_size = self.shared.config.block_size;
+        let (from, missing) = (lease.len_tokens() / block_size, reservation.len());
+        let began = Instant::now();
+        let inserted = self.session.insert(lease, &self.tokens[..blocks * block_size], reservation);
         self.tally.inserts.record(began.elapsed());
         let inserted = inserted.map_err(|error| ReplayError::NotInserted { row: request.row(), kind: error.kind })?;
         self.tally.inserted_blocks += (missing - inserted.duplicates.blocks().len()) as u64;
         self.blocks = inserted.blocks;
-        self.verify(request, hit, length / block_size);
-        self.keep(number, request, inserted.lease);
-        Ok(Attempt::Served(hit))
+        self.verify(request, from, blocks);
+        Ok(inserted.lease)
     }
 
     /// Takes blocks for the whole request and gives them back.
@@ -220,7 +303,7 @@ impl<'a> Worker<'a> {
         loop {
             let began = Instant::now();
             let reserved = self.session.reserve(blocks);
-            if blocks > self.free_blocks {
+            if blocks > self.stats.free_blocks {
                 self.tally.evictions.record(began.elapsed());
             }
             match reserved {
@@ -236,9 +319,7 @@ impl<'a> Worker<'a> {
     /// Gives a request's prefix its priority, and holds the lease while the request runs: with `hold` for as many steps
     /// as it generates tokens, otherwise on several threads until [`RUNNING`] others were served, on one not at all.
     fn keep(&mut self, number: usize, request: &Request, lease: Lease) {
-        if let Some(priority) = request.priority() {
-            self.session.prioritize(&lease, priority);
-        }
+        self.prioritize(request, &lease);
         if self.shared.config.hold {
             self.running.insert((number + request.output_tokens(), number), lease);
         } else if self.shared.threads() > 1 {
@@ -246,6 +327,13 @@ impl<'a> Worker<'a> {
             if self.running.len() > RUNNING {
                 self.running.pop_first();
             }
+        }
+    }
+
+    /// Gives the prefix of a lease the priority of its request.
+    fn prioritize(&self, request: &Request, lease: &Lease) {
+        if let Some(priority) = request.priority() {
+            self.session.prioritize(lease, priority);
         }
     }
 

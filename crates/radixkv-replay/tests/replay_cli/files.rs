@@ -11,7 +11,8 @@ use std::{
 use super::{ROWS, Scratch, complaint, run, run_in_shell, said};
 
 const OLDER: &str = "older\n";
-const CSV: &str = "request,prompt_tokens,prefix_hit_len,computed_tokens\n0,70,0,70\n2,64,64,0\n1,40,32,8\n";
+const CSV: &str = "request,prompt_tokens,prefix_hit_len,computed_tokens,timestamp,namespace,miss_reason,queue_wait\n\
+    0,70,0,70,0,,new,\n2,64,64,0,2,,,\n1,40,32,8,3,,partial,\n";
 const AMPLE: [&str; 2] = ["--capacity", "100"];
 
 impl Scratch {

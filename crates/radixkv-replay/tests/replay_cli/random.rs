@@ -18,10 +18,13 @@ const RUNS: usize = 1000;
 
 const FLAGS: [&str; 5] = ["--outputs", "--verify", "--hold", "--json", "--help"];
 /// Options with values that are taken, and values that are mostly refused.
-const CHOICES: [(&str, &[&str], &[&str]); 4] = [
+const CHOICES: [(&str, &[&str], &[&str]); 7] = [
     ("--cache", &["radix", "naive"], &["flat"]),
     ("--eviction", &["inline", "background"], &["never"]),
     ("--priority-from", &["slo"], &["hash_ids", "timestamp", "sla", ""]),
+    ("--service", &["100,10,2", "1e-6,1e300,1", "1e300,1e-6,99"], &["0,1,1", "1,1", "1,1,1e9", ",,"]),
+    ("--warm-up", &["0", "1", "1s", "0.5s"], &["-1", "s", "nans", "1e999s"]),
+    ("--time-unit", &["s", "ms", "us"], &["h", ""]),
     ("--capacity", &["50%", "100%", "0.0001%", "3", "12"], &["1e300%", "-1%", "nan%"]),
 ];
 const UNSOUND_OUTPUTS: [&str; 6] = ["t.jsonl", "./t.jsonl", "link", "none/r.csv", ".", "/dev/full"];
@@ -73,7 +76,8 @@ fn options(rng: &mut Rng, scratch: &Scratch) -> Vec<String> {
     }
     if rng.bool() {
         let outputs = if rng.u8(..4) == 0 { &UNSOUND_OUTPUTS[..] } else { &["r.csv"] };
-        options.push(format!("--requests={}", scratch.0.join(pick(rng, outputs)).display()));
+        let option = if rng.bool() { "--requests" } else { "--report" };
+        options.push(format!("{option}={}", scratch.0.join(pick(rng, outputs)).display()));
     }
     options
 }

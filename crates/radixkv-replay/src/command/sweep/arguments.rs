@@ -12,8 +12,8 @@ use radixkv_replay::{
 };
 
 use crate::{
-    arguments::{count, policies, threads, unit},
     bytes::Bytes,
+    serving::{count, policies, threads, unit},
 };
 
 /// Replay a trace through many caches: the hit rate by capacity, policy and block size.

@@ -17,10 +17,10 @@ use arguments::SweepCapacity;
 
 use crate::{
     bytes, console,
+    failure::remedy,
     input::Input,
     output::{Output, OutputError, Written},
     progress,
-    replay::remedy,
     report::json,
     screen::Screen,
     size,

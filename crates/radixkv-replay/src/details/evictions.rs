@@ -1,0 +1,43 @@
+//! What became of evicted blocks.
+
+use serde::Serialize;
+
+use super::misses::Missed;
+use crate::replay::Replay;
+
+/// Evicted blocks of a whole replay, by what took them and what became of them.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{Details, ReplayConfig, replay, workload::CLASSES};
+///
+/// let (trace, config) = (CLASSES[0].trace(0), ReplayConfig::default());
+/// let replayed = replay(&trace, &config, &|| {})?;
+/// let evictions = Details::new(&trace, &config, &replayed)?.evictions;
+/// assert_eq!(evictions.asked_again_blocks + evictions.not_asked_again_blocks, replayed.report.evicted_blocks);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Evictions {
+    /// What they were evicted for: `room for a request`, or with background eviction `room or watermark`.
+    pub reason: &'static str,
+    /// Evicted, and asked for again later: the misses by eviction, in blocks.
+    pub asked_again_blocks: u64,
+    /// Evicted, and not asked for again in the trace: nothing was lost.
+    pub not_asked_again_blocks: u64,
+}
+
+impl Evictions {
+    pub(super) fn new(replayed: &Replay, missed: &[Missed]) -> Self {
+        let evicted = replayed.report.evicted_blocks;
+        let asked: u64 = missed.iter().map(|missed| u64::from(missed.evicted_blocks)).sum();
+        let asked_again_blocks = asked.min(evicted);
+        Self {
+            reason: if replayed.report.eviction == "inline" { "room for a request" } else { "room or watermark" },
+            asked_again_blocks,
+            not_asked_again_blocks: evicted - asked_again_blocks,
+        }
+    }
+}

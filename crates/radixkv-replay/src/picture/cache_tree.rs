@@ -1,0 +1,270 @@
+//! What a cache holds: runs of blocks, with their last uses and their leases.
+
+use std::collections::TryReserveError;
+
+use radixkv::{
+    Namespace, PrefixCache,
+    key::{Token, common_prefix},
+};
+
+use crate::{
+    prefixes::PrefixTree,
+    replay::{Moment, ReplayConfig, ReplayError, replay_until},
+    request::Trace,
+};
+
+/// A run of blocks that a cache holds.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::picture::CacheTree;
+///
+/// let mut tree = CacheTree::new(16);
+/// let shared = tree.push(0, 32, 7, 0);
+/// tree.push(shared, 4, 7, 1);
+/// assert_eq!((tree.runs()[2].start, tree.runs()[2].end, tree.runs()[2].leases), (32, 36, 1));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CachedRun {
+    /// The run that it follows; the root, run 0, follows itself.
+    pub parent: usize,
+    /// Blocks before it.
+    pub start: usize,
+    /// Blocks to its end.
+    pub end: usize,
+    /// When it was last used: later uses have larger numbers, from 1 on.
+    pub last_use: u64,
+    /// Leases that end on it.
+    pub leases: usize,
+    /// A row of the trace whose key has it.
+    pub row: Option<usize>,
+}
+
+impl CachedRun {
+    /// Its length, in blocks.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// What a cache holds of one namespace at one moment: runs, cut where prefixes part and where uses or leases differ.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_replay::{ReplayConfig, picture::CacheTree, workload::CLASSES};
+///
+/// let tree = CacheTree::after(&CLASSES[2].trace(0), 500, &ReplayConfig::default(), &|| {})?;
+/// assert!(tree.blocks() <= 1616); // a tenth of what the trace asks for
+/// # Ok::<_, radixkv_replay::ReplayError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheTree {
+    block_size: usize,
+    runs: Vec<CachedRun>,
+    now: u64,
+    oldest: u64,
+}
+
+impl CacheTree {
+    /// An empty tree of blocks of `block_size` tokens: the root alone.
+    #[must_use]
+    pub fn new(block_size: usize) -> Self {
+        let root = CachedRun { parent: 0, start: 0, end: 0, last_use: 0, leases: 0, row: None };
+        Self { block_size, runs: vec![root], now: 0, oldest: u64::MAX }
+    }
+
+    /// Adds a run of `blocks` blocks after `parent`, and returns its index.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such parent.
+    pub fn push(&mut self, parent: usize, blocks: usize, last_use: u64, leases: usize) -> usize {
+        let start = self.runs[parent].end;
+        self.runs.push(CachedRun { parent, start, end: start + blocks, last_use, leases, row: None });
+        (self.now, self.oldest) = (self.now.max(last_use), self.oldest.min(last_use));
+        self.runs.len() - 1
+    }
+
+    /// What a cache holds after the first `requests` requests of a trace, and the leases that are held then
+    /// ([`ReplayConfig::hold`], [`ReplayConfig::service`]). `served` is called after each request.
+    ///
+    /// # Errors
+    ///
+    /// As [`replay`](crate::replay()), and if the trace has fewer requests.
+    pub fn after(
+        trace: &Trace,
+        requests: usize,
+        config: &ReplayConfig,
+        served: &(dyn Fn() + Sync),
+    ) -> Result<Self, ReplayError> {
+        let Moment { cache, held, served } = replay_until(trace, requests, config, served)?;
+        let key = |at: usize| &trace.requests()[served[at]];
+        let blocks = |at: usize| key(at).key_tokens(config.outputs) / config.block_size;
+        let compare = |a: usize, b: usize| {
+            let (common, order) = trace.compare(key(a), key(b), config.outputs);
+            (common / config.block_size, order)
+        };
+        let prefixes = PrefixTree::of(served.len(), blocks, compare)?;
+        let mut tokens = Vec::new();
+        let (session, namespace) = (cache.session(), cache.default_namespace());
+        let cached = |at: usize| {
+            tokens.resize(blocks(at) * config.block_size, 0);
+            trace.fill(key(at), &mut tokens);
+            session.peek(&namespace, &tokens) / config.block_size
+        };
+        let leased = |&(number, tokens): &(usize, usize)| {
+            served.binary_search(&number).ok().map(|at| (at, tokens / config.block_size))
+        };
+        let leases: Vec<_> = held.iter().filter_map(leased).collect();
+        let tree = Self::cut(&prefixes, config.block_size, cached, &leases, |at| {
+            (served[at] as u64 + 1, Some(key(at).row()))
+        })?;
+        Ok(Self { now: requests as u64, ..tree })
+    }
+
+    /// What a live cache holds of these prompts, which are in the order of their last uses. Changes nothing in the cache,
+    /// and counts as no use. Leases are not seen.
+    ///
+    /// # Errors
+    ///
+    /// Fails if memory is short.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::picture::{CacheTree, Icicle};
+    ///
+    /// let cache = radixkv::PrefixCache::builder(2, 16).build()?;
+    /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// let prompts: [&[u32]; 2] = [&[1, 2, 3, 4], &[1, 2, 5, 6]];
+    /// for prompt in prompts {
+    ///     let hit = session.match_prefix(&space, prompt);
+    ///     let fill = session.reserve(2 - hit.blocks().len())?;
+    ///     session.insert(hit.lease(), prompt, fill)?;
+    /// }
+    /// let tree = CacheTree::of_prompts(&cache, &space, &prompts)?;
+    /// assert_eq!((tree.blocks(), tree.runs().len()), (3, 4)); // the root, 1 2, 3 4 and 5 6
+    /// println!("{}", Icicle::for_text(&tree).text(80));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn of_prompts(
+        cache: &PrefixCache,
+        namespace: &Namespace,
+        prompts: &[&[Token]],
+    ) -> Result<Self, TryReserveError> {
+        let block_size = cache.block_size();
+        let blocks = |at: usize| prompts[at].len() / block_size;
+        let compare =
+            |a: usize, b: usize| (common_prefix(prompts[a], prompts[b]) / block_size, prompts[a].cmp(prompts[b]));
+        let prefixes = PrefixTree::of(prompts.len(), blocks, compare)?;
+        let session = cache.session();
+        let cached = |at: usize| session.peek(namespace, prompts[at]) / block_size;
+        Self::cut(&prefixes, block_size, cached, &[], |at| (at as u64 + 1, None))
+    }
+
+    /// The parts of a tree of keys that are cached. `cached` says how many blocks of a key are, `leases` how many blocks
+    /// of which key are leased, and `of_key` when a key was used, and its row.
+    fn cut(
+        prefixes: &PrefixTree,
+        block_size: usize,
+        mut cached: impl FnMut(usize) -> usize,
+        leases: &[(usize, usize)],
+        of_key: impl Fn(usize) -> (u64, Option<usize>),
+    ) -> Result<Self, TryReserveError> {
+        let runs = prefixes.runs();
+        let mut is_leaf = vec![true; runs.len()];
+        runs.iter().skip(1).for_each(|run| is_leaf[run.parent] = false);
+        // What is cached of a key is cached of every key that begins with it: the longest ones are asked for.
+        let mut ends = vec![0; runs.len()];
+        for run in (1..runs.len()).rev() {
+            if is_leaf[run] {
+                ends[run] = cached(runs[run].first);
+            }
+            let parent = runs[run].parent;
+            ends[parent] = ends[parent].max(ends[run]);
+        }
+        let last_use = prefixes.fold(0, |key| of_key(key).0, u64::max);
+        let mut leased = vec![0; runs.len()];
+        for &(key, blocks) in leases {
+            let run = prefixes.path(key).find(|&run| runs[run].start < blocks);
+            run.into_iter().for_each(|run| leased[run] += 1);
+        }
+        let mut tree = Self::new(block_size);
+        tree.runs.try_reserve(runs.len())?;
+        let mut places = vec![0; runs.len()];
+        for (at, run) in runs.iter().enumerate().skip(1).filter(|&(at, run)| ends[at] > run.start) {
+            let blocks = ends[at].min(run.end) - run.start;
+            places[at] = tree.push(places[run.parent], blocks, last_use[at], leased[at]);
+            tree.runs[places[at]].row = of_key(run.first).1;
+        }
+        tree.join()
+    }
+
+    /// Joins a run with the only one that follows it, if both were last used at once and no lease ends between them.
+    fn join(self) -> Result<Self, TryReserveError> {
+        let mut children = vec![0; self.runs.len()];
+        self.runs.iter().skip(1).for_each(|run| children[run.parent] += 1);
+        let (mut joined, mut places) = (Self::new(self.block_size), vec![0; self.runs.len()]);
+        joined.runs.try_reserve(self.runs.len())?;
+        for (at, run) in self.runs.iter().enumerate().skip(1) {
+            let before = &self.runs[run.parent];
+            let continues = run.parent > 0 && children[run.parent] == 1 && before.leases == 0;
+            if continues && before.last_use == run.last_use {
+                let place = places[run.parent];
+                places[at] = place;
+                (joined.runs[place].end, joined.runs[place].leases) = (run.end, run.leases);
+                continue;
+            }
+            places[at] = joined.push(places[run.parent], run.blocks(), run.last_use, run.leases);
+            joined.runs[places[at]].row = run.row;
+        }
+        joined.now = self.now;
+        Ok(joined)
+    }
+
+    /// The runs; run 0 is the root, of no blocks, and each run comes after the one that it follows.
+    #[must_use]
+    pub fn runs(&self) -> &[CachedRun] {
+        &self.runs
+    }
+
+    /// Blocks of all runs.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.runs.iter().map(CachedRun::blocks).sum()
+    }
+
+    /// Tokens in a block.
+    #[must_use]
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// The latest moment: uses are as recent as they are close to it.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The earliest last use of a run.
+    #[must_use]
+    pub fn oldest(&self) -> u64 {
+        self.oldest.min(self.now)
+    }
+
+    /// A use between the oldest last use, 0, and now, 1.
+    pub(super) fn recency(&self, last_use: u64) -> f64 {
+        let oldest = self.oldest();
+        last_use.saturating_sub(oldest) as f64 / self.now.saturating_sub(oldest).max(1) as f64
+    }
+
+    /// Leases on all runs.
+    #[must_use]
+    pub fn leases(&self) -> usize {
+        self.runs.iter().map(|run| run.leases).sum()
+    }
+}

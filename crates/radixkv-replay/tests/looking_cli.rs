@@ -1,0 +1,265 @@
+//! The command's ways to look at a replay: the page of `replay --report`, `inspect`, and `top` beside `replay --live`.
+#![cfg(feature = "cli")]
+
+#[path = "svg_text/mod.rs"]
+mod svg_text;
+
+use std::{
+    collections::HashSet,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use html5ever::{parse_document, tendril::TendrilSink};
+use markup5ever_rcdom::{Handle, NodeData, RcDom};
+use serde_json::Value;
+
+/// A folder that is removed when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("looking-{test}"));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a name").to_owned()
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).expect("a file");
+        self.path(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).expect("a file")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Chats of several turns, of which a small cache keeps some.
+fn chats() -> String {
+    let row = |at: usize| {
+        let (chat, turn) = (at * 7 % 40, at / 40);
+        let ids: Vec<usize> = (0..3 + 2 * turn).map(|id| if id == 0 { 0 } else { 1 + 100 * chat + id }).collect();
+        let length = 16 * ids.len() + at % 5;
+        format!("{{\"timestamp\": {at}, \"input_length\": {length}, \"output_length\": 20, \"hash_ids\": {ids:?}}}\n")
+    };
+    (0..400).map(row).collect()
+}
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
+    command.args(arguments).env_remove("COLUMNS").output().expect("the command runs")
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn complaint(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(output.stdout.is_empty() && !said.contains("panicked"), "{said}");
+    said
+}
+
+/// A number to twelve digits: the last bits may differ once it was written and read.
+fn digits(number: f64) -> String {
+    format!("{number:.12e}")
+}
+
+/// All numbers of a JSON value.
+fn numbers(value: &Value, into: &mut HashSet<String>) {
+    match value {
+        Value::Number(number) => _ = into.insert(digits(number.as_f64().expect("a number"))),
+        Value::Array(values) => values.iter().for_each(|value| numbers(value, into)),
+        Value::Object(fields) => fields.values().for_each(|value| numbers(value, into)),
+        _ => {}
+    }
+}
+
+/// Calls `look` for each element, with its name and its attributes.
+fn elements(node: &Handle, look: &mut impl FnMut(&str, &[(String, String)])) {
+    if let NodeData::Element { name, attrs, .. } = &node.data {
+        let attributes = attrs.borrow();
+        let attributes = attributes.iter().map(|one| (one.name.local.to_string(), one.value.to_string()));
+        look(&name.local, &attributes.collect::<Vec<_>>());
+    }
+    node.children.borrow().iter().for_each(|child| elements(child, look));
+}
+
+#[test]
+fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
+    let scratch = Scratch::new("report");
+    let (trace, page) = (scratch.file("chats & <tools>.jsonl", &chats()), scratch.path("page.html"));
+    let runs: [&[&str]; 3] = [
+        &["--capacity", "20%"],
+        &["--capacity", "20%", "--service", "800,20,8", "--warm-up", "50", "--longest", "12"],
+        &["--capacity", "100%", "--threads", "2", "--cache", "naive"],
+    ];
+    for options in runs {
+        let json = printed(&[&["replay", &trace, "--json", "--report", &page], options].concat());
+        let json: Value = serde_json::from_str(&json).expect("one JSON object");
+        let html = scratch.text("page.html");
+        let dom = parse_document(RcDom::default(), Default::default()).one(html.as_str());
+        assert!(dom.errors.borrow().is_empty(), "{:?}", dom.errors.borrow());
+
+        let (mut known, mut figures, mut plots) = (HashSet::new(), 0, 0);
+        numbers(&json, &mut known);
+        elements(&dom.document, &mut |name, attributes| {
+            assert!(
+                !["script", "link", "img", "iframe", "image", "use"].contains(&name),
+                "{name} may ask for something"
+            );
+            plots += usize::from(name == "svg");
+            for (attribute, value) in attributes {
+                assert!(!["src", "href"].contains(&attribute.as_str()), "{attribute} of {name}");
+                assert!(attribute == "xmlns" || !value.contains("//"), "{attribute} of {name}: {value}");
+                if name == "data" && attribute == "value" {
+                    let number: f64 = value.parse().expect("a number");
+                    assert!(known.contains(&digits(number)), "{value} is not in the JSON");
+                    figures += 1;
+                }
+            }
+        });
+        assert!(!html.contains("url(") && !html.contains("@import"), "a style may ask for something");
+        assert!(figures >= 30 && plots == 8, "{figures} figures and {plots} plots");
+        for svg in html.split("<svg ").skip(1) {
+            svg_text::check(&format!("<svg {}", svg.split("</svg>").next().expect("a picture")));
+        }
+    }
+}
+
+#[test]
+fn the_json_tells_misses_evictions_and_prefixes() {
+    let scratch = Scratch::new("details");
+    let trace = scratch.file("chats.jsonl", &chats());
+    let json: Value = serde_json::from_str(&printed(&["replay", &trace, "--json", "--capacity", "20%"])).expect("JSON");
+    let details = &json["details"];
+    let sum = |list: &Value, key: &str| -> u64 {
+        list.as_array().expect("a list").iter().map(|one| one[key].as_u64().expect("a number")).sum()
+    };
+    let missed = sum(&details["misses"], "tokens");
+    assert_eq!(missed + json["hit_tokens"].as_u64().expect("tokens"), json["prompt_tokens"].as_u64().expect("tokens"));
+    assert_eq!(sum(&details["series"], "hit_tokens"), json["hit_tokens"].as_u64().expect("tokens"));
+    assert_eq!(details["top_prefixes"][0]["from_token"], 0);
+    assert!(sum(&details["latencies"]["match_ns"], "calls") == 400);
+}
+
+#[test]
+fn a_warm_up_is_left_out_of_rates() {
+    let scratch = Scratch::new("warm-up");
+    let trace = scratch.file("chats.jsonl", &chats());
+    let json = |options: &[&str]| -> Value {
+        serde_json::from_str(&printed(&[&["replay", &trace, "--json", "--capacity", "100%"], options].concat()))
+            .expect("JSON")
+    };
+    let (all, warm) = (json(&[]), json(&["--warm-up", "40"]));
+    // The first turn of each chat hits its first block alone.
+    assert_eq!((&warm["warm_up_requests"], &warm["requests"]), (&40.into(), &360.into()));
+    assert!(warm["hit_rate"].as_f64() > all["hit_rate"].as_f64());
+    assert_eq!(all["match_digest"], warm["match_digest"]);
+    assert_eq!(json(&["--warm-up", "0.04s"])["hit_rate"], warm["hit_rate"]);
+    let none_left = complaint(&["replay", &trace, "--warm-up", "400"]);
+    assert!(none_left.contains("the warm-up takes 400 requests and the trace has 400"), "{none_left}");
+}
+
+#[test]
+fn a_moment_is_printed_and_drawn() {
+    let scratch = Scratch::new("inspect");
+    let trace = scratch.file("chats.jsonl", &chats());
+    let (svg, dot) = (scratch.path("t.svg"), scratch.path("t.dot"));
+    let text = printed(&["inspect", &trace, "--at", "200", "--capacity", "300"]);
+    assert!(text.starts_with("300 blocks in ") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let all = ["inspect", &trace, "--hold", "--capacity", "50%", "--svg", &svg, "--dot", &dot];
+    assert_eq!(printed(&all), "", "a picture is enough");
+    assert!(printed(&[&all[..], &["--text"]].concat()).contains("leases"));
+    svg_text::check(&scratch.text("t.svg"));
+    assert!(scratch.text("t.dot").starts_with("digraph cache {"));
+    let beyond = complaint(&["inspect", &trace, "--at", "401"]);
+    assert!(beyond.contains("there is no moment after 401 requests: the trace has 400"), "{beyond}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_the_trace_is_read() {
+    let scratch = Scratch::new("unwritable");
+    let (bad, to) = (scratch.file("bad.jsonl", "no trace"), scratch.path("none/page"));
+    for arguments in [
+        ["replay", &bad, "--report", &to],
+        ["replay", &bad, "--live", &to],
+        ["inspect", &bad, "--svg", &to],
+        ["inspect", &bad, "--dot", &to],
+    ] {
+        let said = complaint(&arguments);
+        assert!(said.contains("none/page: cannot be written"), "{said}");
+    }
+    let own = complaint(&["replay", &bad, "--report", &bad]);
+    assert!(own.contains("not written: it is the trace"), "{own}");
+    let (csv, page) = (scratch.path("one"), scratch.path("one"));
+    let twice = complaint(&["replay", &bad, "--report", &page, "--requests", &csv]);
+    assert!(twice.contains("it is to be written twice"), "{twice}");
+}
+
+#[test]
+fn what_a_service_excludes_is_said() {
+    let scratch = Scratch::new("excluded");
+    let trace = scratch.file("chats.jsonl", &chats());
+    for other in ["--hold", "--threads=2", "--eviction=background", "--cache=naive", "--checks=1"] {
+        let said = complaint(&["replay", &trace, "--service", "100,10,4", other]);
+        assert!(said.contains("--service") || said.contains("trace time"), "{other}: {said}");
+    }
+}
+
+#[test]
+fn a_replay_that_has_ended_is_shown_as_text_where_there_is_no_terminal() {
+    let scratch = Scratch::new("top");
+    let (trace, live) = (scratch.file("chats.jsonl", &chats()), scratch.path("live.json"));
+    let report: Value =
+        serde_json::from_str(&printed(&["replay", &trace, "--json", "--capacity", "20%", "--live", &live]))
+            .expect("JSON");
+    let state: Value = serde_json::from_str(&scratch.text("live.json")).expect("JSON");
+    for key in ["hit_tokens", "prompt_tokens", "inserted_blocks", "evicted_blocks", "requests", "policy"] {
+        assert_eq!(state[key], report[key], "{key}");
+    }
+    assert_eq!((&state["ended"], &state["cached_blocks"]), (&true.into(), &report["final_blocks"]));
+    let text = printed(&["top", "--live", &live]);
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("400 of 400") && text.contains("of all hits") && !text.contains('\u{1b}'), "{text}");
+    let missing = complaint(&["top", "--live", &scratch.path("none")]);
+    assert!(missing.contains("start `radixkv replay TRACE --live"), "{missing}");
+    let other = complaint(&["top", "--live", &trace]);
+    assert!(other.contains("not a file of `radixkv replay --live`"), "{other}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
+    let scratch = Scratch::new("terminal");
+    let (trace, live) = (scratch.file("chats.jsonl", &chats()), scratch.path("live.json"));
+    printed(&["replay", &trace, "--live", &live]);
+    // `script` runs a command in a terminal of its own; keys come from its standard input.
+    let top = format!("stty cols 80 rows 24; '{}' top --live '{live}'; echo status $?", env!("CARGO_BIN_EXE_radixkv"));
+    let shell = format!("(sleep 1; printf q; sleep 1) | timeout 60 script -qec \"{top}\" /dev/null");
+    let output = Command::new("sh").args(["-c", &shell]).env("TERM", "xterm").output().expect("a shell");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !shown.contains("status") {
+        println!("skipped: there is no command `script`: {}", String::from_utf8_lossy(&output.stderr));
+        return;
+    }
+    let place = |code: &str| shown.find(code).unwrap_or_else(|| panic!("{code:?} in {shown:?}"));
+    let (enters, leaves, ends) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"), place("status 0"));
+    assert!(enters < place("hottest") && place("hottest") < leaves && leaves < ends, "{shown:?}");
+    assert!(shown[leaves..].contains("\u{1b}[?25h"), "the cursor is shown again");
+}
