@@ -249,8 +249,10 @@ fn lowest(word: u64, n: usize) -> u64 {
 
 fn push_ids(word: usize, mut bits: u64, blocks: &mut Vec<BlockId>) {
     let base = (word * BITS) as BlockId;
-    if bits == u64::MAX {
-        blocks.extend(base..base + BITS as BlockId);
+    let first = bits.trailing_zeros();
+    if first + bits.count_ones() == BITS as u32 - bits.leading_zeros() {
+        // Neighbours, as they mostly are.
+        blocks.extend(base + first..base + first + bits.count_ones());
         return;
     }
     while bits != 0 {

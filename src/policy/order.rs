@@ -118,6 +118,9 @@ impl Order {
     }
 
     pub(super) fn first(&self) -> Option<CandidateId> {
+        if self.between.is_empty() && self.demoted.is_empty() {
+            return self.ends.map(|(first, _)| first);
+        }
         self.iter().next()
     }
 
@@ -138,6 +141,19 @@ impl Order {
             }
         });
         self.demoted.values().copied().chain(others)
+    }
+
+    /// The candidates after the first.
+    pub(super) fn following(&self) -> [Option<CandidateId>; 6] {
+        if !(self.between.is_empty() && self.demoted.is_empty()) {
+            let mut following = self.iter().skip(1);
+            return std::array::from_fn(|_| following.next());
+        }
+        let mut at = self.ends.map(|(first, _)| first);
+        std::array::from_fn(|_| {
+            at = at.and_then(|candidate| self.filed.get(candidate.index())?.after());
+            at
+        })
     }
 
     pub(super) fn prefetch(&self, candidate: CandidateId) {

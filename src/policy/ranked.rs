@@ -67,8 +67,7 @@ impl Policy for RankedCandidates {
     }
 
     fn following(&self) -> [Option<CandidateId>; 6] {
-        let mut following = self.order.iter().skip(1);
-        std::array::from_fn(|_| following.next())
+        self.order.following()
     }
 
     fn prefetch(&self, candidate: CandidateId) {
