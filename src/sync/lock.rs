@@ -17,7 +17,11 @@ use shuttle::sync as backend;
 use std::sync as backend;
 
 use super::gauge::{AtomicUsize, Relaxed};
-use super::thread;
+use super::{spin_loop, thread};
+
+/// How often a thread looks for the lock before it sleeps: for some tens of microseconds. Most holds are shorter than the
+/// system takes to wake a thread.
+const SPINS: usize = 1000;
 
 /// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system takes to wake one.
 const COURTESY: Duration = Duration::from_millis(1);
@@ -59,11 +63,24 @@ impl<T> Mutex<T> {
     fn wait_for_it(&self) -> MutexGuard<'_, T> {
         // Relaxed, here and below: a hint.
         self.waiting.fetch_add(1, Relaxed);
+        let guard = self.spin_for_it().unwrap_or_else(|| self.sleep_for_it());
+        self.waiting.fetch_sub(1, Relaxed);
+        guard
+    }
+
+    fn spin_for_it(&self) -> Option<MutexGuard<'_, T>> {
+        let spins = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 0 } else { SPINS };
+        (0..spins).find_map(|_| {
+            spin_loop();
+            self.try_lock()
+        })
+    }
+
+    fn sleep_for_it(&self) -> MutexGuard<'_, T> {
         #[cfg(not(radixkv_tsan))]
         let guard = self.held(self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         #[cfg(radixkv_tsan)]
         let guard = self.spin();
-        self.waiting.fetch_sub(1, Relaxed);
         guard
     }
 

@@ -15,8 +15,10 @@ const SLABS: usize = 32;
 /// What the system may give as one page.
 const SEGMENT: usize = SLAB * SLABS;
 
-/// Slabs that are empty and still have memory of the system behind them, at most.
+/// Slabs that are empty and still have memory of the system behind them: so many, and a part of those in use. So a load that
+/// turns over takes nothing from the system and gives nothing back.
 const WARM: usize = 16;
+const WARM_PART: usize = 4;
 
 /// Memory of one segment's slabs.
 #[derive(Debug)]
@@ -104,7 +106,10 @@ struct Segments {
     list: Vec<Option<Segment>>,
     /// Those with a slab to give, the first of which gives it: so the last ones empty.
     open: BTreeSet<usize>,
+    /// Those with a warm slab.
+    with_warm: BTreeSet<usize>,
     warm: usize,
+    in_use: usize,
 }
 
 impl Stock {
@@ -163,17 +168,21 @@ impl Stock {
 
 impl Segments {
     fn take(&mut self, bytes: &AtomicUsize) -> Option<(NonNull<u8>, Source)> {
-        let segment = match self.open.first() {
+        let segment = match self.with_warm.first().or(self.open.first()) {
             Some(&segment) => segment,
             None => self.open_another(bytes)?,
         };
         let from = self.list[segment].as_mut()?;
         let at = if from.warm != 0 { from.warm.trailing_zeros() } else { from.free.trailing_zeros() };
         self.warm -= (from.warm >> at & 1) as usize;
+        self.in_use += 1;
         from.free &= !(1 << at);
         from.warm &= !(1 << at);
         if from.free == 0 {
             self.open.remove(&segment);
+        }
+        if from.warm == 0 {
+            self.with_warm.remove(&segment);
         }
         Some((from.slab(at), Source::Segment { segment, at }))
     }
@@ -190,21 +199,33 @@ impl Segments {
         Some(vacant)
     }
 
-    /// Takes a slab back; its segment, if that is to be given back to the system: one that is empty is kept.
+    /// Takes a slab back; a segment that is to be given back to the system, if too many slabs are warm now.
     fn give_back(&mut self, segment: usize, at: u32) -> Option<Segment> {
         let of = self.list[segment].as_mut()?;
         of.free |= 1 << at;
         of.warm |= 1 << at;
         self.warm += 1;
+        self.in_use -= 1;
         self.open.insert(segment);
-        if of.is_empty() && segment != 0 {
+        self.with_warm.insert(segment);
+        // Two for each one that comes back: so it ends.
+        (0..2).find_map(|_| self.cool())
+    }
+
+    /// If too many slabs are warm: gives the last segment that has one back whole, if it is empty, or else the memory of a slab.
+    fn cool(&mut self) -> Option<Segment> {
+        let last = *self.with_warm.last().filter(|_| self.warm > WARM + self.in_use / WARM_PART)?;
+        let of = self.list[last].as_mut()?;
+        if of.is_empty() && last != 0 {
             self.warm -= of.warm.count_ones() as usize;
-            self.open.remove(&segment);
-            return self.list[segment].take();
+            self.open.remove(&last);
+            self.with_warm.remove(&last);
+            return self.list[last].take();
         }
-        if self.warm > WARM {
-            self.warm -= 1;
-            of.cool(at);
+        of.cool(of.warm.trailing_zeros());
+        self.warm -= 1;
+        if of.warm == 0 {
+            self.with_warm.remove(&last);
         }
         None
     }
@@ -238,6 +259,25 @@ mod tests {
         assert_eq!(stock.bytes(), 3 * SEGMENT);
         assert!(slabs.into_iter().all(|(slab, source)| stock.give_back(slab, source)));
         assert_eq!(stock.bytes(), SEGMENT, "one is kept");
+        let segments = stock.segments.lock();
+        assert_eq!((segments.in_use, segments.warm), (0, WARM));
+    }
+
+    /// What comes and goes again and again stays warm.
+    #[test]
+    fn a_load_that_turns_over_asks_the_system_for_nothing() {
+        let stock = Stock::new();
+        let mut held: Vec<_> = (0..4 * SLABS).map(|_| stock.take()).collect();
+        let bytes = stock.bytes();
+        for _ in 0..100 {
+            for (slab, source) in held.split_off(3 * SLABS) {
+                assert!(stock.give_back(slab, source));
+            }
+            assert_eq!(stock.segments.lock().warm, SLABS);
+            held.extend((0..SLABS).map(|_| stock.take()));
+            assert_eq!(stock.bytes(), bytes);
+        }
+        assert!(held.into_iter().all(|(slab, source)| stock.give_back(slab, source)));
     }
 
     #[test]
