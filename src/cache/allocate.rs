@@ -174,6 +174,8 @@ impl Inner {
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
         let in_background = self.background.get().is_some();
+        // Under no lock.
+        blocks.reserve(n);
         let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
             // With a background evictor, a choice goes by the changes that it has taken in; otherwise by all.
             let mut settled = in_background && evictor.catch_up(resources);

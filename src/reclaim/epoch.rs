@@ -109,7 +109,7 @@ unsafe impl Send for Retired {}
 
 /// What one participant has retired, for another one to hand over.
 #[derive(Debug)]
-pub(crate) struct Garbage(Vec<Retired>);
+pub(crate) struct RetiredNodes(Vec<Retired>);
 
 /// Nodes that were handed over together, and are freed together.
 struct Batch {
@@ -190,15 +190,15 @@ impl Local {
     }
 
     /// What it has retired, if that is enough to be handed over.
-    pub(crate) fn much_garbage(&self) -> Option<Garbage> {
+    pub(crate) fn much_garbage(&self) -> Option<RetiredNodes> {
         let much = self.retired.get() >= FLUSH_BYTES || self.limbo.borrow().len() >= FLUSH_NODES;
         much.then(|| self.all_garbage())
     }
 
     /// All that it has retired.
-    pub(crate) fn all_garbage(&self) -> Garbage {
+    pub(crate) fn all_garbage(&self) -> RetiredNodes {
         self.retired.set(0);
-        Garbage(self.limbo.take())
+        RetiredNodes(self.limbo.take())
     }
 
     #[inline]
@@ -242,7 +242,7 @@ impl Guard<'_> {
     }
 
     /// Hands over what another participant has retired, in parts: freeing one of them takes some microseconds.
-    pub(crate) fn hand_over_for(&self, Garbage(mut nodes): Garbage) {
+    pub(crate) fn hand_over_for(&self, RetiredNodes(mut nodes): RetiredNodes) {
         while !nodes.is_empty() {
             let rest = nodes.split_off(nodes.len().min(FLUSH_NODES));
             self.defer(std::mem::replace(&mut nodes, rest));

@@ -28,7 +28,7 @@ mod node;
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 pub(crate) use epoch::{Domain, Guard, Local};
 pub(crate) use idle::{Idle, Lent};
-#[cfg(any(radixkv_loom, radixkv_shuttle))]
+#[cfg(radixkv_loom)]
 pub(crate) use memory::{Freed, Magazines, Memory};
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub use model::track;

@@ -217,7 +217,7 @@ impl Domain {
 
 /// Nothing: what is retired here is with the domain at once.
 #[derive(Debug)]
-pub(crate) struct Garbage;
+pub(crate) struct RetiredNodes;
 
 /// One participant.
 pub(crate) struct Local {
@@ -247,12 +247,12 @@ impl Local {
         self
     }
 
-    pub(crate) fn much_garbage(&self) -> Option<Garbage> {
+    pub(crate) fn much_garbage(&self) -> Option<RetiredNodes> {
         None
     }
 
-    pub(crate) fn all_garbage(&self) -> Garbage {
-        Garbage
+    pub(crate) fn all_garbage(&self) -> RetiredNodes {
+        RetiredNodes
     }
 
     pub(crate) fn pin(&self) -> Guard<'_> {
@@ -291,7 +291,7 @@ impl Guard<'_> {
 
     pub(crate) fn hand_over(&self) {}
 
-    pub(crate) fn hand_over_for(&self, _: Garbage) {}
+    pub(crate) fn hand_over_for(&self, _: RetiredNodes) {}
 
     pub(crate) fn retired_bytes(&self) -> usize {
         0
