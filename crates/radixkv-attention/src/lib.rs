@@ -20,14 +20,15 @@
 //!
 //! ```
 //! use radixkv_attention::cpu::Cpu;
-//! use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Tables};
+//! use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Scoring, Tables};
 //!
 //! let layout =
-//!     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 4, dtype: Dtype::Bf16, order: Order::Nhd };
+//!     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 4, value_dim: 4, dtype: Dtype::Bf16, order: Order::Nhd };
 //! let kv = Cpu.allocate(layout)?;
 //! let batch = Batch {
 //!     query_heads: 4,
 //!     scale: 0.5,
+//!     scoring: Scoring::default(),
 //!     tables: Tables { blocks: &[3], offsets: &[0, 1] },
 //!     contexts: &[1], // the first token of its sequence, in the first slot of block 3
 //!     rows: &[0, 1],
@@ -60,11 +61,13 @@ pub mod cpu;
 pub mod element;
 mod layout;
 pub mod plan;
+mod scoring;
 mod shape;
 
 pub use backend::{Backend, Output, Qkv};
 pub use batch::{Batch, Tables};
 pub use layout::{Dtype, Half, Layout, Order, UnknownDtype};
+pub use scoring::Scoring;
 pub use shape::{MAX_GQA_GROUP, ShapeError};
 
 /// The example of the package's README.

@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::element::round;
-use crate::{Dtype, MAX_GQA_GROUP, Order, Tables, plan};
+use crate::{Dtype, Half, MAX_GQA_GROUP, Order, Scoring, ShapeError, Tables, plan};
 
 fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
     (0..rows * row).map(|_| dice.f32() * 4.0 - 2.0).collect()
@@ -44,7 +44,7 @@ impl Model {
     fn layout(&self, block_size: usize, tokens: usize, order: Order) -> Layout {
         let Self { kv_heads, head_dim, dtype, .. } = *self;
         let blocks = tokens.div_ceil(block_size) + 3;
-        Layout { layers: 2, blocks, block_size, kv_heads, head_dim, dtype, order }
+        Layout { layers: 2, blocks, block_size, kv_heads, head_dim, value_dim: head_dim, dtype, order }
     }
 
     fn text(&self, tokens: usize, dice: &mut Rng) -> Text {
@@ -131,6 +131,7 @@ impl Bed {
         Batch {
             query_heads: self.model.query_heads,
             scale: self.model.scale(),
+            scoring: Scoring::default(),
             tables: Tables { blocks: &flat.blocks, offsets: &flat.offsets },
             contexts: &flat.contexts,
             rows: &flat.rows,
