@@ -8,7 +8,7 @@ use super::RANGE_TOKENS;
 use super::kernels::{self, Level, RangeWork, Score};
 use super::number::Number;
 use super::prepared::{Piece, Plan};
-use super::read::{RangePlace, RowSource};
+use super::read::{Ahead, RangePlace, RowSource};
 use super::scratch::{self, Scratch, columns};
 use super::threads::Threads;
 use crate::backend::Output;
@@ -131,25 +131,24 @@ impl<E: Number> AttentionCall<'_, E> {
         let first = seen.iter().map(|seen| seen[0] as usize / RANGE_TOKENS).min().unwrap_or(0).max(ranges.start);
         let end = seen.iter().map(|seen| (seen[1] as usize).div_ceil(RANGE_TOKENS)).max().unwrap_or(0).min(ranges.end);
         let context = seen.iter().map(|seen| seen[1] as usize).max().unwrap_or(0);
-        let heads = task.heads.len();
-        let place = |unit: usize| {
-            let (range, head) = (first + unit / heads, task.heads.start + unit % heads);
-            let tokens = range * RANGE_TOKENS..context.min((range + 1) * RANGE_TOKENS);
-            RangePlace { sequence: sequence as usize, head, tokens }
-        };
-        let units = end.saturating_sub(first) * heads;
-        for unit in 0..units {
-            let next = (unit + 1 < units).then(|| place(unit + 1));
-            self.source.load(self.level, &self.batch, &place(unit), next.as_ref(), scratch);
-            self.attend_range(task, unit % heads, first + unit / heads, queries.clone(), scratch);
+        let (sequence, heads) = (sequence as usize, task.heads.len());
+        for range in first..end {
+            let token = |range: usize, part: usize| (range * RANGE_TOKENS + part * RANGE_TOKENS / heads).min(context);
+            for (index, head) in task.heads.clone().enumerate() {
+                let place = RangePlace { sequence, head, tokens: token(range, 0)..token(range + 1, 0) };
+                // A part of the next range, of all heads: that is one stretch of memory.
+                let tokens = token(range + 1, index)..token(range + 1, index + 1);
+                let ahead = Ahead { sequence, heads: task.heads.clone(), tokens };
+                self.source.load(self.level, &self.batch, &place, &ahead, scratch);
+                self.attend_range(index, range, queries.clone(), scratch);
+            }
         }
     }
 
-    fn attend_range(&self, task: &Task<'_>, head: usize, range: usize, queries: Range<usize>, scratch: &mut Scratch) {
+    fn attend_range(&self, head: usize, range: usize, queries: Range<usize>, scratch: &mut Scratch) {
         let (elements, columns) = (self.layout().head_dim, columns(self.layout()));
         let all = scratch.seen.len();
         let of = head * all + queries.start..head * all + queries.end;
-        debug_assert!(head < task.heads.len());
         self.level.attend(RangeWork {
             queries: &scratch.queries[of.start * elements..of.end * elements],
             keys: &scratch.keys,

@@ -10,6 +10,7 @@
 mod call;
 mod error;
 mod kernels;
+mod matrix;
 mod number;
 mod prepared;
 mod processor;
@@ -26,6 +27,7 @@ compile_error!("words of the storage are read as elements in the order of a litt
 mod tests;
 
 pub use error::CpuError;
+pub use matrix::Weights;
 pub use number::Number;
 pub use prepared::{CpuCascade, Prepared};
 pub use processor::Processor;

@@ -56,7 +56,7 @@ use radixkv::BlockId;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Processor<E = f32> {
-    threads: Threads,
+    pub(super) threads: Threads,
     level: Option<Level>,
     number: PhantomData<fn() -> E>,
 }
@@ -92,6 +92,10 @@ impl<E> Processor<E> {
         self.threads.count()
     }
 
+    pub(super) fn level(&self) -> Level {
+        self.level.unwrap_or_else(Level::best)
+    }
+
     /// With the instructions of a level that the processor has.
     #[cfg(test)]
     pub(super) fn at(self, level: Level) -> Self {
@@ -114,7 +118,7 @@ impl<E: Number> Processor<E> {
         queries: &[E],
         out: Output<&mut [E], &mut [f32]>,
     ) {
-        let (level, threads) = (self.level.unwrap_or_else(Level::best), &self.threads);
+        let (level, threads) = (self.level(), &self.threads);
         AttentionCall { level, threads, source, batch: batch.batch(), queries }.run(plan, out);
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::RANGE_TOKENS;
-use super::kernels::{self, Level, StoredRows};
+use super::kernels::{Hint, Hints, LANES, Level, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
@@ -12,6 +12,9 @@ use super::word::{pack, per_word};
 use crate::batch::Batch;
 use crate::element::scale_of;
 use crate::layout::{Dtype, Half, Layout};
+
+/// Steps of reading a range: copying and widening its keys, then its values.
+const STAGES: usize = 4;
 
 /// The keys and values of one layer.
 pub(super) struct RowSource<'a, E> {
@@ -28,33 +31,39 @@ pub(super) struct RangePlace {
     pub(super) tokens: Range<usize>,
 }
 
+/// Some heads of some tokens of a sequence, which are read soon.
+pub(super) struct Ahead {
+    pub(super) sequence: usize,
+    pub(super) heads: Range<usize>,
+    pub(super) tokens: Range<usize>,
+}
+
 impl<E: Number> RowSource<'_, E> {
     pub(super) fn layout(&self) -> &Layout {
         self.kv.layout()
     }
 
-    /// Reads the keys and values of a range, and asks for the memory of the one that is read next.
+    /// Reads the keys and values of a range, and asks for memory that is read soon.
     pub(super) fn load(
         &self,
         level: Level,
         batch: &Batch<'_>,
         place: &RangePlace,
-        next: Option<&RangePlace>,
+        ahead: &Ahead,
         scratch: &mut Scratch,
     ) {
-        for half in [Half::Keys, Half::Values] {
+        self.collect_hints(batch, ahead, &mut scratch.hints);
+        for (stage, half) in [(0, Half::Keys), (2, Half::Values)] {
             let layout = self.layout().of(half);
             let words_of_row = layout.head_dim / per_word(layout.dtype);
-            self.copy(batch, half, place, words_of_row, scratch);
-            if let Some(next) = next {
-                self.prefetch(batch, half, next);
-            }
+            self.copy(batch, half, place, words_of_row, stage, scratch);
             let stored = StoredRows {
                 dtype: layout.dtype,
                 words: &scratch.words[..place.tokens.len() * words_of_row],
                 words_of_row,
                 elements: layout.head_dim,
                 scales: &scratch.scales,
+                hints: Hints(&scratch.hints).stage(stage + 1, STAGES),
             };
             match half {
                 Half::Keys => level.widen_keys(stored, &mut scratch.rows, &mut scratch.keys),
@@ -64,21 +73,31 @@ impl<E: Number> RowSource<'_, E> {
     }
 
     /// Copies the words of the rows, and their scales.
-    fn copy(&self, batch: &Batch<'_>, half: Half, place: &RangePlace, words_of_row: usize, scratch: &mut Scratch) {
+    fn copy(
+        &self,
+        batch: &Batch<'_>,
+        half: Half,
+        place: &RangePlace,
+        words_of_row: usize,
+        stage: usize,
+        scratch: &mut Scratch,
+    ) {
         let plane = Plane { layer: self.layer, half };
         let kept = place.tokens.start..place.tokens.end.min(self.kept(batch, place.sequence)).max(place.tokens.start);
-        let mut rows = scratch.words.chunks_exact_mut(words_of_row).zip(&mut scratch.scales);
+        let hints = Hints(&scratch.hints).stage(stage, STAGES);
+        let mut rows = scratch.words.chunks_exact_mut(words_of_row).zip(&mut scratch.scales).enumerate();
         self.each_piece(batch, place.sequence, kept.clone(), |block, tokens| {
-            for (token, (row, scale)) in tokens.zip(&mut rows) {
+            for (token, (step, (row, scale))) in tokens.zip(&mut rows) {
                 let from = self.kv.row(plane, block, token, place.head);
                 // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
                 row.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Relaxed));
                 if self.layout().dtype == Dtype::I8 {
                     *scale = self.kv.scale(plane, block, token, place.head);
                 }
+                hints.step(step, kept.len());
             }
         });
-        for (token, (row, scale)) in (kept.end..place.tokens.end).zip(rows) {
+        for (token, (_, (row, scale))) in (kept.end..place.tokens.end).zip(rows) {
             self.copy_new(batch, half, place, token, row, scale);
         }
     }
@@ -131,13 +150,18 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    fn prefetch(&self, batch: &Batch<'_>, half: Half, place: &RangePlace) {
-        let plane = Plane { layer: self.layer, half };
-        let end = place.tokens.end.min(self.kept(batch, place.sequence));
-        self.each_piece(batch, place.sequence, place.tokens.start..end, |block, tokens| {
-            tokens.for_each(|token| kernels::prefetch(self.kv.row(plane, block, token, place.head)));
-        });
+    /// The rows of several heads, token by token: they lie side by side.
+    fn collect_hints(&self, batch: &Batch<'_>, ahead: &Ahead, hints: &mut Vec<Hint>) {
+        hints.clear();
+        let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
+        for half in [Half::Keys, Half::Values] {
+            let plane = Plane { layer: self.layer, half };
+            self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| {
+                let rows = tokens.flat_map(|token| ahead.heads.clone().map(move |head| (token, head)));
+                hints.extend(rows.map(|(token, head)| Hint::of(self.kv.row(plane, block, token, head))));
+            });
+        }
     }
 }
 
-const _: () = assert!(RANGE_TOKENS % kernels::LANES == 0);
+const _: () = assert!(RANGE_TOKENS % LANES == 0);

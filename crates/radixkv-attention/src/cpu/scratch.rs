@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use super::RANGE_TOKENS;
-use super::kernels::{LANES, QUERIES_AT_ONCE, Softmax};
+use super::kernels::{Hint, LANES, QUERIES_AT_ONCE, Softmax};
 use crate::layout::Layout;
 
 /// Memory of one thread: for a head of 128 elements 160 KiB, and 1 KiB for each query of a task beside.
@@ -12,6 +12,7 @@ pub(super) struct Scratch {
     /// Rows of a range as they are stored.
     pub(super) words: Vec<u64>,
     pub(super) scales: Vec<f32>,
+    pub(super) hints: Vec<Hint>,
     /// Rows of keys, widened.
     pub(super) rows: Vec<f32>,
     pub(super) keys: Vec<f32>,

@@ -1,6 +1,7 @@
 //! The work on one range of tokens, as it is compiled for each level of processors.
 
 use super::super::RANGE_TOKENS;
+use super::hints::Hints;
 use super::lanes::{LANES, Rows, product};
 use super::softmax::{Score, Softmax, merge, weigh};
 use crate::element::{from_bf16, from_f16};
@@ -43,6 +44,8 @@ pub(in super::super) struct StoredRows<'a> {
     pub(in super::super) elements: usize,
     /// One for each token, where elements are integers.
     pub(in super::super) scales: &'a [f32],
+    /// What is asked for meanwhile.
+    pub(in super::super) hints: Hints<'a>,
 }
 
 impl StoredRows<'_> {
@@ -72,6 +75,7 @@ impl StoredRows<'_> {
         for first in (0..tokens).step_by(LANES) {
             for (row, token) in rows.chunks_exact_mut(self.elements).zip(first..tokens) {
                 self.widen(ops, token, row);
+                self.hints.step(token, tokens);
             }
             ops.transpose(rows, &mut to[first..]);
         }
@@ -83,6 +87,7 @@ impl StoredRows<'_> {
         let tokens = self.words.len() / self.words_of_row;
         for (token, row) in (0..tokens).zip(to.chunks_exact_mut(stride)) {
             self.widen(ops, token, &mut row[..self.elements]);
+            self.hints.step(token, tokens);
         }
     }
 }
@@ -142,7 +147,7 @@ impl RangeWork<'_> {
     fn attend_some<const N: usize>(&mut self, first: usize, end: usize) {
         let queries = Rows { numbers: &self.queries[first * self.key_dim..], stride: self.key_dim };
         let keys = Rows { numbers: self.keys, stride: RANGE_TOKENS };
-        product::<N>(queries, end - first, keys, [self.key_dim, RANGE_TOKENS], self.weights, RANGE_TOKENS);
+        product::<N, false>(queries, end - first, keys, [self.key_dim, RANGE_TOKENS], self.weights, RANGE_TOKENS);
         let mut at = first;
         while at < end {
             let tokens = self.tokens(at);
@@ -166,7 +171,7 @@ impl RangeWork<'_> {
         let rows = Rows { numbers: &weights[seen.0..], stride: RANGE_TOKENS };
         let values = Rows { numbers: &self.values[seen.0 * self.columns..], stride: self.columns };
         let shape = [seen.1 - seen.0, self.columns];
-        product::<N>(rows, end - at, values, shape, self.weighted, self.columns);
+        product::<N, false>(rows, end - at, values, shape, self.weighted, self.columns);
         let states = self.softmax[at..end].iter_mut().zip(self.out[at * self.columns..].chunks_exact_mut(self.columns));
         for (((softmax, out), range), values) in states.zip(ranges).zip(self.weighted.chunks_exact(self.columns)) {
             merge(softmax, out, range, values);

@@ -36,9 +36,9 @@ impl Lanes {
 }
 
 /// `rows x inner` times `inner x columns`, where `columns` is a multiple of [`LANES`]; `N` vectors of a row of `b` stay
-/// in registers.
+/// in registers. With `MORE` the chains go on from what `out` holds.
 #[inline(always)]
-pub(super) fn product<const N: usize>(
+pub(super) fn product<const N: usize, const MORE: bool>(
     a: Rows<'_>,
     rows: usize,
     b: Rows<'_>,
@@ -49,36 +49,43 @@ pub(super) fn product<const N: usize>(
     let mut column = 0;
     while column + N * LANES <= columns {
         let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<N>(a, rows, b, inner, &mut out[column..], out_stride);
+        strip::<N, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
         column += N * LANES;
     }
     while column < columns {
         let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<1>(a, rows, b, inner, &mut out[column..], out_stride);
+        strip::<1, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
         column += LANES;
     }
 }
 
 /// The product with `N` vectors of columns: six rows at a time, then those that are left.
 #[inline(always)]
-fn strip<const N: usize>(a: Rows<'_>, rows: usize, b: Rows<'_>, inner: usize, out: &mut [f32], out_stride: usize) {
+fn strip<const N: usize, const MORE: bool>(
+    a: Rows<'_>,
+    rows: usize,
+    b: Rows<'_>,
+    inner: usize,
+    out: &mut [f32],
+    out_stride: usize,
+) {
     let mut row = 0;
     while row < rows {
         let left = rows - row;
         let a = Rows { numbers: &a.numbers[row * a.stride..], ..a };
         let out = &mut out[row * out_stride..];
         row += match left {
-            1 => tile::<1, N>(a, b, inner, out, out_stride),
-            2..=3 => tile::<2, N>(a, b, inner, out, out_stride),
-            4..=5 | 8 => tile::<4, N>(a, b, inner, out, out_stride),
-            _ => tile::<6, N>(a, b, inner, out, out_stride),
+            1 => tile::<1, N, MORE>(a, b, inner, out, out_stride),
+            2..=3 => tile::<2, N, MORE>(a, b, inner, out, out_stride),
+            4..=5 | 8 => tile::<4, N, MORE>(a, b, inner, out, out_stride),
+            _ => tile::<6, N, MORE>(a, b, inner, out, out_stride),
         };
     }
 }
 
 /// `M` rows times `N` vectors of columns, all sums in registers; returns `M`.
 #[inline(always)]
-fn tile<const M: usize, const N: usize>(
+fn tile<const M: usize, const N: usize, const MORE: bool>(
     a: Rows<'_>,
     b: Rows<'_>,
     inner: usize,
@@ -87,6 +94,12 @@ fn tile<const M: usize, const N: usize>(
 ) -> usize {
     let rows: [&[f32]; M] = std::array::from_fn(|m| &a.numbers[m * a.stride..][..inner]);
     let mut sums = [[Lanes([0.0; LANES]); N]; M];
+    if MORE {
+        for (m, sums) in sums.iter_mut().enumerate() {
+            let out = &out[m * out_stride..];
+            sums.iter_mut().enumerate().for_each(|(n, sums)| *sums = Lanes::load(&out[n * LANES..]));
+        }
+    }
     let mut below = b.numbers;
     for k in 0..inner {
         let (row, _) = below.split_at(N * LANES);

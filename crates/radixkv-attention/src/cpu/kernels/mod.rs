@@ -1,7 +1,9 @@
 //! The loops over numbers, compiled for several levels of processors; which one runs is found out at run time.
 
 mod body;
+mod hints;
 mod lanes;
+mod panel;
 mod softmax;
 #[cfg(target_arch = "x86_64")]
 mod transpose;
@@ -9,7 +11,9 @@ mod transpose;
 mod x86;
 
 pub(super) use body::{QUERIES_AT_ONCE, RangeWork, StoredRows};
+pub(super) use hints::{Hint, Hints};
 pub(super) use lanes::LANES;
+pub(super) use panel::{PANEL, PART, Panel, PanelWork};
 pub(super) use softmax::{Score, Softmax};
 
 use body::Plain;
@@ -51,6 +55,17 @@ impl Level {
         }
     }
 
+    /// Multiplies rows with a panel of weights.
+    pub(super) fn multiply(self, work: PanelWork<'_>) {
+        match self {
+            Self::Plain => work.multiply::<1>(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.multiply(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.multiply(work),
+        }
+    }
+
     /// Reads keys into columns.
     pub(super) fn widen_keys(self, stored: StoredRows<'_>, rows: &mut [f32], to: &mut [f32]) {
         match self {
@@ -77,12 +92,4 @@ impl Level {
 /// Divides by the sum of the weights; returns the log-sum-exp.
 pub(super) fn finish(softmax: Softmax, sink: Option<f32>, out: &mut [f32]) -> f32 {
     softmax::finish(softmax, sink, out)
-}
-
-/// Asks for the memory of a row ahead of its use, on processors for which there is such an instruction: a hint.
-pub(super) fn prefetch<T>(row: &[T]) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    x86::prefetch(row);
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = row;
 }

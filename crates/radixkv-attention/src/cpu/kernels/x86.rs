@@ -11,6 +11,7 @@
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
 use super::body::{Ops, RangeWork, StoredRows};
+use super::panel::PanelWork;
 #[rustversion::since(1.89)]
 use super::transpose;
 
@@ -112,6 +113,12 @@ macro_rules! level {
 
             /// As `attend`.
             #[target_feature(enable = $features)]
+            pub(super) unsafe fn multiply(work: PanelWork<'_>) {
+                work.multiply::<$vectors>();
+            }
+
+            /// As `attend`.
+            #[target_feature(enable = $features)]
             pub(super) unsafe fn widen_keys(ops: $level, stored: StoredRows<'_>, rows: &mut [f32], to: &mut [f32]) {
                 stored.widen_keys(ops, rows, to);
             }
@@ -127,6 +134,11 @@ macro_rules! level {
             pub(super) fn attend(self, work: RangeWork<'_>) {
                 // SAFETY: X1.
                 unsafe { $module::attend(work) }
+            }
+
+            pub(super) fn multiply(self, work: PanelWork<'_>) {
+                // SAFETY: X1.
+                unsafe { $module::multiply(work) }
             }
 
             pub(super) fn widen_keys(self, stored: StoredRows<'_>, rows: &mut [f32], to: &mut [f32]) {
@@ -148,13 +160,12 @@ level!(Avx512, avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl", 4);
 #[rustversion::before(1.89)]
 level!(Avx512, avx512, "avx2,fma,f16c", 1);
 
-/// Asks for the cache lines of a row.
-#[inline]
-pub(super) fn prefetch<T>(row: &[T]) {
+/// Asks for the cache lines of `bytes` from `first` on.
+#[inline(always)]
+pub(super) fn prefetch(first: *const u8, bytes: usize) {
     const LINE: usize = 64;
-    let first = row.as_ptr().cast::<i8>();
-    for line in 0..size_of_val(row).div_ceil(LINE) {
+    for line in 0..bytes.div_ceil(LINE) {
         // SAFETY: the instruction takes any address, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(LINE * line)) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.cast::<i8>().wrapping_add(LINE * line)) };
     }
 }

@@ -1,0 +1,41 @@
+//! Memory that is read soon, asked for little by little.
+//!
+//! A processor has few requests for memory under way at once, and a loop that asks for more waits. So the rows of the next
+//! range are asked for between the steps of the work on this one.
+
+/// A row of the storage.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Hint {
+    first: *const u8,
+    bytes: usize,
+}
+
+/// Rows that are asked for in the course of some steps.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Hints<'a>(pub(in super::super) &'a [Hint]);
+
+impl Hint {
+    pub(in super::super) fn of<T>(row: &[T]) -> Self {
+        Self { first: row.as_ptr().cast(), bytes: size_of_val(row) }
+    }
+}
+
+impl Hints<'_> {
+    /// The share of these that belongs to one of several stages.
+    #[inline(always)]
+    pub(in super::super) fn stage(&self, stage: usize, of: usize) -> Self {
+        Self(&self.0[self.0.len() * stage / of..self.0.len() * (stage + 1) / of])
+    }
+
+    /// Asks for the share of a step. A hint: it reads and changes nothing, and does nothing on processors that have no
+    /// such instruction.
+    #[inline(always)]
+    pub(in super::super) fn step(&self, step: usize, of: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        for hint in self.stage(step, of).0 {
+            super::x86::prefetch(hint.first, hint.bytes);
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = (step, of);
+    }
+}
