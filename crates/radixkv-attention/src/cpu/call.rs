@@ -15,9 +15,9 @@ use crate::backend::Output;
 use crate::batch::Batch;
 use crate::layout::Layout;
 
-/// Queries of one head from which on a task has one head: fewer read several heads of a range one after another, which
-/// lie side by side.
-const ONE_HEAD_QUERIES: usize = 32;
+/// Queries of all heads of a task, at most, if these are more than one head: with their sums they stay in the second
+/// cache. Several heads of a range are read one after another, since they lie side by side.
+const TASK_QUERIES: usize = 1024;
 /// Tasks for each thread, where the sequences alone are fewer.
 const TASKS_PER_THREAD: usize = 4;
 
@@ -46,8 +46,8 @@ impl<E: Number> AttentionCall<'_, E> {
         let splits = wanted.div_ceil(plan.pieces.len().max(1)).clamp(1, heads);
         let together = heads.div_ceil(splits);
         let per_piece = |piece: &Piece| {
-            let queries = piece.sequences.len() * piece.rows.len() * self.group();
-            if queries > ONE_HEAD_QUERIES { 1 } else { together }
+            let queries = (piece.sequences.len() * piece.rows.len() * self.group()).max(1);
+            together.min(TASK_QUERIES / queries).max(1)
         };
         let next = AtomicUsize::new(0);
         self.threads.run(|| {

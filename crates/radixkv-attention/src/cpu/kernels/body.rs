@@ -73,6 +73,13 @@ impl StoredRows<'_> {
         let tokens = self.words.len() / self.words_of_row;
         let rows = &mut rows[..LANES * self.elements];
         for first in (0..tokens).step_by(LANES) {
+            if self.dtype == Dtype::F32 && first + LANES <= tokens {
+                // As they are stored.
+                let words = &self.words[first * self.words_of_row..(first + LANES) * self.words_of_row];
+                ops.transpose(bytemuck::cast_slice(words), &mut to[first..]);
+                (first..first + LANES).for_each(|token| self.hints.step(token, tokens));
+                continue;
+            }
             for (row, token) in rows.chunks_exact_mut(self.elements).zip(first..tokens) {
                 self.widen(ops, token, row);
                 self.hints.step(token, tokens);
