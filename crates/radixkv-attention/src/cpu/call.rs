@@ -8,7 +8,7 @@ use super::RANGE_TOKENS;
 use super::kernels::{self, Level, RangeWork, Score};
 use super::number::Number;
 use super::prepared::{Piece, Plan};
-use super::read::{Ahead, RangePlace, RowSource};
+use super::read::{Ahead, RangePlace, RowSource, hints_of_attention};
 use super::scratch::{self, Scratch, columns};
 use super::threads::Threads;
 use crate::backend::Output;
@@ -162,6 +162,7 @@ impl<E: Number> AttentionCall<'_, E> {
             out: &mut scratch.out[of.start * columns..of.end * columns],
             weights: &mut scratch.weights,
             weighted: &mut scratch.weighted,
+            hints: hints_of_attention(&scratch.hints),
         });
     }
 

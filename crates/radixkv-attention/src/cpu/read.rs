@@ -13,8 +13,8 @@ use crate::batch::Batch;
 use crate::element::scale_of;
 use crate::layout::{Dtype, Half, Layout};
 
-/// Steps of reading a range: copying and widening its keys, then its values.
-const STAGES: usize = 4;
+/// Stages of the work on a range: copying and widening its keys, then its values, and attention, the longest, twice.
+const STAGES: usize = 6;
 
 /// The keys and values of one layer.
 pub(super) struct RowSource<'a, E> {
@@ -36,6 +36,11 @@ pub(super) struct Ahead {
     pub(super) sequence: usize,
     pub(super) heads: Range<usize>,
     pub(super) tokens: Range<usize>,
+}
+
+/// What is asked for during the last two stages.
+pub(super) fn hints_of_attention(hints: &[Hint]) -> Hints<'_> {
+    Hints(hints).stage(2, 3)
 }
 
 impl<E: Number> RowSource<'_, E> {

@@ -124,6 +124,8 @@ pub(in super::super) struct RangeWork<'a> {
     pub(in super::super) weights: &'a mut [f32],
     /// `[QUERIES_AT_ONCE, columns]`
     pub(in super::super) weighted: &'a mut [f32],
+    /// What is asked for meanwhile, if the queries are few.
+    pub(in super::super) hints: Hints<'a>,
 }
 
 impl RangeWork<'_> {
@@ -171,17 +173,25 @@ impl RangeWork<'_> {
     fn add_values<const N: usize>(&mut self, first: usize, at: usize, end: usize, seen: (usize, usize)) {
         let weights = &mut self.weights[(at - first) * RANGE_TOKENS..(end - first) * RANGE_TOKENS];
         let mut ranges = [Softmax::NONE; QUERIES_AT_ONCE];
-        for (range, weights) in ranges.iter_mut().zip(weights.chunks_exact_mut(RANGE_TOKENS)) {
+        let (few, steps) = (self.seen.len() <= QUERIES_AT_ONCE, 2 * self.seen.len());
+        for (i, (range, weights)) in ranges.iter_mut().zip(weights.chunks_exact_mut(RANGE_TOKENS)).enumerate() {
             let Ok(weights) = weights.try_into() else { continue };
             *range = weigh(weights, self.score, seen.0, seen.1);
+            if few {
+                self.hints.step(at + i, steps);
+            }
         }
         let rows = Rows { numbers: &weights[seen.0..], stride: RANGE_TOKENS };
         let values = Rows { numbers: &self.values[seen.0 * self.columns..], stride: self.columns };
         let shape = [seen.1 - seen.0, self.columns];
         product::<N, false>(rows, end - at, values, shape, self.weighted, self.columns);
         let states = self.softmax[at..end].iter_mut().zip(self.out[at * self.columns..].chunks_exact_mut(self.columns));
-        for (((softmax, out), range), values) in states.zip(ranges).zip(self.weighted.chunks_exact(self.columns)) {
+        let ranges = states.zip(ranges).zip(self.weighted.chunks_exact(self.columns)).enumerate();
+        for (i, (((softmax, out), range), values)) in ranges {
             merge(softmax, out, range, values);
+            if few {
+                self.hints.step(self.seen.len() + at + i, steps);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@
 //! - **X1** `Avx2` and `Avx512` exist only where the processor has the instructions: `detect` makes them.
 #![allow(unsafe_code)]
 
-use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 
 use super::body::{Ops, RangeWork, StoredRows};
 use super::panel::PanelWork;
@@ -166,6 +166,6 @@ pub(super) fn prefetch(first: *const u8, bytes: usize) {
     const LINE: usize = 64;
     for line in 0..bytes.div_ceil(LINE) {
         // SAFETY: the instruction takes any address, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.cast::<i8>().wrapping_add(LINE * line)) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(first.cast::<i8>().wrapping_add(LINE * line)) };
     }
 }
