@@ -26,7 +26,7 @@ pub struct Qkv<R> {
     pub queries: R,
     /// `[rows, kv heads, head_dim]`
     pub keys: R,
-    /// `[rows, kv heads, head_dim]`
+    /// `[rows, kv heads, value_dim]`
     pub values: R,
 }
 
@@ -45,10 +45,10 @@ pub struct Qkv<R> {
 /// ```
 #[derive(Debug)]
 pub struct Output<R, L> {
-    /// `[rows, query heads, head_dim]`, without gaps.
+    /// `[rows, query heads, value_dim]`, without gaps.
     pub rows: R,
     /// `[rows, query heads]`, or nothing: log-sum-exps, the natural logarithm of the sum of `exp(scale * q . k)` over
-    /// the context.
+    /// the context; what the batch's [`Scoring`](crate::Scoring) does to scores is done first, and a sink is counted.
     pub lse: Option<L>,
 }
 
@@ -140,8 +140,8 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// If the batch does not keep keys and values ([`Batch::save_kv`]), or `keys` or `values` are not
-    /// `[rows, kv heads, head_dim]`.
+    /// If the batch does not keep keys and values ([`Batch::save_kv`]), `keys` are not `[rows, kv heads, head_dim]`, or
+    /// `values` not `[rows, kv heads, value_dim]`.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
@@ -272,7 +272,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// As `decode`.
+    /// As `decode`; or if the backend sees that they were not.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};

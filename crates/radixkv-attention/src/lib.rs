@@ -45,15 +45,16 @@
 //!
 //! # Order of sums
 //!
-//! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the threads and the sharing: over
-//! ranges of [`cpu::RANGE_TOKENS`] tokens at fixed places of the sequence, merged from left to right. So the output of
-//! a sequence has the same bits, whatever else is in its batch and however much of it came from the cache. A GPU
-//! backend is close to these outputs, not equal to them.
+//! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the sharing, the threads and the
+//! instructions of the processor: over ranges of [`cpu::RANGE_TOKENS`] tokens at fixed places of the sequence, merged from
+//! left to right. So the output of a sequence has the same bits, whatever else is in its batch and however much of it came
+//! from the cache. A GPU backend is close to these outputs, not equal to them.
 //!
 //! # Limits
 //!
-//! Attention is causal and over the whole context: sliding windows are not supported. The block size is one for the
-//! whole storage, and so are the number of heads and their size.
+//! Attention is causal. [`Scoring`] has the sliding window, the soft-cap and the sinks of a model, for all layers of a
+//! prepared batch the same window. The block size is one for the whole storage, and so are the number of heads and their
+//! sizes.
 
 mod backend;
 mod batch;

@@ -101,6 +101,7 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
         }
     }
     let mut below = b.numbers;
+    #[allow(clippy::needless_range_loop)] // It counts along all rows at once.
     for k in 0..inner {
         let (row, _) = below.split_at(N * LANES);
         let row: [Lanes; N] = std::array::from_fn(|n| Lanes::load(&row[n * LANES..]));

@@ -12,8 +12,8 @@
 //! 4. **Finish**: a sink, if the head has one, is one more weight without a value; then the division by the sum.
 //!
 //! `exp` and `tanh` are the functions below, not those of a platform. Multiplications and additions are fused, on every
-//! processor: with AVX-512 and with AVX2 that is a quarter to a half faster than apart, and all processors with AVX2 have
-//! it, as all of 64-bit Arm. Where a processor has no such instruction the same bits are computed slowly.
+//! processor: with AVX2 a tile of products is 1.2 to 1.3 times as fast as it is with the two apart. All processors with
+//! AVX2 have the instruction, and all of 64-bit Arm; where a processor has none the same bits are computed slowly.
 //!
 //! A score that is NaN or positive infinity makes all of its query's outputs NaN. A score of negative infinity has the
 //! weight 0; a query all of whose scores are that has nothing to divide by, and its outputs are NaN too.
@@ -135,7 +135,7 @@ fn exp(x: f32) -> f32 {
 /// `tanh`, to a few units in the last place.
 #[inline(always)]
 fn tanh(x: f32) -> f32 {
-    const SERIES: [f32; 4] = [2.062_390_4e-2, -5.373_971_4e-2, 1.333_144_2e-1, -3.333_328_2e-1];
+    const SERIES: [f32; 4] = [2.062_390_4e-2, -5.373_971_4e-2, 1.333_144_2e-1, -3.333_328e-1];
     let square = x * x;
     let series = SERIES.iter().fold(-5.704_988_5e-3, |sum: f32, factor| sum.mul_add(square, *factor));
     let near = (series * square).mul_add(x, x);

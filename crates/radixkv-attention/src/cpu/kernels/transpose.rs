@@ -126,8 +126,9 @@ pub(super) fn widen_f16_avx512(from: &[u16], to: &mut [f32]) -> usize {
     for (from, to) in from.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
         // SAFETY: X2, a chunk.
         let halves = unsafe { _mm256_loadu_si256(from.as_ptr().cast()) };
+        let wide = _mm512_cvtph_ps(halves);
         // SAFETY: X2, a chunk.
-        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), _mm512_cvtph_ps(halves)) };
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), wide) };
     }
     from.len() / LANES * LANES
 }
@@ -140,8 +141,9 @@ pub(super) fn widen_f16_avx2(from: &[u16], to: &mut [f32]) -> usize {
     for (from, to) in from.chunks_exact(HALF).zip(to.chunks_exact_mut(HALF)) {
         // SAFETY: X2, a chunk.
         let halves = unsafe { _mm_loadu_si128(from.as_ptr().cast()) };
+        let wide = _mm256_cvtph_ps(halves);
         // SAFETY: X2, a chunk.
-        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(halves)) };
+        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), wide) };
     }
     from.len() / HALF * HALF
 }

@@ -115,5 +115,6 @@ fn a_sequence_without_rows_is_not_read() {
     let bed = Bed::new(Model::small(2, 1, 4, Dtype::F32), 16, Order::Nhd, &[200, 200], dice);
     let flat = bed.flat(&vec![(0, 200..200), (1, 199..200)]);
     let prepared = Cpu.prepare(bed.kv.layout(), &bed.batch(&flat, true)).expect("a good batch");
-    assert_eq!(prepared.alone.pieces.iter().map(|piece| piece.sequences.clone()).collect::<Vec<_>>(), [1..2]);
+    let read: Vec<usize> = prepared.alone.pieces.iter().map(|piece| piece.sequences.start).collect();
+    assert_eq!(read, [1]);
 }
