@@ -92,8 +92,8 @@ impl<E: Number> RowSource<'_, E> {
         let hints = Hints(&scratch.hints).stage(stage, STAGES);
         let mut rows = scratch.words.chunks_exact_mut(words_of_row).zip(&mut scratch.scales).enumerate();
         self.each_piece(batch, place.sequence, kept.clone(), |block, tokens| {
-            for (token, (step, (row, scale))) in tokens.zip(&mut rows) {
-                let from = self.kv.row(plane, block, token, place.head);
+            let from = self.kv.rows(plane, block, tokens.clone(), place.head);
+            for ((token, from), (step, (row, scale))) in tokens.zip(from).zip(&mut rows) {
                 // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
                 row.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Relaxed));
                 if self.layout().dtype == Dtype::I8 {
@@ -161,9 +161,12 @@ impl<E: Number> RowSource<'_, E> {
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
         for half in [Half::Keys, Half::Values] {
             let plane = Plane { layer: self.layer, half };
+            let from_head_to_head = self.layout().of(half).head_stride() * self.layout().dtype.bytes();
             self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| {
-                let rows = tokens.flat_map(|token| ahead.heads.clone().map(move |head| (token, head)));
-                hints.extend(rows.map(|(token, head)| Hint::of(self.kv.row(plane, block, token, head))));
+                for row in self.kv.rows(plane, block, tokens, ahead.heads.start) {
+                    let first = Hint::of(row);
+                    hints.extend((0..ahead.heads.len()).map(|head| first.later(head * from_head_to_head)));
+                }
             });
         }
     }

@@ -18,6 +18,11 @@ impl Hint {
     pub(in super::super) fn of<T>(row: &[T]) -> Self {
         Self { first: row.as_ptr().cast(), bytes: size_of_val(row) }
     }
+
+    /// The row that lies so many bytes behind it.
+    pub(in super::super) fn later(self, bytes: usize) -> Self {
+        Self { first: self.first.wrapping_add(bytes), ..self }
+    }
 }
 
 impl Hints<'_> {
