@@ -19,7 +19,7 @@ use crate::layout::Layout;
 /// cache. Several heads of a range are read one after another, since they lie side by side.
 const TASK_QUERIES: usize = 1024;
 /// Tasks for each thread, where the sequences alone are fewer.
-const TASKS_PER_THREAD: usize = 4;
+const TASKS_PER_THREAD: usize = 2;
 
 /// One operation on one layer.
 pub(super) struct AttentionCall<'a, E> {
@@ -42,7 +42,8 @@ impl<E: Number> AttentionCall<'_, E> {
         let out = Mutex::new(out);
         let heads = self.layout().kv_heads;
         // Heads of a task: all that the threads leave together.
-        let wanted = (self.threads.count() - 1) * TASKS_PER_THREAD;
+        let threads = self.threads.count();
+        let wanted = if threads == 1 { 1 } else { threads * TASKS_PER_THREAD };
         let splits = wanted.div_ceil(plan.pieces.len().max(1)).clamp(1, heads);
         let together = heads.div_ceil(splits);
         let per_piece = |piece: &Piece| {
