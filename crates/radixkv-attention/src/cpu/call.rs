@@ -91,11 +91,12 @@ impl<E: Number> AttentionCall<'_, E> {
         self.take_queries(task, scratch);
         let shared = task.piece.shared_ranges;
         if let Some(&first) = task.sequences.first() {
-            self.attend(task, first, 0..shared, 0..queries, scratch);
+            self.attend(task, [first, first], 0..shared, 0..queries, scratch);
         }
         let each = task.piece.rows.len() * self.group();
         for (index, sequence) in task.sequences.iter().enumerate() {
-            self.attend(task, *sequence, shared..usize::MAX, index * each..(index + 1) * each, scratch);
+            let then = task.sequences.get(index + 1).unwrap_or(sequence);
+            self.attend(task, [*sequence, *then], shared..usize::MAX, index * each..(index + 1) * each, scratch);
         }
         self.give_outputs(task, queries, scratch, &mut out.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
     }
@@ -119,11 +120,12 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Merges ranges of a sequence into some queries of each head: those of `ranges` in which a query sees a token.
+    /// Merges ranges of a sequence into some queries of each head: those of `ranges` in which a query sees a token. The
+    /// ranges of `then` are read next.
     fn attend(
         &self,
         task: &Task<'_>,
-        sequence: u32,
+        [sequence, then]: [u32; 2],
         ranges: Range<usize>,
         queries: Range<usize>,
         scratch: &mut Scratch,
@@ -132,14 +134,18 @@ impl<E: Number> AttentionCall<'_, E> {
         let first = seen.iter().map(|seen| seen[0] as usize / RANGE_TOKENS).min().unwrap_or(0).max(ranges.start);
         let end = seen.iter().map(|seen| (seen[1] as usize).div_ceil(RANGE_TOKENS)).max().unwrap_or(0).min(ranges.end);
         let context = seen.iter().map(|seen| seen[1] as usize).max().unwrap_or(0);
-        let (sequence, heads) = (sequence as usize, task.heads.len());
+        let heads = task.heads.len();
         for range in first..end {
-            let token = |range: usize, part: usize| (range * RANGE_TOKENS + part * RANGE_TOKENS / heads).min(context);
+            // After a shared prefix, what follows it.
+            let after = if then == sequence { end } else { ranges.start };
+            let (sequence_ahead, ahead) = if range + 1 < end { (sequence, range + 1) } else { (then, after) };
+            let token = |range: usize, part: usize| range * RANGE_TOKENS + part * RANGE_TOKENS / heads;
             for (index, head) in task.heads.clone().enumerate() {
-                let place = RangePlace { sequence, head, tokens: token(range, 0)..token(range + 1, 0) };
+                let tokens = token(range, 0)..context.min(token(range + 1, 0));
+                let place = RangePlace { sequence: sequence as usize, head, tokens };
                 // A part of the next range, of all heads: that is one stretch of memory.
-                let tokens = token(range + 1, index)..token(range + 1, index + 1);
-                let ahead = Ahead { sequence, heads: task.heads.clone(), tokens };
+                let tokens = token(ahead, index)..token(ahead, index + 1);
+                let ahead = Ahead { sequence: sequence_ahead as usize, heads: task.heads.clone(), tokens };
                 self.source.load(self.level, &self.batch, &place, &ahead, scratch);
                 self.attend_range(index, range, queries.clone(), scratch);
             }
