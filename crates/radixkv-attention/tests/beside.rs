@@ -87,7 +87,7 @@ fn decoding_beside_appending_reads_what_was_there() {
                 read();
             }
             // By hand: ThreadSanitizer sees these joins, and not those of a scope.
-            [writer, reader].map(|thread| thread.join().expect("no panic"));
+            [writer, reader].into_iter().for_each(|thread| thread.join().expect("no panic"));
         });
     }
 }
