@@ -4,8 +4,8 @@
 //! Storage, batches and outputs are the same for both, to the bit. Which vector instructions the processor has is found
 //! out at run time, and changes no bit either.
 //!
-//! A call allocates nothing once its threads have computed one of its size. Calls of several threads share the storage
-//! alone.
+//! A call allocates nothing once its threads have computed one of its size, but that the queue of a pool grows by a block
+//! now and then. Calls of several threads share the storage alone, and the pool.
 
 mod call;
 mod error;

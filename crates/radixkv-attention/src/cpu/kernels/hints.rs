@@ -3,6 +3,9 @@
 //! A processor has few requests for memory under way at once, and a loop that asks for more waits. So the rows of the next
 //! range are asked for between the steps of the work on this one.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use super::x86::prefetch as ask;
+
 /// A row of the storage.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Hint {
@@ -36,11 +39,9 @@ impl Hints<'_> {
     /// such instruction.
     #[inline(always)]
     pub(in super::super) fn step(&self, step: usize, of: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for hint in self.stage(step, of).0 {
-            super::x86::prefetch(hint.first, hint.bytes);
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = (step, of);
+        self.stage(step, of).0.iter().for_each(|hint| ask(hint.first, hint.bytes));
     }
 }
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn ask(_first: *const u8, _bytes: usize) {}
