@@ -183,8 +183,8 @@ fn shapes_that_do_not_fit_are_named() {
     assert_eq!(refused, GpuError::OtherLayout);
     let flat = radixkv_attention::Batch { scale: 0.0, ..bed.batch() };
     assert_eq!(attention.prepare(&good, &flat).expect_err("a refusal"), GpuError::Scale { scale: 0.0 });
-    let wide = Layout { value_dim: 64, ..good };
-    assert_eq!(attention.allocate(wide).err(), Some(GpuError::ValueDim { head_dim: good.head_dim, value_dim: 64 }));
+    let wide = Layout { value_dim: 128, ..good };
+    assert_eq!(attention.allocate(wide).err(), Some(GpuError::ValueDim { head_dim: good.head_dim, value_dim: 128 }));
     for scoring in [
         Scoring { window: Some(16), ..Scoring::default() },
         Scoring { soft_cap: Some(30.0), ..Scoring::default() },
