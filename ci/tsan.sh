@@ -11,3 +11,5 @@ build=(-p loom_tests --test stress --release --target x86_64-unknown-linux-gnu -
 cargo test "${build[@]}" --no-run
 # Bash counts in SECONDS itself: only `env` can set it.
 env SECONDS="${1:-30}" cargo test "${build[@]}" -- --nocapture
+# Decoding beside appending, whose storage is read and written by several threads.
+cargo test -p radixkv-attention --test beside --release --target x86_64-unknown-linux-gnu --target-dir target/tsan

@@ -26,7 +26,7 @@ pub struct Qkv<R> {
     pub queries: R,
     /// `[rows, kv heads, head_dim]`
     pub keys: R,
-    /// `[rows, kv heads, head_dim]`
+    /// `[rows, kv heads, value_dim]`
     pub values: R,
 }
 
@@ -45,10 +45,10 @@ pub struct Qkv<R> {
 /// ```
 #[derive(Debug)]
 pub struct Output<R, L> {
-    /// `[rows, query heads, head_dim]`, without gaps.
+    /// `[rows, query heads, value_dim]`, without gaps.
     pub rows: R,
     /// `[rows, query heads]`, or nothing: log-sum-exps, the natural logarithm of the sum of `exp(scale * q . k)` over
-    /// the context.
+    /// the context; what the batch's [`Scoring`](crate::Scoring) does to scores is done first, and a sink is counted.
     pub lse: Option<L>,
 }
 
@@ -108,7 +108,7 @@ pub trait Backend {
     /// use radixkv_attention::{Backend, Dtype, Layout, Order, cpu::Cpu};
     ///
     /// let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// let kv = Cpu.allocate(Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order })?;
+    /// let kv = Cpu.allocate(Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order })?;
     /// assert_eq!(kv.layout().bytes(), 2 * 2 * 8 * 16 * 2 * 64 * 4);
     /// # Ok::<_, radixkv_attention::cpu::CpuError>(())
     /// ```
@@ -123,10 +123,10 @@ pub trait Backend {
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
     /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// let prepared = Cpu.prepare(&layout, &batch)?; // once a step
     /// let short = Batch { slots: &slots[..1], ..batch };
     /// let error = ShapeError::Length { what: "slots", given: 1, needed: 2 };
@@ -140,16 +140,16 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// If the batch does not keep keys and values ([`Batch::save_kv`]), or `keys` or `values` are not
-    /// `[rows, kv heads, head_dim]`.
+    /// If the batch does not keep keys and values ([`Batch::save_kv`]), `keys` are not `[rows, kv heads, head_dim]`, or
+    /// `values` not `[rows, kv heads, value_dim]`.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
     /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
     /// let (keys, values) = ([0.1; 2 * 4], [0.2; 2 * 4]); // two rows
     /// Cpu.append(&kv, 0, &prepared, &keys, &values)?;
@@ -173,10 +173,10 @@ pub trait Backend {
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
     /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
     /// let (queries, mut rows, mut lse) = ([0.1; 2 * 4], [0.0; 2 * 4], [0.0; 2]);
     /// let out = Output { rows: &mut rows[..], lse: Some(&mut lse[..]) };
@@ -205,10 +205,10 @@ pub trait Backend {
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
     /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
     /// let (queries, keys, values, mut out) = ([0.1; 8], [0.2; 8], [0.3; 8], [0.0; 8]);
     /// let new = Qkv { queries: &queries[..], keys: &keys[..], values: &values[..] };
@@ -230,10 +230,10 @@ pub trait Backend {
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
     /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// let sharing = share(tables, contexts, layout.block_size, Cpu.rule(&layout));
     /// assert_eq!(sharing.saved_tokens(), 64);
     /// # Ok::<_, CpuError>(())
@@ -250,10 +250,10 @@ pub trait Backend {
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
     /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// let sharing = share(tables, contexts, layout.block_size, Cpu.rule(&layout));
     /// let cascade = Cpu.prepare_cascade(&layout, &batch, &sharing)?; // once a step
     /// # Ok::<_, CpuError>(())
@@ -272,15 +272,15 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// As `decode`.
+    /// As `decode`; or if the backend sees that they were not.
     ///
     /// ```
     /// # use radixkv_attention::{cpu::{Cpu, CpuError}, plan::share, *};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 64, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3, 0, 3, 1], offsets: &[0, 2, 4] };
     /// # let (contexts, rows, slots) = (&[65, 65], &[0, 1, 2], &[0, 64]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// # let (kv, prepared) = (Cpu.allocate(layout)?, Cpu.prepare(&layout, &batch)?);
     /// # let sharing = share(tables, contexts, layout.block_size, Cpu.rule(&layout));
     /// let cascade = Cpu.prepare_cascade(&layout, &batch, &sharing)?;
@@ -308,7 +308,7 @@ pub trait Backend {
     /// use radixkv_attention::{Backend, Dtype, Layout, Order, ShapeError, cpu::Cpu};
     ///
     /// let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// let kv = Cpu.allocate(Layout { layers: 1, blocks: 4, block_size: 16, kv_heads: 1, head_dim: 4, dtype, order })?;
+    /// let kv = Cpu.allocate(Layout { layers: 1, blocks: 4, block_size: 16, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order })?;
     /// Cpu.copy_blocks(&kv, &[(0, 1), (0, 2)])?;
     /// let overlap = Cpu.copy_blocks(&kv, &[(0, 1), (1, 2)]); // is 2 a copy of the old 1, or of the new one?
     /// assert_eq!(overlap, Err(ShapeError::CopyOverlap { block: 1 }.into()));

@@ -1,6 +1,7 @@
 //! The sequences and rows of one step.
 
 use crate::layout::Layout;
+use crate::scoring::Scoring;
 use crate::shape::{MAX_GQA_GROUP, ShapeError};
 use radixkv::BlockId;
 
@@ -32,14 +33,15 @@ pub struct Tables<'a> {
 /// hand out: block tables, context lengths, cumulative row counts, a slot mapping.
 ///
 /// ```
-/// use radixkv_attention::{Batch, Dtype, Layout, Order, Tables};
+/// use radixkv_attention::{Batch, Dtype, Layout, Order, Scoring, Tables};
 ///
 /// let layout =
-///     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype: Dtype::Bf16, order: Order::Nhd };
+///     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype: Dtype::Bf16, order: Order::Nhd };
 /// // Two sequences: one decodes its 18th token, of the other the tokens 30..33 are prefilled.
 /// let batch = Batch {
 ///     query_heads: 8,
 ///     scale: 0.125,
+///     scoring: Scoring::default(),
 ///     tables: Tables { blocks: &[3, 5, 3, 1, 0], offsets: &[0, 2, 5] },
 ///     contexts: &[18, 33],
 ///     rows: &[0, 1, 4],
@@ -54,6 +56,8 @@ pub struct Batch<'a> {
     pub query_heads: usize,
     /// The factor of `q . k` before the softmax; usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// Sliding window, soft-cap and sinks of the model; [`Scoring::default`] for none.
+    pub scoring: Scoring<'a>,
     /// Block tables.
     pub tables: Tables<'a>,
     /// Tokens that each sequence attends to, including its rows of this step.
@@ -64,7 +68,8 @@ pub struct Batch<'a> {
     /// Whether the rows' keys and values are kept in blocks. If not, the block tables need no blocks for the rows, and
     /// the batch is for [`extend`](crate::Backend::extend) alone.
     pub save_kv: bool,
-    /// With `save_kv`, the slot of each row: `block * block_size + offset in the block`. Otherwise empty.
+    /// With `save_kv`, the slot of each row: `block * block_size + offset in the block`, the place that the sequence's table
+    /// has for it. Otherwise empty.
     pub slots: &'a [u64],
 }
 
@@ -112,10 +117,10 @@ impl Batch<'_> {
     /// If there is no such sequence.
     ///
     /// ```
-    /// # use radixkv_attention::{Batch, Tables};
+    /// # use radixkv_attention::{Batch, Scoring, Tables};
     /// # let tables = Tables { blocks: &[3, 5, 3, 1, 0], offsets: &[0, 2, 5] };
     /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18, 33], true, &[81, 30, 31, 0]);
-    /// let batch = Batch { rows: &[0, 1, 4], query_heads, scale, tables, contexts, save_kv, slots };
+    /// let batch = Batch { rows: &[0, 1, 4], query_heads, scale, scoring: Scoring::default(), tables, contexts, save_kv, slots };
     /// assert_eq!((batch.rows_of(0), batch.rows_of(1), batch.total_rows()), (0..1, 1..4, 4));
     /// ```
     pub fn rows_of(&self, sequence: usize) -> std::ops::Range<usize> {
@@ -123,19 +128,20 @@ impl Batch<'_> {
     }
 
     /// Checks that a [`Backend`](crate::Backend) can compute it over storage of this layout: arrays of fitting lengths,
-    /// slots and blocks inside the layout, tables that reach as far as the contexts.
+    /// slots and blocks inside the layout, tables that reach as far as the contexts, each row in the slot that its table
+    /// says, and no two rows in one. Allocates.
     ///
     /// # Errors
     ///
     /// The first thing that is wrong.
     ///
     /// ```
-    /// # use radixkv_attention::{Batch, Dtype, Layout, Order, ShapeError, Tables};
+    /// # use radixkv_attention::{Batch, Dtype, Layout, Order, ShapeError, Scoring, Tables};
     /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
     /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18], true, &[81]);
     /// let tables = Tables { blocks: &[3], offsets: &[0, 1] }; // one block, but 18 tokens
-    /// let batch = Batch { rows: &[0, 1], query_heads, scale, tables, contexts, save_kv, slots };
+    /// let batch = Batch { rows: &[0, 1], query_heads, scale, scoring: Scoring::default(), tables, contexts, save_kv, slots };
     /// assert_eq!(batch.check(&layout), Err(ShapeError::Table { sequence: 0, blocks: 1, needed: 2 }));
     /// ```
     pub fn check(&self, layout: &Layout) -> Result<(), ShapeError> {
@@ -147,10 +153,12 @@ impl Batch<'_> {
         if !self.scale.is_finite() {
             return Err(ShapeError::Scale { scale: self.scale });
         }
+        self.scoring.check(layout, query_heads)?;
         self.check_offsets("table offsets", self.tables.offsets, self.tables.blocks.len())?;
         self.check_offsets("row offsets", self.rows, self.total_rows())?;
         self.check_slots(layout)?;
-        (0..self.len()).try_for_each(|sequence| self.check_sequence(layout, sequence))
+        (0..self.len()).try_for_each(|sequence| self.check_sequence(layout, sequence))?;
+        self.check_places(layout)
     }
 
     /// Checks that every sequence has one row, and that keys and values are kept: what
@@ -161,10 +169,10 @@ impl Batch<'_> {
     /// [`ShapeError::NotKept`], or the first sequence that has not one row.
     ///
     /// ```
-    /// # use radixkv_attention::{Batch, ShapeError, Tables};
+    /// # use radixkv_attention::{Batch, ShapeError, Scoring, Tables};
     /// # let tables = Tables { blocks: &[3, 5, 3, 1, 0], offsets: &[0, 2, 5] };
     /// # let (query_heads, scale, contexts, save_kv, slots) = (8, 0.125, &[18, 33], true, &[81, 30, 31, 0]);
-    /// let batch = Batch { rows: &[0, 1, 4], query_heads, scale, tables, contexts, save_kv, slots };
+    /// let batch = Batch { rows: &[0, 1, 4], query_heads, scale, scoring: Scoring::default(), tables, contexts, save_kv, slots };
     /// assert_eq!(batch.check_decode(), Err(ShapeError::DecodeRows { sequence: 1, rows: 3 }));
     /// ```
     pub fn check_decode(&self) -> Result<(), ShapeError> {
@@ -202,6 +210,30 @@ impl Batch<'_> {
         }
     }
 
+    /// Each row lies where its table says, and no two rows lie in one slot. The tables have been checked.
+    fn check_places(&self, layout: &Layout) -> Result<(), ShapeError> {
+        if !self.save_kv {
+            return Ok(());
+        }
+        for sequence in 0..self.len() {
+            let (rows, table) = (self.rows_of(sequence), self.tables.blocks_of(sequence));
+            let first = self.contexts[sequence] as usize - rows.len();
+            for (row, token) in rows.zip(first..) {
+                let (block, offset) = (table[token / layout.block_size], token % layout.block_size);
+                let (slot, needed) = (self.slots[row], u64::from(block) * layout.block_size as u64 + offset as u64);
+                if slot != needed {
+                    return Err(ShapeError::Place { row, slot, needed });
+                }
+            }
+        }
+        let mut slots = self.slots.to_vec();
+        slots.sort_unstable();
+        match slots.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(ShapeError::SlotTwice { slot: pair[0] }),
+            None => Ok(()),
+        }
+    }
+
     fn check_sequence(&self, layout: &Layout, sequence: usize) -> Result<(), ShapeError> {
         let (context, rows) = (self.contexts[sequence] as usize, self.rows_of(sequence).len());
         if context < rows {
@@ -224,13 +256,22 @@ mod tests {
     use super::*;
     use crate::{Dtype, Order};
 
-    const LAYOUT: Layout =
-        Layout { layers: 1, blocks: 8, block_size: 4, kv_heads: 2, head_dim: 4, dtype: Dtype::F32, order: Order::Nhd };
+    const LAYOUT: Layout = Layout {
+        layers: 1,
+        blocks: 8,
+        block_size: 4,
+        kv_heads: 2,
+        head_dim: 4,
+        value_dim: 4,
+        dtype: Dtype::F32,
+        order: Order::Nhd,
+    };
 
     /// Two sequences: one row on a context of 5, three on a context of 3.
     const GOOD: Batch<'_> = Batch {
         query_heads: 4,
         scale: 0.5,
+        scoring: Scoring { window: None, soft_cap: None, sinks: &[] },
         tables: Tables { blocks: &[1, 7, 2], offsets: &[0, 2, 3] },
         contexts: &[5, 3],
         rows: &[0, 1, 4],
@@ -256,6 +297,18 @@ mod tests {
         wrong(Batch { rows: &[], ..GOOD }, ShapeError::Length { what: "row offsets", given: 0, needed: 3 });
         wrong(Batch { slots: &[], ..GOOD }, ShapeError::Length { what: "slots", given: 0, needed: 4 });
         wrong(Batch { slots: &[28, 8, 32, 10], ..GOOD }, ShapeError::Slot { row: 2, slot: 32, slots: 32 });
+        wrong(Batch { slots: &[28, 8, 12, 10], ..GOOD }, ShapeError::Place { row: 2, slot: 12, needed: 9 });
+        let tables = Tables { blocks: &[1, 7, 7], ..GOOD.tables };
+        let twice = Batch { tables, slots: &[28, 28, 29, 30], ..GOOD };
+        wrong(twice, ShapeError::SlotTwice { slot: 28 });
+        let scoring = Scoring { window: Some(0), ..Scoring::default() };
+        wrong(Batch { scoring, ..GOOD }, ShapeError::Zero { what: "window" });
+        for soft_cap in [0.0, -1.0, f32::INFINITY] {
+            let scoring = Scoring { soft_cap: Some(soft_cap), ..Scoring::default() };
+            wrong(Batch { scoring, ..GOOD }, ShapeError::SoftCap { soft_cap });
+        }
+        let scoring = Scoring { sinks: &[0.0; 3], ..Scoring::default() };
+        wrong(Batch { scoring, ..GOOD }, ShapeError::Length { what: "sinks", given: 3, needed: 4 });
         wrong(Batch { contexts: &[5, 2], ..GOOD }, ShapeError::Context { sequence: 1, context: 2, rows: 3 });
         wrong(Batch { contexts: &[9, 3], ..GOOD }, ShapeError::Table { sequence: 0, blocks: 2, needed: 3 });
         let tables = Tables { blocks: &[1, 8, 2], ..GOOD.tables };

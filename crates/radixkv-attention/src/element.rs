@@ -1,14 +1,15 @@
 //! Elements as bits: rounding `f32` to a [`Dtype`], and back.
 //!
-//! A backend stores keys and values as elements of 16 or 32 bits. Code that fills such a storage by hand, or hands rows
+//! A backend stores keys and values as elements of 8, 16 or 32 bits. Code that fills such a storage by hand, or hands rows
 //! to a device, needs the backend's own rounding, to the bit: to nearest, ties to even; too large becomes infinite, a
 //! number that is none stays none. These are the functions that the backends call.
 
 use crate::layout::Dtype;
 
-/// The bits of `value` as an element of `dtype`: in the lowest 16 bits, or in all 32.
+/// The bits of `value` as an element of `dtype`: in the lowest 8 or 16 bits, or in all 32.
 ///
-/// Rounds to the nearest element, ties to even. Never fails: what is too large becomes infinite.
+/// Rounds to the nearest element, ties to even. Never fails: what is too large becomes infinite, or 127 as an
+/// [`I8`](Dtype::I8), whose elements are integers: [`quantize`] divides a row by its scale first.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, element};
@@ -25,10 +26,11 @@ pub fn to_bits(dtype: Dtype, value: f32) -> u32 {
         Dtype::F32 => value.to_bits(),
         Dtype::F16 => u32::from(to_f16(value)),
         Dtype::Bf16 => u32::from(to_bf16(value)),
+        Dtype::I8 => u32::from(to_i8(value) as u8),
     }
 }
 
-/// The value of an element of `dtype`, exactly; of 16 bits, those above are ignored.
+/// The value of an element of `dtype`, exactly; bits above an element's are ignored.
 ///
 /// ```
 /// use radixkv_attention::{Dtype, element};
@@ -42,6 +44,7 @@ pub fn from_bits(dtype: Dtype, bits: u32) -> f32 {
         Dtype::F32 => f32::from_bits(bits),
         Dtype::F16 => from_f16(bits as u16),
         Dtype::Bf16 => from_bf16(bits as u16),
+        Dtype::I8 => f32::from(bits as i8),
     }
 }
 
@@ -60,16 +63,53 @@ pub fn round(dtype: Dtype, value: f32) -> f32 {
         Dtype::F32 => value,
         Dtype::F16 => from_f16(to_f16(value)),
         Dtype::Bf16 => from_bf16(to_bf16(value)),
+        Dtype::I8 => f32::from(to_i8(value)),
     }
 }
 
-#[inline]
-fn from_bf16(bits: u16) -> f32 {
+/// Writes one head's row of keys or values as [`Dtype::I8`], and returns its scale.
+///
+/// The scale is the largest magnitude of the row divided by 127. Each element is divided by it and rounded to the nearest
+/// integer, ties to even; its value is the integer times the scale. A row with a NaN or an infinity is read back as NaN.
+///
+/// ```
+/// use radixkv_attention::element;
+///
+/// let mut integers = [0; 4];
+/// let scale = element::quantize(&[0.25, -1.27, 0.0, 1.0], &mut integers);
+/// assert_eq!((scale, integers), (1.27 / 127.0, [25, -127, 0, 100]));
+/// ```
+///
+/// # Panics
+///
+/// If the two have not one length.
+pub fn quantize(row: &[f32], integers: &mut [i8]) -> f32 {
+    assert_eq!(row.len(), integers.len(), "elements and integers");
+    let scale = scale_of(row.iter().copied());
+    integers.iter_mut().zip(row).for_each(|(integer, value)| *integer = to_i8(*value / scale));
+    scale
+}
+
+/// The scale of a row as [`quantize`] has it.
+pub(crate) fn scale_of(row: impl Iterator<Item = f32>) -> f32 {
+    let larger =
+        |largest: f32, value: f32| if largest.is_nan() || value.abs() <= largest { largest } else { value.abs() };
+    row.fold(0.0, larger) / 127.0
+}
+
+/// As an integer from -127 to 127; a NaN is 0.
+#[inline(always)]
+pub(crate) fn to_i8(value: f32) -> i8 {
+    value.round_ties_even().clamp(-127.0, 127.0) as i8
+}
+
+#[inline(always)]
+pub(crate) fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-#[inline]
-fn to_bf16(value: f32) -> u16 {
+#[inline(always)]
+pub(crate) fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
         // With the quiet bit set: a payload in the lower half alone would become that of an infinity.
@@ -80,8 +120,8 @@ fn to_bf16(value: f32) -> u16 {
 
 /// Moves exponent and fraction to their places in an `f32` and lets a multiplication by `2^112`, the difference of the
 /// two biases, put the exponent right: that is exact for subnormals too.
-#[inline]
-fn from_f16(bits: u16) -> f32 {
+#[inline(always)]
+pub(crate) fn from_f16(bits: u16) -> f32 {
     const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
     let shifted = u32::from(bits & 0x7fff) << 13;
     let special = if shifted >= 0x1f << 23 { 0xff << 23 } else { 0 };
@@ -89,8 +129,8 @@ fn from_f16(bits: u16) -> f32 {
     f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
 }
 
-#[inline]
-fn to_f16(value: f32) -> u16 {
+#[inline(always)]
+pub(crate) fn to_f16(value: f32) -> u16 {
     /// Halfway between the largest `f16` and the next power of two.
     const OVERFLOW: u32 = 0x477f_f000;
     /// The least normal `f16`, `2^-14`.
@@ -159,10 +199,31 @@ mod tests {
 
     #[test]
     fn bits_of_every_type_are_read_back() {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
             for value in [0.0, -1.5, 0.1, 3e38, f32::INFINITY] {
                 assert_eq!(from_bits(dtype, to_bits(dtype, value)), round(dtype, value), "{dtype}");
             }
         }
+    }
+
+    #[test]
+    fn integers_are_within_half_a_scale_and_what_is_no_number_shows() {
+        let dice = &mut fastrand::Rng::with_seed(1);
+        for _ in 0..1000 {
+            let row: Vec<f32> = (0..8).map(|_| (dice.f32() - 0.5) * 10_f32.powi(dice.i32(-6..6))).collect();
+            let mut integers = [0; 8];
+            let scale = quantize(&row, &mut integers);
+            let off = |(value, integer): (&f32, &i8)| (value - f32::from(*integer) * scale).abs();
+            assert!(row.iter().zip(&integers).map(off).all(|off| off <= scale * 0.500_001), "{row:?}");
+        }
+        for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for at in 0..3 {
+                let (mut row, mut integers) = ([1.0, 0.0, -2.0], [0; 3]);
+                row[at] = special;
+                let scale = quantize(&row, &mut integers);
+                assert!(integers.iter().all(|integer| (f32::from(*integer) * scale).is_nan()), "{row:?}");
+            }
+        }
+        assert_eq!(quantize(&[0.0; 4], &mut [1; 4]), 0.0);
     }
 }

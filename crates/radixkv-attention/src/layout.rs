@@ -23,6 +23,9 @@ pub enum Dtype {
     F16,
     /// 16 bits: the upper half of an `F32`.
     Bf16,
+    /// 8 bits: an integer from -127 to 127, times a scale that each head of each token has for its keys and for its
+    /// values. See [`element::quantize`](crate::element::quantize) for the stored form.
+    I8,
 }
 
 /// Order of tokens and heads within a block.
@@ -31,7 +34,7 @@ pub enum Dtype {
 /// use radixkv_attention::{Dtype, Layout, Order};
 ///
 /// let (dtype, order) = (Dtype::F16, Order::Nhd);
-/// let nhd = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// let nhd = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
 /// assert_eq!((nhd.token_stride(), nhd.head_stride()), (2 * 64, 64));
 /// let hnd = Layout { order: Order::Hnd, ..nhd };
 /// assert_eq!((hnd.token_stride(), hnd.head_stride()), (64, 16 * 64));
@@ -52,7 +55,7 @@ pub enum Order {
 /// use radixkv_attention::{Dtype, Half, Layout, Order};
 ///
 /// let (dtype, order) = (Dtype::F16, Order::Nhd);
-/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
 /// let [keys, values] = [Half::Keys, Half::Values].map(|half| layout.index(0, half, 0, 0, 0));
 /// assert_eq!((keys, values), (0, layout.plane_elements()));
 /// ```
@@ -65,19 +68,20 @@ pub enum Half {
 }
 
 /// Shape of the paged keys and values: `layers x {keys, values} x blocks x block_size x kv_heads x head_dim` elements,
-/// `block_size` and `kv_heads` in the order that [`Order`] names.
+/// `block_size` and `kv_heads` in the order that [`Order`] names; values have `value_dim` in place of `head_dim`.
 ///
-/// A *plane* is one layer's keys, or its values: `blocks x block_size x kv_heads x head_dim` elements.
+/// A *plane* is one layer's keys, or its values: `blocks x block_size x kv_heads x head_dim` elements. What the methods
+/// say of a plane, a block or a token is about keys; [`of`](Self::of) is the same about values.
 ///
 /// The struct is plain, without a constructor: no field has a default, each follows from the model or the cache, and a
-/// literal tells the five sizes apart. A further element type or order is a further variant of [`Dtype`] or [`Order`].
+/// literal tells the six sizes apart. A further element type or order is a further variant of [`Dtype`] or [`Order`].
 ///
 /// ```
 /// use radixkv_attention::{Dtype, Layout, Order};
 ///
 /// // Qwen3 0.6B in 4,096 blocks of 16 tokens: 7.5 GB.
 /// let (dtype, order) = (Dtype::Bf16, Order::Nhd);
-/// let layout = Layout { layers: 28, blocks: 4096, block_size: 16, kv_heads: 8, head_dim: 128, dtype, order };
+/// let layout = Layout { layers: 28, blocks: 4096, block_size: 16, kv_heads: 8, head_dim: 128, value_dim: 128, dtype, order };
 /// assert_eq!(layout.check(), Ok(()));
 /// assert_eq!(layout.bytes(), 7_516_192_768);
 /// // Half of the blocks: half of the bytes.
@@ -93,8 +97,10 @@ pub struct Layout {
     pub block_size: usize,
     /// Heads of keys and values.
     pub kv_heads: usize,
-    /// Elements of a head: a multiple of 4.
+    /// Elements of a head of keys, and of queries: a multiple of 4, of 8 where an element has 8 bits.
     pub head_dim: usize,
+    /// Elements of a head of values, and of outputs: mostly the same as `head_dim`.
+    pub value_dim: usize,
     /// Type of an element.
     pub dtype: Dtype,
     /// Order within a block.
@@ -107,6 +113,7 @@ impl Dtype {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::I8 => 1,
         }
     }
 }
@@ -117,6 +124,7 @@ impl fmt::Display for Dtype {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::I8 => "i8",
         })
     }
 }
@@ -133,7 +141,7 @@ pub struct UnknownDtype;
 
 impl fmt::Display for UnknownDtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the element types are f32, f16 and bf16")
+        f.write_str("the element types are f32, f16, bf16 and i8")
     }
 }
 
@@ -147,14 +155,15 @@ impl FromStr for Dtype {
             "f32" => Ok(Self::F32),
             "f16" => Ok(Self::F16),
             "bf16" => Ok(Self::Bf16),
+            "i8" => Ok(Self::I8),
             _ => Err(UnknownDtype),
         }
     }
 }
 
 impl Layout {
-    /// Checks that no size is zero, heads are a multiple of 4 elements, ids can name every block, and the bytes fit an
-    /// address space.
+    /// Checks that no size is zero, heads are a multiple of 4 elements (8, if these have 8 bits), ids can name every block,
+    /// and the bytes fit an address space.
     ///
     /// # Errors
     ///
@@ -163,7 +172,7 @@ impl Layout {
     /// ```
     /// # use radixkv_attention::{Dtype, Layout, Order, ShapeError};
     /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
-    /// let layout = Layout { layers: 0, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// let layout = Layout { layers: 0, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
     /// assert_eq!(layout.check(), Err(ShapeError::Zero { what: "layers" }));
     /// ```
     pub fn check(&self) -> Result<(), ShapeError> {
@@ -173,18 +182,43 @@ impl Layout {
             ("block_size", self.block_size),
             ("kv_heads", self.kv_heads),
             ("head_dim", self.head_dim),
+            ("value_dim", self.value_dim),
         ];
         if let Some((what, _)) = named.into_iter().find(|(_, size)| *size == 0) {
             return Err(ShapeError::Zero { what });
         }
-        if self.head_dim % 4 != 0 {
-            return Err(ShapeError::HeadDim { head_dim: self.head_dim });
+        // Two heads have no word of 64 bits in common, and those of 32 bits are read four at a time.
+        let multiple = (8 / self.dtype.bytes()).max(4);
+        if let Some(head_dim) = [self.head_dim, self.value_dim].into_iter().find(|dim| dim % multiple != 0) {
+            return Err(ShapeError::HeadDim { head_dim, multiple });
         }
-        let bytes = named.iter().try_fold(2 * self.dtype.bytes(), |bytes, (_, size)| bytes.checked_mul(*size));
+        let widest =
+            self.head_dim.max(self.value_dim).checked_mul(self.dtype.bytes()).and_then(|row| row.checked_add(4));
+        let rows = named[..4].iter().try_fold(2_usize, |rows, (_, size)| rows.checked_mul(*size));
+        let bytes = widest.zip(rows).and_then(|(widest, rows)| rows.checked_mul(widest));
         if self.blocks > BlockId::MAX as usize || bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
             return Err(ShapeError::TooLarge { blocks: self.blocks });
         }
         Ok(())
+    }
+
+    /// The layout of keys for `Half::Keys`; for `Half::Values` the one whose `head_dim` is that of values: its methods
+    /// tell how values lie in their planes.
+    ///
+    /// ```
+    /// # use radixkv_attention::{Dtype, Half, Layout, Order};
+    /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
+    /// let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 192, value_dim: 128, dtype, order };
+    /// assert_eq!(layout.of(Half::Keys).row_elements(), 2 * 192);
+    /// assert_eq!(layout.of(Half::Values).row_elements(), 2 * 128);
+    /// assert_eq!(layout.elements(), 2 * 8 * 16 * 2 * (192 + 128));
+    /// ```
+    #[must_use]
+    pub fn of(&self, half: Half) -> Self {
+        match half {
+            Half::Keys => *self,
+            Half::Values => Self { head_dim: self.value_dim, ..*self },
+        }
     }
 
     /// Elements of one token in a plane: `kv_heads * head_dim`.
@@ -192,7 +226,7 @@ impl Layout {
     /// ```
     /// # use radixkv_attention::{Dtype, Layout, Order};
     /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
-    /// let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
     /// assert_eq!(layout.row_elements(), 2 * 64);
     /// assert_eq!(layout.block_elements(), 16 * layout.row_elements());
     /// assert_eq!(layout.plane_elements(), 8 * layout.block_elements());
@@ -214,12 +248,21 @@ impl Layout {
 
     /// Elements of all planes.
     pub fn elements(&self) -> usize {
-        2 * self.layers * self.plane_elements()
+        self.layers * (self.plane_elements() + self.of(Half::Values).plane_elements())
     }
 
-    /// Bytes of all planes.
+    /// Scales of all planes, of four bytes each: one for each head of each token where an element has 8 bits, otherwise
+    /// none.
+    pub fn scales(&self) -> usize {
+        match self.dtype {
+            Dtype::I8 => 2 * self.layers * self.blocks * self.block_size * self.kv_heads,
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 => 0,
+        }
+    }
+
+    /// Bytes of all planes and scales.
     pub fn bytes(&self) -> usize {
-        self.elements() * self.dtype.bytes()
+        self.elements() * self.dtype.bytes() + self.scales() * size_of::<f32>()
     }
 
     /// Number of slots. A slot is the place of one token: `block * block_size + offset in the block`.
@@ -227,7 +270,7 @@ impl Layout {
     /// ```
     /// # use radixkv_attention::{Dtype, Layout, Order};
     /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
-    /// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
     /// assert_eq!(layout.slots(), 8 * 16);
     /// ```
     pub fn slots(&self) -> u64 {
@@ -255,20 +298,22 @@ impl Layout {
     /// ```
     /// # use radixkv_attention::{Dtype, Half, Layout, Order};
     /// # let (dtype, order) = (Dtype::F16, Order::Nhd);
-    /// let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    /// let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
     /// let (block, token, head) = (3, 5, 1);
     /// let index = layout.index(0, Half::Values, block, token, head);
     /// assert_eq!(index, layout.plane_elements() + 3 * layout.block_elements() + 5 * 128 + 64);
     /// ```
     pub fn index(&self, layer: usize, half: Half, block: BlockId, token: usize, head: usize) -> usize {
-        let plane = match half {
-            Half::Keys => 0,
-            Half::Values => 1,
+        let (values, ours) = (self.of(Half::Values), self.of(half));
+        let keys_before = match half {
+            Half::Keys => layer,
+            Half::Values => layer + 1,
         };
-        (2 * layer + plane) * self.plane_elements()
-            + block as usize * self.block_elements()
-            + token * self.token_stride()
-            + head * self.head_stride()
+        keys_before * self.plane_elements()
+            + layer * values.plane_elements()
+            + block as usize * ours.block_elements()
+            + token * ours.token_stride()
+            + head * ours.head_stride()
     }
 }
 
@@ -277,22 +322,23 @@ mod tests {
     use super::*;
 
     fn layout(order: Order) -> Layout {
-        Layout { layers: 2, blocks: 3, block_size: 5, kv_heads: 2, head_dim: 4, dtype: Dtype::F16, order }
+        let (head_dim, value_dim, dtype) = (8, 4, Dtype::F16);
+        Layout { layers: 2, blocks: 3, block_size: 5, kv_heads: 2, head_dim, value_dim, dtype, order }
     }
 
     #[test]
     fn every_head_has_a_place_of_its_own() {
         for order in [Order::Nhd, Order::Hnd] {
             let layout = layout(order);
-            let mut seen = vec![false; layout.elements() / layout.head_dim];
+            let mut seen = vec![false; layout.elements()];
             for layer in 0..layout.layers {
                 for half in [Half::Keys, Half::Values] {
                     for block in 0..layout.blocks as BlockId {
                         for token in 0..layout.block_size {
                             for head in 0..layout.kv_heads {
                                 let index = layout.index(layer, half, block, token, head);
-                                assert_eq!(index % layout.head_dim, 0);
-                                assert!(!std::mem::replace(&mut seen[index / layout.head_dim], true));
+                                let elements = &mut seen[index..][..layout.of(half).head_dim];
+                                assert!(elements.iter_mut().all(|seen| !std::mem::replace(seen, true)));
                             }
                         }
                     }
@@ -307,14 +353,16 @@ mod tests {
         let good = layout(Order::Nhd);
         assert_eq!(good.check(), Ok(()));
         assert_eq!(Layout { kv_heads: 0, ..good }.check(), Err(ShapeError::Zero { what: "kv_heads" }));
-        assert_eq!(Layout { head_dim: 6, ..good }.check(), Err(ShapeError::HeadDim { head_dim: 6 }));
+        assert_eq!(Layout { head_dim: 6, ..good }.check(), Err(ShapeError::HeadDim { head_dim: 6, multiple: 4 }));
+        let narrow = Layout { dtype: Dtype::I8, ..good };
+        assert_eq!(narrow.check(), Err(ShapeError::HeadDim { head_dim: 4, multiple: 8 }));
         let blocks = usize::MAX / 64;
         assert_eq!(Layout { blocks, ..good }.check(), Err(ShapeError::TooLarge { blocks }));
     }
 
     #[test]
     fn element_types_have_the_names_they_print() {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
             assert_eq!(dtype.to_string().parse(), Ok(dtype));
         }
         assert_eq!("int8".parse::<Dtype>(), Err(UnknownDtype));

@@ -20,14 +20,15 @@
 //!
 //! ```
 //! use radixkv_attention::cpu::Cpu;
-//! use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Tables};
+//! use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Scoring, Tables};
 //!
 //! let layout =
-//!     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 4, dtype: Dtype::Bf16, order: Order::Nhd };
+//!     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 4, value_dim: 4, dtype: Dtype::Bf16, order: Order::Nhd };
 //! let kv = Cpu.allocate(layout)?;
 //! let batch = Batch {
 //!     query_heads: 4,
 //!     scale: 0.5,
+//!     scoring: Scoring::default(),
 //!     tables: Tables { blocks: &[3], offsets: &[0, 1] },
 //!     contexts: &[1], // the first token of its sequence, in the first slot of block 3
 //!     rows: &[0, 1],
@@ -44,15 +45,16 @@
 //!
 //! # Order of sums
 //!
-//! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the threads and the sharing: over
-//! ranges of [`cpu::RANGE_TOKENS`] tokens at fixed places of the sequence, merged from left to right. So the output of
-//! a sequence has the same bits, whatever else is in its batch and however much of it came from the cache. A GPU
-//! backend is close to these outputs, not equal to them.
+//! The CPU backend sums in one order, whatever the batch, the chunks, the block size, the sharing, the threads and the
+//! instructions of the processor: over ranges of [`cpu::RANGE_TOKENS`] tokens at fixed places of the sequence, merged from
+//! left to right. So the output of a sequence has the same bits, whatever else is in its batch and however much of it came
+//! from the cache. A GPU backend is close to these outputs, not equal to them.
 //!
 //! # Limits
 //!
-//! Attention is causal and over the whole context: sliding windows are not supported. The block size is one for the
-//! whole storage, and so are the number of heads and their size.
+//! Attention is causal. [`Scoring`] has the sliding window, the soft-cap and the sinks of a model, for all layers of a
+//! prepared batch the same window. The block size is one for the whole storage, and so are the number of heads and their
+//! sizes.
 
 mod backend;
 mod batch;
@@ -60,11 +62,13 @@ pub mod cpu;
 pub mod element;
 mod layout;
 pub mod plan;
+mod scoring;
 mod shape;
 
 pub use backend::{Backend, Output, Qkv};
 pub use batch::{Batch, Tables};
 pub use layout::{Dtype, Half, Layout, Order, UnknownDtype};
+pub use scoring::Scoring;
 pub use shape::{MAX_GQA_GROUP, ShapeError};
 
 /// The example of the package's README.

@@ -21,7 +21,7 @@ use radixkv::BlockId;
 /// use radixkv_attention::{Backend, Dtype, Layout, Order, plan::Rule};
 ///
 /// let (dtype, order) = (Dtype::F32, Order::Nhd);
-/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
 /// assert_eq!(Cpu.rule(&layout), Rule { grain_tokens: RANGE_TOKENS, group_cost_tokens: 0 });
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct Sharing {
 impl Group {
     /// Tokens that need not be read again.
     pub fn saved_tokens(&self) -> usize {
-        (self.sequences.len() - 1) * self.shared_tokens
+        self.sequences.len().saturating_sub(1) * self.shared_tokens
     }
 }
 
@@ -87,7 +87,8 @@ impl Sharing {
     ///
     /// # Errors
     ///
-    /// [`ShapeError::Group`] or [`ShapeError::Shared`], with the first sequence or group that is wrong.
+    /// [`ShapeError::Group`] or [`ShapeError::Shared`], with the first sequence or group that is wrong;
+    /// [`ShapeError::Zero`] for a block size of 0.
     ///
     /// ```
     /// use radixkv_attention::plan::{Group, Sharing};
@@ -99,6 +100,9 @@ impl Sharing {
     /// assert_eq!(sharing(32).check(tables, &[32, 32], 16), Err(ShapeError::Shared { group: 0, tokens: 32 }));
     /// ```
     pub fn check(&self, tables: Tables<'_>, contexts: &[u32], block_size: usize) -> Result<(), ShapeError> {
+        if block_size == 0 {
+            return Err(ShapeError::Zero { what: "block_size" });
+        }
         let mut seen = vec![false; contexts.len()];
         for (index, group) in self.groups.iter().enumerate() {
             for &sequence in &group.sequences {
@@ -133,7 +137,7 @@ impl Group {
 
 /// Finds the groups that save the most reading.
 ///
-/// `contexts` are the tokens of each sequence; only their whole blocks are shared. Exact: no other choice of groups
+/// `contexts` are the tokens of each sequence; only their whole blocks are shared, and none where the block size is 0. Exact: no other choice of groups
 /// saves more tokens, with the costs of the groups taken off. O(n log n) comparisons of tables, then at worst O(n^2)
 /// for prefixes nested n deep. Allocates.
 ///
@@ -154,7 +158,8 @@ impl Group {
 pub fn share(tables: Tables<'_>, contexts: &[u32], block_size: usize, rule: Rule) -> Sharing {
     let whole = |sequence: u32| {
         let table = tables.blocks_of(sequence as usize);
-        &table[..table.len().min(contexts[sequence as usize] as usize / block_size)]
+        let blocks = (contexts[sequence as usize] as usize).checked_div(block_size).unwrap_or(0);
+        &table[..table.len().min(blocks)]
     };
     let mut sorted: Vec<u32> = (0..contexts.len() as u32).collect();
     sorted.sort_by(|a, b| whole(*a).cmp(whole(*b)).then(a.cmp(b)));
@@ -338,6 +343,21 @@ mod tests {
         assert_eq!(shared(&given.share(16, EVERY)), [(&[0, 1][..], 32)]);
         given.contexts = vec![31, 32];
         assert_eq!(shared(&given.share(16, EVERY)), [(&[0, 1][..], 16)]);
+    }
+
+    #[test]
+    fn nothing_is_shared_in_blocks_of_nothing() {
+        let given = Given::new(&[&[1, 2], &[1, 2]], 16);
+        let sharing = share(given.tables(), &given.contexts, 0, EVERY);
+        assert_eq!(shared(&sharing), []);
+        assert_eq!(sharing.check(given.tables(), &given.contexts, 0), Err(ShapeError::Zero { what: "block_size" }));
+        let empty = Group { sequences: Vec::new(), shared_tokens: 16 };
+        assert_eq!(empty.saved_tokens(), 0);
+        let sharing = Sharing { groups: vec![empty] };
+        assert_eq!(
+            sharing.check(given.tables(), &given.contexts, 16),
+            Err(ShapeError::Shared { group: 0, tokens: 16 })
+        );
     }
 
     #[test]

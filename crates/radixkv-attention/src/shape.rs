@@ -13,9 +13,10 @@ pub const MAX_GQA_GROUP: usize = 16;
 /// use radixkv_attention::{Dtype, Layout, Order, ShapeError};
 ///
 /// let (dtype, order) = (Dtype::F16, Order::Nhd);
-/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 6, dtype, order };
-/// assert_eq!(layout.check(), Err(ShapeError::HeadDim { head_dim: 6 }));
-/// assert_eq!(ShapeError::HeadDim { head_dim: 6 }.to_string(), "a head of 6 elements: pad it to a multiple of 4");
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 6, value_dim: 6, dtype, order };
+/// let error = ShapeError::HeadDim { head_dim: 6, multiple: 4 };
+/// assert_eq!(layout.check(), Err(error));
+/// assert_eq!(error.to_string(), "a head of 6 elements: pad it to a multiple of 4");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
@@ -25,10 +26,12 @@ pub enum ShapeError {
         /// Which one.
         what: &'static str,
     },
-    /// The elements of a head are not a multiple of 4: pad the head.
+    /// The elements of a head of keys or values are not such a multiple: pad the head.
     HeadDim {
         /// Elements of a head.
         head_dim: usize,
+        /// What they must be a multiple of.
+        multiple: usize,
     },
     /// The blocks are more than ids or addresses can name: use fewer.
     TooLarge {
@@ -46,6 +49,11 @@ pub enum ShapeError {
     Scale {
         /// The scale given.
         scale: f32,
+    },
+    /// The soft-cap is not a positive, finite number.
+    SoftCap {
+        /// The soft-cap given.
+        soft_cap: f32,
     },
     /// An array or a buffer has another length than the batch or the layout asks for.
     Length {
@@ -82,6 +90,20 @@ pub enum ShapeError {
         slot: u64,
         /// Slots of the layout.
         slots: u64,
+    },
+    /// A row's slot is not the place that its sequence's block table has for it: derive the slots from the tables.
+    Place {
+        /// The row.
+        row: usize,
+        /// Its slot.
+        slot: u64,
+        /// The slot by the table.
+        needed: u64,
+    },
+    /// Two rows have one slot: give the sequences blocks of their own to write to.
+    SlotTwice {
+        /// The slot.
+        slot: u64,
     },
     /// A sequence has more rows than tokens in its context: the context includes the rows.
     Context {
@@ -159,7 +181,9 @@ impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Zero { what } => write!(f, "{what} is 0"),
-            Self::HeadDim { head_dim } => write!(f, "a head of {head_dim} elements: pad it to a multiple of 4"),
+            Self::HeadDim { head_dim, multiple } => {
+                write!(f, "a head of {head_dim} elements: pad it to a multiple of {multiple}")
+            }
             Self::TooLarge { blocks } => {
                 write!(f, "{blocks} blocks are more than ids or addresses can name; use fewer")
             }
@@ -167,12 +191,22 @@ impl fmt::Display for ShapeError {
                 write!(f, "{query_heads} query heads are not 1 to {MAX_GQA_GROUP} times the {kv_heads} kv heads")
             }
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not finite"),
+            Self::SoftCap { soft_cap } => write!(f, "a soft-cap of {soft_cap} is not positive and finite"),
             Self::Length { what, given, needed } => write!(f, "{what}: {given} elements given, {needed} needed"),
             Self::Descending { what, index } => write!(f, "{what}: the one after index {index} is smaller"),
             Self::Span { what, first, last, end } => {
                 write!(f, "{what} begin at {first} and end at {last}, not at 0 and {end}")
             }
             Self::Slot { row, slot, slots } => write!(f, "row {row} has slot {slot}, but the layout has {slots} slots"),
+            Self::Place { row, slot, needed } => {
+                write!(
+                    f,
+                    "row {row} has slot {slot}, but by its block table {needed}; derive the slots from the tables"
+                )
+            }
+            Self::SlotTwice { slot } => {
+                write!(f, "two rows have slot {slot}; give the sequences blocks of their own to write to")
+            }
             Self::Context { sequence, context, rows } => {
                 write!(
                     f,

@@ -26,17 +26,18 @@ const WORTHWHILE_US: usize = 10;
 /// # Examples
 ///
 /// ```no_run
-/// use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Tables};
+/// use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Scoring, Tables};
 /// use radixkv_cuda::{Attention, Device};
 ///
 /// let device = Device::open(0)?;
 /// let attention = Attention::new(&device);
 /// let layout =
-///     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype: Dtype::Bf16, order: Order::Nhd };
+///     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype: Dtype::Bf16, order: Order::Nhd };
 /// let kv = attention.allocate(layout)?;
 /// let batch = Batch {
 ///     query_heads: 8,
 ///     scale: 0.125,
+///     scoring: Scoring::default(),
 ///     tables: Tables { blocks: &[3, 5], offsets: &[0, 2] },
 ///     contexts: &[18],
 ///     rows: &[0, 1],

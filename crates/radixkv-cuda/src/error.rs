@@ -134,6 +134,15 @@ pub enum GpuError {
         /// Tokens in a block.
         block_size: usize,
     },
+    /// The kernels are for keys and values of one size: pad the shorter ones.
+    ValueDim {
+        /// Elements of a head of keys.
+        head_dim: usize,
+        /// Elements of a head of values.
+        value_dim: usize,
+    },
+    /// The kernels have no sliding window, no soft-cap and no sinks: compute this batch on the processor.
+    Scoring,
     /// The batch was prepared for another layout than the storage has.
     OtherLayout,
     /// An address of an engine's memory, or the bytes between two, is no multiple of 16.
@@ -354,6 +363,12 @@ impl fmt::Display for GpuError {
                      f16 and bf16, heads of 64 and 128, blocks of 16, 32 and 64"
                 )
             }
+            Self::ValueDim { head_dim, value_dim } => {
+                write!(f, "no kernels for keys of {head_dim} and values of {value_dim} elements; pad the shorter ones")
+            }
+            Self::Scoring => f.write_str(
+                "no kernels with a sliding window, a soft-cap or sinks; compute this batch on the processor",
+            ),
             Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),
             Self::Unaligned { address } => {
                 write!(f, "an address or a stride of {address:#x} is not a multiple of 16 bytes")

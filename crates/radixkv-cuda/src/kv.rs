@@ -26,7 +26,7 @@ use radixkv_attention::{Layout, ShapeError};
 /// use radixkv_cuda::{Attention, Device};
 ///
 /// let (dtype, order) = (Dtype::Bf16, Order::Nhd);
-/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
 /// let mut kv = Attention::new(&Device::open(0)?).allocate(layout)?;
 /// kv.write(&vec![element::to_bits(dtype, 0.5) as u16; layout.elements()])?;
 /// assert_eq!(kv.to_vec()?[0], 0x3f00);
@@ -74,7 +74,10 @@ pub struct Planes<'a> {
 /// The variant of the attention kernels for a layout, if there are kernels for it.
 pub(super) fn check(layout: &Layout) -> Result<Variant, GpuError> {
     layout.check()?;
-    let Layout { dtype, head_dim, block_size, .. } = *layout;
+    let Layout { dtype, head_dim, value_dim, block_size, .. } = *layout;
+    if head_dim != value_dim {
+        return Err(GpuError::ValueDim { head_dim, value_dim });
+    }
     let refused = GpuError::Layout { dtype, head_dim, block_size };
     if !matches!(block_size, 16 | 32 | 64) {
         return Err(refused);
@@ -118,7 +121,7 @@ impl Kv {
     /// # let (layers, blocks, block_size, kv_heads, head_dim) = (1, 1024, 16, 8, 128);
     /// # let (context, stream, pool) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
     /// // An engine's pool of one layer: [block][keys, values][token][head][element].
-    /// let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, dtype: Dtype::Bf16, order: Order::Nhd };
+    /// let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, value_dim: head_dim, dtype: Dtype::Bf16, order: Order::Nhd };
     /// let (keys, values) = ([pool], [pool + 2 * layout.block_elements() as u64]); // 2 bytes an element
     /// let planes = Planes { keys: &keys, values: &values, block_stride: 2 * layout.block_elements() };
     /// // SAFETY: the engine's context, stream and pool outlive all that is done with them.

@@ -15,7 +15,7 @@
 //!
 //! let device = Device::open(0)?;
 //! let (dtype, order) = (Dtype::Bf16, Order::Nhd);
-//! let layout = Layout { layers: 28, blocks: 4096, block_size: 16, kv_heads: 8, head_dim: 128, dtype, order };
+//! let layout = Layout { layers: 28, blocks: 4096, block_size: 16, kv_heads: 8, head_dim: 128, value_dim: 128, dtype, order };
 //! let kv = Attention::new(&device).allocate(layout)?;
 //! println!("{device}: {} GB of keys and values", kv.layout().bytes() >> 30);
 //! # Ok::<_, Box<dyn std::error::Error>>(())

@@ -27,7 +27,7 @@ use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 ///     Ok(layout.bytes())
 /// }
 /// let layout =
-///     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype: Dtype::Bf16, order: Order::Nhd };
+///     Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype: Dtype::Bf16, order: Order::Nhd };
 /// bytes(&Staged::new(&Device::open(0)?), layout)?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```

@@ -46,6 +46,9 @@ impl Sizes {
         if u32::try_from(rows * query_heads).is_err() {
             return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
         }
+        if !batch.scoring.is_plain() {
+            return Err(GpuError::Scoring);
+        }
         if batch.scale <= 0.0 {
             return Err(GpuError::Scale { scale: batch.scale });
         }

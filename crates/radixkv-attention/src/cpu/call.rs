@@ -1,143 +1,203 @@
-//! One operation on one layer: which ranges are read for which queries, and in what order.
+//! One operation on one layer, in tasks: which ranges are read for which queries, and in what order.
 
-use super::softmax::{OnlineSoftmax, RANGE_TOKENS, RangeKv};
-use super::storage::CpuKv;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::RANGE_TOKENS;
+use super::kernels::{self, Level, RangeWork, Score};
+use super::number::Number;
+use super::prepared::{Piece, Plan};
+use super::read::{Ahead, RangePlace, RowSource, hints_of_attention};
+use super::scratch::{self, Scratch, columns};
+use super::threads::Threads;
 use crate::backend::Output;
 use crate::batch::Batch;
-use crate::element::round;
-use crate::layout::{Half, Layout};
-use crate::plan::Group;
+use crate::layout::Layout;
+
+/// Queries of all heads of a task, at most, if these are more than one head: with their sums they stay in the second
+/// cache. Several heads of a range are read one after another, since they lie side by side.
+const TASK_QUERIES: usize = 1024;
+/// Tasks for each thread, where the sequences alone are fewer.
+const TASKS_PER_THREAD: usize = 2;
 
 /// One operation on one layer.
-pub(super) struct AttentionCall<'a> {
-    pub(super) kv: &'a CpuKv,
-    pub(super) layer: usize,
+pub(super) struct AttentionCall<'a, E> {
+    pub(super) level: Level,
+    pub(super) threads: &'a Threads,
+    pub(super) source: RowSource<'a, E>,
     pub(super) batch: Batch<'a>,
-    pub(super) queries: &'a [f32],
-    /// Keys and values of the rows, if they are not kept in blocks.
-    pub(super) new: Option<(&'a [f32], &'a [f32])>,
+    pub(super) queries: &'a [E],
 }
 
-/// Buffers of a call.
-struct Scratch {
-    range_kv: RangeKv,
-    keys: Vec<f32>,
-    values: Vec<f32>,
-    partial: Vec<f32>,
+/// Some heads of a piece.
+struct Task<'p> {
+    sequences: &'p [u32],
+    piece: &'p Piece,
+    heads: Range<usize>,
 }
 
-impl Scratch {
-    fn new(head_dim: usize) -> Self {
-        let rows = vec![0.0; RANGE_TOKENS * head_dim];
-        Self { range_kv: RangeKv::new(head_dim), keys: rows.clone(), values: rows, partial: vec![0.0; head_dim] }
+impl<E: Number> AttentionCall<'_, E> {
+    pub(super) fn run(&self, plan: &Plan, out: Output<&mut [E], &mut [f32]>) {
+        let out = Mutex::new(out);
+        let heads = self.layout().kv_heads;
+        // Heads of a task: all that the threads leave together.
+        let threads = self.threads.count();
+        let wanted = if threads == 1 { 1 } else { threads * TASKS_PER_THREAD };
+        let splits = wanted.div_ceil(plan.pieces.len().max(1)).clamp(1, heads);
+        let together = heads.div_ceil(splits);
+        let per_piece = |piece: &Piece| {
+            let queries = (piece.sequences.len() * piece.rows.len() * self.group()).max(1);
+            together.min(TASK_QUERIES / queries).max(1)
+        };
+        let next = AtomicUsize::new(0);
+        self.threads.run(|| {
+            scratch::with(|scratch| {
+                let mut tasks = plan.pieces.iter().flat_map(|piece| {
+                    let together = per_piece(piece);
+                    (0..heads).step_by(together).map(move |head| (piece, head..heads.min(head + together)))
+                });
+                let mut taken = 0;
+                loop {
+                    // Relaxed: it hands out numbers; the end of the call orders what the tasks wrote.
+                    let task = next.fetch_add(1, Relaxed);
+                    let Some((piece, heads)) = tasks.nth(task - taken) else { break };
+                    taken = task + 1;
+                    let sequences = &plan.sequences[piece.sequences.clone()];
+                    self.compute(&Task { sequences, piece, heads }, scratch, &out);
+                }
+            });
+        });
     }
-}
 
-/// One query head of one row, and its attention so far.
-struct Query<'a> {
-    row: usize,
-    head: usize,
-    /// Tokens that it attends to.
-    visible: usize,
-    running: OnlineSoftmax<'a>,
-}
+    fn layout(&self) -> &Layout {
+        self.source.layout()
+    }
 
-impl AttentionCall<'_> {
-    pub(super) fn run(&self, groups: &[Group], out: Output<&mut [f32], &mut [f32]>) {
-        let head_dim = self.kv.layout().head_dim;
-        let Output { rows, mut lse } = out;
-        rows.fill(0.0);
-        let mut scratch = Scratch::new(head_dim);
-        let mut outputs: Vec<Option<&mut [f32]>> = rows.chunks_exact_mut(head_dim).map(Some).collect();
-        for kv_head in 0..self.kv.layout().kv_heads {
-            for group in groups {
-                let mut queries: Vec<Vec<Query<'_>>> = group
-                    .sequences
-                    .iter()
-                    .map(|sequence| self.queries(*sequence as usize, kv_head, &mut outputs))
-                    .collect();
-                self.attend(kv_head, group, &mut queries, &mut scratch);
-                for query in queries.into_iter().flatten() {
-                    let index = query.row * self.batch.query_heads + query.head;
-                    let value = query.running.finish();
-                    if let Some(lse) = &mut lse {
-                        lse[index] = value;
+    /// Query heads for each head of keys and values.
+    fn group(&self) -> usize {
+        self.batch.query_heads / self.layout().kv_heads
+    }
+
+    /// The rows of a piece, in the order of their queries.
+    fn rows<'t>(&'t self, task: &'t Task<'_>, sequence: u32) -> Range<usize> {
+        let first = self.batch.rows_of(sequence as usize).start;
+        first + task.piece.rows.start..first + task.piece.rows.end
+    }
+
+    fn compute(&self, task: &Task<'_>, scratch: &mut Scratch, out: &Mutex<Output<&mut [E], &mut [f32]>>) {
+        let queries = task.sequences.len() * task.piece.rows.len() * self.group();
+        scratch.begin(self.layout(), task.heads.len(), queries);
+        self.take_queries(task, scratch);
+        let shared = task.piece.shared_ranges;
+        if let Some(&first) = task.sequences.first() {
+            self.attend(task, [first, first], 0..shared, 0..queries, scratch);
+        }
+        let each = task.piece.rows.len() * self.group();
+        for (index, sequence) in task.sequences.iter().enumerate() {
+            let then = task.sequences.get(index + 1).unwrap_or(sequence);
+            self.attend(task, [*sequence, *then], shared..usize::MAX, index * each..(index + 1) * each, scratch);
+        }
+        self.give_outputs(task, queries, scratch, &mut out.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// Widens the queries of the task: `[heads, sequences, rows, query heads of a head]`; and what each of them sees.
+    fn take_queries(&self, task: &Task<'_>, scratch: &mut Scratch) {
+        let (elements, group) = (self.layout().head_dim, self.group());
+        for head in task.heads.clone() {
+            for row in task.sequences.iter().flat_map(|sequence| self.rows(task, *sequence)) {
+                let first = (row * self.batch.query_heads + head * group) * elements;
+                scratch.queries.extend(self.queries[first..][..group * elements].iter().map(|element| element.widen()));
+            }
+        }
+        for sequence in task.sequences {
+            let end = self.batch.rows_of(*sequence as usize).end;
+            for row in self.rows(task, *sequence) {
+                let visible = self.batch.contexts[*sequence as usize] as usize - (end - 1 - row);
+                let seen = self.batch.scoring.seen(visible);
+                scratch.seen.extend(std::iter::repeat_n([seen.start as u32, seen.end as u32], group));
+            }
+        }
+    }
+
+    /// Merges ranges of a sequence into some queries of each head: those of `ranges` in which a query sees a token. The
+    /// ranges of `then` are read next.
+    fn attend(
+        &self,
+        task: &Task<'_>,
+        [sequence, then]: [u32; 2],
+        ranges: Range<usize>,
+        queries: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        let seen = &scratch.seen[queries.clone()];
+        let first = seen.iter().map(|seen| seen[0] as usize / RANGE_TOKENS).min().unwrap_or(0).max(ranges.start);
+        let end = seen.iter().map(|seen| (seen[1] as usize).div_ceil(RANGE_TOKENS)).max().unwrap_or(0).min(ranges.end);
+        let context = seen.iter().map(|seen| seen[1] as usize).max().unwrap_or(0);
+        let heads = task.heads.len();
+        for range in first..end {
+            // After a shared prefix, what follows it.
+            let after = if then == sequence { end } else { ranges.start };
+            let (sequence_ahead, ahead) = if range + 1 < end { (sequence, range + 1) } else { (then, after) };
+            let token = |range: usize, part: usize| range * RANGE_TOKENS + part * RANGE_TOKENS / heads;
+            for (index, head) in task.heads.clone().enumerate() {
+                let tokens = token(range, 0)..context.min(token(range + 1, 0));
+                let place = RangePlace { sequence: sequence as usize, head, tokens };
+                // A part of the next range, of all heads: that is one stretch of memory.
+                let tokens = token(ahead, index)..token(ahead, index + 1);
+                let ahead = Ahead { sequence: sequence_ahead as usize, heads: task.heads.clone(), tokens };
+                self.source.load(self.level, &self.batch, &place, &ahead, scratch);
+                self.attend_range(index, range, queries.clone(), scratch);
+            }
+        }
+    }
+
+    fn attend_range(&self, head: usize, range: usize, queries: Range<usize>, scratch: &mut Scratch) {
+        let (elements, columns) = (self.layout().head_dim, columns(self.layout()));
+        let all = scratch.seen.len();
+        let of = head * all + queries.start..head * all + queries.end;
+        self.level.attend(RangeWork {
+            queries: &scratch.queries[of.start * elements..of.end * elements],
+            keys: &scratch.keys,
+            values: &scratch.values,
+            key_dim: elements,
+            columns,
+            score: Score { scale: self.batch.scale, soft_cap: self.batch.scoring.soft_cap },
+            seen: &scratch.seen[queries],
+            first: (range * RANGE_TOKENS) as u32,
+            softmax: &mut scratch.softmax[of.clone()],
+            out: &mut scratch.out[of.start * columns..of.end * columns],
+            weights: &mut scratch.weights,
+            weighted: &mut scratch.weighted,
+            hints: hints_of_attention(&scratch.hints),
+        });
+    }
+
+    /// Divides, and writes outputs and log-sum-exps to the rows of the caller.
+    fn give_outputs(
+        &self,
+        task: &Task<'_>,
+        queries: usize,
+        scratch: &mut Scratch,
+        to: &mut Output<&mut [E], &mut [f32]>,
+    ) {
+        let (elements, columns, group) = (self.layout().value_dim, columns(self.layout()), self.group());
+        let sinks = self.batch.scoring.sinks.chunks_exact(self.batch.query_heads).nth(self.source.layer);
+        let mut states = scratch.softmax.iter().zip(scratch.out.chunks_exact_mut(columns));
+        debug_assert_eq!(states.len(), task.heads.len() * queries);
+        for head in task.heads.clone() {
+            for row in task.sequences.iter().flat_map(|sequence| self.rows(task, *sequence)) {
+                for query_head in head * group..(head + 1) * group {
+                    let Some((softmax, out)) = states.next() else { return };
+                    let lse = kernels::finish(*softmax, sinks.map(|sinks| sinks[query_head]), &mut out[..elements]);
+                    let place = row * self.batch.query_heads + query_head;
+                    let rows = &mut to.rows[place * elements..][..elements];
+                    rows.iter_mut().zip(out).for_each(|(to, out)| *to = E::narrow(*out));
+                    if let Some(to) = &mut to.lse {
+                        to[place] = lse;
                     }
                 }
             }
-        }
-    }
-
-    /// The queries of a sequence that read this head of keys and values.
-    fn queries<'o>(&self, sequence: usize, kv_head: usize, outputs: &mut [Option<&'o mut [f32]>]) -> Vec<Query<'o>> {
-        let (rows, context) = (self.batch.rows_of(sequence), self.batch.contexts[sequence] as usize);
-        let group = self.batch.query_heads / self.kv.layout().kv_heads;
-        let end = rows.end;
-        let heads = rows.flat_map(|row| (0..group).map(move |i| (row, kv_head * group + i)));
-        let query = |(row, head): (usize, usize)| {
-            let out = outputs[row * self.batch.query_heads + head].take()?;
-            Some(Query { row, head, visible: context - (end - 1 - row), running: OnlineSoftmax::new(out) })
-        };
-        heads.filter_map(query).collect()
-    }
-
-    /// Reads the ranges of the shared prefix once for all sequences, then the other ranges of each.
-    fn attend(&self, kv_head: usize, group: &Group, queries: &mut [Vec<Query<'_>>], scratch: &mut Scratch) {
-        let Some(&first) = group.sequences.first() else { return };
-        let shared = group.shared_tokens / RANGE_TOKENS;
-        for range in 0..shared {
-            self.load(first as usize, kv_head, range, scratch);
-            queries.iter_mut().for_each(|queries| self.attend_range(range, queries, scratch));
-        }
-        for (sequence, queries) in group.sequences.iter().zip(queries) {
-            let context = self.batch.contexts[*sequence as usize] as usize;
-            for range in shared..context.div_ceil(RANGE_TOKENS) {
-                self.load(*sequence as usize, kv_head, range, scratch);
-                self.attend_range(range, queries, scratch);
-            }
-        }
-    }
-
-    fn attend_range(&self, range: usize, queries: &mut [Query<'_>], scratch: &mut Scratch) {
-        let head_dim = self.kv.layout().head_dim;
-        for query in queries.iter_mut().filter(|query| query.visible > range * RANGE_TOKENS) {
-            let tokens = (query.visible - range * RANGE_TOKENS).min(RANGE_TOKENS);
-            let elements = &self.queries[(query.row * self.batch.query_heads + query.head) * head_dim..][..head_dim];
-            scratch.range_kv.attend(elements, self.batch.scale, tokens, &mut query.running, &mut scratch.partial);
-        }
-    }
-
-    /// Loads the keys and values of one range of a sequence.
-    fn load(&self, sequence: usize, kv_head: usize, range: usize, scratch: &mut Scratch) {
-        let Layout { head_dim, block_size, .. } = *self.kv.layout();
-        let context = self.batch.contexts[sequence] as usize;
-        let (first, end) = (range * RANGE_TOKENS, context.min((range + 1) * RANGE_TOKENS));
-        let kept = if self.new.is_some() { context - self.batch.rows_of(sequence).len() } else { context };
-        let table = self.batch.tables.blocks_of(sequence);
-        let mut token = first;
-        while token < end.min(kept) {
-            let (block, within) = (table[token / block_size], token % block_size);
-            let tokens = (block_size - within).min(end.min(kept) - token);
-            let to = (token - first) * head_dim..(token - first + tokens) * head_dim;
-            self.kv.read(self.layer, Half::Keys, block, within, kv_head, &mut scratch.keys[to.clone()]);
-            self.kv.read(self.layer, Half::Values, block, within, kv_head, &mut scratch.values[to]);
-            token += tokens;
-        }
-        for token in token..end {
-            self.load_new(sequence, kv_head, token - kept, (token - first) * head_dim, scratch);
-        }
-        let filled = (end - first) * head_dim;
-        scratch.range_kv.fill(&scratch.keys[..filled], &scratch.values[..filled]);
-    }
-
-    /// Loads a row that is in no block, rounded as if it came from one.
-    fn load_new(&self, sequence: usize, kv_head: usize, row: usize, at: usize, scratch: &mut Scratch) {
-        let Some((keys, values)) = self.new else { return };
-        let Layout { head_dim, kv_heads, dtype, .. } = *self.kv.layout();
-        let from = ((self.batch.rows_of(sequence).start + row) * kv_heads + kv_head) * head_dim;
-        for (given, taken) in [(keys, &mut scratch.keys), (values, &mut scratch.values)] {
-            let given = given[from..][..head_dim].iter();
-            taken[at..][..head_dim].iter_mut().zip(given).for_each(|(to, from)| *to = round(dtype, *from));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::shape::ShapeError;
 /// use radixkv_attention::{Backend, Dtype, Layout, Order};
 ///
 /// let (dtype, order) = (Dtype::F32, Order::Nhd);
-/// let huge = Layout { layers: 64, blocks: 1 << 30, block_size: 1024, kv_heads: 8, head_dim: 128, dtype, order };
+/// let huge = Layout { layers: 64, blocks: 1 << 30, block_size: 1024, kv_heads: 8, head_dim: 128, value_dim: 128, dtype, order };
 /// assert_eq!(Cpu.allocate(huge).err(), Some(CpuError::Memory { bytes: huge.bytes() }));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,46 +1,64 @@
 //! Attention on the processor, in `f32`, with one order of sums: see the [package](crate).
 //!
-//! Each call computes on the calling thread and takes no lock. Calls of several threads share the storage alone.
+//! [`Cpu`] computes on the calling thread. [`Processor`] computes on a pool of threads, and takes rows of 16 bits too.
+//! Storage, batches and outputs are the same for both, to the bit. Which vector instructions the processor has is found
+//! out at run time, and changes no bit either.
+//!
+//! A call allocates nothing once its threads have computed one of its size, but that the queue of a pool grows by a block
+//! now and then. Calls of several threads share the storage alone, and the pool.
 
 mod call;
 mod error;
+mod kernels;
+mod matrix;
+mod number;
 mod prepared;
-mod softmax;
+mod processor;
+mod read;
+mod scratch;
 mod storage;
+mod threads;
 mod word;
+
+#[cfg(target_endian = "big")]
+compile_error!("words of the storage are read as elements in the order of a little-endian processor");
 
 #[cfg(test)]
 mod tests;
 
 pub use error::CpuError;
-pub use prepared::Prepared;
-pub use softmax::RANGE_TOKENS;
+pub use matrix::Weights;
+pub use number::Number;
+pub use prepared::{CpuCascade, Prepared};
+pub use processor::Processor;
+pub use rayon_core;
 pub use storage::CpuKv;
-
-use call::AttentionCall;
 
 use crate::backend::{Backend, Output, Qkv};
 use crate::batch::Batch;
-use crate::layout::{Half, Layout};
-use crate::plan::{Group, Rule, Sharing};
-use crate::shape::ShapeError;
+use crate::layout::Layout;
+use crate::plan::{Rule, Sharing};
 use radixkv::BlockId;
 
-/// The processor.
+/// Tokens of a range, which is summed by itself: `64 i..64 (i + 1)` of each sequence.
+pub const RANGE_TOKENS: usize = 64;
+
+/// The processor, on the calling thread.
 ///
 /// Rows and outputs are `f32`; keys and values are rounded to the storage's element type when they are appended.
 ///
 /// ```
 /// use radixkv_attention::cpu::Cpu;
-/// use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Qkv, Tables};
+/// use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Qkv, Scoring, Tables};
 ///
 /// let (dtype, order) = (Dtype::F32, Order::Nhd);
-/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 1, head_dim: 4, dtype, order };
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
 /// let kv = Cpu.allocate(layout)?;
 /// // A prompt of two tokens, in block 5.
 /// let batch = Batch {
 ///     query_heads: 1,
 ///     scale: 0.5,
+///     scoring: Scoring::default(),
 ///     tables: Tables { blocks: &[5], offsets: &[0, 1] },
 ///     contexts: &[2],
 ///     rows: &[0, 2],
@@ -57,38 +75,28 @@ use radixkv::BlockId;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu;
 
-/// A group for each sequence.
-fn alone(sequences: usize) -> Vec<Group> {
-    (0..sequences as u32).map(|sequence| Group { sequences: vec![sequence], shared_tokens: 0 }).collect()
-}
+/// What `Cpu` is.
+const CALLER: Processor = Processor::CALLER;
 
 impl Backend for Cpu {
     type Kv = CpuKv;
     type Prepared = Prepared;
-    type Cascade = Sharing;
+    type Cascade = CpuCascade;
     type Rows<'a> = &'a [f32];
     type RowsMut<'a> = &'a mut [f32];
     type LseMut<'a> = &'a mut [f32];
     type Error = CpuError;
 
     fn allocate(&self, layout: Layout) -> Result<CpuKv, CpuError> {
-        CpuKv::new(layout)
+        CALLER.allocate(layout)
     }
 
     fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Prepared, CpuError> {
-        Ok(Prepared::new(layout, batch)?)
+        CALLER.prepare(layout, batch)
     }
 
     fn append(&self, kv: &CpuKv, layer: usize, batch: &Prepared, keys: &[f32], values: &[f32]) -> Result<(), CpuError> {
-        if !batch.save_kv {
-            return Err(ShapeError::NotKept.into());
-        }
-        let row = batch.layout.row_elements();
-        batch.check(kv, layer, &[("keys", keys.len(), row), ("values", values.len(), row)])?;
-        for (half, rows) in [(Half::Keys, keys), (Half::Values, values)] {
-            batch.slots.iter().zip(rows.chunks_exact(row)).for_each(|(slot, row)| kv.write(layer, half, *slot, row));
-        }
-        Ok(())
+        CALLER.append(kv, layer, batch, keys, values)
     }
 
     fn decode(
@@ -99,7 +107,7 @@ impl Backend for Cpu {
         queries: &[f32],
         out: Output<&mut [f32], &mut [f32]>,
     ) -> Result<(), CpuError> {
-        self.decode_groups(kv, layer, batch, &alone(batch.contexts.len()), queries, out)
+        CALLER.decode(kv, layer, batch, queries, out)
     }
 
     fn extend(
@@ -110,30 +118,15 @@ impl Backend for Cpu {
         new: Qkv<&[f32]>,
         out: Output<&mut [f32], &mut [f32]>,
     ) -> Result<(), CpuError> {
-        batch.check_attention(kv, layer, new.queries, &out)?;
-        let row = batch.layout.row_elements();
-        batch.check(kv, layer, &[("keys", new.keys.len(), row), ("values", new.values.len(), row)])?;
-        if batch.save_kv {
-            self.append(kv, layer, batch, new.keys, new.values)?;
-        }
-        let unkept = (!batch.save_kv).then_some((new.keys, new.values));
-        let call = AttentionCall { kv, layer, batch: batch.batch(), queries: new.queries, new: unkept };
-        call.run(&alone(batch.contexts.len()), out);
-        Ok(())
+        CALLER.extend(kv, layer, batch, new, out)
     }
 
-    /// A prefix is shared in whole ranges; a group costs nothing beside.
-    fn rule(&self, _layout: &Layout) -> Rule {
-        Rule { grain_tokens: RANGE_TOKENS, group_cost_tokens: 0 }
+    fn rule(&self, layout: &Layout) -> Rule {
+        CALLER.rule(layout)
     }
 
-    fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<Sharing, CpuError> {
-        batch.check_decode()?;
-        sharing.check(batch.tables, batch.contexts, layout.block_size)?;
-        match sharing.groups.iter().position(|group| group.shared_tokens % RANGE_TOKENS != 0) {
-            Some(group) => Err(ShapeError::Shared { group, tokens: sharing.groups[group].shared_tokens }.into()),
-            None => Ok(sharing.clone()),
-        }
+    fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<CpuCascade, CpuError> {
+        CALLER.prepare_cascade(layout, batch, sharing)
     }
 
     fn cascade(
@@ -141,34 +134,14 @@ impl Backend for Cpu {
         kv: &CpuKv,
         layer: usize,
         batch: &Prepared,
-        cascade: &Sharing,
+        cascade: &CpuCascade,
         queries: &[f32],
         out: Output<&mut [f32], &mut [f32]>,
     ) -> Result<(), CpuError> {
-        self.decode_groups(kv, layer, batch, &cascade.groups, queries, out)
+        CALLER.cascade(kv, layer, batch, cascade, queries, out)
     }
 
     fn copy_blocks(&self, kv: &CpuKv, pairs: &[(BlockId, BlockId)]) -> Result<(), CpuError> {
-        Ok(kv.copy(pairs)?)
-    }
-}
-
-impl Cpu {
-    fn decode_groups(
-        &self,
-        kv: &CpuKv,
-        layer: usize,
-        batch: &Prepared,
-        groups: &[Group],
-        queries: &[f32],
-        out: Output<&mut [f32], &mut [f32]>,
-    ) -> Result<(), CpuError> {
-        batch.batch().check_decode()?;
-        if groups.iter().map(|group| group.sequences.len()).sum::<usize>() != batch.contexts.len() {
-            return Err(ShapeError::Foreign.into());
-        }
-        batch.check_attention(kv, layer, queries, &out)?;
-        AttentionCall { kv, layer, batch: batch.batch(), queries, new: None }.run(groups, out);
-        Ok(())
+        CALLER.copy_blocks(kv, pairs)
     }
 }

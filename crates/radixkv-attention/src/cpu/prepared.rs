@@ -1,11 +1,18 @@
-//! A batch that was checked, and what each operation checks against it.
+//! A batch that was checked, what its sequences share, and what each operation checks against them.
 
+use super::RANGE_TOKENS;
 use super::storage::CpuKv;
 use crate::backend::Output;
 use crate::batch::{Batch, Tables};
-use crate::layout::Layout;
+use crate::layout::{Half, Layout};
+use crate::plan::Sharing;
+use crate::scoring::Scoring;
 use crate::shape::ShapeError;
 use radixkv::BlockId;
+
+/// Queries of one head that are computed at once, at most, if they are those of one sequence: with their sums they stay
+/// in the second cache.
+const TILE_QUERIES: usize = 256;
 
 /// A batch that was checked, from [`Cpu::prepare`](crate::Backend::prepare).
 ///
@@ -23,12 +30,104 @@ pub struct Prepared {
     pub(super) layout: Layout,
     query_heads: usize,
     scale: f32,
+    window: Option<u32>,
+    soft_cap: Option<f32>,
+    sinks: Vec<f32>,
     blocks: Vec<BlockId>,
     offsets: Vec<u32>,
     pub(super) contexts: Vec<u32>,
     rows: Vec<u32>,
     pub(super) save_kv: bool,
     pub(super) slots: Vec<u64>,
+    /// Each sequence by itself, in pieces.
+    pub(super) alone: Plan,
+}
+
+/// Shared prefixes that were checked against a batch, from
+/// [`Cpu::prepare_cascade`](crate::Backend::prepare_cascade). It knows its batch, and is refused with another.
+#[derive(Debug)]
+pub struct CpuCascade {
+    layout: Layout,
+    blocks: Vec<BlockId>,
+    offsets: Vec<u32>,
+    contexts: Vec<u32>,
+    pub(super) plan: Plan,
+}
+
+/// Who computes together.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The sequences of all pieces.
+    pub(super) sequences: Vec<u32>,
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// Rows that are computed together: some of one sequence, or those of several sequences with a shared prefix.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    /// Indices into the plan's sequences.
+    pub(super) sequences: std::ops::Range<usize>,
+    /// Of the rows of each of these sequences.
+    pub(super) rows: std::ops::Range<usize>,
+    /// Ranges that all of them begin with, in the same blocks.
+    pub(super) shared_ranges: usize,
+}
+
+impl Plan {
+    /// A piece for the rows of each sequence, or several where they are many; none for a sequence without rows.
+    fn alone(batch: &Batch<'_>, layout: &Layout) -> Self {
+        let sequences: Vec<u32> = (0..batch.len() as u32).collect();
+        let tile = (TILE_QUERIES / (batch.query_heads / layout.kv_heads)).max(1);
+        let pieces = (0..batch.len()).flat_map(|sequence| {
+            let rows = batch.rows_of(sequence).len();
+            let piece = move |first| Piece {
+                sequences: sequence..sequence + 1,
+                rows: first..rows.min(first + tile),
+                shared_ranges: 0,
+            };
+            (0..rows).step_by(tile).map(piece)
+        });
+        Self { pieces: pieces.collect(), sequences }
+    }
+
+    /// A piece for each group.
+    fn shared(sharing: &Sharing) -> Self {
+        let mut plan = Self { sequences: Vec::new(), pieces: Vec::new() };
+        for group in &sharing.groups {
+            let first = plan.sequences.len();
+            plan.sequences.extend_from_slice(&group.sequences);
+            let sequences = first..plan.sequences.len();
+            plan.pieces.push(Piece { sequences, rows: 0..1, shared_ranges: group.shared_tokens / RANGE_TOKENS });
+        }
+        plan
+    }
+}
+
+impl CpuCascade {
+    pub(super) fn new(layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<Self, ShapeError> {
+        batch.check(layout)?;
+        batch.check_decode()?;
+        sharing.check(batch.tables, batch.contexts, layout.block_size)?;
+        if let Some(group) = sharing.groups.iter().position(|group| group.shared_tokens % RANGE_TOKENS != 0) {
+            return Err(ShapeError::Shared { group, tokens: sharing.groups[group].shared_tokens });
+        }
+        Ok(Self {
+            layout: *layout,
+            blocks: batch.tables.blocks.to_vec(),
+            offsets: batch.tables.offsets.to_vec(),
+            contexts: batch.contexts.to_vec(),
+            plan: Plan::shared(sharing),
+        })
+    }
+
+    /// Checks that it was prepared from this batch.
+    pub(super) fn check(&self, batch: &Prepared) -> Result<(), ShapeError> {
+        let same = self.layout == batch.layout
+            && self.contexts == batch.contexts
+            && self.offsets == batch.offsets
+            && self.blocks == batch.blocks;
+        if same { Ok(()) } else { Err(ShapeError::Foreign) }
+    }
 }
 
 impl Prepared {
@@ -38,12 +137,16 @@ impl Prepared {
             layout: *layout,
             query_heads: batch.query_heads,
             scale: batch.scale,
+            window: batch.scoring.window,
+            soft_cap: batch.scoring.soft_cap,
+            sinks: batch.scoring.sinks.to_vec(),
             blocks: batch.tables.blocks.to_vec(),
             offsets: batch.tables.offsets.to_vec(),
             contexts: batch.contexts.to_vec(),
             rows: batch.rows.to_vec(),
             save_kv: batch.save_kv,
             slots: batch.slots.to_vec(),
+            alone: Plan::alone(batch, layout),
         })
     }
 
@@ -51,6 +154,7 @@ impl Prepared {
         Batch {
             query_heads: self.query_heads,
             scale: self.scale,
+            scoring: Scoring { window: self.window, soft_cap: self.soft_cap, sinks: &self.sinks },
             tables: Tables { blocks: &self.blocks, offsets: &self.offsets },
             contexts: &self.contexts,
             rows: &self.rows,
@@ -83,15 +187,23 @@ impl Prepared {
         Ok(())
     }
 
-    pub(super) fn check_attention(
+    /// Checks new keys and values.
+    pub(super) fn check_new<E>(&self, kv: &CpuKv, layer: usize, keys: &[E], values: &[E]) -> Result<(), ShapeError> {
+        let row = |half| self.layout.of(half).row_elements();
+        self.check(kv, layer, &[("keys", keys.len(), row(Half::Keys)), ("values", values.len(), row(Half::Values))])
+    }
+
+    pub(super) fn check_attention<E>(
         &self,
         kv: &CpuKv,
         layer: usize,
-        queries: &[f32],
-        out: &Output<&mut [f32], &mut [f32]>,
+        queries: &[E],
+        out: &Output<&mut [E], &mut [f32]>,
     ) -> Result<(), ShapeError> {
-        let row = self.query_heads * self.layout.head_dim;
-        self.check(kv, layer, &[("queries", queries.len(), row), ("output", out.rows.len(), row)])?;
+        let row = |dim| self.query_heads * dim;
+        let Layout { head_dim, value_dim, .. } = self.layout;
+        let buffers = [("queries", queries.len(), row(head_dim)), ("output", out.rows.len(), row(value_dim))];
+        self.check(kv, layer, &buffers)?;
         match &out.lse {
             Some(lse) => self.check(kv, layer, &[("lse", lse.len(), self.query_heads)]),
             None => Ok(()),

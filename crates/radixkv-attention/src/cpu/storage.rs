@@ -1,11 +1,14 @@
 //! Keys and values in main memory, read and written by several threads.
 
 use super::error::CpuError;
+use super::number::Number;
 use super::word::{pack, per_word, unpack};
-use crate::layout::{Half, Layout};
+use crate::element::scale_of;
+use crate::layout::{Dtype, Half, Layout};
 use crate::shape::ShapeError;
 use radixkv::BlockId;
-use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 
 /// Paged keys and values in main memory.
 ///
@@ -13,11 +16,14 @@ use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
 /// block's contents become visible to other threads by its insertion into the cache and a lease on it. A thread that
 /// reads a block without a lease may read a mixture of old and new elements.
 ///
+/// The planes lie as [`Layout::index`] says. Scales of [`Dtype::I8`] lie apart from them, in the same order of layers,
+/// keys and values, and slots: one for each head.
+///
 /// ```
 /// use radixkv_attention::{Backend, Dtype, Half, Layout, Order, cpu::Cpu};
 ///
 /// let (dtype, order) = (Dtype::F16, Order::Nhd);
-/// let kv = Cpu.allocate(Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 4, dtype, order })?;
+/// let kv = Cpu.allocate(Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 4, value_dim: 4, dtype, order })?;
 /// // The keys of head 1 for the tokens 4 and 5 of block 3.
 /// let mut keys = [1.0; 2 * 4];
 /// kv.read(0, Half::Keys, 3, 4, 1, &mut keys);
@@ -28,16 +34,28 @@ use std::sync::atomic::{AtomicU64 as Word, Ordering::Relaxed};
 pub struct CpuKv {
     layout: Layout,
     words: Box<[Word]>,
+    /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, or nothing.
+    scales: Box<[AtomicU32]>,
+}
+
+/// A place of the storage: one layer's keys, or its values.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plane {
+    pub(super) layer: usize,
+    pub(super) half: Half,
 }
 
 impl CpuKv {
     pub(super) fn new(layout: Layout) -> Result<Self, CpuError> {
         layout.check()?;
-        let count = layout.elements() / per_word(layout.dtype);
+        let memory = CpuError::Memory { bytes: layout.bytes() };
         let mut words = Vec::new();
-        words.try_reserve_exact(count).map_err(|_| CpuError::Memory { bytes: layout.bytes() })?;
-        words.resize_with(count, Word::default);
-        Ok(Self { layout, words: words.into_boxed_slice() })
+        words.try_reserve_exact(layout.elements() / per_word(layout.dtype)).map_err(|_| memory)?;
+        words.resize_with(layout.elements() / per_word(layout.dtype), Word::default);
+        let mut scales = Vec::new();
+        scales.try_reserve_exact(layout.scales()).map_err(|_| memory)?;
+        scales.resize_with(layout.scales(), AtomicU32::default);
+        Ok(Self { layout, words: words.into_boxed_slice(), scales: scales.into_boxed_slice() })
     }
 
     /// The layout that it was allocated with.
@@ -45,20 +63,20 @@ impl CpuKv {
         &self.layout
     }
 
-    /// Copies keys or values of one head to `rows`, `[tokens, head_dim]`: those of the tokens from `first_token` on in
+    /// Copies keys or values of one head to `rows`, `[tokens, head_dim]`, or `[tokens, value_dim]`: those of the tokens from `first_token` on in
     /// one block, as many as `rows` has room for. Takes no lock, and allocates nothing.
     ///
     /// # Panics
     ///
-    /// If they lie beyond the layout, or the length of `rows` is not a multiple of `head_dim`; nothing is copied then.
+    /// If they lie beyond the layout, or the length of `rows` is not a multiple of that; nothing is copied then.
     ///
     /// ```
-    /// # use radixkv_attention::{Backend, Batch, Dtype, Half, Layout, Order, Tables, cpu::Cpu};
+    /// # use radixkv_attention::{Backend, Batch, Dtype, Half, Layout, Order, Scoring, Tables, cpu::Cpu};
     /// # let (dtype, order) = (Dtype::F32, Order::Nhd);
-    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 1, head_dim: 4, dtype, order };
+    /// # let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
     /// # let tables = Tables { blocks: &[3], offsets: &[0, 1] };
     /// # let (contexts, rows, slots) = (&[1][..], &[0, 1][..], &[3 * 16][..]);
-    /// # let batch = Batch { query_heads: 1, scale: 0.5, tables, contexts, rows, save_kv: true, slots };
+    /// # let batch = Batch { query_heads: 1, scale: 0.5, scoring: Scoring::default(), tables, contexts, rows, save_kv: true, slots };
     /// let kv = Cpu.allocate(layout)?;
     /// let prepared = Cpu.prepare(&layout, &batch)?; // one token, the first of block 3
     /// Cpu.append(&kv, 0, &prepared, &[1.0; 4], &[7.0; 4])?;
@@ -68,49 +86,97 @@ impl CpuKv {
     /// # Ok::<_, radixkv_attention::cpu::CpuError>(())
     /// ```
     pub fn read(&self, layer: usize, half: Half, block: BlockId, first_token: usize, head: usize, rows: &mut [f32]) {
-        let Layout { layers, blocks, block_size, kv_heads, head_dim, dtype, .. } = self.layout;
+        let Layout { layers, blocks, block_size, kv_heads, head_dim, dtype, .. } = self.layout.of(half);
         assert!(layer < layers && head < kv_heads, "layer {layer} of {layers}, head {head} of {kv_heads}");
         assert!((block as usize) < blocks, "block {block} of {blocks}");
         let (tokens, beyond) = (rows.len() / head_dim, rows.len() % head_dim);
         assert_eq!(beyond, 0, "elements beyond {tokens} rows of {head_dim}");
         let inside = first_token <= block_size && tokens <= block_size - first_token;
         assert!(inside, "{tokens} tokens from {first_token} on in a block of {block_size}");
-        let each = per_word(dtype);
-        let first = self.layout.index(layer, half, block, first_token, head) / each;
-        let stride = self.layout.token_stride() / each;
-        for (token, row) in rows.chunks_exact_mut(head_dim).enumerate() {
-            let words = &self.words[first + token * stride..][..head_dim / each];
-            for (word, values) in words.iter().zip(row.chunks_exact_mut(each)) {
+        let plane = Plane { layer, half };
+        for (token, row) in (first_token..).zip(rows.chunks_exact_mut(head_dim)) {
+            let words = self.row(plane, block, token, head);
+            for (word, values) in words.iter().zip(row.chunks_exact_mut(per_word(dtype))) {
                 // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
                 unpack(dtype, word.load(Relaxed), values);
+            }
+            if dtype == Dtype::I8 {
+                let scale = self.scale(plane, block, token, head);
+                row.iter_mut().for_each(|element| *element *= scale);
             }
         }
     }
 
+    /// The words of one head of one token.
+    #[inline]
+    pub(super) fn row(&self, plane: Plane, block: BlockId, token: usize, head: usize) -> &[Word] {
+        let each = per_word(self.layout.dtype);
+        let first = self.layout.index(plane.layer, plane.half, block, token, head) / each;
+        &self.words[first..][..self.layout.of(plane.half).head_dim / each]
+    }
+
+    /// The words of one head of some tokens of a block.
+    #[inline]
+    pub(super) fn rows(
+        &self,
+        plane: Plane,
+        block: BlockId,
+        tokens: Range<usize>,
+        head: usize,
+    ) -> impl Iterator<Item = &[Word]> {
+        let (layout, each) = (self.layout.of(plane.half), per_word(self.layout.dtype));
+        let first = self.layout.index(plane.layer, plane.half, block, tokens.start, head) / each;
+        let (row, stride) = (layout.head_dim / each, layout.token_stride() / each);
+        (0..tokens.len()).map(move |token| &self.words[first + token * stride..][..row])
+    }
+
+    /// The scale of one head of one token; only integers have scales.
+    pub(super) fn scale(&self, plane: Plane, block: BlockId, token: usize, head: usize) -> f32 {
+        // Relaxed: as in `read`.
+        f32::from_bits(self.scales[self.scale_index(plane, block, token) + head].load(Relaxed))
+    }
+
+    fn scale_index(&self, Plane { layer, half }: Plane, block: BlockId, token: usize) -> usize {
+        let Layout { blocks, block_size, kv_heads, .. } = self.layout;
+        let plane = 2 * layer + usize::from(half == Half::Values);
+        ((plane * blocks + block as usize) * block_size + token) * kv_heads
+    }
+
     /// Writes the row of a token, all heads.
-    pub(super) fn write(&self, layer: usize, half: Half, slot: u64, row: &[f32]) {
-        let Layout { dtype, head_dim, block_size, .. } = self.layout;
-        let (block, token) = ((slot / block_size as u64) as BlockId, slot as usize % block_size);
-        let each = per_word(dtype);
+    pub(super) fn write<E: Number>(&self, layer: usize, half: Half, slot: u64, row: &[E]) {
+        let Layout { dtype, head_dim, block_size, .. } = self.layout.of(half);
+        let (block, token) = ((slot / block_size as u64) as BlockId, (slot % block_size as u64) as usize);
+        let plane = Plane { layer, half };
         for (head, values) in row.chunks_exact(head_dim).enumerate() {
-            let first = self.layout.index(layer, half, block, token, head) / each;
-            for (word, values) in self.words[first..].iter().zip(values.chunks_exact(each)) {
-                // Relaxed: as in `read`.
-                word.store(pack(dtype, values), Relaxed);
+            let scale = if dtype == Dtype::I8 { scale_of(values.iter().map(|value| value.widen())) } else { 1.0 };
+            let words = self.row(plane, block, token, head);
+            // Relaxed, both: as in `read`.
+            pack(dtype, scale, values, |index, word| words[index].store(word, Relaxed));
+            if dtype == Dtype::I8 {
+                self.scales[self.scale_index(plane, block, token) + head].store(scale.to_bits(), Relaxed);
             }
         }
     }
 
     pub(super) fn copy(&self, pairs: &[(BlockId, BlockId)]) -> Result<(), ShapeError> {
         self.check_copy(pairs)?;
-        let words = self.layout.block_elements() / per_word(self.layout.dtype);
         for layer in 0..self.layout.layers {
             for half in [Half::Keys, Half::Values] {
+                let words = self.layout.of(half).block_elements() / per_word(self.layout.dtype);
                 let at = |block| self.layout.index(layer, half, block, 0, 0) / per_word(self.layout.dtype);
+                let scale_at = |block| self.scale_index(Plane { layer, half }, block, 0);
                 for &(from, to) in pairs {
-                    let (from, to) = (&self.words[at(from)..][..words], &self.words[at(to)..][..words]);
-                    // Relaxed: as in `read`.
-                    from.iter().zip(to).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
+                    let words_of = |block| &self.words[at(block)..][..words];
+                    // Relaxed, both: as in `read`.
+                    words_of(from)
+                        .iter()
+                        .zip(words_of(to))
+                        .for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
+                    if self.layout.scales() > 0 {
+                        let of =
+                            |block| &self.scales[scale_at(block)..][..self.layout.block_size * self.layout.kv_heads];
+                        of(from).iter().zip(of(to)).for_each(|(from, to)| to.store(from.load(Relaxed), Relaxed));
+                    }
                 }
             }
         }
@@ -141,8 +207,16 @@ mod tests {
     #[test]
     fn rows_beyond_the_layout_are_not_read() {
         for order in [Order::Nhd, Order::Hnd] {
-            let layout =
-                Layout { layers: 2, blocks: 3, block_size: 4, kv_heads: 2, head_dim: 8, dtype: Dtype::F32, order };
+            let layout = Layout {
+                layers: 2,
+                blocks: 3,
+                block_size: 4,
+                kv_heads: 2,
+                head_dim: 8,
+                value_dim: 8,
+                dtype: Dtype::F32,
+                order,
+            };
             let kv = CpuKv::new(layout).expect("memory");
             let read = |layer, block, first_token, head, elements| {
                 let mut rows = vec![7.0; elements];

@@ -1,6 +1,7 @@
-//! The words of the storage: two or four elements side by side.
+//! The words of the storage: two, four or eight elements side by side.
 
-use crate::element::{from_bits, to_bits};
+use super::number::Number;
+use crate::element::{from_bits, to_bf16, to_f16, to_i8};
 use crate::layout::Dtype;
 
 /// Elements in a word.
@@ -9,11 +10,23 @@ pub(super) fn per_word(dtype: Dtype) -> usize {
     8 / dtype.bytes()
 }
 
-/// The word that holds `values`, the first in its lowest bits.
-#[inline]
-pub(super) fn pack(dtype: Dtype, values: &[f32]) -> u64 {
-    let bits = 8 * dtype.bytes();
-    values.iter().rev().fold(0, |word, value| word << bits | u64::from(to_bits(dtype, *value)))
+/// The words of a head's row in storage, each element as the bits that it has there; those of integers are divided by
+/// `scale` first.
+#[inline(always)]
+pub(super) fn pack<E: Number>(dtype: Dtype, scale: f32, values: &[E], mut write: impl FnMut(usize, u64)) {
+    match dtype {
+        Dtype::F32 => pack_by::<2>(values, |value| u64::from(value.to_bits()), &mut write),
+        Dtype::F16 => pack_by::<4>(values, |value| u64::from(to_f16(value)), &mut write),
+        Dtype::Bf16 => pack_by::<4>(values, |value| u64::from(to_bf16(value)), &mut write),
+        Dtype::I8 => pack_by::<8>(values, |value| u64::from(to_i8(value / scale) as u8), &mut write),
+    }
+}
+
+#[inline(always)]
+fn pack_by<const EACH: usize>(values: &[impl Number], bits: impl Fn(f32) -> u64, write: &mut impl FnMut(usize, u64)) {
+    for (index, values) in values.chunks_exact(EACH).enumerate() {
+        write(index, values.iter().rev().fold(0, |word, value| word << (64 / EACH) | bits(value.widen())));
+    }
 }
 
 /// The first elements of `word`, as many as there is room for.
@@ -32,10 +45,10 @@ mod tests {
 
     #[test]
     fn words_hold_elements_in_order() {
-        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-            let values: Vec<f32> = (0..per_word(dtype)).map(|i| i as f32 - 1.5).collect();
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+            let values: Vec<f32> = (0..per_word(dtype)).map(|i| i as f32 - 3.0).collect();
             let mut read = vec![0.0; values.len()];
-            unpack(dtype, pack(dtype, &values), &mut read);
+            pack(dtype, 1.0, &values, |_, word| unpack(dtype, word, &mut read));
             assert_eq!(read, values);
             assert_eq!(values.iter().map(|value| round(dtype, *value)).collect::<Vec<_>>(), values);
         }

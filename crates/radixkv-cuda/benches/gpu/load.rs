@@ -1,11 +1,19 @@
 //! Random batches at full size, and samples of their outputs in `f64`.
 
 use fastrand::Rng;
-use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Tables};
+use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Scoring, Tables};
 
 /// Block size and heads of the targets; each case sets layers and blocks.
-pub const LAYOUT: Layout =
-    Layout { layers: 1, blocks: 1, block_size: 16, kv_heads: 8, head_dim: 128, dtype: Dtype::Bf16, order: Order::Nhd };
+pub const LAYOUT: Layout = Layout {
+    layers: 1,
+    blocks: 1,
+    block_size: 16,
+    kv_heads: 8,
+    head_dim: 128,
+    value_dim: 128,
+    dtype: Dtype::Bf16,
+    order: Order::Nhd,
+};
 
 const QUERY_HEADS: usize = 64;
 
@@ -132,6 +140,7 @@ impl Load {
         Batch {
             query_heads: self.query_heads,
             scale: self.scale(),
+            scoring: Scoring::default(),
             tables: Tables { blocks: &self.blocks, offsets: &self.offsets },
             contexts: &self.contexts,
             rows: &self.rows,

@@ -307,6 +307,7 @@ fn the_rule_asks_for_more_saving_where_tokens_are_small() {
         block_size: 32,
         kv_heads,
         head_dim: 128,
+        value_dim: 128,
         dtype: Dtype::Bf16,
         order: Order::Nhd,
     };

@@ -1,7 +1,7 @@
 //! Batches of random numbers, and their attention in `f64`.
 
 use fastrand::Rng;
-use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Tables};
+use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Scoring, Tables};
 
 /// Nearly normal, of variance 1: a sum of twelve uniform numbers.
 pub fn normal(random: &mut Rng) -> f32 {
@@ -105,7 +105,7 @@ impl Bed {
         let Shape { dtype, head_dim, kv_heads, group, block_size, order, layers, layer } = shape;
         let needed = |sequence: &Sequence| (sequence.before + sequence.rows).div_ceil(block_size);
         let blocks = sequences.iter().map(needed).sum::<usize>() + 3;
-        let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, dtype, order };
+        let layout = Layout { layers, blocks, block_size, kv_heads, head_dim, value_dim: head_dim, dtype, order };
         let mut free: Vec<u32> = (0..blocks as u32).collect();
         random.shuffle(&mut free);
         let mut bed = Self {
@@ -179,6 +179,7 @@ impl Bed {
         Batch {
             query_heads: self.query_heads,
             scale: self.scale,
+            scoring: Scoring::default(),
             tables: Tables { blocks: &self.blocks, offsets: &self.offsets },
             contexts: &self.contexts,
             rows: &self.rows,

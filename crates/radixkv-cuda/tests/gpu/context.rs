@@ -214,7 +214,8 @@ fn storage_that_does_not_fit_is_refused() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let (dtype, order) = (Dtype::F16, Order::Nhd);
-    let layout = Layout { layers: 2, blocks: 4, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+    let layout =
+        Layout { layers: 2, blocks: 4, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
     let (keys, values) = ([0x1000, 0x9000], [0x5000, 0xd000]);
     let whole = Planes { keys: &keys, values: &values, block_stride: layout.block_elements() };
     // SAFETY: nothing is queued with any of them.

@@ -6,7 +6,16 @@ use radixkv_cuda::{Attention, GpuError};
 use super::driver::driver;
 
 fn layout(block_size: usize) -> Layout {
-    Layout { layers: 3, blocks: 9, block_size, kv_heads: 2, head_dim: 64, dtype: Dtype::F16, order: Order::Nhd }
+    Layout {
+        layers: 3,
+        blocks: 9,
+        block_size,
+        kv_heads: 2,
+        head_dim: 64,
+        value_dim: 64,
+        dtype: Dtype::F16,
+        order: Order::Nhd,
+    }
 }
 
 /// Elements that all differ, up to 65,521 of them.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use radixkv_attention::{Backend, Dtype, Layout, Order, Output, ShapeError};
+use radixkv_attention::{Backend, Dtype, Layout, Order, Output, Scoring, ShapeError};
 use radixkv_cuda::{Attention, Device, GpuError, HostPool, OpenError, Swap};
 
 use super::bed::{Bed, Sequence, Shape};
@@ -136,6 +136,7 @@ fn more_than_the_device_has_is_out_of_memory() {
         block_size: 16,
         kv_heads: 8,
         head_dim: 128,
+        value_dim: 128,
         dtype: Dtype::Bf16,
         order: Order::Nhd,
     };
@@ -153,7 +154,8 @@ fn shapes_that_do_not_fit_are_named() {
     let good = bed.layout;
     for layout in [
         Layout { dtype: Dtype::F32, ..good },
-        Layout { head_dim: 96, ..good },
+        Layout { dtype: Dtype::I8, ..good },
+        Layout { head_dim: 96, value_dim: 96, ..good },
         Layout { block_size: 8, ..good },
         Layout { block_size: 48, ..good },
         Layout { block_size: 128, ..good },
@@ -181,6 +183,16 @@ fn shapes_that_do_not_fit_are_named() {
     assert_eq!(refused, GpuError::OtherLayout);
     let flat = radixkv_attention::Batch { scale: 0.0, ..bed.batch() };
     assert_eq!(attention.prepare(&good, &flat).expect_err("a refusal"), GpuError::Scale { scale: 0.0 });
+    let wide = Layout { value_dim: 128, ..good };
+    assert_eq!(attention.allocate(wide).err(), Some(GpuError::ValueDim { head_dim: good.head_dim, value_dim: 128 }));
+    for scoring in [
+        Scoring { window: Some(16), ..Scoring::default() },
+        Scoring { soft_cap: Some(30.0), ..Scoring::default() },
+        Scoring { sinks: &[0.0; 4], ..Scoring::default() },
+    ] {
+        let batch = radixkv_attention::Batch { scoring, ..bed.batch() };
+        assert_eq!(attention.prepare(&good, &batch).expect_err("a refusal"), GpuError::Scoring);
+    }
 }
 
 #[test]

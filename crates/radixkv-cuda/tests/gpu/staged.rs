@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use radixkv_attention::cpu::Cpu;
 use radixkv_attention::plan::{Rule, share};
-use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Qkv, Tables};
+use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Qkv, Scoring, Tables};
 use radixkv_cuda::Staged;
 
 use super::bed::{bound, normal};
@@ -36,6 +36,7 @@ where
             |blocks: &'static [u32], offsets: &'static [u32], contexts: &'static [u32], rows: &'static [u32]| Batch {
                 query_heads: heads,
                 scale: 0.1,
+                scoring: Scoring::default(),
                 tables: Tables { blocks, offsets },
                 contexts,
                 rows,
@@ -89,7 +90,8 @@ fn both_backends_give_the_same() {
     let Some(driver) = driver() else { return };
     let staged = Staged::new(&driver.open());
     for (seed, (dtype, order)) in (1..).zip([(Dtype::Bf16, Order::Nhd), (Dtype::F16, Order::Hnd)]) {
-        let layout = Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, dtype, order };
+        let layout =
+            Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
         let (query_heads, random) = (8, Rng::with_seed(seed));
         let expected = Steps { backend: &Cpu, layout, query_heads, random: random.clone() }.run();
         let got = Steps { backend: &staged, layout, query_heads, random }.run();

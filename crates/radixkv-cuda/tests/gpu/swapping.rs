@@ -14,6 +14,7 @@ pub fn layouts() -> [Layout; 2] {
         block_size,
         kv_heads,
         head_dim: 128,
+        value_dim: 128,
         dtype: Dtype::Bf16,
         order: Order::Nhd,
     };

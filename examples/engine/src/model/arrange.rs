@@ -3,7 +3,7 @@
 use radixkv::scheduler::{Batch, Scheduled};
 use radixkv::{BlockId, Token};
 use radixkv_attention::plan::share;
-use radixkv_attention::{Layout, Output, Qkv, Tables};
+use radixkv_attention::{Layout, Output, Qkv, Scoring, Tables};
 
 use super::HostBackend;
 use crate::config::Config;
@@ -54,6 +54,7 @@ impl Part {
         radixkv_attention::Batch {
             query_heads: config.query_heads,
             scale: (config.head_dim as f32).sqrt().recip(),
+            scoring: Scoring::default(),
             tables: Tables { blocks: &self.blocks, offsets: &self.offsets },
             contexts: &self.contexts,
             rows: &self.rows,

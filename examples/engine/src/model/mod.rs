@@ -95,6 +95,7 @@ impl Model {
             block_size,
             kv_heads: self.config.kv_heads,
             head_dim: self.config.head_dim,
+            value_dim: self.config.head_dim,
             dtype,
             order: Order::Nhd,
         }

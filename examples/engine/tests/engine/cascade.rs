@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use engine::serve::{Engine, Options};
 use radixkv::{BlockId, Token};
-use radixkv_attention::cpu::{Cpu, CpuError, CpuKv, Prepared};
+use radixkv_attention::cpu::{Cpu, CpuCascade, CpuError, CpuKv, Prepared};
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Dtype, Layout, Output, Qkv};
 
@@ -23,7 +23,8 @@ type Out<'a> = Output<&'a mut [f32], &'a mut [f32]>;
 impl Backend for &Counting {
     type Kv = CpuKv;
     type Prepared = Prepared;
-    type Cascade = Sharing;
+    /// With the sequences that are in groups.
+    type Cascade = (CpuCascade, usize);
     type Rows<'a> = &'a [f32];
     type RowsMut<'a> = &'a mut [f32];
     type LseMut<'a> = &'a mut [f32];
@@ -54,8 +55,14 @@ impl Backend for &Counting {
         Cpu.rule(layout)
     }
 
-    fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<Sharing, CpuError> {
-        Cpu.prepare_cascade(layout, batch, sharing)
+    fn prepare_cascade(
+        &self,
+        layout: &Layout,
+        batch: &Batch<'_>,
+        sharing: &Sharing,
+    ) -> Result<(CpuCascade, usize), CpuError> {
+        let grouped = sharing.groups.iter().filter(|group| group.shared_tokens > 0).map(|group| group.sequences.len());
+        Ok((Cpu.prepare_cascade(layout, batch, sharing)?, grouped.sum()))
     }
 
     fn cascade(
@@ -63,12 +70,11 @@ impl Backend for &Counting {
         kv: &CpuKv,
         layer: usize,
         batch: &Prepared,
-        cascade: &Sharing,
+        (cascade, grouped): &(CpuCascade, usize),
         queries: &[f32],
         out: Out<'_>,
     ) -> Result<(), CpuError> {
-        let grouped = cascade.groups.iter().filter(|group| group.shared_tokens > 0).map(|group| group.sequences.len());
-        self.grouped.fetch_add(grouped.sum(), Relaxed);
+        self.grouped.fetch_add(*grouped, Relaxed);
         Cpu.cascade(kv, layer, batch, cascade, queries, out)
     }
 

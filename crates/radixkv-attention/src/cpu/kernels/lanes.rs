@@ -1,0 +1,122 @@
+//! Sixteen numbers side by side, and products of matrices made of them.
+//!
+//! Each element of a product is one chain of fused multiply-adds over the inner dimension in its order, from zero. Rows
+//! and columns are independent chains, so how many of them are computed at once changes no bit.
+
+/// Numbers of a vector, for every processor.
+pub(in super::super) const LANES: usize = 16;
+
+/// A vector, or a few of them, of whatever size the processor has.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Lanes([f32; LANES]);
+
+/// A matrix by rows, which begin `stride` numbers apart.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Rows<'a> {
+    pub(in super::super) numbers: &'a [f32],
+    pub(in super::super) stride: usize,
+}
+
+impl Lanes {
+    #[inline(always)]
+    fn load(numbers: &[f32]) -> Self {
+        let mut lanes = [0.0; LANES];
+        lanes.copy_from_slice(&numbers[..LANES]);
+        Self(lanes)
+    }
+
+    #[inline(always)]
+    fn add_product(mut self, a: f32, b: Self) -> Self {
+        for (sum, b) in self.0.iter_mut().zip(b.0) {
+            *sum = a.mul_add(b, *sum);
+        }
+        self
+    }
+}
+
+/// `rows x inner` times `inner x columns`, where `columns` is a multiple of [`LANES`]; `N` vectors of a row of `b` stay
+/// in registers. With `MORE` the chains go on from what `out` holds.
+#[inline(always)]
+pub(super) fn product<const N: usize, const MORE: bool>(
+    a: Rows<'_>,
+    rows: usize,
+    b: Rows<'_>,
+    [inner, columns]: [usize; 2],
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let mut column = 0;
+    while column + N * LANES <= columns {
+        let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
+        strip::<N, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
+        column += N * LANES;
+    }
+    while column < columns {
+        let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
+        strip::<1, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
+        column += LANES;
+    }
+}
+
+/// The product with `N` vectors of columns: six rows at a time, then those that are left.
+#[inline(always)]
+fn strip<const N: usize, const MORE: bool>(
+    a: Rows<'_>,
+    rows: usize,
+    b: Rows<'_>,
+    inner: usize,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let mut row = 0;
+    while row < rows {
+        let left = rows - row;
+        let a = Rows { numbers: &a.numbers[row * a.stride..], ..a };
+        let out = &mut out[row * out_stride..];
+        row += match left {
+            1 => tile::<1, N, MORE>(a, b, inner, out, out_stride),
+            2..=3 => tile::<2, N, MORE>(a, b, inner, out, out_stride),
+            4..=5 | 8 => tile::<4, N, MORE>(a, b, inner, out, out_stride),
+            _ => tile::<6, N, MORE>(a, b, inner, out, out_stride),
+        };
+    }
+}
+
+/// `M` rows times `N` vectors of columns, all sums in registers; returns `M`.
+#[inline(always)]
+fn tile<const M: usize, const N: usize, const MORE: bool>(
+    a: Rows<'_>,
+    b: Rows<'_>,
+    inner: usize,
+    out: &mut [f32],
+    out_stride: usize,
+) -> usize {
+    let rows: [&[f32]; M] = std::array::from_fn(|m| &a.numbers[m * a.stride..][..inner]);
+    let mut sums = [[Lanes([0.0; LANES]); N]; M];
+    if MORE {
+        for (m, sums) in sums.iter_mut().enumerate() {
+            let out = &out[m * out_stride..];
+            sums.iter_mut().enumerate().for_each(|(n, sums)| *sums = Lanes::load(&out[n * LANES..]));
+        }
+    }
+    let mut below = b.numbers;
+    #[allow(clippy::needless_range_loop)] // It counts along all rows at once.
+    for k in 0..inner {
+        let (row, _) = below.split_at(N * LANES);
+        let row: [Lanes; N] = std::array::from_fn(|n| Lanes::load(&row[n * LANES..]));
+        for m in 0..M {
+            let element = rows[m][k];
+            for n in 0..N {
+                sums[m][n] = sums[m][n].add_product(element, row[n]);
+            }
+        }
+        below = below.get(b.stride..).unwrap_or(&[]);
+    }
+    for (m, sums) in sums.iter().enumerate() {
+        for (n, sums) in sums.iter().enumerate() {
+            out[m * out_stride + n * LANES..][..LANES].copy_from_slice(&sums.0);
+        }
+    }
+    M
+}

@@ -1,0 +1,95 @@
+//! The loops over numbers, compiled for several levels of processors; which one runs is found out at run time.
+
+mod body;
+mod hints;
+mod lanes;
+mod panel;
+mod softmax;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(super) use body::{QUERIES_AT_ONCE, RangeWork, StoredRows};
+pub(super) use hints::{Hint, Hints};
+pub(super) use lanes::LANES;
+pub(super) use panel::{PANEL, PART, Panel, PanelWork};
+pub(super) use softmax::{Score, Softmax};
+
+use body::Plain;
+
+/// A set of instructions that this processor has. The results of all have the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    /// What every processor has for which the crate was compiled.
+    Plain,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(x86::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(x86::Avx512),
+}
+
+impl Level {
+    /// Those of this processor, the best one last.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        #[cfg(target_arch = "x86_64")]
+        let more = [x86::Avx2::detect().map(Self::Avx2), x86::Avx512::detect().map(Self::Avx512)];
+        #[cfg(not(target_arch = "x86_64"))]
+        let more: [Option<Self>; 0] = [];
+        [Some(Self::Plain)].into_iter().chain(more).flatten()
+    }
+
+    /// The best one.
+    pub(super) fn best() -> Self {
+        Self::all().last().unwrap_or(Self::Plain)
+    }
+
+    /// Merges a range into the attention of its queries.
+    pub(super) fn attend(self, work: RangeWork<'_>) {
+        match self {
+            Self::Plain => work.attend::<1>(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.attend(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.attend(work),
+        }
+    }
+
+    /// Multiplies rows with a panel of weights.
+    pub(super) fn multiply(self, work: PanelWork<'_>) {
+        match self {
+            Self::Plain => work.multiply::<1>(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.multiply(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.multiply(work),
+        }
+    }
+
+    /// Reads keys into columns.
+    pub(super) fn widen_keys(self, stored: StoredRows<'_>, rows: &mut [f32], to: &mut [f32]) {
+        match self {
+            Self::Plain => stored.widen_keys(Plain, rows, to),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.widen_keys(stored, rows, to),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.widen_keys(stored, rows, to),
+        }
+    }
+
+    /// Reads values into rows of `stride`.
+    pub(super) fn widen_values(self, stored: StoredRows<'_>, to: &mut [f32], stride: usize) {
+        match self {
+            Self::Plain => stored.widen_values(Plain, to, stride),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.widen_values(stored, to, stride),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.widen_values(stored, to, stride),
+        }
+    }
+}
+
+/// Divides by the sum of the weights; returns the log-sum-exp.
+pub(super) fn finish(softmax: Softmax, sink: Option<f32>, out: &mut [f32]) -> f32 {
+    softmax::finish(softmax, sink, out)
+}

@@ -1,0 +1,171 @@
+//! The definition of attention, sum by sum: each has one order, and so every output has one value, to the bit.
+//!
+//! For one query and the tokens that it sees:
+//!
+//! 1. **Score**: a chain of fused multiply-adds over the head's elements in turn, from zero; times the scale; then, with
+//!    a soft-cap `c`, `c * tanh(score / c)`.
+//! 2. **Range**: the tokens `64 i..64 (i + 1)` of the sequence are summed by themselves. A weight is `exp(score - max)`
+//!    with the largest score of the range. The sum of weights runs over sixteen lanes, lane `l` over the tokens `l`,
+//!    `l + 16`, `l + 32`, `l + 48` in turn, and the lanes are added in halves: eight and eight, four and four, and so on.
+//!    A weighted value is a chain of fused multiply-adds over the tokens in turn, from zero.
+//! 3. **Merge**: ranges are merged in the order of the sequence, from left to right, each scaled to the larger maximum.
+//! 4. **Finish**: a sink, if the head has one, is one more weight without a value; then the division by the sum.
+//!
+//! `exp` and `tanh` are the functions below, not those of a platform. Multiplications and additions are fused, on every
+//! processor: with AVX2 a tile of products is 1.2 to 1.3 times as fast as it is with the two apart. All processors with
+//! AVX2 have the instruction, and all of 64-bit Arm; where a processor has none the same bits are computed slowly.
+//!
+//! A score that is NaN or positive infinity makes all of its query's outputs NaN. A score of negative infinity has the
+//! weight 0; a query all of whose scores are that has nothing to divide by, and its outputs are NaN too.
+
+use super::super::RANGE_TOKENS;
+use super::lanes::LANES;
+
+/// What happens to a product of query and key before the softmax.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Score {
+    pub(in super::super) scale: f32,
+    pub(in super::super) soft_cap: Option<f32>,
+}
+
+/// The largest score and the sum of weights: of a range, or of the ranges merged so far.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Softmax {
+    pub(in super::super) max: f32,
+    pub(in super::super) sum: f32,
+}
+
+impl Softmax {
+    /// Of no token.
+    pub(in super::super) const NONE: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
+}
+
+/// Turns the products of a range into weights, of the tokens `first..end` of it; all others get 0.
+#[inline(always)]
+pub(super) fn weigh(range: &mut [f32; RANGE_TOKENS], score: Score, first: usize, end: usize) -> Softmax {
+    range.iter_mut().for_each(|product| *product *= score.scale);
+    if let Some(cap) = score.soft_cap {
+        range.iter_mut().for_each(|score| *score = cap * tanh(*score / cap));
+    }
+    if end - first < RANGE_TOKENS {
+        range[..first].fill(f32::NEG_INFINITY);
+        range[end..].fill(f32::NEG_INFINITY);
+    }
+    let max = largest(range);
+    let base = if max == f32::NEG_INFINITY { 0.0 } else { max };
+    let mut sums = [0.0; LANES];
+    for scores in range.chunks_exact_mut(LANES) {
+        for (sum, score) in sums.iter_mut().zip(scores) {
+            *score = exp(*score - base);
+            *sum += *score;
+        }
+    }
+    Softmax { max, sum: in_halves(sums, |a, b| a + b) }
+}
+
+/// The largest score; those that are NaN do not count.
+#[inline(always)]
+fn largest(range: &[f32; RANGE_TOKENS]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut most = [f32::NEG_INFINITY; LANES];
+    for scores in range.chunks_exact(LANES) {
+        most.iter_mut().zip(scores).for_each(|(most, score)| *most = larger(*most, *score));
+    }
+    in_halves(most, larger)
+}
+
+#[inline(always)]
+fn in_halves(lanes: [f32; LANES], both: impl Fn(f32, f32) -> f32) -> f32 {
+    let eight: [f32; 8] = std::array::from_fn(|i| both(lanes[i], lanes[i + 8]));
+    let four: [f32; 4] = std::array::from_fn(|i| both(eight[i], eight[i + 4]));
+    both(both(four[0], four[2]), both(four[1], four[3]))
+}
+
+/// Merges the next range, to the right of those merged so far, and its weighted values.
+#[inline(always)]
+pub(super) fn merge(so_far: &mut Softmax, out: &mut [f32], range: Softmax, values: &[f32]) {
+    let larger = if range.max > so_far.max { range.max } else { so_far.max };
+    let base = if larger == f32::NEG_INFINITY { 0.0 } else { larger };
+    // Where both are negative infinity nothing has a weight, and nothing is scaled.
+    let scale = |max: f32| if max == larger { 1.0 } else { exp(max - base) };
+    let (earlier, new) = (scale(so_far.max), scale(range.max));
+    *so_far = Softmax { max: larger, sum: range.sum.mul_add(new, so_far.sum * earlier) };
+    for (out, value) in out.iter_mut().zip(values) {
+        *out = value.mul_add(new, *out * earlier);
+    }
+}
+
+/// Divides by the sum of the weights, with that of the sink among them; returns the log-sum-exp of the scores.
+#[inline(always)]
+pub(super) fn finish(softmax: Softmax, sink: Option<f32>, out: &mut [f32]) -> f32 {
+    let Softmax { mut max, mut sum } = softmax;
+    if let Some(sink) = sink.filter(|sink| *sink != f32::NEG_INFINITY) {
+        let larger = if max > sink { max } else { sink };
+        let earlier = exp(max - larger);
+        sum = sum.mul_add(earlier, exp(sink - larger));
+        max = larger;
+        out.iter_mut().for_each(|out| *out *= earlier);
+    }
+    for out in out.iter_mut() {
+        let divided = *out / sum;
+        // One NaN, whichever the processor made.
+        *out = if divided.is_nan() { f32::NAN } else { divided };
+    }
+    // In `f64`, and rounded: there platforms agree.
+    let lse = max + f64::from(sum).ln() as f32;
+    if lse.is_nan() { f32::NAN } else { lse }
+}
+
+/// `exp` of a number that is not positive, to the last place or the one beside it; 0 below -87.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    /// Adding it rounds to an integer, which then stands in the lowest bits.
+    const ROUND: f32 = 12_582_912.0;
+    const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+    const SERIES: [f32; 5] = [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let power = shifted - ROUND;
+    let rest = power.mul_add(-LN_2[1], power.mul_add(-LN_2[0], x));
+    let series = SERIES.iter().fold(1.987_569_1e-4, |sum: f32, factor| sum.mul_add(rest, *factor));
+    let fraction = series.mul_add(rest * rest, rest) + 1.0;
+    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
+    if x < -87.0 { 0.0 } else { fraction * scale }
+}
+
+/// `tanh`, to a few units in the last place.
+#[inline(always)]
+fn tanh(x: f32) -> f32 {
+    const SERIES: [f32; 4] = [2.062_390_4e-2, -5.373_971_4e-2, 1.333_144_2e-1, -3.333_328e-1];
+    let square = x * x;
+    let series = SERIES.iter().fold(-5.704_988_5e-3, |sum: f32, factor| sum.mul_add(square, *factor));
+    let near = (series * square).mul_add(x, x);
+    let small = exp(-2.0 * x.abs());
+    let far = ((1.0 - small) / (1.0 + small)).copysign(x);
+    if x.abs() < 0.625 { near } else { far }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In units of the last place of the defined value.
+    fn off(computed: f32, defined: f64) -> f64 {
+        let place = f64::from((defined as f32).next_up()) - f64::from(defined as f32);
+        (f64::from(computed) - defined).abs() / place
+    }
+
+    #[test]
+    fn exp_and_tanh_are_close_to_the_definition() {
+        for i in 0..=870_000 {
+            let x = i as f32 * -1e-4;
+            assert!(off(exp(x), f64::from(x).exp()) < 1.01, "exp {x}: {}", exp(x));
+            let x = i as f32 * 2e-5;
+            let defined = f64::from(x).tanh();
+            assert!(i == 0 || off(tanh(x), defined) < 6.0, "tanh {x}: {} {defined}", tanh(x));
+            assert_eq!(tanh(-x), -tanh(x));
+        }
+        assert_eq!((exp(0.0), exp(-87.1), exp(f32::NEG_INFINITY)), (1.0, 0.0, 0.0));
+        assert_eq!((tanh(f32::INFINITY), tanh(f32::NEG_INFINITY)), (1.0, -1.0));
+        assert!(exp(f32::NAN).is_nan() && tanh(f32::NAN).is_nan());
+    }
+}

@@ -1,0 +1,215 @@
+//! The processor with a pool of threads, for rows of any type of number.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use rayon_core::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
+use super::RANGE_TOKENS;
+use super::call::AttentionCall;
+use super::error::CpuError;
+use super::kernels::Level;
+use super::number::Number;
+use super::prepared::{CpuCascade, Plan, Prepared};
+use super::read::RowSource;
+use super::storage::CpuKv;
+use super::threads::Threads;
+use crate::backend::{Backend, Output, Qkv};
+use crate::batch::Batch;
+use crate::layout::{Half, Layout};
+use crate::plan::{Rule, Sharing};
+use crate::shape::ShapeError;
+use radixkv::BlockId;
+
+/// The processor, for rows and outputs of `E`: on the calling thread, on a pool of so many threads, or on a pool that the
+/// caller has.
+///
+/// The threads of a call divide its sequences, the heads of keys and values, and the rows of long chunks among them. What
+/// a call computes has the same bits on any number of threads. It returns when all is computed; calls of several threads
+/// share the pool. Cloning it is cheap, and the clones share the pool.
+///
+/// ```
+/// use half::bf16;
+/// use radixkv_attention::cpu::Processor;
+/// use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Scoring, Tables};
+///
+/// let (dtype, order) = (Dtype::Bf16, Order::Nhd);
+/// let layout = Layout { layers: 1, blocks: 8, block_size: 16, kv_heads: 1, head_dim: 4, value_dim: 4, dtype, order };
+/// let processor = Processor::<bf16>::with_threads(2)?;
+/// let kv = processor.allocate(layout)?;
+/// let batch = Batch {
+///     query_heads: 1,
+///     scale: 0.5,
+///     scoring: Scoring::default(),
+///     tables: Tables { blocks: &[5], offsets: &[0, 1] },
+///     contexts: &[1],
+///     rows: &[0, 1],
+///     save_kv: true,
+///     slots: &[5 * 16],
+/// };
+/// let prepared = processor.prepare(&layout, &batch)?;
+/// let (one, seven, mut out) = ([bf16::ONE; 4], [bf16::from_f32(7.0); 4], [bf16::ZERO; 4]);
+/// processor.append(&kv, 0, &prepared, &one, &seven)?;
+/// processor.decode(&kv, 0, &prepared, &one, Output { rows: &mut out, lse: None })?;
+/// assert_eq!(out, seven);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Processor<E = f32> {
+    pub(super) threads: Threads,
+    level: Option<Level>,
+    number: PhantomData<fn() -> E>,
+}
+
+impl<E> Processor<E> {
+    /// Computes on the calling thread.
+    pub(super) const CALLER: Self = Self { threads: Threads::CALLER, level: None, number: PhantomData };
+
+    /// Computes on the calling thread, as [`Cpu`](super::Cpu) does.
+    pub fn new() -> Self {
+        Self::CALLER
+    }
+
+    /// Computes on a pool of its own, of so many threads; 0 is as many as the processor has.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system starts no more threads.
+    pub fn with_threads(threads: usize) -> Result<Self, ThreadPoolBuildError> {
+        let named = ThreadPoolBuilder::new().thread_name(|index| format!("radixkv-attention-{index}"));
+        Ok(Self::with_pool(Arc::new(named.num_threads(threads).build()?)))
+    }
+
+    /// Computes on the threads of `pool`, which may do other work beside.
+    ///
+    /// A call from one of its threads computes there, and the other threads help.
+    pub fn with_pool(pool: Arc<ThreadPool>) -> Self {
+        Self { threads: Threads::of(pool), ..Self::CALLER }
+    }
+
+    /// Threads of a call.
+    pub fn threads(&self) -> usize {
+        self.threads.count()
+    }
+
+    pub(super) fn level(&self) -> Level {
+        self.level.unwrap_or_else(Level::best)
+    }
+
+    /// With the instructions of a level that the processor has.
+    #[cfg(test)]
+    pub(super) fn at(self, level: Level) -> Self {
+        Self { level: Some(level), ..self }
+    }
+}
+
+impl<E> Default for Processor<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E: Number> Processor<E> {
+    fn attend(
+        &self,
+        source: RowSource<'_, E>,
+        batch: &Prepared,
+        plan: &Plan,
+        queries: &[E],
+        out: Output<&mut [E], &mut [f32]>,
+    ) {
+        let (level, threads) = (self.level(), &self.threads);
+        AttentionCall { level, threads, source, batch: batch.batch(), queries }.run(plan, out);
+    }
+}
+
+impl<E: Number> Backend for Processor<E> {
+    type Kv = CpuKv;
+    type Prepared = Prepared;
+    type Cascade = CpuCascade;
+    type Rows<'a> = &'a [E];
+    type RowsMut<'a> = &'a mut [E];
+    type LseMut<'a> = &'a mut [f32];
+    type Error = CpuError;
+
+    fn allocate(&self, layout: Layout) -> Result<CpuKv, CpuError> {
+        CpuKv::new(layout)
+    }
+
+    fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Prepared, CpuError> {
+        Ok(Prepared::new(layout, batch)?)
+    }
+
+    fn append(&self, kv: &CpuKv, layer: usize, batch: &Prepared, keys: &[E], values: &[E]) -> Result<(), CpuError> {
+        if !batch.save_kv {
+            return Err(ShapeError::NotKept.into());
+        }
+        batch.check_new(kv, layer, keys, values)?;
+        for (half, rows) in [(Half::Keys, keys), (Half::Values, values)] {
+            let row = batch.layout.of(half).row_elements();
+            batch.slots.iter().zip(rows.chunks_exact(row)).for_each(|(slot, row)| kv.write(layer, half, *slot, row));
+        }
+        Ok(())
+    }
+
+    fn decode(
+        &self,
+        kv: &CpuKv,
+        layer: usize,
+        batch: &Prepared,
+        queries: &[E],
+        out: Output<&mut [E], &mut [f32]>,
+    ) -> Result<(), CpuError> {
+        batch.batch().check_decode()?;
+        batch.check_attention(kv, layer, queries, &out)?;
+        self.attend(RowSource { kv, layer, new: None }, batch, &batch.alone, queries, out);
+        Ok(())
+    }
+
+    fn extend(
+        &self,
+        kv: &CpuKv,
+        layer: usize,
+        batch: &Prepared,
+        new: Qkv<&[E]>,
+        out: Output<&mut [E], &mut [f32]>,
+    ) -> Result<(), CpuError> {
+        batch.check_attention(kv, layer, new.queries, &out)?;
+        batch.check_new(kv, layer, new.keys, new.values)?;
+        if batch.save_kv {
+            self.append(kv, layer, batch, new.keys, new.values)?;
+        }
+        let unkept = (!batch.save_kv).then_some([new.keys, new.values]);
+        self.attend(RowSource { kv, layer, new: unkept }, batch, &batch.alone, new.queries, out);
+        Ok(())
+    }
+
+    /// A prefix is shared in whole ranges; a group costs nothing beside.
+    fn rule(&self, _layout: &Layout) -> Rule {
+        Rule { grain_tokens: RANGE_TOKENS, group_cost_tokens: 0 }
+    }
+
+    fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<CpuCascade, CpuError> {
+        Ok(CpuCascade::new(layout, batch, sharing)?)
+    }
+
+    fn cascade(
+        &self,
+        kv: &CpuKv,
+        layer: usize,
+        batch: &Prepared,
+        cascade: &CpuCascade,
+        queries: &[E],
+        out: Output<&mut [E], &mut [f32]>,
+    ) -> Result<(), CpuError> {
+        cascade.check(batch)?;
+        batch.batch().check_decode()?;
+        batch.check_attention(kv, layer, queries, &out)?;
+        self.attend(RowSource { kv, layer, new: None }, batch, &cascade.plan, queries, out);
+        Ok(())
+    }
+
+    fn copy_blocks(&self, kv: &CpuKv, pairs: &[(BlockId, BlockId)]) -> Result<(), CpuError> {
+        Ok(kv.copy(pairs)?)
+    }
+}

@@ -1,0 +1,58 @@
+//! What a model does with scores beside scaling them.
+
+use crate::layout::Layout;
+use crate::shape::ShapeError;
+
+/// What a model does with scores beside scaling them: sliding window, soft-cap, sinks. The default is none of them.
+///
+/// With scores `s = scale * (q . k)` of the tokens that a row sees, its output is the mean of their values, weighted by
+/// `exp(s)`. The definition, sum by sum, is in the source of [`cpu`](crate::cpu), and every backend is held to it; one that
+/// cannot compute one of these refuses the batch.
+///
+/// Plain: its fields are independent, and all of them have a default.
+///
+/// ```
+/// use radixkv_attention::Scoring;
+///
+/// // Every row sees itself and the 1,023 tokens before it.
+/// let sliding = Scoring { window: Some(1024), ..Scoring::default() };
+/// assert_eq!(sliding.seen(5000), 3976..5000);
+/// assert_eq!(Scoring::default().seen(5000), 0..5000);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Scoring<'a> {
+    /// Tokens that a row sees, itself and those right before it; without, all. Layers with other windows take a batch of
+    /// their own.
+    pub window: Option<u32>,
+    /// Bounds scores smoothly: `s` becomes `soft_cap * tanh(s / soft_cap)`.
+    pub soft_cap: Option<f32>,
+    /// One more score for each query head, whose weight counts in the sum and in the log-sum-exp and which has no value:
+    /// `[layers, query heads]`, or empty. Negative infinity is none.
+    pub sinks: &'a [f32],
+}
+
+impl Scoring<'_> {
+    /// The tokens that a row sees which sees no token from `end` on.
+    pub fn seen(&self, end: usize) -> std::ops::Range<usize> {
+        self.window.map_or(0, |window| end.saturating_sub(window as usize))..end
+    }
+
+    /// Whether it is the default.
+    pub fn is_plain(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(crate) fn check(&self, layout: &Layout, query_heads: usize) -> Result<(), ShapeError> {
+        if self.window == Some(0) {
+            return Err(ShapeError::Zero { what: "window" });
+        }
+        if let Some(soft_cap) = self.soft_cap.filter(|cap| !(cap.is_finite() && *cap > 0.0)) {
+            return Err(ShapeError::SoftCap { soft_cap });
+        }
+        let (given, needed) = (self.sinks.len(), layout.layers * query_heads);
+        if given != 0 && given != needed {
+            return Err(ShapeError::Length { what: "sinks", given, needed });
+        }
+        Ok(())
+    }
+}
