@@ -167,6 +167,9 @@ fn what_makes_no_sense_is_refused_before_the_work() {
         let said = complaint(&[&["sweep", &trace], options].concat());
         assert!(said.contains(expected), "{options:?}: {said}");
     }
+    let both = scratch.path("both");
+    let said = complaint(&["sweep", &trace, "--csv", &both, "--svg", &both]);
+    assert!(said.contains("not written: it is to be written twice"), "{said}");
     // A trace that is not there is no reason to look at it first.
     assert!(complaint(&["sweep", "no/such", "--svg", "no/such/folder.svg"]).contains("folder.svg: cannot be written"));
     let long = scratch
