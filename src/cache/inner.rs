@@ -62,6 +62,11 @@ impl Inner {
         Some(self.with_evictor(self.evictor.try_lock()?, work, |_, _| ()))
     }
 
+    /// Runs `turn` as long as it returns true and no other thread uses the evictor.
+    pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor, Resources<'_>) -> bool) {
+        while self.try_evicting(&mut turn) == Some(true) {}
+    }
+
     /// A prefix that was last used at this time or before has been idle for too long.
     pub(super) fn idle_since(&self) -> Option<u64> {
         self.time_to_idle.and_then(|duration| self.time.before(duration))

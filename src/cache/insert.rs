@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::lease::Lease;
 use super::reservation::Reservation;
-use super::session::{HELP_ENTRIES, Session};
+use super::session::Session;
 use crate::block::BlockId;
 use crate::key::Token;
 use crate::reclaim::Ref;
@@ -234,7 +234,7 @@ impl Session {
         inner.undo_demotions(published.tip.point, now, &guard);
         drop(guard);
         if limited && inserted > 0 {
-            inner.keep_to_quotas(HELP_ENTRIES);
+            inner.keep_to_quotas();
         } else {
             self.help();
         }

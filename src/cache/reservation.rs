@@ -72,7 +72,7 @@ pub enum ReserveError {
     TimedOut {
         /// Blocks asked for.
         requested: usize,
-        /// Blocks that were free or evictable at the last attempt.
+        /// Blocks that were free or evictable at the last attempt: enough, perhaps, if requests before it were still waiting.
         available: usize,
     },
     /// The request can never fit, however much is evicted: split it, or build a larger cache.

@@ -24,7 +24,7 @@ const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 /// Verbs of a session between two looks at the evictor's queue, and the entries that it then takes out unless another
 /// thread does: so no eviction meets a long backlog left by lookups.
 const HELP_EVERY: u32 = model_size(256, u32::MAX as usize) as u32;
-pub(super) const HELP_ENTRIES: usize = 1024;
+const HELP_ENTRIES: usize = 1024;
 
 /// One thread's access to a cache; made by [`PrefixCache::session`](super::PrefixCache::session).
 ///

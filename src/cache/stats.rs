@@ -44,8 +44,8 @@ pub struct Stats {
     pub index_bytes: usize,
     /// Of those, garbage: what was unlinked, and is freed once no thread can see it any more.
     pub garbage_bytes: usize,
-    /// Bytes that the index has from the system for nodes of up to 4 KiB, whole slabs and segments. Larger ones come from the
-    /// global allocator.
+    /// Bytes that the index has from the system for nodes of up to 4 KiB, whole slabs and segments: more than it uses, and some
+    /// MiB that stay ready. Larger nodes come from the global allocator.
     pub slab_bytes: usize,
     /// Runs: pieces of sequences that the index holds.
     pub runs: usize,

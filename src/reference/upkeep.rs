@@ -83,11 +83,14 @@ impl Reference {
         }
     }
 
-    /// Empties one namespace, and ends its quota.
+    /// Empties one namespace, and ends its quota; the default namespace keeps its quota.
     pub fn drop_namespace(&mut self, namespace: &[&str]) {
         let key: Vec<String> = namespace.iter().map(|part| part.to_string()).collect();
         if let Some(tree) = self.namespaces.remove(&key) {
             self.store.fell(tree);
+        }
+        if key.is_empty() {
+            return;
         }
         if let Some(owner) = self.namespace_ids.remove(&key) {
             self.store.limits.retain(|(limited, _)| *limited != owner);

@@ -1,5 +1,6 @@
 //! What one namespace may have, whatever it asks for.
 
+use radixkv::reference::Reference;
 use radixkv::{Inserted, Lease, Namespace, PolicyKind, Quota, ReserveError};
 
 use crate::{Bench, sequence};
@@ -352,4 +353,45 @@ fn a_limit_takes_hold_while_candidates_come() {
         bench.cache.settle();
         assert_eq!(holdings(&bench, &tenant), [10, 0, 0], "{first} at first");
     }
+}
+
+/// However much that is, and whether it was taken in before or not.
+#[test]
+fn an_insert_pays_all_that_its_namespace_owes() {
+    for (runs, blocks, settled) in
+        [(4, 300, true), (4, 300, false), (100, 4, false), (1_100, 1, true), (1_100, 1, false)]
+    {
+        let bench = Bench::new(4, 5_000);
+        let space = bench.cache.namespace(&["tenant"]);
+        bench.cache.set_quota(&space, cached(0));
+        let leases: Vec<_> = (0..runs).map(|key| put(&bench, &space, key, blocks).expect("room")).collect();
+        if settled {
+            bench.cache.settle();
+        }
+        drop(leases);
+        let fresh = put(&bench, &space, 9_999, 1).expect("room");
+        assert_eq!(holdings(&bench, &space)[0], 1, "{runs} runs of {blocks} blocks, settled {settled}");
+        drop(fresh);
+    }
+}
+
+#[test]
+fn dropping_the_default_namespace_clears_it_and_keeps_its_quota() {
+    let bench = Bench::new(4, 10);
+    let space = bench.cache.default_namespace();
+    let mut reference = Reference::new(4, 10, PolicyKind::Lru);
+    bench.cache.set_quota(&space, cached(2));
+    reference.set_quota(&[], Some(2), None);
+    bench.cache.drop_namespace(&space);
+    reference.drop_namespace(&[]);
+    drop(put(&bench, &space, 1, 5).expect("room"));
+    bench.cache.settle();
+    let tokens = sequence(1, 20);
+    let (hit, blocks) = (reference.match_prefix(&[], &[]), reference.reserve(5).expect("room"));
+    let inserted = reference.insert(&hit.lease, &tokens, blocks).expect("fitting");
+    reference.release(hit.lease);
+    reference.release(inserted.lease);
+    reference.abort(inserted.duplicates);
+    reference.settle();
+    assert_eq!((bench.session.peek(&space, &tokens), reference.peek(&[], &tokens)), (8, 8));
 }

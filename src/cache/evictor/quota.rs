@@ -134,7 +134,7 @@ impl Evictor {
     }
 
     /// Blocks that namespaces have cached beyond their limits.
-    pub(super) fn over_quota(&self) -> usize {
+    pub(in crate::cache) fn over_quota(&self) -> usize {
         let over = self.quotas.over.iter().filter_map(|group| self.quotas.limited.get(group));
         over.map(|holdings| holdings.excess()).sum()
     }

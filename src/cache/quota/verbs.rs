@@ -2,7 +2,7 @@
 
 use super::{NamespaceStats, Quota, QuotaCharge};
 use crate::cache::evictor::{Evictor, Resources};
-use crate::cache::inner::Inner;
+use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::reservation::{Reservation, ReserveError};
@@ -138,18 +138,26 @@ impl Inner {
         Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
     }
 
-    /// Evicts what namespaces have beyond their quotas, unless another thread is evicting.
+    /// Evicts what namespaces have beyond their quotas by the changes made before the call, in turns, unless another thread is
+    /// evicting.
     #[cold]
-    pub(in crate::cache) fn keep_to_quotas(&self, entries: usize) {
+    pub(in crate::cache) fn keep_to_quotas(&self) {
         if let Some(background) = self.background.get() {
             background.changes_pending();
-        } else {
-            self.try_evicting(|evictor, resources| {
-                let mut entries = entries;
-                evictor.drain(&mut entries, resources);
-                evictor.keep_to_quotas(&mut entries, resources);
-            });
+            return;
         }
+        let (mut goal, mut owed) = (None, None);
+        let turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+            if !evictor.settle_towards(&mut goal, STEP, resources) {
+                return true;
+            }
+            let left = *owed.get_or_insert_with(|| evictor.over_quota());
+            let mut entries = usize::MAX;
+            let evicted = evictor.keep_to_quotas(&mut entries, resources);
+            owed = Some(left.saturating_sub(evicted));
+            evicted > 0 && evicted < left
+        };
+        self.while_evicting(turn);
     }
 }
 
