@@ -12,6 +12,8 @@ thread_local! {
     /// often it has asked.
     static BYTES: Cell<usize> = const { Cell::new(1 << 40) };
     static CALLS: Cell<usize> = const { Cell::new(0) };
+    /// The most bytes that it had at once.
+    static MOST: Cell<usize> = const { Cell::new(0) };
 }
 
 fn bytes() -> usize {
@@ -31,6 +33,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // A thread that ends gives back the last of its memory after these have gone.
         let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
+        let _ = BYTES.try_with(|bytes| MOST.try_with(|most| most.set(most.get().max(bytes.get()))));
         let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
@@ -164,4 +167,32 @@ fn a_forgotten_lease_keeps_the_whole_cache() {
     assert!(bytes() - before >= held);
     drop(lease);
     assert!(bytes() - before < 2_000, "{} bytes left: one that is dropped keeps nothing", bytes() - before);
+}
+
+/// Whatever ends many runs at once needs little memory for it.
+#[test]
+fn evicting_clearing_and_dropping_ask_for_little() {
+    let most = |call: &mut dyn FnMut()| {
+        let before = bytes();
+        MOST.set(before);
+        call();
+        MOST.get() - before
+    };
+    for way in ["evict", "clear", "drop"] {
+        let cache = PrefixCache::builder(1, 30_000).clock(Clock::Logical).build().expect("sound");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let root = session.match_prefix(&space, &[]).into_lease();
+        for key in 0..30_000 {
+            drop(session.insert(&root, &[key], session.reserve(1).expect("room")));
+        }
+        cache.settle();
+        drop((session, space, root));
+        let mut cache = Some(cache);
+        let needed = most(&mut || match (way, &cache) {
+            ("evict", Some(cache)) => _ = cache.evict(usize::MAX),
+            ("clear", Some(cache)) => cache.clear(),
+            _ => cache = None,
+        });
+        assert!(needed < 6_000_000, "{way}: {needed} bytes");
+    }
 }

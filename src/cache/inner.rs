@@ -238,6 +238,7 @@ impl Drop for Inner {
         }
         drop(self.background.take());
         let PinnedEvictor { local, evictor } = self.evictor.get_mut();
+        local.keep_no_garbage();
         let guard = local.pin();
         let pool = self.returned.as_ref().unwrap_or(&self.pool);
         let resources = Resources {

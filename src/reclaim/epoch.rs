@@ -189,6 +189,11 @@ impl Local {
         self
     }
 
+    /// From now on it hands over as it retires: it works under no lock any more.
+    pub(crate) fn keep_no_garbage(&mut self) {
+        self.keeps = false;
+    }
+
     /// What it has retired, if that is enough to be handed over.
     pub(crate) fn much_garbage(&self) -> Option<RetiredNodes> {
         let much = self.retired.get() >= FLUSH_BYTES || self.limbo.borrow().len() >= FLUSH_NODES;
@@ -242,10 +247,10 @@ impl Guard<'_> {
     }
 
     /// Hands over what another participant has retired, in parts: freeing one of them takes some microseconds.
-    pub(crate) fn hand_over_for(&self, RetiredNodes(mut nodes): RetiredNodes) {
-        while !nodes.is_empty() {
-            let rest = nodes.split_off(nodes.len().min(FLUSH_NODES));
-            self.defer(std::mem::replace(&mut nodes, rest));
+    pub(crate) fn hand_over_for(&self, RetiredNodes(nodes): RetiredNodes) {
+        let mut rest = nodes.into_iter();
+        while rest.len() > 0 {
+            self.defer(rest.by_ref().take(FLUSH_NODES).collect());
         }
     }
 

@@ -247,6 +247,8 @@ impl Local {
         self
     }
 
+    pub(crate) fn keep_no_garbage(&mut self) {}
+
     pub(crate) fn much_garbage(&self) -> Option<RetiredNodes> {
         None
     }
