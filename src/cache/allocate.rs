@@ -13,7 +13,7 @@ use super::waiter::Waiter;
 use crate::block::BlockId;
 
 /// Blocks that a reservation evicts in one turn: less than a millisecond's work.
-const TURN: usize = 1024;
+const TURN: usize = 512;
 
 /// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
