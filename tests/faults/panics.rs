@@ -100,7 +100,8 @@ const INSIDE: [(&str, Victim, usize); 23] = [
     ("trim::killed", evict_all, 0),
     ("trim::shortened", evict_all, BLOCKS),
     ("trim::unlink", evict_all, 0),
-    ("pool::set", evict_all, BLOCKS),
+    // What one turn has freed.
+    ("pool::set", evict_all, KEYS as usize * BLOCKS),
     ("wait_list::joined", wait_for_blocks, 0),
     ("retain::leased", retain, BLOCKS),
     ("marks::made", retain, BLOCKS),

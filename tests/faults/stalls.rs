@@ -276,7 +276,7 @@ fn an_evictor_that_stops_holds_up_only_threads_that_need_it() {
         stall(point, Holds::EvictorsLock, evict_all);
     }
     stall("trim::killed", Holds::EvictorsLock, clear);
-    stall("pool::set", Holds::EvictorsLock, reserve_evicting);
+    stall("trim::shortened", Holds::EvictorsLock, reserve_evicting);
 }
 
 #[test]
