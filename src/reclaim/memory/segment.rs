@@ -4,7 +4,9 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeSet;
 use std::ptr::NonNull;
 
-use memmap2::{Advice, MmapMut, MmapOptions, UncheckedAdvice};
+#[cfg(target_os = "linux")]
+use memmap2::{Advice, UncheckedAdvice};
+use memmap2::{MmapMut, MmapOptions};
 
 use crate::sync::Mutex;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
