@@ -400,7 +400,7 @@ BUGS = [
     ("an empty queue only looked at", "waiting::a_lease_released_to_a_waiter", WEAK,
      [(EVICTOR, "resources.queue.drain_for_waiter()", "resources.queue.drain()")], "E15"),
     ("give_back without Acquire", "waiting::a_reservation_returned_to_a_waiter", WEAK,
-     [(POOL, "self.free.fetch_add(blocks.len(), AcqRel);", "self.free.fetch_add(blocks.len(), Release);")], "E16"),
+     [(POOL, "self.free.fetch_add(self.blocks, AcqRel);", "self.free.fetch_add(self.blocks, Release);")], "E16"),
     ("free blocks only looked at", "waiting::a_reservation_returned_to_a_waiter", WEAK,
      [(EVICTOR, "        resources.pool.free_for_waiter();\n", "")], "E16"),
     ("leave without Acquire", "waiting::a_lease_on_a_stripe_released_to_a_waiter", WEAK,

@@ -175,6 +175,7 @@ impl Pool {
     /// If one of them is free already or not of this pool (B2).
     pub(crate) fn give_back(&self, blocks: &[BlockId]) {
         let Some(first) = blocks.first() else { return };
+        let mut raised = Raised { free: &self.free, blocks: 0 };
         let mut rest = blocks;
         while let Some(&block) = rest.first() {
             let word = block as usize / BITS;
@@ -190,15 +191,13 @@ impl Pool {
             assert!(bits.ilog2() as usize + word * BITS < self.capacity, "a block beyond the pool was given back");
             // Release: E9. Acquire is not needed: nothing is read.
             let before = self.words[word].fetch_or(bits, Release);
+            raised.blocks += (bits & !before).count_ones() as usize;
             assert!(before & bits == 0, "a free block of {:?} was given back", word * BITS..(word + 1) * BITS);
             self.hints.set(word);
         }
         // Relaxed: a hint.
         self.recent.store(*first as usize / BITS, Relaxed);
         crate::sync::failpoint!("pool::set");
-        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees the bits of every earlier `give_back`.
-        // Acquire: E16.
-        self.free.fetch_add(blocks.len(), AcqRel);
     }
 
     /// Whether a block is free: for `validate`, at rest.
@@ -228,6 +227,20 @@ impl Pool {
         let word = &self.words[block as usize / BITS];
         // Relaxed, both: for tests, at rest.
         word.store(word.load(Relaxed) ^ bit(block), Relaxed);
+    }
+}
+
+/// Blocks whose bits were set, by which the count is raised in the end: after a panic too.
+struct Raised<'a> {
+    free: &'a AtomicUsize,
+    blocks: usize,
+}
+
+impl Drop for Raised<'_> {
+    fn drop(&mut self) {
+        // Release: E10. Later read-modify-writes continue the sequence, so one acquire sees the bits of every earlier `give_back`.
+        // Acquire: E16.
+        self.free.fetch_add(self.blocks, AcqRel);
     }
 }
 
