@@ -78,6 +78,9 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// Prefetches the data of `candidate`.
     fn prefetch(&self, candidate: CandidateId);
 
+    /// Prefetches the data of the candidates beside `candidate` in the order, which changes when it is filed anew.
+    fn prefetch_neighbours(&self, candidate: CandidateId);
+
     /// The first of a group's candidates; it stays filed.
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId>;
 

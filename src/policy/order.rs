@@ -118,10 +118,14 @@ impl Order {
     }
 
     pub(super) fn first(&self) -> Option<CandidateId> {
-        if self.between.is_empty() && self.demoted.is_empty() {
-            return self.ends.map(|(first, _)| first);
+        if let Some((_, demoted)) = self.demoted.first_key_value() {
+            return Some(*demoted);
         }
-        self.iter().next()
+        let chained = self.ends.map(|(first, _)| first);
+        match self.between.first_key_value() {
+            Some((rank, between)) if chained.is_none_or(|chained| *rank < self.rank(chained)) => Some(*between),
+            _ => chained,
+        }
     }
 
     /// The candidates in their order.
@@ -158,6 +162,12 @@ impl Order {
 
     pub(super) fn prefetch(&self, candidate: CandidateId) {
         self.filed.prefetch(candidate.index());
+    }
+
+    pub(super) fn prefetch_neighbours(&self, candidate: CandidateId) {
+        if let Some(Filed { place: Place::Chained { before, after }, .. }) = self.filed.get(candidate.index()) {
+            [*before, *after].into_iter().flatten().for_each(|neighbour| self.prefetch(neighbour));
+        }
     }
 
     pub(super) fn len(&self) -> usize {

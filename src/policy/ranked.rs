@@ -74,6 +74,10 @@ impl Policy for RankedCandidates {
         self.order.prefetch(candidate);
     }
 
+    fn prefetch_neighbours(&self, candidate: CandidateId) {
+        self.order.prefetch_neighbours(candidate);
+    }
+
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         let mut from = self.grouped.range((group, false, CandidateRank::default())..);
         from.next().filter(|((of, ..), _)| *of == group).map(|(_, candidate)| *candidate)

@@ -35,6 +35,7 @@ use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
+use crate::sync::prefetch;
 
 /// Bits of the key that one branch resolves; one under a model checker, where two entries then need several branches.
 const DIGIT: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 1 } else { 4 };
@@ -140,6 +141,14 @@ impl<T: Keyed> Map<T> {
                 }
             }
         }
+    }
+
+    /// Prefetches the only entry, or the first branch.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        // Relaxed: a hint.
+        let first = self.root.load(Relaxed).map_addr(|address| address & !(BRANCH | FROZEN));
+        prefetch(first.cast::<T>().cast_const());
     }
 
     /// Puts `new` under its key in place of `current` (nothing, or the entry that was found there).

@@ -25,6 +25,12 @@ impl Points {
         self.map.get(depth, guard)
     }
 
+    /// Prefetches the only point, or the first branch of the map.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        self.map.prefetch();
+    }
+
     /// Puts `new` in the place of `current`: of nothing, or of the dead point that was seen there.
     ///
     /// # Errors

@@ -57,7 +57,13 @@ pub(crate) struct Backlog {
     rest: Chain,
     /// How many drains were received.
     received: u64,
+    /// The first of the ready entries that [`ahead`](Self::ahead) has not named, and how many before it are ready.
+    unnamed: Chain,
+    named: usize,
 }
+
+/// Entries that are named ahead of their turn.
+const NAMED: usize = 8;
 
 impl Queue {
     pub(crate) fn new() -> Self {
@@ -126,8 +132,8 @@ impl Chain {
 
 impl Backlog {
     pub(crate) fn empty() -> Self {
-        let [ready, turned, rest] = std::array::from_fn(|_| Chain::empty());
-        Self { own: Vec::new(), ready, turned, rest, received: 0 }
+        let [ready, turned, rest, unnamed] = std::array::from_fn(|_| Chain::empty());
+        Self { own: Vec::new(), ready, turned, rest, received: 0, unnamed, named: 0 }
     }
 
     /// Whether no entry is left.
@@ -169,8 +175,24 @@ impl Backlog {
                 self.turned.push(point);
             }
             self.ready = std::mem::replace(&mut self.turned, Chain::empty());
+            (self.unnamed, self.named) = (Chain(self.ready.0), 0);
         }
-        self.ready.pop(guard)
+        let next = self.ready.pop(guard)?;
+        if self.named == 0 {
+            self.unnamed = Chain(self.ready.0);
+        }
+        self.named = self.named.saturating_sub(1);
+        Some(next)
+    }
+
+    /// Names an entry whose turn comes soon, each once: for prefetching. It stays in the backlog, and may be dead.
+    pub(crate) fn ahead<'g>(&mut self, guard: &'g Guard<'_>) -> Option<Ref<'g, Point>> {
+        if self.named == NAMED {
+            return None;
+        }
+        let entry = self.unnamed.pop(guard)?;
+        self.named += 1;
+        Some(entry)
     }
 
     /// Whether changes that the evictor itself has made are left.

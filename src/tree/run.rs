@@ -21,11 +21,11 @@
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
-use crate::sync::OwnerCell;
 use crate::sync::atomic::{
     AtomicPtr, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use crate::sync::{OwnerCell, prefetch};
 
 use super::arrays::Arrays;
 use super::known::KnownPoints;
@@ -37,6 +37,9 @@ use super::word::Word;
 
 const BUMP: u64 = 1 << if cfg!(radixkv_tiny) { 62 } else { 32 };
 const LENGTH: u64 = (1 << 32) - 1;
+
+/// Bytes of a run's arrays that are prefetched when a walk enters it.
+const AHEAD: usize = 512;
 
 /// A trimmed run may leave one part in this many of its arrays unused; beyond that they are copied into smaller ones.
 const SLACK: usize = 4;
@@ -275,6 +278,18 @@ impl<'g> Ref<'g, Run> {
     pub(crate) fn arrays(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Arrays>> {
         // Acquire: pairs with `shrink`'s swap, and with the map's E1 for the first ones.
         Ref::from_ptr(self.arrays.load(Acquire), guard)
+    }
+
+    /// Prefetches what a walk that enters the run reads next, of a run that is cold: the beginning of its arrays, and its end
+    /// point if it has no other.
+    #[inline]
+    pub(crate) fn prefetch(self) {
+        // Models have nothing to prefetch, and would explore the loads.
+        if cfg!(not(any(radixkv_loom, radixkv_shuttle))) {
+            // Relaxed, here and in `points`: hints.
+            prefetch(self.arrays.load(Relaxed).cast::<[u64; AHEAD / size_of::<u64>()]>());
+            self.as_ref().points.prefetch();
+        }
     }
 
     /// The present tokens, to be compared. They prove nothing: a lease does.

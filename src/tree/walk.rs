@@ -46,6 +46,7 @@ pub(crate) fn walk<'g>(from: Ref<'g, Point>, tokens: &[Token], guard: &'g Guard<
         if child.word().len() == 0 {
             break;
         }
+        child.prefetch();
         (run, depth, point) = (child, 0, None);
     }
     Reached { run, depth, end }

@@ -13,7 +13,7 @@
 //! | `exchange` | another policy put in force, slice by slice |
 //! | `upkeep` | what is done between evictions |
 //! | `retained` | prefixes on which the cache itself has a lease, until a deadline |
-//! | `ahead` | prefetching the memory of the next victims |
+//! | `ahead` | prefetching the memory of the next victims, and of the next entries |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `sweep` | taking a detached space apart |
 
@@ -32,6 +32,7 @@ mod upkeep;
 #[cfg(test)]
 mod tests;
 
+use ahead::Soon;
 pub(super) use exchange::SLICE;
 use quota::Quotas;
 pub(super) use ranking::{Ranking, standing};
@@ -111,6 +112,8 @@ pub(super) struct Evictor {
     pub(super) now: u64,
     /// Entries that were received from the queue and not taken out yet.
     pub(super) backlog: Backlog,
+    /// Candidates whose entries come soon, for prefetching.
+    soon: Soon,
     /// Runs taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
     /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
@@ -136,6 +139,7 @@ impl Evictor {
             has_let_go: false,
             now: 0,
             backlog: Backlog::empty(),
+            soon: Soon::default(),
             registered: 0,
             revisit: Vec::new(),
             to_kill: Vec::new(),
@@ -175,6 +179,7 @@ impl Evictor {
             let Some(point) = self.backlog.next(turns, resources.guard) else {
                 return;
             };
+            self.look_into_backlog(resources);
             self.take_out(point, resources);
             *entries = entries.saturating_sub(1);
         }

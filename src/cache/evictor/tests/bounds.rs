@@ -42,6 +42,10 @@ impl Policy for Endless {
         self.policy.prefetch(slot);
     }
 
+    fn prefetch_neighbours(&self, slot: CandidateId) {
+        self.policy.prefetch_neighbours(slot);
+    }
+
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         self.policy.choose_of(group)
     }

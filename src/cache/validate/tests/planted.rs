@@ -401,6 +401,10 @@ impl Policy for Unsound {
         self.0.prefetch(slot);
     }
 
+    fn prefetch_neighbours(&self, slot: CandidateId) {
+        self.0.prefetch_neighbours(slot);
+    }
+
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         self.0.choose_of(group)
     }
