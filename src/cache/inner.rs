@@ -62,9 +62,15 @@ impl Inner {
         Some(self.with_evictor(self.evictor.try_lock()?, work, |_, _| ()))
     }
 
-    /// Runs `turn` as long as it returns true and no other thread uses the evictor.
+    /// Runs `turn` as long as it returns true and no other thread uses the evictor. Between two turns a thread that waits for
+    /// the lock gets it.
     pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor, Resources<'_>) -> bool) {
-        while self.try_evicting(&mut turn) == Some(true) {}
+        let leave = |pinned, more: &bool| {
+            if *more {
+                unlock_fairly(pinned);
+            }
+        };
+        while self.evictor.try_lock().is_some_and(|pinned| self.with_evictor(pinned, &mut turn, leave)) {}
     }
 
     /// A prefix that was last used at this time or before has been idle for too long.

@@ -21,7 +21,10 @@ use super::{spin_loop, thread};
 
 /// How often a thread looks for the lock before it sleeps: for some tens of microseconds. Most holds are shorter than the
 /// system takes to wake a thread.
-const SPINS: usize = 1000;
+const LOOKS: u32 = 150;
+
+/// The most pauses between two looks, each of which takes the lock's cache line from the thread that holds the lock.
+const PAUSES: u32 = 8;
 
 /// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system takes to wake one.
 const COURTESY: Duration = Duration::from_millis(1);
@@ -32,6 +35,8 @@ pub(crate) struct Mutex<T> {
     inner: backend::Mutex<T>,
     /// Threads that wait: a hint, which no model explores. Every access is relaxed: no memory depends on it.
     waiting: AtomicUsize,
+    /// Threads that have waited and got it so far: a hint too.
+    served: AtomicUsize,
 }
 
 /// The lock, held.
@@ -42,7 +47,7 @@ pub(crate) struct MutexGuard<'a, T> {
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { inner: backend::Mutex::new(value), waiting: AtomicUsize::new(0) }
+        Self { inner: backend::Mutex::new(value), waiting: AtomicUsize::new(0), served: AtomicUsize::new(0) }
     }
 
     fn held<'a>(&'a self, inner: backend::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -65,13 +70,14 @@ impl<T> Mutex<T> {
         self.waiting.fetch_add(1, Relaxed);
         let guard = self.spin_for_it().unwrap_or_else(|| self.sleep_for_it());
         self.waiting.fetch_sub(1, Relaxed);
+        self.served.fetch_add(1, Relaxed);
         guard
     }
 
     fn spin_for_it(&self) -> Option<MutexGuard<'_, T>> {
-        let spins = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 0 } else { SPINS };
-        (0..spins).find_map(|_| {
-            spin_loop();
+        let looks = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 0 } else { LOOKS };
+        (0..looks).find_map(|look| {
+            (0..PAUSES.min(1 << look.min(PAUSES))).for_each(|_| spin_loop());
             self.try_lock()
         })
     }
@@ -171,17 +177,14 @@ impl Condvar {
 /// not keep it from them. Bounded: after [`COURTESY`] it returns all the same.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
     let MutexGuard { inner, of } = guard;
-    // Relaxed: a hint.
-    let before = of.waiting.load(Relaxed);
+    // Relaxed, all: hints.
+    let (waiting, served) = (of.waiting.load(Relaxed), of.served.load(Relaxed));
     drop(inner);
-    if cfg!(any(radixkv_loom, radixkv_shuttle)) {
-        return;
-    }
-    if before == 0 {
+    if waiting == 0 || cfg!(any(radixkv_loom, radixkv_shuttle)) {
         return;
     }
     let began = Instant::now();
-    while of.waiting.load(Relaxed) >= before && began.elapsed() < COURTESY {
+    while of.served.load(Relaxed) == served && began.elapsed() < COURTESY {
         thread::yield_now();
     }
 }
