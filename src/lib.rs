@@ -36,9 +36,9 @@ pub use block::BlockId;
 pub use cache::Reserving;
 pub use cache::diagnostics;
 pub use cache::{
-    AdoptError, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys, Lease, Namespace,
-    NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota, Reservation,
-    ReserveError, RetainError, Session, Stats, Watermarks,
+    AdoptError, BlockRequest, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys,
+    Lease, Namespace, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError,
+    Quota, Reservation, ReserveError, RetainError, Session, Stats, Watermarks,
 };
 pub use key::Token;
 pub use policy::{PolicyKind, UnknownPolicy};

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::block_request::{Ask, BlockRequest};
 use super::evictor::{Evictor, Resources};
 use super::inner::Inner;
 use super::quota::QuotaCharge;
@@ -9,6 +10,7 @@ use super::reservation::{Reservation, ReserveError};
 use super::session::Session;
 use super::shared_blocks::SharedBlocks;
 use super::strong_ref::StrongRef;
+use super::wait_list::Standing;
 use super::waiter::Waiter;
 use crate::block::BlockId;
 
@@ -25,16 +27,21 @@ pub(super) enum Effort {
 }
 
 impl Session {
-    /// Takes `blocks` blocks, or nothing.
+    /// Takes the blocks of a [`BlockRequest`], or nothing. A number is a request that the default namespace pays for.
     ///
     /// If fewer are free it evicts exactly the missing ones, in the policy's order. It passes the requests that wait
     /// ([`reserve_until`](Self::reserve_until)), so that a running request can grow while others wait to be admitted.
-    /// Lock-free while enough are free.
+    /// Lock-free while enough are free and the namespace that pays has no limit; else it waits its turn to evict.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::Exhausted`] if leases and reservations hold too many, [`ReserveError::TooLarge`] if the cache has
-    /// fewer blocks, [`ReserveError::External`] if the engine owns the pool.
+    /// [`ReserveError::Exhausted`] if leases and reservations hold too many, [`ReserveError::OverQuota`] if the namespace that
+    /// pays would have too many (nothing was evicted), [`ReserveError::TooLarge`] if the cache has fewer blocks,
+    /// [`ReserveError::External`] if the engine owns the pool.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace that pays is of another cache.
     ///
     /// # Examples
     ///
@@ -49,20 +56,31 @@ impl Session {
     /// # drop(first);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reserve(&self, blocks: usize) -> Result<Reservation, ReserveError> {
-        self.strong_refs.inner().check_request(blocks)?;
-        self.strong_refs.inner().take(blocks, &|| self.strong_refs.take(), Effort::Once)
+    pub fn reserve<'a>(&self, blocks: impl Into<BlockRequest<'a>>) -> Result<Reservation, ReserveError> {
+        let inner = &**self.strong_refs.inner();
+        let ask = Ask::new(blocks.into(), inner);
+        inner.check_request(ask.blocks)?;
+        inner.take(&ask, &|| self.strong_refs.take(), Effort::Once)
     }
 
-    /// Takes `blocks` blocks, and waits for them until `deadline` if leases and reservations hold too many.
+    /// Takes the blocks of a [`BlockRequest`] (a number is one), and waits for them until `deadline` if leases and
+    /// reservations hold too many.
     ///
-    /// Requests that wait are served in the order in which they came, those of `PrefixCache::reserve_async` (feature
-    /// `async`) included. Each takes all its blocks or nothing, and only [`reserve`](Self::reserve) passes them. Blocks
-    /// become available when leases and reservations are dropped: do not wait for blocks that this thread itself leases.
+    /// Requests of sequences that run ([`BlockRequest::to_grow`]) are served first, then the others, in the order in which
+    /// they came, those of `PrefixCache::reserve_async` (feature `async`) included. A request whose namespace is at its limit
+    /// is passed by those of other namespaces, and by none of its own. Each takes all its blocks or nothing, and only
+    /// [`reserve`](Self::reserve) passes them. Blocks become available when leases and reservations are dropped: do not wait
+    /// for blocks that this thread itself leases.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::TimedOut`] at the deadline; [`ReserveError::TooLarge`] and [`ReserveError::External`] at once.
+    /// At the deadline [`ReserveError::TimedOut`], or [`ReserveError::OverQuota`] if it waited for its namespace's quota; what
+    /// waiting does not end at once: [`ReserveError::TooLarge`], [`ReserveError::External`], and [`ReserveError::OverQuota`] if
+    /// the limit is lower than the request.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace that pays is of another cache.
     ///
     /// # Examples
     ///
@@ -86,26 +104,32 @@ impl Session {
     /// assert_eq!(waiting.join().unwrap(), Ok(4));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reserve_until(&self, blocks: usize, deadline: Instant) -> Result<Reservation, ReserveError> {
+    pub fn reserve_until<'a>(
+        &self,
+        blocks: impl Into<BlockRequest<'a>>,
+        deadline: Instant,
+    ) -> Result<Reservation, ReserveError> {
         let inner = &**self.strong_refs.inner();
-        inner.check_request(blocks)?;
+        let ask = Ask::new(blocks.into(), inner);
+        inner.check_request(ask.blocks)?;
         if !inner.wait_list.has_waiters() {
-            if let Ok(reservation) = inner.take(blocks, &|| self.strong_refs.take(), Effort::Once) {
-                return Ok(reservation);
+            match inner.take(&ask, &|| self.strong_refs.take(), Effort::Once) {
+                Err(refused) if refused.is_for_now() => {}
+                served => return served,
             }
         }
         let cache = self.strong_refs.take();
-        let waiter = Waiter::join(&cache);
+        let waiter = Waiter::join(&cache, &ask);
         loop {
-            let available = match inner.take_in_turn(blocks, &cache, &waiter) {
-                Err(ReserveError::Exhausted { available, .. }) => available,
+            let refused = match inner.take_in_turn(&ask, &cache, &waiter) {
+                Err(refused) if refused.is_for_now() => refused,
                 served => return served,
             };
-            // The end of a retention wakes no thread: the first waiter wakes up by itself then.
-            let retained_until = if waiter.is_first() { inner.retained_until() } else { None };
+            // The end of a retention wakes no thread: a waiter that others do not wait for wakes up by itself then.
+            let retained_until = if waiter.standing() == Standing::Behind { None } else { inner.retained_until() };
             let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
             if !waiter.signal().wait_until(until) && Instant::now() >= deadline {
-                return Err(ReserveError::TimedOut { requested: blocks, available });
+                return Err(refused.timed_out());
             }
         }
     }
@@ -130,26 +154,55 @@ impl Inner {
         next.and_then(|deadline| self.time.moment(deadline))
     }
 
-    /// Takes `n` blocks if `waiter` is the first in the list.
+    /// Takes the blocks if `waiter` is the first in the list.
     pub(super) fn take_in_turn(
         &self,
-        n: usize,
+        ask: &Ask,
         cache: &StrongRef<Inner>,
         waiter: &Waiter,
     ) -> Result<Reservation, ReserveError> {
-        if waiter.is_first() {
-            return self.take(n, &|| cache.clone(), Effort::Waiting);
+        if waiter.standing() == Standing::HeldBack {
+            // Given back at once: it takes them when it is the first.
+            drop(self.charge(ask, Effort::Waiting)?);
+            waiter.pass();
         }
-        // Earlier waiters are served first.
-        let stats = self.stats();
-        Err(ReserveError::Exhausted { requested: n, available: stats.free_blocks + stats.evictable_blocks })
+        if waiter.standing() != Standing::First {
+            // Earlier waiters are served first.
+            let stats = self.stats();
+            let available = stats.free_blocks + stats.evictable_blocks;
+            return Err(ReserveError::Exhausted { requested: ask.blocks, available });
+        }
+        let taken = self.take(ask, &|| cache.clone(), Effort::Waiting);
+        if let Err(ReserveError::OverQuota { .. }) = &taken {
+            waiter.hold_back();
+        }
+        taken
     }
 
-    /// Takes `n` blocks, and evicts the missing ones.
+    /// Takes the blocks, charged to the namespace that pays, and evicts the missing ones.
     #[inline]
     pub(super) fn take(
         &self,
+        ask: &Ask,
+        strong_ref: &dyn Fn() -> StrongRef<Inner>,
+        effort: Effort,
+    ) -> Result<Reservation, ReserveError> {
+        let charge = self.charge(ask, effort)?;
+        crate::sync::failpoint!("quota::charged");
+        let is_charged = charge.is_some();
+        let taken = self.take_charged(ask.blocks, charge, strong_ref, effort);
+        // The charge may have held back a request of the same namespace for a moment. A waiter's own charge did not: of each
+        // namespace the first waiter alone looks.
+        if taken.is_err() && is_charged && effort == Effort::Once {
+            self.ring();
+        }
+        taken
+    }
+
+    fn take_charged(
+        &self,
         n: usize,
+        charge: Option<QuotaCharge>,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
@@ -157,7 +210,7 @@ impl Inner {
         let mut reservation = Reservation {
             blocks: Vec::new(),
             shared: SharedBlocks::default(),
-            charge: QuotaCharge::default(),
+            charge: charge.unwrap_or_default(),
             cache: strong_ref(),
         };
         if !self.pool.try_take(n, &mut reservation.blocks) {

@@ -139,7 +139,7 @@ impl Reservation {
     /// ```
     pub fn into_blocks(mut self) -> Vec<BlockId> {
         assert!(self.cache.returned.is_some(), "the blocks are the cache's own");
-        self.shared.keep_alone(&mut self.blocks);
+        self.shared.keep_alone(&mut self.blocks, &mut self.charge);
         let blocks = std::mem::take(&mut self.blocks);
         self.cache.pool.give_back(&blocks);
         blocks

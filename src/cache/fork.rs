@@ -85,13 +85,15 @@ impl Reservation {
     #[must_use = "dropping the fork gives its blocks back"]
     pub fn fork(&mut self) -> Self {
         self.shared.0.resize(self.blocks.len(), None);
-        for (&block, share) in self.blocks.iter().zip(&mut self.shared.0) {
-            share.get_or_insert_with(|| Arc::new(SharedBlock::new(block, self.cache.clone())));
+        let Self { blocks, charge, shared, cache } = self;
+        for (&block, share) in blocks.iter().zip(&mut shared.0) {
+            share.get_or_insert_with(|| Arc::new(SharedBlock::new(block, charge.split(1), cache.clone())));
         }
         Self {
             blocks: self.blocks.clone(),
             shared: SharedBlocks(self.shared.0.clone()),
-            charge: self.charge.fork(),
+            // Of the same namespace, for what is appended.
+            charge: self.charge.split(0),
             cache: self.cache.clone(),
         }
     }
@@ -116,7 +118,8 @@ impl Reservation {
     /// ```
     pub fn is_shared(&mut self, i: usize) -> bool {
         assert!(i < self.blocks.len(), "block {i} of a reservation of {}", self.blocks.len());
-        self.shared.0.get_mut(i).is_some_and(|share| !is_alone(share))
+        let charge = &mut self.charge;
+        self.shared.0.get_mut(i).is_some_and(|share| !is_alone(share, charge))
     }
 
     /// The first block that a fork has too.
@@ -134,8 +137,8 @@ impl Reservation {
     ///
     /// # Panics
     ///
-    /// If it has no more than `i` blocks; if the block is shared and `fresh` is of another cache, empty, or ends with a
-    /// block that is shared itself.
+    /// If it has no more than `i` blocks; if the block is shared and `fresh` is of another cache, empty, paid by another
+    /// namespace, or ends with a block that is shared itself.
     ///
     /// # Examples
     ///
@@ -157,10 +160,11 @@ impl Reservation {
         assert!(std::ptr::eq::<Inner>(&*fresh.cache, &*self.cache), "the block to copy into is of another cache");
         let last = fresh.len().checked_sub(1).expect("a block to copy into");
         assert!(!fresh.is_shared(last), "the block to copy into is shared");
+        assert!(self.charge.goes_with(&fresh.charge), "another namespace pays for the block to copy into");
         let counted = self.shared.0[i].take()?;
         let destination = fresh.blocks.pop()?;
         fresh.shared.0.truncate(last);
-        drop(fresh.charge.split(1));
+        self.charge.append(fresh.charge.split(1));
         let source = std::mem::replace(&mut self.blocks[i], destination);
         Some(PendingCopy { source, destination, _counted: counted })
     }

@@ -164,7 +164,7 @@ impl Inner {
 
     #[cold]
     pub(super) fn wake_waiters(&self) {
-        self.wait_list.wake_first();
+        self.wait_list.wake();
         if self.wait_list.evictor_wakes() {
             if let Some(background) = self.background.get() {
                 background.changes_pending();

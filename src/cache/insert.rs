@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::lease::Lease;
+use super::quota::OverQuota;
 use super::reservation::Reservation;
 use super::session::Session;
 use crate::block::BlockId;
@@ -110,6 +111,17 @@ pub enum InsertErrorKind {
         /// Tokens of the sequence.
         tokens: usize,
     },
+    /// The namespace that pays for the reservation is another one, and the lease's namespace would have more blocks in leases
+    /// and reservations than its quota allows; retry once some of its leases or reservations are dropped, or reserve
+    /// blocks that it pays for ([`BlockRequest::paid_by`](super::BlockRequest::paid_by)).
+    OverQuota {
+        /// Blocks that it would have to pay for.
+        requested: usize,
+        /// Blocks that it has in leases and reservations now.
+        pinned: usize,
+        /// The most blocks that it may have there.
+        limit: usize,
+    },
     /// A fork of the reservation holds this block too: [`make_unique`](Reservation::make_unique) first.
     SharedBlock {
         /// Its index in the reservation.
@@ -143,6 +155,12 @@ impl fmt::Display for InsertErrorKind {
             }
             Self::TooLong { tokens } => {
                 write!(f, "the sequence has {tokens} tokens, more than the {MAX_TOKENS} that can be cached")
+            }
+            Self::OverQuota { requested, pinned, limit } => {
+                write!(
+                    f,
+                    "{requested} blocks that another namespace pays for, into one that has {pinned} pinned and may have {limit}"
+                )
             }
             Self::SharedBlock { index } => {
                 write!(f, "a fork also holds block {index} of the reservation: make it unique first")
@@ -208,14 +226,23 @@ impl Session {
         let guard = participant.pin();
         let aligned = grid.boundary(tokens.len()).max(from.end());
         let now = inner.time.now();
+        let holdings = &from.run().space().holdings;
+        let paid_elsewhere = match inner.move_charge(&mut reservation, holdings) {
+            Ok(paid_elsewhere) => paid_elsewhere,
+            Err(OverQuota { requested, pinned, limit }) => {
+                return refused(InsertErrorKind::OverQuota { requested, pinned, limit }, reservation);
+            }
+        };
         // Out of the reservation: a panic halfway then loses blocks, but never gives back blocks that the tree holds.
         let given = std::mem::take(&mut reservation.blocks);
-        let holdings = &from.run().space().holdings;
         let (charged, limited) = (reservation.charge.blocks_of(holdings), holdings.cached_limit().is_some());
         let sequence = NewTokens { tokens: &tokens[..aligned], blocks: &given, grid, now, charged };
         let published = insert(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
+            if let Some(charge) = paid_elsewhere {
+                reservation.charge = charge;
+            }
             // Leases that it took on its way were released.
             inner.ring();
             return refused(InsertErrorKind::TooManyBranches, reservation);
@@ -224,6 +251,12 @@ impl Session {
         let inserted = reservation.blocks.len() - published.duplicates;
         reservation.blocks.truncate(published.duplicates);
         reservation.charge.spend(inserted, charged > 0);
+        if let Some(mut charge) = paid_elsewhere {
+            // The namespace that paid pays for the duplicates again.
+            reservation.charge = charge.split(published.duplicates);
+            drop(charge);
+            inner.ring();
+        }
         // Counted: a resume from here counts a use only of what lies beyond.
         let new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
         let mut blocks = Vec::new();

@@ -6,6 +6,7 @@
 //! | `builder` | configuration and its checks |
 //! | `session`, `insert`, `partial`, `allocate` | the verbs of a scheduler thread |
 //! | `retention`, `priority` | what a session may ask for a prefix: priorities, retaining, demoting |
+//! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
 //! | `wait_list`, `waiter`, `waiting` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
@@ -18,6 +19,7 @@
 
 mod allocate;
 mod background;
+mod block_request;
 mod builder;
 mod clock;
 pub mod diagnostics;
@@ -47,6 +49,7 @@ mod waiter;
 mod waiting;
 
 pub use background::{Eviction, Watermarks};
+pub use block_request::BlockRequest;
 pub use builder::{BuildError, Builder};
 pub use clock::Clock;
 pub use external::AdoptError;

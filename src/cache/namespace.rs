@@ -106,6 +106,14 @@ impl Namespace {
     }
 }
 
+impl Namespace {
+    /// Its limit on blocks in leases and reservations.
+    #[cfg(feature = "scheduler")]
+    pub(crate) fn pinned_limit(&self) -> Option<usize> {
+        self.0.holdings.pinned_limit()
+    }
+}
+
 /// Two handles are equal if they are of one namespace. A handle from before a drop and one from after it are not.
 impl PartialEq for Namespace {
     fn eq(&self, other: &Self) -> bool {
@@ -193,6 +201,12 @@ impl Registry {
     #[inline]
     pub(super) fn check(&self, namespace: &Namespace) {
         assert!(Arc::ptr_eq(&self.family, &namespace.0.family), "{namespace:?} is of another cache");
+    }
+
+    /// The counts of the default namespace.
+    #[inline]
+    pub(super) fn default_holdings(&self) -> &Arc<Holdings> {
+        &self.default.holdings
     }
 
     fn all(&self) -> Vec<Arc<NamespaceState>> {

@@ -2,6 +2,8 @@
 
 mod verbs;
 
+pub(super) use verbs::OverQuota;
+
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
@@ -27,8 +29,9 @@ pub struct Quota {
     /// before those of other namespaces, in the policy's order; blocks that leases protect stay.
     pub cached_blocks: Option<usize>,
     /// The most blocks that its leases may protect and its reservations
-    /// ([`Session::reserve_in`](crate::Session::reserve_in)) hold; no limit if `None`. Each fork of a reservation
-    /// counts. A reservation beyond the limit is refused; a match is not.
+    /// ([`BlockRequest::paid_by`](crate::BlockRequest::paid_by)) hold; no limit if `None`. A block that several forks of a
+    /// reservation have counts once. A reservation beyond the limit is refused, and so is an insert of blocks that another
+    /// namespace paid for; a match is not.
     pub pinned_blocks: Option<usize>,
 }
 
@@ -68,8 +71,9 @@ pub struct NamespaceStats {
     pub cached_blocks: usize,
     /// Cached blocks that a lease protects.
     pub protected_blocks: usize,
-    /// Blocks of reservations made with [`Session::reserve_in`](crate::Session::reserve_in), or inserted from them
-    /// since the last [`settle`](crate::PrefixCache::settle).
+    /// Blocks of reservations that it pays for, or inserted from them since the last
+    /// [`settle`](crate::PrefixCache::settle). The default namespace pays for requests that name no other one; they count while
+    /// it has a limit.
     pub reserved_blocks: usize,
     /// Its limits.
     pub quota: Quota,
@@ -91,14 +95,6 @@ impl QuotaCharge {
         let blocks = blocks.min(self.blocks);
         self.blocks -= blocks;
         Self { holdings: Some(Arc::clone(holdings)), blocks }
-    }
-
-    /// A second charge for the same blocks, which then count twice: which fork is dropped last is not known.
-    pub(super) fn fork(&self) -> Self {
-        if let Some(holdings) = &self.holdings {
-            holdings.reserve(self.blocks);
-        }
-        Self { holdings: self.holdings.clone(), blocks: self.blocks }
     }
 
     /// Whether the two can be joined: both are charged to one namespace, or one of them to none.

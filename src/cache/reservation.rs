@@ -108,6 +108,25 @@ impl fmt::Display for ReserveError {
 
 impl std::error::Error for ReserveError {}
 
+impl ReserveError {
+    /// Whether the same request may be served later.
+    pub(super) fn is_for_now(&self) -> bool {
+        match self {
+            Self::Exhausted { .. } | Self::TimedOut { .. } => true,
+            Self::OverQuota { requested, limit, .. } => requested <= limit,
+            Self::External | Self::TooLarge { .. } => false,
+        }
+    }
+
+    /// What a request returns that was refused so until its deadline.
+    pub(super) fn timed_out(self) -> Self {
+        match self {
+            Self::Exhausted { requested, available } => Self::TimedOut { requested, available },
+            other => other,
+        }
+    }
+}
+
 impl Reservation {
     /// The blocks, in the order in which an insert takes them.
     ///
@@ -159,20 +178,17 @@ impl Reservation {
     pub fn split(&mut self, n: usize) -> Self {
         let rest = self.blocks.split_off(n);
         let shared = self.shared.split_off(n);
-        Self {
-            blocks: std::mem::replace(&mut self.blocks, rest),
-            shared: std::mem::replace(&mut self.shared, shared),
-            charge: self.charge.split(n),
-            cache: self.cache.clone(),
-        }
+        let (blocks, shared) = (std::mem::replace(&mut self.blocks, rest), std::mem::replace(&mut self.shared, shared));
+        let charge = self.charge.split(n - shared.counted());
+        Self { blocks, shared, charge, cache: self.cache.clone() }
     }
 
     /// Adds the blocks of `other` behind its own: for a sequence that grows.
     ///
     /// # Panics
     ///
-    /// If `other` is of another cache, or the two were reserved in different namespaces
-    /// ([`reserve_in`](crate::Session::reserve_in)).
+    /// If `other` is of another cache, or different namespaces pay for the two
+    /// ([`BlockRequest::paid_by`](crate::BlockRequest::paid_by)).
     ///
     /// # Examples
     ///
@@ -187,7 +203,7 @@ impl Reservation {
     pub fn append(&mut self, mut other: Self) {
         // Before anything moves: after a panic `self` is as it was, and `other` gives its blocks back.
         assert!(std::ptr::eq::<Inner>(&*self.cache, &*other.cache), "the reservation is of another cache");
-        assert!(self.charge.goes_with(&other.charge), "reserved in different namespaces");
+        assert!(self.charge.goes_with(&other.charge), "different namespaces pay for them");
         self.shared.append(self.blocks.len(), std::mem::take(&mut other.shared));
         self.charge.append(std::mem::take(&mut other.charge));
         self.blocks.append(&mut other.blocks);
@@ -196,7 +212,9 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.shared.keep_alone(&mut self.blocks);
+        self.shared.keep_alone(&mut self.blocks, &mut self.charge);
+        // First: a waiter that the blocks wake may wait for the quota.
+        drop(std::mem::take(&mut self.charge));
         self.cache.give_back(&self.blocks);
     }
 }

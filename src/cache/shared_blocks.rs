@@ -12,6 +12,7 @@
 //!   handles, under `&mut`.
 
 use super::inner::Inner;
+use super::quota::QuotaCharge;
 use super::strong_ref::StrongRef;
 use crate::block::BlockId;
 use crate::sync::Arc;
@@ -21,18 +22,21 @@ use crate::sync::Arc;
 pub(super) struct SharedBlock {
     /// `None` once one reservation has it alone.
     block: Option<BlockId>,
+    /// Of this one block: it counts once, however many have it.
+    charge: QuotaCharge,
     cache: StrongRef<Inner>,
 }
 
 impl SharedBlock {
-    pub(super) fn new(block: BlockId, cache: StrongRef<Inner>) -> Self {
-        Self { block: Some(block), cache }
+    pub(super) fn new(block: BlockId, charge: QuotaCharge, cache: StrongRef<Inner>) -> Self {
+        Self { block: Some(block), charge, cache }
     }
 }
 
 impl Drop for SharedBlock {
     fn drop(&mut self) {
         if let Some(block) = self.block {
+            drop(std::mem::take(&mut self.charge));
             self.cache.give_back(&[block]);
         }
     }
@@ -56,24 +60,30 @@ impl SharedBlocks {
         }
     }
 
+    /// Blocks that are counted, and charged, one by one.
+    pub(super) fn counted(&self) -> usize {
+        self.0.iter().flatten().count()
+    }
+
     /// Leaves in `blocks` only those that no other reservation has, and drops its handles on the others.
-    pub(super) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>) {
+    pub(super) fn keep_alone(&mut self, blocks: &mut Vec<BlockId>, charge: &mut QuotaCharge) {
         if self.0.is_empty() {
             return;
         }
         let mut shared = std::mem::take(&mut self.0).into_iter();
-        blocks.retain(|_| is_alone(&mut shared.next().flatten()));
+        blocks.retain(|_| is_alone(&mut shared.next().flatten(), charge));
     }
 }
 
-/// Whether no other reservation has the block; if so, its count is removed.
-pub(super) fn is_alone(share: &mut Option<Arc<SharedBlock>>) -> bool {
+/// Whether no other reservation has the block; if so, its count is removed, and what it is charged goes to `charge`.
+pub(super) fn is_alone(share: &mut Option<Arc<SharedBlock>>, charge: &mut QuotaCharge) -> bool {
     let Some(counted) = share else { return true };
     // Ordered after everything that the other reservations did with the block (F2).
     let Some(shared) = Arc::get_mut(counted) else {
         return false;
     };
     shared.block = None;
+    charge.append(std::mem::take(&mut shared.charge));
     *share = None;
     true
 }

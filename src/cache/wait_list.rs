@@ -3,6 +3,11 @@
 //! A request that finds too few blocks joins the list. The first in the list tries again; a waiter that leaves, served
 //! or not, wakes the next one. A thread that makes blocks available looks whether the list is empty, and wakes the first.
 //!
+//! Requests of sequences that run have a *lane* before those to admit; an admission that [`PASSED`] of them have passed is the
+//! first of all. A request whose namespace is at its limit is *held back*: it leaves its lane for the line of its namespace, and
+//! later requests of that namespace follow it when it is their turn, so that it is in no other namespace's way. The first of
+//! each line is woken too, looks whether its quota allows it now, and goes back to its place in its lane.
+//!
 //! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives blocks back and then looks
 //! for waiters. At least one must see the other. Fences would do, at a cost for every release. Instead both do a
 //! read-modify-write of one location, for each way in which blocks become available: of two read-modify-writes one comes
@@ -25,6 +30,7 @@ use std::collections::BTreeMap;
 
 use crossbeam_utils::CachePadded;
 
+use super::block_request::Lane;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, Signal, contained};
 
@@ -32,6 +38,9 @@ use crate::sync::{Arc, Mutex, Signal, contained};
 const WAITER: usize = 2;
 /// Set in the count while the background evictor waits.
 const EVICTOR: usize = 1;
+
+/// Requests of sequences that run which may pass an admission.
+const PASSED: u64 = 64;
 
 /// The waiters, in order.
 #[derive(Debug)]
@@ -43,16 +52,94 @@ pub(super) struct WaitList {
     open: bool,
 }
 
+/// Where a waiter stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// The lower one came first.
+    ticket: u64,
+    lane: Lane,
+    line: usize,
+}
+
+/// What a waiter may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It may take blocks.
+    First,
+    /// It is the first of those that wait for its namespace's quota: it may look whether that allows it now.
+    HeldBack,
+    /// Others come first.
+    Behind,
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// For an admission: the number of growth requests that have left the list from which on it is the first.
+    patience: u64,
+    signal: Arc<Signal>,
+}
+
 #[derive(Debug, Default)]
 struct Waiters {
-    /// By ticket: the lowest is the first.
-    signals: BTreeMap<u64, Arc<Signal>>,
+    growing: BTreeMap<u64, Entry>,
+    admissions: BTreeMap<u64, Entry>,
+    /// Those that are held back, by line.
+    lines: BTreeMap<usize, BTreeMap<u64, Entry>>,
     tickets: u64,
+    /// Growth requests that have left the list.
+    grown: u64,
 }
 
 impl Waiters {
-    fn first(&self) -> Option<Arc<Signal>> {
-        self.signals.first_key_value().map(|(_, signal)| Arc::clone(signal))
+    fn lane(&mut self, lane: Lane) -> &mut BTreeMap<u64, Entry> {
+        match lane {
+            Lane::Growth => &mut self.growing,
+            Lane::Admission => &mut self.admissions,
+        }
+    }
+
+    /// The first of those that are not held back. On the way, those whose turn has come while others of their namespace are
+    /// held back follow them.
+    fn first(&mut self) -> Option<&Entry> {
+        while let Some(place) = self.next().map(|entry| entry.place) {
+            let before = self.lines.get(&place.line).and_then(|line| line.first_key_value());
+            if before.is_none_or(|(held_back, _)| *held_back > place.ticket) {
+                break;
+            }
+            self.hold_back(place);
+        }
+        self.next()
+    }
+
+    fn next(&self) -> Option<&Entry> {
+        let overdue = |(_, admission): &(&u64, &Entry)| self.growing.is_empty() || admission.patience <= self.grown;
+        let admission = self.admissions.first_key_value().filter(overdue);
+        admission.or_else(|| self.growing.first_key_value()).map(|(_, entry)| entry)
+    }
+
+    fn hold_back(&mut self, place: Place) {
+        if let Some(entry) = self.lane(place.lane).remove(&place.ticket) {
+            self.lines.entry(place.line).or_default().insert(place.ticket, entry);
+        }
+    }
+
+    /// Takes a waiter out of its line, if it is in one.
+    fn take_from_line(&mut self, place: Place) -> Option<Entry> {
+        let line = self.lines.get_mut(&place.line)?;
+        let entry = line.remove(&place.ticket);
+        if line.is_empty() {
+            self.lines.remove(&place.line);
+        }
+        entry
+    }
+
+    fn first_signal(&mut self) -> Option<Arc<Signal>> {
+        self.first().map(|entry| Arc::clone(&entry.signal))
+    }
+
+    fn first_of_line(&self, line: usize) -> Option<&Entry> {
+        self.lines.get(&line)?.first_key_value().map(|(_, entry)| entry)
     }
 }
 
@@ -81,11 +168,16 @@ impl WaitList {
         self.waiting.load(Relaxed) / WAITER
     }
 
-    /// Wakes the first waiter, if any. Runs its waker: call it with no lock held.
+    /// Wakes the first waiter, if any, and the first of each line. Runs their wakers: call it with no lock held.
     #[cold]
-    pub(super) fn wake_first(&self) {
-        let first = self.waiters.lock().first();
-        wake(first);
+    pub(super) fn wake(&self) {
+        let mut waiters = self.waiters.lock();
+        let first = waiters.first_signal();
+        let of_lines: Vec<_> =
+            waiters.lines.keys().filter_map(|line| Some(Arc::clone(&waiters.first_of_line(*line)?.signal))).collect();
+        drop(waiters);
+        raise(first);
+        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 
     /// From now on the background evictor is called when blocks may have become available. Its next look, by the
@@ -106,35 +198,65 @@ impl WaitList {
         self.waiting.load(Relaxed) & EVICTOR != 0 && self.waiting.fetch_and(!EVICTOR, Relaxed) & EVICTOR != 0
     }
 
-    pub(super) fn append(&self) -> (u64, Arc<Signal>) {
+    /// Joins the list as the last of its lane.
+    pub(super) fn append(&self, lane: Lane, line: usize) -> (Place, Arc<Signal>) {
         let signal = Arc::new(Signal::new());
         let mut waiters = self.waiters.lock();
-        let ticket = waiters.tickets;
+        let place = Place { ticket: waiters.tickets, lane, line };
         waiters.tickets += 1;
-        waiters.signals.insert(ticket, Arc::clone(&signal));
+        let entry = Entry { place, patience: waiters.grown + PASSED, signal: Arc::clone(&signal) };
+        waiters.lane(lane).insert(place.ticket, entry);
         // Relaxed: E15 to E18 publish it.
         self.waiting.fetch_add(WAITER, Relaxed);
-        (ticket, signal)
+        (place, signal)
     }
 
-    pub(super) fn is_first(&self, ticket: u64) -> bool {
-        self.waiters.lock().signals.first_key_value().is_some_and(|(first, _)| *first == ticket)
-    }
-
-    pub(super) fn leave(&self, ticket: u64) {
+    pub(super) fn standing(&self, place: Place) -> Standing {
         let mut waiters = self.waiters.lock();
-        let left = waiters.signals.remove(&ticket);
+        let is = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.place.ticket == place.ticket);
+        if is(waiters.first()) {
+            Standing::First
+        } else if is(waiters.first_of_line(place.line)) {
+            Standing::HeldBack
+        } else {
+            Standing::Behind
+        }
+    }
+
+    /// Lets others pass a waiter whose quota does not allow what it asks for.
+    pub(super) fn hold_back(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        waiters.hold_back(place);
+        let next = waiters.first_signal();
+        drop(waiters);
+        raise(next);
+    }
+
+    /// Lets a waiter that was held back return to its place in its lane.
+    pub(super) fn let_pass(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        if let Some(entry) = waiters.take_from_line(place) {
+            waiters.lane(place.lane).insert(place.ticket, entry);
+        }
+    }
+
+    pub(super) fn leave(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        let left = waiters.lane(place.lane).remove(&place.ticket).or_else(|| waiters.take_from_line(place));
+        waiters.grown += u64::from(place.lane == Lane::Growth);
         // Relaxed: a number too high wakes for nothing.
         self.waiting.fetch_sub(WAITER, Relaxed);
-        let next = waiters.first();
+        let next = waiters.first_signal();
+        let of_line = waiters.first_of_line(place.line).map(|entry| Arc::clone(&entry.signal));
         drop(waiters);
         drop(left);
-        wake(next);
+        raise(next);
+        raise(of_line);
     }
 }
 
 /// Raises `signal`. Dropping its last handle drops its waker, which is the caller's code too.
-fn wake(signal: Option<Arc<Signal>>) {
+fn raise(signal: Option<Arc<Signal>>) {
     if let Some(signal) = signal {
         signal.raise();
         contained(|| drop(signal));

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::allocate::Effort;
+use super::block_request::{Ask, BlockRequest};
 use super::inner::Inner;
 use super::prefix_cache::PrefixCache;
 use super::reservation::{Reservation, ReserveError};
@@ -39,7 +40,7 @@ use super::waiter::Waiter;
 /// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
-    blocks: usize,
+    ask: Ask,
     cache: StrongRef<Inner>,
     waiter: Option<Waiter>,
 }
@@ -47,15 +48,15 @@ pub struct Reserving {
 impl fmt::Debug for Reserving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.waiter.is_some();
-        f.debug_struct("Reserving").field("blocks", &self.blocks).field("waiting", &waiting).finish_non_exhaustive()
+        f.debug_struct("Reserving").field("blocks", &self.ask.blocks).field("waiting", &waiting).finish_non_exhaustive()
     }
 }
 
 impl PrefixCache {
-    /// Takes `blocks` blocks, and waits for them as long as leases and reservations hold too many.
+    /// Takes the blocks of a [`BlockRequest`] (a number is one), and waits for them as long as leases and reservations hold too
+    /// many.
     ///
-    /// Waits in one list with [`Session::reserve_until`](crate::Session::reserve_until): requests are served in the
-    /// order in which they came. Needs no runtime, and is cancelled by dropping it: put a deadline around it with the
+    /// Waits in one list with [`Session::reserve_until`](crate::Session::reserve_until), in the same order. Needs no runtime, and is cancelled by dropping it: put a deadline around it with the
     /// runtime's own timer. A poll may evict the missing blocks; it never sleeps, but waits its turn if another thread is
     /// evicting.
     ///
@@ -68,7 +69,12 @@ impl PrefixCache {
     ///
     /// # Errors
     ///
-    /// Only [`ReserveError::TooLarge`] and [`ReserveError::External`], at once.
+    /// Only those that waiting does not end, at once: [`ReserveError::TooLarge`], [`ReserveError::External`], and
+    /// [`ReserveError::OverQuota`] if its namespace's limit is lower than the request.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace that pays is of another cache.
     ///
     /// # Examples
     ///
@@ -92,8 +98,9 @@ impl PrefixCache {
     /// # })?;
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reserve_async(&self, blocks: usize) -> Reserving {
-        Reserving { blocks, cache: StrongRefs::new(&self.inner).take(), waiter: None }
+    pub fn reserve_async<'a>(&self, blocks: impl Into<BlockRequest<'a>>) -> Reserving {
+        let ask = Ask::new(blocks.into(), &self.inner);
+        Reserving { ask, cache: StrongRefs::new(&self.inner).take(), waiter: None }
     }
 }
 
@@ -101,18 +108,19 @@ impl Future for Reserving {
     type Output = Result<Reservation, ReserveError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { blocks, cache, waiter } = &mut *self;
-        cache.check_request(*blocks)?;
+        let Self { ask, cache, waiter } = &mut *self;
+        cache.check_request(ask.blocks)?;
         if waiter.is_none() && !cache.wait_list.has_waiters() {
-            if let Ok(reservation) = cache.take(*blocks, &|| cache.clone(), Effort::Once) {
-                return Poll::Ready(Ok(reservation));
+            match cache.take(ask, &|| cache.clone(), Effort::Once) {
+                Err(refused) if refused.is_for_now() => {}
+                served => return Poll::Ready(served),
             }
         }
-        let waiting = waiter.get_or_insert_with(|| Waiter::join(cache));
+        let waiting = waiter.get_or_insert_with(|| Waiter::join(cache, ask));
         // First: a thread that makes blocks available after the look that finds too few must find the waker.
         waiting.signal().wake_by(context.waker());
-        match cache.take_in_turn(*blocks, cache, waiting) {
-            Err(ReserveError::Exhausted { .. }) => Poll::Pending,
+        match cache.take_in_turn(ask, cache, waiting) {
+            Err(refused) if refused.is_for_now() => Poll::Pending,
             served => {
                 *waiter = None;
                 Poll::Ready(served)

@@ -2,18 +2,27 @@
 
 use super::Reference;
 use super::outcome::{InsertError, Inserted, Lease, Reservation};
-use super::store::{BlockId, Place};
+use super::store::{BlockId, NamespaceId, Place};
 use crate::cache::{InsertErrorKind, ReserveError};
 use crate::key::Token;
 
 impl Reference {
-    /// Reserves `blocks` blocks or none, and evicts exactly as many as are missing.
+    /// Reserves `blocks` blocks or none, and evicts exactly as many as are missing. The default namespace pays if it has a
+    /// limit.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::TooLarge`] for more than the capacity, [`ReserveError::Exhausted`] for more than is free or
-    /// evictable.
+    /// [`ReserveError::TooLarge`] for more than the capacity, [`ReserveError::OverQuota`] beyond the default namespace's
+    /// limit, [`ReserveError::Exhausted`] for more than is free or evictable.
     pub fn reserve(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
+        let default = self.namespace_id(&[]);
+        if self.pinned_limits.contains_key(&default) {
+            return self.reserve_in(&[], blocks);
+        }
+        self.take(blocks)
+    }
+
+    fn take(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
         let (requested, capacity) = (blocks, self.store.capacity());
         if requested > capacity {
             return Err(ReserveError::TooLarge { requested, capacity });
@@ -46,7 +55,7 @@ impl Reference {
                 return Err(ReserveError::OverQuota { requested, pinned, limit });
             }
         }
-        let reservation = self.reserve(blocks)?;
+        let reservation = self.take(blocks)?;
         self.store.charged.extend(reservation.blocks.iter().map(|block| (*block, owner)));
         Ok(reservation)
     }
@@ -97,6 +106,8 @@ impl Reference {
         if let Some(kind) = self.refusal(lease, tokens, &reservation) {
             return Err(InsertError { reservation, kind });
         }
+        let owner = self.store.namespace_of(lease.at);
+        self.charge_rest(owner, &reservation);
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let (mut at, known) = self.descend(lease.tree, lease.at, &keys[lease.len_tokens * width..]);
         let fresh = keys.chunks(self.block_size * width).skip(lease.len_tokens / self.block_size + known);
@@ -139,6 +150,21 @@ impl Reference {
         }
         let keys = self.keys(lease.tree, tokens).len() / self.width(lease.tree);
         let (needed, given) = ((keys - lease.len_tokens) / self.block_size, reservation.blocks.len());
-        (needed != given).then_some(InsertErrorKind::BlockCount { needed, given })
+        if needed != given {
+            return Some(InsertErrorKind::BlockCount { needed, given });
+        }
+        let owner = self.store.namespace_of(lease.at);
+        let limit = *self.pinned_limits.get(&owner)?;
+        let paid = reservation.blocks.iter().filter(|block| self.store.charged.get(block) == Some(&owner)).count();
+        let (requested, pinned) = (given - paid, self.store.pinned_by(owner));
+        let refused = requested > 0 && pinned + requested > limit;
+        refused.then_some(InsertErrorKind::OverQuota { requested, pinned, limit })
+    }
+
+    /// Lets a namespace with a limit pay for those blocks of a reservation that no other one pays for.
+    fn charge_rest(&mut self, owner: NamespaceId, reservation: &Reservation) {
+        if self.pinned_limits.contains_key(&owner) {
+            reservation.blocks.iter().for_each(|block| _ = self.store.charged.entry(*block).or_insert(owner));
+        }
     }
 }

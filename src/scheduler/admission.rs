@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //!
-//! - **D1** A request is in exactly one state: ready, waiting for a claim, or served by one scheduler.
+//! - **D1** A request is in exactly one state: ready, waiting for a claim or for its namespace's quota, or served by one
+//!   scheduler.
 //! - **D2** A request that is not served holds no block, no lease and, but for the turn in which it is tried, no claim.
 //! - **D3** A request whose abort was accepted ([`Aborted::Served`]) is reported as aborted to its scheduler once, when
 //!   it leaves that scheduler; and nothing of it is published from then on ([`AbortState`]).
@@ -22,11 +23,12 @@ use std::collections::{BTreeSet, HashMap};
 use super::abort::{AbortState, Aborted};
 use super::claims::{ClaimReply, PrefixClaims};
 use super::config::QueueConfig;
+use super::lines::Lines;
 use super::ready::Ready;
 use super::request::{Request, SequenceId, Ticket, Waiting};
 use super::turn::{Turn, Turns};
-use crate::PrefixCache;
 use crate::sync::{Arc, Changes, Mutex};
+use crate::{Namespace, PrefixCache};
 
 /// How many requests have waited for half of the age bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +58,8 @@ enum RequestState {
     Ready,
     /// It waits for a claim.
     Waits(Arc<Waiting>),
+    /// It waits in the line of its namespace, which is at its limit.
+    InLine(Namespace),
     Served {
         by: SchedulerId,
         abort: Arc<AbortState>,
@@ -78,6 +82,8 @@ struct AdmissionState {
     schedulers: SchedulerId,
     ready: Ready,
     claims: PrefixClaims,
+    /// Those that wait for their namespace's quota.
+    lines: Lines,
     requests: HashMap<SequenceId, RequestState>,
     /// Requests that are `Served`.
     served: usize,
@@ -91,6 +97,13 @@ impl AdmissionState {
     fn make_ready(&mut self, waiting: Arc<Waiting>) {
         self.requests.insert(waiting.ticket.id, RequestState::Ready);
         self.ready.insert(waiting);
+    }
+
+    fn enter_line(&mut self, id: SequenceId) {
+        if let Some(waiting) = self.ready.remove(id) {
+            self.requests.insert(id, RequestState::InLine(waiting.ticket.namespace.clone()));
+            self.lines.insert(waiting);
+        }
     }
 
     fn is_ready(&self, id: SequenceId) -> bool {
@@ -126,6 +139,7 @@ impl Admission {
             schedulers: 0,
             ready: Ready::new(config.order),
             claims: PrefixClaims::default(),
+            lines: Lines::new(config.order),
             requests: HashMap::new(),
             served: 0,
             aborted: BTreeSet::new(),
@@ -176,11 +190,19 @@ impl Admission {
                 self.changes.announce();
                 return Aborted::Served;
             }
-            Some(RequestState::Ready) => state.ready.remove(id).expect("a ready request is listed as ready"),
+            Some(RequestState::Ready) => {
+                let waiting = state.ready.remove(id).expect("a ready request is listed as ready");
+                state.lines.left(&waiting, false);
+                waiting
+            }
             Some(RequestState::Waits(waiting)) => {
                 let waiting = Arc::clone(waiting);
                 state.claims.forget(id);
                 waiting
+            }
+            Some(RequestState::InLine(namespace)) => {
+                let namespace = namespace.clone();
+                state.lines.remove(&namespace, id).expect("it is in the line of its namespace")
             }
         };
         state.requests.remove(&id);
@@ -282,8 +304,33 @@ impl Admission {
     /// Admits a ready request to a scheduler, unless it was aborted meanwhile.
     pub(super) fn admit(&self, id: SequenceId, by: SchedulerId) -> Option<Arc<AbortState>> {
         let mut state = self.state.lock();
-        state.ready.admit(id)?;
+        let admitted = state.ready.admit(id)?;
+        if let Some(next) = state.lines.left(&admitted, true) {
+            state.make_ready(next);
+        }
         Some(state.serve(id, by))
+    }
+
+    /// Makes one request of each line ready again.
+    pub(super) fn let_out(&self) {
+        let mut state = self.state.lock();
+        let out = state.lines.let_out();
+        out.into_iter().for_each(|waiting| state.make_ready(waiting));
+    }
+
+    /// Whether a request that is tried must wait behind others of its namespace: then it is in their line now.
+    pub(super) fn join_line(&self, waiting: &Waiting) -> bool {
+        let mut state = self.state.lock();
+        let behind = state.lines.holds_back(waiting);
+        if behind {
+            state.enter_line(waiting.ticket.id);
+        }
+        behind
+    }
+
+    /// A request that is tried waits for its namespace's quota from now on, unless it was aborted meanwhile.
+    pub(super) fn hold_back(&self, waiting: &Waiting) {
+        self.state.lock().enter_line(waiting.ticket.id);
     }
 
     /// A request leaves its scheduler and waits again; false if it was aborted, and so has ended.
@@ -328,6 +375,7 @@ impl Admission {
             ClaimReply::Granted => Some(Claim { admission: Arc::clone(admission), id }),
             ClaimReply::Waits => {
                 let waiting = state.ready.remove(id).expect("a ready request is listed as ready");
+                state.lines.left(&waiting, false);
                 state.requests.insert(id, RequestState::Waits(waiting));
                 None
             }

@@ -8,19 +8,23 @@ use super::lifecycle::Scheduler;
 use super::request::Waiting;
 use super::sequence::Sequence;
 use crate::sync::{Arc, model_size};
-use crate::{PrefixMatch, Reservation};
+use crate::{PrefixMatch, Reservation, ReserveError};
 
 /// Why a request that was tried was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Skipped {
-    /// It waits for a claim now, or was aborted: the next one is tried.
+    /// It waits for a claim or for its namespace's quota now, or was aborted: the next one is tried.
     Aside,
+    /// Others of its namespace wait for its quota, and it waits behind them: nothing was looked up for it.
+    Behind,
     /// There are no blocks for it: it is the next to be tried again, and no other is tried before.
     Refused,
 }
 
 /// Requests that one step may skip; or a sixteenth of those that it has looked at, which costs more.
 const MAX_SKIPPED: usize = model_size(64, 4);
+/// Requests that join a line and count as one that is skipped: they cost no lookup.
+const BEHIND: usize = 64;
 
 impl Scheduler {
     /// Admits requests to the step while `budget` tokens and slots are left.
@@ -28,8 +32,9 @@ impl Scheduler {
         self.pick.begin();
         if *budget > 0 && self.workspace.slots.free() > 0 {
             self.admission.note_room();
+            self.admission.let_out();
         }
-        let mut skipped = 0;
+        let (mut skipped, mut behind) = (0, 0);
         while *budget > 0 && self.workspace.slots.free() > 0 {
             if skipped >= MAX_SKIPPED.max(self.pick.looked_at() / 16) {
                 self.cut_short = true;
@@ -44,6 +49,10 @@ impl Scheduler {
                     self.insert_running(sequence);
                 }
                 Some(Err(Skipped::Aside)) => skipped += 1,
+                Some(Err(Skipped::Behind)) => {
+                    behind += 1;
+                    skipped += usize::from(behind % BEHIND == 0);
+                }
                 Some(Err(Skipped::Refused)) | None => return,
             }
         }
@@ -70,6 +79,9 @@ impl Scheduler {
     /// So a request never waits for blocks that its own match protects, and no request waits for a claim whose owner
     /// waits for blocks. The claim comes before the blocks, so that two requests never hold blocks for one prefix.
     fn admit_one(&mut self, waiting: &Arc<Waiting>) -> Result<Sequence, Skipped> {
+        if self.admission.join_line(waiting) {
+            return Err(Skipped::Behind);
+        }
         let look_up = || self.workspace.session.match_prefix_untouched(&waiting.ticket.namespace, waiting.matchable());
         let before = look_up();
         let Some(claim) = Admission::claim(&self.admission, waiting, before.len_tokens()) else {
@@ -78,8 +90,14 @@ impl Scheduler {
         // What was committed before the claim was granted is found now (C4): no block is reserved for it.
         let hit = look_up();
         let needed = waiting.tokens.len().div_ceil(self.workspace.block_size) - hit.blocks().len();
-        let Ok(own) = self.workspace.session.reserve(needed) else {
-            return Err(Skipped::Refused);
+        let own = match self.workspace.reserve(needed, &waiting.ticket.namespace) {
+            Ok(own) => own,
+            Err(ReserveError::OverQuota { .. }) => {
+                drop(claim);
+                self.admission.hold_back(waiting);
+                return Err(Skipped::Aside);
+            }
+            Err(_) => return Err(Skipped::Refused),
         };
         let Some(abort) = self.admission.admit(waiting.ticket.id, self.id) else {
             return Err(Skipped::Aside);

@@ -131,7 +131,8 @@ impl Scheduler {
         parent.publish(parent.computed, &mut self.workspace);
         let start = self.start(at, len);
         let each = len.div_ceil(self.workspace.block_size) - start.shared.len();
-        let mut own = self.workspace.session.reserve(n * each).map_err(ForkError::NoBlocks)?;
+        let namespace = self.running[at].ticket.namespace.clone();
+        let mut own = self.workspace.reserve(n * each, &namespace).map_err(ForkError::NoBlocks)?;
         self.keep_leased(at, &start);
         let served = self.admission.serve_new(n, self.id);
         let ids = served.iter().map(|&(id, _)| id).collect();

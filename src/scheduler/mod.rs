@@ -11,7 +11,7 @@
 //! | `request`, `queue` | requests, and the waiting queue as callers see it |
 //! | `abort` | what an abort found; nothing is published after it |
 //! | `admission` | the queue as schedulers see it: the state of each request, the turn, the claims |
-//! | `turn`, `ready` | one scheduler at a time; the ready requests as their order prefers them |
+//! | `turn`, `ready`, `lines` | one scheduler at a time; the ready requests as their order prefers them; those that wait for a quota |
 //! | `claims`, `prompts` | which sequence computes which prefix; prompts in a radix tree |
 //! | `pick` | which request is tried next |
 //! | `sequence`, `slots`, `copies` | tokens and blocks of one request; the table of slots; block copies to be made |
@@ -29,6 +29,7 @@ mod copies;
 mod finish;
 mod fork;
 mod lifecycle;
+mod lines;
 mod pick;
 mod prompts;
 mod queue;

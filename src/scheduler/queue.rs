@@ -71,7 +71,7 @@ impl WaitingQueue {
     /// # Errors
     ///
     /// [`SubmitError`] with the request, if it could never be served: it asks for nothing, or for more blocks than the
-    /// pool or a slot can ever hold; its namespace is one of bigrams; or the cache's pool is the engine's.
+    /// pool, its namespace's quota or a slot can ever hold; its namespace is one of bigrams; or the cache's pool is the engine's.
     ///
     /// # Panics
     ///
@@ -121,6 +121,9 @@ impl WaitingQueue {
         }
         if requested > max_blocks {
             return Err(SubmitErrorKind::ExceedsSlot { requested, max_blocks });
+        }
+        if let Some(limit) = request.namespace.pinned_limit().filter(|limit| requested > *limit) {
+            return Err(SubmitErrorKind::ExceedsQuota { requested, limit });
         }
         Ok(())
     }

@@ -155,6 +155,14 @@ pub enum SubmitErrorKind {
         /// Blocks of the cache.
         capacity: usize,
     },
+    /// The namespace's quota can never allow prompt and output: ask for less, or raise
+    /// [`Quota::pinned_blocks`](crate::Quota::pinned_blocks).
+    ExceedsQuota {
+        /// Blocks that prompt and output need.
+        requested: usize,
+        /// Blocks that the namespace may have in leases and reservations.
+        limit: usize,
+    },
     /// A request slot can never hold prompt and output: ask for less, or raise
     /// [`QueueConfig::max_blocks`](super::QueueConfig::max_blocks).
     ExceedsSlot {
@@ -173,6 +181,9 @@ impl fmt::Display for SubmitErrorKind {
             Self::BigramNamespace => f.write_str("the namespace is one of bigrams, not of tokens"),
             Self::ExceedsPool { requested, capacity } => {
                 write!(f, "prompt and output need {requested} blocks of a pool of {capacity}")
+            }
+            Self::ExceedsQuota { requested, limit } => {
+                write!(f, "prompt and output need {requested} blocks of the {limit} that the namespace may have")
             }
             Self::ExternalPool => f.write_str("the engine owns the pool, the cache has no blocks to give"),
             Self::ExceedsSlot { requested, max_blocks } => {

@@ -21,7 +21,7 @@ use super::request::{SequenceId, Ticket, Waiting};
 use super::slots::Slots;
 use crate::key::Token;
 use crate::sync::Arc;
-use crate::{BlockId, Lease, PartialHit, Reservation, Session};
+use crate::{BlockId, BlockRequest, Lease, Namespace, PartialHit, Reservation, ReserveError, Session};
 
 /// A request that is being served: its tokens, and how many of them have keys and values.
 ///
@@ -227,4 +227,11 @@ pub(super) struct Workspace {
     pub(super) block_size: usize,
     /// Scratch: the blocks beyond a lease that was continued.
     pub(super) beyond: Vec<BlockId>,
+}
+
+impl Workspace {
+    /// Takes blocks, or nothing; `namespace` pays.
+    pub(super) fn reserve(&self, blocks: usize, namespace: &Namespace) -> Result<Reservation, ReserveError> {
+        self.session.reserve(BlockRequest::new(blocks).paid_by(namespace))
+    }
 }

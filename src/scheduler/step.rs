@@ -6,6 +6,7 @@ use super::batch::Batch;
 use super::lifecycle::Scheduler;
 use super::request::SequenceId;
 use super::sequence::Sequence;
+use crate::ReserveError;
 use crate::key::Token;
 
 /// A step that was scheduled and is being computed.
@@ -226,7 +227,7 @@ impl Scheduler {
     }
 
     /// Reserves a block for every sequence that needs one to decode. If there is none, preempts the sequence of the
-    /// last rank.
+    /// last rank; of its own namespace, if that is at its limit.
     fn reserve_for_decoding(&mut self) {
         let mut at = 0;
         while let Some(sequence) = self.running.get(at) {
@@ -235,14 +236,21 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
-            if let Ok(block) = self.workspace.session.reserve(1) {
-                self.running[at].grow(block, &mut self.workspace);
-                continue;
-            }
-            // A full sequence only waits to be finished: preempting it would not end it.
-            let last = self.running.iter().rposition(|sequence| !sequence.is_full());
+            let namespace = sequence.ticket.namespace.clone();
+            let refused = match self.workspace.reserve(1, &namespace) {
+                Ok(block) => {
+                    self.running[at].grow(block, &mut self.workspace);
+                    continue;
+                }
+                Err(refused) => refused,
+            };
+            // A namespace at its limit makes room among its own. A full sequence only waits to be finished: preempting it
+            // would not end it.
+            let over_quota = matches!(refused, ReserveError::OverQuota { .. });
+            let may_go = |sequence: &Sequence| !over_quota || sequence.ticket.namespace == namespace;
+            let last = self.running.iter().rposition(|sequence| !sequence.is_full() && may_go(sequence));
             self.preempt_at(last.expect("at least this one is not full"));
-            self.crowded = true;
+            self.crowded |= !over_quota;
         }
     }
 

@@ -1,7 +1,7 @@
 //! What one namespace may have, whatever it asks for.
 
 use radixkv::reference::Reference;
-use radixkv::{Inserted, Lease, Namespace, PolicyKind, Quota, ReserveError};
+use radixkv::{InsertError, InsertErrorKind, Inserted, Lease, Namespace, PolicyKind, Quota, ReserveError};
 
 use crate::{Bench, sequence};
 
@@ -182,10 +182,14 @@ fn duplicates_forks_and_other_namespaces_keep_the_count() {
     let mut one = bench.session.reserve_in(&tenant, 2).expect("room");
     let mut two = one.fork();
     let mut fresh = bench.session.reserve_in(&tenant, 1).expect("room");
-    assert_eq!(holdings(&bench, &tenant)[2], 5, "each fork counts");
-    drop(two.make_unique(1, &mut fresh));
-    assert_eq!(holdings(&bench, &tenant)[2], 4);
-    drop((one, two, fresh));
+    assert_eq!(holdings(&bench, &tenant)[2], 3, "a block of two forks counts once");
+    let copy = two.make_unique(1, &mut fresh);
+    assert_eq!(holdings(&bench, &tenant)[2], 3, "the fresh one is in the fork");
+    drop(one);
+    assert_eq!(holdings(&bench, &tenant)[2], 3, "the copy keeps its source");
+    drop(copy);
+    assert_eq!(holdings(&bench, &tenant)[2], 2);
+    drop((two, fresh));
     assert_eq!(holdings(&bench, &tenant), [3, 0, 0]);
 }
 
@@ -263,10 +267,11 @@ fn blocks_that_are_put_together_count_on() {
     assert_eq!((holdings(&bench, &space), bench.cache.stats().free_blocks), ([0, 0, 0], 8));
 }
 
-/// Blocks that are charged to no namespace, appended to a reservation that is charged to one.
+/// Blocks that the default namespace paid for, appended to a reservation that another one pays for: the insert moves their
+/// charge, within the limit.
 #[test]
-fn blocks_of_no_namespace_in_a_charge_are_not_taken_off_it() {
-    for extra in [1, 3, 9] {
+fn an_insert_charges_what_another_namespace_paid_for() {
+    for extra in [1, 3, 7] {
         let bench = Bench::new(4, 32);
         let tenant = bench.cache.namespace(&["tenant"]);
         bench.cache.set_quota(&tenant, pinned(8));
@@ -275,6 +280,12 @@ fn blocks_of_no_namespace_in_a_charge_are_not_taken_off_it() {
         assert_eq!(holdings(&bench, &tenant), [0, 0, 1]);
         let tokens = sequence(1, 4 * (1 + extra));
         let cold = bench.session.match_prefix(&tenant, &tokens);
+        let busy = bench.session.reserve_in(&tenant, 7).expect("within");
+        let refused = bench.session.insert(cold.lease(), &tokens, fill).expect_err("beyond");
+        let InsertError { reservation: fill, kind, .. } = refused;
+        assert_eq!(kind, InsertErrorKind::OverQuota { requested: extra, pinned: 8, limit: 8 });
+        assert_eq!((fill.len(), holdings(&bench, &tenant)), (1 + extra, [0, 0, 8]));
+        drop(busy);
         drop(bench.session.insert(cold.lease(), &tokens, fill).expect("fitting"));
         assert_eq!(holdings(&bench, &tenant), [1 + extra, 0, 0]);
         let all = bench.session.reserve_in(&tenant, 8).expect("within");
@@ -283,6 +294,46 @@ fn blocks_of_no_namespace_in_a_charge_are_not_taken_off_it() {
         drop(all);
         assert_eq!(holdings(&bench, &tenant), [1 + extra, 0, 0]);
     }
+}
+
+/// Blocks that a namespace without a limit pays for get cached in one with a limit only as far as that allows; duplicates are
+/// still paid for by the first.
+#[test]
+fn no_namespace_pays_for_what_another_one_caches() {
+    let bench = Bench::new(4, 64);
+    let [tenant, other] = ["tenant", "other"].map(|name| bench.cache.namespace(&[name]));
+    bench.cache.set_quota(&tenant, quota(8, 8));
+    let mut held = Vec::new();
+    for key in 0..7 {
+        let (tokens, root) = (sequence(key, 32), bench.session.match_prefix(&tenant, &[]));
+        let blocks = if key % 2 == 0 { bench.session.reserve(8) } else { bench.session.reserve_in(&other, 8) };
+        held.extend(bench.session.insert(root.lease(), &tokens, blocks.expect("free")).ok());
+        let [_, protected, reserved] = holdings(&bench, &tenant);
+        assert!(protected + reserved <= 8, "{protected} protected, {reserved} reserved");
+    }
+    assert_eq!((held.len(), bench.stats().protected_blocks), (1, 8));
+    held.clear();
+    let (tokens, root) = (sequence(0, 32), bench.session.match_prefix(&tenant, &[]));
+    let blocks = bench.session.reserve_in(&other, 8).expect("free");
+    let again = bench.session.insert(root.lease(), &tokens, blocks).expect("the limit allows it");
+    assert_eq!((again.duplicates.len(), holdings(&bench, &other)[2]), (8, 8));
+    drop(again);
+    assert_eq!((holdings(&bench, &tenant), holdings(&bench, &other)), ([8, 0, 0], [0, 0, 0]));
+}
+
+/// The default namespace pays for what names no other one, once it has a limit.
+#[test]
+fn the_default_namespace_pays_by_default() {
+    let bench = Bench::new(4, 16);
+    let tenant = bench.cache.namespace(&["tenant"]);
+    let before = bench.session.reserve(2).expect("free");
+    bench.cache.set_quota(&bench.cache.default_namespace(), pinned(4));
+    let after = bench.session.reserve(3).expect("within");
+    let refused = bench.session.reserve(2).expect_err("beyond");
+    assert_eq!(refused, ReserveError::OverQuota { requested: 2, pinned: 3, limit: 4 });
+    drop(bench.session.reserve_in(&tenant, 11).expect("another one pays"));
+    drop((before, after));
+    drop(bench.session.reserve(4).expect("all was given back"));
 }
 
 /// The same in parts, with duplicates, and in the wrong namespace.

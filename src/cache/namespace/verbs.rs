@@ -181,6 +181,8 @@ impl Inner {
             self.sweep(space);
         }
         self.reclaim();
+        // Where a quota has ended, a request that waits for it may be served.
+        self.ring();
     }
 
     /// Frees the unleased blocks of a detached space in slices, between which other threads get their turn, and ends it.

@@ -1,6 +1,8 @@
 //! Setting quotas, and reserving within them.
 
 use super::{NamespaceStats, Quota, QuotaCharge};
+use crate::cache::allocate::Effort;
+use crate::cache::block_request::{Ask, BlockRequest};
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespace::Namespace;
@@ -52,6 +54,8 @@ impl PrefixCache {
         if let Some(background) = self.inner.background.get() {
             background.changes_pending();
         }
+        // A request that waits for its quota may have it now.
+        self.inner.ring();
     }
 
     /// Numbers of one namespace. Never waits; brings the counts up to date first, unless another thread is evicting.
@@ -85,15 +89,11 @@ impl PrefixCache {
 }
 
 impl Session {
-    /// As [`reserve`](Self::reserve), for blocks that will be inserted into `namespace`: they count against its
-    /// [`Quota::pinned_blocks`] until they are cached there or given back.
-    ///
-    /// If the namespace has that limit, this takes the evictor's lock, so that the answer is exact.
+    /// [`reserve`](Self::reserve) of a request that `namespace` pays for: `BlockRequest::new(blocks).paid_by(namespace)`.
     ///
     /// # Errors
     ///
-    /// [`ReserveError::OverQuota`] if the namespace would have more blocks in leases and reservations than its limit;
-    /// nothing was evicted. Else as `reserve`.
+    /// As `reserve`.
     ///
     /// # Panics
     ///
@@ -115,27 +115,57 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_in(&self, namespace: &Namespace, blocks: usize) -> Result<Reservation, ReserveError> {
-        let inner = &**self.strong_refs.inner();
-        inner.namespaces.check(namespace);
-        inner.check_request(blocks)?;
-        let charge = inner.charge(&namespace.0.holdings, blocks)?;
-        crate::sync::failpoint!("quota::charged");
-        let mut reservation = self.reserve(blocks)?;
-        reservation.charge = charge;
-        Ok(reservation)
+        self.reserve(BlockRequest::new(blocks).paid_by(namespace))
     }
 }
 
 impl Inner {
-    /// Charges blocks that are about to be reserved to the namespace, if it may have them.
-    fn charge(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, ReserveError> {
+    /// Charges blocks that are about to be reserved to the namespace that pays, if it may have them.
+    #[inline]
+    pub(in crate::cache) fn charge(&self, ask: &Ask, effort: Effort) -> Result<Option<QuotaCharge>, ReserveError> {
+        let charged = |holdings| self.charge_to(holdings, ask.blocks, effort);
+        ask.charged(self).map(charged).transpose().map_err(ReserveError::from)
+    }
+
+    /// Charges so many blocks to a namespace, if it may have them.
+    pub(in crate::cache) fn charge_to(
+        &self,
+        holdings: &Arc<Holdings>,
+        blocks: usize,
+        effort: Effort,
+    ) -> Result<QuotaCharge, OverQuota> {
         match holdings.pinned_limit() {
             None => holdings.reserve(blocks),
-            Some(limit) => {
-                self.evicting(|evictor, resources| charge_within(limit, holdings, blocks, evictor, resources))?;
-            }
+            // All changes, even with a background evictor: a lease that was not taken in yet would not count.
+            Some(limit) if effort == Effort::Once => self.settled(|_, _| charge_within(limit, holdings, blocks))?,
+            Some(limit) => self.evicting(|evictor, resources| {
+                evictor.settle_for_waiter(resources);
+                charge_within(limit, holdings, blocks)
+            })?,
         }
         Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
+    }
+
+    /// Lets the namespace with these counts pay for all blocks of a reservation, if it has a limit on them: before they are
+    /// inserted there. The charge of another namespace that paid comes back.
+    pub(in crate::cache) fn move_charge(
+        &self,
+        reservation: &mut Reservation,
+        holdings: &Arc<Holdings>,
+    ) -> Result<Option<QuotaCharge>, OverQuota> {
+        let charge = &mut reservation.charge;
+        let here = charge.is_of(holdings);
+        let unpaid = reservation.blocks.len() - if here { charge.blocks } else { 0 };
+        if unpaid == 0 || holdings.pinned_limit().is_none() {
+            // Without a limit nothing is counted here; where another one paid, that ends.
+            return Ok((!here && charge.blocks > 0).then(|| std::mem::take(charge)));
+        }
+        let moved = self.charge_to(holdings, unpaid, Effort::Once)?;
+        if here || charge.blocks == 0 {
+            charge.append(moved);
+            return Ok(None);
+        }
+        Ok(Some(std::mem::replace(charge, moved)))
     }
 
     /// Evicts what namespaces have beyond their quotas by the changes made before the call, in turns, unless another thread is
@@ -161,19 +191,25 @@ impl Inner {
     }
 }
 
-fn charge_within(
-    limit: usize,
-    holdings: &Holdings,
-    requested: usize,
-    evictor: &mut Evictor,
-    resources: Resources<'_>,
-) -> Result<(), ReserveError> {
-    // All changes, even with a background evictor: a lease that was not taken in yet would not count.
-    evictor.settle(resources);
+/// More blocks than a namespace may have in leases and reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cache) struct OverQuota {
+    pub(in crate::cache) requested: usize,
+    pub(in crate::cache) pinned: usize,
+    pub(in crate::cache) limit: usize,
+}
+
+impl From<OverQuota> for ReserveError {
+    fn from(OverQuota { requested, pinned, limit }: OverQuota) -> Self {
+        Self::OverQuota { requested, pinned, limit }
+    }
+}
+
+fn charge_within(limit: usize, holdings: &Holdings, requested: usize) -> Result<(), OverQuota> {
     // Read once: reservations may be dropped between two reads.
     let pinned = holdings.protected() + holdings.reserved();
     if pinned + requested > limit {
-        return Err(ReserveError::OverQuota { requested, pinned, limit });
+        return Err(OverQuota { requested, pinned, limit });
     }
     holdings.reserve(requested);
     Ok(())
