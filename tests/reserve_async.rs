@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use radixkv::{Eviction, PrefixCache, ReserveError, Watermarks};
+use radixkv::{BlockRequest, Eviction, Namespace, PrefixCache, Quota, Reservation, ReserveError, Watermarks};
 
 fn cache(blocks: usize) -> PrefixCache {
     PrefixCache::builder(4, blocks).build().expect("valid")
@@ -195,4 +195,163 @@ async fn nothing_starves_and_nothing_is_lost() {
     threads.into_iter().for_each(|thread| thread.join().expect("no thread panics"));
     assert_eq!(cache.stats().free_blocks, 10);
     assert_eq!(cache.validate(), Ok(()));
+}
+
+/// A request that is polled by hand.
+struct Polled {
+    bell: Arc<Bell>,
+    waiting: std::pin::Pin<Box<radixkv::Reserving>>,
+}
+
+impl Polled {
+    /// Asks, and looks once.
+    fn new(cache: &PrefixCache, request: BlockRequest<'_>) -> Self {
+        let mut polled = Self { bell: Arc::default(), waiting: Box::pin(cache.reserve_async(request)) };
+        assert!(polled.poll().is_pending(), "it has to wait");
+        polled
+    }
+
+    fn poll(&mut self) -> Poll<Result<Reservation, ReserveError>> {
+        let waker = Waker::from(Arc::clone(&self.bell));
+        self.waiting.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    /// Looks if it was woken since the last look; what it got.
+    fn woken(&mut self) -> Option<Result<Reservation, ReserveError>> {
+        let was_woken = self.bell.0.swap(0, SeqCst) > 0;
+        match if was_woken { self.poll() } else { Poll::Pending } {
+            Poll::Ready(served) => Some(served),
+            Poll::Pending => None,
+        }
+    }
+
+    /// It was woken, and is served.
+    fn served(&mut self) -> Reservation {
+        self.woken().expect("woken and served").expect("no refusal")
+    }
+}
+
+fn limited(cache: &PrefixCache, name: &str, limit: usize) -> Namespace {
+    let tenant = cache.namespace(&[name]);
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(limit));
+    tenant
+}
+
+#[test]
+fn a_tenant_at_its_limit_waits_in_its_own_line_and_is_in_no_other_ones_way() {
+    let cache = cache(16);
+    let [tenant, other] = ["tenant", "other"].map(|name| limited(&cache, name, 4));
+    let full = cache.session().reserve(BlockRequest::new(4).paid_by(&tenant)).expect("within");
+    let mut first = Polled::new(&cache, BlockRequest::new(3).paid_by(&tenant));
+    let mut second = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant));
+    for request in [BlockRequest::new(3), BlockRequest::new(4).paid_by(&other), BlockRequest::new(1).to_grow()] {
+        let mut others = Box::pin(cache.reserve_async(request));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(matches!(others.as_mut().poll(&mut context), Poll::Ready(Ok(_))), "{request:?} is behind nobody");
+    }
+    assert!(first.woken().is_none() && second.woken().is_none());
+    drop(full);
+    assert!(second.woken().is_none(), "the first of its line comes first");
+    let three = first.served();
+    let one = second.served();
+    assert_eq!((three.len(), one.len(), cache.namespace_stats(&tenant).reserved_blocks), (3, 1, 4));
+}
+
+#[test]
+fn a_request_that_its_quota_allows_again_has_its_old_place() {
+    let cache = cache(8);
+    let tenant = limited(&cache, "tenant", 4);
+    let (full, mut rest) = (cache.session().reserve_in(&tenant, 4), cache.session().reserve(4).expect("free"));
+    let mut first = Polled::new(&cache, BlockRequest::new(3).paid_by(&tenant));
+    let mut second = Polled::new(&cache, BlockRequest::new(2));
+    let mut third = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant));
+    // Its quota allows three blocks when one is left, but only two are free: it waits for the third, before all others.
+    let mut full = full.expect("within");
+    let mut taken = full.split(3);
+    drop(taken.split(1));
+    assert!(first.woken().is_none());
+    rest.append(cache.session().reserve(1).expect("free"));
+    drop(taken);
+    assert!(first.woken().is_none() && second.woken().is_none() && third.woken().is_none());
+    drop(rest.split(1));
+    assert!(second.woken().is_none());
+    assert_eq!(first.served().len(), 3);
+    assert_eq!(second.served().len(), 2);
+    assert_eq!(third.served().len(), 1);
+    drop((rest, full));
+}
+
+#[test]
+fn a_quota_that_is_raised_or_ends_wakes_and_one_that_is_too_low_refuses() {
+    let cache = cache(16);
+    let tenant = limited(&cache, "tenant", 4);
+    let refused = |requested, limit| ReserveError::OverQuota { requested, pinned: 3, limit };
+    let held = cache.session().reserve_in(&tenant, 3).expect("within");
+    let mut waiting = Box::pin(cache.reserve_async(BlockRequest::new(5).paid_by(&tenant)));
+    let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(polled, Poll::Ready(Err(error)) if error == refused(5, 4)), "it would wait for ever");
+    let mut waiting = Polled::new(&cache, BlockRequest::new(2).paid_by(&tenant));
+    let mut more = Polled::new(&cache, BlockRequest::new(4).paid_by(&tenant));
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(5));
+    let two = waiting.served();
+    assert!(more.woken().is_none());
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(3));
+    assert!(matches!(more.woken(), Some(Err(ReserveError::OverQuota { requested: 4, pinned: 5, limit: 3 }))));
+    let mut last = Polled::new(&cache, BlockRequest::new(3).paid_by(&tenant));
+    cache.drop_namespace(&tenant);
+    assert_eq!(last.served().len(), 3);
+    drop((held, two));
+}
+
+#[test]
+fn growth_goes_first_until_an_admission_has_waited_long_enough() {
+    let cache = cache(2);
+    let mut held = Some(cache.session().reserve(2).expect("free"));
+    let mut admission = Polled::new(&cache, BlockRequest::new(2));
+    for passed in 0..64 {
+        let mut growth = Polled::new(&cache, BlockRequest::new(2).to_grow());
+        assert!(admission.woken().is_none());
+        drop(held.take());
+        held = Some(growth.served());
+        assert!(admission.woken().is_none(), "{passed} have passed it");
+    }
+    let mut growth = Polled::new(&cache, BlockRequest::new(1).to_grow());
+    drop(held);
+    assert!(growth.woken().is_none());
+    let admitted = admission.served();
+    assert_eq!(admitted.len(), 2);
+    drop(admitted);
+    assert_eq!(growth.served().len(), 1);
+}
+
+/// Held back, in its lane or served: whatever a request is when it is given up, the next ones are served.
+#[test]
+fn requests_of_tenants_that_are_given_up_anywhere_keep_none_waiting() {
+    let cache = cache(6);
+    let tenants = ["one", "two"].map(|name| limited(&cache, name, 3));
+    let mut dice = fastrand::Rng::with_seed(3);
+    for _ in 0..300 {
+        let mut held: Vec<_> = tenants.iter().map(|tenant| cache.session().reserve_in(tenant, 3).ok()).collect();
+        let mut waiting: Vec<_> = (0..dice.usize(1..8))
+            .map(|_| {
+                let request = BlockRequest::new(dice.usize(1..=3));
+                let request = if dice.bool() { request.to_grow() } else { request };
+                let request = if dice.u8(..4) > 0 { request.paid_by(&tenants[dice.usize(..2)]) } else { request };
+                Some(Polled::new(&cache, request))
+            })
+            .collect();
+        held.remove(dice.usize(..2));
+        let given_up = dice.usize(..waiting.len());
+        waiting[given_up] = None;
+        drop(held);
+        while waiting.iter().any(Option::is_some) {
+            let served = waiting.iter_mut().find_map(|place| {
+                let served = place.as_mut()?.woken()?;
+                *place = None;
+                Some(served)
+            });
+            drop(served.expect("a waiting request was woken").expect("no refusal"));
+        }
+        assert_eq!((cache.stats().free_blocks, cache.stats().waiting_requests), (6, 0));
+    }
 }

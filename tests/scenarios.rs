@@ -34,6 +34,9 @@ mod points;
 mod quotas;
 #[path = "scenarios/retention.rs"]
 mod retention;
+#[cfg(feature = "async")]
+#[path = "scenarios/tenants.rs"]
+mod tenants;
 
 use radixkv::{Clock, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Session, Stats, Token};
 

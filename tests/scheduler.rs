@@ -16,6 +16,8 @@ mod orders;
 mod patience;
 #[path = "scheduler/preemption.rs"]
 mod preemption;
+#[path = "scheduler/quotas.rs"]
+mod quotas;
 #[path = "scheduler/random.rs"]
 mod random;
 #[path = "scheduler/refusals.rs"]

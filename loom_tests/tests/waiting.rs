@@ -4,14 +4,16 @@
 //! a reservation, of the last lease on a prefix, of a lease on a stripe); a waiter that leaves passes the wake-up on. A
 //! lost wake-up is a deadlock, which the checker reports.
 //!
-//! A task is woken as a thread is, and so is a background evictor that has found nothing to evict.
+//! A task is woken as a thread is, and so is a background evictor that has found nothing to evict. A waiter whose namespace
+//! is at its limit is woken by everything that the quota may allow it after, and keeps no other one waiting.
 //!
 //! Edges: E15, E16, E17, E18.
 //!
 //! Teeth: no ring after a release, after a return; `push`, `give_back`, `leave`, `enter` too late without Acquire; a
 //! look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the place is
 //! taken; a task whose waker is kept after its look; a background evictor that does not look again after it has said
-//! that it waits, or looks without the read-modify-writes.
+//! that it waits, or looks without the read-modify-writes; a charge that ends after its blocks were given back, an attempt that
+//! ends without a ring, those that are held back not woken, or looking as ever; one held back that wakes no other.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -25,7 +27,7 @@ use common::{Actor, World, explore, explore_less, explore_more, spawn};
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::{Condvar, Mutex};
 use radixkv::internals::{Background, HotWord, hot_points, inflate, waiting};
-use radixkv::{PrefixCache, PrefixMatch, Reservation, Token, Watermarks};
+use radixkv::{BlockRequest, PrefixCache, PrefixMatch, Quota, Reservation, Token, Watermarks};
 
 /// A world in which threads may wait, and `sequences` are cached.
 fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
@@ -137,6 +139,94 @@ fn one_return_for_two_waiters() {
         let mine = world.beside(|world| wait_for(world, 1));
         returner.join().unwrap();
         drop((mine, waiter.join().unwrap()));
+        world.close();
+    });
+}
+
+/// A world in which the namespace may have one block in leases and reservations.
+fn limited(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
+    let world = world(capacity, sequences);
+    world.cache.set_quota(&world.space, Quota::default().pinned_blocks(1));
+    world
+}
+
+/// Takes a block that the world's namespace pays for.
+fn wait_at_the_limit(world: &World) -> Reservation {
+    let far = Instant::now() + Duration::from_secs(3600);
+    let request = BlockRequest::new(1).paid_by(&world.space);
+    world.cache.session().reserve_until(request, far).expect("it comes")
+}
+
+fn unlimited(world: &World) {
+    world.cache.set_quota(&world.space, Quota::default());
+}
+
+/// The namespace's only charge is given back; blocks are there all the time.
+#[test]
+fn a_charge_returned_to_a_waiter() {
+    explore("reserve 1 of 1, return vs wait for 1 of 1", || {
+        let world = limited(2, &[]);
+        let held = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        let returner = spawn(move || drop(held));
+        drop(world.beside(|world| wait_at_the_limit(world)));
+        returner.join().unwrap();
+        unlimited(&world);
+        world.close();
+    });
+}
+
+/// The namespace's only lease is released.
+#[test]
+fn a_lease_released_to_a_waiter_at_its_limit() {
+    explore_less("release vs wait for 1 of 1", || {
+        let world = limited(2, &[&[1]]);
+        let held = Actor::new(&world).find(&[1]);
+        let holder = spawn(move || drop(held));
+        drop(world.beside(|world| wait_at_the_limit(world)));
+        holder.join().unwrap();
+        unlimited(&world);
+        world.close();
+    });
+}
+
+/// An attempt that gets no block has a charge for a moment, which may hold back a waiter.
+#[test]
+fn a_refused_attempt_beside_a_waiter_at_its_limit() {
+    explore_less("reserve 1 of 1, in vain or not vs return 1 vs wait for 1 of 1", || {
+        let world = limited(1, &[]);
+        let held = world.cache.session().reserve_in(&world.cache.namespace(&["other"]), 1).unwrap();
+        let taker = spawn({
+            let world = world.clone();
+            move || drop(world.cache.session().reserve_in(&world.space, 1))
+        });
+        let returner = spawn(move || drop(held));
+        drop(world.beside(|world| wait_at_the_limit(world)));
+        (taker.join().unwrap(), returner.join().unwrap());
+        unlimited(&world);
+        world.close();
+    });
+}
+
+/// A waiter whose quota holds it back lets another one pass, whom nothing else wakes.
+#[test]
+fn a_waiter_at_its_limit_lets_another_one_pass() {
+    explore_less("wait for 1 of 1 vs wait for 1 vs return 1", || {
+        let world = limited(2, &[]);
+        let other = world.cache.namespace(&["other"]);
+        let charged = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        let held = world.cache.session().reserve_in(&other, 1).unwrap();
+        let tenant = spawn({
+            let world = world.clone();
+            move || wait_at_the_limit(&world)
+        });
+        let returner = spawn(move || drop(held));
+        let far = Instant::now() + Duration::from_secs(3600);
+        let request = BlockRequest::new(1).paid_by(&other);
+        drop(world.cache.session().reserve_until(request, far).expect("it comes"));
+        drop(charged);
+        returner.join().unwrap();
+        drop(tenant.join().unwrap());
+        unlimited(&world);
         world.close();
     });
 }

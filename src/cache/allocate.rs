@@ -194,7 +194,7 @@ impl Inner {
         // The charge may have held back a request of the same namespace for a moment. A waiter's own charge did not: of each
         // namespace the first waiter alone looks.
         if taken.is_err() && is_charged && effort == Effort::Once {
-            self.ring();
+            self.charge_ended();
         }
         taken
     }

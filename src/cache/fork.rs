@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::inner::Inner;
 use super::reservation::Reservation;
-use super::shared_blocks::{SharedBlock, SharedBlocks, is_alone};
+use super::shared_blocks::{SharedBlock, SharedBlocks, is_alone, share};
 use crate::block::BlockId;
 use crate::sync::Arc;
 
@@ -86,8 +86,8 @@ impl Reservation {
     pub fn fork(&mut self) -> Self {
         self.shared.0.resize(self.blocks.len(), None);
         let Self { blocks, charge, shared, cache } = self;
-        for (&block, share) in blocks.iter().zip(&mut shared.0) {
-            share.get_or_insert_with(|| Arc::new(SharedBlock::new(block, charge.split(1), cache.clone())));
+        for (&block, counted) in blocks.iter().zip(&mut shared.0) {
+            share(counted, block, charge, cache);
         }
         Self {
             blocks: self.blocks.clone(),
@@ -137,8 +137,8 @@ impl Reservation {
     ///
     /// # Panics
     ///
-    /// If it has no more than `i` blocks; if the block is shared and `fresh` is of another cache, empty, paid by another
-    /// namespace, or ends with a block that is shared itself.
+    /// If it has no more than `i` blocks; if the block is shared and `fresh` is of another cache, empty, or ends with a
+    /// block that is shared itself.
     ///
     /// # Examples
     ///
@@ -160,11 +160,15 @@ impl Reservation {
         assert!(std::ptr::eq::<Inner>(&*fresh.cache, &*self.cache), "the block to copy into is of another cache");
         let last = fresh.len().checked_sub(1).expect("a block to copy into");
         assert!(!fresh.is_shared(last), "the block to copy into is shared");
-        assert!(self.charge.goes_with(&fresh.charge), "another namespace pays for the block to copy into");
         let counted = self.shared.0[i].take()?;
         let destination = fresh.blocks.pop()?;
         fresh.shared.0.truncate(last);
-        self.charge.append(fresh.charge.split(1));
+        let charge = fresh.charge.split(1);
+        if self.charge.goes_with(&charge) {
+            self.charge.append(charge);
+        } else {
+            self.shared.0[i] = Some(Arc::new(SharedBlock::alone(charge, self.cache.clone())));
+        }
         let source = std::mem::replace(&mut self.blocks[i], destination);
         Some(PendingCopy { source, destination, _counted: counted })
     }

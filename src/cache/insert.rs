@@ -255,7 +255,7 @@ impl Session {
             // The namespace that paid pays for the duplicates again.
             reservation.charge = charge.split(published.duplicates);
             drop(charge);
-            inner.ring();
+            inner.charge_ended();
         }
         // Counted: a resume from here counts a use only of what lies beyond.
         let new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());

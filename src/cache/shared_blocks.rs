@@ -20,7 +20,7 @@ use crate::sync::Arc;
 /// A block that several reservations may hold.
 #[derive(Debug)]
 pub(super) struct SharedBlock {
-    /// `None` once one reservation has it alone.
+    /// `None` while one reservation has it alone.
     block: Option<BlockId>,
     /// Of this one block: it counts once, however many have it.
     charge: QuotaCharge,
@@ -30,6 +30,11 @@ pub(super) struct SharedBlock {
 impl SharedBlock {
     pub(super) fn new(block: BlockId, charge: QuotaCharge, cache: StrongRef<Inner>) -> Self {
         Self { block: Some(block), charge, cache }
+    }
+
+    /// Of a block that one reservation has alone, whose other blocks another namespace pays for.
+    pub(super) fn alone(charge: QuotaCharge, cache: StrongRef<Inner>) -> Self {
+        Self { block: None, charge, cache }
     }
 }
 
@@ -75,7 +80,22 @@ impl SharedBlocks {
     }
 }
 
-/// Whether no other reservation has the block; if so, its count is removed, and what it is charged goes to `charge`.
+/// Counts a block that several reservations are going to have.
+pub(super) fn share(
+    share: &mut Option<Arc<SharedBlock>>,
+    block: BlockId,
+    charge: &mut QuotaCharge,
+    cache: &StrongRef<Inner>,
+) {
+    match share.as_mut().map(Arc::get_mut) {
+        None => *share = Some(Arc::new(SharedBlock::new(block, charge.split(1), cache.clone()))),
+        Some(Some(alone)) => alone.block = Some(block),
+        Some(None) => {}
+    }
+}
+
+/// Whether no other reservation has the block; if so, its count is removed, and what it is charged goes to `charge`: unless
+/// that is another namespace's.
 pub(super) fn is_alone(share: &mut Option<Arc<SharedBlock>>, charge: &mut QuotaCharge) -> bool {
     let Some(counted) = share else { return true };
     // Ordered after everything that the other reservations did with the block (F2).
@@ -83,7 +103,9 @@ pub(super) fn is_alone(share: &mut Option<Arc<SharedBlock>>, charge: &mut QuotaC
         return false;
     };
     shared.block = None;
-    charge.append(std::mem::take(&mut shared.charge));
-    *share = None;
+    if charge.goes_with(&shared.charge) {
+        charge.append(std::mem::take(&mut shared.charge));
+        *share = None;
+    }
     true
 }

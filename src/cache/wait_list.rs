@@ -16,9 +16,11 @@
 //! | edge | releaser | waiter | location |
 //! |---|---|---|---|
 //! | E15 | `Queue::push` after a release that was queued | `Queue::drain_for_waiter` | the queue's head |
-//! | E16 | `Pool::give_back` | `Pool::free_for_waiter` | the count of free blocks |
+//! | E16, E21 | `Pool::give_back`; where a charge alone ends, `Pool::free_for_waiter` | `Pool::free_for_waiter` | the count of free blocks |
 //! | E17 | `HotPoints::leave`, and `enter` where it comes too late | `HotPoints::deflate_all` | the stripe |
 //! | E18 | `HotPoints::inflate`, before a release that is not queued because of the bias | `HotPoints::deflate_all` | the slots taken |
+//!
+//! A limit is set and read under the evictor's lock.
 //!
 //! A release that finds `QUEUED` set pushes nothing and relies on the thread that pushes that entry: either its push (E15)
 //! comes later, or the entry is in the queue, and the waiter takes it out after the release.

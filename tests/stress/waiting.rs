@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use radixkv::{Reservation, ReserveError, Reserving};
+use radixkv::{BlockRequest, Namespace, Reservation, ReserveError, Reserving};
 
 use crate::held::Filling;
 use crate::wakers::waker;
@@ -34,13 +34,17 @@ impl Task {
         // Cloning this waker and dropping the one of before run here.
         contain(|| {
             if let Poll::Ready(ready) = future.as_mut().poll(&mut Context::from_waker(waker)) {
-                served = Some(ready.expect("it can be served"));
+                served = Some(ready);
             }
         });
         let done = if served.is_some() { place.take() } else { None };
         drop(place);
         contain(|| drop(done));
-        served
+        served.and_then(|ready| match ready {
+            Ok(reservation) => Some(reservation),
+            Err(ReserveError::OverQuota { requested, limit, .. }) if requested > limit => None,
+            Err(error) => panic!("it can be served: {error}"),
+        })
     }
 
     /// Drops the future unless another thread polls it.
@@ -48,6 +52,12 @@ impl Task {
         let future = self.0.try_lock().and_then(|mut place| place.take());
         contain(|| drop(future));
     }
+}
+
+/// A request to admit or to grow.
+fn request<'a>(blocks: usize, payer: Option<&'a Namespace>, dice: &mut fastrand::Rng) -> BlockRequest<'a> {
+    let request = payer.map_or(BlockRequest::new(blocks), |payer| BlockRequest::new(blocks).paid_by(payer));
+    if dice.u8(..3) == 0 { request.to_grow() } else { request }
 }
 
 /// Runs what may panic because of a waker.
@@ -60,7 +70,8 @@ impl Worker {
     pub fn wait(&mut self) {
         let blocks = self.dice.usize(1..=self.world.setting.capacity / 4);
         let deadline = Instant::now() + LONGEST_WAIT / self.dice.u32(1..=100);
-        match self.session.reserve_until(blocks, deadline) {
+        let payer = self.pick_payer();
+        match self.session.reserve_until(request(blocks, payer.as_ref(), &mut self.dice), deadline) {
             Ok(reservation) => {
                 assert_eq!(reservation.len(), blocks, "all or nothing");
                 drop(Filling::new(self.world, reservation));
@@ -70,8 +81,19 @@ impl Worker {
                 assert!(requested == blocks && available <= self.world.setting.capacity);
                 self.let_a_task_go();
             }
+            Err(ReserveError::OverQuota { requested, pinned, limit }) => {
+                assert!(requested == blocks && requested + pinned > limit);
+                self.tally.over_quota += 1;
+                self.let_a_task_go();
+            }
             Err(error) => panic!("refused without a reason: {error}"),
         }
+    }
+
+    /// The namespace that pays for what is waited for; none for the default one.
+    fn pick_payer(&mut self) -> Option<Namespace> {
+        let name = self.pick_name();
+        self.dice.bool().then(|| self.handle(name).namespace.clone())
     }
 
     /// Makes a task, polls one that is there, or drops one.
@@ -83,8 +105,9 @@ impl Worker {
         let held = if self.dice.u8(..4) == 0 { self.take_kept() } else { None };
         let filling = if self.dice.u8(..8) == 0 { self.reserve(None, 1) } else { None };
         let waker = waker(self.world, task, (held, filling), &mut self.dice);
-        let world = self.world;
-        if let Some(reservation) = world.tasks[task].poll(|| Some(world.cache.reserve_async(blocks)), &waker) {
+        let (world, payer) = (self.world, self.pick_payer());
+        let request = request(blocks, payer.as_ref(), &mut self.dice);
+        if let Some(reservation) = world.tasks[task].poll(|| Some(world.cache.reserve_async(request)), &waker) {
             drop(Filling::new(world, reservation));
             self.tally.served += 1;
         }

@@ -206,6 +206,11 @@ impl Worker {
     }
 
     pub fn refused(&mut self, held: &Held, kind: InsertErrorKind) {
+        if let InsertErrorKind::OverQuota { requested, pinned, limit } = kind {
+            assert!(requested > 0 && requested + pinned > limit, "{kind}");
+            self.tally.over_quota += 1;
+            return;
+        }
         assert_eq!(kind, InsertErrorKind::NamespaceDropped, "a sound insert was refused");
         let handle = self.handles[held.name].take();
         let is_current = handle.is_some_and(|handle| self.world.is_undisturbed(held.name, handle.watch));

@@ -134,16 +134,24 @@ impl Inner {
         blocks: usize,
         effort: Effort,
     ) -> Result<QuotaCharge, OverQuota> {
-        match holdings.pinned_limit() {
-            None => holdings.reserve(blocks),
+        match effort {
+            Effort::Once if holdings.pinned_limit().is_none() => holdings.reserve(blocks),
             // All changes, even with a background evictor: a lease that was not taken in yet would not count.
-            Some(limit) if effort == Effort::Once => self.settled(|_, _| charge_within(limit, holdings, blocks))?,
-            Some(limit) => self.evicting(|evictor, resources| {
+            Effort::Once => self.settled(|_, _| charge_within(holdings, blocks))?,
+            Effort::Waiting => self.evicting(|evictor, resources| {
                 evictor.settle_for_waiter(resources);
-                charge_within(limit, holdings, blocks)
+                charge_within(holdings, blocks)
             })?,
         }
         Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
+    }
+
+    /// Wakes those that wait for a quota, after a charge has ended without blocks being given back. Called with no lock held.
+    #[cold]
+    pub(in crate::cache) fn charge_ended(&self) {
+        // The releaser's side of E16 and E21.
+        self.sink().free_for_waiter();
+        self.ring();
     }
 
     /// Lets the namespace with these counts pay for all blocks of a reservation, if it has a limit on them: before they are
@@ -205,10 +213,11 @@ impl From<OverQuota> for ReserveError {
     }
 }
 
-fn charge_within(limit: usize, holdings: &Holdings, requested: usize) -> Result<(), OverQuota> {
-    // Read once: reservations may be dropped between two reads.
-    let pinned = holdings.protected() + holdings.reserved();
-    if pinned + requested > limit {
+/// Charges blocks to a namespace if its limit allows it; under the evictor's lock.
+fn charge_within(holdings: &Holdings, requested: usize) -> Result<(), OverQuota> {
+    // Each read once: reservations may be dropped between two reads.
+    let (pinned, limit) = (holdings.protected() + holdings.reserved(), holdings.pinned_limit().unwrap_or(usize::MAX));
+    if requested > limit.saturating_sub(pinned) {
         return Err(OverQuota { requested, pinned, limit });
     }
     holdings.reserve(requested);
