@@ -5,6 +5,7 @@
 use std::fmt;
 
 use super::inner::Inner;
+use super::quota::QuotaCharge;
 use super::reservation::Reservation;
 use super::shared_blocks::{SharedBlock, SharedBlocks, is_alone, share};
 use crate::block::BlockId;
@@ -126,7 +127,7 @@ impl Reservation {
     pub(super) fn first_shared(&mut self) -> Option<usize> {
         let forked = 0..self.shared.0.len();
         let shared = forked.into_iter().find(|&i| self.is_shared(i));
-        if shared.is_none() {
+        if shared.is_none() && self.shared.counted() == 0 {
             self.shared = SharedBlocks::default();
         }
         shared
@@ -162,10 +163,11 @@ impl Reservation {
         assert!(!fresh.is_shared(last), "the block to copy into is shared");
         let counted = self.shared.0[i].take()?;
         let destination = fresh.blocks.pop()?;
-        fresh.shared.0.truncate(last);
-        let charge = fresh.charge.split(1);
+        let charged_alone = fresh.shared.split_off(last).0.pop().flatten();
+        let charge = if charged_alone.is_some() { QuotaCharge::default() } else { fresh.charge.split(1) };
         if self.charge.goes_with(&charge) {
             self.charge.append(charge);
+            self.shared.0[i] = charged_alone;
         } else {
             self.shared.0[i] = Some(Arc::new(SharedBlock::alone(charge, self.cache.clone())));
         }

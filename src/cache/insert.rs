@@ -227,8 +227,8 @@ impl Session {
         let aligned = grid.boundary(tokens.len()).max(from.end());
         let now = inner.time.now();
         let holdings = &from.run().space().holdings;
-        let paid_elsewhere = match inner.move_charge(&mut reservation, holdings) {
-            Ok(paid_elsewhere) => paid_elsewhere,
+        let moved = match inner.move_charge(&mut reservation, holdings) {
+            Ok(moved) => moved,
             Err(OverQuota { requested, pinned, limit }) => {
                 return refused(InsertErrorKind::OverQuota { requested, pinned, limit }, reservation);
             }
@@ -240,9 +240,7 @@ impl Session {
         let published = insert(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
-            if let Some(charge) = paid_elsewhere {
-                reservation.charge = charge;
-            }
+            moved.undo(&mut reservation);
             // Leases that it took on its way were released.
             inner.ring();
             return refused(InsertErrorKind::TooManyBranches, reservation);
@@ -251,10 +249,8 @@ impl Session {
         let inserted = reservation.blocks.len() - published.duplicates;
         reservation.blocks.truncate(published.duplicates);
         reservation.charge.spend(inserted, charged > 0);
-        if let Some(mut charge) = paid_elsewhere {
-            // The namespace that paid pays for the duplicates again.
-            reservation.charge = charge.split(published.duplicates);
-            drop(charge);
+        let charges_of_inserted = reservation.shared.split_off(published.duplicates).counted();
+        if moved.keep_for_duplicates(&mut reservation) || charges_of_inserted > 0 {
             inner.charge_ended();
         }
         // Counted: a resume from here counts a use only of what lies beyond.

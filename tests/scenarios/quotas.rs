@@ -296,6 +296,32 @@ fn an_insert_charges_what_another_namespace_paid_for() {
     }
 }
 
+/// Some shared and some not, of two payers: each part has the charges of its own blocks.
+#[test]
+fn parts_of_what_forks_share_keep_their_own_charges() {
+    let bench = Bench::new(4, 32);
+    let [tenant, other] = ["tenant", "other"].map(|name| bench.cache.namespace(&[name]));
+    let counts = || [&tenant, &other].map(|space| holdings(&bench, space)[2]);
+    let mut one = bench.session.reserve_in(&tenant, 2).expect("room");
+    let mut fork = one.fork();
+    one.append(bench.session.reserve_in(&tenant, 2).expect("room"));
+    drop(one.split(2));
+    assert_eq!(counts(), [4, 0], "the fork has the first two, the rest the others");
+    // The fork's second block is replaced by one that another namespace pays for.
+    let again = fork.fork();
+    let mut fresh = bench.session.reserve_in(&other, 1).expect("room");
+    drop(fork.make_unique(1, &mut fresh));
+    assert_eq!(counts(), [4, 1]);
+    drop(again);
+    assert_eq!(counts(), [3, 1]);
+    // It is inserted where a limit makes the tenant pay, and where it does not.
+    let root = bench.session.match_prefix(&tenant, &[]);
+    let inserted = bench.session.insert(root.lease(), &sequence(1, 8), fork).expect("fitting");
+    assert_eq!(counts(), [2, 0]);
+    drop((inserted, one, fresh));
+    assert_eq!(counts(), [0, 0]);
+}
+
 /// Blocks that a namespace without a limit pays for get cached in one with a limit only as far as that allows; duplicates are
 /// still paid for by the first.
 #[test]

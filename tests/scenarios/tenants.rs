@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Barrier;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ const THREADS: usize = 4;
 /// Blocks that a tenant may have cached, and as many pinned.
 const LIMIT: usize = 8;
 const TENANTS: usize = 4;
+const ROUNDS: usize = 200;
 /// Enough for the shares of all.
 const CAPACITY: usize = TENANTS * 2 * LIMIT;
 
@@ -24,6 +24,7 @@ struct Tenant<'a> {
     session: Session,
     spaces: &'a [Namespace],
     dice: Rng,
+    round: usize,
     filling: Vec<Reservation>,
     leases: Vec<Lease>,
 }
@@ -58,12 +59,12 @@ impl Tenant<'_> {
 
     fn insert(&mut self) {
         let Some(reservation) = self.take_filling() else { return };
-        let key = self.dice.u32(..12);
-        let space = self.any_space().clone();
+        // All of them into one namespace, and then into the next.
+        let (key, space) = (self.dice.u32(..200), self.spaces[self.round / 10 % TENANTS].clone());
         let root = self.session.match_prefix(&space, &[]);
         let inserted = self.session.insert(root.lease(), &sequence(key, SIZE * reservation.len()), reservation);
         match inserted {
-            Ok(inserted) if self.dice.bool() => self.leases.push(inserted.lease),
+            Ok(inserted) if self.dice.u8(..8) > 0 => self.leases.push(inserted.lease),
             Ok(_) => {}
             Err(refused) => self.filling.push(refused.reservation),
         }
@@ -96,7 +97,7 @@ impl Tenant<'_> {
             5 => self.look_up(),
             6 => self.share(),
             7 => drop(self.take_filling()),
-            _ if self.leases.is_empty() => {}
+            _ if self.leases.is_empty() || self.dice.bool() => {}
             _ => drop(self.leases.swap_remove(self.dice.usize(..self.leases.len()))),
         }
         if self.filling.len() > 6 {
@@ -113,6 +114,8 @@ fn check(cache: &PrefixCache, spaces: &[Namespace]) {
     cache.settle();
     cache.validate().expect("sound");
     let session = cache.session();
+    let reserved: usize = spaces.iter().map(|space| cache.namespace_stats(space).reserved_blocks).sum();
+    assert_eq!(reserved, cache.stats().reserved_blocks, "each reserved block is paid for once");
     for space in spaces {
         let stats = cache.namespace_stats(space);
         let pinned = stats.protected_blocks + stats.reserved_blocks;
@@ -132,27 +135,32 @@ fn no_way_to_blocks_goes_past_a_quota() {
     spaces.iter().for_each(|space| {
         cache.set_quota(space, Quota::default().cached_blocks(LIMIT).pinned_blocks(LIMIT));
     });
-    let turn = Barrier::new(THREADS + 1);
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (cache, spaces, turn) = (&cache, &spaces[..], &turn);
-            scope.spawn(move || {
-                let (filling, leases) = Default::default();
-                let dice = Rng::with_seed(thread as u64);
-                let mut tenant = Tenant { cache, session: cache.session(), spaces, dice, filling, leases };
-                for _ in 0..100 {
-                    (0..50).for_each(|_| tenant.act());
-                    turn.wait();
-                    turn.wait();
-                }
-            });
-        }
-        for _ in 0..100 {
-            turn.wait();
-            check(&cache, &spaces);
-            turn.wait();
-        }
-    });
+    let tenant = |thread| Tenant {
+        cache: &cache,
+        session: cache.session(),
+        spaces: &spaces,
+        dice: Rng::with_seed(thread),
+        round: 0,
+        filling: Vec::new(),
+        leases: Vec::new(),
+    };
+    let mut held = Vec::from_iter((0..THREADS).map(|_| (Vec::new(), Vec::new())));
+    for round in 0..ROUNDS {
+        // A round's threads end before it is checked; what they hold is handed on.
+        std::thread::scope(|scope| {
+            let act = |thread: usize, (filling, leases)| {
+                let seed = (round * THREADS + thread) as u64;
+                let mut tenant = Tenant { round, filling, leases, ..tenant(seed) };
+                (0..50).for_each(|_| tenant.act());
+                (tenant.filling, tenant.leases)
+            };
+            let threads = held.drain(..).enumerate().map(|(thread, held)| scope.spawn(move || act(thread, held)));
+            let threads: Vec<_> = threads.collect();
+            held.extend(threads.into_iter().map(|thread| thread.join().expect("no panic")));
+        });
+        check(&cache, &spaces);
+    }
+    drop(held);
     check(&cache, &spaces);
     assert_eq!((cache.stats().reserved_blocks, cache.stats().protected_blocks), (0, 0));
 }

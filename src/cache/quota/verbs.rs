@@ -155,25 +155,26 @@ impl Inner {
     }
 
     /// Lets the namespace with these counts pay for all blocks of a reservation, if it has a limit on them: before they are
-    /// inserted there. The charge of another namespace that paid comes back.
+    /// inserted there.
     pub(in crate::cache) fn move_charge(
         &self,
         reservation: &mut Reservation,
         holdings: &Arc<Holdings>,
-    ) -> Result<Option<QuotaCharge>, OverQuota> {
+    ) -> Result<Moved, OverQuota> {
         let charge = &mut reservation.charge;
         let here = charge.is_of(holdings);
-        let unpaid = reservation.blocks.len() - if here { charge.blocks } else { 0 };
+        let unpaid = reservation.blocks.len() - charge.blocks_of(holdings);
         if unpaid == 0 || holdings.pinned_limit().is_none() {
-            // Without a limit nothing is counted here; where another one paid, that ends.
-            return Ok((!here && charge.blocks > 0).then(|| std::mem::take(charge)));
+            // Without a limit nothing is counted here; where another namespace paid, that ends.
+            let from = (!here && charge.blocks > 0).then(|| std::mem::take(charge));
+            return Ok(Moved { from, added: 0 });
         }
         let moved = self.charge_to(holdings, unpaid, Effort::Once)?;
         if here || charge.blocks == 0 {
             charge.append(moved);
-            return Ok(None);
+            return Ok(Moved { from: None, added: unpaid });
         }
-        Ok(Some(std::mem::replace(charge, moved)))
+        Ok(Moved { from: Some(std::mem::replace(charge, moved)), added: unpaid })
     }
 
     /// Evicts what namespaces have beyond their quotas by the changes made before the call, in turns, unless another thread is
@@ -196,6 +197,37 @@ impl Inner {
             evicted > 0 && evicted < left
         };
         self.while_evicting(turn);
+    }
+}
+
+/// A charge that was moved to the namespace into which blocks are inserted.
+#[must_use]
+pub(in crate::cache) struct Moved {
+    /// What another namespace had paid.
+    from: Option<QuotaCharge>,
+    /// Blocks that were charged in addition.
+    added: usize,
+}
+
+impl Moved {
+    /// Nothing was inserted: those pay that paid before.
+    pub(in crate::cache) fn undo(self, reservation: &mut Reservation) {
+        match self.from {
+            Some(from) => reservation.charge = from,
+            None => drop(reservation.charge.split(self.added)),
+        }
+    }
+
+    /// What is left in the reservation was not needed: those pay for it that paid before. Whether a charge has ended.
+    pub(in crate::cache) fn keep_for_duplicates(self, reservation: &mut Reservation) -> bool {
+        let counted = reservation.shared.counted();
+        let ends = self.from.is_some();
+        match self.from {
+            Some(mut from) => reservation.charge = from.split(reservation.blocks.len() - counted),
+            None if self.added > 0 => drop(reservation.charge.split(counted)),
+            None => {}
+        }
+        ends
     }
 }
 
