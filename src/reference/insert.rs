@@ -51,7 +51,7 @@ impl Reference {
         let (owner, requested) = (self.namespace_id(namespace), blocks);
         let pinned = self.store.pinned_by(owner);
         if let Some(&limit) = self.pinned_limits.get(&owner) {
-            if requested <= self.store.capacity() && pinned + requested > limit {
+            if requested <= self.store.capacity() && requested > limit.saturating_sub(pinned) {
                 return Err(ReserveError::OverQuota { requested, pinned, limit });
             }
         }
