@@ -117,9 +117,11 @@ BUGS = [
 
     # The queue.
     ("link read after take_out", "queue::two_points_against_a_drain", EXACT,
-     [(QUEUE, "        self.ready.pop(guard)\n    }",
-       "        Ref::from_ptr(self.ready.0, guard)\n    }\n\n    pub(crate) fn advance(&mut self, point: Ref<'_, Point>) {\n"
-       "        if self.ready.0 == point.as_ptr() {\n            self.ready.0 = point.link.get();\n        }\n    }"),
+     [(QUEUE, "        let next = self.ready.pop(guard)?;\n", "        let next = Ref::from_ptr(self.ready.0, guard)?;\n"),
+      (QUEUE, "    /// Names an entry whose turn comes soon",
+       "    pub(crate) fn advance(&mut self, point: Ref<'_, Point>) {\n"
+       "        if self.ready.0 == point.as_ptr() {\n            self.ready.0 = point.link.get();\n        }\n    }\n\n"
+       "    /// Names an entry whose turn comes soon"),
       (EVICTOR, "            self.take_out(point, resources);\n",
        "            self.take_out(point, resources);\n            self.backlog.advance(point);\n")]),
     ("push Relaxed", "together::a_new_run_and_a_point_on_it_against_drains", WEAK,
@@ -410,8 +412,8 @@ BUGS = [
     ("inflated without touching the slots taken", "waiting::two_leases_released_to_a_waiter", WEAK,
      [(HOT, "            self.taken.fetch_or(0, AcqRel);\n", "")], "E18"),
     ("the place taken after the look", "waiting::a_reservation_returned_to_a_waiter", EXACT,
-     [("src/cache/allocate.rs", "            if !waiter.signal().wait_until(until) &&",
-       "            drop(waiter);\n            waiter = Waiter::join(&cache, &ask);\n            if !waiter.signal().wait_until(until) &&"),
+     [("src/cache/allocate.rs", "            if !waiter.sleep(deadline, inner) {\n",
+       "            drop(waiter);\n            waiter = Waiter::join(&cache, &ask);\n            if !waiter.sleep(deadline, inner) {\n"),
       ("src/cache/allocate.rs", "        let waiter = Waiter::join(&cache, &ask);", "        let mut waiter = Waiter::join(&cache, &ask);")]),
 
     ("a task whose waker is kept after its look", "waiting::a_reservation_returned_to_a_task", EXACT,
@@ -430,6 +432,8 @@ BUGS = [
     ("an attempt that ends without a ring", "waiting::a_refused_attempt_beside_a_waiter_at_its_limit", EXACT,
      [("src/cache/allocate.rs", "        if taken.is_err() && is_charged && effort == Effort::Once {\n            self.charge_ended();\n        }\n",
        "        _ = is_charged;\n")]),
+    ("an acquisition in vain that wakes no other", "waiting::an_acquisition_in_vain_beside_growth", EXACT,
+     [("src/cache/acquire.rs", "        waiter.wake_another();\n", "")]),
     ("one held back that wakes no other", "waiting::a_waiter_at_its_limit_lets_another_one_pass", EXACT,
      [(WAIT_LIST, "        let next = waiters.first_signal();\n        drop(waiters);\n        raise(next);\n",
        "        drop(waiters);\n")]),

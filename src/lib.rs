@@ -3,6 +3,10 @@
 //!
 //! - [`PrefixCache`]: the verbs of a cache, and what each costs; [`Session`]: a thread's way into it; [`Builder`]: its settings.
 //! - [`guide`]: when prefixes match, and how to find out why a hit rate is low; [`guide::retention`]: priorities and deadlines.
+#![cfg_attr(
+    feature = "async",
+    doc = "- [`guide::admission`]: in which order to take blocks, wait for them and give them up."
+)]
 //! - [`compare`] and [`key`]: comparing tokens, for schedulers and for restored blocks.
 #![cfg_attr(feature = "scheduler", doc = "- [`scheduler`]: the waiting queue, the life of a request, claims, orders.")]
 #![cfg_attr(
@@ -17,6 +21,9 @@ pub mod compare;
 pub mod guide {
     #[doc = include_str!("../docs/retention.md")]
     pub mod retention {}
+    #[cfg(feature = "async")]
+    #[doc = include_str!("../docs/admission.md")]
+    pub mod admission {}
 }
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 #[doc(hidden)]
@@ -32,13 +39,13 @@ mod sync;
 mod tree;
 
 pub use block::BlockId;
-#[cfg(feature = "async")]
-pub use cache::Reserving;
 pub use cache::diagnostics;
 pub use cache::{
-    AdoptError, BlockRequest, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted, Keys,
-    Lease, Namespace, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError,
+    Acquired, AdoptError, BlockRequest, BuildError, Builder, Clock, Eviction, InsertError, InsertErrorKind, Inserted,
+    Keys, Lease, Namespace, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError,
     Quota, Reservation, ReserveError, RetainError, Session, Stats, Watermarks,
 };
+#[cfg(feature = "async")]
+pub use cache::{Acquiring, Reserving};
 pub use key::Token;
 pub use policy::{PolicyKind, UnknownPolicy};

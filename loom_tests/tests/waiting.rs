@@ -13,7 +13,8 @@
 //! look at an empty queue without a read-modify-write; the next one not woken; the signal looked at before the place is
 //! taken; a task whose waker is kept after its look; a background evictor that does not look again after it has said
 //! that it waits, or looks without the read-modify-writes; a charge that ends after its blocks were given back, an attempt that
-//! ends without a ring, those that are held back not woken, or looking as ever; one held back that wakes no other.
+//! ends without a ring, those that are held back not woken, or looking as ever; one held back that wakes no other; an acquisition
+//! that lets its lease go and wakes no other.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -227,6 +228,29 @@ fn a_waiter_at_its_limit_lets_another_one_pass() {
         returner.join().unwrap();
         drop(tenant.join().unwrap());
         unlimited(&world);
+        world.close();
+    });
+}
+
+/// A request that acquires has a lease while it looks, which keeps the only evictable block from one that grows: when it lets go it
+/// wakes that one, and nothing else does.
+#[test]
+fn an_acquisition_in_vain_beside_growth() {
+    explore_less("acquire 1 8 vs wait to grow by 1", || {
+        let world = world(2, &[&[1]]);
+        let held = world.cache.session().reserve(1).unwrap();
+        let far = || Instant::now() + Duration::from_secs(3600);
+        let grower = spawn({
+            let world = world.clone();
+            move || drop(world.cache.session().reserve_until(BlockRequest::new(1).to_grow(), far()).expect("it comes"))
+        });
+        let acquirer = spawn({
+            let world = world.clone();
+            move || drop(world.cache.session().acquire_until(&world.space, &[1, 8], 0, far()).expect("it comes"))
+        });
+        grower.join().unwrap();
+        drop(held);
+        acquirer.join().unwrap();
         world.close();
     });
 }

@@ -125,10 +125,7 @@ impl Session {
                 Err(refused) if refused.is_for_now() => refused,
                 served => return served,
             };
-            // The end of a retention wakes no thread: a waiter that others do not wait for wakes up by itself then.
-            let retained_until = if waiter.standing() == Standing::Behind { None } else { inner.retained_until() };
-            let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
-            if !waiter.signal().wait_until(until) && Instant::now() >= deadline {
+            if !waiter.sleep(deadline, inner) {
                 return Err(refused.timed_out());
             }
         }
@@ -149,7 +146,7 @@ impl Inner {
     }
 
     /// When the first retention ends, unless it is ended earlier.
-    fn retained_until(&self) -> Option<Instant> {
+    pub(super) fn retained_until(&self) -> Option<Instant> {
         let next = self.evicting(|evictor, _| evictor.retained.next());
         next.and_then(|deadline| self.time.moment(deadline))
     }
@@ -167,16 +164,19 @@ impl Inner {
             waiter.pass();
         }
         if waiter.standing() != Standing::First {
-            // Earlier waiters are served first.
-            let stats = self.stats();
-            let available = stats.free_blocks + stats.evictable_blocks;
-            return Err(ReserveError::Exhausted { requested: ask.blocks, available });
+            return Err(self.behind(ask.blocks));
         }
         let taken = self.take(ask, &|| cache.clone(), Effort::Waiting);
         if let Err(ReserveError::OverQuota { .. }) = &taken {
             waiter.hold_back();
         }
         taken
+    }
+
+    /// Why a waiter that is not the first is not served: earlier ones are served first.
+    pub(super) fn behind(&self, requested: usize) -> ReserveError {
+        let stats = self.stats();
+        ReserveError::Exhausted { requested, available: stats.free_blocks + stats.evictable_blocks }
     }
 
     /// Takes the blocks, charged to the namespace that pays, and evicts the missing ones.

@@ -2,6 +2,7 @@
 
 use super::inner::Inner;
 use super::namespace::Namespace;
+use super::wait_list::Lane;
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
@@ -32,15 +33,6 @@ pub struct BlockRequest<'a> {
     pub(super) blocks: usize,
     pub(super) payer: Option<&'a Namespace>,
     pub(super) lane: Lane,
-}
-
-/// The order in which those that wait are served: all of the first lane before those of the second, within bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
-    /// For a sequence that runs.
-    Growth,
-    /// For a request that is to be admitted.
-    Admission,
 }
 
 impl From<usize> for BlockRequest<'_> {

@@ -77,6 +77,14 @@ impl Lease {
         &self.cache
     }
 
+    /// Releases it, and wakes no waiter.
+    pub(super) fn let_go(mut self) {
+        if let Some(held) = self.held() {
+            release(held, self.cache.ledger(self.counted_on.stripe()));
+        }
+        self.point = None;
+    }
+
     /// Makes its point hot, as contention would; true if it is hot then.
     #[cfg(any(test, radixkv_loom, radixkv_shuttle))]
     pub(crate) fn inflate(&self) -> bool {

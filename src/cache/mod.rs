@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and what all handles share |
 //! | `builder` | configuration and its checks |
-//! | `session`, `insert`, `partial`, `allocate` | the verbs of a scheduler thread |
+//! | `session`, `insert`, `partial`, `allocate`, `acquire` | the verbs of a scheduler thread |
 //! | `retention`, `priority` | what a session may ask for a prefix: priorities, retaining, demoting |
 //! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
-//! | `wait_list`, `waiter`, `waiting` | threads and tasks that wait for blocks |
+//! | `wait_list`, `waiter`, `waiting`, `acquiring` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
@@ -17,6 +17,9 @@
 //! | `clock`, `stats` | time, numbers |
 //! | `validate`, `diagnostics` | the check of every invariant, and what it reports |
 
+mod acquire;
+#[cfg(feature = "async")]
+mod acquiring;
 mod allocate;
 mod background;
 mod block_request;
@@ -48,6 +51,9 @@ mod waiter;
 #[cfg(feature = "async")]
 mod waiting;
 
+pub use acquire::Acquired;
+#[cfg(feature = "async")]
+pub use acquiring::Acquiring;
 pub use background::{Eviction, Watermarks};
 pub use block_request::BlockRequest;
 pub use builder::{BuildError, Builder};

@@ -28,8 +28,8 @@ const HELP_ENTRIES: usize = 1024;
 
 /// One thread's access to a cache; made by [`PrefixCache::session`](super::PrefixCache::session).
 ///
-/// Not `Send`: each thread makes its own. What it returns ([`Lease`], [`Reservation`](crate::Reservation)) may go to
-/// any thread and outlive it.
+/// `Send` and not `Sync`: each thread or task makes its own, and a task may keep it from one thread to another. What it returns
+/// ([`Lease`], [`Reservation`](crate::Reservation)) may go to any thread and outlive it.
 ///
 /// An idle session costs other threads nothing. A thread that stops inside a lock-free verb stops no other thread and
 /// keeps no block, but index memory that other threads remove is not freed until that verb ends: 7 to 9 KB for each
@@ -59,9 +59,8 @@ pub struct Session {
     pub(super) strong_refs: StrongRefs<Inner>,
     /// The stripe on which it counts leases of hot points.
     stripe: u8,
+    /// Makes the session not `Sync`, as its participant and its references do.
     verbs: Cell<u32>,
-    /// Makes the session neither `Send` nor `Sync`.
-    not_send: std::marker::PhantomData<*const ()>,
 }
 
 impl fmt::Debug for Session {
@@ -85,13 +84,7 @@ impl Session {
             inner.own_participants.fetch_add(1, Relaxed);
             inner.idle.take().unwrap_or_else(|| inner.domain.register())
         });
-        Self {
-            local: own,
-            strong_refs: StrongRefs::new(inner),
-            stripe: inner.next_stripe(),
-            verbs: Cell::new(0),
-            not_send: std::marker::PhantomData,
-        }
+        Self { local: own, strong_refs: StrongRefs::new(inner), stripe: inner.next_stripe(), verbs: Cell::new(0) }
     }
 
     pub(super) fn inner(&self) -> &Inner {

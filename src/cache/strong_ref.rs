@@ -90,6 +90,9 @@ pub(crate) struct StrongRefs<T> {
     left: Cell<usize>,
 }
 
+// SAFETY: H1: what is left is counted on the shard, whichever thread gives it out; the cell goes along.
+unsafe impl<T: Send + Sync> Send for StrongRefs<T> {}
+
 impl<T> StrongRefs<T> {
     /// A shard of its own on `inner`.
     pub(crate) fn new(inner: &Arc<T>) -> Self {

@@ -32,7 +32,6 @@ use std::collections::BTreeMap;
 
 use crossbeam_utils::CachePadded;
 
-use super::block_request::Lane;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Arc, Mutex, Signal, contained};
 
@@ -52,6 +51,15 @@ pub(super) struct WaitList {
     waiters: Mutex<Waiters>,
     /// Whether waiting is possible; false in models of something else, which then need not explore it.
     open: bool,
+}
+
+/// The order in which those that wait are served: all of the first lane before those of the second, within bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// For a sequence that runs.
+    Growth,
+    /// For a request that is to be admitted.
+    Admission,
 }
 
 /// Where a waiter stands.
@@ -180,6 +188,15 @@ impl WaitList {
         drop(waiters);
         raise(first);
         of_lines.into_iter().for_each(|signal| raise(Some(signal)));
+    }
+
+    /// Wakes the first waiter, unless it is the one at this place.
+    pub(super) fn wake_another(&self, place: Place) {
+        let mut waiters = self.waiters.lock();
+        let first = waiters.first().filter(|first| first.place.ticket != place.ticket);
+        let signal = first.map(|first| Arc::clone(&first.signal));
+        drop(waiters);
+        raise(signal);
     }
 
     /// From now on the background evictor is called when blocks may have become available. Its next look, by the

@@ -1,5 +1,7 @@
 //! A waiter: a thread or task in the wait list of its cache.
 
+use std::time::Instant;
+
 use super::block_request::Ask;
 use super::inner::Inner;
 use super::strong_ref::StrongRef;
@@ -33,13 +35,27 @@ impl Waiter {
     }
 
     /// Its quota allows it now: it stands where it stood before.
-    pub(super) fn pass(&self) {
+    pub(super) fn pass(&self) -> Standing {
         self.cache.wait_list.let_pass(self.place);
+        self.standing()
+    }
+
+    /// Wakes the first waiter, unless it is this one.
+    pub(super) fn wake_another(&self) {
+        self.cache.wait_list.wake_another(self.place);
     }
 
     /// Raised when it is time to try again.
     pub(super) fn signal(&self) -> &Signal {
         &self.signal
+    }
+
+    /// Sleeps until it is time to try again; false if the deadline has passed.
+    pub(super) fn sleep(&self, deadline: Instant, inner: &Inner) -> bool {
+        // The end of a retention wakes no thread: a waiter that others do not wait for wakes up by itself then.
+        let retained_until = if self.standing() == Standing::Behind { None } else { inner.retained_until() };
+        let until = retained_until.map_or(deadline, |moment| moment.min(deadline));
+        self.signal.wait_until(until) || Instant::now() < deadline
     }
 }
 

@@ -23,9 +23,9 @@ use crate::sync::Arc;
 /// A scheduler computes nothing itself, and [does not do everything](super#what-it-does-not-do) that an engine may
 /// want.
 ///
-/// Not `Send`: it has a [`Session`](crate::Session). Several schedulers serve one queue, each on its own thread; a
-/// sequence stays with the scheduler that admitted it until it is finished, aborted or preempted. When a scheduler is
-/// dropped, in a panic too, its sequences wait for another scheduler; sequences that only waited to be finished end.
+/// Several schedulers serve one queue, each on a thread of its own; a sequence stays with the scheduler that admitted it until
+/// it is finished, aborted or preempted. When a scheduler is dropped, in a panic too, its sequences wait for another
+/// scheduler; sequences that only waited to be finished end.
 ///
 /// # Examples
 ///

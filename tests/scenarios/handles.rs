@@ -10,7 +10,7 @@ use radixkv::{
 use crate::{Bench, sequence};
 
 #[test]
-fn handles_go_to_other_threads_and_a_session_stays() {
+fn handles_are_shared_by_threads_and_a_session_goes_with_one() {
     fn is_shared<T: Send + Sync + 'static>() {}
     is_shared::<PrefixCache>();
     is_shared::<Namespace>();
@@ -20,16 +20,16 @@ fn handles_go_to_other_threads_and_a_session_stays() {
     is_shared::<Reservation>();
     is_shared::<PendingCopy>();
 
-    // Of two candidates for one method the compiler would not choose: this is ambiguous for a type that is `Send`.
-    trait Stays<Why> {
-        fn stays() {}
+    // Of two candidates for one method the compiler would not choose: this is ambiguous for a type that is `Sync`.
+    trait Alone<Why> {
+        fn alone() {}
     }
-    struct Sent;
-    impl<T> Stays<()> for T {}
-    impl<T: Send> Stays<Sent> for T {}
-    <Session as Stays<_>>::stays();
+    struct Shared;
+    impl<T: Send> Alone<()> for T {}
+    impl<T: Send + Sync> Alone<Shared> for T {}
+    <Session as Alone<_>>::alone();
     #[cfg(feature = "scheduler")]
-    <radixkv::scheduler::Scheduler as Stays<_>>::stays();
+    <radixkv::scheduler::Scheduler as Alone<_>>::alone();
 }
 
 #[test]

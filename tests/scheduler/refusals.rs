@@ -104,7 +104,7 @@ fn forks_are_made_all_or_none() {
 }
 
 #[test]
-fn a_queue_may_be_shared_and_a_scheduler_stays_on_its_thread() {
+fn a_queue_may_be_shared() {
     fn is_shared<T: Send + Sync + Clone + 'static>() {}
     is_shared::<WaitingQueue>();
 }

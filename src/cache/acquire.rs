@@ -1,0 +1,228 @@
+//! Acquiring: the match of a prompt and the blocks for the rest of it, as one.
+//!
+//! A request that keeps the lease of its match while it waits for blocks keeps blocks from those that wait for them in turn: two
+//! requests that hold half of the pool each wait for ever. Here a request that has to wait holds nothing: each attempt matches anew,
+//! and gives its lease up if there are too few blocks. So what is cached when it is served counts, and not what was cached when
+//! it came.
+
+use std::time::Instant;
+
+use super::allocate::Effort;
+use super::block_request::{Ask, BlockRequest};
+use super::inner::Inner;
+use super::lease::PrefixMatch;
+use super::namespace::Namespace;
+use super::reservation::{Reservation, ReserveError};
+use super::session::Session;
+use super::wait_list::Standing;
+use super::waiter::Waiter;
+use crate::key::Token;
+
+/// What a request starts with: its cached prefix, leased, and blocks for the rest.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// let prompt = [1, 2, 3, 4, 5];
+/// let start = session.acquire(&space, &prompt, 1)?;
+/// // ... compute `prompt[start.hit.len_tokens()..]` into `start.blocks` ...
+/// let mut own = start.blocks;
+/// let whole = own.split(prompt.len() / 2 - start.hit.blocks().len());
+/// let inserted = session.insert(start.hit.lease(), &prompt, whole)?;
+/// assert_eq!((inserted.lease.len_tokens(), own.len()), (4, 1)); // the last block is still being filled
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "dropping it releases the lease and gives the blocks back"]
+pub struct Acquired {
+    /// The longest cached prefix; it counts as a use.
+    pub hit: PrefixMatch,
+    /// Blocks for the tokens beyond it, paid for by the namespace.
+    pub blocks: Reservation,
+}
+
+/// A prompt for which blocks are acquired.
+#[derive(Clone, Copy)]
+pub(super) struct Prompt<'a> {
+    pub(super) namespace: &'a Namespace,
+    pub(super) tokens: &'a [Token],
+    /// Tokens that are to follow.
+    pub(super) room: usize,
+}
+
+impl Prompt<'_> {
+    /// Blocks of the whole sequence.
+    fn blocks(self, inner: &Inner) -> usize {
+        self.tokens.len().saturating_add(self.room).div_ceil(inner.grid.tokens())
+    }
+
+    /// Refuses what can never be served.
+    pub(super) fn check(self, inner: &Inner) -> Result<(), ReserveError> {
+        inner.namespaces.check(self.namespace);
+        let requested = self.blocks(inner);
+        inner.check_request(requested)?;
+        let holdings = &self.namespace.0.holdings;
+        match holdings.pinned_limit() {
+            Some(limit) if requested > limit => {
+                let pinned = holdings.protected() + holdings.reserved();
+                Err(ReserveError::OverQuota { requested, pinned, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Session {
+    /// Matches `tokens`, leases what is cached of them, and reserves blocks for the rest and for `room` tokens that are to follow;
+    /// or takes nothing. The match counts as a use; the namespace pays for the blocks.
+    ///
+    /// An engine that wants the logits of the last token passes the tokens before it, and one more of `room`. Lock-free as
+    /// [`match_prefix`](Self::match_prefix) and [`reserve`](Self::reserve) are.
+    ///
+    /// # Errors
+    ///
+    /// As `reserve`.
+    ///
+    /// # Panics
+    ///
+    /// As `match_prefix`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{PrefixCache, ReserveError};
+    ///
+    /// let cache = PrefixCache::builder(4, 8).build()?;
+    /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// let start = session.acquire(&space, &[1, 2, 3, 4, 5], 10)?;
+    /// assert_eq!((start.hit.len_tokens(), start.blocks.len()), (0, 4)); // 15 tokens
+    /// let refused = session.acquire(&space, &[7; 17], 0).unwrap_err();
+    /// assert_eq!(refused, ReserveError::Exhausted { requested: 5, available: 4 });
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire(&self, namespace: &Namespace, tokens: &[Token], room: usize) -> Result<Acquired, ReserveError> {
+        let prompt = Prompt { namespace, tokens, room };
+        prompt.check(self.inner())?;
+        match self.try_acquire(prompt, Effort::Once) {
+            Ok(acquired) => Ok(self.count_use(acquired)),
+            Err((refused, _)) => Err(refused),
+        }
+    }
+
+    /// As [`acquire`](Self::acquire), and waits until `deadline` if leases and reservations hold too many blocks. While it
+    /// waits it holds no lease and no block; it waits in one list with [`reserve_until`](Self::reserve_until).
+    ///
+    /// # Errors
+    ///
+    /// As `reserve_until`.
+    ///
+    /// # Panics
+    ///
+    /// As `acquire`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let cache = radixkv::PrefixCache::builder(4, 8).build()?;
+    /// let running = cache.session().reserve(6)?;
+    /// let waiting = std::thread::spawn({
+    ///     let cache = cache.clone();
+    ///     move || {
+    ///         let (session, space) = (cache.session(), cache.default_namespace());
+    ///         let start = session.acquire_until(&space, &[7; 12], 4, Instant::now() + Duration::from_secs(60))?;
+    ///         Ok::<_, radixkv::ReserveError>(start.blocks.len())
+    ///     }
+    /// });
+    /// drop(running);
+    /// assert_eq!(waiting.join().unwrap(), Ok(4));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_until(
+        &self,
+        namespace: &Namespace,
+        tokens: &[Token],
+        room: usize,
+        deadline: Instant,
+    ) -> Result<Acquired, ReserveError> {
+        let (inner, prompt) = (self.inner(), Prompt { namespace, tokens, room });
+        if !inner.wait_list.has_waiters() {
+            match self.acquire(namespace, tokens, room) {
+                Err(refused) if refused.is_for_now() => {}
+                served => return served,
+            }
+        }
+        let cache = self.strong_refs.take();
+        let request = BlockRequest::new(0).paid_by(namespace);
+        let waiter = Waiter::join(&cache, &Ask::new(request, inner));
+        loop {
+            let refused = match self.acquire_in_turn(prompt, &waiter) {
+                Err(refused) if refused.is_for_now() => refused,
+                served => return served,
+            };
+            if !waiter.sleep(deadline, inner) {
+                return Err(refused.timed_out());
+            }
+        }
+    }
+
+    /// Acquires if `waiter` is the first in the list; else it has nothing afterwards.
+    pub(super) fn acquire_in_turn(&self, prompt: Prompt<'_>, waiter: &Waiter) -> Result<Acquired, ReserveError> {
+        prompt.check(self.inner())?;
+        let standing = waiter.standing();
+        if standing == Standing::Behind {
+            return Err(self.inner().behind(prompt.blocks(self.inner())));
+        }
+        let (refused, hit) = match self.try_acquire(prompt, Effort::Waiting) {
+            Ok(acquired) if standing == Standing::First || waiter.pass() == Standing::First => {
+                return Ok(self.count_use(acquired));
+            }
+            // Its quota allows it, and others came before it.
+            Ok(acquired) => {
+                let refused = self.inner().behind(acquired.blocks.len());
+                drop(acquired.blocks);
+                (refused, acquired.hit)
+            }
+            Err(refused) => refused,
+        };
+        // The lease may have kept a waiter from its blocks that is the first by now. This waiter must not wake itself.
+        hit.lease.let_go();
+        waiter.wake_another();
+        match refused {
+            ReserveError::OverQuota { .. } => waiter.hold_back(),
+            _ => _ = waiter.pass(),
+        }
+        Err(refused)
+    }
+
+    /// Looks once. If there are too few blocks, the lease comes back.
+    fn try_acquire(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, (ReserveError, PrefixMatch)> {
+        let inner = self.inner();
+        let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
+        let missing = prompt.blocks(inner).saturating_sub(hit.blocks().len());
+        let ask = Ask::new(BlockRequest::new(missing).paid_by(prompt.namespace), inner);
+        match inner.take(&ask, &|| self.strong_refs.take(), effort) {
+            Ok(blocks) => Ok(Acquired { hit, blocks }),
+            Err(refused) => Err((refused, hit)),
+        }
+    }
+
+    /// Counts a match that was not counted, as a use.
+    fn count_use(&self, mut acquired: Acquired) -> Acquired {
+        let inner = self.inner();
+        let participant = self.participant();
+        let guard = participant.pin();
+        let lease = &mut acquired.hit.lease;
+        if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
+            let now = inner.time.now();
+            inner.hot.statistics(&held).touch(now);
+            inner.undo_demotions(held.point, now, &guard);
+            lease.counted = true;
+        }
+        acquired
+    }
+}
