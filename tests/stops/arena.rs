@@ -17,7 +17,8 @@ const CHUNK: usize = 4 << 20;
 /// The smallest piece, and how many sizes there are: up to half a chunk.
 const SMALLEST: usize = 16;
 const SIZES: usize = 18;
-const PAGE: usize = 4096;
+/// Up to here a piece is aligned to its size: slabs of the index are, and find their header by it.
+const MOST_ALIGNED: usize = 64 << 10;
 
 /// Pieces that go to another thread at once.
 const BATCH: usize = 32;
@@ -73,6 +74,7 @@ unsafe impl GlobalAlloc for Arena {
 
 /// Which list serves the layout; none if it is larger than they are.
 fn size_of(layout: Layout) -> Option<usize> {
+    assert!(layout.align() <= MOST_ALIGNED, "no piece has such an alignment");
     let bytes = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
     let size = (bytes / SMALLEST).trailing_zeros() as usize;
     (size < SIZES).then_some(size)
@@ -99,7 +101,7 @@ impl Own {
 
     /// Cuts a new piece off the chunk; what is left of an old one is let go of.
     fn cut(&self, bytes: usize) -> *mut u8 {
-        let gap = self.next.get().align_offset(bytes.min(PAGE));
+        let gap = self.next.get().align_offset(bytes.min(MOST_ALIGNED));
         if self.left.get() < gap + bytes {
             self.next.set(map(CHUNK));
             self.left.set(if self.next.get().is_null() { 0 } else { CHUNK });

@@ -94,6 +94,7 @@ pub(super) struct SlabRef(NonNull<Slab>);
 impl SlabRef {
     /// Writes the header of a new slab.
     pub(super) fn make(memory: NonNull<u8>, source: Source, home: NonNull<Memory>) -> Self {
+        debug_assert_eq!(memory.addr().get() % SLAB, 0, "a slot finds its slab by its address");
         let slab = memory.cast::<Slab>();
         let (free, before, after) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let header = Slab { home, free, fresh: HEADER as u32, used: 0, listed: false, before, after, source };
