@@ -48,7 +48,8 @@ pub struct Inserted {
     pub dropped_tokens: usize,
 }
 
-/// Why nothing was inserted, and the reservation back.
+/// Why nothing was inserted, and the reservation back. It keeps the blocks as long as it lives: one that is logged or carried
+/// on should be turned into its [`kind`](Self::kind), which is an error of its own.
 ///
 /// # Examples
 ///
@@ -183,6 +184,15 @@ impl fmt::Display for InsertError {
 }
 
 impl std::error::Error for InsertError {}
+
+impl std::error::Error for InsertErrorKind {}
+
+/// Gives the blocks back and keeps the reason: for who logs an error, or carries it on.
+impl From<InsertError> for InsertErrorKind {
+    fn from(refused: InsertError) -> Self {
+        refused.kind
+    }
+}
 
 impl Session {
     /// Publishes the whole blocks of `tokens` beyond `lease`, computed into the reservation's blocks.
