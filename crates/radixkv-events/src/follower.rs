@@ -221,6 +221,7 @@ impl Follower {
         self.forget();
         self.apply(events)?;
         self.next = Some(next);
+        self.counts.restarts += u64::from(self.epoch.is_some() && epoch.is_some() && epoch != self.epoch);
         self.epoch = epoch.or(self.epoch);
         self.is_incomplete = false;
         self.counts.snapshots += 1;

@@ -12,8 +12,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, time::sleep};
-use zeromq::{Socket, SocketOptions, SocketRecv, SubSocket};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+use zeromq::{Socket, SocketEvent, SocketOptions, SocketRecv, SubSocket};
 
 use crate::{
     endpoint::{self, EndpointError},
@@ -134,7 +137,7 @@ impl Subscriber {
         look(&self.shared.follower())
     }
 
-    /// Whether the publisher was reached. It may be gone since.
+    /// Whether there is a connection to the publisher, as far as the system noticed.
     pub fn is_connected(&self) -> bool {
         // Relaxed: what is shown, no more.
         self.shared.is_connected.load(Relaxed)
@@ -189,13 +192,31 @@ impl Follow {
     }
 
     async fn follow(&self) -> FollowError {
-        let mut socket = self.connected().await;
-        if let Err(refused) = self.begin().await {
-            return refused;
-        }
         loop {
-            let Ok(message) = socket.recv().await else {
-                // The socket connects anew by itself.
+            let mut options = SocketOptions::default();
+            options.connect_timeout(CONNECT);
+            let mut socket = SubSocket::with_options(options);
+            let mut connections = socket.monitor();
+            if socket.connect(&self.endpoint).await.is_ok() && socket.subscribe(&self.topic).await.is_ok() {
+                break self.listen(socket, || connections.try_recv().ok()).await;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Receives until the publisher is refused. The socket connects anew by itself, and says so.
+    async fn listen(&self, mut socket: SubSocket, mut connection: impl FnMut() -> Option<SocketEvent>) -> FollowError {
+        loop {
+            while let Some(event) = connection() {
+                let is_connected = matches!(event, SocketEvent::Connected(..));
+                // Relaxed: what is shown, no more.
+                self.shared.is_connected.store(is_connected, Relaxed);
+                if let (true, Err(refused)) = (is_connected, self.begin().await) {
+                    return refused;
+                }
+            }
+            let Ok(received) = timeout(PAUSE, socket.recv()).await else { continue };
+            let Ok(message) = received else {
                 sleep(PAUSE).await;
                 continue;
             };
@@ -207,25 +228,11 @@ impl Follow {
         }
     }
 
-    /// A socket that is connected and subscribed; waits for a publisher.
-    async fn connected(&self) -> SubSocket {
-        loop {
-            let mut options = SocketOptions::default();
-            options.connect_timeout(CONNECT);
-            let mut socket = SubSocket::with_options(options);
-            if socket.connect(&self.endpoint).await.is_ok() && socket.subscribe(&self.topic).await.is_ok() {
-                // Relaxed: what is shown, no more.
-                self.shared.is_connected.store(true, Relaxed);
-                return socket;
-            }
-            sleep(PAUSE).await;
-        }
-    }
-
     /// Asks what is held, so that a worker that is idle is seen too.
     async fn begin(&self) -> Result<(), FollowError> {
         if !self.restore().await? {
-            self.ask_from(0).await?;
+            let next = self.shared.follower().next_seq().unwrap_or(0);
+            self.ask_from(next).await?;
         }
         Ok(())
     }
