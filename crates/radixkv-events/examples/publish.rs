@@ -4,8 +4,9 @@
 //! cargo run --release --example publish -- --events 100000 --rate 20000 --batch 10 --seed 1
 //! ```
 //!
-//! Prints where to subscribe as a line of JSON, and begins when it reads a line. Then it prints what it holds, also as a line, and
-//! ends when standard input does. `--endpoint` and `--replay` say where to bind, `--ring` how many batches are kept.
+//! Prints where to subscribe as a line of JSON, and begins when it reads a line. Then it prints what it holds, also as
+//! a line, and ends when standard input does. `--endpoint` and `--replay` say where to bind, `--ring` how many batches
+//! are kept.
 
 use std::{
     error::Error,

@@ -16,10 +16,11 @@ pub struct Batch {
     pub events: Vec<Event>,
     /// The data-parallel rank of the worker.
     pub rank: Option<u32>,
-    /// The life of the publisher: another number than before means that it began anew, and holds nothing of what it held.
+    /// The life of the publisher: another number than before means that it began anew, and holds nothing of what it
+    /// held.
     ///
-    /// It travels in the first event, as the field `epoch`, which other readers of maps skip. Arrays and batches without
-    /// events do not carry it.
+    /// It travels in the first event, as the field `epoch`, which other readers of maps skip. Arrays and batches
+    /// without events do not carry it.
     pub epoch: Option<u64>,
 }
 

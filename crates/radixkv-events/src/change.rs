@@ -47,7 +47,8 @@ pub enum ChangeError {
         /// Tiers that have a medium.
         tiers: usize,
     },
-    /// The change before which the block was stored is missing: record from an empty cache on, or from a list of what is held.
+    /// The change before which the block was stored is missing: record from an empty cache on, or from a list of what
+    /// is held.
     #[error("block {block} of tier {tier} is not held")]
     NotHeld {
         /// The tier.

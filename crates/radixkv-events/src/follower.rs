@@ -11,11 +11,11 @@ use crate::{
 
 /// Rebuilds what a worker holds from its batches, and says what is missing.
 ///
-/// Feed it each message ([`receive`](Self::receive)) and do what the [`Verdict`] says. [`Subscriber`](crate::Subscriber) does so
-/// over ZeroMQ; with another transport, do as it does:
+/// Feed it each message ([`receive`](Self::receive)) and do what the [`Verdict`] says.
+/// [`Subscriber`](crate::Subscriber) does so over ZeroMQ; with another transport, do as it does:
 ///
-/// - [`Verdict::Gap`]: ask the publisher for the batches from the first missing one on, and feed them. If they are not to be had,
-///   ask for a snapshot ([`restore`](Self::restore)). Then feed the message again, after
+/// - [`Verdict::Gap`]: ask the publisher for the batches from the first missing one on, and feed them. If they are not
+///   to be had, ask for a snapshot ([`restore`](Self::restore)). Then feed the message again, after
 ///   [`accept_gap`](Self::accept_gap) if neither helped.
 /// - [`Verdict::Restarted`]: the publisher began anew, and what it held is gone. Proceed as with a gap.
 ///
@@ -45,8 +45,10 @@ pub struct Follower {
     /// The number before which batches are known to be missing.
     gap: Option<u64>,
     counts: Counts,
-    watcher: Option<Box<dyn FnMut(Update<'_>) + Send>>,
+    watcher: Option<Watcher>,
 }
+
+type Watcher = Box<dyn FnMut(Update<'_>) + Send>;
 
 /// What became of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +71,8 @@ pub enum Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FollowError {
-    /// The publisher sends something else than batches. The message counts as lost; a snapshot makes the holdings whole.
+    /// The publisher sends something else than batches. The message counts as lost; a snapshot makes the holdings
+    /// whole.
     #[error("a message that is no batch: {0}")]
     Garbage(#[from] DecodeError),
     /// The publisher is no worker that can be followed here.
@@ -152,12 +155,13 @@ impl Follower {
 
     /// Takes a message into account, live or asked for.
     ///
-    /// A publisher has begun anew if its batch carries another [`epoch`](crate::Batch::epoch), or, where it carries none, if a number that was
-    /// there comes again with a later time.
+    /// A publisher has begun anew if its batch carries another [`epoch`](crate::Batch::epoch), or, where it carries
+    /// none, if a number that was there comes again with a later time.
     ///
     /// # Errors
     ///
-    /// [`FollowError::Garbage`] for a payload that is no batch, [`FollowError::Refused`] for one that is refused; its number is passed.
+    /// [`FollowError::Garbage`] for a payload that is no batch, [`FollowError::Refused`] for one that is refused; its
+    /// number is passed.
     pub fn receive(&mut self, seq: u64, payload: &[u8]) -> Result<Verdict, FollowError> {
         let decoded = wire::decode(payload).inspect_err(|_| self.pass_garbage(seq))?;
         let numbered = Numbered { seq, batch: decoded.batch };
@@ -174,12 +178,12 @@ impl Follower {
     ///
     /// [`HoldError`], as [`Holdings::apply`].
     pub fn take(&mut self, Numbered { seq, batch }: &Numbered) -> Result<Verdict, HoldError> {
-        if let (Some(known), Some(new)) = (self.epoch, batch.epoch) {
-            if known != new {
-                self.restart();
-                self.epoch = Some(new);
-                return Ok(Verdict::Restarted);
-            }
+        if let (Some(known), Some(new)) = (self.epoch, batch.epoch)
+            && known != new
+        {
+            self.restart();
+            self.epoch = Some(new);
+            return Ok(Verdict::Restarted);
         }
         self.epoch = self.epoch.or(batch.epoch);
         let next = self.next.unwrap_or(0);

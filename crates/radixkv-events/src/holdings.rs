@@ -21,8 +21,8 @@ type Key = (BlockHash, u32);
 /// The blocks that a worker holds: by name, with their tokens.
 ///
 /// Kept up by [`apply`](Self::apply). The first event says the block size, unless it is said before
-/// ([`with_block_size`](Self::with_block_size)); events of another are refused. A block whose parent is not held is kept:
-/// [`tokens_to`](Self::tokens_to) says which blocks are reached from the start of a sequence.
+/// ([`with_block_size`](Self::with_block_size)); events of another are refused. A block whose parent is not held is
+/// kept: [`tokens_to`](Self::tokens_to) says which blocks are reached from the start of a sequence.
 #[derive(Debug, Clone, Default)]
 pub struct Holdings {
     block_size: Option<u32>,
@@ -122,13 +122,15 @@ impl Holdings {
         self.media.iter().cloned().zip(blocks).collect()
     }
 
-    /// Blocks that no path leads to from the start of a sequence: their parents were never stored here, or removed before them.
+    /// Blocks that no path leads to from the start of a sequence: their parents were never stored here, or removed
+    /// before them.
     pub fn unrooted(&self) -> usize {
         let mut rooted = HashMap::with_capacity(self.blocks.len());
         self.blocks.keys().filter(|key| !self.is_rooted(**key, &mut rooted)).count()
     }
 
-    /// The scope of a block, and all tokens from the start of its sequence to its end; `None` if a block on the way is not held.
+    /// The scope of a block, and all tokens from the start of its sequence to its end; `None` if a block on the way is
+    /// not held.
     pub fn tokens_to(&self, hash: BlockHash) -> Option<(&Scope, Vec<Token>)> {
         let (mut blocks, mut next) = (Vec::new(), Some(hash));
         while let Some(hash) = next {

@@ -10,11 +10,13 @@ use crate::{
 
 /// Turns the changes of a cache into numbered batches of events.
 ///
-/// It keeps a hash, a scope and a depth for each block that is held, 44 bytes; so a removal is named without its tokens, and a
-/// store is hashed from its parent on. Stores that continue one another become one event, and a trim is one event.
+/// It keeps a hash, a scope and a depth for each block that is held, 44 bytes; so a removal is named without its
+/// tokens, and a store is hashed from its parent on. Stores that continue one another become one event, and a trim is
+/// one event.
 ///
 /// What is recorded and not [taken](Self::take) yet is bounded: a batch that would hold more blocks than
-/// [`max_pending_blocks`](RecorderBuilder::max_pending_blocks) is lost as a whole, with its number, so that readers see a gap.
+/// [`max_pending_blocks`](RecorderBuilder::max_pending_blocks) is lost as a whole, with its number, so that readers see
+/// a gap.
 ///
 /// # Examples
 ///

@@ -16,10 +16,10 @@ const LONGEST: u32 = 1 << 20;
 
 /// What several workers hold, by tokens: for a prompt, how many of its first blocks each of them has.
 ///
-/// The index is [`smg-radix-tree`](https://docs.rs/smg-radix-tree): what several workers hold is kept once. It compares hashes
-/// of 64 bits of each block's tokens, so an answer is right but for collisions, which send a request to a worse worker and do
-/// no other harm. A block counts in whatever medium it is; of the groups of layers the first one counts. Blocks of pairs
-/// ([`Stored::bigrams`]) are left out.
+/// The index is [`smg-radix-tree`](https://docs.rs/smg-radix-tree): what several workers hold is kept once. It compares
+/// hashes of 64 bits of each block's tokens, so an answer is right but for collisions, which send a request to a worse
+/// worker and do no other harm. A block counts in whatever medium it is; of the groups of layers the first one counts.
+/// Blocks of pairs ([`Stored::bigrams`]) are left out.
 ///
 /// # Examples
 ///
@@ -100,8 +100,8 @@ impl Workers {
         }
     }
 
-    /// How many of the first whole blocks of a prompt each worker holds, the best worker first; workers without any are left
-    /// out.
+    /// How many of the first whole blocks of a prompt each worker holds, the best worker first; workers without any are
+    /// left out.
     pub fn matches(&mut self, scope: &Scope, tokens: &[Token]) -> Vec<(String, usize)> {
         let contents: Vec<_> = contents(scope, true, tokens, self.block_size).collect();
         self.tree.overlap(&contents, &mut self.scratch, &mut self.overlaps);
@@ -119,8 +119,8 @@ impl Workers {
         self.holders.get(worker).map_or(0, |holder| self.tree.holder_blocks(holder.id))
     }
 
-    /// Blocks of a worker that were stored and left out: their parents are not known, they are pairs, or their sequence is
-    /// longer than 2^20 blocks.
+    /// Blocks of a worker that were stored and left out: their parents are not known, they are pairs, or their sequence
+    /// is longer than 2^20 blocks.
     pub fn left_out(&self, worker: &str) -> u64 {
         self.holders.get(worker).map_or(0, |holder| holder.left_out)
     }

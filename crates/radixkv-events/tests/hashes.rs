@@ -1,5 +1,5 @@
-//! Names of blocks are those that independent producers make: `vectors.json` with Python's xxhash, `hashes.json` with cbor2
-//! and hashlib (`peers/goldens.py`).
+//! Names of blocks are those that independent producers make: `vectors.json` with Python's xxhash, `hashes.json` with
+//! cbor2 and hashlib (`peers/goldens.py`).
 
 use radixkv_events::{BlockHash, Digest, HashScheme, Scope};
 use serde_json::Value;
@@ -55,8 +55,8 @@ fn chains_of_64_bits_are_those_of_xxhash() {
     assert_eq!(HashScheme::xxh3().chain(&Scope::default(), &tokens, block_size), rolling);
 }
 
-/// In every scheme, scopes that differ share no name. In vLLM's the first block of a salt has the name of the first block of an
-/// adapter that is called the same.
+/// In every scheme, scopes that differ share no name. In vLLM's the first block of a salt has the name of the first
+/// block of an adapter that is called the same.
 #[test]
 fn scopes_share_no_names() {
     let tokens: Vec<u32> = (0..12).collect();

@@ -32,8 +32,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Follows a publisher on a thread of its own: subscribes, and asks for what is missing.
 ///
-/// It waits for a publisher that is not there yet, and for one that went away. What it does about a gap is what [`Follower`]
-/// describes: batches asked for again, then a snapshot, then the gap is accepted.
+/// It waits for a publisher that is not there yet, and for one that went away. What it does about a gap is what
+/// [`Follower`] describes: batches asked for again, then a snapshot, then the gap is accepted.
 ///
 /// A publisher is trusted with this process's memory: ZeroMQ has no limit for the size of a message.
 ///
@@ -296,7 +296,8 @@ impl Follow {
     }
 }
 
-/// What is tried against a gap, in turn. One that holds nothing yet needs everything, and gets it from a snapshot at once.
+/// What is tried against a gap, in turn. One that holds nothing yet needs everything, and gets it from a snapshot at
+/// once.
 fn remedies(is_new: bool) -> std::slice::Iter<'static, Remedy> {
     if is_new {
         [Remedy::Snapshot, Remedy::Replay].iter()

@@ -12,8 +12,8 @@ use std::fmt;
 
 /// The name of a block in events: a number of 64 bits, or a digest.
 ///
-/// A number above zero and the same number from a publisher of signed numbers are the same name; both forms of it have the
-/// same bytes on the wire.
+/// A number above zero and the same number from a publisher of signed numbers are the same name; both forms of it have
+/// the same bytes on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockHash {
     /// A number from zero on.

@@ -9,12 +9,14 @@ use crate::event::{Scope, Token};
 /// The seed of the chains that routers use.
 const ROUTERS_SEED: u64 = 1337;
 
-/// How blocks are hashed. A block's hash covers the tokens from the start of its sequence to its end, and its [`Scope`].
+/// How blocks are hashed. A block's hash covers the tokens from the start of its sequence to its end, and its
+/// [`Scope`].
 ///
-/// | scheme | hash of a block | name of a block |
+/// | scheme | a block's hash | its name |
 /// |---|---|---|
-/// | [`sha256_cbor`](Self::sha256_cbor) | SHA-256 of canonical CBOR: the parent's hash, the tokens, the extra keys (vLLM) | its last 64 bits; [`digests`](Self::digests): all 256 |
-/// | [`sglang`](Self::sglang) | SHA-256 of the parent's hash and the tokens, four bytes each | its first 64 bits, as a signed number |
+/// | [`sha256_cbor`](Self::sha256_cbor) | SHA-256 of parent, tokens and extra keys as CBOR (vLLM) | the last 64 bits |
+/// | the same with [`digests`](Self::digests) | the same | all of it |
+/// | [`sglang`](Self::sglang) | SHA-256 of parent and tokens (SGLang) | the first 64 bits, signed |
 /// | [`xxh3`](Self::xxh3) | XXH3 of the parent's hash and of that of the tokens | 64 bits |
 ///
 /// The hashes name blocks and are no proof of what they hold: only those of 256 bits are safe from made collisions.
@@ -44,10 +46,11 @@ enum Kind {
 pub(crate) struct Link([u8; 32]);
 
 impl HashScheme {
-    /// vLLM's `sha256_cbor`. The seed is what `PYTHONHASHSEED` is for vLLM: workers with the same one have the same hashes.
+    /// vLLM's `sha256_cbor`. The seed is what `PYTHONHASHSEED` is for vLLM: workers with the same one have the same
+    /// hashes.
     ///
-    /// As in vLLM, the first block of a salt has the hash of the first block of an adapter that is called the same: choose
-    /// salts that are no adapters' names.
+    /// As in vLLM, the first block of a salt has the hash of the first block of an adapter that is called the same:
+    /// choose salts that are no adapters' names.
     pub fn sha256_cbor(seed: &str) -> Self {
         let mut bytes = Vec::new();
         cbor::text(&mut bytes, seed);

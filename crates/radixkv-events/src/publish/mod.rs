@@ -20,9 +20,10 @@ use crate::{
 
 /// Publishes batches over ZeroMQ, on a thread of its own.
 ///
-/// [`publish`](Self::publish) puts a batch into a bounded queue and never waits. What does not fit is lost as a whole batch with its number:
-/// subscribers see the gap. The thread writes batches, sends them to all subscribers (PUB), and keeps the last of them for
-/// those that missed some and ask (ROUTER; [`wire`](crate::wire) says how). A subscriber that reads slowly loses batches and slows nobody.
+/// [`publish`](Self::publish) puts a batch into a bounded queue and never waits. What does not fit is lost as a whole
+/// batch with its number: subscribers see the gap. The thread writes batches, sends them to all subscribers (PUB), and
+/// keeps the last of them for those that missed some and ask (ROUTER; [`wire`](crate::wire) says how). A subscriber
+/// that reads slowly loses batches and slows nobody.
 ///
 /// Dropping it sends what is queued and ends the thread.
 ///
@@ -165,8 +166,8 @@ impl PublisherBuilder {
 }
 
 impl Publisher {
-    /// Settings for an endpoint such as `tcp://*:5557`; port 0 is one that is free. By custom, a worker adds its data-parallel
-    /// rank to the port.
+    /// Settings for an endpoint such as `tcp://*:5557`; port 0 is one that is free. By custom, a worker adds its
+    /// data-parallel rank to the port.
     pub fn builder(endpoint: impl Into<String>) -> PublisherBuilder {
         PublisherBuilder {
             endpoint: endpoint.into(),

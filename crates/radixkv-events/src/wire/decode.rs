@@ -18,8 +18,8 @@ pub struct Decoded {
     pub unknown_events: u64,
 }
 
-/// Reads a payload, whatever its events are written as. Fields that are not known are skipped; events of a type that is not known
-/// are skipped and counted.
+/// Reads a payload, whatever its events are written as. Fields that are not known are skipped; events of a type that is
+/// not known are skipped and counted.
 ///
 /// Takes memory in proportion to the payload: about 40 bytes for each byte that came, in the worst case.
 ///
@@ -124,8 +124,8 @@ struct Fields {
 }
 
 impl Fields {
-    /// Reads an event by the names of its fields. Its type may stand anywhere, so fields of a type that is not known have to
-    /// hold what they hold in others.
+    /// Reads an event by the names of its fields. Its type may stand anywhere, so fields of a type that is not known
+    /// have to hold what they hold in others.
     fn read_map(&mut self, reader: &mut Reader<'_>) -> Result<Kind, DecodeError> {
         let mut kind = None;
         for _ in 0..reader.map("event")? {

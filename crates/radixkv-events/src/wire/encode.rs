@@ -15,7 +15,8 @@ pub enum Format {
     /// Maps from names to values: what vLLM and SGLang send since the middle of 2026.
     #[default]
     Maps,
-    /// Arrays of values, without names: what they sent before. Salts, sessions and the publisher's life have no place there.
+    /// Arrays of values, without names: what they sent before. Salts, sessions and the publisher's life have no place
+    /// there.
     Arrays,
 }
 
@@ -184,8 +185,8 @@ impl Writer {
 }
 
 /// The first fields of a type of event, which maps always have.
-fn always<'a>(names: &[&'a str], count: usize) -> impl Iterator<Item = &'a str> {
-    names[..count].to_vec().into_iter()
+fn always(names: &'static [&'static str], count: usize) -> impl Iterator<Item = &'static str> {
+    names[..count].iter().copied()
 }
 
 /// The fields that a map has only where they are set.

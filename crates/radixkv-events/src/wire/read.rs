@@ -1,7 +1,7 @@
 //! MessagePack values out of bytes that anybody may have sent.
 //!
-//! A length is believed only as far as there are bytes for it, and lists grow as their elements are read: so memory is bounded
-//! by the bytes that came, whatever they announce.
+//! A length is believed only as far as there are bytes for it, and lists grow as their elements are read: so memory is
+//! bounded by the bytes that came, whatever they announce.
 
 use rmp::{Marker, decode as msgpack};
 
@@ -72,13 +72,13 @@ impl<'a> Reader<'a> {
 
     /// The number of elements of an array; each takes a byte at least.
     pub(super) fn array(&mut self, wanted: &'static str) -> Result<usize, DecodeError> {
-        let length = self.value(wanted, |rest| msgpack::read_array_len(rest))?;
+        let length = self.value(wanted, msgpack::read_array_len)?;
         self.announced(length as usize)
     }
 
     /// The number of entries of a map; each takes two bytes at least.
     pub(super) fn map(&mut self, wanted: &'static str) -> Result<usize, DecodeError> {
-        let length = self.value(wanted, |rest| msgpack::read_map_len(rest))?;
+        let length = self.value(wanted, msgpack::read_map_len)?;
         self.announced((length as usize).saturating_mul(2))?;
         Ok(length as usize)
     }
@@ -102,15 +102,15 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn unsigned(&mut self, wanted: &'static str) -> Result<u64, DecodeError> {
-        self.value(wanted, |rest| msgpack::read_int(rest))
+        self.value(wanted, msgpack::read_int)
     }
 
     pub(super) fn signed(&mut self, wanted: &'static str) -> Result<i64, DecodeError> {
-        self.value(wanted, |rest| msgpack::read_int(rest))
+        self.value(wanted, msgpack::read_int)
     }
 
     pub(super) fn u32(&mut self, wanted: &'static str) -> Result<u32, DecodeError> {
-        self.value(wanted, |rest| msgpack::read_int(rest))
+        self.value(wanted, msgpack::read_int)
     }
 
     /// Whether a whole number stands next, and whether it is below zero by its form.
@@ -125,25 +125,25 @@ impl<'a> Reader<'a> {
     /// A number, whole or not.
     pub(super) fn number(&mut self, wanted: &'static str) -> Result<f64, DecodeError> {
         match self.peek()? {
-            Marker::F64 => self.value(wanted, |rest| msgpack::read_f64(rest)),
-            Marker::F32 => self.value(wanted, |rest| msgpack::read_f32(rest)).map(f64::from),
+            Marker::F64 => self.value(wanted, msgpack::read_f64),
+            Marker::F32 => self.value(wanted, msgpack::read_f32).map(f64::from),
             _ => self.signed(wanted).map(|number| number as f64),
         }
     }
 
     pub(super) fn bool(&mut self) -> Result<bool, DecodeError> {
-        self.value("truth", |rest| msgpack::read_bool(rest))
+        self.value("truth", msgpack::read_bool)
     }
 
     pub(super) fn text(&mut self, wanted: &'static str) -> Result<&'a str, DecodeError> {
         let at = self.unexpected(wanted);
-        let length = self.value(wanted, |rest| msgpack::read_str_len(rest))?;
+        let length = self.value(wanted, msgpack::read_str_len)?;
         let bytes = self.take(length as usize)?;
         std::str::from_utf8(bytes).map_err(|_| at)
     }
 
     pub(super) fn bytes(&mut self, wanted: &'static str) -> Result<&'a [u8], DecodeError> {
-        let length = self.value(wanted, |rest| msgpack::read_bin_len(rest))?;
+        let length = self.value(wanted, msgpack::read_bin_len)?;
         self.take(length as usize)
     }
 
@@ -173,17 +173,15 @@ impl<'a> Reader<'a> {
     fn skip_plain(&mut self) -> Result<(), DecodeError> {
         let (head, length) = match self.peek()? {
             Marker::FixStr(_) | Marker::Str8 | Marker::Str16 | Marker::Str32 => {
-                (0, self.value("text", |rest| msgpack::read_str_len(rest))?)
+                (0, self.value("text", msgpack::read_str_len)?)
             }
-            Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => {
-                (0, self.value("bytes", |rest| msgpack::read_bin_len(rest))?)
-            }
+            Marker::Bin8 | Marker::Bin16 | Marker::Bin32 => (0, self.value("bytes", msgpack::read_bin_len)?),
             Marker::FixPos(_) | Marker::FixNeg(_) | Marker::Null | Marker::True | Marker::False => (1, 0),
             Marker::U8 | Marker::I8 => (1, 1),
             Marker::U16 | Marker::I16 => (1, 2),
             Marker::U32 | Marker::I32 | Marker::F32 => (1, 4),
             Marker::U64 | Marker::I64 | Marker::F64 => (1, 8),
-            _ => (0, self.value("value", |rest| msgpack::read_ext_meta(rest))?.size),
+            _ => (0, self.value("value", msgpack::read_ext_meta)?.size),
         };
         self.take(head + length as usize).map(drop)
     }

@@ -29,9 +29,9 @@ const HOME: &str = "\x1b[H\x1b[J";
 
 /// Follow the KV events of running workers, and show what each holds.
 ///
-/// A worker is a publisher of vLLM, SGLang or radixkv: tcp://HOST:5557, its data-parallel rank added to the port. With --replay what was
-/// missed is asked for again, and publishers that have snapshots say what they hold at once; without it a
-/// worker is seen from now on, and gaps stay. Publishers that are not there yet are waited for. Ctrl-C ends it.
+/// A worker is a publisher of vLLM, SGLang or radixkv: tcp://HOST:5557, its data-parallel rank added to the port. With
+/// --replay what was missed is asked for again, and publishers that have snapshots say what they hold at once; without
+/// it a worker is seen from now on, and gaps stay. Publishers that are not there yet are waited for. Ctrl-C ends it.
 ///
 /// Exit status: 0 on success, 2 if the command line, a worker or the system is at fault.
 #[derive(Args)]
