@@ -88,24 +88,25 @@ struct Request {
 
 impl Server {
     async fn bind(settings: PublisherBuilder) -> Result<(Self, (String, Option<String>)), PublishError> {
+        // First, so that a subscriber that is connected can ask.
+        let (mut replay, mut halves) = (None, None);
+        if let Some(endpoint) = &settings.replay {
+            let mut router = RouterSocket::new();
+            replay = Some(bind(&mut router, endpoint).await?);
+            halves = Some(router.split());
+        }
+        let (answers, asked) = halves.unzip();
         let mut socket = PubSocket::new();
         let endpoint = bind(&mut socket, &settings.endpoint).await?;
-        let mut server = Self {
+        let server = Self {
             socket,
-            asked: None,
-            answers: None,
+            asked,
+            answers,
             permits: Arc::new(Semaphore::new(ANSWERS)),
             ring: Ring::new(settings.ring, settings.ring_bytes),
             topic: settings.topic.clone().into(),
             settings,
         };
-        let mut replay = None;
-        if let Some(endpoint) = server.settings.replay.clone() {
-            let mut router = RouterSocket::new();
-            replay = Some(bind(&mut router, &endpoint).await?);
-            let (answers, asked) = router.split();
-            (server.answers, server.asked) = (Some(answers), Some(asked));
-        }
         Ok((server, (endpoint, replay)))
     }
 
