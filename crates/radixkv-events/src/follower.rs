@@ -12,7 +12,7 @@ use crate::{
 /// Rebuilds what a worker holds from its batches, and says what is missing.
 ///
 /// Feed it each message ([`receive`](Self::receive)) and do what the [`Verdict`] says.
-/// [`Subscriber`](crate::Subscriber) does so over ZeroMQ; with another transport, do as it does:
+/// `Subscriber` does so over ZeroMQ; with another transport, do as it does:
 ///
 /// - [`Verdict::Gap`]: ask the publisher for the batches from the first missing one on, and feed them. If they are not
 ///   to be had, ask for a snapshot ([`restore`](Self::restore)). Then feed the message again, after

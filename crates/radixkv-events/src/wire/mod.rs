@@ -7,14 +7,18 @@
 //! | payload | `[time, [event, ...], rank or nil]` |
 //!
 //! An event is a map with the field `type` ([`Format::Maps`]), or an array that begins with the type
-//! ([`Format::Arrays`], older publishers). [`decode`] reads both. The life of the publisher
+//! ([`Format::Arrays`], older publishers). [`decode`](decode()) reads both. The life of the publisher
 //! ([`Batch::epoch`](crate::Batch::epoch)) is the field `epoch` of the first event, in maps.
 //!
-//! To ask for batches again, a DEALER sends `["", first number]`. The publisher answers with `["", topic, number,
-//! payload]` for each batch that it still has, and ends with `["", "", END, ""]`. Publishers that send no topic there
-//! are understood too. `["", SNAPSHOT]` asks for what is held, as events: their number is that of the first batch that
-//! is not in them. To publishers that know no snapshots that is a number which no batch has, so they answer with the
-//! end alone.
+//! What a subscriber missed it asks for, from a DEALER to the publisher's ROUTER:
+//!
+//! | asked | answered |
+//! |---|---|
+//! | `["", first number]` | `["", topic, number, payload]` for each batch from that number on that is still there |
+//! | `["", SNAPSHOT]` | what is held, as events; their number is that of the first batch that is not in them |
+//!
+//! Either answer ends with `["", "", END, ""]`. Publishers that leave the topic out are understood too. To publishers
+//! that know no snapshots, [`SNAPSHOT`] is a number which no batch has, so they answer with the end alone.
 
 mod decode;
 mod encode;
