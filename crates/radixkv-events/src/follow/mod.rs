@@ -180,6 +180,17 @@ enum Remedy {
     Snapshot,
 }
 
+/// What a publisher answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// Nothing: there is nowhere to ask, or it does not come to its end.
+    None,
+    /// That it has nothing of the kind.
+    Empty,
+    /// Batches, which were fed.
+    Some,
+}
+
 impl Follow {
     /// Follows until it is stopped or the publisher is refused.
     async fn run(&self) {
@@ -230,7 +241,7 @@ impl Follow {
 
     /// Asks what is held, so that a worker that is idle is seen too.
     async fn begin(&self) -> Result<(), FollowError> {
-        if !self.restore().await? {
+        if self.restore().await? == Answer::Empty {
             let next = self.shared.follower().next_seq().unwrap_or(0);
             self.ask_from(next).await?;
         }
@@ -246,11 +257,16 @@ impl Follow {
             match verdict {
                 Ok(Verdict::Applied | Verdict::Duplicate) => return Ok(()),
                 Ok(Verdict::Restarted) => remedies = self::remedies(true),
-                Ok(Verdict::Gap { missing }) => match remedies.next() {
-                    Some(Remedy::Replay) => self.ask_from(missing.start).await?,
-                    Some(Remedy::Snapshot) => drop(self.restore().await?),
-                    None => self.shared.follower().accept_gap(seq),
-                },
+                Ok(Verdict::Gap { missing }) => {
+                    let answer = match remedies.next() {
+                        Some(Remedy::Replay) => self.ask_from(missing.start).await?,
+                        Some(Remedy::Snapshot) => self.restore().await?,
+                        None => Answer::None,
+                    };
+                    if answer == Answer::None {
+                        self.shared.follower().accept_gap(seq);
+                    }
+                }
                 Err(FollowError::Garbage(_)) => {
                     self.restore().await?;
                     return Ok(());
@@ -261,8 +277,10 @@ impl Follow {
     }
 
     /// Feeds the batches from a number on that the publisher still has, as far as they follow one another.
-    async fn ask_from(&self, seq: u64) -> Result<(), FollowError> {
-        for (seq, payload) in self.ask(seq.to_be_bytes()).await {
+    async fn ask_from(&self, seq: u64) -> Result<Answer, FollowError> {
+        let Some(answers) = self.ask(seq.to_be_bytes()).await else { return Ok(Answer::None) };
+        let answer = if answers.is_empty() { Answer::Empty } else { Answer::Some };
+        for (seq, payload) in answers {
             let verdict = self.shared.follower().receive(seq, &payload);
             match verdict {
                 Ok(Verdict::Applied | Verdict::Duplicate) => {}
@@ -270,29 +288,26 @@ impl Follow {
                 Err(refused) => return Err(refused),
             }
         }
-        Ok(())
+        Ok(answer)
     }
 
-    /// Takes over a snapshot; `false` if the publisher has none.
-    async fn restore(&self) -> Result<bool, FollowError> {
-        let answers = self.ask(SNAPSHOT).await;
-        let Some(&(next, _)) = answers.first() else { return Ok(false) };
+    /// Takes over a snapshot, if the publisher has one.
+    async fn restore(&self) -> Result<Answer, FollowError> {
+        let Some(answers) = self.ask(SNAPSHOT).await else { return Ok(Answer::None) };
+        let Some(&(next, _)) = answers.first() else { return Ok(Answer::Empty) };
         let (mut events, mut epoch): (Vec<Event>, _) = (Vec::new(), None);
         for (_, payload) in answers {
-            let Ok(decoded) = wire::decode(&payload) else { return Ok(false) };
+            let Ok(decoded) = wire::decode(&payload) else { return Ok(Answer::Empty) };
             events.extend(decoded.batch.events);
             epoch = epoch.or(decoded.batch.epoch);
         }
         self.shared.follower().restore(next, epoch, &events)?;
-        Ok(true)
+        Ok(Answer::Some)
     }
 
-    /// What the publisher answers; nothing if there is nowhere to ask, or the answer breaks off.
-    async fn ask(&self, what: [u8; 8]) -> Vec<(u64, bytes::Bytes)> {
-        match &self.replay {
-            Some(endpoint) => ask::ask(endpoint, what).await.unwrap_or_default(),
-            None => Vec::new(),
-        }
+    /// What the publisher answers; `None` if there is nowhere to ask, or the answer does not come to its end.
+    async fn ask(&self, what: [u8; 8]) -> Option<Vec<(u64, bytes::Bytes)>> {
+        ask::ask(self.replay.as_deref()?, what).await
     }
 }
 

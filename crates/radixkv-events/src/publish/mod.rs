@@ -181,7 +181,7 @@ impl Publisher {
         }
     }
 
-    /// Hands a batch to the thread that sends it. Does not wait for a lock, for room, or for a subscriber.
+    /// Hands a batch to the thread that sends it. Does not wait, neither for room nor for a subscriber.
     ///
     /// # Errors
     ///

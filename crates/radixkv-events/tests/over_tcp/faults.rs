@@ -31,7 +31,8 @@ fn an_endpoint_that_is_none_is_named() {
     assert_eq!(error.to_string(), "\"5557\" is no endpoint, such as tcp://127.0.0.1:5557");
     let error = Subscriber::builder(ANY).replay("udp://127.0.0.1:1").start().unwrap_err();
     assert!(matches!(error, SubscribeError::Endpoint(_)), "{error}");
-    let error = Publisher::builder("tcp://no.such.host.invalid:1").build().unwrap_err();
+    // An address that is no machine's: for documentation.
+    let error = Publisher::builder("tcp://192.0.2.1:5557").build().unwrap_err();
     assert!(matches!(error, PublishError::System { .. }), "{error}");
 }
 
