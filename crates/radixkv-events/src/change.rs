@@ -64,6 +64,14 @@ pub enum ChangeError {
         /// The block.
         block: BlockId,
     },
+    /// A sequence is of one scope.
+    #[error("block {block} of tier {tier} is of another scope than the blocks after it")]
+    OtherScope {
+        /// The tier.
+        tier: Tier,
+        /// The block.
+        block: BlockId,
+    },
     /// Blocks are stored whole.
     #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
     Tokens {

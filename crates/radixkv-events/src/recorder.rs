@@ -121,7 +121,7 @@ impl Recorder {
     pub fn record(&mut self, change: &Change<'_>) -> Result<(), ChangeError> {
         match *change {
             Change::Stored { tier, scope, parent, blocks, tokens } => {
-                self.check_stored(tier, parent, blocks, tokens)?;
+                self.check_stored(tier, scope, parent, blocks, tokens)?;
                 self.store(tier, scope, parent, blocks, tokens);
             }
             Change::Removed { tier, blocks } => {
@@ -184,6 +184,7 @@ impl Recorder {
     fn check_stored(
         &self,
         tier: Tier,
+        scope: &Scope,
         parent: Option<(Tier, BlockId)>,
         blocks: &[BlockId],
         tokens: &[Token],
@@ -192,8 +193,10 @@ impl Recorder {
         if Some(tokens.len()) != blocks.len().checked_mul(block_size) {
             return Err(ChangeError::Tokens { tokens: tokens.len(), blocks: blocks.len(), block_size });
         }
-        if let Some((tier, block)) = parent {
-            self.slot(tier, block)?;
+        if let Some((tier, block)) = parent
+            && self.scopes.find(scope) != Some(self.slot(tier, block)?.scope)
+        {
+            return Err(ChangeError::OtherScope { tier, block });
         }
         blocks.iter().try_for_each(|&block| match self.slot(tier, block) {
             Ok(_) => Err(ChangeError::Held { tier, block }),
@@ -228,7 +231,7 @@ impl Recorder {
         let parent = before.map(|slot| scheme.name(&slot.link));
         let medium = Some(self.settings.media[tier].clone());
         let extra_keys = extra_keys(scope, is_first, blocks.len());
-        if !self.continues(parent, scope, medium.as_ref()) {
+        if !self.continues(parent, medium.as_ref()) {
             let stored = Stored {
                 hashes: Vec::new(),
                 parent,
@@ -250,12 +253,11 @@ impl Recorder {
         self.count(blocks.len());
     }
 
-    /// Whether blocks after `parent` belong into the last event.
-    fn continues(&self, parent: Option<BlockHash>, scope: &Scope, medium: Option<&Medium>) -> bool {
+    /// Whether blocks after `parent`, which are of its scope, belong into the last event.
+    fn continues(&self, parent: Option<BlockHash>, medium: Option<&Medium>) -> bool {
         matches!(self.pending.last(), Some(Event::Stored(last))
             if parent.is_some()
                 && last.hashes.last() == parent.as_ref()
-                && last.scope == *scope
                 && last.medium.as_ref() == medium)
     }
 

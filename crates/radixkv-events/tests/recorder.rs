@@ -83,12 +83,13 @@ fn what_nobody_takes_is_lost_with_its_number() {
 
 #[test]
 fn changes_that_cannot_be_are_refused_and_change_nothing() {
-    let (mut recorder, plain) = (recorder(), Scope::default());
+    let (mut recorder, plain, other) = (recorder(), Scope::default(), Scope::adapter("other"));
     recorder.record(&stored(&plain, None, &[1], &[1, 2])).unwrap();
     let refused = [
         (stored(&plain, None, &[2], &[1, 2, 3]), ChangeError::Tokens { tokens: 3, blocks: 1, block_size: 2 }),
         (stored(&plain, Some((0, 9)), &[2], &[1, 2]), ChangeError::NotHeld { tier: 0, block: 9 }),
         (stored(&plain, Some((1, 1)), &[2], &[1, 2]), ChangeError::NotHeld { tier: 1, block: 1 }),
+        (stored(&other, Some((0, 1)), &[2], &[1, 2]), ChangeError::OtherScope { tier: 0, block: 1 }),
         (stored(&plain, None, &[2, 1], &[1, 2, 3, 4]), ChangeError::Held { tier: 0, block: 1 }),
         (Change::Removed { tier: 0, blocks: &[1, 2] }, ChangeError::NotHeld { tier: 0, block: 2 }),
         (Change::Removed { tier: 2, blocks: &[1] }, ChangeError::UnknownTier { tier: 2, tiers: 2 }),
