@@ -70,6 +70,15 @@ pub struct Group {
     pub sliding_window: Option<u32>,
 }
 
+impl Group {
+    /// Whether a sequence needs all its blocks of this group: full attention, or a publisher that names no kind. Groups
+    /// with a window or a state need some of them, so they say nothing of whole prefixes.
+    pub fn covers_prefixes(&self) -> bool {
+        let kind = self.kind.as_deref();
+        kind.is_none_or(|kind| ["full_attention", "mla_attention", "sink_full_attention"].contains(&kind))
+    }
+}
+
 /// Whose blocks: equal tokens in two scopes are different blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Scope {

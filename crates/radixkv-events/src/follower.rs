@@ -96,8 +96,8 @@ pub struct Counts {
     pub batches: u64,
     /// Events that were applied, those of snapshots too.
     pub events: u64,
-    /// Events of types that are not known here.
-    pub unknown_events: u64,
+    /// Events that were left out ([`Decoded::skipped_events`](crate::wire::Decoded::skipped_events)).
+    pub skipped_events: u64,
     /// Batches that came again.
     pub duplicates: u64,
     /// How often batches were missing.
@@ -167,7 +167,7 @@ impl Follower {
         let numbered = Numbered { seq, batch: decoded.batch };
         let verdict = self.take(&numbered)?;
         if verdict == Verdict::Applied {
-            self.counts.unknown_events += decoded.unknown_events;
+            self.counts.skipped_events += decoded.skipped_events;
         }
         Ok(verdict)
     }

@@ -21,8 +21,9 @@ type Key = (BlockHash, u32);
 /// The blocks that a worker holds: by name, with their tokens.
 ///
 /// Kept up by [`apply`](Self::apply). The first event says the block size, unless it is said before
-/// ([`with_block_size`](Self::with_block_size)); events of another are refused. A block whose parent is not held is
-/// kept: [`tokens_to`](Self::tokens_to) says which blocks are reached from the start of a sequence.
+/// ([`with_block_size`](Self::with_block_size)); events of another are refused. Groups of layers that do not cover
+/// whole prefixes ([`Group::covers_prefixes`]) are left out. A block whose parent is not held is kept:
+/// [`tokens_to`](Self::tokens_to) says which blocks are reached from the start of a sequence.
 #[derive(Debug, Clone, Default)]
 pub struct Holdings {
     block_size: Option<u32>,
@@ -187,6 +188,9 @@ impl Holdings {
     }
 
     fn store(&mut self, stored: &Stored) -> Result<(), HoldError> {
+        if !stored.group.covers_prefixes() {
+            return Ok(());
+        }
         let expected = self.block_size.unwrap_or(stored.block_size);
         if expected != stored.block_size {
             return Err(HoldError::BlockSize { expected, got: stored.block_size });

@@ -18,8 +18,8 @@ const LONGEST: u32 = 1 << 20;
 ///
 /// The index is [`smg-radix-tree`](https://docs.rs/smg-radix-tree): what several workers hold is kept once. It compares
 /// hashes of 64 bits of each block's tokens, so an answer is right but for collisions, which send a request to a worse
-/// worker and do no other harm. A block counts in whatever medium it is; of the groups of layers the first one counts.
-/// Blocks of pairs ([`Stored::bigrams`]) are left out.
+/// worker and do no other harm. A block counts in whatever medium it is; of the groups of layers the first that covers
+/// whole prefixes counts. Blocks of pairs ([`Stored::bigrams`]) are left out.
 ///
 /// # Examples
 ///
@@ -48,6 +48,8 @@ pub struct Workers {
 struct Holder {
     id: HolderId,
     media: Vec<Medium>,
+    /// The group of layers whose blocks count: the first that covers whole prefixes.
+    group: Option<u32>,
     /// Its blocks, and the media that each is in.
     blocks: HashMap<BlockKey, u16>,
     left_out: u64,
@@ -78,7 +80,7 @@ impl Workers {
     pub fn update(&mut self, worker: &str, update: Update<'_>) -> Result<(), HoldError> {
         if !self.holders.contains_key(worker) {
             let id = self.tree.create_holder(worker);
-            let holder = Holder { id, media: Vec::new(), blocks: HashMap::new(), left_out: 0 };
+            let holder = Holder { id, media: Vec::new(), group: None, blocks: HashMap::new(), left_out: 0 };
             self.holders.insert(worker.to_owned(), holder);
         }
         let holder = self.holders.get_mut(worker).expect("added above");
@@ -128,11 +130,12 @@ impl Workers {
 
 impl Holder {
     fn store(&mut self, tree: &mut RadixTree, block_size: usize, stored: &Stored) -> Result<(), HoldError> {
+        let index = stored.group.index.unwrap_or(0);
+        if !stored.group.covers_prefixes() || *self.group.get_or_insert(index) != index {
+            return Ok(());
+        }
         if stored.block_size as usize != block_size {
             return Err(HoldError::BlockSize { expected: block_size as u32, got: stored.block_size });
-        }
-        if stored.group.index.unwrap_or(0) != 0 {
-            return Ok(());
         }
         let bit = media_bit(&mut self.media, stored.medium.as_ref().unwrap_or(&Medium::Gpu))?;
         let keys = stored.hashes.iter().map(|hash| hash.bits());
@@ -148,7 +151,7 @@ impl Holder {
     }
 
     fn remove(&mut self, tree: &mut RadixTree, removed: &Removed) -> Result<(), HoldError> {
-        if removed.group.index.unwrap_or(0) != 0 {
+        if self.group.is_some_and(|group| group != removed.group.index.unwrap_or(0)) {
             return Ok(());
         }
         let left = match &removed.medium {

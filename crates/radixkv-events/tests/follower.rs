@@ -104,6 +104,16 @@ fn media_and_groups_are_kept_apart() {
     assert_eq!(apply(removed(None, Some(1))), (0, vec![0, 0]));
 }
 
+/// Layers with a window say nothing of whole prefixes, whatever their block size is.
+#[test]
+fn groups_with_a_window_are_left_out() {
+    let mut holdings = Holdings::with_block_size(2);
+    let Event::Stored(mut stored) = store(1, None, 8) else { unreachable!() };
+    stored.group.kind = Some("sliding_window".into());
+    holdings.apply(&Event::Stored(stored)).unwrap();
+    assert!(holdings.is_empty());
+}
+
 /// A publisher that says that blocks continue each other in a circle gets answers, not a thread.
 #[test]
 fn circles_end() {

@@ -14,8 +14,8 @@ use crate::{
 pub struct Decoded {
     /// The batch.
     pub batch: Batch,
-    /// Events of a type that is not known here, which were left out.
-    pub unknown_events: u64,
+    /// Events that were left out: of a type that is not known here, or of a group that leaves out blocks in between.
+    pub skipped_events: u64,
 }
 
 /// Reads a payload, whatever its events are written as. Fields that are not known are skipped; events of a type that is
@@ -31,7 +31,7 @@ pub fn decode(payload: &[u8]) -> Result<Decoded, DecodeError> {
         return Err(DecodeError::TooLong { bytes: payload.len() });
     }
     let mut reader = Reader::new(payload);
-    let mut decoded = Decoded { batch: Batch::default(), unknown_events: 0 };
+    let mut decoded = Decoded { batch: Batch::default(), skipped_events: 0 };
     if matches!(reader.peek()?, Marker::FixMap(_) | Marker::Map16 | Marker::Map32) {
         batch_of_map(&mut reader, &mut decoded)?;
     } else {
@@ -79,10 +79,13 @@ fn events(reader: &mut Reader<'_>, decoded: &mut Decoded) -> Result<(), DecodeEr
         };
         decoded.batch.epoch = decoded.batch.epoch.or(fields.epoch);
         match kind {
-            Kind::Stored => decoded.batch.events.push(Event::Stored(fields.stored()?)),
+            Kind::Stored => match fields.stored()? {
+                Some(stored) => decoded.batch.events.push(Event::Stored(stored)),
+                None => decoded.skipped_events += 1,
+            },
             Kind::Removed => decoded.batch.events.push(Event::Removed(fields.removed()?)),
             Kind::Cleared => decoded.batch.events.push(Event::Cleared),
-            Kind::Unknown => decoded.unknown_events += 1,
+            Kind::Unknown => decoded.skipped_events += 1,
         }
     }
     Ok(())
@@ -199,15 +202,20 @@ impl Fields {
         Ok(())
     }
 
-    fn stored(self) -> Result<Stored, DecodeError> {
+    /// The event; `None` if its group leaves out blocks in between, so that nobody can say which tokens the others
+    /// hold.
+    fn stored(self) -> Result<Option<Stored>, DecodeError> {
         let hashes = self.hashes.ok_or(DecodeError::Missing { field: "block_hashes" })?;
         let (tokens, bigrams) = self.tokens.ok_or(DecodeError::Missing { field: "token_ids" })?;
         let block_size = self.block_size.ok_or(DecodeError::Missing { field: "block_size" })?;
         let pairs = tokens.len() - usize::from(bigrams && !tokens.is_empty());
         if block_size == 0 || Some(pairs) != hashes.len().checked_mul(block_size as usize) {
+            if !self.group.covers_prefixes() {
+                return Ok(None);
+            }
             return Err(DecodeError::Tokens { tokens: pairs, blocks: hashes.len(), block_size });
         }
-        Ok(Stored {
+        Ok(Some(Stored {
             hashes,
             parent: self.parent,
             tokens,
@@ -219,7 +227,7 @@ impl Fields {
             group: self.group,
             locality: self.locality,
             session_id: self.session_id,
-        })
+        }))
     }
 
     fn removed(self) -> Result<Removed, DecodeError> {

@@ -135,7 +135,7 @@ fn unknown_events_are_skipped_and_counted() {
     bytes.extend(b"\x92\xb0AllBlocksCleared\x05");
     bytes.push(0xc0);
     let decoded = wire::decode(&bytes).unwrap();
-    assert_eq!((decoded.unknown_events, decoded.batch.events.len()), (2, 1));
+    assert_eq!((decoded.skipped_events, decoded.batch.events.len()), (2, 1));
 }
 
 /// Other shapes that publishers send: a batch that is a map, pairs of tokens, a salt in the place of an adapter.
@@ -159,4 +159,14 @@ fn tokens_that_do_not_fill_the_blocks_are_refused() {
     let error = wire::decode(&bytes).unwrap_err();
     assert_eq!(error, DecodeError::Tokens { tokens: 3, blocks: 2, block_size: 2 });
     assert_eq!(error.to_string(), "3 tokens for 2 blocks of 2");
+}
+
+/// Groups with a window leave blocks out in between: their events are skipped and counted, and the batch is read.
+#[test]
+fn events_of_a_group_with_a_window_are_skipped() {
+    let mut bytes = vec![0x93, 0, 0x92];
+    bytes.extend(b"\x9b\xabBlockStored\x92\x07\x08\xc0\x93\x01\x02\x03\x01\xc0\xa3GPU\xc0\xc0\x01\xaesliding_window");
+    bytes.extend(b"\x91\xb0AllBlocksCleared\xc0");
+    let decoded = wire::decode(&bytes).unwrap();
+    assert_eq!((decoded.skipped_events, decoded.batch.events), (1, vec![radixkv_events::Event::Cleared]));
 }

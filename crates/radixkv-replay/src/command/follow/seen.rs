@@ -27,7 +27,7 @@ pub(super) struct Worker {
     pub(super) media: Vec<Medium>,
     pub(super) batches: u64,
     pub(super) events: u64,
-    pub(super) unknown_events: u64,
+    pub(super) skipped_events: u64,
     pub(super) duplicates: u64,
     pub(super) gaps: u64,
     pub(super) lost_batches: u64,
@@ -54,7 +54,7 @@ impl Worker {
             blocks,
             tokens: tokens(blocks),
         });
-        let Counts { batches, events, unknown_events, duplicates, gaps, lost_batches, garbage, restarts, snapshots } =
+        let Counts { batches, events, skipped_events, duplicates, gaps, lost_batches, garbage, restarts, snapshots } =
             follower.counts();
         Self {
             endpoint: endpoint.to_owned(),
@@ -68,7 +68,7 @@ impl Worker {
             media: media.collect(),
             batches,
             events,
-            unknown_events,
+            skipped_events,
             duplicates,
             gaps,
             lost_batches,

@@ -57,7 +57,7 @@ fn summary(seen: &Seen) -> String {
     let rare: [(u64, &str); 4] = [
         (sum(|worker| worker.restarts), "restart"),
         (sum(|worker| worker.snapshots), "snapshot"),
-        (sum(|worker| worker.unknown_events), "unknown event"),
+        (sum(|worker| worker.skipped_events), "skipped event"),
         (sum(|worker| worker.garbage), "broken message"),
     ];
     parts.extend(rare.iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(*count, what)));
