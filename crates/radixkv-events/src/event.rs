@@ -26,7 +26,8 @@ pub struct Stored {
     /// The block before the first of them; `None` at the start of a sequence.
     pub parent: Option<BlockHash>,
     /// The tokens of these blocks: `block_size` for each. With `bigrams` there is one more, because a block holds
-    /// `block_size` pairs of neighbours.
+    /// `block_size` pairs of neighbours. None at all if the publisher does not say them, as vLLM for blocks that it
+    /// copied to the host: then `parent` and `block_size` mean nothing either.
     pub tokens: Vec<Token>,
     /// Whether the blocks hold pairs of neighbouring tokens (EAGLE's draft models, in SGLang).
     pub bigrams: bool,

@@ -36,7 +36,7 @@ pub struct Holdings {
 #[derive(Debug, Clone, PartialEq)]
 struct Held {
     parent: Option<BlockHash>,
-    /// The tokens that the block alone covers.
+    /// The tokens that the block alone covers; none if they were never said, and then the parent is not known either.
     tokens: Box<[Token]>,
     /// A bit for each medium that it is in.
     media: u16,
@@ -124,7 +124,7 @@ impl Holdings {
     }
 
     /// Blocks that no path leads to from the start of a sequence: their parents were never stored here, or removed
-    /// before them.
+    /// before them, or their tokens were never said.
     pub fn unrooted(&self) -> usize {
         let mut rooted = HashMap::with_capacity(self.blocks.len());
         self.blocks.keys().filter(|key| !self.is_rooted(**key, &mut rooted)).count()
@@ -136,8 +136,8 @@ impl Holdings {
         let (mut blocks, mut next) = (Vec::new(), Some(hash));
         while let Some(hash) = next {
             let held = self.find(hash)?;
-            // A publisher can say that a block is its own ancestor.
-            if blocks.len() > self.blocks.len() {
+            // A publisher can say that a block is its own ancestor, or nothing of its tokens.
+            if blocks.len() > self.blocks.len() || held.tokens.is_empty() {
                 return None;
             }
             blocks.push(held);
@@ -192,27 +192,34 @@ impl Holdings {
             return Ok(());
         }
         let expected = self.block_size.unwrap_or(stored.block_size);
-        if expected != stored.block_size {
+        let are_said = !stored.tokens.is_empty();
+        if are_said && expected != stored.block_size {
             return Err(HoldError::BlockSize { expected, got: stored.block_size });
         }
         let bit = media_bit(&mut self.media, stored.medium.as_ref().unwrap_or(&Medium::Gpu))?;
         let group = self.group(&stored.group)?;
-        self.block_size = Some(expected);
+        if are_said {
+            self.block_size = Some(expected);
+        }
         let scope = Arc::new(stored.scope.clone());
-        let mut parent = stored.parent;
+        let mut parent = stored.parent.filter(|_| are_said);
         for (at, &hash) in stored.hashes.iter().enumerate() {
             let from = at * expected as usize;
             let to = from + expected as usize + usize::from(stored.bigrams);
-            let held = Held {
-                parent,
-                tokens: stored.tokens.get(from..to).unwrap_or_default().into(),
-                media: bit,
-                scope: Arc::clone(&scope),
-                bigrams: stored.bigrams,
+            let tokens = stored.tokens.get(from..to).unwrap_or_default();
+            let entry = self.blocks.entry((hash, group));
+            let media = match &entry {
+                Entry::Occupied(held) => held.get().media | bit,
+                Entry::Vacant(_) => bit,
             };
-            let media = &mut self.blocks.entry((hash, group)).or_insert(held).media;
-            *media |= bit;
-            parent = Some(hash);
+            let is_known = matches!(&entry, Entry::Occupied(held) if !held.get().tokens.is_empty());
+            if is_known {
+                entry.and_modify(|held| held.media = media);
+            } else {
+                let (scope, bigrams) = (Arc::clone(&scope), stored.bigrams);
+                entry.insert_entry(Held { parent, tokens: tokens.into(), media, scope, bigrams });
+            }
+            parent = Some(hash).filter(|_| are_said);
         }
         Ok(())
     }
@@ -255,7 +262,7 @@ impl Holdings {
             way.push(at);
             match self.blocks.get(&at) {
                 None => break false,
-                Some(Held { parent: None, .. }) => break true,
+                Some(Held { parent: None, tokens, .. }) => break !tokens.is_empty(),
                 Some(Held { parent: Some(parent), .. }) => at = (*parent, at.1),
             }
         };
@@ -266,7 +273,8 @@ impl Holdings {
     /// Whether two blocks may stand in one event.
     fn is_alike(&self, one: Key, other: Key) -> bool {
         let [one, other] = [&self.blocks[&one], &self.blocks[&other]];
-        (one.media, one.bigrams, &one.scope) == (other.media, other.bigrams, &other.scope)
+        let kind = |held: &Held| (held.media, held.bigrams, held.tokens.is_empty());
+        kind(one) == kind(other) && one.scope == other.scope
     }
 
     /// A chain of blocks that are alike, as an event for each medium that they are in.

@@ -121,8 +121,8 @@ impl Workers {
         self.holders.get(worker).map_or(0, |holder| self.tree.holder_blocks(holder.id))
     }
 
-    /// Blocks of a worker that were stored and left out: their parents are not known, they are pairs, or their sequence
-    /// is longer than 2^20 blocks.
+    /// Blocks of a worker that were stored and left out: their parents or tokens are not known, they are pairs, or
+    /// their sequence is longer than 2^20 blocks.
     pub fn left_out(&self, worker: &str) -> u64 {
         self.holders.get(worker).map_or(0, |holder| holder.left_out)
     }
@@ -134,11 +134,21 @@ impl Holder {
         if !stored.group.covers_prefixes() || *self.group.get_or_insert(index) != index {
             return Ok(());
         }
+        let bit = media_bit(&mut self.media, stored.medium.as_ref().unwrap_or(&Medium::Gpu))?;
+        let keys = stored.hashes.iter().map(|hash| hash.bits());
+        if stored.tokens.is_empty() {
+            // Known blocks in one more place; of others nobody knows what they hold.
+            for key in keys {
+                match self.blocks.get_mut(&key) {
+                    Some(media) => *media |= bit,
+                    None => self.left_out += 1,
+                }
+            }
+            return Ok(());
+        }
         if stored.block_size as usize != block_size {
             return Err(HoldError::BlockSize { expected: block_size as u32, got: stored.block_size });
         }
-        let bit = media_bit(&mut self.media, stored.medium.as_ref().unwrap_or(&Medium::Gpu))?;
-        let keys = stored.hashes.iter().map(|hash| hash.bits());
         let contents = contents(&stored.scope, stored.parent.is_none(), &stored.tokens, block_size);
         let blocks: Vec<(BlockKey, ContentHash)> = keys.zip(contents).collect();
         let parent = stored.parent.map(|parent| parent.bits());

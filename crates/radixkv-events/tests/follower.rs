@@ -104,6 +104,31 @@ fn media_and_groups_are_kept_apart() {
     assert_eq!(apply(removed(None, Some(1))), (0, vec![0, 0]));
 }
 
+/// vLLM says no tokens of what it copied to the host: known blocks are in one more place, others are held by name alone
+/// until their tokens are said.
+#[test]
+fn blocks_without_tokens_are_held_by_name() {
+    let nameless = |hash: u64| {
+        let hashes = vec![BlockHash::Unsigned(hash)];
+        Event::Stored(Stored { hashes, block_size: 64, medium: Some(Medium::Cpu), ..Stored::default() })
+    };
+    let batch = Batch { events: vec![store(1, None, 2), nameless(1), nameless(2)], ..Batch::default() };
+    let mut follower = Follower::with_block_size(2);
+    assert_eq!(follower.receive(0, &wire::encode(&batch, Format::Maps)), Ok(Verdict::Applied));
+    let mut holdings = follower.holdings().clone();
+    assert_eq!(holdings.by_medium(), [(Medium::Gpu, 1), (Medium::Cpu, 2)]);
+    let (known, unknown) = (BlockHash::Unsigned(1), BlockHash::Unsigned(2));
+    assert_eq!((holdings.tokens_to(known).is_some(), holdings.tokens_to(unknown)), (true, None));
+    assert_eq!(holdings.unrooted(), 1);
+
+    let mut again = Holdings::default();
+    holdings.snapshot().iter().for_each(|event| again.apply(event).unwrap());
+    assert_eq!((again.len(), again.unrooted(), again.tokens_to(known).is_some()), (2, 1, true));
+
+    holdings.apply(&store(2, Some(1), 2)).unwrap();
+    assert_eq!((holdings.unrooted(), holdings.tokens_to(unknown).map(|(_, tokens)| tokens.len())), (0, Some(4)));
+}
+
 /// Layers with a window say nothing of whole prefixes, whatever their block size is.
 #[test]
 fn groups_with_a_window_are_left_out() {

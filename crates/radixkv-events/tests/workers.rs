@@ -74,6 +74,15 @@ fn what_cannot_be_placed_is_counted_and_other_block_sizes_are_refused() {
 
     let mut index = Workers::new(BLOCK_SIZE);
     let Event::Stored(stored) = event else { panic!("{event:?}") };
+    // The same block on the host, which is said without tokens, and then not on the device any more.
+    let (hashes, on_host) = (stored.hashes.clone(), Some(Medium::Cpu));
+    let copied = Stored { hashes: hashes.clone(), block_size: 64, medium: on_host, ..Stored::default() };
+    let removed = Removed { hashes, medium: Some(Medium::Gpu), ..Removed::default() };
+    for event in [Event::Stored(stored.clone()), Event::Stored(copied), Event::Removed(removed)] {
+        index.update("two", Update::Applied(&event)).unwrap();
+    }
+    assert_eq!(index.matches(scope, &[1, 2]), [("two".to_owned(), 1)]);
+
     let child = Stored { parent: Some(radixkv_events::BlockHash::Unsigned(99)), ..stored };
     index.update("one", Update::Applied(&Event::Stored(child))).unwrap();
     assert_eq!((index.left_out("one"), index.blocks("one")), (1, 0));

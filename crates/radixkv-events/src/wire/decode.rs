@@ -209,7 +209,8 @@ impl Fields {
         let (tokens, bigrams) = self.tokens.ok_or(DecodeError::Missing { field: "token_ids" })?;
         let block_size = self.block_size.ok_or(DecodeError::Missing { field: "block_size" })?;
         let pairs = tokens.len() - usize::from(bigrams && !tokens.is_empty());
-        if block_size == 0 || Some(pairs) != hashes.len().checked_mul(block_size as usize) {
+        let are_said = !tokens.is_empty();
+        if block_size == 0 || (are_said && Some(pairs) != hashes.len().checked_mul(block_size as usize)) {
             if !self.group.covers_prefixes() {
                 return Ok(None);
             }
