@@ -225,6 +225,8 @@ impl Follower {
         self.forget();
         self.apply(events)?;
         self.next = Some(next);
+        // Batches that are part of it may still come; none of them is a restart.
+        self.time = f64::INFINITY;
         self.counts.restarts += u64::from(self.epoch.is_some() && epoch.is_some() && epoch != self.epoch);
         self.epoch = epoch.or(self.epoch);
         self.is_incomplete = false;

@@ -55,6 +55,18 @@ fn restarts_are_no_gaps() {
     assert_eq!(follower.take(&batch(1, 6.0, Some(2))), Ok(Verdict::Gap { missing: 0..1 }));
 }
 
+/// Batches that a snapshot has already are no restart, though they come after it: also where no epoch says so.
+#[test]
+fn batches_before_a_snapshot_are_duplicates() {
+    for epoch in [Some(1), None] {
+        let mut follower = Follower::new();
+        follower.restore(3, epoch, &[store(0, None, 2)]).unwrap();
+        assert_eq!(follower.take(&batch(2, 5.0, epoch)), Ok(Verdict::Duplicate));
+        assert_eq!(follower.take(&batch(3, 6.0, epoch)), Ok(Verdict::Applied));
+        assert_eq!((follower.holdings().len(), follower.counts().restarts), (2, 0));
+    }
+}
+
 #[test]
 fn garbage_is_counted_and_does_not_stop_what_follows() {
     let mut follower = Follower::new();
