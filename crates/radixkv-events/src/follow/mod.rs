@@ -251,12 +251,17 @@ impl Follow {
     /// Takes a live message into account, and what was missed before it.
     async fn receive(&self, seq: u64, payload: &[u8]) -> Result<(), FollowError> {
         let is_new = self.shared.follower().next_seq().is_none();
-        let mut remedies = remedies(is_new);
+        let (mut remedies, mut is_restarted) = (remedies(is_new), false);
         loop {
             let verdict = self.shared.follower().receive(seq, payload);
             match verdict {
                 Ok(Verdict::Applied | Verdict::Duplicate) => return Ok(()),
-                Ok(Verdict::Restarted) => remedies = self::remedies(true),
+                Ok(Verdict::Restarted) if is_restarted => {
+                    // Its publisher is gone: what could be asked since is of another life.
+                    self.restore().await?;
+                    return Ok(());
+                }
+                Ok(Verdict::Restarted) => (remedies, is_restarted) = (self::remedies(true), true),
                 Ok(Verdict::Gap { missing }) => {
                     let answer = match remedies.next() {
                         Some(Remedy::Replay) => self.ask_from(missing.start).await?,

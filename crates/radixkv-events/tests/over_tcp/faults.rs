@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread};
 
 use radixkv_events::{
-    Batch, FollowError, HoldError, Numbered, PublishError, Publisher, SubscribeError, Subscriber, now,
+    Batch, FollowError, HoldError, Numbered, PublishError, Publisher, Snapshot, SubscribeError, Subscriber, now,
     wire::{self, Format},
 };
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
@@ -96,6 +96,25 @@ fn garbage_is_counted_and_following_goes_on() {
         subscriber.with(|follower| follower.counts().garbage > 1 && follower.holdings().len() == 1)
     };
     strange(&messages, is_done, |endpoint| Subscriber::builder(endpoint).start().unwrap());
+}
+
+/// What an earlier publisher sent may come after the snapshot of its successor: it is passed over.
+#[test]
+fn an_earlier_life_does_not_come_back() {
+    let events = vec![stored(9, 2)];
+    let builder = Publisher::builder(ANY).replay(ANY);
+    let builder = builder.snapshot(move || Snapshot { next: 1, epoch: Some(2), events: events.clone() });
+    let successor = builder.build().unwrap();
+    let message = |seq: u64, epoch: u64, hash: u64| {
+        let batch = Batch { time: now(), events: vec![stored(hash, 2)], rank: None, epoch: Some(epoch) };
+        vec![Vec::new(), seq.to_be_bytes().to_vec(), wire::encode(&batch, Format::Maps)]
+    };
+    let is_done = |subscriber: &Subscriber| {
+        subscriber.with(|follower| follower.holdings().len() == 2 && follower.epoch() == Some(2))
+    };
+    let replay = successor.replay_endpoint().unwrap();
+    let subscribe = |endpoint: &str| Subscriber::builder(endpoint).replay(replay).start().unwrap();
+    strange(&[message(7, 1, 5), message(1, 2, 6)], is_done, subscribe);
 }
 
 #[test]
