@@ -24,7 +24,8 @@ use crate::{
 /// ```
 /// use radixkv_events::{Batch, BlockHash, Event, Follower, Stored, Verdict, wire};
 ///
-/// let stored = Stored { hashes: vec![BlockHash::Unsigned(5)], tokens: vec![1, 2], block_size: 2, ..Stored::default() };
+/// let hashes = vec![BlockHash::Unsigned(5)];
+/// let stored = Stored { hashes, tokens: vec![1, 2], block_size: 2, ..Stored::default() };
 /// let batch = Batch { time: 1.0, events: vec![Event::Stored(stored)], ..Batch::default() };
 /// let payload = wire::encode(&batch, wire::Format::Maps);
 ///

@@ -104,8 +104,8 @@ fn announced_sizes_are_not_believed() {
     let extra_keys: &[u8] = b"\x93\x00\x91\x81\xaaextra_keys";
     let tokens: &[u8] = b"\x93\x00\x91\x81\xa9token_ids";
     let befores = [&[][..], &[0x93, 0], &[0x93, 0, 0x91], &[0x93, 0, 0x91, 0x81, 0xa1, b'x'], extra_keys, tokens];
-    // Lists, maps, texts and bytes of 2^32 - 1 at each place where one may stand, and lists that have bytes enough, all of
-    // them no value.
+    // Lists, maps, texts and bytes of 2^32 - 1 at each place where one may stand, and lists that have bytes enough,
+    // all of them no value.
     for marker in [0xdd_u8, 0xdf, 0xdb, 0xc6, 0xc9] {
         for before in befores {
             let endless = [before, &[marker, 0xff, 0xff, 0xff, 0xff, 0]].concat();
