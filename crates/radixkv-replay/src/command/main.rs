@@ -14,6 +14,8 @@ mod explain;
 mod failure;
 mod figures;
 mod file_id;
+#[cfg(feature = "follow")]
+mod follow;
 mod grid;
 mod input;
 mod inspect;
@@ -61,6 +63,8 @@ enum Command {
     Completions(completions::Arguments),
     Convert(convert::Arguments),
     Explain(explain::Arguments),
+    #[cfg(feature = "follow")]
+    Follow(follow::Arguments),
     Inspect(inspect::Arguments),
     Replay(arguments::Arguments),
     Size(size::Arguments),
@@ -90,6 +94,8 @@ fn run(command: Command, screen: &Screen) -> ExitCode {
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments, screen),
+        #[cfg(feature = "follow")]
+        Command::Follow(arguments) => follow::run(&arguments, screen),
         Command::Inspect(arguments) => inspect::run(&arguments, screen),
         Command::Replay(arguments) => replay::run(&arguments, screen),
         Command::Size(arguments) => size::run(&arguments, screen),

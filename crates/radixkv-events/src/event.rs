@@ -1,0 +1,174 @@
+//! What happened to a cache, as routers are told.
+
+use crate::hash::BlockHash;
+
+/// A token id.
+pub type Token = u32;
+/// The index of a block in a pool.
+pub type BlockId = u32;
+
+/// A change of what a worker holds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// Blocks were stored.
+    Stored(Stored),
+    /// Blocks left a medium.
+    Removed(Removed),
+    /// Nothing is held any more, in no medium.
+    Cleared,
+}
+
+/// Consecutive blocks of one sequence that were stored.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Stored {
+    /// The blocks, from the one that is nearest to the start of the sequence on.
+    pub hashes: Vec<BlockHash>,
+    /// The block before the first of them; `None` at the start of a sequence.
+    pub parent: Option<BlockHash>,
+    /// The tokens of these blocks: `block_size` for each. With `bigrams` there is one more, because a block holds
+    /// `block_size` pairs of neighbours. None at all if the publisher does not say them, as vLLM for blocks that it
+    /// copied to the host: then `parent` and `block_size` mean nothing either.
+    pub tokens: Vec<Token>,
+    /// Whether the blocks hold pairs of neighbouring tokens (EAGLE's draft models, in SGLang).
+    pub bigrams: bool,
+    /// Tokens per block.
+    pub block_size: u32,
+    /// Where the blocks are; `None` if the publisher does not say.
+    pub medium: Option<Medium>,
+    /// Whose blocks they are.
+    pub scope: Scope,
+    /// What vLLM hashed beside the tokens, for each block.
+    pub extra_keys: Option<Vec<Option<Vec<ExtraKey>>>>,
+    /// The group of layers that the blocks belong to.
+    pub group: Group,
+    /// Whether the medium is the worker's own, where the publisher says it: `LOCAL`, `REMOTE`.
+    pub locality: Option<String>,
+    /// The session whose request stored the blocks.
+    pub session_id: Option<String>,
+}
+
+/// Blocks that left a medium, children before their parents.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Removed {
+    /// The blocks.
+    pub hashes: Vec<BlockHash>,
+    /// The medium that they left; `None` if the publisher does not say: then they are nowhere.
+    pub medium: Option<Medium>,
+    /// The group of layers that the blocks belong to.
+    pub group: Group,
+    /// Whether the medium was the worker's own, where the publisher says it.
+    pub locality: Option<String>,
+}
+
+/// The group of layers that share a kind of attention, in models with several kinds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Group {
+    /// Its number; the group of a model with one kind is 0, or is not named.
+    pub index: Option<u32>,
+    /// The kind, as vLLM names it.
+    pub kind: Option<String>,
+    /// Tokens of its window, if it has one.
+    pub sliding_window: Option<u32>,
+}
+
+impl Group {
+    /// Whether a sequence needs all its blocks of this group: full attention, or a publisher that names no kind. Groups
+    /// with a window or a state need some of them, so they say nothing of whole prefixes.
+    pub fn covers_prefixes(&self) -> bool {
+        let kind = self.kind.as_deref();
+        kind.is_none_or(|kind| ["full_attention", "mla_attention", "sink_full_attention"].contains(&kind))
+    }
+}
+
+/// Whose blocks: equal tokens in two scopes are different blocks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Scope {
+    /// The number of an adapter, which vLLM keeps for older readers.
+    pub lora_id: Option<i64>,
+    /// The name of an adapter.
+    pub lora_name: Option<String>,
+    /// The secret or the tenant that separates blocks.
+    pub cache_salt: Option<String>,
+}
+
+impl Scope {
+    /// The blocks of a tenant.
+    pub fn salted(salt: impl Into<String>) -> Self {
+        Self { cache_salt: Some(salt.into()), ..Self::default() }
+    }
+
+    /// The blocks of an adapter.
+    pub fn adapter(name: impl Into<String>) -> Self {
+        Self { lora_name: Some(name.into()), ..Self::default() }
+    }
+
+    /// Whether there is neither an adapter nor a salt.
+    pub fn is_plain(&self) -> bool {
+        self.lora_name.is_none() && self.cache_salt.is_none()
+    }
+
+    /// What vLLM hashes beside the tokens of a block: the adapter in every block, the salt in the first.
+    pub(crate) fn extra_keys(&self, is_first: bool) -> impl Iterator<Item = &str> {
+        let salt = if is_first { self.cache_salt.as_deref() } else { None };
+        self.lora_name.as_deref().into_iter().chain(salt)
+    }
+}
+
+/// Where blocks are, by the names of vLLM and SGLang.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Medium {
+    /// `GPU`: the device.
+    Gpu,
+    /// `CPU`: vLLM's name for the host.
+    Cpu,
+    /// `STORAGE`: vLLM's name for what is beyond the host.
+    Storage,
+    /// `CPU_TIER1`: SGLang's first tier on the host.
+    CpuTier1,
+    /// `CPU_TIER2`: SGLang's second tier.
+    CpuTier2,
+    /// Any other name.
+    Other(Box<str>),
+}
+
+impl Medium {
+    /// The name on the wire.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Gpu => "GPU",
+            Self::Cpu => "CPU",
+            Self::Storage => "STORAGE",
+            Self::CpuTier1 => "CPU_TIER1",
+            Self::CpuTier2 => "CPU_TIER2",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&str> for Medium {
+    fn from(name: &str) -> Self {
+        let known = [Self::Gpu, Self::Cpu, Self::Storage, Self::CpuTier1, Self::CpuTier2];
+        known.into_iter().find(|medium| medium.name() == name).unwrap_or_else(|| Self::Other(name.into()))
+    }
+}
+
+/// A value that was hashed beside tokens: the name of an adapter, a salt, the digest of a picture and its place.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ExtraKey {
+    /// No value.
+    Nil,
+    /// True or false.
+    Bool(bool),
+    /// A whole number below zero.
+    Signed(i64),
+    /// A whole number.
+    Unsigned(u64),
+    /// A number.
+    Float(f64),
+    /// A text.
+    Text(String),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// Several values.
+    List(Vec<ExtraKey>),
+}

@@ -1,0 +1,334 @@
+//! Following a publisher over ZeroMQ.
+
+mod ask;
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+use zeromq::{Socket, SocketEvent, SocketOptions, SocketRecv, SubSocket};
+
+use crate::{
+    endpoint::{self, EndpointError},
+    event::Event,
+    follower::{FollowError, Follower, Update, Verdict},
+    wire::{self, SNAPSHOT},
+};
+
+/// How long a publisher may take to accept a connection.
+const CONNECT: Duration = Duration::from_secs(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Follows a publisher on a thread of its own: subscribes, and asks for what is missing.
+///
+/// It waits for a publisher that is not there yet, and for one that went away. What it does about a gap is what
+/// [`Follower`] describes: batches asked for again, then a snapshot, then the gap is accepted.
+///
+/// A publisher is trusted with this process's memory: ZeroMQ has no limit for the size of a message.
+///
+/// # Examples
+///
+/// ```no_run
+/// use radixkv_events::Subscriber;
+///
+/// let subscriber = Subscriber::builder("tcp://127.0.0.1:5557").replay("tcp://127.0.0.1:5558").start()?;
+/// std::thread::sleep(std::time::Duration::from_secs(1));
+/// subscriber.with(|follower| println!("{} blocks", follower.holdings().len()));
+/// # Ok::<_, radixkv_events::SubscribeError>(())
+/// ```
+#[derive(Debug)]
+pub struct Subscriber {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Settings of a [`Subscriber`].
+pub struct SubscriberBuilder {
+    endpoint: String,
+    replay: Option<String>,
+    topic: String,
+    follower: Follower,
+}
+
+/// Why nothing is followed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// Correct the text.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The system has no thread.
+    #[error("no thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+#[derive(Debug)]
+struct Shared {
+    follower: Mutex<Follower>,
+    is_connected: AtomicBool,
+    failure: Mutex<Option<FollowError>>,
+    stop: Notify,
+}
+
+impl SubscriberBuilder {
+    /// Where to ask for batches again, and for snapshots. Default: nowhere, so gaps stay.
+    pub fn replay(self, endpoint: impl Into<String>) -> Self {
+        Self { replay: Some(endpoint.into()), ..self }
+    }
+
+    /// Follows batches whose topic begins with this text. Default: all.
+    pub fn topic(self, topic: impl Into<String>) -> Self {
+        Self { topic: topic.into(), ..self }
+    }
+
+    /// The block size that the worker must have. Default: that of its first event.
+    pub fn block_size(self, block_size: u32) -> Self {
+        Self { follower: Follower::with_block_size(block_size), ..self }
+    }
+
+    /// Calls `watcher` for all that happens to the holdings, on the subscriber's thread. Say the block size before.
+    pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
+        Self { follower: self.follower.watched(watcher), ..self }
+    }
+
+    /// Starts the thread. The publisher need not be there yet.
+    ///
+    /// # Errors
+    ///
+    /// [`SubscribeError`], if an endpoint is none, or there is no thread.
+    pub fn start(self) -> Result<Subscriber, SubscribeError> {
+        let endpoint = endpoint::parse(&self.endpoint)?.to_string();
+        let replay = self.replay.as_deref().map(endpoint::parse).transpose()?.map(|replay| replay.to_string());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(SubscribeError::Thread)?;
+        let shared = Arc::new(Shared {
+            follower: Mutex::new(self.follower),
+            is_connected: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            stop: Notify::new(),
+        });
+        let follow = Follow { endpoint, replay, topic: self.topic, shared: Arc::clone(&shared) };
+        let run = move || runtime.block_on(follow.run());
+        let thread = thread::Builder::new().name("kv-follow".to_owned()).spawn(run).map_err(SubscribeError::Thread)?;
+        Ok(Subscriber { shared, thread: Some(thread) })
+    }
+}
+
+impl Subscriber {
+    /// Settings for the publisher at an endpoint such as `tcp://host:5557`.
+    pub fn builder(endpoint: impl Into<String>) -> SubscriberBuilder {
+        let follower = Follower::new();
+        SubscriberBuilder { endpoint: endpoint.into(), replay: None, topic: String::new(), follower }
+    }
+
+    /// Looks at what the worker holds. The follower stands still meanwhile.
+    pub fn with<T>(&self, look: impl FnOnce(&Follower) -> T) -> T {
+        look(&self.shared.follower())
+    }
+
+    /// Whether there is a connection to the publisher, as far as the system noticed.
+    pub fn is_connected(&self) -> bool {
+        // Relaxed: what is shown, no more.
+        self.shared.is_connected.load(Relaxed)
+    }
+
+    /// Why the publisher is not followed any more, if it is not: it was refused.
+    pub fn failure(&self) -> Option<FollowError> {
+        *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.shared.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn follower(&self) -> MutexGuard<'_, Follower> {
+        // A watcher that panicked leaves holdings that are whole up to an event.
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the subscriber's thread works with.
+struct Follow {
+    endpoint: String,
+    replay: Option<String>,
+    topic: String,
+    shared: Arc<Shared>,
+}
+
+/// What may help against a gap.
+#[derive(Clone, Copy)]
+enum Remedy {
+    Replay,
+    Snapshot,
+}
+
+/// What a publisher answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// Nothing: there is nowhere to ask, or it does not come to its end.
+    None,
+    /// That it has nothing of the kind.
+    Empty,
+    /// Batches, which were fed.
+    Some,
+}
+
+impl Follow {
+    /// Follows until it is stopped or the publisher is refused.
+    async fn run(&self) {
+        tokio::select! {
+            failure = self.follow() => {
+                *self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+            }
+            () = self.shared.stop.notified() => {}
+        }
+    }
+
+    async fn follow(&self) -> FollowError {
+        loop {
+            let mut options = SocketOptions::default();
+            options.connect_timeout(CONNECT);
+            let mut socket = SubSocket::with_options(options);
+            let mut connections = socket.monitor();
+            if socket.connect(&self.endpoint).await.is_ok() && socket.subscribe(&self.topic).await.is_ok() {
+                break self.listen(socket, || connections.try_recv().ok()).await;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Receives until the publisher is refused. The socket connects anew by itself, and says so.
+    async fn listen(&self, mut socket: SubSocket, mut connection: impl FnMut() -> Option<SocketEvent>) -> FollowError {
+        loop {
+            while let Some(event) = connection() {
+                let is_connected = matches!(event, SocketEvent::Connected(..));
+                // Relaxed: what is shown, no more.
+                self.shared.is_connected.store(is_connected, Relaxed);
+                if let (true, Err(refused)) = (is_connected, self.begin().await) {
+                    return refused;
+                }
+            }
+            let Ok(received) = timeout(PAUSE, socket.recv()).await else { continue };
+            let Ok(message) = received else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            let frames = message.into_vec();
+            let Some((seq, payload)) = ask::numbered(&frames) else { continue };
+            if let Err(refused) = self.receive(seq, payload).await {
+                return refused;
+            }
+        }
+    }
+
+    /// Asks what is held, so that a worker that is idle is seen too.
+    async fn begin(&self) -> Result<(), FollowError> {
+        if self.restore().await? == Answer::Empty {
+            let next = self.shared.follower().next_seq().unwrap_or(0);
+            self.ask_from(next).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a live message into account, and what was missed before it.
+    async fn receive(&self, seq: u64, payload: &[u8]) -> Result<(), FollowError> {
+        let is_new = self.shared.follower().next_seq().is_none();
+        let (mut remedies, mut is_restarted) = (remedies(is_new), false);
+        loop {
+            let verdict = self.shared.follower().receive(seq, payload);
+            match verdict {
+                Ok(Verdict::Applied | Verdict::Duplicate) => return Ok(()),
+                Ok(Verdict::Restarted) if is_restarted => {
+                    // Its publisher is gone: what could be asked since is of another life.
+                    self.restore().await?;
+                    return Ok(());
+                }
+                Ok(Verdict::Restarted) => (remedies, is_restarted) = (self::remedies(true), true),
+                Ok(Verdict::Gap { missing }) => {
+                    let answer = match remedies.next() {
+                        Some(Remedy::Replay) => self.ask_from(missing.start).await?,
+                        Some(Remedy::Snapshot) => self.restore().await?,
+                        None => Answer::None,
+                    };
+                    if answer == Answer::None {
+                        self.shared.follower().accept_gap(seq);
+                    }
+                }
+                Err(FollowError::Garbage(_)) => {
+                    self.restore().await?;
+                    return Ok(());
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// Feeds the batches from a number on that the publisher still has, as far as they follow one another.
+    async fn ask_from(&self, seq: u64) -> Result<Answer, FollowError> {
+        let Some(answers) = self.ask(seq.to_be_bytes()).await else { return Ok(Answer::None) };
+        let answer = if answers.is_empty() { Answer::Empty } else { Answer::Some };
+        for (seq, payload) in answers {
+            let verdict = self.shared.follower().receive(seq, &payload);
+            match verdict {
+                Ok(Verdict::Applied | Verdict::Duplicate) => {}
+                Ok(Verdict::Gap { .. } | Verdict::Restarted) | Err(FollowError::Garbage(_)) => break,
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Takes over a snapshot, if the publisher has one.
+    async fn restore(&self) -> Result<Answer, FollowError> {
+        let Some(answers) = self.ask(SNAPSHOT).await else { return Ok(Answer::None) };
+        let Some(&(next, _)) = answers.first() else { return Ok(Answer::Empty) };
+        let (mut events, mut epoch): (Vec<Event>, _) = (Vec::new(), None);
+        for (_, payload) in answers {
+            let Ok(decoded) = wire::decode(&payload) else { return Ok(Answer::Empty) };
+            events.extend(decoded.batch.events);
+            epoch = epoch.or(decoded.batch.epoch);
+        }
+        self.shared.follower().restore(next, epoch, &events)?;
+        Ok(Answer::Some)
+    }
+
+    /// What the publisher answers; `None` if there is nowhere to ask, or the answer does not come to its end.
+    async fn ask(&self, what: [u8; 8]) -> Option<Vec<(u64, bytes::Bytes)>> {
+        ask::ask(self.replay.as_deref()?, what).await
+    }
+}
+
+/// What is tried against a gap, in turn. One that holds nothing yet needs everything, and gets it from a snapshot at
+/// once.
+fn remedies(is_new: bool) -> std::slice::Iter<'static, Remedy> {
+    if is_new {
+        [Remedy::Snapshot, Remedy::Replay].iter()
+    } else {
+        [Remedy::Replay, Remedy::Snapshot, Remedy::Replay].iter()
+    }
+}
+
+impl std::fmt::Debug for SubscriberBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("SubscriberBuilder");
+        out.field("endpoint", &self.endpoint).field("replay", &self.replay).finish_non_exhaustive()
+    }
+}

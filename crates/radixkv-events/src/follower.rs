@@ -1,0 +1,282 @@
+//! A worker's holdings out of batches that may come twice, late, or not at all. It does no input and output.
+
+use std::ops::Range;
+
+use crate::{
+    batch::Numbered,
+    event::Event,
+    holdings::{HoldError, Holdings},
+    wire::{self, DecodeError},
+};
+
+/// Rebuilds what a worker holds from its batches, and says what is missing.
+///
+/// Feed it each message ([`receive`](Self::receive)) and do what the [`Verdict`] says.
+/// `Subscriber` does so over ZeroMQ; with another transport, do as it does:
+///
+/// - [`Verdict::Gap`]: ask the publisher for the batches from the first missing one on, and feed them. If they are not
+///   to be had, ask for a snapshot ([`restore`](Self::restore)). Then feed the message again, after
+///   [`accept_gap`](Self::accept_gap) if neither helped.
+/// - [`Verdict::Restarted`]: the publisher began anew, and what it held is gone. Proceed as with a gap.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_events::{Batch, BlockHash, Event, Follower, Stored, Verdict, wire};
+///
+/// let hashes = vec![BlockHash::Unsigned(5)];
+/// let stored = Stored { hashes, tokens: vec![1, 2], block_size: 2, ..Stored::default() };
+/// let batch = Batch { time: 1.0, events: vec![Event::Stored(stored)], ..Batch::default() };
+/// let payload = wire::encode(&batch, wire::Format::Maps);
+///
+/// let mut follower = Follower::new();
+/// assert_eq!(follower.receive(0, &payload)?, Verdict::Applied);
+/// assert_eq!(follower.receive(3, &payload)?, Verdict::Gap { missing: 1..3 });
+/// assert_eq!(follower.holdings().len(), 1);
+/// # Ok::<_, radixkv_events::FollowError>(())
+/// ```
+#[derive(Default)]
+pub struct Follower {
+    holdings: Holdings,
+    /// The number that comes next; `None` before the first batch.
+    next: Option<u64>,
+    epoch: Option<u64>,
+    time: f64,
+    is_incomplete: bool,
+    /// The number before which batches are known to be missing.
+    gap: Option<u64>,
+    counts: Counts,
+    watcher: Option<Watcher>,
+}
+
+type Watcher = Box<dyn FnMut(Update<'_>) + Send>;
+
+/// What became of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// Its events are part of the holdings.
+    Applied,
+    /// It was applied before.
+    Duplicate,
+    /// Batches before it are missing; nothing of it was applied.
+    Gap {
+        /// Their numbers.
+        missing: Range<u64>,
+    },
+    /// Its publisher began anew and the holdings were cleared; nothing of it was applied.
+    Restarted,
+}
+
+/// Why a message was not applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FollowError {
+    /// The publisher sends something else than batches. The message counts as lost; a snapshot makes the holdings
+    /// whole.
+    #[error("a message that is no batch: {0}")]
+    Garbage(#[from] DecodeError),
+    /// The publisher is no worker that can be followed here.
+    #[error(transparent)]
+    Refused(#[from] HoldError),
+}
+
+/// What happened to the holdings, for an index beside them.
+#[derive(Debug, Clone, Copy)]
+pub enum Update<'a> {
+    /// An event was applied.
+    Applied(&'a Event),
+    /// Everything was forgotten.
+    Forgotten,
+}
+
+/// What a follower has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Batches that were applied.
+    pub batches: u64,
+    /// Events that were applied, those of snapshots too.
+    pub events: u64,
+    /// Events that were left out ([`Decoded::skipped_events`](crate::wire::Decoded::skipped_events)).
+    pub skipped_events: u64,
+    /// Batches that came again.
+    pub duplicates: u64,
+    /// How often batches were missing.
+    pub gaps: u64,
+    /// Batches that were given up.
+    pub lost_batches: u64,
+    /// Messages that were no batches.
+    pub garbage: u64,
+    /// How often the publisher began anew.
+    pub restarts: u64,
+    /// Snapshots that were taken over.
+    pub snapshots: u64,
+}
+
+impl Follower {
+    /// A follower of a worker whose block size its first event says.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A follower of a worker with this block size.
+    pub fn with_block_size(block_size: u32) -> Self {
+        Self { holdings: Holdings::with_block_size(block_size), ..Self::default() }
+    }
+
+    /// Calls `watcher` for everything that happens to the holdings, on the thread that feeds the follower.
+    pub fn watched(self, watcher: impl FnMut(Update<'_>) + Send + 'static) -> Self {
+        Self { watcher: Some(Box::new(watcher)), ..self }
+    }
+
+    /// What the worker holds.
+    pub fn holdings(&self) -> &Holdings {
+        &self.holdings
+    }
+
+    /// What was seen so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The number of the next batch; `None` before the first.
+    pub fn next_seq(&self) -> Option<u64> {
+        self.next
+    }
+
+    /// The life of the publisher, if it says it.
+    pub fn epoch(&self) -> Option<u64> {
+        self.epoch
+    }
+
+    /// Whether nothing is missing: the holdings are those of the worker after batch `next_seq() - 1`.
+    pub fn is_complete(&self) -> bool {
+        !self.is_incomplete
+    }
+
+    /// Takes a message into account, live or asked for.
+    ///
+    /// A publisher has begun anew if its batch carries another [`epoch`](crate::Batch::epoch), or, where it carries
+    /// none, if a number that was there comes again with a later time.
+    ///
+    /// # Errors
+    ///
+    /// [`FollowError::Garbage`] for a payload that is no batch, [`FollowError::Refused`] for one that is refused; its
+    /// number is passed.
+    pub fn receive(&mut self, seq: u64, payload: &[u8]) -> Result<Verdict, FollowError> {
+        let decoded = wire::decode(payload).inspect_err(|_| self.pass_garbage(seq))?;
+        let numbered = Numbered { seq, batch: decoded.batch };
+        let verdict = self.take(&numbered)?;
+        if verdict == Verdict::Applied {
+            self.counts.skipped_events += decoded.skipped_events;
+        }
+        Ok(verdict)
+    }
+
+    /// The same for a batch that was decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError`], as [`Holdings::apply`].
+    pub fn take(&mut self, Numbered { seq, batch }: &Numbered) -> Result<Verdict, HoldError> {
+        if let (Some(known), Some(new)) = (self.epoch, batch.epoch)
+            && known != new
+        {
+            self.restart();
+            self.epoch = Some(new);
+            return Ok(Verdict::Restarted);
+        }
+        self.epoch = self.epoch.or(batch.epoch);
+        let next = self.next.unwrap_or(0);
+        if *seq < next {
+            if self.epoch.is_none() && batch.time > self.time {
+                self.restart();
+                return Ok(Verdict::Restarted);
+            }
+            self.counts.duplicates += 1;
+            return Ok(Verdict::Duplicate);
+        }
+        if *seq > next {
+            self.counts.gaps += u64::from(self.gap.replace(next) != Some(next));
+            return Ok(Verdict::Gap { missing: next..*seq });
+        }
+        self.next = Some(next + 1);
+        self.time = batch.time;
+        self.apply(&batch.events).inspect_err(|_| self.is_incomplete = true)?;
+        self.counts.batches += 1;
+        Ok(Verdict::Applied)
+    }
+
+    /// Gives the batches before `seq` up. The holdings may then be too many or too few, until a snapshot.
+    pub fn accept_gap(&mut self, seq: u64) {
+        let next = self.next.unwrap_or(0);
+        if seq > next {
+            self.counts.lost_batches += seq - next;
+            self.is_incomplete = true;
+            self.next = Some(seq);
+        }
+    }
+
+    /// Takes over a snapshot: everything that the worker held before batch `next`.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError`], as [`Holdings::apply`].
+    pub fn restore(&mut self, next: u64, epoch: Option<u64>, events: &[Event]) -> Result<(), HoldError> {
+        self.forget();
+        self.apply(events)?;
+        self.next = Some(next);
+        // Batches that are part of it may still come; none of them is a restart.
+        self.time = f64::INFINITY;
+        self.counts.restarts += u64::from(self.epoch.is_some() && epoch.is_some() && epoch != self.epoch);
+        self.epoch = epoch.or(self.epoch);
+        self.is_incomplete = false;
+        self.counts.snapshots += 1;
+        Ok(())
+    }
+
+    fn apply(&mut self, events: &[Event]) -> Result<(), HoldError> {
+        for event in events {
+            self.holdings.apply(event)?;
+            self.counts.events += 1;
+            if let Some(watcher) = &mut self.watcher {
+                watcher(Update::Applied(event));
+            }
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self) {
+        self.forget();
+        self.next = None;
+        self.gap = None;
+        self.epoch = None;
+        self.time = 0.0;
+        self.is_incomplete = false;
+        self.counts.restarts += 1;
+    }
+
+    fn forget(&mut self) {
+        self.holdings.clear();
+        if let Some(watcher) = &mut self.watcher {
+            watcher(Update::Forgotten);
+        }
+    }
+
+    fn pass_garbage(&mut self, seq: u64) {
+        self.counts.garbage += 1;
+        self.is_incomplete = true;
+        if self.next == Some(seq) {
+            self.next = seq.checked_add(1);
+            self.counts.lost_batches += 1;
+        }
+    }
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("Follower");
+        out.field("blocks", &self.holdings.len()).field("next", &self.next).field("epoch", &self.epoch);
+        out.field("is_incomplete", &self.is_incomplete).field("counts", &self.counts).finish_non_exhaustive()
+    }
+}

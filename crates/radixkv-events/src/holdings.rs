@@ -1,0 +1,314 @@
+//! What a worker holds, as its events say.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use crate::{
+    event::{Event, Group, Medium, Removed, Scope, Stored, Token},
+    hash::BlockHash,
+};
+
+/// Media that one worker may name.
+const MEDIA: usize = 16;
+/// Groups of layers that one worker may name.
+const GROUPS: usize = 64;
+
+/// A block, and the group of layers that it belongs to.
+type Key = (BlockHash, u32);
+
+/// The blocks that a worker holds: by name, with their tokens.
+///
+/// Kept up by [`apply`](Self::apply). The first event says the block size, unless it is said before
+/// ([`with_block_size`](Self::with_block_size)); events of another are refused. Groups of layers that do not cover
+/// whole prefixes ([`Group::covers_prefixes`]) are left out. A block whose parent is not held is kept:
+/// [`tokens_to`](Self::tokens_to) says which blocks are reached from the start of a sequence.
+#[derive(Debug, Clone, Default)]
+pub struct Holdings {
+    block_size: Option<u32>,
+    media: Vec<Medium>,
+    groups: Vec<u32>,
+    blocks: HashMap<Key, Held>,
+}
+
+/// A block that is held.
+#[derive(Debug, Clone, PartialEq)]
+struct Held {
+    parent: Option<BlockHash>,
+    /// The tokens that the block alone covers; none if they were never said, and then the parent is not known either.
+    tokens: Box<[Token]>,
+    /// A bit for each medium that it is in.
+    media: u16,
+    scope: Arc<Scope>,
+    bigrams: bool,
+}
+
+/// Why an event was not applied. The holdings are as before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldError {
+    /// Follow a worker with the same block size, or say another.
+    #[error("blocks of {got} tokens where {expected} are expected")]
+    BlockSize {
+        /// Tokens per block that are expected.
+        expected: u32,
+        /// Tokens per block of the event.
+        got: u32,
+    },
+    /// The publisher names more places than any worker has.
+    #[error("more than {MEDIA} media")]
+    TooManyMedia,
+    /// The publisher names more groups of layers than any model has.
+    #[error("more than {GROUPS} groups of layers")]
+    TooManyGroups,
+}
+
+impl Holdings {
+    /// Nothing, of blocks of this size.
+    pub fn with_block_size(block_size: u32) -> Self {
+        Self { block_size: Some(block_size), ..Self::default() }
+    }
+
+    /// Takes an event into account.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldError`], for a block size other than that of the events before.
+    pub fn apply(&mut self, event: &Event) -> Result<(), HoldError> {
+        match event {
+            Event::Stored(stored) => self.store(stored)?,
+            Event::Removed(removed) => self.remove(removed)?,
+            Event::Cleared => self.blocks.clear(),
+        }
+        Ok(())
+    }
+
+    /// Forgets all blocks. The block size stays.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+    }
+
+    /// Tokens per block, once it is known.
+    pub fn block_size(&self) -> Option<u32> {
+        self.block_size
+    }
+
+    /// Blocks that are held, in any medium. In models with several groups of layers, a block of each group counts.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Whether a block is held, in any medium and group.
+    pub fn contains(&self, hash: BlockHash) -> bool {
+        self.find(hash).is_some()
+    }
+
+    /// The names of the blocks that are held, each group's by itself.
+    pub fn names(&self) -> impl Iterator<Item = BlockHash> {
+        self.blocks.keys().map(|(hash, _)| *hash)
+    }
+
+    /// The media that were named, and how many blocks are in each. A block counts in each medium that it is in.
+    pub fn by_medium(&self) -> Vec<(Medium, usize)> {
+        let mut blocks = vec![0; self.media.len()];
+        for held in self.blocks.values() {
+            blocks.iter_mut().enumerate().for_each(|(at, blocks)| *blocks += usize::from(held.media >> at & 1));
+        }
+        self.media.iter().cloned().zip(blocks).collect()
+    }
+
+    /// Blocks that no path leads to from the start of a sequence: their parents were never stored here, or removed
+    /// before them, or their tokens were never said.
+    pub fn unrooted(&self) -> usize {
+        let mut rooted = HashMap::with_capacity(self.blocks.len());
+        self.blocks.keys().filter(|key| !self.is_rooted(**key, &mut rooted)).count()
+    }
+
+    /// The scope of a block, and all tokens from the start of its sequence to its end; `None` if a block on the way is
+    /// not held.
+    pub fn tokens_to(&self, hash: BlockHash) -> Option<(&Scope, Vec<Token>)> {
+        let (mut blocks, mut next) = (Vec::new(), Some(hash));
+        while let Some(hash) = next {
+            let held = self.find(hash)?;
+            // A publisher can say that a block is its own ancestor, or nothing of its tokens.
+            if blocks.len() > self.blocks.len() || held.tokens.is_empty() {
+                return None;
+            }
+            blocks.push(held);
+            next = held.parent;
+        }
+        let scope = &*blocks.first()?.scope;
+        let mut tokens = Vec::new();
+        for held in blocks.iter().rev() {
+            // A block of pairs begins with the token that the block before it ends with.
+            let shared = usize::from(held.bigrams && !tokens.is_empty());
+            tokens.extend_from_slice(&held.tokens[shared..]);
+        }
+        Some((scope, tokens))
+    }
+
+    /// What is held as events, parents before their children: applied to nothing, they give the same.
+    pub fn snapshot(&self) -> Vec<Event> {
+        let mut children: HashMap<_, Vec<_>> = HashMap::new();
+        let mut starts = Vec::new();
+        for (&key, held) in &self.blocks {
+            match held.parent.map(|parent| (parent, key.1)) {
+                Some(parent) if self.blocks.contains_key(&parent) => children.entry(parent).or_default().push(key),
+                _ => starts.push(key),
+            }
+        }
+        let mut events = Vec::new();
+        while let Some(start) = starts.pop() {
+            let mut chain = vec![start];
+            // Each block is the child of one, so it is reached once; blocks in a circle are not reached.
+            let mut last = start;
+            while let Some(next) = children.remove(&last) {
+                let (same, other): (Vec<_>, Vec<_>) = next.into_iter().partition(|key| self.is_alike(start, *key));
+                starts.extend(other);
+                let mut same = same.into_iter();
+                let Some(next) = same.next() else { break };
+                starts.extend(same);
+                chain.push(next);
+                last = next;
+            }
+            events.extend(self.stored_of(&chain));
+        }
+        events
+    }
+
+    /// A block, of the first group that has it.
+    fn find(&self, hash: BlockHash) -> Option<&Held> {
+        self.groups.iter().find_map(|&group| self.blocks.get(&(hash, group)))
+    }
+
+    fn store(&mut self, stored: &Stored) -> Result<(), HoldError> {
+        if !stored.group.covers_prefixes() {
+            return Ok(());
+        }
+        let expected = self.block_size.unwrap_or(stored.block_size);
+        let are_said = !stored.tokens.is_empty();
+        if are_said && expected != stored.block_size {
+            return Err(HoldError::BlockSize { expected, got: stored.block_size });
+        }
+        let bit = media_bit(&mut self.media, stored.medium.as_ref().unwrap_or(&Medium::Gpu))?;
+        let group = self.group(&stored.group)?;
+        if are_said {
+            self.block_size = Some(expected);
+        }
+        let scope = Arc::new(stored.scope.clone());
+        let mut parent = stored.parent.filter(|_| are_said);
+        for (at, &hash) in stored.hashes.iter().enumerate() {
+            let from = at * expected as usize;
+            let to = from + expected as usize + usize::from(stored.bigrams);
+            let tokens = stored.tokens.get(from..to).unwrap_or_default();
+            let entry = self.blocks.entry((hash, group));
+            let media = match &entry {
+                Entry::Occupied(held) => held.get().media | bit,
+                Entry::Vacant(_) => bit,
+            };
+            let is_known = matches!(&entry, Entry::Occupied(held) if !held.get().tokens.is_empty());
+            if is_known {
+                entry.and_modify(|held| held.media = media);
+            } else {
+                let (scope, bigrams) = (Arc::clone(&scope), stored.bigrams);
+                entry.insert_entry(Held { parent, tokens: tokens.into(), media, scope, bigrams });
+            }
+            parent = Some(hash).filter(|_| are_said);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, removed: &Removed) -> Result<(), HoldError> {
+        let left = match &removed.medium {
+            Some(medium) => media_bit(&mut self.media, medium)?,
+            None => u16::MAX,
+        };
+        let group = self.group(&removed.group)?;
+        for &hash in &removed.hashes {
+            let Entry::Occupied(mut held) = self.blocks.entry((hash, group)) else { continue };
+            held.get_mut().media &= !left;
+            if held.get().media == 0 {
+                held.remove();
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, group: &Group) -> Result<u32, HoldError> {
+        let index = group.index.unwrap_or(0);
+        if !self.groups.contains(&index) {
+            if self.groups.len() == GROUPS {
+                return Err(HoldError::TooManyGroups);
+            }
+            self.groups.push(index);
+        }
+        Ok(index)
+    }
+
+    fn is_rooted(&self, key: Key, known: &mut HashMap<Key, bool>) -> bool {
+        let (mut way, mut at) = (Vec::new(), key);
+        let is_rooted = loop {
+            if let Some(&is_rooted) = known.get(&at) {
+                break is_rooted;
+            }
+            // Until more is known, so that a circle ends.
+            known.insert(at, false);
+            way.push(at);
+            match self.blocks.get(&at) {
+                None => break false,
+                Some(Held { parent: None, tokens, .. }) => break !tokens.is_empty(),
+                Some(Held { parent: Some(parent), .. }) => at = (*parent, at.1),
+            }
+        };
+        known.extend(way.into_iter().map(|key| (key, is_rooted)));
+        is_rooted
+    }
+
+    /// Whether two blocks may stand in one event.
+    fn is_alike(&self, one: Key, other: Key) -> bool {
+        let [one, other] = [&self.blocks[&one], &self.blocks[&other]];
+        let kind = |held: &Held| (held.media, held.bigrams, held.tokens.is_empty());
+        kind(one) == kind(other) && one.scope == other.scope
+    }
+
+    /// A chain of blocks that are alike, as an event for each medium that they are in.
+    fn stored_of(&self, chain: &[Key]) -> Vec<Event> {
+        let first = &self.blocks[&chain[0]];
+        let mut tokens: Vec<Token> = Vec::new();
+        for key in chain {
+            let held = &self.blocks[key];
+            tokens.extend_from_slice(&held.tokens[usize::from(held.bigrams && !tokens.is_empty())..]);
+        }
+        let stored = Stored {
+            hashes: chain.iter().map(|(hash, _)| *hash).collect(),
+            parent: first.parent,
+            tokens,
+            bigrams: first.bigrams,
+            block_size: self.block_size.unwrap_or(1),
+            scope: Scope::clone(&first.scope),
+            group: Group { index: (chain[0].1 != 0).then_some(chain[0].1), ..Group::default() },
+            ..Stored::default()
+        };
+        let media = self.media.iter().enumerate().filter(|(at, _)| first.media >> at & 1 == 1);
+        media.map(|(_, medium)| Event::Stored(Stored { medium: Some(medium.clone()), ..stored.clone() })).collect()
+    }
+}
+
+/// The bit that stands for a medium, of those that one worker named.
+pub(crate) fn media_bit(media: &mut Vec<Medium>, medium: &Medium) -> Result<u16, HoldError> {
+    let at = match media.iter().position(|known| known == medium) {
+        Some(at) => at,
+        None if media.len() == MEDIA => return Err(HoldError::TooManyMedia),
+        None => {
+            media.push(medium.clone());
+            media.len() - 1
+        }
+    };
+    Ok(1 << at)
+}

@@ -1,0 +1,236 @@
+//! Sending batches to whoever subscribes.
+
+mod ring;
+mod serve;
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicU64, atomic::Ordering::Relaxed, mpsc as once},
+    thread::{self, JoinHandle},
+};
+
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::{
+    batch::Numbered,
+    endpoint::{self, EndpointError},
+    event::Event,
+    wire::Format,
+};
+
+/// Publishes batches over ZeroMQ, on a thread of its own.
+///
+/// [`publish`](Self::publish) puts a batch into a bounded queue and never waits. What does not fit is lost as a whole
+/// batch with its number: subscribers see the gap. The thread writes batches, sends them to all subscribers (PUB), and
+/// keeps the last of them for those that missed some and ask (ROUTER; [`wire`](crate::wire) says how). A subscriber
+/// that reads slowly loses batches and slows nobody.
+///
+/// Dropping it sends what is queued and ends the thread.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_events::{Batch, Event, Numbered, Publisher, now};
+///
+/// let publisher = Publisher::builder("tcp://127.0.0.1:0").replay("tcp://127.0.0.1:0").build()?;
+/// println!("subscribe to {}", publisher.endpoint());
+/// let batch = Batch { time: now(), events: vec![Event::Cleared], ..Batch::default() };
+/// publisher.publish(Numbered { seq: 0, batch }).expect("room for one batch");
+/// # Ok::<_, radixkv_events::PublishError>(())
+/// ```
+#[derive(Debug)]
+pub struct Publisher {
+    /// `None` while it is dropped.
+    queue: Option<mpsc::Sender<Numbered>>,
+    lost: AtomicU64,
+    sent: Arc<AtomicU64>,
+    endpoint: String,
+    replay: Option<String>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Settings of a [`Publisher`].
+pub struct PublisherBuilder {
+    endpoint: String,
+    replay: Option<String>,
+    topic: String,
+    format: Format,
+    queue: usize,
+    ring: usize,
+    ring_bytes: usize,
+    snapshot: Option<Box<dyn FnMut() -> Snapshot + Send>>,
+}
+
+/// What is held, cut between two batches.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Snapshot {
+    /// The number of the first batch that is not part of it.
+    pub next: u64,
+    /// The life of the publisher.
+    pub epoch: Option<u64>,
+    /// What is held as events, parents before their children.
+    pub events: Vec<Event>,
+}
+
+/// Why nothing is published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// Correct the text.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// End the other program, or take another port; port 0 is one that is free.
+    #[error("{endpoint} is taken")]
+    Taken {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// The system refuses.
+    #[error("{endpoint}: {source}")]
+    System {
+        /// The endpoint.
+        endpoint: String,
+        /// What it says.
+        source: io::Error,
+    },
+    /// The system has no thread.
+    #[error("no thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// A batch that nobody receives. Go on with the next number: subscribers see the gap.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("batch {} is lost: {queue} batches are queued", numbered.seq)]
+pub struct LostBatch {
+    /// The batch.
+    pub numbered: Numbered,
+    /// Batches that the queue holds.
+    pub queue: usize,
+}
+
+impl PublisherBuilder {
+    /// Where subscribers ask for batches again, and for snapshots. Default: nowhere.
+    pub fn replay(self, endpoint: impl Into<String>) -> Self {
+        Self { replay: Some(endpoint.into()), ..self }
+    }
+
+    /// The topic of all batches. Default: an empty one.
+    pub fn topic(self, topic: impl Into<String>) -> Self {
+        Self { topic: topic.into(), ..self }
+    }
+
+    /// What events are written as. Default: maps.
+    pub fn format(self, format: Format) -> Self {
+        Self { format, ..self }
+    }
+
+    /// Batches that wait to be sent; at least one. Default: 100,000.
+    pub fn queue(self, batches: usize) -> Self {
+        Self { queue: batches.max(1), ..self }
+    }
+
+    /// Batches that are kept for those that missed them, and their bytes at most. Default: 10,000 of 256 MiB.
+    pub fn ring(self, batches: usize, bytes: usize) -> Self {
+        Self { ring: batches, ring_bytes: bytes, ..self }
+    }
+
+    /// What answers those that ask what is held. Default: nothing.
+    ///
+    /// `snapshot` is called on the publisher's thread, which sends no batches meanwhile.
+    pub fn snapshot(self, snapshot: impl FnMut() -> Snapshot + Send + 'static) -> Self {
+        Self { snapshot: Some(Box::new(snapshot)), ..self }
+    }
+
+    /// Binds the endpoints and starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError`], if an endpoint is none, or taken, or the system refuses.
+    pub fn build(self) -> Result<Publisher, PublishError> {
+        endpoint::parse(&self.endpoint)?;
+        self.replay.as_deref().map(endpoint::parse).transpose()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(PublishError::Thread)?;
+        let (queue, batches) = mpsc::channel(self.queue);
+        let (ready, bound) = once::sync_channel(1);
+        let sent = Arc::new(AtomicU64::new(0));
+        let run = {
+            let sent = Arc::clone(&sent);
+            move || runtime.block_on(serve::run(self, batches, &ready, &sent))
+        };
+        let thread = thread::Builder::new().name("kv-events".to_owned()).spawn(run).map_err(PublishError::Thread)?;
+        let (endpoint, replay) = bound.recv().expect("the thread says how binding went")?;
+        let lost = AtomicU64::new(0);
+        Ok(Publisher { queue: Some(queue), lost, sent, endpoint, replay, thread: Some(thread) })
+    }
+}
+
+impl Publisher {
+    /// Settings for an endpoint such as `tcp://*:5557`; port 0 is one that is free. By custom, a worker adds its
+    /// data-parallel rank to the port.
+    pub fn builder(endpoint: impl Into<String>) -> PublisherBuilder {
+        PublisherBuilder {
+            endpoint: endpoint.into(),
+            replay: None,
+            topic: String::new(),
+            format: Format::Maps,
+            queue: 100_000,
+            ring: 10_000,
+            ring_bytes: 256 << 20,
+            snapshot: None,
+        }
+    }
+
+    /// Hands a batch to the thread that sends it. Does not wait, neither for room nor for a subscriber.
+    ///
+    /// # Errors
+    ///
+    /// [`LostBatch`], if the queue is full: the batch is not sent.
+    pub fn publish(&self, numbered: Numbered) -> Result<(), LostBatch> {
+        let queue = self.queue.as_ref().expect("there until it is dropped");
+        queue.try_send(numbered).map_err(|refused| {
+            // Relaxed: a count.
+            self.lost.fetch_add(1, Relaxed);
+            let (TrySendError::Full(numbered) | TrySendError::Closed(numbered)) = refused;
+            LostBatch { numbered, queue: queue.max_capacity() }
+        })
+    }
+
+    /// Where to subscribe, with the port that was bound.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Where to ask for batches again, with the port that was bound.
+    pub fn replay_endpoint(&self) -> Option<&str> {
+        self.replay.as_deref()
+    }
+
+    /// Batches that were sent, whether somebody subscribes or not.
+    pub fn sent_batches(&self) -> u64 {
+        // Relaxed: a count.
+        self.sent.load(Relaxed)
+    }
+
+    /// Batches that were lost because the queue was full.
+    pub fn lost_batches(&self) -> u64 {
+        // Relaxed: a count.
+        self.lost.load(Relaxed)
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for PublisherBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut out = f.debug_struct("PublisherBuilder");
+        out.field("endpoint", &self.endpoint).field("replay", &self.replay).finish_non_exhaustive()
+    }
+}

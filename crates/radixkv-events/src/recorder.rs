@@ -1,0 +1,326 @@
+//! Events from changes: blocks get their names, and batches their numbers.
+
+use crate::{
+    batch::{Batch, Numbered, new_epoch},
+    change::{Change, ChangeError, Tier},
+    event::{BlockId, Event, ExtraKey, Medium, Removed, Scope, Stored, Token},
+    hash::{BlockHash, HashScheme, Link},
+    scopes::Scopes,
+};
+
+/// Turns the changes of a cache into numbered batches of events.
+///
+/// It keeps a hash, a scope and a depth for each block that is held, 44 bytes; so a removal is named without its
+/// tokens, and a store is hashed from its parent on. Stores that continue one another become one event, and a trim is
+/// one event.
+///
+/// What is recorded and not [taken](Self::take) yet is bounded: a batch that would hold more blocks than
+/// [`max_pending_blocks`](RecorderBuilder::max_pending_blocks) is lost as a whole, with its number, so that readers see
+/// a gap.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_events::{Change, Event, HashScheme, Recorder, Scope};
+///
+/// let mut recorder = Recorder::builder(2, HashScheme::xxh3()).build();
+/// let scope = &Scope::default();
+/// recorder.record(&Change::Stored { tier: 0, scope, parent: None, blocks: &[7], tokens: &[1, 2] })?;
+/// recorder.record(&Change::Stored { tier: 0, scope, parent: Some((0, 7)), blocks: &[3], tokens: &[3, 4] })?;
+/// let numbered = recorder.take(0.0).expect("two changes");
+/// assert_eq!(numbered.seq, 0);
+/// let [Event::Stored(stored)] = numbered.batch.events.as_slice() else { panic!("one event of both") };
+/// assert_eq!((stored.hashes.len(), stored.tokens.as_slice()), (2, &[1, 2, 3, 4][..]));
+/// # Ok::<_, radixkv_events::ChangeError>(())
+/// ```
+#[derive(Debug)]
+pub struct Recorder {
+    settings: RecorderBuilder,
+    scopes: Scopes,
+    /// What is held in each tier, by block id.
+    tiers: Vec<Vec<Option<Slot>>>,
+    pending: Vec<Event>,
+    pending_blocks: usize,
+    next: u64,
+    lost_batches: u64,
+}
+
+/// A block that is held.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    link: Link,
+    scope: u32,
+    /// Blocks before it in its sequence.
+    depth: u32,
+}
+
+/// Settings of a [`Recorder`].
+#[derive(Debug, Clone)]
+pub struct RecorderBuilder {
+    block_size: usize,
+    scheme: HashScheme,
+    media: Vec<Medium>,
+    rank: Option<u32>,
+    epoch: u64,
+    max_pending_blocks: usize,
+}
+
+impl RecorderBuilder {
+    /// The names of the tiers on the wire. Default: the GPU alone.
+    pub fn media(self, media: Vec<Medium>) -> Self {
+        Self { media, ..self }
+    }
+
+    /// The data-parallel rank of this worker. Default: none.
+    pub fn rank(self, rank: u32) -> Self {
+        Self { rank: Some(rank), ..self }
+    }
+
+    /// The life of this publisher. Default: a number of its own.
+    pub fn epoch(self, epoch: u64) -> Self {
+        Self { epoch, ..self }
+    }
+
+    /// How many blocks may be recorded before they are taken. Default: 65,536.
+    pub fn max_pending_blocks(self, max_pending_blocks: usize) -> Self {
+        Self { max_pending_blocks, ..self }
+    }
+
+    /// A recorder of a cache that holds nothing.
+    pub fn build(self) -> Recorder {
+        let tiers = vec![Vec::new(); self.media.len()];
+        Recorder {
+            settings: self,
+            scopes: Scopes::default(),
+            tiers,
+            pending: Vec::new(),
+            pending_blocks: 0,
+            next: 0,
+            lost_batches: 0,
+        }
+    }
+}
+
+impl Recorder {
+    /// Settings for blocks of `block_size` tokens, named by `scheme`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `block_size` is zero or more than `u32::MAX`.
+    pub fn builder(block_size: usize, scheme: HashScheme) -> RecorderBuilder {
+        assert!(block_size > 0 && u32::try_from(block_size).is_ok(), "a block size of {block_size}");
+        let media = vec![Medium::Gpu];
+        RecorderBuilder { block_size, scheme, media, rank: None, epoch: new_epoch(), max_pending_blocks: 1 << 16 }
+    }
+
+    /// Records a change. Hashes the blocks that were stored.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError`], if the change does not go with those before it.
+    pub fn record(&mut self, change: &Change<'_>) -> Result<(), ChangeError> {
+        match *change {
+            Change::Stored { tier, scope, parent, blocks, tokens } => {
+                self.check_stored(tier, scope, parent, blocks, tokens)?;
+                self.store(tier, scope, parent, blocks, tokens);
+            }
+            Change::Removed { tier, blocks } => {
+                blocks.iter().try_for_each(|&block| self.slot(tier, block).map(drop))?;
+                self.remove(tier, blocks.iter().copied());
+            }
+            Change::Cleared { scope: None } => {
+                self.tiers.iter_mut().for_each(Vec::clear);
+                self.scopes = Scopes::default();
+                self.push(Event::Cleared, 1);
+            }
+            Change::Cleared { scope: Some(scope) } => self.clear(scope),
+        }
+        Ok(())
+    }
+
+    /// The events since the last batch as the next batch, made at `time`; `None` if there are none.
+    pub fn take(&mut self, time: f64) -> Option<Numbered> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let seq = self.next;
+        self.next += 1;
+        self.pending_blocks = 0;
+        let events = std::mem::take(&mut self.pending);
+        let batch = Batch { time, events, rank: self.settings.rank, epoch: Some(self.settings.epoch) };
+        Some(Numbered { seq, batch })
+    }
+
+    /// The number of the next batch.
+    pub fn next_seq(&self) -> u64 {
+        self.next
+    }
+
+    /// The life of this publisher, which all its batches carry.
+    pub fn epoch(&self) -> u64 {
+        self.settings.epoch
+    }
+
+    /// Blocks in events that were not taken yet.
+    pub fn pending_blocks(&self) -> usize {
+        self.pending_blocks
+    }
+
+    /// Batches that were lost because nothing took them.
+    pub fn lost_batches(&self) -> u64 {
+        self.lost_batches
+    }
+
+    /// The name of a block that is held.
+    pub fn name(&self, tier: Tier, block: BlockId) -> Option<BlockHash> {
+        self.slot(tier, block).ok().map(|slot| self.settings.scheme.name(&slot.link))
+    }
+
+    fn slot(&self, tier: Tier, block: BlockId) -> Result<&Slot, ChangeError> {
+        let slots = self.tiers.get(tier).ok_or(ChangeError::UnknownTier { tier, tiers: self.tiers.len() })?;
+        slots.get(block as usize).and_then(Option::as_ref).ok_or(ChangeError::NotHeld { tier, block })
+    }
+
+    fn check_stored(
+        &self,
+        tier: Tier,
+        scope: &Scope,
+        parent: Option<(Tier, BlockId)>,
+        blocks: &[BlockId],
+        tokens: &[Token],
+    ) -> Result<(), ChangeError> {
+        let block_size = self.settings.block_size;
+        if Some(tokens.len()) != blocks.len().checked_mul(block_size) {
+            return Err(ChangeError::Tokens { tokens: tokens.len(), blocks: blocks.len(), block_size });
+        }
+        if let Some((tier, block)) = parent
+            && self.scopes.find(scope) != Some(self.slot(tier, block)?.scope)
+        {
+            return Err(ChangeError::OtherScope { tier, block });
+        }
+        blocks.iter().try_for_each(|&block| match self.slot(tier, block) {
+            Ok(_) => Err(ChangeError::Held { tier, block }),
+            Err(ChangeError::NotHeld { .. }) => Ok(()),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn store(
+        &mut self,
+        tier: Tier,
+        scope: &Scope,
+        parent: Option<(Tier, BlockId)>,
+        blocks: &[BlockId],
+        tokens: &[Token],
+    ) {
+        if blocks.is_empty() {
+            return;
+        }
+        let (scheme, block_size) = (self.settings.scheme, self.settings.block_size);
+        let before = parent.and_then(|(tier, block)| self.slot(tier, block).ok().copied());
+        let place = self.scopes.hold(scope, blocks.len());
+        let (mut link, mut depth) = (before.map(|slot| slot.link), before.map_or(0, |slot| slot.depth + 1));
+        let is_first = link.is_none();
+        let mut hashes = Vec::with_capacity(blocks.len());
+        for (&block, tokens) in blocks.iter().zip(tokens.chunks_exact(block_size)) {
+            let next = scheme.next(scope, link.as_ref(), tokens);
+            self.hold(tier, block, Slot { link: next, scope: place, depth });
+            hashes.push(scheme.name(&next));
+            (link, depth) = (Some(next), depth + 1);
+        }
+        let parent = before.map(|slot| scheme.name(&slot.link));
+        let medium = Some(self.settings.media[tier].clone());
+        let extra_keys = extra_keys(scope, is_first, blocks.len());
+        if !self.continues(parent, medium.as_ref()) {
+            let stored = Stored {
+                hashes: Vec::new(),
+                parent,
+                block_size: block_size as u32,
+                medium,
+                scope: scope.clone(),
+                extra_keys: extra_keys.is_some().then(Vec::new),
+                ..Stored::default()
+            };
+            self.push(Event::Stored(stored), 0);
+        }
+        if let Some(Event::Stored(stored)) = self.pending.last_mut() {
+            stored.hashes.append(&mut hashes);
+            stored.tokens.extend_from_slice(tokens);
+            if let (Some(all), Some(keys)) = (&mut stored.extra_keys, extra_keys) {
+                all.extend(keys);
+            }
+        }
+        self.count(blocks.len());
+    }
+
+    /// Whether blocks after `parent`, which are of its scope, belong into the last event.
+    fn continues(&self, parent: Option<BlockHash>, medium: Option<&Medium>) -> bool {
+        matches!(self.pending.last(), Some(Event::Stored(last))
+            if parent.is_some()
+                && last.hashes.last() == parent.as_ref()
+                && last.medium.as_ref() == medium)
+    }
+
+    fn hold(&mut self, tier: Tier, block: BlockId, slot: Slot) {
+        let slots = &mut self.tiers[tier];
+        if slots.len() <= block as usize {
+            slots.resize(block as usize + 1, None);
+        }
+        slots[block as usize] = Some(slot);
+    }
+
+    fn remove(&mut self, tier: Tier, blocks: impl Iterator<Item = BlockId>) {
+        let scheme = self.settings.scheme;
+        let slots = &mut self.tiers[tier];
+        let taken = blocks.filter_map(|block| slots.get_mut(block as usize).and_then(Option::take));
+        let scopes = &mut self.scopes;
+        let hashes: Vec<_> = taken
+            .map(|slot| {
+                scopes.release(slot.scope);
+                scheme.name(&slot.link)
+            })
+            .collect();
+        if !hashes.is_empty() {
+            let (medium, blocks) = (Some(self.settings.media[tier].clone()), hashes.len());
+            self.push(Event::Removed(Removed { hashes, medium, ..Removed::default() }), blocks);
+        }
+    }
+
+    /// Removes the blocks of a scope, the deepest first: on the wire only everything can be cleared.
+    fn clear(&mut self, scope: &Scope) {
+        let Some(place) = self.scopes.find(scope) else { return };
+        for tier in 0..self.tiers.len() {
+            let slots = self.tiers[tier].iter().enumerate();
+            let held = slots.filter_map(|(block, slot)| Some((slot.as_ref()?, block as BlockId)));
+            let mut blocks: Vec<_> =
+                held.filter(|(slot, _)| slot.scope == place).map(|(slot, block)| (slot.depth, block)).collect();
+            blocks.sort_unstable_by(|a, b| b.cmp(a));
+            self.remove(tier, blocks.into_iter().map(|(_, block)| block));
+        }
+    }
+
+    fn push(&mut self, event: Event, blocks: usize) {
+        self.pending.push(event);
+        self.count(blocks);
+    }
+
+    /// Counts blocks of the next batch, and loses the batch if there are too many.
+    fn count(&mut self, blocks: usize) {
+        self.pending_blocks += blocks;
+        if self.pending_blocks > self.settings.max_pending_blocks {
+            self.pending.clear();
+            self.pending_blocks = 0;
+            self.next += 1;
+            self.lost_batches += 1;
+        }
+    }
+}
+
+/// What vLLM says of each block beside its tokens; `None` where a scope says nothing.
+fn extra_keys(scope: &Scope, is_first: bool, blocks: usize) -> Option<Vec<Option<Vec<ExtraKey>>>> {
+    let of_block = |at: usize| {
+        let keys: Vec<_> = scope.extra_keys(is_first && at == 0).map(|key| ExtraKey::Text(key.to_owned())).collect();
+        if keys.is_empty() { None } else { Some(keys) }
+    };
+    (!scope.is_plain()).then(|| (0..blocks).map(of_block).collect())
+}

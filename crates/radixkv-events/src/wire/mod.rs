@@ -1,0 +1,42 @@
+//! Batches as bytes, as vLLM and SGLang send them: [MessagePack](https://msgpack.org), in frames of ZeroMQ.
+//!
+//! | frame of a message | holds |
+//! |---|---|
+//! | topic | UTF-8 |
+//! | sequence number | 8 bytes, big-endian; from 0, one more for each batch |
+//! | payload | `[time, [event, ...], rank or nil]` |
+//!
+//! An event is a map with the field `type` ([`Format::Maps`]), or an array that begins with the type
+//! ([`Format::Arrays`], older publishers). [`decode`](decode()) reads both. The life of the publisher
+//! ([`Batch::epoch`](crate::Batch::epoch)) is the field `epoch` of the first event, in maps.
+//!
+//! What a subscriber missed it asks for, from a DEALER to the publisher's ROUTER:
+//!
+//! | asked | answered |
+//! |---|---|
+//! | `["", first number]` | `["", topic, number, payload]` for each batch from that number on that is still there |
+//! | `["", SNAPSHOT]` | what is held, as events; their number is that of the first batch that is not in them |
+//!
+//! Either answer ends with `["", "", END, ""]`. Publishers that leave the topic out are understood too. To publishers
+//! that know no snapshots, [`SNAPSHOT`] is a number which no batch has, so they answer with the end alone.
+
+mod decode;
+mod encode;
+mod error;
+mod read;
+
+pub use decode::{Decoded, decode};
+pub use encode::{Format, encode};
+pub use error::DecodeError;
+
+/// The frame that ends an answer, in place of a sequence number.
+pub const END: [u8; 8] = [0xff; 8];
+
+/// The frame that asks for a snapshot, in place of a sequence number.
+pub const SNAPSHOT: [u8; 8] = *b"snapshot";
+
+/// Bytes of a payload that are read: more are refused.
+pub const MAX_PAYLOAD: usize = 64 << 20;
+
+/// Hashes of one event that are read: more are refused.
+pub const MAX_HASHES: usize = 1 << 20;

@@ -1,0 +1,164 @@
+//! Batches that come twice, late, from another life, or not as batches.
+
+use radixkv_events::{
+    Batch, BlockHash, Event, FollowError, Follower, HoldError, Holdings, Medium, Numbered, Removed, Stored, Verdict,
+    wire::{self, Format},
+};
+
+fn store(hash: u64, parent: Option<u64>, block_size: u32) -> Event {
+    Event::Stored(Stored {
+        hashes: vec![BlockHash::Unsigned(hash)],
+        parent: parent.map(BlockHash::Unsigned),
+        tokens: vec![7; block_size as usize],
+        block_size,
+        ..Stored::default()
+    })
+}
+
+fn batch(seq: u64, time: f64, epoch: Option<u64>) -> Numbered {
+    Numbered { seq, batch: Batch { time, events: vec![store(seq, None, 2)], rank: None, epoch } }
+}
+
+#[test]
+fn gaps_and_duplicates_are_told_apart() {
+    let mut follower = Follower::new();
+    assert_eq!(follower.take(&batch(2, 1.0, None)), Ok(Verdict::Gap { missing: 0..2 }));
+    for seq in 0..2 {
+        assert_eq!(follower.take(&batch(seq, 0.0, None)), Ok(Verdict::Applied));
+    }
+    assert_eq!(follower.take(&batch(1, 0.0, None)), Ok(Verdict::Duplicate));
+    assert_eq!(follower.take(&batch(2, 1.0, None)), Ok(Verdict::Applied));
+    assert_eq!(follower.take(&batch(9, 2.0, None)), Ok(Verdict::Gap { missing: 3..9 }));
+    assert!(follower.is_complete());
+    follower.accept_gap(9);
+    assert_eq!(follower.take(&batch(9, 2.0, None)), Ok(Verdict::Applied));
+    let counts = follower.counts();
+    assert_eq!((counts.batches, counts.gaps, counts.lost_batches, counts.duplicates), (4, 2, 6, 1));
+    assert!(!follower.is_complete());
+}
+
+/// Another epoch is a restart, whatever the number; without epochs a number that comes again later is one.
+#[test]
+fn restarts_are_no_gaps() {
+    for (first, second) in [(Some(1), Some(2)), (None, None)] {
+        let mut follower = Follower::new();
+        (0..3).for_each(|seq| assert_eq!(follower.take(&batch(seq, 5.0, first)), Ok(Verdict::Applied)));
+        assert_eq!(follower.take(&batch(0, 6.0, second)), Ok(Verdict::Restarted));
+        assert!(follower.holdings().is_empty());
+        assert_eq!(follower.take(&batch(0, 6.0, second)), Ok(Verdict::Applied));
+        assert_eq!((follower.holdings().len(), follower.counts().restarts), (1, 1));
+        assert_eq!(follower.epoch(), second);
+    }
+    let mut follower = Follower::new();
+    assert_eq!(follower.take(&batch(0, 5.0, Some(1))), Ok(Verdict::Applied));
+    assert_eq!(follower.take(&batch(1, 6.0, Some(2))), Ok(Verdict::Restarted));
+    assert_eq!(follower.take(&batch(1, 6.0, Some(2))), Ok(Verdict::Gap { missing: 0..1 }));
+}
+
+/// Batches that a snapshot has already are no restart, though they come after it: also where no epoch says so.
+#[test]
+fn batches_before_a_snapshot_are_duplicates() {
+    for epoch in [Some(1), None] {
+        let mut follower = Follower::new();
+        follower.restore(3, epoch, &[store(0, None, 2)]).unwrap();
+        assert_eq!(follower.take(&batch(2, 5.0, epoch)), Ok(Verdict::Duplicate));
+        assert_eq!(follower.take(&batch(3, 6.0, epoch)), Ok(Verdict::Applied));
+        assert_eq!((follower.holdings().len(), follower.counts().restarts), (2, 0));
+    }
+}
+
+#[test]
+fn garbage_is_counted_and_does_not_stop_what_follows() {
+    let mut follower = Follower::new();
+    assert_eq!(follower.take(&batch(0, 1.0, None)), Ok(Verdict::Applied));
+    let error = follower.receive(1, b"garbage").unwrap_err();
+    assert!(matches!(error, FollowError::Garbage(_)), "{error}");
+    assert_eq!(follower.take(&batch(2, 2.0, None)), Ok(Verdict::Applied));
+    assert_eq!((follower.counts().garbage, follower.counts().lost_batches, follower.is_complete()), (1, 1, false));
+}
+
+#[test]
+fn another_block_size_is_refused_with_both_numbers() {
+    for mut follower in [Follower::with_block_size(4), Follower::new()] {
+        let of_four = Batch { events: vec![store(1, None, 4)], ..Batch::default() };
+        assert_eq!(follower.receive(0, &wire::encode(&of_four, Format::Maps)), Ok(Verdict::Applied));
+        let of_two = Batch { events: vec![store(2, None, 2)], ..Batch::default() };
+        let error = follower.receive(1, &wire::encode(&of_two, Format::Maps)).unwrap_err();
+        assert_eq!(error, FollowError::Refused(HoldError::BlockSize { expected: 4, got: 2 }));
+        assert_eq!(error.to_string(), "blocks of 2 tokens where 4 are expected");
+        assert_eq!((follower.holdings().len(), follower.is_complete()), (1, false));
+    }
+}
+
+/// A block is held as long as it is in a medium; groups of layers are apart; a removal without a medium is from all.
+#[test]
+fn media_and_groups_are_kept_apart() {
+    let stored = |medium: Medium, group: Option<u32>| {
+        let Event::Stored(mut stored) = store(1, None, 2) else { unreachable!() };
+        (stored.medium, stored.group.index) = (Some(medium), group);
+        Event::Stored(stored)
+    };
+    let removed = |medium: Option<Medium>, group: Option<u32>| {
+        let mut removed = Removed { hashes: vec![BlockHash::Unsigned(1)], medium, ..Removed::default() };
+        removed.group.index = group;
+        Event::Removed(removed)
+    };
+    let mut holdings = Holdings::default();
+    let mut apply = |event: Event| {
+        holdings.apply(&event).unwrap();
+        (holdings.len(), holdings.by_medium().iter().map(|(_, blocks)| *blocks).collect::<Vec<_>>())
+    };
+    assert_eq!(apply(stored(Medium::Gpu, None)), (1, vec![1]));
+    assert_eq!(apply(stored(Medium::Cpu, None)), (1, vec![1, 1]));
+    assert_eq!(apply(removed(Some(Medium::Gpu), None)), (1, vec![0, 1]));
+    assert_eq!(apply(stored(Medium::Gpu, Some(1))), (2, vec![1, 1]));
+    assert_eq!(apply(removed(Some(Medium::Cpu), Some(0))), (1, vec![1, 0]));
+    assert_eq!(apply(removed(None, Some(1))), (0, vec![0, 0]));
+}
+
+/// vLLM says no tokens of what it copied to the host: known blocks are in one more place, others are held by name alone
+/// until their tokens are said.
+#[test]
+fn blocks_without_tokens_are_held_by_name() {
+    let nameless = |hash: u64| {
+        let hashes = vec![BlockHash::Unsigned(hash)];
+        Event::Stored(Stored { hashes, block_size: 64, medium: Some(Medium::Cpu), ..Stored::default() })
+    };
+    let batch = Batch { events: vec![store(1, None, 2), nameless(1), nameless(2)], ..Batch::default() };
+    let mut follower = Follower::with_block_size(2);
+    assert_eq!(follower.receive(0, &wire::encode(&batch, Format::Maps)), Ok(Verdict::Applied));
+    let mut holdings = follower.holdings().clone();
+    assert_eq!(holdings.by_medium(), [(Medium::Gpu, 1), (Medium::Cpu, 2)]);
+    let (known, unknown) = (BlockHash::Unsigned(1), BlockHash::Unsigned(2));
+    assert_eq!((holdings.tokens_to(known).is_some(), holdings.tokens_to(unknown)), (true, None));
+    assert_eq!(holdings.unrooted(), 1);
+
+    let mut again = Holdings::default();
+    holdings.snapshot().iter().for_each(|event| again.apply(event).unwrap());
+    assert_eq!((again.len(), again.unrooted(), again.tokens_to(known).is_some()), (2, 1, true));
+
+    holdings.apply(&store(2, Some(1), 2)).unwrap();
+    assert_eq!((holdings.unrooted(), holdings.tokens_to(unknown).map(|(_, tokens)| tokens.len())), (0, Some(4)));
+}
+
+/// Layers with a window say nothing of whole prefixes, whatever their block size is.
+#[test]
+fn groups_with_a_window_are_left_out() {
+    let mut holdings = Holdings::with_block_size(2);
+    let Event::Stored(mut stored) = store(1, None, 8) else { unreachable!() };
+    stored.group.kind = Some("sliding_window".into());
+    holdings.apply(&Event::Stored(stored)).unwrap();
+    assert!(holdings.is_empty());
+}
+
+/// A publisher that says that blocks continue each other in a circle gets answers, not a thread.
+#[test]
+fn circles_end() {
+    let mut holdings = Holdings::default();
+    for (hash, parent) in [(1, 2), (2, 1), (3, 9)] {
+        holdings.apply(&store(hash, Some(parent), 2)).unwrap();
+    }
+    assert_eq!(holdings.tokens_to(BlockHash::Unsigned(1)), None);
+    assert_eq!((holdings.unrooted(), holdings.len()), (3, 3));
+    assert_eq!(holdings.snapshot().len(), 1);
+}

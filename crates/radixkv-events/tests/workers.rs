@@ -1,0 +1,89 @@
+//! Which worker holds how many blocks of a prompt: the index against what each worker's holdings say.
+
+use std::collections::HashSet;
+
+use radixkv_events::{
+    Change, Event, HashScheme, HoldError, Holdings, Medium, Recorder, Removed, Scope, Stored, Token, Update, Workers,
+};
+
+const BLOCK_SIZE: usize = 2;
+
+/// Whole blocks of a prompt that are held, one after the other from the first.
+fn counted(holdings: &Holdings, scope: &Scope, prompt: &[Token]) -> usize {
+    let paths: HashSet<_> = holdings.names().filter_map(|name| holdings.tokens_to(name)).collect();
+    let ends = (BLOCK_SIZE..=prompt.len()).step_by(BLOCK_SIZE);
+    ends.take_while(|&end| paths.contains(&(scope, prompt[..end].to_vec()))).count()
+}
+
+/// Three workers that store and lose random paths.
+#[test]
+fn the_index_answers_as_the_holdings_do() {
+    let mut random = fastrand::Rng::with_seed(4);
+    let scopes = [Scope::default(), Scope::salted("tenant")];
+    let names = ["one", "two", "three"];
+    let mut index = Workers::new(BLOCK_SIZE);
+    let mut holdings = [Holdings::default(), Holdings::default(), Holdings::default()];
+    let scheme = HashScheme::sglang();
+    let prompt = |random: &mut fastrand::Rng| -> (Scope, Vec<Token>) {
+        let length = random.usize(1..5) * BLOCK_SIZE;
+        (random.choice(scopes.clone()).unwrap(), (0..length).map(|_| random.u32(..2)).collect())
+    };
+    for step in 0..3_000 {
+        let worker = random.usize(..3);
+        let medium = Some(random.choice([Medium::Gpu, Medium::Cpu]).unwrap());
+        let (scope, tokens) = prompt(&mut random);
+        let hashes = scheme.chain(&scope, &tokens, BLOCK_SIZE);
+        let event = match random.u32(..100) {
+            0..60 => {
+                let block_size = BLOCK_SIZE as u32;
+                Event::Stored(Stored { hashes, tokens, block_size, medium, scope, ..Stored::default() })
+            }
+            60..98 => Event::Removed(Removed {
+                hashes: hashes.into_iter().rev().take(2).collect(),
+                medium,
+                ..Removed::default()
+            }),
+            _ => Event::Cleared,
+        };
+        holdings[worker].apply(&event).unwrap();
+        index.update(names[worker], Update::Applied(&event)).unwrap();
+        if step % 10 == 0 {
+            let (scope, tokens) = prompt(&mut random);
+            let matches = index.matches(&scope, &tokens);
+            for (name, holdings) in names.iter().zip(&holdings) {
+                let blocks = matches.iter().find(|(worker, _)| worker == name).map_or(0, |(_, blocks)| *blocks);
+                assert_eq!(blocks, counted(holdings, &scope, &tokens), "step {step}, {name}: {matches:?}");
+                assert_eq!(index.blocks(name), holdings.len() as u64);
+            }
+        }
+    }
+    index.update("one", Update::Forgotten).unwrap();
+    index.remove("two");
+    assert_eq!((index.blocks("one"), index.blocks("two")), (0, 0));
+}
+
+#[test]
+fn what_cannot_be_placed_is_counted_and_other_block_sizes_are_refused() {
+    let mut index = Workers::new(4);
+    let mut recorder = Recorder::builder(BLOCK_SIZE, HashScheme::xxh3()).build();
+    let scope = &Scope::default();
+    recorder.record(&Change::Stored { tier: 0, scope, parent: None, blocks: &[0], tokens: &[1, 2] }).unwrap();
+    let event = recorder.take(0.0).unwrap().batch.events.remove(0);
+    let refused = index.update("one", Update::Applied(&event));
+    assert_eq!(refused, Err(HoldError::BlockSize { expected: 4, got: 2 }));
+
+    let mut index = Workers::new(BLOCK_SIZE);
+    let Event::Stored(stored) = event else { panic!("{event:?}") };
+    // The same block on the host, which is said without tokens, and then not on the device any more.
+    let (hashes, on_host) = (stored.hashes.clone(), Some(Medium::Cpu));
+    let copied = Stored { hashes: hashes.clone(), block_size: 64, medium: on_host, ..Stored::default() };
+    let removed = Removed { hashes, medium: Some(Medium::Gpu), ..Removed::default() };
+    for event in [Event::Stored(stored.clone()), Event::Stored(copied), Event::Removed(removed)] {
+        index.update("two", Update::Applied(&event)).unwrap();
+    }
+    assert_eq!(index.matches(scope, &[1, 2]), [("two".to_owned(), 1)]);
+
+    let child = Stored { parent: Some(radixkv_events::BlockHash::Unsigned(99)), ..stored };
+    index.update("one", Update::Applied(&Event::Stored(child))).unwrap();
+    assert_eq!((index.left_out("one"), index.blocks("one")), (1, 0));
+}

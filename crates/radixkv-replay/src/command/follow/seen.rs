@@ -1,0 +1,90 @@
+//! What is known of the workers at one moment.
+
+use radixkv_events::{Counts, Follower};
+use serde::Serialize;
+
+/// All workers.
+#[derive(Serialize)]
+pub(super) struct Seen {
+    /// Since following began.
+    pub(super) seconds: f64,
+    pub(super) workers: Vec<Worker>,
+}
+
+/// A worker, and what it holds.
+#[derive(Serialize)]
+pub(super) struct Worker {
+    pub(super) endpoint: String,
+    pub(super) connected: bool,
+    /// Whether nothing is missing of what it holds.
+    pub(super) complete: bool,
+    pub(super) block_size: Option<u32>,
+    pub(super) epoch: Option<u64>,
+    pub(super) next_batch: Option<u64>,
+    /// In any medium.
+    pub(super) blocks: usize,
+    pub(super) tokens: u64,
+    pub(super) media: Vec<Medium>,
+    pub(super) batches: u64,
+    pub(super) events: u64,
+    pub(super) skipped_events: u64,
+    pub(super) duplicates: u64,
+    pub(super) gaps: u64,
+    pub(super) lost_batches: u64,
+    pub(super) garbage: u64,
+    pub(super) restarts: u64,
+    pub(super) snapshots: u64,
+}
+
+/// What a worker holds in one place.
+#[derive(Serialize)]
+pub(super) struct Medium {
+    pub(super) medium: String,
+    pub(super) blocks: usize,
+    pub(super) tokens: u64,
+}
+
+impl Worker {
+    pub(super) fn new(endpoint: &str, connected: bool, follower: &Follower) -> Self {
+        let holdings = follower.holdings();
+        let block_size = holdings.block_size();
+        let tokens = |blocks: usize| blocks as u64 * u64::from(block_size.unwrap_or(0));
+        let media = holdings.by_medium().into_iter().map(|(medium, blocks)| Medium {
+            medium: medium.name().to_owned(),
+            blocks,
+            tokens: tokens(blocks),
+        });
+        let Counts { batches, events, skipped_events, duplicates, gaps, lost_batches, garbage, restarts, snapshots } =
+            follower.counts();
+        Self {
+            endpoint: endpoint.to_owned(),
+            connected,
+            complete: follower.is_complete(),
+            block_size,
+            epoch: follower.epoch(),
+            next_batch: follower.next_seq(),
+            blocks: holdings.len(),
+            tokens: tokens(holdings.len()),
+            media: media.collect(),
+            batches,
+            events,
+            skipped_events,
+            duplicates,
+            gaps,
+            lost_batches,
+            garbage,
+            restarts,
+            snapshots,
+        }
+    }
+
+    /// How following goes, in a word.
+    pub(super) fn state(&self) -> &'static str {
+        match (self.connected, self.next_batch, self.complete) {
+            (false, ..) => "away",
+            (true, None, _) => "silent",
+            (true, Some(_), true) => "complete",
+            (true, Some(_), false) => "partial",
+        }
+    }
+}
