@@ -48,7 +48,7 @@ pub fn run(data: &[u8]) {
         2 => directory.write("model.safetensors", &with_elements(bytes)),
         _ => {
             directory.write("model.safetensors.index.json", bytes);
-            directory.write("model.safetensors", &with_elements(b"{}"));
+            directory.write("part.safetensors", &with_elements(b"{}"));
         }
     }
     let config = match Config::read(&directory.0) {

@@ -150,7 +150,7 @@ impl CommandError {
             Self::Prompts(_) => 2,
             #[cfg(not(feature = "cuda"))]
             Self::NoCuda => 2,
-            Self::Serve(ServeError::Failed(_)) => 1,
+            Self::Serve(ServeError::Failed(_) | ServeError::NotFinite { .. }) => 1,
             Self::Serve(_) => 2,
             _ => 1,
         }
@@ -218,7 +218,7 @@ impl Arguments {
             return Ok((model, Tokenizer::Bytes));
         };
         let config = Config::read(directory)?;
-        let tokenizer = Tokenizer::read(directory, config.vocab_size)?;
+        let tokenizer = Tokenizer::read(directory, config.vocab_size, config.max_positions)?;
         let checkpoint = Checkpoint::open(directory)?;
         let bar = bar("layers", config.layers);
         let model = Model::load(config, &checkpoint, |layers| bar.set_position(layers as u64))?;

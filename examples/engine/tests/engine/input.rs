@@ -17,7 +17,7 @@ fn refusal(arguments: &[&str]) -> (String, u8) {
 }
 
 #[track_caller]
-fn refused(arguments: &[&str], code: u8, parts: &[&str]) {
+pub fn refused(arguments: &[&str], code: u8, parts: &[&str]) {
     let (line, given) = refusal(arguments);
     assert!(!line.trim().contains('\n'), "{line}");
     assert!(parts.iter().all(|part| line.contains(part)), "{line} has not {parts:?}");
@@ -112,7 +112,7 @@ fn a_directory_without_a_model() {
     let (whole, _) = directory("without-weights", &tiny());
     let path = whole.path().display().to_string();
     fs::remove_file(whole.path().join("model.safetensors")).expect("a file");
-    refused(&["--model", &path], 1, &["no .safetensors file"]);
+    refused(&["--model", &path], 1, &["no model.safetensors"]);
     fs::remove_file(whole.path().join("tokenizer.json")).expect("a file");
     refused(&["--model", &path], 1, &["tokenizer.json"]);
 }

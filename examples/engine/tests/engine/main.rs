@@ -3,6 +3,8 @@
 mod acceptance;
 mod bits;
 mod cascade;
+mod chats;
+mod folder;
 mod garbage;
 mod golden;
 mod input;
