@@ -6,12 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use radixkv::scheduler::{
-    Finish, FinishError, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, Sequence, SequenceId,
-    SubmitErrorKind, WaitingQueue,
+    Finish, FinishError, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, Sequence, SequenceId, WaitingQueue,
 };
 use radixkv::{BuildError, Eviction, PolicyKind, PrefixCache, Token};
 use radixkv_attention::{Dtype, Layout};
 
+use crate::config::Config;
+use crate::intake::{Intake, Refusal};
 use crate::model::{HostBackend, Model};
 use crate::sampling::{Sampling, SamplingError};
 
@@ -132,32 +133,12 @@ pub enum ServeError {
     #[error("{0}")]
     Build(#[from] BuildError),
     /// A request is refused.
-    #[error("prompt {number}: {kind}")]
+    #[error("prompt {number}: {refusal}")]
     Refused {
         /// Which prompt, from 1 on.
         number: usize,
         /// Why.
-        kind: SubmitErrorKind,
-    },
-    /// A prompt has a token that the model does not know.
-    #[error("prompt {number}: token {token} is not in a vocabulary of {vocab_size}")]
-    Token {
-        /// Which prompt, from 1 on.
-        number: usize,
-        /// The token.
-        token: Token,
-        /// Tokens of the model.
-        vocab_size: usize,
-    },
-    /// A prompt and its output are longer than the model was made for.
-    #[error("prompt {number}: prompt and output have {tokens} tokens, the model takes {max_positions}")]
-    TooLong {
-        /// Which prompt, from 1 on.
-        number: usize,
-        /// Tokens of prompt and output.
-        tokens: usize,
-        /// Tokens that the model takes.
-        max_positions: usize,
+        refusal: Refusal,
     },
     /// Logits of a sequence are infinite or no numbers: the weights, or the type of keys and values, do not fit.
     #[error("logits of request {} are not finite", .id.as_u64())]
@@ -224,18 +205,25 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// If the model or the pool cannot take the prompt.
     pub fn submit(&self, number: usize, tokens: Vec<Token>, new_tokens: usize) -> Result<SequenceId, ServeError> {
-        let config = self.model.config();
-        let (vocab_size, max_positions) = (config.vocab_size, config.max_positions);
-        if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
-            return Err(ServeError::Token { number, token, vocab_size });
-        }
-        let total = tokens.len().saturating_add(new_tokens);
-        if total > max_positions {
-            return Err(ServeError::TooLong { number, tokens: total, max_positions });
-        }
         let mut request = Request::new(self.cache.default_namespace(), tokens, new_tokens);
         request.publish = self.options.publish;
-        self.queue.submit(request).map_err(|refused| ServeError::Refused { number, kind: refused.kind })
+        self.intake().submit(request).map_err(|refusal| ServeError::Refused { number, refusal })
+    }
+
+    /// Where other threads hand in requests.
+    pub fn intake(&self) -> Intake {
+        let config = self.model.config();
+        Intake::new(self.queue.clone(), config.vocab_size, config.max_positions)
+    }
+
+    /// The shape of its model.
+    pub fn config(&self) -> &Config {
+        self.model.config()
+    }
+
+    /// How it is set up.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// One step of one scheduler: tokens are chosen as the options say.

@@ -3,6 +3,7 @@
 mod hostile;
 mod python_json;
 mod template;
+mod text_stream;
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use radixkv::Token;
 use crate::prompts::Message;
 use hostile::caught;
 pub use template::{Template, TemplateError};
+pub use text_stream::TextStream;
 
 /// Ends a text of bytes.
 pub const END_OF_BYTES: Token = 256;

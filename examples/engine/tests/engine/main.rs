@@ -10,6 +10,8 @@ mod golden;
 mod input;
 mod naive;
 mod saved;
+#[cfg(feature = "serve")]
+mod server;
 mod sharing;
 mod weights;
 
