@@ -173,7 +173,7 @@ impl CommandError {
             Self::Serve(ServeError::Failed(_) | ServeError::NotFinite { .. }) => 1,
             Self::Serve(_) => 2,
             #[cfg(feature = "serve")]
-            Self::Server(ServerError::Listen(_)) => 2,
+            Self::Server(ServerError::Listen { .. }) => 2,
             _ => 1,
         }
     }

@@ -44,7 +44,7 @@ where
     B::Kv: Sync,
 {
     let engine = Engine::new(model, backend, arguments.options(!arguments.no_cache))?;
-    let listener = TcpListener::bind(address).map_err(ServerError::Listen)?;
+    let listener = TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?;
     let name = arguments.model.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
     let defaults = ServerOptions::default();
     let options = ServerOptions {
@@ -54,7 +54,7 @@ where
         retained_blocks: arguments.blocks / 4,
         ..defaults
     };
-    writeln!(out, "serving {} at http://{}", options.model, listener.local_addr().map_err(ServerError::Listen)?)?;
+    writeln!(out, "serving {} at http://{}", options.model, listener.local_addr()?)?;
     out.flush()?;
     serve(&engine, tokenizer, listener, options, interrupted())?;
     Ok(())

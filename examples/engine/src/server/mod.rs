@@ -32,7 +32,7 @@ mod worker;
 
 use std::future::Future;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -82,9 +82,17 @@ impl Default for ServerOptions {
 /// Why a server has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on, or the system has no threads for the server.
+    /// The address cannot be listened on: another program may have the port.
+    #[error("{address}: {source}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system has no more sockets or threads.
     #[error("{0}")]
-    Listen(#[from] io::Error),
+    System(#[from] io::Error),
     /// A scheduler thread has failed; requests were answered with an error.
     #[error("{0}")]
     Engine(#[from] ServeError),
@@ -113,7 +121,7 @@ struct Service {
 ///
 /// # Errors
 ///
-/// If the address cannot be used, or a scheduler thread fails.
+/// If the system refuses the server, or a scheduler thread fails.
 pub fn serve<B>(
     engine: &Engine<'_, B>,
     tokenizer: Tokenizer,

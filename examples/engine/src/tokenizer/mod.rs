@@ -2,6 +2,7 @@
 
 mod hostile;
 mod python_json;
+mod special;
 mod template;
 mod text_stream;
 
@@ -11,6 +12,7 @@ use radixkv::Token;
 
 use crate::prompts::Message;
 use hostile::caught;
+use special::Special;
 pub use template::{Template, TemplateError};
 pub use text_stream::TextStream;
 
@@ -116,10 +118,13 @@ impl Tokenizer {
             }
             _ => {}
         }
+        let named = Special::read(directory)?;
+        let empty_text = caught(|| inner.encode_fast("", true).map_err(|error| error.to_string())).map_err(unread)?;
+        named.check(&inner, empty_text.get_ids())?;
         let special = inner.get_added_tokens_decoder().into_iter().filter(|(_, token)| token.special);
         let special: Vec<_> = special.filter(|(_, token)| !token.content.is_empty()).collect();
         Ok(Self::Model(Box::new(ModelTokenizer {
-            chat: Template::read(directory),
+            chat: Template::read(directory, &named),
             marks_are_normalized: inner.get_normalizer().is_some() && special.iter().any(|(_, token)| token.normalized),
             marks: special.into_iter().map(|(token, added)| (token, added.content)).collect(),
             longest_text: max_positions.saturating_mul(longest_token).min(LONGEST_TEXT),

@@ -16,15 +16,13 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 use serde_json::Value as Json;
 
 use super::python_json;
+use super::special::Special;
 use crate::prompts::Message;
 
 /// Instructions that one chat may take: a template that needs more goes round in circles.
 const FUEL: u64 = 5_000_000;
 
 const NAME: &str = "chat";
-
-/// Special tokens that templates call by these names.
-const NAMED: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Why a chat has no text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,22 +59,18 @@ impl Template {
     /// # Errors
     ///
     /// If there is none, or it cannot be parsed.
-    pub fn read(directory: &Path) -> Result<Self, TemplateError> {
-        let config = object(directory, "tokenizer_config.json")?;
-        let map = object(directory, "special_tokens_map.json")?;
+    pub(super) fn read(directory: &Path, special: &Special) -> Result<Self, TemplateError> {
         let file = directory.join("chat_template.jinja");
-        let (place, source) = match text(&file)? {
-            Some(source) => (file.display().to_string(), source),
-            None => {
-                let place = directory.join("tokenizer_config.json").display().to_string();
-                let source = named(&config["chat_template"])
-                    .map_err(|reason| TemplateError::Invalid { place: place.clone(), reason })?;
-                (place, source.ok_or(TemplateError::None)?)
+        let invalid = |path: &Path, reason| TemplateError::Invalid { place: path.display().to_string(), reason };
+        let (place, source) = match fs::read_to_string(&file) {
+            Ok(source) => (file.as_path(), source),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (path, field) = special.chat_template();
+                (path, named(field).map_err(|reason| invalid(path, reason))?.ok_or(TemplateError::None)?)
             }
+            Err(error) => return Err(invalid(&file, error.to_string())),
         };
-        let named = |name| content(&config[name]).or_else(|| content(&map[name])).map(|text| (name, text));
-        Self::new(source, NAMED.into_iter().filter_map(named).collect())
-            .map_err(|error| TemplateError::Invalid { place, reason: one_line(&error) })
+        Self::new(source, special.named.clone()).map_err(|error| invalid(place, one_line(&error)))
     }
 
     /// A template with the special tokens that it may name.
@@ -161,27 +155,6 @@ fn named(field: &Json) -> Result<Option<String>, String> {
             .map(|source| Some(source.to_owned()))
             .ok_or_else(|| "chat_template has several templates and none named default".to_owned()),
         other => Err(format!("chat_template {other}")),
-    }
-}
-
-/// The text of a special token: a text, or an object with its content.
-fn content(field: &Json) -> Option<String> {
-    field.as_str().or_else(|| field["content"].as_str()).map(str::to_owned)
-}
-
-fn object(directory: &Path, name: &str) -> Result<Json, TemplateError> {
-    let path = directory.join(name);
-    let Some(text) = text(&path)? else { return Ok(Json::Null) };
-    serde_json::from_str(&text)
-        .map_err(|error| TemplateError::Invalid { place: path.display().to_string(), reason: error.to_string() })
-}
-
-/// The text of a file; `None` if there is none.
-fn text(path: &Path) -> Result<Option<String>, TemplateError> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(TemplateError::Invalid { place: path.display().to_string(), reason: error.to_string() }),
     }
 }
 

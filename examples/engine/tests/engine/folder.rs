@@ -88,7 +88,7 @@ fn a_chat_is_what_the_folders_template_says() {
 #[test]
 fn marks_in_a_message_are_not_the_templates_own() {
     let (model, _) = directory("marks", &tiny());
-    add_mark(&model, "<|end|>", 40);
+    add_mark(&model, "<|end|>", 28);
     model.write("chat_template.jinja", "{% for m in messages %}{{ m.role }}{{ m.content }}<|end|>{% endfor %}");
     let path = model.path().display().to_string();
     for (field, message) in [
@@ -288,6 +288,41 @@ fn an_index_and_its_files_agree() {
     refused(&["--model", &path], 1, &["safetensors", "no tensor"]);
     index(&|name| if name == "model.norm.weight" { "two.safetensors" } else { "one.safetensors" });
     assert_eq!(cell(&["--model", &path, "--text", "cab", "--new-tokens", "1"], PROMPT_TOKENS), "3");
+}
+
+#[test]
+fn texts_begin_and_end_as_all_files_say() {
+    let (model, _) = directory("ends-of-texts", &tiny());
+    add_mark(&model, "<s>", 28);
+    change(&model, "tokenizer.json", |tokenizer| {
+        let single = json!([
+            { "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }
+        ]);
+        tokenizer["post_processor"] = json!({
+            "type": "TemplateProcessing", "single": single, "pair": single,
+            "special_tokens": { "<s>": { "id": "<s>", "ids": [28], "tokens": ["<s>"] } },
+        });
+    });
+    let path = model.path().display().to_string();
+    let arguments = ["--model", &path, "--text", "cab", "--new-tokens", "1"];
+    let mut config = json!({ "bos_token": "<s>", "eos_token": "z" });
+    for (field, value, part) in [
+        ("add_bos_token", true, None),
+        ("add_eos_token", false, None),
+        ("add_eos_token", true, Some("add_eos_token is true for z")),
+        ("add_bos_token", false, Some("add_bos_token is false for <s>")),
+    ] {
+        let before = config.clone();
+        config[field] = json!(value);
+        model.write("tokenizer_config.json", config.to_string());
+        match part {
+            None => assert_eq!(cell(&arguments, PROMPT_TOKENS), "4"),
+            Some(part) => {
+                refused(&arguments, 1, &["tokenizer_config.json", part]);
+                config = before;
+            }
+        }
+    }
 }
 
 #[test]

@@ -193,3 +193,12 @@ fn a_prompt_longer_than_the_model_takes() {
     let path = model.path().display().to_string();
     refused(&["--model", &path, "--text", "abcdefg", "--new-tokens", "3"], 2, &["prompt 1", "10 tokens", "takes 8"]);
 }
+
+#[cfg(feature = "serve")]
+#[test]
+fn an_address_that_cannot_be_served_at() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    refused(&["--serve", &address], 2, &[&address, "in use"]);
+    assert_eq!(refusal(&["--serve", "nowhere"]).1, 2);
+}
