@@ -96,7 +96,11 @@ impl Generation {
                     self.usage.cached_tokens = cached_tokens;
                     let text = self.text.push(&tokenizer, token);
                     match self.stop.pass(&text) {
-                        (text, true) => return Ok(Piece::Last { text, reason: "stop" }),
+                        (text, true) => {
+                            // Not computed further, however slowly the client reads.
+                            self.service.intake.queue().abort(self.id);
+                            return Ok(Piece::Last { text, reason: "stop" });
+                        }
                         (text, false) if !text.is_empty() => return Ok(Piece::Text(text)),
                         _ => {}
                     }
@@ -120,9 +124,9 @@ impl Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        self.service.requests.remove(self.id);
         // One that has ended is unknown to the queue.
         self.service.intake.queue().abort(self.id);
+        self.service.requests.remove(self.id);
     }
 }
 

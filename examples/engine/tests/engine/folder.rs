@@ -5,6 +5,8 @@ use std::fs;
 
 use engine::command::run;
 use engine::config::{Config, Rope};
+use engine::dice::Dice;
+use engine::tokenizer::Tokenizer;
 use safetensors::tensor::Dtype;
 use serde_json::{Value, json};
 
@@ -396,4 +398,110 @@ fn sampling_by_no_numbers() {
         let argument_value = format!("{argument}={value}");
         refused(&[&argument_value], 2, &[&argument[2..].replace('-', "_"), " is "]);
     }
+}
+
+/// All places in a JSON value, as pointers.
+fn places(value: &Value, at: &str, places: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, value)| self::places(value, &format!("{at}/{name}"), places));
+        }
+        // A few of a long list.
+        Value::Array(values) => {
+            let some = values.iter().enumerate().take(3);
+            some.for_each(|(index, value)| self::places(value, &format!("{at}/{index}"), places));
+        }
+        _ => {}
+    }
+    places.push(at.to_owned());
+}
+
+#[test]
+fn tokenizers_with_random_changes_answer_or_are_refused() {
+    let rounds = std::env::var("ENGINE_TOKENIZERS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(150);
+    let directory = Directory::new("random-changes");
+    let mut whole: Value = serde_json::from_str(include_str!("chats/tokenizer.json")).expect("JSON");
+    whole["normalizer"] = json!({ "type": "Sequence", "normalizers": [
+        { "type": "NFC" }, { "type": "Prepend", "prepend": "_" },
+        { "type": "Replace", "pattern": { "Regex": "b+" }, "content": "c" },
+    ] });
+    whole["post_processor"] = json!({
+        "type": "TemplateProcessing", "single": [{ "Sequence": { "id": "A", "type_id": 0 } }],
+        "pair": [{ "Sequence": { "id": "A", "type_id": 0 } }, { "Sequence": { "id": "B", "type_id": 1 } }],
+        "special_tokens": {},
+    });
+    directory.write("tokenizer.json", whole.to_string());
+    Tokenizer::read(directory.path(), 1_000, 1_000).expect("a tokenizer");
+    let mut all = Vec::new();
+    // The vocabulary's letters are alike.
+    let mut small = whole.clone();
+    small["model"]["vocab"] = json!({ "a": 0 });
+    places(&small, "", &mut all);
+    let values = [
+        json!(null),
+        json!(-1),
+        json!(0),
+        json!(7),
+        json!(u64::MAX),
+        json!(1e300),
+        json!(""),
+        json!("a"),
+        json!("(("),
+        json!("(a|aa)+$"),
+        json!("\u{0}"),
+        json!([]),
+        json!({}),
+        json!(true),
+        json!([["a", "b"]]),
+        json!([["a", "a"]]),
+        json!({ "String": "" }),
+        json!({ "Regex": "" }),
+        json!({ "Regex": "(?=a)" }),
+        json!("BPE"),
+        json!("Unigram"),
+        json!("WordPiece"),
+        json!("Sequence"),
+        json!("Metaspace"),
+        json!("ByteFallback"),
+        json!("MergedWithNext"),
+        json!({ "type": "ByteLevel" }),
+        json!({ "type": "Strip", "content": "a", "start": 3, "stop": 9 }),
+        json!({ "type": "Precompiled", "precompiled_charsmap": "/////w==" }),
+        json!({ "type": "Fuse" }),
+        json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0], ["aa", f64::MIN]], "byte_fallback": true }),
+        json!({ "type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "", "max_input_chars_per_word": 0, "vocab": {} }),
+    ];
+    let dice = &mut Dice::new(1);
+    let mut read = 0;
+    for _ in 0..rounds {
+        let mut changed = whole.clone();
+        for _ in 0..1 + dice.below(3) {
+            if let Some(place) = changed.pointer_mut(&all[dice.below(all.len())]) {
+                // Of the same type: another one is mostly refused.
+                let same = |value: &&Value| std::mem::discriminant(*value) == std::mem::discriminant(place);
+                let alike: Vec<&Value> = values.iter().filter(same).collect();
+                *place = match place {
+                    Value::Bool(was) => json!(!*was),
+                    Value::Null => values[dice.below(values.len())].clone(),
+                    _ => alike[dice.below(alike.len())].clone(),
+                };
+            }
+        }
+        directory.write("tokenizer.json", changed.to_string());
+        let tokenizer = match Tokenizer::read(directory.path(), 1_000, 1_000) {
+            Ok(tokenizer) => tokenizer,
+            Err(error) => {
+                assert!(error.to_string().contains("tokenizer.json"), "{error}");
+                continue;
+            }
+        };
+        read += 1;
+        for text in ["", "a", "abba <|im_end|> Grüße", &"ab ".repeat(100)] {
+            if let Ok(tokens) = tokenizer.text(text) {
+                drop(tokenizer.decode(&tokens));
+            }
+        }
+        drop(tokenizer.decode(&[0, 999, u32::MAX]));
+    }
+    assert!(read > rounds / 10, "only {read} of {rounds} were read");
 }

@@ -68,6 +68,34 @@ fn too_many_requests_are_told_when_to_come_again() {
 }
 
 #[test]
+fn nothing_is_computed_for_a_client_that_has_gone() {
+    let (model, options) = one_at_a_time();
+    let options = engine::serve::Options { blocks: 4_096, ..options };
+    with_server(&model, options, ServerOptions::default(), |server| {
+        let value = |name: &str| {
+            let text = String::from_utf8(get(server.address, "/metrics").body).expect("text");
+            let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).expect(name).to_owned();
+            line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
+        };
+        let running = |wanted: f64| {
+            (0..1_000).any(|_| {
+                std::thread::sleep(Duration::from_millis(5));
+                value("vllm:num_requests_running") == wanted
+            })
+        };
+        for stream in [false, true] {
+            let body = json!({ "prompt": "abc", "max_tokens": 30_000, "stream": stream }).to_string();
+            let mut socket = connect(server.address);
+            socket.write_all(&written("POST", COMPLETIONS, body.as_bytes())).expect("written");
+            assert!(running(1.0), "it is served");
+            drop(socket);
+            assert!(running(0.0), "it goes on");
+        }
+        assert_eq!(value("vllm:request_success_total"), 0.0);
+    });
+}
+
+#[test]
 fn a_client_that_does_not_read_holds_up_nobody() {
     let (model, options) = one_at_a_time();
     with_server(&model, options, ServerOptions::default(), |server| {
