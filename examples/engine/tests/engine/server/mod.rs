@@ -40,6 +40,17 @@ fn options() -> Options {
 
 /// Runs a server for as long as `test` takes; afterwards no request holds a block.
 fn with_server(model: &Model, options: Options, server: ServerOptions, test: impl FnOnce(&Running)) {
+    with_tokenizer(model, Tokenizer::Bytes, options, server, test);
+}
+
+/// The same for a model of another tokenizer.
+fn with_tokenizer(
+    model: &Model,
+    tokenizer: Tokenizer,
+    options: Options,
+    server: ServerOptions,
+    test: impl FnOnce(&Running),
+) {
     let engine = Engine::new(model, Cpu, options).expect("good options");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -47,7 +58,7 @@ fn with_server(model: &Model, options: Options, server: ServerOptions, test: imp
     let running = Running { address, cache: engine.cache().clone() };
     thread::scope(|scope| {
         let stopped = async { drop(stopped.await) };
-        let served = scope.spawn(|| serve(&engine, Tokenizer::Bytes, listener, server, stopped));
+        let served = scope.spawn(|| serve(&engine, tokenizer, listener, server, stopped));
         // The server also stops when the test fails: the sender is dropped.
         let stop = stop;
         test(&running);
@@ -58,7 +69,7 @@ fn with_server(model: &Model, options: Options, server: ServerOptions, test: imp
     assert_at_rest(engine.cache(), "the server");
 }
 
-/// Tokens of a chat as the seeded model's tokenizer writes it.
+/// The model that the command serves where it is given none.
 fn model() -> Model {
     random(Config::small(), 4)
 }

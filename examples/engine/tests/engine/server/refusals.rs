@@ -6,10 +6,13 @@ use engine::config::Config;
 use engine::dice::Dice;
 use engine::model::{Model, RandomWeights, Weights};
 use engine::server::ServerOptions;
+use engine::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
 use super::client::{connect, get, post, post_bytes, read, written};
-use super::{CHAT, COMPLETIONS, Running, expected, model, options, with_server};
+use super::{CHAT, COMPLETIONS, Running, expected, model, options, with_server, with_tokenizer};
+use crate::random;
+use crate::saved::Directory;
 
 fn goes_on(server: &Running, model: &Model) {
     let answer = post(server.address, COMPLETIONS, &json!({ "prompt": "abc", "max_tokens": 4 })).json();
@@ -185,5 +188,33 @@ fn numbers_that_are_not_finite_are_no_answer() {
             assert!(error["error"]["message"].as_str().expect("a message").contains("finite"), "{error}");
         }
         goes_on(server, &model);
+    });
+}
+
+#[test]
+fn chats_that_the_folder_has_no_words_for() {
+    let directory = Directory::new("served-chats");
+    directory.write("tokenizer.json", include_str!("../chats/tokenizer.json"));
+    let read = || Tokenizer::read(directory.path(), 300, 100).expect("a tokenizer");
+    let model = random(Config { vocab_size: 300, ..Config::small() }, 4);
+    let user = |content: &str| json!({ "messages": [{ "role": "user", "content": content }], "max_tokens": 2 });
+    let refused = |server: &Running, body: &Value, part: &str| {
+        let reply = post(server.address, CHAT, body);
+        let (param, message) = reply.refusal();
+        assert_eq!((reply.status, param.as_deref()), (400, Some("messages")), "{message}");
+        assert!(message.contains(part), "{message}");
+    };
+    with_tokenizer(&model, read(), options(), ServerOptions::default(), |server| {
+        refused(server, &user("a"), "no chat template");
+        assert_eq!(post(server.address, COMPLETIONS, &json!({ "prompt": "a<|im_end|>", "max_tokens": 2 })).status, 200);
+        let long = json!({ "prompt": "a".repeat(10_000), "max_tokens": 2 });
+        assert_eq!(post(server.address, COMPLETIONS, &long).json()["error"]["code"], "context_length_exceeded");
+    });
+    directory.write("chat_template.jinja", include_str!("../chats/blocks.jinja"));
+    with_tokenizer(&model, read(), options(), ServerOptions::default(), |server| {
+        assert_eq!(post(server.address, CHAT, &user("a")).status, 200);
+        refused(server, &user("a<|im_end|>"), "messages[0].content has the text of the special token <|im_end|>");
+        let tool = json!({ "messages": [{ "role": "tool", "content": "a" }] });
+        refused(server, &tool, "refuses the messages: no role tool");
     });
 }
