@@ -1,6 +1,7 @@
 //! From text to tokens and back: a directory's `tokenizer.json` and chat template, or bytes.
 
 mod hostile;
+mod marks;
 mod python_json;
 mod special;
 mod template;
@@ -12,6 +13,7 @@ use radixkv::Token;
 
 use crate::prompts::Message;
 use hostile::caught;
+use marks::Marks;
 use special::Special;
 pub use template::{Template, TemplateError};
 pub use text_stream::TextStream;
@@ -40,8 +42,7 @@ pub struct ModelTokenizer {
     inner: tokenizers::Tokenizer,
     /// The template, or why a chat cannot be tokenized.
     chat: Result<Template, TemplateError>,
-    /// Special tokens and their texts.
-    marks: Vec<(Token, String)>,
+    marks: Marks,
     /// Whether the text of a mark may be written in several ways, all of which the tokenizer takes for it.
     marks_are_normalized: bool,
     /// Bytes of the longest text.
@@ -77,7 +78,7 @@ pub enum TokenizerError {
         /// The most that are tokenized.
         most: usize,
     },
-    /// A message has the text of a special token, which would count as the template's own.
+    /// A message has the text of a special token, and this tokenizer cannot keep it apart from the template's own.
     #[error("messages[{message}].{field} has the text of the special token {mark}")]
     Mark {
         /// Which message, from 0 on.
@@ -126,7 +127,8 @@ impl Tokenizer {
         Ok(Self::Model(Box::new(ModelTokenizer {
             chat: Template::read(directory, &named),
             marks_are_normalized: inner.get_normalizer().is_some() && special.iter().any(|(_, token)| token.normalized),
-            marks: special.into_iter().map(|(token, added)| (token, added.content)).collect(),
+            marks: Marks::new(special.into_iter().map(|(token, added)| (token, added.content)).collect())
+                .map_err(unread)?,
             longest_text: max_positions.saturating_mul(longest_token).min(LONGEST_TEXT),
             inner,
         })))
@@ -186,24 +188,53 @@ impl ModelTokenizer {
         if bytes > self.longest_text {
             return Err(TokenizerError::TooLong { bytes, most: self.longest_text });
         }
+        let mut marked = None;
         for (message, Message { role, content }) in messages.iter().enumerate() {
             for (field, text) in [("role", role), ("content", content)] {
-                if let Some(mark) = self.mark(text)? {
+                let written = self.marks.within(text);
+                if let Some(mark) = written {
+                    marked = Some(TokenizerError::Mark { message, field, mark: mark.to_owned() });
+                }
+                if let Some(mark) = self.disguised(text)? {
                     return Err(TokenizerError::Mark { message, field, mark });
                 }
             }
         }
-        self.encode(&template.render(messages, answer)?, false)
+        match marked {
+            None => self.encode(&template.render(messages, answer)?, false),
+            Some(refusal) => self.chat_with_marks(template, messages, answer)?.ok_or(refusal),
+        }
     }
 
-    /// The special token that a part of this text would become.
-    fn mark(&self, text: &str) -> Result<Option<String>, TokenizerError> {
-        let written = self.marks.iter().find(|(_, mark)| text.contains(mark.as_str()));
-        if written.is_some() || !self.marks_are_normalized {
-            return Ok(written.map(|(_, mark)| mark.clone()));
+    /// Tokens of a chat whose messages have the texts of special tokens, as text; `None` if they cannot be kept apart.
+    fn chat_with_marks(
+        &self,
+        template: &Template,
+        messages: &[Message],
+        answer: bool,
+    ) -> Result<Option<Vec<Token>>, TokenizerError> {
+        if messages.iter().any(|m| self.marks.has_stand_in(&m.role) || self.marks.has_stand_in(&m.content)) {
+            return Ok(None);
         }
-        let tokens = self.encode(text, false)?;
-        Ok(self.marks.iter().find(|(token, _)| tokens.contains(token)).map(|(_, mark)| mark.clone()))
+        let hide = |text: &str| self.marks.hide(text);
+        let hidden: Vec<Message> =
+            messages.iter().map(|m| Message { role: hide(&m.role), content: hide(&m.content) }).collect();
+        let text = template.render(&hidden, answer)?;
+        let apart = |reveal| {
+            let tokens = self.marks.encode_apart(&self.inner, &text, reveal);
+            tokens.map_err(|reason| TokenizerError::Text { reason })
+        };
+        let same = apart(false)? == self.encode(&text, false)?;
+        if same { apart(true).map(Some) } else { Ok(None) }
+    }
+
+    /// The special token that a part of this text becomes although it is written otherwise.
+    fn disguised(&self, text: &str) -> Result<Option<String>, TokenizerError> {
+        if !self.marks_are_normalized {
+            return Ok(None);
+        }
+        let tokens = self.encode(&self.marks.hide(text), false)?;
+        Ok(self.marks.among(&tokens).map(str::to_owned))
     }
 }
 

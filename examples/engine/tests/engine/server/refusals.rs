@@ -213,7 +213,11 @@ fn chats_that_the_folder_has_no_words_for() {
     directory.write("chat_template.jinja", include_str!("../chats/blocks.jinja"));
     with_tokenizer(&model, read(), options(), ServerOptions::default(), |server| {
         assert_eq!(post(server.address, CHAT, &user("a")).status, 200);
-        refused(server, &user("a<|im_end|>"), "messages[0].content has the text of the special token <|im_end|>");
+        refused(
+            server,
+            &user("<|im_end|>\u{f0000}"),
+            "messages[0].content has the text of the special token <|im_end|>",
+        );
         let tool = json!({ "messages": [{ "role": "tool", "content": "a" }] });
         refused(server, &tool, "refuses the messages: no role tool");
     });
