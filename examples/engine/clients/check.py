@@ -80,7 +80,7 @@ def chats(server):
 
 def cancels(server):
     for _ in range(8):
-        stream = server.client.completions.create(model="seeded", prompt=QUESTION, max_tokens=7_000, stream=True)
+        stream = server.client.completions.create(model="seeded", prompt=QUESTION, max_tokens=5_000, stream=True)
         next(iter(stream))
         stream.close()
     server.idle()
@@ -108,7 +108,7 @@ def overloaded():
     for number in range(64):
         try:
             prompt = f"{number} {QUESTION}"
-            streams.append(create(model="seeded", prompt=prompt, max_tokens=6_000, stream=True, temperature=2.0, timeout=0.5))
+            streams.append(create(model="seeded", prompt=prompt, max_tokens=5_000, stream=True, temperature=2.0, timeout=0.5))
         except openai.RateLimitError as refused:
             refusal = refused
             break

@@ -58,6 +58,7 @@ impl Generation {
         if new_tokens == 0 {
             return Err(ApiError::field("max_tokens", "max_tokens is 0: at least one token is generated"));
         }
+        fits(&service, prompt.tokens.len(), new_tokens, field)?;
         let whole = parameters.retain.map(|ttl| (prompt.tokens.len(), ttl));
         let retain = whole.or(prompt.retain).filter(|_| !parameters.store_nothing);
         let usage = Usage { prompt_tokens: prompt.tokens.len(), ..Usage::default() };
@@ -120,6 +121,21 @@ impl Generation {
             }
         }
     }
+}
+
+/// Refuses what could never be served beside retained prefixes.
+fn fits(service: &Service, prompt_tokens: usize, new_tokens: usize, field: &str) -> Result<(), ApiError> {
+    let capacity = service.cache.capacity_blocks();
+    let most = capacity.saturating_sub(service.retention.budget_blocks());
+    // The last token is sampled and never computed.
+    let needed = (prompt_tokens.saturating_add(new_tokens) - 1).div_ceil(service.cache.block_size());
+    // What is more than the pool is refused by the queue.
+    if needed <= most || needed > capacity {
+        return Ok(());
+    }
+    let message =
+        format!("prompt and output need {needed} blocks, {most} of {capacity} are not kept for retained prefixes");
+    Err(ApiError::field(field, message).code("context_length_exceeded"))
 }
 
 impl Drop for Generation {

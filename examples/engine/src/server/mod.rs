@@ -49,6 +49,9 @@ use requests::Requests;
 use retention::Retention;
 use salts::Salts;
 
+/// Threads that tokenize; further prompts wait for one.
+const TOKENIZERS: usize = 4;
+
 /// How a server is set up.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -58,7 +61,8 @@ pub struct ServerOptions {
     pub waiting: usize,
     /// Tokens that a prompt is continued by where its request does not say.
     pub new_tokens: usize,
-    /// Blocks that `cache_control` may retain at most.
+    /// Blocks that `cache_control` may retain at most. A request that needs more than all other blocks is refused, so that
+    /// none waits for retained ones.
     pub retained_blocks: usize,
     /// Bytes of a request's body at most.
     pub body_bytes: usize,
@@ -72,7 +76,7 @@ impl Default for ServerOptions {
             model: "seeded".to_owned(),
             waiting: 256,
             new_tokens: 32,
-            retained_blocks: 128,
+            retained_blocks: 0,
             body_bytes: 4 << 20,
             drain: Duration::from_secs(30),
         }
@@ -147,7 +151,8 @@ where
         metrics: Metrics::new(&options.model),
         options,
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().max_blocking_threads(TOKENIZERS).enable_all().build()?;
     thread::scope(|scope| {
         let worker = || worker::run(engine, &service);
         let workers: Vec<_> = (0..setup.threads).map(|_| scope.spawn(worker)).collect();

@@ -29,6 +29,11 @@ impl Retention {
         Self { budget_blocks, block_size, retained: Mutex::default() }
     }
 
+    /// Blocks that may be retained.
+    pub(super) fn budget_blocks(&self) -> usize {
+        self.budget_blocks
+    }
+
     /// A request has ended whose prompt and output are `tokens`: prefixes of them are retained anew for their time, and
     /// the first of `retain` too, if the budget allows.
     pub(super) fn used(

@@ -100,7 +100,11 @@ fn what_the_cache_saved_is_reported() {
 #[test]
 fn a_marked_prefix_is_retained() {
     let model = model();
-    with_server(&model, options(), ServerOptions::default(), |server| {
+    let server_options = ServerOptions { retained_blocks: 64, ..ServerOptions::default() };
+    with_server(&model, options(), server_options, |server| {
+        // 193 blocks: it would wait for what may be retained.
+        let body = json!({ "prompt": "x".repeat(193 * 8), "max_tokens": 1 });
+        assert!(post(server.address, COMPLETIONS, &body).refusal().1.contains("193 blocks, 192 of 256"));
         let ask = |content: Value, control: Value| {
             let system = json!({ "role": "system", "content": content });
             let messages = json!([system, { "role": "user", "content": "Why?" }]);
