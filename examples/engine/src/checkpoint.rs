@@ -6,7 +6,7 @@
 mod header;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -153,21 +153,21 @@ impl Checkpoint {
     /// If there is no such file, or one of them is not whole.
     pub fn open(directory: &Path) -> Result<Self, CheckpointError> {
         let (one, index) = (directory.join("model.safetensors"), directory.join("model.safetensors.index.json"));
-        let indexed = if one.exists() || !index.exists() { None } else { Some(Index::read(&index)?) };
-        let Some(map) = indexed else {
-            if !one.exists() {
-                return Err(CheckpointError::NoFile { path: directory.to_owned() });
-            }
+        if one.exists() {
             let mut checkpoint = Self::empty(one.clone());
             checkpoint.add(one)?;
             return Ok(checkpoint);
-        };
+        }
+        if !index.exists() {
+            return Err(CheckpointError::NoFile { path: directory.to_owned() });
+        }
+        let map = Index::read(&index)?;
         let mut checkpoint = Self::empty(index);
-        let names: BTreeMap<&String, ()> = map.values().map(|name| (name, ())).collect();
-        for name in names.keys() {
-            checkpoint.add(directory.join(name))?;
+        for file in map.values().collect::<BTreeSet<_>>() {
+            checkpoint.add(directory.join(file))?;
         }
         for (name, file) in &map {
+            // It is there, and in no other file.
             let place = checkpoint.tensors.get(name).map(|place| &checkpoint.files[place.file].0);
             if place.is_none_or(|path| path.file_name().is_none_or(|last| last != file.as_str())) {
                 return Err(CheckpointError::Missing { path: directory.join(file), name: name.clone() });

@@ -13,6 +13,7 @@ mod saved;
 #[cfg(feature = "serve")]
 mod server;
 mod sharing;
+mod texts;
 mod weights;
 
 use engine::config::{Architecture, Config, Rope};
