@@ -8,9 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use engine::checkpoint::Checkpoint;
 use engine::config::Config;
 use engine::model::Model;
+use engine::tokenizer::Tokenizer;
 
 /// Bytes of elements behind a header whose length is right.
 const ELEMENTS: usize = 1 << 12;
+
+/// Tokens and positions of the model that a tokenizer is for.
+const VOCABULARY: usize = 1 << 10;
+const POSITIONS: usize = 1 << 10;
 
 /// A directory for one run.
 struct Directory(PathBuf);
@@ -36,19 +41,23 @@ impl Drop for Directory {
     }
 }
 
-/// The first byte says which file the rest is: the configuration, a file of weights, its header alone, or an index.
+/// The first byte says which file the rest is: the configuration, a file of weights, its header alone, or an index; from
+/// 128 on a tokenizer.
 pub fn run(data: &[u8]) {
     let Some((&kind, bytes)) = data.split_first() else {
         return;
     };
     let directory = Directory::new();
+    if kind >= 128 {
+        return directory.tokenize(bytes);
+    }
     match kind % 4 {
         0 => directory.write("config.json", bytes),
         1 => directory.write("model.safetensors", bytes),
         2 => directory.write("model.safetensors", &with_elements(bytes)),
         _ => {
             directory.write("model.safetensors.index.json", bytes);
-            directory.write("model.safetensors", &with_elements(b"{}"));
+            directory.write("part.safetensors", &with_elements(b"{}"));
         }
     }
     let config = match Config::read(&directory.0) {
@@ -68,6 +77,21 @@ pub fn run(data: &[u8]) {
 }
 
 impl Directory {
+    /// A tokenizer that is read neither panics nor makes tokens that the model does not have.
+    fn tokenize(&self, bytes: &[u8]) {
+        self.write("tokenizer.json", bytes);
+        let tokenizer = match Tokenizer::read(&self.0, VOCABULARY, POSITIONS) {
+            Ok(tokenizer) => tokenizer,
+            Err(error) => return self.judge(&error.to_string()),
+        };
+        for text in ["", "a", "abba Grüße <|im_end|>", "ab ab  \n ab"] {
+            if let Ok(tokens) = tokenizer.text(text) {
+                assert!(tokens.iter().all(|token| (*token as usize) < VOCABULARY), "{tokens:?}");
+                drop(tokenizer.decode(&tokens));
+            }
+        }
+    }
+
     /// An error says which file is at fault.
     fn judge(&self, message: &str) {
         let place = self.0.display().to_string();

@@ -105,7 +105,7 @@ fn serve(engine: &Engine<'_, Cpu>, prompt: Vec<Token>) -> Result<Served, ServeEr
         let bits = |logits: &[f32]| logits.iter().map(|logit| logit.to_bits()).collect();
         match engine.step(&mut scheduler, &|seen| logits.borrow_mut().push(bits(seen.logits)))? {
             Stepped::Idle => {}
-            Stepped::Computed { tokens, finished } => {
+            Stepped::Computed { tokens, finished, .. } => {
                 computed += tokens;
                 if let Some(Finished { tokens, prompt_len, cached_len, .. }) = finished.into_iter().next() {
                     let output = tokens[prompt_len..].to_vec();

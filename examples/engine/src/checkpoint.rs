@@ -1,11 +1,12 @@
 //! Weights of a Hugging Face directory: `*.safetensors`, in one file or several.
 //!
-//! A file is the length of its header (8 bytes, little-endian), the header (JSON: for each tensor its element type,
-//! shape and where its bytes are) and the bytes. Opening reads the headers alone; a tensor's bytes are read when the
-//! tensor is asked for.
+//! Opening reads the headers alone; a tensor's bytes are read when the tensor is asked for. A tensor that the model does
+//! not ask for is an error too: the model is not the one that this engine computes.
+
+mod header;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -15,41 +16,33 @@ use serde::Deserialize;
 use crate::matrix::Matrix;
 use crate::model::Weights;
 
-/// Headers longer than this are not headers.
-const LONGEST_HEADER: u64 = 100 << 20;
+/// The output layer, which tied models take from the embedding.
+const HEAD: &str = "lm_head.weight";
+
+const EMBEDDING: &str = "model.embed_tokens.weight";
 
 /// Weights in files.
 #[derive(Debug)]
 pub struct Checkpoint {
-    tensors: HashMap<String, Place>,
+    tensors: BTreeMap<String, Place>,
     files: Vec<(PathBuf, RefCell<File>)>,
     /// The path that errors name for a missing tensor.
     listing: PathBuf,
+    /// Tensors that the model has asked for.
+    asked: RefCell<HashSet<String>>,
 }
 
 /// Where a tensor is.
 #[derive(Debug, Clone)]
 struct Place {
     file: usize,
-    dtype: String,
-    shape: Vec<usize>,
-    /// Where its first byte is, from the beginning of the file.
-    offset: u64,
-    bytes: u64,
-}
-
-/// What a header says of a tensor.
-#[derive(Deserialize)]
-struct Entry {
-    dtype: String,
-    shape: Vec<usize>,
-    data_offsets: (u64, u64),
+    entry: header::Entry,
 }
 
 /// Which file has which tensor.
 #[derive(Deserialize)]
 struct Index {
-    weight_map: HashMap<String, String>,
+    weight_map: BTreeMap<String, String>,
 }
 
 /// Why weights cannot be read.
@@ -63,8 +56,8 @@ pub enum CheckpointError {
         /// Why.
         source: io::Error,
     },
-    /// The directory has no file that ends in `.safetensors`.
-    #[error("{}: no .safetensors file", .path.display())]
+    /// The directory has neither `model.safetensors` nor its index.
+    #[error("{}: no model.safetensors and no model.safetensors.index.json", .path.display())]
     NoFile {
         /// Which directory.
         path: PathBuf,
@@ -117,108 +110,140 @@ pub enum CheckpointError {
         /// The shape that is needed.
         needed: Vec<usize>,
     },
+    /// A tensor that the model does not ask for: the files are of a model that this engine does not compute.
+    #[error("{}: tensor {name} is no part of the model that config.json describes", .path.display())]
+    Unread {
+        /// Which file.
+        path: PathBuf,
+        /// Which tensor.
+        name: String,
+    },
+    /// A tied model's output layer has weights of its own: of the two, one is not what the model was made with.
+    #[error("{}: tie_word_embeddings is set, and lm_head.weight is not model.embed_tokens.weight", .path.display())]
+    Untied {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// A weight is infinite or not a number.
+    #[error("{}: tensor {name} has elements that are not finite", .path.display())]
+    NotFinite {
+        /// Which file.
+        path: PathBuf,
+        /// Which tensor.
+        name: String,
+    },
+    /// There is no memory for a tensor.
+    #[error("{}: no memory for the {bytes} bytes of tensor {name}", .path.display())]
+    Memory {
+        /// Which file.
+        path: PathBuf,
+        /// Which tensor.
+        name: String,
+        /// Its bytes.
+        bytes: u64,
+    },
 }
 
 impl Checkpoint {
-    /// Reads the headers of a directory's files: those that `model.safetensors.index.json` names, or else
-    /// `model.safetensors`, or else every `*.safetensors`.
+    /// Reads the headers of a directory's files: `model.safetensors`, or else those that `model.safetensors.index.json`
+    /// names.
     ///
     /// # Errors
     ///
-    /// If there is no such file, or one of them is not complete.
+    /// If there is no such file, or one of them is not whole.
     pub fn open(directory: &Path) -> Result<Self, CheckpointError> {
-        let index = directory.join("model.safetensors.index.json");
-        let (listing, names) = if index.exists() {
-            let names = indexed(&index)?;
-            (index, names)
-        } else {
-            let names = found(directory)?;
-            (directory.join(&names[0]), names)
-        };
-        let mut checkpoint = Self { tensors: HashMap::new(), files: Vec::new(), listing };
-        for name in names {
-            checkpoint.add(directory.join(name))?;
+        let (one, index) = (directory.join("model.safetensors"), directory.join("model.safetensors.index.json"));
+        if one.exists() {
+            let mut checkpoint = Self::empty(one.clone());
+            checkpoint.add(one)?;
+            return Ok(checkpoint);
+        }
+        if !index.exists() {
+            return Err(CheckpointError::NoFile { path: directory.to_owned() });
+        }
+        let map = Index::read(&index)?;
+        let mut checkpoint = Self::empty(index);
+        for file in map.values().collect::<BTreeSet<_>>() {
+            checkpoint.add(directory.join(file))?;
+        }
+        for (name, file) in &map {
+            // It is there, and in no other file.
+            let place = checkpoint.tensors.get(name).map(|place| &checkpoint.files[place.file].0);
+            if place.is_none_or(|path| path.file_name().is_none_or(|last| last != file.as_str())) {
+                return Err(CheckpointError::Missing { path: directory.join(file), name: name.clone() });
+            }
         }
         Ok(checkpoint)
     }
 
+    fn empty(listing: PathBuf) -> Self {
+        Self { tensors: BTreeMap::new(), files: Vec::new(), listing, asked: RefCell::default() }
+    }
+
     /// Takes in the header of a file.
     fn add(&mut self, path: PathBuf) -> Result<(), CheckpointError> {
-        let failed = |source| CheckpointError::Read { path: path.clone(), source };
-        let mut file = File::open(&path).map_err(failed)?;
-        let given = file.metadata().map_err(failed)?.len();
-        let truncated = |needed| CheckpointError::Truncated { path: path.clone(), given, needed };
-        let no_header = |reason| CheckpointError::Header { path: path.clone(), reason };
-        if given < 8 {
-            return Err(truncated(8));
-        }
-        let mut length = [0; 8];
-        file.read_exact(&mut length).map_err(failed)?;
-        let length = u64::from_le_bytes(length);
-        if length > LONGEST_HEADER {
-            return Err(no_header(format!("a header of {length} bytes")));
-        }
-        if given < 8 + length {
-            return Err(truncated(8 + length));
-        }
-        let mut header = vec![0; length as usize];
-        file.read_exact(&mut header).map_err(failed)?;
-        let mut entries: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_slice(&header).map_err(|error| no_header(error.to_string()))?;
-        entries.remove("__metadata__");
-        let mut end = 8 + length;
-        for (name, entry) in entries {
-            let entry = Entry::deserialize(entry).map_err(|error| no_header(format!("tensor {name}: {error}")))?;
-            let (first, last) = entry.data_offsets;
-            if first > last || last > u64::MAX / 2 {
-                return Err(no_header(format!("tensor {name} lies from {first} to {last}")));
+        let mut file = File::open(&path).map_err(|source| CheckpointError::Read { path: path.clone(), source })?;
+        for (name, entry) in header::read(&mut file, &path)? {
+            let place = Place { file: self.files.len(), entry };
+            if self.tensors.insert(name.clone(), place).is_some() {
+                let reason = format!("tensor {name} is in another file too");
+                return Err(CheckpointError::Header { path, reason });
             }
-            end = end.max(8 + length + last);
-            let place = Place {
-                file: self.files.len(),
-                dtype: entry.dtype,
-                shape: entry.shape,
-                offset: 8 + length + first,
-                bytes: last - first,
-            };
-            self.tensors.insert(name, place);
-        }
-        if given < end {
-            return Err(truncated(end));
         }
         self.files.push((path, RefCell::new(file)));
         Ok(())
     }
 
-    /// Where a tensor is, and its bytes, if it has this shape.
-    fn bytes(&self, name: &str, shape: &[usize]) -> Result<(&Place, Vec<u8>), CheckpointError> {
-        let Some(place) = self.tensors.get(name) else {
-            return Err(CheckpointError::Missing { path: self.listing.clone(), name: name.to_owned() });
-        };
-        let (path, file) = &self.files[place.file];
-        let element = match place.dtype.as_str() {
-            "F32" => 4,
-            "F16" | "BF16" => 2,
-            dtype => {
-                let (name, dtype) = (name.to_owned(), dtype.to_owned());
-                return Err(CheckpointError::Dtype { path: path.clone(), name, dtype });
-            }
-        };
-        if place.shape != shape {
-            let (given, needed) = (place.shape.clone(), shape.to_vec());
-            return Err(CheckpointError::Shape { path: path.clone(), name: name.to_owned(), given, needed });
+    fn path(&self, place: &Place) -> PathBuf {
+        self.files[place.file].0.clone()
+    }
+
+    /// A tensor of this shape: its element type and its bytes.
+    fn bytes(&self, name: &str, shape: &[usize]) -> Result<(&str, Vec<u8>), CheckpointError> {
+        self.asked.borrow_mut().insert(name.to_owned());
+        let place = self
+            .tensors
+            .get(name)
+            .ok_or_else(|| CheckpointError::Missing { path: self.listing.clone(), name: name.to_owned() })?;
+        let (dtype, path) = (place.entry.dtype.as_str(), || self.path(place));
+        if !["F32", "F16", "BF16"].contains(&dtype) {
+            return Err(CheckpointError::Dtype { path: path(), name: name.to_owned(), dtype: dtype.to_owned() });
         }
-        let needed = element * shape.iter().product::<usize>() as u64;
-        if place.bytes != needed {
-            let reason = format!("tensor {name} has {} bytes, its shape needs {needed}", place.bytes);
-            return Err(CheckpointError::Header { path: path.clone(), reason });
+        if place.entry.shape != shape {
+            let (given, needed) = (place.entry.shape.clone(), shape.to_vec());
+            return Err(CheckpointError::Shape { path: path(), name: name.to_owned(), given, needed });
         }
-        let mut bytes = vec![0; place.bytes as usize];
-        let mut file = file.borrow_mut();
-        file.seek(SeekFrom::Start(place.offset))
+        let len = place.entry.bytes;
+        let mut bytes = Vec::new();
+        let no_memory = |_| CheckpointError::Memory { path: path(), name: name.to_owned(), bytes: len };
+        bytes.try_reserve_exact(len as usize).map_err(no_memory)?;
+        bytes.resize(len as usize, 0);
+        let mut file = self.files[place.file].1.borrow_mut();
+        file.seek(SeekFrom::Start(place.entry.offset))
             .and_then(|_| file.read_exact(&mut bytes))
-            .map_err(|source| CheckpointError::Read { path: path.clone(), source })?;
-        Ok((place, bytes))
+            .map_err(|source| CheckpointError::Read { path: path(), source })?;
+        if !finite(dtype, &bytes) {
+            return Err(CheckpointError::NotFinite { path: path(), name: name.to_owned() });
+        }
+        Ok((dtype, bytes))
+    }
+
+    /// A tied model's output layer may be saved too, if it is the embedding.
+    fn check_tied(&self) -> Result<(), CheckpointError> {
+        let (Some(head), Some(embedding)) = (self.tensors.get(HEAD), self.tensors.get(EMBEDDING)) else {
+            return Ok(());
+        };
+        if self.asked.borrow().contains(HEAD) {
+            return Ok(());
+        }
+        let same = self
+            .bytes(HEAD, &embedding.entry.shape)
+            .and_then(|head| self.bytes(EMBEDDING, &embedding.entry.shape).map(|embedding| head == embedding));
+        match same {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(CheckpointError::Shape { .. }) => Err(CheckpointError::Untied { path: self.path(head) }),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -226,56 +251,58 @@ impl Weights for Checkpoint {
     type Error = CheckpointError;
 
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, CheckpointError> {
-        let (place, bytes) = self.bytes(name, &[len])?;
-        Ok(wide(&place.dtype, &bytes))
+        let (dtype, bytes) = self.bytes(name, &[len])?;
+        Ok(wide(dtype, &bytes))
     }
 
     fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, CheckpointError> {
-        let (place, bytes) = self.bytes(name, &[outputs, inputs])?;
-        Ok(match place.dtype.as_str() {
+        let (dtype, bytes) = self.bytes(name, &[outputs, inputs])?;
+        Ok(match dtype {
             "BF16" => Matrix::from_bf16(inputs, outputs, &halves(&bytes).collect::<Vec<u16>>()),
             dtype => Matrix::from_f32(inputs, outputs, &wide(dtype, &bytes)),
         })
     }
-}
 
-/// The files that an index names, in order.
-fn indexed(path: &Path) -> Result<Vec<String>, CheckpointError> {
-    let text = fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
-    let index: Index = serde_json::from_slice(&text)
-        .map_err(|error| CheckpointError::Header { path: path.to_owned(), reason: error.to_string() })?;
-    let mut names: Vec<String> = index.weight_map.into_values().collect();
-    names.sort_unstable();
-    names.dedup();
-    if let Some(name) = names.iter().find(|name| Path::new(name).file_name().is_none_or(|last| last != name.as_str())) {
-        let reason = format!("it names {name:?}, which is no file beside it");
-        return Err(CheckpointError::Header { path: path.to_owned(), reason });
-    }
-    Ok(names)
-}
-
-/// The files of a directory without an index.
-fn found(directory: &Path) -> Result<Vec<String>, CheckpointError> {
-    let failed = |source| CheckpointError::Read { path: directory.to_owned(), source };
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".safetensors") {
-            names.push(name);
+    fn finish(&self) -> Result<(), CheckpointError> {
+        self.check_tied()?;
+        let asked = self.asked.borrow();
+        // Older files have the wavelengths of each layer, which follow from the configuration.
+        let known = |name: &str| asked.contains(name) || name.ends_with(".rotary_emb.inv_freq");
+        match self.tensors.iter().find(|(name, _)| !known(name)) {
+            Some((name, place)) => Err(CheckpointError::Unread { path: self.path(place), name: name.clone() }),
+            None => Ok(()),
         }
     }
-    names.sort_unstable();
-    if let Some(only) = names.iter().find(|name| *name == "model.safetensors") {
-        return Ok(vec![only.clone()]);
+}
+
+impl Index {
+    /// The file of each tensor.
+    fn read(path: &Path) -> Result<BTreeMap<String, String>, CheckpointError> {
+        let text = fs::read(path).map_err(|source| CheckpointError::Read { path: path.to_owned(), source })?;
+        let broken = |reason| CheckpointError::Header { path: path.to_owned(), reason };
+        let map = serde_json::from_slice::<Self>(&text).map_err(|error| broken(error.to_string()))?.weight_map;
+        let beside = |name: &String| Path::new(name).file_name().is_some_and(|last| last == name.as_str());
+        match map.values().find(|name| !beside(name)) {
+            Some(name) => Err(broken(format!("it names {name:?}, which is no file beside it"))),
+            None if map.is_empty() => Err(broken("it names no tensor".to_owned())),
+            None => Ok(map),
+        }
     }
-    if names.is_empty() {
-        return Err(CheckpointError::NoFile { path: directory.to_owned() });
-    }
-    Ok(names)
 }
 
 fn halves(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+}
+
+/// Whether no element is infinite or not a number.
+fn finite(dtype: &str, bytes: &[u8]) -> bool {
+    match dtype {
+        "F32" => {
+            bytes.chunks_exact(4).all(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]) << 1 < 0xff << 24)
+        }
+        "BF16" => halves(bytes).all(|bits| bits & 0x7f80 != 0x7f80),
+        _ => halves(bytes).all(|bits| bits & 0x7c00 != 0x7c00),
+    }
 }
 
 /// Elements as `f32`, from one of the three element types.

@@ -1,30 +1,37 @@
 //! The command: arguments, tables, errors.
 
+#[cfg(feature = "serve")]
+mod listen;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
+#[cfg(feature = "serve")]
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use radixkv::scheduler::{Finished, Order, QueueConfig, SchedulerConfig, SequenceId};
+use radixkv::scheduler::{Order, QueueConfig, SchedulerConfig, SequenceId};
 use radixkv::{Eviction, PolicyKind, Token, Watermarks};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use radixkv_cuda::{Device, Staged};
 
-use crate::acceptance::{Acceptance, Served};
+use crate::acceptance::Acceptance;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::config::{Config, ConfigError};
 use crate::model::{HostBackend, Model, RandomWeights};
 use crate::prompts::{Prompt, PromptError};
 use crate::sampling::Sampling;
 use crate::serve::{Engine, Options, ServeError};
+#[cfg(feature = "serve")]
+use crate::server::ServerError;
+use crate::tables::{self, Run};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
 /// Continues prompts with a model, with the cache and without, and says what the cache saved.
@@ -100,6 +107,15 @@ struct Arguments {
     /// Serves one request that shares 97 tokens with an earlier one, and checks what is saved and that no bit changes.
     #[arg(long)]
     acceptance: bool,
+    /// Serves OpenAI's interface over HTTP at this address, until the process is interrupted. Without a `temperature` or
+    /// another number of sampling in a request, those of the command count.
+    #[cfg(feature = "serve")]
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["prompts", "text", "acceptance"])]
+    serve: Option<SocketAddr>,
+    /// Requests that wait at most, with --serve; more are answered with 429.
+    #[cfg(feature = "serve")]
+    #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    waiting: u16,
 }
 
 /// Why the command failed.
@@ -134,6 +150,10 @@ pub enum CommandError {
     #[cfg(not(feature = "cuda"))]
     #[error("this engine was built without the feature `cuda`")]
     NoCuda,
+    /// The server ended with an error, or could not begin.
+    #[cfg(feature = "serve")]
+    #[error("{0}")]
+    Server(#[from] ServerError),
     /// The acceptance case failed: the cache changed what it must not change.
     #[error("the acceptance case failed: the figures or the outputs are not as expected")]
     Acceptance,
@@ -150,8 +170,10 @@ impl CommandError {
             Self::Prompts(_) => 2,
             #[cfg(not(feature = "cuda"))]
             Self::NoCuda => 2,
-            Self::Serve(ServeError::Failed(_)) => 1,
+            Self::Serve(ServeError::Failed(_) | ServeError::NotFinite { .. }) => 1,
             Self::Serve(_) => 2,
+            #[cfg(feature = "serve")]
+            Self::Server(ServerError::Listen { .. }) => 2,
             _ => 1,
         }
     }
@@ -182,6 +204,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -
         return accept(out);
     }
     let (model, tokenizer) = arguments.load()?;
+    #[cfg(feature = "serve")]
+    if let Some(address) = arguments.serve {
+        return listen::listen(&arguments, address, &model, tokenizer, out);
+    }
     let prompts = Prompt::tokens(&arguments.prompts()?, &tokenizer)?;
     let mut runs = Vec::new();
     for publish in [true, false] {
@@ -195,7 +221,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, out: &mut dyn Write) -
             writeln!(out, "{}: {}", number + 1, tokenizer.decode(&answer.tokens[answer.prompt_len..]).trim())?;
         }
     }
-    writeln!(out, "{}", table(&runs))?;
+    writeln!(out, "{}", tables::runs(&runs))?;
     let outputs = |run: &Run| run.finished.iter().map(|finished| finished.tokens.clone()).collect::<Vec<_>>();
     match runs.iter().all(|(_, run)| outputs(run) == outputs(&runs[0].1)) {
         true if runs.len() > 1 => writeln!(out, "outputs are the same").map_err(CommandError::Write),
@@ -218,7 +244,7 @@ impl Arguments {
             return Ok((model, Tokenizer::Bytes));
         };
         let config = Config::read(directory)?;
-        let tokenizer = Tokenizer::read(directory, config.vocab_size)?;
+        let tokenizer = Tokenizer::read(directory, config.vocab_size, config.max_positions)?;
         let checkpoint = Checkpoint::open(directory)?;
         let bar = bar("layers", config.layers);
         let model = Model::load(config, &checkpoint, |layers| bar.set_position(layers as u64))?;
@@ -296,14 +322,6 @@ impl Arguments {
     }
 }
 
-/// The results of one pass over the prompts.
-struct Run {
-    finished: Vec<Finished>,
-    /// Times to first tokens, ascending.
-    first: Vec<Duration>,
-    took: Duration,
-}
-
 fn order(name: &str) -> Result<Order, String> {
     match name {
         "fcfs" => Ok(Order::Fcfs),
@@ -318,77 +336,8 @@ fn bar(unit: &'static str, len: usize) -> ProgressBar {
     ProgressBar::new(len as u64).with_style(style).with_message(unit)
 }
 
-fn table(runs: &[(&str, Run)]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED).set_header([
-        "",
-        "requests",
-        "prompt tokens",
-        "cached",
-        "computed",
-        "sampled",
-        "first token, median",
-        "last",
-        "tokens/s",
-        "time",
-    ]);
-    for (name, Run { finished, first, took }) in runs {
-        let sum = |of: fn(&Finished) -> usize| finished.iter().map(of).sum::<usize>();
-        let sampled = sum(|finished| finished.tokens.len() - finished.prompt_len);
-        let at = |place: usize| first.get(place).map_or("-".to_owned(), |time| milliseconds(*time));
-        table.add_row([
-            (*name).to_owned(),
-            finished.len().to_string(),
-            sum(|finished| finished.prompt_len).to_string(),
-            sum(|finished| finished.cached_len).to_string(),
-            sum(|finished| finished.computed_len).to_string(),
-            sampled.to_string(),
-            at(first.len() / 2),
-            at(first.len().saturating_sub(1)),
-            format!("{:.0}", sampled as f64 / took.as_secs_f64()),
-            milliseconds(*took),
-        ]);
-    }
-    align(table)
-}
-
-fn milliseconds(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
-}
-
-/// Aligns numbers to the right.
-fn align(mut table: Table) -> Table {
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    table
-}
-
 fn accept(out: &mut dyn Write) -> Result<(), CommandError> {
     let acceptance = Acceptance::run()?;
-    let Acceptance { with, copied, without, unrelated, .. } = &acceptance;
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_FULL_CONDENSED)
-        .set_header(["request", "matched", "computed", "saved", "tokens", "logits"]);
-    let same = |same: bool| if same { "the same" } else { "DIFFERENT" }.to_owned();
-    let mut row = |name: &str, served: &Served, tokens: String, logits: String| {
-        let saved = (without.computed as isize) - (served.computed as isize);
-        let share = 100.0 * saved as f64 / without.computed as f64;
-        let saved = format!("{saved} ({share:.1} %)");
-        table.add_row([
-            name.to_owned(),
-            served.matched.to_string(),
-            served.computed.to_string(),
-            saved,
-            tokens,
-            logits,
-        ]);
-    };
-    row("97 + 5 tokens, without the cache", without, without.output.len().to_string(), "-".to_owned());
-    let shared = [("97 + 5 tokens, 97 of them shared", with), ("the same, partial hits copied", copied)];
-    for (name, served) in shared {
-        row(name, served, same(served.output == without.output), same(served.logits == without.logits));
-    }
-    row("nothing shared", unrelated, "-".to_owned(), "-".to_owned());
-    writeln!(out, "{}", align(table))?;
+    writeln!(out, "{}", tables::acceptance(&acceptance))?;
     if acceptance.holds() { Ok(()) } else { Err(CommandError::Acceptance) }
 }

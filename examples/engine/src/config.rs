@@ -1,11 +1,20 @@
-//! The shape of a model: `config.json` of a Hugging Face directory.
+//! The shape of a model: `config.json` and `generation_config.json` of a Hugging Face directory.
+//!
+//! Fields are read as transformers reads them. What this engine does not compute, and what two versions of transformers
+//! read differently, is refused by the field's name.
+
+mod end_tokens;
+mod fields;
+mod rope;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use radixkv::Token;
-use serde::Deserialize;
+
+use fields::Fields;
+pub use rope::{Llama3Scaling, Rope};
 
 /// No model has a larger size; the product of three sizes still fits a number of bytes.
 const LARGEST: usize = 1 << 20;
@@ -17,29 +26,6 @@ pub enum Architecture {
     Llama,
     /// Llama with a norm on each head of queries and keys.
     Qwen3,
-}
-
-/// Rotary positions.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rope {
-    /// Base of the wavelengths.
-    pub theta: f64,
-    /// How Llama 3.1 and later stretch the wavelengths.
-    pub scaling: Option<Llama3Scaling>,
-}
-
-/// Wavelengths longer than `original / low_freq_factor` are multiplied by `factor`, those shorter than
-/// `original / high_freq_factor` stay as they are; between the two the factor changes smoothly.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub struct Llama3Scaling {
-    /// The factor of the longest wavelengths.
-    pub factor: f64,
-    /// Where the whole factor applies.
-    pub low_freq_factor: f64,
-    /// Where stretching begins.
-    pub high_freq_factor: f64,
-    /// Positions that the model was first trained on.
-    pub original_max_position_embeddings: f64,
 }
 
 /// The shape of a model.
@@ -93,12 +79,16 @@ pub enum ConfigError {
         source: serde_json::Error,
     },
     /// The architecture is not one that this engine computes.
-    #[error("{}: the architecture is {found}, not llama or qwen3", .path.display())]
+    #[error("{}: {field} is {found}, not {known}", .path.display())]
     Architecture {
         /// Which file.
         path: PathBuf,
+        /// Which field.
+        field: &'static str,
         /// What it says.
         found: String,
+        /// What it may say.
+        known: &'static str,
     },
     /// Something that this engine does not compute.
     #[error("{}: {what} is not supported", .path.display())]
@@ -116,52 +106,6 @@ pub enum ConfigError {
         /// Which sizes, with the numbers.
         what: String,
     },
-}
-
-/// The fields of the file that this engine uses.
-#[derive(Deserialize)]
-struct Fields {
-    model_type: String,
-    vocab_size: usize,
-    hidden_size: usize,
-    intermediate_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
-    num_key_value_heads: Option<usize>,
-    head_dim: Option<usize>,
-    rms_norm_eps: f32,
-    rope_theta: Option<f64>,
-    rope_scaling: Option<serde_json::Value>,
-    /// Newer files have the two fields above in here.
-    rope_parameters: Option<serde_json::Value>,
-    #[serde(default)]
-    tie_word_embeddings: bool,
-    #[serde(default = "default_positions")]
-    max_position_embeddings: usize,
-    eos_token_id: Option<OneOrMany>,
-    #[serde(default)]
-    attention_bias: bool,
-    #[serde(default)]
-    mlp_bias: bool,
-    #[serde(default = "default_activation")]
-    hidden_act: String,
-    #[serde(default)]
-    use_sliding_window: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(Token),
-    Many(Vec<Token>),
-}
-
-fn default_positions() -> usize {
-    2_048
-}
-
-fn default_activation() -> String {
-    "silu".to_owned()
 }
 
 impl Config {
@@ -184,56 +128,21 @@ impl Config {
         }
     }
 
-    /// Reads `config.json` of a directory.
+    /// Reads `config.json` of a directory, and the end tokens of `generation_config.json` where there is one.
     ///
     /// # Errors
     ///
-    /// If it cannot be read, or names a model that this engine does not compute.
+    /// If a file cannot be read, or names a model that this engine does not compute.
     pub fn read(directory: &Path) -> Result<Self, ConfigError> {
         let path = directory.join("config.json");
         let text = fs::read_to_string(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
-        let fields = serde_json::from_str(&text).map_err(|source| ConfigError::Parse { path: path.clone(), source })?;
-        Self::from_fields(fields, &path)
-    }
-
-    fn from_fields(fields: Fields, path: &Path) -> Result<Self, ConfigError> {
-        let path = || path.to_owned();
-        let architecture = match fields.model_type.as_str() {
-            "llama" => Architecture::Llama,
-            "qwen3" => Architecture::Qwen3,
-            _ => return Err(ConfigError::Architecture { path: path(), found: fields.model_type }),
-        };
-        let refused = [
-            (fields.attention_bias, "attention_bias".to_owned()),
-            (fields.mlp_bias, "mlp_bias".to_owned()),
-            (fields.use_sliding_window, "use_sliding_window".to_owned()),
-            (fields.hidden_act != "silu", format!("hidden_act {}", fields.hidden_act)),
-        ];
-        if let Some((_, what)) = refused.into_iter().find(|(refused, _)| *refused) {
-            return Err(ConfigError::Unsupported { path: path(), what });
+        let fields: Fields =
+            serde_json::from_str(&text).map_err(|source| ConfigError::Parse { path: path.clone(), source })?;
+        let mut config = fields.config(&path)?;
+        config.check().map_err(|what| ConfigError::Sizes { path, what })?;
+        if let Some(tokens) = end_tokens::of_generation(directory)? {
+            config.end_tokens = tokens;
         }
-        let query_heads = fields.num_attention_heads;
-        let rope = rope(&fields).map_err(|what| ConfigError::Unsupported { path: path(), what })?;
-        let config = Self {
-            architecture,
-            vocab_size: fields.vocab_size,
-            hidden_size: fields.hidden_size,
-            intermediate_size: fields.intermediate_size,
-            layers: fields.num_hidden_layers,
-            query_heads,
-            kv_heads: fields.num_key_value_heads.unwrap_or(query_heads),
-            head_dim: fields.head_dim.unwrap_or(fields.hidden_size / query_heads.max(1)),
-            norm_eps: fields.rms_norm_eps,
-            rope,
-            tied: fields.tie_word_embeddings,
-            max_positions: fields.max_position_embeddings,
-            end_tokens: match fields.eos_token_id {
-                None => Vec::new(),
-                Some(OneOrMany::One(token)) => vec![token],
-                Some(OneOrMany::Many(tokens)) => tokens,
-            },
-        };
-        config.check().map_err(|what| ConfigError::Sizes { path: path(), what })?;
         Ok(config)
     }
 
@@ -259,24 +168,9 @@ impl Config {
         if head_dim % 4 != 0 {
             return Err(format!("a head_dim of {head_dim} is not a multiple of 4"));
         }
+        if !self.norm_eps.is_finite() || self.norm_eps < 0.0 {
+            return Err(format!("rms_norm_eps is {}, which is no small number above 0", self.norm_eps));
+        }
         Ok(())
-    }
-}
-
-fn rope(fields: &Fields) -> Result<Rope, String> {
-    let inside = |name| fields.rope_parameters.as_ref().and_then(|parameters| parameters.get(name)?.as_f64());
-    let theta = fields.rope_theta.or_else(|| inside("rope_theta")).unwrap_or(10_000.0);
-    let given = fields.rope_scaling.as_ref().or(fields.rope_parameters.as_ref());
-    let Some(given) = given.filter(|given| !given.is_null()) else {
-        return Ok(Rope { theta, scaling: None });
-    };
-    let kind = given.get("rope_type").or_else(|| given.get("type")).and_then(|kind| kind.as_str());
-    match kind {
-        None | Some("default") => Ok(Rope { theta, scaling: None }),
-        Some("llama3") => match Llama3Scaling::deserialize(given) {
-            Ok(scaling) => Ok(Rope { theta, scaling: Some(scaling) }),
-            Err(error) => Err(format!("rope scaling: {error}: it")),
-        },
-        Some(other) => Err(format!("rope scaling {other}")),
     }
 }

@@ -9,6 +9,7 @@
 //! cargo run --release --example engine                      # a seeded model, with the cache and without
 //! cargo run --release --example engine -- --acceptance      # what the cache saves of one request, bit for bit
 //! cargo run --release --example engine -- --model DIR --prompts chats.jsonl
+//! cargo run --release --example engine -- --serve 127.0.0.1:8000     # the OpenAI interface over HTTP
 //! cargo run --release --example engine --features radixkv-engine/cuda -- --device cuda   # attention on a GPU
 //! ```
 
@@ -17,9 +18,13 @@ pub mod checkpoint;
 pub mod command;
 pub mod config;
 pub mod dice;
+pub mod intake;
 pub mod matrix;
 pub mod model;
 pub mod prompts;
 pub mod sampling;
 pub mod serve;
+#[cfg(feature = "serve")]
+pub mod server;
+mod tables;
 pub mod tokenizer;

@@ -131,7 +131,7 @@ impl Prompt {
         let of = |(index, prompt): (usize, &Self)| {
             let tokens = match prompt {
                 Self::Chat(messages) if messages.is_empty() => Ok(Vec::new()),
-                Self::Chat(messages) => tokenizer.chat(messages),
+                Self::Chat(messages) => tokenizer.chat(messages, true),
                 Self::Text(text) => tokenizer.text(text),
             };
             let number = index + 1;

@@ -1,11 +1,16 @@
 //! From logits to a token.
+//!
+//! The vocabulary is never sorted: the last token that may be drawn is selected, and the draw goes through the vocabulary
+//! in order.
+
+use std::cmp::Ordering;
 
 use radixkv::Token;
 
 use crate::dice::Dice;
 
-/// How tokens are sampled. The choice depends on the logits, the seed, the request and the position alone, so
-/// preemption and another thread do not change it.
+/// How tokens are sampled. The choice depends on the logits, the seed, the stream and the position alone, so preemption
+/// and another thread do not change it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     /// Temperature: logits are divided by it; 0 always takes the largest logit.
@@ -18,6 +23,18 @@ pub struct Sampling {
     pub seed: u64,
 }
 
+/// A number that no sampling can have.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("{name} is {value}, not {allowed}")]
+pub struct SamplingError {
+    /// Which number.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f32,
+    /// What it may be.
+    pub allowed: &'static str,
+}
+
 impl Default for Sampling {
     fn default() -> Self {
         Self { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 }
@@ -25,35 +42,70 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// The token at `position` of a request.
+    /// Refuses numbers that mean nothing.
+    ///
+    /// # Errors
+    ///
+    /// The first of them.
+    pub fn check(&self) -> Result<(), SamplingError> {
+        let Self { temperature, top_p, .. } = *self;
+        if !(0.0..f32::INFINITY).contains(&temperature) {
+            return Err(SamplingError { name: "temperature", value: temperature, allowed: "a number from 0 on" });
+        }
+        if !(0.0..=1.0).contains(&top_p) {
+            return Err(SamplingError { name: "top_p", value: top_p, allowed: "from 0 to 1" });
+        }
+        Ok(())
+    }
+
+    /// The token at `position` of a request whose random numbers are those of `stream`.
     ///
     /// # Panics
     ///
     /// If there are no logits.
-    pub fn choose(&self, logits: &[f32], request: u64, position: usize) -> Token {
+    pub fn choose(&self, logits: &[f32], stream: u64, position: usize) -> Token {
         if self.temperature <= 0.0 {
             return largest(logits);
         }
-        let mut candidates: Vec<(Token, f32)> = (0..).zip(logits.iter().copied()).collect();
-        // Of equal logits the lower token comes first, so the order is total.
-        candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        if self.top_k > 0 {
-            candidates.truncate(self.top_k);
-        }
-        let top = candidates[0].1;
-        candidates.iter_mut().for_each(|(_, logit)| *logit = ((*logit - top) / self.temperature).exp());
-        let kept = nucleus(&candidates, self.top_p);
-        let total: f32 = candidates[..kept].iter().map(|(_, weight)| weight).sum();
-        let key = Dice::new(Dice::new(self.seed).number() ^ request).number();
-        let mut left = Dice::new(key ^ position as u64).unit() * total;
-        for (token, weight) in &candidates[..kept] {
-            left -= weight;
+        let candidates = self.candidates(logits);
+        let total: f64 = candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
+        let key = Dice::new(Dice::new(self.seed).number() ^ stream).number();
+        let mut left = f64::from(Dice::new(key ^ position as u64).unit()) * total;
+        for (token, weight) in &candidates {
+            left -= f64::from(*weight);
             if left < 0.0 {
                 return *token;
             }
         }
-        candidates[kept - 1].0
+        // Rounding has left a little: the last token that can be drawn at all.
+        candidates.iter().rev().find(|(_, weight)| *weight > 0.0).map_or(0, |(token, _)| *token)
     }
+
+    /// The tokens that may be drawn, in the order of the vocabulary, with their weights; the largest has weight 1.
+    fn candidates(&self, logits: &[f32]) -> Vec<(Token, f32)> {
+        let top = logits[largest(logits) as usize];
+        let weight = |logit: f32| ((logit - top) / self.temperature).exp();
+        let mut candidates: Vec<(Token, f32)> = (0..).zip(logits.iter().copied()).collect();
+        let all = candidates.len();
+        if self.top_k > 0 && self.top_k < all {
+            candidates.select_nth_unstable_by(self.top_k - 1, descending);
+            candidates.truncate(self.top_k);
+        }
+        if self.top_p < 1.0 {
+            let kept = nucleus(&mut candidates, weight, self.top_p);
+            candidates.truncate(kept);
+        }
+        if candidates.len() < all {
+            candidates.sort_unstable_by_key(|(token, _)| *token);
+        }
+        candidates.iter_mut().for_each(|(_, logit)| *logit = weight(*logit));
+        candidates
+    }
+}
+
+/// Of equal logits the lower token comes first, so the order is total.
+fn descending(a: &(Token, f32), b: &(Token, f32)) -> Ordering {
+    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }
 
 fn largest(logits: &[f32]) -> Token {
@@ -61,15 +113,24 @@ fn largest(logits: &[f32]) -> Token {
     (1..logits.len()).fold(0, better) as Token
 }
 
-/// How many candidates, from the first on, reach this share of all; at least one.
-fn nucleus(candidates: &[(Token, f32)], top_p: f32) -> usize {
-    let total: f32 = candidates.iter().map(|(_, weight)| weight).sum();
-    let mut sum = 0.0;
-    let reached = candidates.iter().position(|(_, weight)| {
-        sum += weight;
-        sum >= top_p * total
-    });
-    reached.map_or(candidates.len(), |at| at + 1)
+/// Brings the fewest candidates whose weights reach this share of all to the front, and returns how many they are; at
+/// least one. Halves what is undecided until one candidate is left, so each is looked at about twice.
+fn nucleus(candidates: &mut [(Token, f32)], weight: impl Fn(f32) -> f32, top_p: f32) -> usize {
+    let sum = |some: &[(Token, f32)]| some.iter().map(|(_, logit)| f64::from(weight(*logit))).sum::<f64>();
+    let mut missing = f64::from(top_p) * sum(candidates);
+    let (mut from, mut to) = (0, candidates.len());
+    while to - from > 1 {
+        let half = (to - from) / 2;
+        candidates[from..to].select_nth_unstable_by(half - 1, descending);
+        let larger = sum(&candidates[from..from + half]);
+        if larger >= missing {
+            to = from + half;
+        } else {
+            missing -= larger;
+            from += half;
+        }
+    }
+    to
 }
 
 #[cfg(test)]
@@ -108,6 +169,50 @@ mod tests {
         assert_eq!(all(Sampling { top_k: 3, ..hot }), [1, 2, 3]);
         assert_eq!(all(Sampling { top_p: 0.5, ..hot }), [1, 3]);
         assert_eq!(all(Sampling { top_p: 0.0, ..hot }), [1]);
+    }
+
+    /// What sorting the whole vocabulary gives.
+    fn sorted(sampling: &Sampling, logits: &[f32]) -> Vec<(Token, f32)> {
+        let mut all: Vec<(Token, f32)> = (0..).zip(logits.iter().copied()).collect();
+        all.sort_by(descending);
+        let top = all[0].1;
+        all.truncate(if sampling.top_k == 0 { all.len() } else { sampling.top_k });
+        all.iter_mut().for_each(|(_, logit)| *logit = ((*logit - top) / sampling.temperature).exp());
+        let needed = f64::from(sampling.top_p) * all.iter().map(|(_, weight)| f64::from(*weight)).sum::<f64>();
+        let mut sum = 0.0;
+        let reached = all.iter().position(|(_, weight)| {
+            sum += f64::from(*weight);
+            sum >= needed
+        });
+        // All, whatever rounding says.
+        let reached = reached.filter(|_| sampling.top_p < 1.0);
+        all.truncate(reached.map_or(all.len(), |at| at + 1));
+        all.sort_by_key(|(token, _)| *token);
+        all
+    }
+
+    #[test]
+    fn candidates_are_those_of_a_sorted_vocabulary() {
+        let dice = &mut Dice::new(9);
+        for round in 0..400 {
+            let logits: Vec<f32> = (0..1 + dice.below(300)).map(|_| (dice.normal() * 4.0).round() / 2.0).collect();
+            let top_k = dice.below(2) * dice.below(logits.len() + 20);
+            let top_p = if dice.below(3) == 0 { 1.0 } else { dice.unit() };
+            let sampling = Sampling { temperature: 0.1 + 2.0 * dice.unit(), top_k, top_p, seed: 0 };
+            assert_eq!(sampling.candidates(&logits), sorted(&sampling, &logits), "round {round}, {sampling:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_mean_nothing_are_refused() {
+        for temperature in [f32::NAN, -0.1, f32::INFINITY, f32::NEG_INFINITY] {
+            let refused = Sampling { temperature, ..Sampling::default() }.check().expect_err("no temperature");
+            assert!(refused.to_string().starts_with("temperature is "), "{refused}");
+        }
+        for top_p in [f32::NAN, -0.1, 1.1, f32::INFINITY] {
+            assert_eq!(Sampling { top_p, ..Sampling::default() }.check().map_err(|refused| refused.name), Err("top_p"));
+        }
+        assert_eq!(Sampling { temperature: 2.0, top_p: 0.0, top_k: 1, seed: 1 }.check(), Ok(()));
     }
 
     #[test]

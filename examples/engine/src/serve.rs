@@ -6,13 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use radixkv::scheduler::{
-    Finish, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, SequenceId, SubmitErrorKind, WaitingQueue,
+    Finish, FinishError, Finished, QueueConfig, Request, Scheduler, SchedulerConfig, Sequence, SequenceId, WaitingQueue,
 };
 use radixkv::{BuildError, Eviction, PolicyKind, PrefixCache, Token};
 use radixkv_attention::{Dtype, Layout};
 
+use crate::config::Config;
+use crate::intake::{Intake, Refusal};
 use crate::model::{HostBackend, Model};
-use crate::sampling::Sampling;
+use crate::sampling::{Sampling, SamplingError};
 
 /// How long a scheduler without work sleeps before it looks again by itself.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -73,6 +75,28 @@ pub struct Engine<'m, B: HostBackend> {
     options: Options,
 }
 
+/// The logits of a sequence's next token.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'l> {
+    /// The sequence.
+    pub id: SequenceId,
+    /// The position that the token gets.
+    pub position: usize,
+    /// Tokens of the prompt that were found in the cache.
+    pub cached_len: usize,
+    /// The logits, all of them finite.
+    pub logits: &'l [f32],
+}
+
+/// A token that was chosen from a row of logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chosen {
+    /// The token.
+    pub token: Token,
+    /// Whether the sequence ends with it.
+    pub ends: bool,
+}
+
 /// A sampled token and its logits, reported before the step is completed.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'l> {
@@ -97,6 +121,8 @@ pub enum Stepped {
         tokens: usize,
         /// Sequences that ended.
         finished: Vec<Finished>,
+        /// Sequences whose logits were not finite: they are aborted, and nothing more of them is published.
+        broken: Vec<SequenceId>,
     },
 }
 
@@ -107,33 +133,22 @@ pub enum ServeError {
     #[error("{0}")]
     Build(#[from] BuildError),
     /// A request is refused.
-    #[error("prompt {number}: {kind}")]
+    #[error("prompt {number}: {refusal}")]
     Refused {
         /// Which prompt, from 1 on.
         number: usize,
         /// Why.
-        kind: SubmitErrorKind,
+        refusal: Refusal,
     },
-    /// A prompt has a token that the model does not know.
-    #[error("prompt {number}: token {token} is not in a vocabulary of {vocab_size}")]
-    Token {
-        /// Which prompt, from 1 on.
-        number: usize,
-        /// The token.
-        token: Token,
-        /// Tokens of the model.
-        vocab_size: usize,
+    /// Logits of a sequence are infinite or no numbers: the weights, or the type of keys and values, do not fit.
+    #[error("logits of request {} are not finite", .id.as_u64())]
+    NotFinite {
+        /// The sequence.
+        id: SequenceId,
     },
-    /// A prompt and its output are longer than the model was made for.
-    #[error("prompt {number}: prompt and output have {tokens} tokens, the model takes {max_positions}")]
-    TooLong {
-        /// Which prompt, from 1 on.
-        number: usize,
-        /// Tokens of prompt and output.
-        tokens: usize,
-        /// Tokens that the model takes.
-        max_positions: usize,
-    },
+    /// The numbers of sampling mean nothing.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
     /// The attention backend or a scheduler returned an error.
     #[error("{0}")]
     Failed(Box<dyn Error + Send + Sync>),
@@ -144,8 +159,10 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// # Errors
     ///
-    /// If the cache cannot be built with these options, or there is no memory for keys and values.
+    /// If the cache cannot be built with these options, if there is no memory for keys and values, or if the numbers of
+    /// sampling mean nothing.
     pub fn new(model: &'m Model, backend: B, options: Options) -> Result<Self, ServeError> {
+        options.sampling.check()?;
         let cache = PrefixCache::builder(options.block_size, options.blocks)
             .policy(options.policy)
             .eviction(options.eviction)
@@ -188,26 +205,57 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// If the model or the pool cannot take the prompt.
     pub fn submit(&self, number: usize, tokens: Vec<Token>, new_tokens: usize) -> Result<SequenceId, ServeError> {
-        let config = self.model.config();
-        let (vocab_size, max_positions) = (config.vocab_size, config.max_positions);
-        if let Some(&token) = tokens.iter().find(|token| **token as usize >= vocab_size) {
-            return Err(ServeError::Token { number, token, vocab_size });
-        }
-        let total = tokens.len().saturating_add(new_tokens);
-        if total > max_positions {
-            return Err(ServeError::TooLong { number, tokens: total, max_positions });
-        }
         let mut request = Request::new(self.cache.default_namespace(), tokens, new_tokens);
         request.publish = self.options.publish;
-        self.queue.submit(request).map_err(|refused| ServeError::Refused { number, kind: refused.kind })
+        self.intake().submit(request).map_err(|refusal| ServeError::Refused { number, refusal })
     }
 
-    /// One step of one scheduler.
+    /// Where other threads hand in requests.
+    pub fn intake(&self) -> Intake {
+        let config = self.model.config();
+        Intake::new(self.queue.clone(), config.vocab_size, config.max_positions)
+    }
+
+    /// The shape of its model.
+    pub fn config(&self) -> &Config {
+        self.model.config()
+    }
+
+    /// How it is set up.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// One step of one scheduler: tokens are chosen as the options say.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the backend; the step counts as not computed. Logits that are not finite.
+    pub fn step(&self, scheduler: &mut Scheduler, observe: &dyn Fn(Observed<'_>)) -> Result<Stepped, ServeError> {
+        let end_tokens = &self.model.config().end_tokens;
+        let stepped = self.step_choosing(scheduler, &|row| {
+            let Row { id, position, logits, .. } = row;
+            let token = self.options.sampling.choose(logits, id.as_u64(), position);
+            observe(Observed { id, position, logits, token });
+            Chosen { token, ends: end_tokens.contains(&token) }
+        })?;
+        match &stepped {
+            Stepped::Computed { broken, .. } if !broken.is_empty() => Err(ServeError::NotFinite { id: broken[0] }),
+            _ => Ok(stepped),
+        }
+    }
+
+    /// One step of one scheduler, where `choose` takes a token for each row of logits. Rows that are not finite are not
+    /// shown to it.
     ///
     /// # Errors
     ///
     /// Errors of the backend; the step counts as not computed.
-    pub fn step(&self, scheduler: &mut Scheduler, observe: &dyn Fn(Observed<'_>)) -> Result<Stepped, ServeError> {
+    pub fn step_choosing(
+        &self,
+        scheduler: &mut Scheduler,
+        choose: &dyn Fn(Row<'_>) -> Chosen,
+    ) -> Result<Stepped, ServeError> {
         let step = scheduler.schedule();
         if step.is_empty() {
             return Ok(Stepped::Idle);
@@ -215,23 +263,32 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         let batch = step.batch();
         let forward = self.model.forward(&self.backend, &self.kv, &self.layout, batch, self.options.cascade);
         let logits = forward.map_err(failed)?;
-        let config = self.model.config();
-        let wanted = batch.sampling().zip(batch.logits_rows()).zip(logits.chunks_exact(config.vocab_size));
-        let mut chosen = Vec::with_capacity(batch.logits_rows().len());
+        let wanted = batch.sampling().zip(batch.logits_rows()).zip(logits.chunks_exact(self.model.config().vocab_size));
+        let mut sampled = Vec::with_capacity(batch.logits_rows().len());
+        let (mut ends, mut broken) = (Vec::new(), Vec::new());
         for ((id, row), logits) in wanted {
+            if !logits.iter().all(|logit| logit.is_finite()) {
+                // Before the step is completed, so that its blocks are not published.
+                self.queue.abort(id);
+                broken.push(id);
+                sampled.push(0);
+                continue;
+            }
             let position = batch.positions()[*row as usize] as usize + 1;
-            let token = self.options.sampling.choose(logits, id.as_u64(), position);
-            observe(Observed { id, position, logits, token });
-            chosen.push((id, token));
+            let cached_len = step.sequence(id).map_or(0, Sequence::cached_len);
+            let chosen = choose(Row { id, position, cached_len, logits });
+            sampled.push(chosen.token);
+            if chosen.ends {
+                ends.push(id);
+            }
         }
-        let (tokens, sampled) = (batch.tokens().len(), chosen.iter().map(|(_, token)| *token).collect::<Vec<_>>());
-        let mut ended = step.complete(&sampled).map_err(failed)?;
-        let ends = chosen.into_iter().filter(|(_, token)| config.end_tokens.contains(token)).map(|(id, _)| id);
-        ended.extend(ends);
-        ended.sort_unstable();
-        ended.dedup();
-        let finished = ended.into_iter().map(|id| finish(scheduler, id)).collect::<Result<_, _>>()?;
-        Ok(Stepped::Computed { tokens, finished })
+        let tokens = batch.tokens().len();
+        ends.extend(step.complete(&sampled).map_err(failed)?);
+        ends.sort_unstable();
+        ends.dedup();
+        ends.retain(|id| !broken.contains(id));
+        let finished = ends.into_iter().filter_map(|id| finish(scheduler, id).transpose()).collect::<Result<_, _>>()?;
+        Ok(Stepped::Computed { tokens, finished, broken })
     }
 
     /// Serves every request to its end, on as many threads as the options say; in the order in which they were
@@ -279,9 +336,14 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     }
 }
 
-fn finish(scheduler: &mut Scheduler, id: SequenceId) -> Result<Finished, ServeError> {
-    let committed = scheduler.sequence(id).map_or(0, |sequence| sequence.computed_len());
-    scheduler.finish(id, Finish::keeping(committed)).map_err(failed)
+/// Ends a sequence; `None` if it was aborted meanwhile.
+fn finish(scheduler: &mut Scheduler, id: SequenceId) -> Result<Option<Finished>, ServeError> {
+    let committed = scheduler.sequence(id).map_or(0, Sequence::computed_len);
+    match scheduler.finish(id, Finish::keeping(committed)) {
+        Ok(finished) => Ok(Some(finished)),
+        Err(FinishError::NotServed) => Ok(None),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 fn failed(error: impl Error + Send + Sync + 'static) -> ServeError {

@@ -34,6 +34,15 @@ pub trait Weights {
     ///
     /// If there is no matrix of this name and shape.
     fn matrix(&self, name: &str, inputs: usize, outputs: usize) -> Result<Matrix, Self::Error>;
+
+    /// Called when the model has asked for all that it needs.
+    ///
+    /// # Errors
+    ///
+    /// If there are weights that are no part of the model.
+    fn finish(&self) -> Result<(), Self::Error> {
+        Ok(())
+    }
 }
 
 /// An attention backend whose rows lie in main memory. A device's backend becomes one by copying rows to the device and
@@ -65,7 +74,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// The first weight that cannot be read.
+    /// The first weight that cannot be read, or one that is no part of the model.
     pub fn load<W: Weights>(config: Config, weights: &W, mut loaded: impl FnMut(usize)) -> Result<Self, W::Error> {
         let (hidden, vocab) = (config.hidden_size, config.vocab_size);
         let mut layers = Vec::new();
@@ -73,13 +82,15 @@ impl Model {
             layers.push(Layer::load(&config, weights, index)?);
             loaded(index + 1);
         }
-        Ok(Self {
+        let model = Self {
             embedding: weights.matrix("model.embed_tokens.weight", hidden, vocab)?,
             layers,
             norm: weights.vector("model.norm.weight", hidden)?,
             head: if config.tied { None } else { Some(weights.matrix("lm_head.weight", hidden, vocab)?) },
             config,
-        })
+        };
+        weights.finish()?;
+        Ok(model)
     }
 
     /// Its shape.

@@ -17,7 +17,7 @@ fn refusal(arguments: &[&str]) -> (String, u8) {
 }
 
 #[track_caller]
-fn refused(arguments: &[&str], code: u8, parts: &[&str]) {
+pub fn refused(arguments: &[&str], code: u8, parts: &[&str]) {
     let (line, given) = refusal(arguments);
     assert!(!line.trim().contains('\n'), "{line}");
     assert!(parts.iter().all(|part| line.contains(part)), "{line} has not {parts:?}");
@@ -112,7 +112,7 @@ fn a_directory_without_a_model() {
     let (whole, _) = directory("without-weights", &tiny());
     let path = whole.path().display().to_string();
     fs::remove_file(whole.path().join("model.safetensors")).expect("a file");
-    refused(&["--model", &path], 1, &["no .safetensors file"]);
+    refused(&["--model", &path], 1, &["no model.safetensors"]);
     fs::remove_file(whole.path().join("tokenizer.json")).expect("a file");
     refused(&["--model", &path], 1, &["tokenizer.json"]);
 }
@@ -192,4 +192,13 @@ fn a_prompt_longer_than_the_model_takes() {
     let (model, _) = directory("positions", &engine::config::Config { max_positions: 8, ..tiny() });
     let path = model.path().display().to_string();
     refused(&["--model", &path, "--text", "abcdefg", "--new-tokens", "3"], 2, &["prompt 1", "10 tokens", "takes 8"]);
+}
+
+#[cfg(feature = "serve")]
+#[test]
+fn an_address_that_cannot_be_served_at() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    refused(&["--serve", &address], 2, &[&address, "in use"]);
+    assert_eq!(refusal(&["--serve", "nowhere"]).1, 2);
 }

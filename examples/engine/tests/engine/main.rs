@@ -3,12 +3,17 @@
 mod acceptance;
 mod bits;
 mod cascade;
+mod chats;
+mod folder;
 mod garbage;
 mod golden;
 mod input;
 mod naive;
 mod saved;
+#[cfg(feature = "serve")]
+mod server;
 mod sharing;
+mod texts;
 mod weights;
 
 use engine::config::{Architecture, Config, Rope};

@@ -137,6 +137,10 @@ pub fn write_config_to(path: &Path, config: &Config) {
         "eos_token_id": config.end_tokens,
         "hidden_act": "silu",
         "torch_dtype": "float32",
+        "architectures": match config.architecture {
+            Architecture::Llama => ["LlamaForCausalLM"],
+            Architecture::Qwen3 => ["Qwen3ForCausalLM"],
+        },
     });
     fs::write(path.join("config.json"), json.to_string()).expect("a file");
 }
@@ -170,6 +174,14 @@ pub fn write_tokenizer(directory: &Directory, largest: usize) {
         },
     });
     directory.write("tokenizer.json", json.to_string());
+}
+
+/// Changes a JSON file of a directory.
+pub fn change(directory: &Directory, name: &str, change: impl FnOnce(&mut serde_json::Value)) {
+    let text = fs::read_to_string(directory.path().join(name)).expect("a file");
+    let mut json = serde_json::from_str(&text).expect("JSON");
+    change(&mut json);
+    directory.write(name, json.to_string());
 }
 
 /// A whole directory of a model with random weights.

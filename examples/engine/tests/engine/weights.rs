@@ -72,7 +72,7 @@ fn logits_are_the_same() {
 fn a_tokenizer_is_read() {
     let directory = Directory::new("tokenizer");
     write_tokenizer(&directory, 27);
-    let tokenizer = Tokenizer::read(directory.path(), 64).expect("a tokenizer");
+    let tokenizer = Tokenizer::read(directory.path(), 64, 1_000).expect("a tokenizer");
     let tokens = tokenizer.text("a cab").expect("letters");
     assert_eq!(tokens, [0, 26, 2, 0, 1]);
     assert_eq!(tokenizer.decode(&tokens), "a cab");

@@ -1,0 +1,73 @@
+//! `--serve`: the command as a server.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+
+use radixkv_attention::cpu::Cpu;
+#[cfg(feature = "cuda")]
+use radixkv_cuda::{Device, Staged};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Arguments, CommandError};
+use crate::model::{HostBackend, Model};
+use crate::serve::Engine;
+use crate::server::{ServerError, ServerOptions, serve};
+use crate::tokenizer::Tokenizer;
+
+/// Serves until the process is interrupted or told to terminate, and answers what it has accepted.
+pub(super) fn listen(
+    arguments: &Arguments,
+    address: SocketAddr,
+    model: &Model,
+    tokenizer: Tokenizer,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    if !arguments.on_gpu() {
+        return listen_on(Cpu, arguments, address, model, tokenizer, out);
+    }
+    #[cfg(feature = "cuda")]
+    return listen_on(Staged::new(&Device::open(0)?), arguments, address, model, tokenizer, out);
+    #[cfg(not(feature = "cuda"))]
+    Err(CommandError::NoCuda)
+}
+
+fn listen_on<B>(
+    backend: B,
+    arguments: &Arguments,
+    address: SocketAddr,
+    model: &Model,
+    tokenizer: Tokenizer,
+    out: &mut dyn Write,
+) -> Result<(), CommandError>
+where
+    B: HostBackend + Sync,
+    B::Kv: Sync,
+{
+    let engine = Engine::new(model, backend, arguments.options(!arguments.no_cache))?;
+    let listener = TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?;
+    let name = arguments.model.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
+    let defaults = ServerOptions::default();
+    let options = ServerOptions {
+        model: name.map_or_else(|| defaults.model.clone(), |name| name.into_owned()),
+        waiting: usize::from(arguments.waiting),
+        new_tokens: arguments.new_tokens,
+        retained_blocks: arguments.blocks / 4,
+        ..defaults
+    };
+    writeln!(out, "serving {} at http://{}", options.model, listener.local_addr()?)?;
+    out.flush()?;
+    serve(&engine, tokenizer, listener, options, interrupted())?;
+    Ok(())
+}
+
+/// Ready when the process is interrupted or told to terminate.
+async fn interrupted() {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

@@ -1,0 +1,77 @@
+//! The fields of a body: each is taken by its name, and what is left over is refused.
+
+use axum::http::StatusCode;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+
+/// Fields that say nothing about the answer.
+const WITHOUT_EFFECT: [&str; 7] =
+    ["metadata", "parallel_tool_calls", "safety_identifier", "service_tier", "store", "stream_options", "user"];
+
+/// An object of a body, and where it stands in it.
+pub(super) struct Fields {
+    fields: Map<String, Value>,
+    place: String,
+}
+
+impl Fields {
+    /// The fields of a body.
+    pub(super) fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        let refused = |reason| ApiError::new(StatusCode::BAD_REQUEST, reason);
+        match serde_json::from_slice(body) {
+            Ok(Value::Object(fields)) => Ok(Self { fields, place: String::new() }),
+            Ok(_) => Err(refused("the body is no JSON object".to_owned())),
+            Err(error) => Err(refused(format!("the body is no JSON: {error}"))),
+        }
+    }
+
+    /// The fields of an object inside a body; `place` is its name in errors.
+    pub(super) fn inside(value: Value, place: &str) -> Result<Self, ApiError> {
+        match value {
+            Value::Object(fields) => Ok(Self { fields, place: format!("{place}.") }),
+            _ => Err(ApiError::field(place, format!("{place} is no object"))),
+        }
+    }
+
+    /// The name of a field in errors.
+    pub(super) fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.place)
+    }
+
+    /// Takes a field; `None` if it is missing or null.
+    pub(super) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, ApiError> {
+        match self.fields.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => serde_json::from_value(value).map(Some).map_err(|error| {
+                let name = self.name(name);
+                ApiError::field(&name, format!("{name}: {error}"))
+            }),
+        }
+    }
+
+    /// Takes a field that only one value can be honoured of: `missing` says whether the given one is as if there were
+    /// none.
+    pub(super) fn without(&mut self, name: &str, missing: impl FnOnce(&Value) -> bool) -> Result<(), ApiError> {
+        match self.fields.remove(name) {
+            Some(value) if !value.is_null() && !missing(&value) => {
+                let name = self.name(name);
+                Err(ApiError::field(&name, format!("{name} is not supported")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what was not taken.
+    pub(super) fn finish(self) -> Result<(), ApiError> {
+        let unknown = |(name, value): &(&String, &Value)| !value.is_null() && !WITHOUT_EFFECT.contains(&name.as_str());
+        match self.fields.iter().find(unknown) {
+            Some((name, _)) => {
+                let name = self.name(name);
+                Err(ApiError::field(&name, format!("{name} is not supported")))
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! One request, from its submission to the last of its text.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use radixkv::scheduler::{Request, SequenceId};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::Service;
+use super::error::ApiError;
+use super::parameters::Parameters;
+use super::prompt::Tokenized;
+use super::requests::{Event, Refused, Served};
+use super::salts::Salt;
+use crate::tokenizer::TextStream;
+use axum::http::StatusCode;
+
+/// Numbers of tokens, as an answer reports them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Usage {
+    pub(super) prompt_tokens: usize,
+    pub(super) completion_tokens: usize,
+    pub(super) cached_tokens: usize,
+}
+
+/// A piece of an answer.
+#[derive(Debug)]
+pub(super) enum Piece {
+    Text(String),
+    /// The last text, and why it is the last: `stop` or `length`.
+    Last {
+        text: String,
+        reason: &'static str,
+    },
+}
+
+/// A request that is served; when it is dropped before its end, the request is aborted.
+pub(super) struct Generation {
+    service: Arc<Service>,
+    id: SequenceId,
+    events: UnboundedReceiver<Event>,
+    text: TextStream,
+    stop: Stop,
+    pub(super) usage: Usage,
+    _salt: Salt,
+}
+
+impl Generation {
+    /// Submits a request; `field` is the one that has its prompt.
+    pub(super) fn start(
+        service: Arc<Service>,
+        prompt: Tokenized,
+        field: &str,
+        parameters: &Parameters,
+    ) -> Result<Self, ApiError> {
+        let salt = service.salts.salt(parameters.salt.as_deref());
+        let new_tokens = parameters.new_tokens.unwrap_or(service.options.new_tokens);
+        if new_tokens == 0 {
+            return Err(ApiError::field("max_tokens", "max_tokens is 0: at least one token is generated"));
+        }
+        fits(&service, prompt.tokens.len(), new_tokens, field)?;
+        let whole = parameters.retain.map(|ttl| (prompt.tokens.len(), ttl));
+        let retain = whole.or(prompt.retain).filter(|_| !parameters.store_nothing);
+        let usage = Usage { prompt_tokens: prompt.tokens.len(), ..Usage::default() };
+        let mut request = Request::new(salt.namespace.clone(), prompt.tokens, new_tokens);
+        request.publish = service.publish && !parameters.store_nothing;
+        let (sender, events) = unbounded_channel();
+        let served = Served {
+            sampling: parameters.sampling,
+            stream: parameters.seeded.then_some(0),
+            events: sender,
+            namespace: salt.namespace.clone(),
+            retain,
+            began: Instant::now(),
+        };
+        let id = service.requests.submit(&service.intake, request, served).map_err(|refused| {
+            if matches!(refused, Refused::Full { .. }) {
+                service.metrics.refused();
+            }
+            ApiError::refused(field, refused)
+        })?;
+        let stop = Stop { texts: parameters.stop.clone(), held: String::new() };
+        Ok(Self { service, id, events, text: TextStream::default(), stop, usage, _salt: salt })
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id.as_u64()
+    }
+
+    /// The next piece; none comes after the last one.
+    pub(super) async fn next(&mut self) -> Result<Piece, ApiError> {
+        let tokenizer = Arc::clone(&self.service.tokenizer);
+        loop {
+            match self.events.recv().await {
+                Some(Event::Token { token, cached_tokens }) => {
+                    self.usage.completion_tokens += 1;
+                    self.usage.cached_tokens = cached_tokens;
+                    let text = self.text.push(&tokenizer, token);
+                    match self.stop.pass(&text) {
+                        (text, true) => {
+                            // Not computed further, however slowly the client reads.
+                            self.service.intake.queue().abort(self.id);
+                            return Ok(Piece::Last { text, reason: "stop" });
+                        }
+                        (text, false) if !text.is_empty() => return Ok(Piece::Text(text)),
+                        _ => {}
+                    }
+                }
+                Some(Event::Ended { by_end_token, completion_tokens, cached_tokens }) => {
+                    self.usage = Usage { completion_tokens, cached_tokens, ..self.usage };
+                    let left = self.text.finish(&tokenizer);
+                    let (text, stopped) = self.stop.pass(&left);
+                    let text = if stopped { text } else { text + &self.stop.held };
+                    let reason = if by_end_token || stopped { "stop" } else { "length" };
+                    return Ok(Piece::Last { text, reason });
+                }
+                Some(Event::Broken) | None => {
+                    let message = "the model gave no finite numbers, or a scheduler has failed";
+                    return Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message));
+                }
+            }
+        }
+    }
+}
+
+/// Refuses what could never be served beside retained prefixes.
+fn fits(service: &Service, prompt_tokens: usize, new_tokens: usize, field: &str) -> Result<(), ApiError> {
+    let capacity = service.cache.capacity_blocks();
+    let most = capacity.saturating_sub(service.retention.budget_blocks());
+    // The last token is sampled and never computed.
+    let needed = (prompt_tokens.saturating_add(new_tokens) - 1).div_ceil(service.cache.block_size());
+    // What is more than the pool is refused by the queue.
+    if needed <= most || needed > capacity {
+        return Ok(());
+    }
+    let message =
+        format!("prompt and output need {needed} blocks, {most} of {capacity} are not kept for retained prefixes");
+    Err(ApiError::field(field, message).code("context_length_exceeded"))
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        // One that has ended is unknown to the queue.
+        self.service.intake.queue().abort(self.id);
+        self.service.requests.remove(self.id);
+    }
+}
+
+/// Texts that end an answer. What may be the beginning of one is held back.
+struct Stop {
+    texts: Vec<String>,
+    held: String,
+}
+
+impl Stop {
+    /// What may be given out, and whether the answer ends with it.
+    fn pass(&mut self, text: &str) -> (String, bool) {
+        self.held.push_str(text);
+        if let Some(at) = self.texts.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
+            self.held.truncate(at);
+            return (std::mem::take(&mut self.held), true);
+        }
+        let begins = |at: &usize| self.texts.iter().any(|stop| stop.starts_with(&self.held[*at..]));
+        let keep = self.held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.held.len());
+        let rest = self.held.split_off(keep);
+        (std::mem::replace(&mut self.held, rest), false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_ends_before_the_first_stop_text() {
+        let texts = vec!["END".to_owned(), "\n\n".to_owned()];
+        let mut stop = Stop { texts, held: String::new() };
+        assert_eq!(stop.pass("ab\n"), ("ab".to_owned(), false));
+        assert_eq!(stop.pass("cEN"), ("\nc".to_owned(), false));
+        assert_eq!(stop.pass("EN"), ("EN".to_owned(), false));
+        assert_eq!(stop.pass("Dxyz"), (String::new(), true));
+        let mut none = Stop { texts: Vec::new(), held: String::new() };
+        assert_eq!(none.pass("ab\n"), ("ab\n".to_owned(), false));
+    }
+}

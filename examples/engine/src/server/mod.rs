@@ -1,0 +1,169 @@
+//! The engine over HTTP, in OpenAI's interface.
+//!
+//! One thread reads and writes connections, the engine's scheduler threads compute, and a few more tokenize. A request
+//! goes from a handler into the engine's queue; its tokens come back through a channel that never waits, so a client that
+//! does not read holds up nobody. When the handler ends for whatever reason, its request is aborted.
+//!
+//! | module | what |
+//! |---|---|
+//! | `connections` | accepts, bounds what a connection may take, drains |
+//! | `routes` | paths, bodies, and what is not a completion |
+//! | `fields`, `parameters`, `prompt` | what a body asks for, or why it is refused |
+//! | `generation` | one request from submission to its last text |
+//! | `answer` | bodies of answers, whole and in pieces |
+//! | `requests` | requests that are served, between handlers and schedulers |
+//! | `worker` | a scheduler thread |
+//! | `salts`, `retention` | namespaces and retained prefixes that clients ask for |
+//! | `metrics` | Prometheus text |
+
+mod answer;
+mod connections;
+mod error;
+mod fields;
+mod generation;
+mod metrics;
+mod parameters;
+mod prompt;
+mod requests;
+mod retention;
+mod routes;
+mod salts;
+mod worker;
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use radixkv::PrefixCache;
+
+use crate::intake::Intake;
+use crate::model::HostBackend;
+use crate::sampling::Sampling;
+use crate::serve::{Engine, ServeError};
+use crate::tokenizer::Tokenizer;
+use metrics::Metrics;
+use requests::Requests;
+use retention::Retention;
+use salts::Salts;
+
+/// Threads that tokenize; further prompts wait for one.
+const TOKENIZERS: usize = 4;
+
+/// How a server is set up.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// What clients call the model.
+    pub model: String,
+    /// Requests that wait at most; more are refused with 429.
+    pub waiting: usize,
+    /// Tokens that a prompt is continued by where its request does not say.
+    pub new_tokens: usize,
+    /// Blocks that `cache_control` may retain at most. A request that needs more than all other blocks is refused, so that
+    /// none waits for retained ones.
+    pub retained_blocks: usize,
+    /// Bytes of a request's body at most.
+    pub body_bytes: usize,
+    /// How long requests may go on after the server was asked to stop.
+    pub drain: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            model: "seeded".to_owned(),
+            waiting: 256,
+            new_tokens: 32,
+            retained_blocks: 0,
+            body_bytes: 4 << 20,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a server has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on: another program may have the port.
+    #[error("{address}: {source}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system has no more sockets or threads.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// A scheduler thread has failed; requests were answered with an error.
+    #[error("{0}")]
+    Engine(#[from] ServeError),
+    /// A scheduler thread has panicked; requests were answered with an error.
+    #[error("a scheduler thread has panicked")]
+    Panicked,
+}
+
+/// What handlers and scheduler threads share.
+struct Service {
+    intake: Intake,
+    cache: PrefixCache,
+    tokenizer: Arc<Tokenizer>,
+    /// Whether prefixes are published at all.
+    publish: bool,
+    /// How tokens are sampled where a request does not say.
+    sampling: Sampling,
+    requests: Requests,
+    salts: Salts,
+    retention: Retention,
+    metrics: Metrics,
+    options: ServerOptions,
+}
+
+/// Serves until `stop` is ready, and then until the requests that were accepted are answered.
+///
+/// # Errors
+///
+/// If the system refuses the server, or a scheduler thread fails.
+pub fn serve<B>(
+    engine: &Engine<'_, B>,
+    tokenizer: Tokenizer,
+    listener: TcpListener,
+    options: ServerOptions,
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServerError>
+where
+    B: HostBackend + Sync,
+    B::Kv: Sync,
+{
+    let setup = engine.options();
+    let slots = setup.threads * setup.scheduler.max_running as usize;
+    let service = Arc::new(Service {
+        intake: engine.intake(),
+        cache: engine.cache().clone(),
+        tokenizer: Arc::new(tokenizer),
+        publish: setup.publish,
+        sampling: setup.sampling,
+        requests: Requests::new(options.waiting, slots),
+        salts: Salts::new(engine.cache().clone()),
+        retention: Retention::new(options.retained_blocks, setup.block_size),
+        metrics: Metrics::new(&options.model),
+        options,
+    });
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().max_blocking_threads(TOKENIZERS).enable_all().build()?;
+    thread::scope(|scope| {
+        let worker = || worker::run(engine, &service);
+        let workers: Vec<_> = (0..setup.threads).map(|_| scope.spawn(worker)).collect();
+        let listened = runtime.block_on(connections::run(listener, Arc::clone(&service), stop));
+        // Handlers that are left are dropped, and with each its request.
+        drop(runtime);
+        service.requests.end();
+        let ended: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        for worker in ended {
+            worker.map_err(|_| ServerError::Panicked)??;
+        }
+        Ok(listened?)
+    })
+}

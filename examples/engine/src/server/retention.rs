@@ -1,0 +1,145 @@
+//! Prefixes that clients ask to retain (`cache_control`), refreshed by every request that uses them, within a budget.
+//!
+//! The budget counts the whole blocks of each retained prefix. One that continues another stands for both.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use radixkv::{Namespace, Session, Token};
+
+/// A prefix that is retained.
+#[derive(Debug)]
+struct Retained {
+    namespace: Namespace,
+    tokens: Vec<Token>,
+    ttl: Duration,
+    until: Instant,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Retention {
+    budget_blocks: usize,
+    block_size: usize,
+    retained: Mutex<Vec<Retained>>,
+}
+
+impl Retention {
+    pub(super) fn new(budget_blocks: usize, block_size: usize) -> Self {
+        Self { budget_blocks, block_size, retained: Mutex::default() }
+    }
+
+    /// Blocks that may be retained.
+    pub(super) fn budget_blocks(&self) -> usize {
+        self.budget_blocks
+    }
+
+    /// A request has ended whose prompt and output are `tokens`: prefixes of them are retained anew for their time, and
+    /// the first of `retain` too, if the budget allows.
+    pub(super) fn used(
+        &self,
+        session: &Session,
+        namespace: &Namespace,
+        tokens: &[Token],
+        retain: Option<(usize, Duration)>,
+    ) {
+        let mut all = self.retained.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        all.retain(|retained| retained.until > now);
+        for retained in all.iter_mut() {
+            if retained.namespace == *namespace && tokens.starts_with(&retained.tokens) {
+                renew(session, retained, now);
+            }
+        }
+        let Some((len, ttl)) = retain else { return };
+        let len = len / self.block_size * self.block_size;
+        let mut new = Retained { namespace: namespace.clone(), tokens: tokens[..len].to_vec(), ttl, until: now };
+        let covered = |old: &Retained| old.namespace == new.namespace && old.tokens.starts_with(&new.tokens);
+        if len == 0 || all.iter().any(|old| covered(old) && old.ttl >= ttl) {
+            return;
+        }
+        let replaced =
+            |old: &Retained| old.ttl <= ttl && old.namespace == new.namespace && new.tokens.starts_with(&old.tokens);
+        let blocks = |retained: &Retained| retained.tokens.len() / self.block_size;
+        let others: usize = all.iter().filter(|old| !replaced(old)).map(blocks).sum();
+        if others + blocks(&new) > self.budget_blocks {
+            return;
+        }
+        all.retain(|old| !replaced(old));
+        renew(session, &mut new, now);
+        all.push(new);
+    }
+}
+
+/// Retains what is cached of the prefix for its time from now on.
+fn renew(session: &Session, retained: &mut Retained, now: Instant) {
+    let hit = session.match_prefix_untouched(&retained.namespace, &retained.tokens);
+    // A namespace that was dropped meanwhile has nothing to retain.
+    _ = session.retain(hit.lease(), retained.ttl);
+    retained.until = now + retained.ttl;
+}
+
+#[cfg(test)]
+mod tests {
+    use radixkv::PrefixCache;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// A cache of 8 blocks of 4 tokens, and verbs on it.
+    struct Bed {
+        cache: PrefixCache,
+        session: Session,
+        retention: Retention,
+    }
+
+    impl Bed {
+        fn new(budget: usize) -> Self {
+            let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+            Self { session: cache.session(), cache, retention: Retention::new(budget, 4) }
+        }
+
+        /// Blocks that stay when everything that may go goes, after a request for `tokens`.
+        fn protected_after(&self, tokens: &[Token], retain: Option<(usize, Duration)>) -> usize {
+            let space = self.cache.default_namespace();
+            let miss = self.session.match_prefix(&space, tokens);
+            let missing = tokens.len() / 4 - miss.blocks().len();
+            let blocks = self.session.reserve(missing).expect("blocks");
+            drop(self.session.insert(miss.lease(), tokens, blocks).expect("an insert"));
+            drop(miss);
+            self.retention.used(&self.session, &space, tokens, retain);
+            self.cache.evict(8);
+            self.cache.stats().protected_blocks
+        }
+    }
+
+    #[test]
+    fn a_marked_prefix_stays_within_the_budget() {
+        let bed = Bed::new(3);
+        let tokens: Vec<Token> = (0..16).collect();
+        assert_eq!(bed.protected_after(&tokens, None), 0);
+        // Whole blocks of the first 11 tokens.
+        assert_eq!(bed.protected_after(&tokens, Some((11, MINUTE))), 2);
+        // A longer one replaces it in the budget; one more block than is left does not fit.
+        assert_eq!(bed.protected_after(&tokens, Some((12, MINUTE))), 3);
+        let other: Vec<Token> = (100..108).collect();
+        assert_eq!(bed.protected_after(&other, Some((8, MINUTE))), 3);
+    }
+
+    #[test]
+    fn a_hit_retains_anew_and_time_ends_it() {
+        let bed = Bed::new(8);
+        let tokens: Vec<Token> = (0..8).collect();
+        let short = Duration::from_millis(200);
+        assert_eq!(bed.protected_after(&tokens, Some((8, short))), 2);
+        let until = |bed: &Bed| bed.retention.retained.lock().expect("no panic")[0].until;
+        let first = until(&bed);
+        assert_eq!(bed.protected_after(&tokens, None), 2);
+        assert!(until(&bed) > first);
+        std::thread::sleep(short);
+        let other: Vec<Token> = (100..104).collect();
+        assert_eq!(bed.protected_after(&other, None), 0);
+        assert!(bed.retention.retained.lock().expect("no panic").is_empty());
+    }
+}

@@ -1,0 +1,101 @@
+//! Paths and bodies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::json;
+
+use super::Service;
+use super::answer::{Head, Kind, now};
+use super::error::{ApiError, json_response};
+use super::fields::Fields;
+use super::generation::Generation;
+use super::metrics;
+use super::parameters::Parameters;
+use super::prompt::Prompt;
+
+/// How long a client may take for a body.
+const BODY: Duration = Duration::from_secs(20);
+
+/// All paths.
+pub(super) fn router(service: Arc<Service>) -> Router {
+    let completions = |kind| {
+        post(move |State(service): State<Arc<Service>>, request: Request| async move {
+            complete(service, request, kind).await.unwrap_or_else(IntoResponse::into_response)
+        })
+    };
+    Router::new()
+        .route("/v1/completions", completions(Kind::Completion))
+        .route("/v1/chat/completions", completions(Kind::Chat))
+        .route("/v1/models", get(models))
+        .route("/health", get(health))
+        .route("/metrics", get(measured))
+        .fallback(|| async { ApiError::new(StatusCode::NOT_FOUND, "there is no such path") })
+        .method_not_allowed_fallback(|| async {
+            ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "this path has another method")
+        })
+        .with_state(service)
+}
+
+async fn complete(service: Arc<Service>, request: Request, kind: Kind) -> Result<Response, ApiError> {
+    let mut fields = Fields::parse(&body(request, service.options.body_bytes).await?)?;
+    let model = &service.options.model;
+    if let Some(other) = fields.take::<String>("model")?.filter(|name| name != model) {
+        let error = ApiError::new(StatusCode::NOT_FOUND, format!("there is no model {other:?}, only {model:?}"));
+        return Err(error.code("model_not_found"));
+    }
+    let prompt = if kind == Kind::Chat { Prompt::chat(&mut fields)? } else { Prompt::text(&mut fields)? };
+    let parameters = Parameters::take(&mut fields, service.sampling)?;
+    fields.finish()?;
+    let field = prompt.field();
+    let tokenizer = Arc::clone(&service.tokenizer);
+    let tokenized = tokio::task::spawn_blocking(move || prompt.tokenize(&tokenizer)).await;
+    let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the prompt was not tokenized");
+    let tokenized = tokenized.map_err(failed)??;
+    let generation = Generation::start(Arc::clone(&service), tokenized, field, &parameters)?;
+    let head = Head::new(kind, &generation, &service.options.model);
+    match parameters.stream {
+        true => Ok(head.stream(generation, parameters.include_usage)),
+        false => head.whole(generation).await,
+    }
+}
+
+async fn body(request: Request, most: usize) -> Result<axum::body::Bytes, ApiError> {
+    match tokio::time::timeout(BODY, to_bytes(request.into_body(), most)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => {
+            let message = format!("the body was not read: it has more than {most} bytes, or was cut off");
+            Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+        }
+        Err(_) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body came too slowly")),
+    }
+}
+
+async fn models(State(service): State<Arc<Service>>) -> Response {
+    let model = json!({
+        "id": service.options.model,
+        "object": "model",
+        "created": now(),
+        "owned_by": "radixkv",
+        "max_model_len": service.intake.max_positions(),
+    });
+    json_response(&json!({ "object": "list", "data": [model] }))
+}
+
+async fn health(State(service): State<Arc<Service>>) -> Response {
+    match service.requests.is_open() {
+        true => json_response(&json!({ "status": "ok" })),
+        false => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down").into_response(),
+    }
+}
+
+async fn measured(State(service): State<Arc<Service>>) -> Response {
+    let text = service.metrics.text(&service.cache, service.intake.queue());
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+}

@@ -1,0 +1,78 @@
+//! Namespaces by `cache_salt`.
+//!
+//! A salt keeps apart what clients must not learn of each other: a prefix that another has computed is answered sooner.
+//! A client that names its own salt can name another's. So where tenants are not trusted, a gateway sets the field and
+//! lets no client's value pass.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use radixkv::{Namespace, PrefixCache};
+
+/// Salts that are remembered. Beyond it the one that was used longest ago, and is not in use, is dropped with what it has
+/// cached.
+const REMEMBERED: usize = 1_024;
+
+/// A namespace that a request uses; it is not dropped for as long as this lives.
+#[derive(Debug, Clone)]
+pub(super) struct Salt {
+    pub(super) namespace: Namespace,
+    _in_use: Arc<()>,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    salt: Salt,
+    used: u64,
+}
+
+pub(super) struct Salts {
+    cache: PrefixCache,
+    remembered: Mutex<(u64, HashMap<String, Remembered>)>,
+}
+
+impl Salts {
+    pub(super) fn new(cache: PrefixCache) -> Self {
+        Self { cache, remembered: Mutex::default() }
+    }
+
+    /// The namespace of a salt; without one, that of all requests without one.
+    pub(super) fn salt(&self, salt: Option<&str>) -> Salt {
+        let made = |namespace| Salt { namespace, _in_use: Arc::default() };
+        let Some(salt) = salt else { return made(self.cache.default_namespace()) };
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let (uses, salts) = &mut *remembered;
+        *uses += 1;
+        if !salts.contains_key(salt) && salts.len() >= REMEMBERED {
+            let idle = salts.iter().filter(|(_, known)| Arc::strong_count(&known.salt._in_use) == 1);
+            if let Some(oldest) = idle.min_by_key(|(_, known)| known.used).map(|(name, _)| name.clone()) {
+                let dropped = salts.remove(&oldest).expect("it was found");
+                self.cache.drop_namespace(&dropped.salt.namespace);
+            }
+        }
+        let namespace = || self.cache.namespace(&["cache_salt", salt]);
+        let known = salts.entry(salt.to_owned()).or_insert_with(|| Remembered { salt: made(namespace()), used: *uses });
+        known.used = *uses;
+        known.salt.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn salts_are_namespaces_and_no_more_are_remembered_than_are_allowed() {
+        let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+        let salts = Salts::new(cache.clone());
+        let (a, b) = (salts.salt(Some("a")), salts.salt(Some("b")));
+        assert!(a.namespace == salts.salt(Some("a")).namespace && a.namespace != b.namespace);
+        assert!(salts.salt(None).namespace == cache.default_namespace());
+        drop(b);
+        (0..2 * REMEMBERED).for_each(|salt| drop(salts.salt(Some(&format!("salt {salt}")))));
+        let remembered = salts.remembered.lock().expect("no panic");
+        assert_eq!(remembered.1.len(), REMEMBERED);
+        // The one in use stays.
+        assert!(remembered.1.contains_key("a") && !remembered.1.contains_key("b"));
+    }
+}

@@ -1,0 +1,38 @@
+//! JSON as Python's `json.dumps` writes it: a space after each comma and colon, and letters as they are.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+
+/// The text of a value; with `indent`, on several lines.
+pub(super) fn dumps(value: &impl Serialize, indent: Option<usize>) -> Result<String, serde_json::Error> {
+    let mut bytes = Vec::new();
+    match indent {
+        Some(spaces) => {
+            let spaces = " ".repeat(spaces);
+            value.serialize(&mut Serializer::with_formatter(
+                &mut bytes,
+                PrettyFormatter::with_indent(spaces.as_bytes()),
+            ))?;
+        }
+        None => value.serialize(&mut Serializer::with_formatter(&mut bytes, Spaced))?,
+    }
+    Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
+}
+
+struct Spaced;
+
+impl Formatter for Spaced {
+    fn begin_array_value<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: Write + ?Sized>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: Write + ?Sized>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b": ")
+    }
+}
