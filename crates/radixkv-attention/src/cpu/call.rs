@@ -5,15 +5,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::RANGE_TOKENS;
-use super::kernels::{self, Level, RangeWork, Score};
+use super::kernels::{self, Level, RangeWork, Score, units};
 use super::number::Number;
 use super::prepared::{Piece, Plan};
-use super::read::{Ahead, RangePlace, RowSource, hints_of_attention};
+use super::read::{Ahead, RangePlace, RowSource};
 use super::scratch::{self, Scratch, columns};
 use super::threads::Threads;
 use crate::backend::Output;
 use crate::batch::Batch;
-use crate::layout::Layout;
+use crate::layout::{Half, Layout};
 
 /// Queries of all heads of a task, at most, if these are more than one head: with their sums they stay in the second
 /// cache. Several heads of a range are read one after another, since they lie side by side.
@@ -104,10 +104,13 @@ impl<E: Number> AttentionCall<'_, E> {
     /// Widens the queries of the task: `[heads, sequences, rows, query heads of a head]`; and what each of them sees.
     fn take_queries(&self, task: &Task<'_>, scratch: &mut Scratch) {
         let (elements, group) = (self.layout().head_dim, self.group());
+        let mut queries = scratch.queries.chunks_exact_mut(columns(elements));
         for head in task.heads.clone() {
             for row in task.sequences.iter().flat_map(|sequence| self.rows(task, *sequence)) {
                 let first = (row * self.batch.query_heads + head * group) * elements;
-                scratch.queries.extend(self.queries[first..][..group * elements].iter().map(|element| element.widen()));
+                for (from, to) in self.queries[first..].chunks_exact(elements).zip(queries.by_ref().take(group)) {
+                    to.iter_mut().zip(from).for_each(|(to, element)| *to = element.widen());
+                }
             }
         }
         for sequence in task.sequences {
@@ -135,6 +138,8 @@ impl<E: Number> AttentionCall<'_, E> {
         let end = seen.iter().map(|seen| (seen[1] as usize).div_ceil(RANGE_TOKENS)).max().unwrap_or(0).min(ranges.end);
         let context = seen.iter().map(|seen| seen[1] as usize).max().unwrap_or(0);
         let heads = task.heads.len();
+        let words_of_rows =
+            [Half::Keys, Half::Values].map(|half| self.layout().of(half).head_dim * self.layout().dtype.bytes() / 8);
         for range in first..end {
             // After a shared prefix, what follows it.
             let after = if then == sequence { end } else { ranges.start };
@@ -146,21 +151,24 @@ impl<E: Number> AttentionCall<'_, E> {
                 // A part of the next range, of all heads: that is one stretch of memory.
                 let tokens = token(ahead, index)..token(ahead, index + 1);
                 let ahead = Ahead { sequence: sequence_ahead as usize, heads: task.heads.clone(), tokens };
-                self.source.load(self.level, &self.batch, &place, &ahead, scratch);
+                self.source.collect_hints(&self.batch, &ahead, &mut scratch.hints);
+                scratch.hints.begin(units(queries.len(), words_of_rows));
+                self.source.load(self.level, &self.batch, Half::Keys, &place, scratch);
+                self.source.load(self.level, &self.batch, Half::Values, &place, scratch);
                 self.attend_range(index, range, queries.clone(), scratch);
             }
         }
     }
 
     fn attend_range(&self, head: usize, range: usize, queries: Range<usize>, scratch: &mut Scratch) {
-        let (elements, columns) = (self.layout().head_dim, columns(self.layout()));
+        let (key_columns, columns) = (columns(self.layout().head_dim), columns(self.layout().value_dim));
         let all = scratch.seen.len();
         let of = head * all + queries.start..head * all + queries.end;
         self.level.attend(RangeWork {
-            queries: &scratch.queries[of.start * elements..of.end * elements],
+            queries: &scratch.queries[of.start * key_columns..of.end * key_columns],
             keys: &scratch.keys,
             values: &scratch.values,
-            key_dim: elements,
+            key_columns,
             columns,
             score: Score { scale: self.batch.scale, soft_cap: self.batch.scoring.soft_cap },
             seen: &scratch.seen[queries],
@@ -169,7 +177,7 @@ impl<E: Number> AttentionCall<'_, E> {
             out: &mut scratch.out[of.start * columns..of.end * columns],
             weights: &mut scratch.weights,
             weighted: &mut scratch.weighted,
-            hints: hints_of_attention(&scratch.hints),
+            hints: &mut scratch.hints,
         });
     }
 
@@ -181,7 +189,7 @@ impl<E: Number> AttentionCall<'_, E> {
         scratch: &mut Scratch,
         to: &mut Output<&mut [E], &mut [f32]>,
     ) {
-        let (elements, columns, group) = (self.layout().value_dim, columns(self.layout()), self.group());
+        let (elements, columns, group) = (self.layout().value_dim, columns(self.layout().value_dim), self.group());
         let sinks = self.batch.scoring.sinks.chunks_exact(self.batch.query_heads).nth(self.source.layer);
         let mut states = scratch.softmax.iter().zip(scratch.out.chunks_exact_mut(columns));
         debug_assert_eq!(states.len(), task.heads.len() * queries);

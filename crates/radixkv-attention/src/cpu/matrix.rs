@@ -140,8 +140,8 @@ impl<E> Processor<E> {
 fn multiply_panel(level: Level, weights: &Weights, index: usize, rows: &[f32], products: &Mutex<&mut [f32]>) {
     let (inputs, outputs) = (weights.inputs, weights.outputs);
     scratch::with(|scratch| {
-        scratch.values.resize(scratch.values.len().max(PART), 0.0);
-        scratch.out.resize(rows.len() / inputs * PANEL, 0.0);
+        scratch.values.resize(PART);
+        scratch.out.resize(rows.len() / inputs * PANEL);
         let (widened, out) = (&mut scratch.values[..PART], &mut scratch.out[..]);
         level.multiply(PanelWork { panel: weights.panel(index), rows, inputs, widened, out });
         let columns = index * PANEL..outputs.min((index + 1) * PANEL);

@@ -7,6 +7,7 @@
 //! A call allocates nothing once its threads have computed one of its size, but that the queue of a pool grows by a block
 //! now and then. Calls of several threads share the storage alone, and the pool.
 
+mod aligned;
 mod call;
 mod error;
 mod kernels;

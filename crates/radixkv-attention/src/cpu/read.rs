@@ -1,20 +1,16 @@
 //! Where the keys and values of a range come from: blocks, and rows that are kept in none.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::RANGE_TOKENS;
-use super::kernels::{Hint, Hints, LANES, Level, StoredRows};
+use super::kernels::{Hints, LANES, Level, RowCopy, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
 use super::word::{pack, per_word};
 use crate::batch::Batch;
 use crate::element::scale_of;
-use crate::layout::{Dtype, Half, Layout};
-
-/// Stages of the work on a range: copying and widening its keys, then its values, and attention, the longest, twice.
-const STAGES: usize = 6;
+use crate::layout::{Dtype, Half, Layout, Order};
 
 /// The keys and values of one layer.
 pub(super) struct RowSource<'a, E> {
@@ -38,9 +34,12 @@ pub(super) struct Ahead {
     pub(super) tokens: Range<usize>,
 }
 
-/// What is asked for during the last two stages.
-pub(super) fn hints_of_attention(hints: &[Hint]) -> Hints<'_> {
-    Hints(hints).stage(2, 3)
+/// Where copied rows go.
+struct RowsTo<'a> {
+    words: &'a mut [u64],
+    /// Words from row to row.
+    stride: usize,
+    scales: &'a mut [f32],
 }
 
 impl<E: Number> RowSource<'_, E> {
@@ -48,62 +47,49 @@ impl<E: Number> RowSource<'_, E> {
         self.kv.layout()
     }
 
-    /// Reads the keys and values of a range, and asks for memory that is read soon.
-    pub(super) fn load(
-        &self,
-        level: Level,
-        batch: &Batch<'_>,
-        place: &RangePlace,
-        ahead: &Ahead,
-        scratch: &mut Scratch,
-    ) {
-        self.collect_hints(batch, ahead, &mut scratch.hints);
-        for (stage, half) in [(0, Half::Keys), (2, Half::Values)] {
-            let layout = self.layout().of(half);
-            let words_of_row = layout.head_dim / per_word(layout.dtype);
-            self.copy(batch, half, place, words_of_row, stage, scratch);
-            let stored = StoredRows {
-                dtype: layout.dtype,
-                words: &scratch.words[..place.tokens.len() * words_of_row],
-                words_of_row,
-                elements: layout.head_dim,
-                scales: &scratch.scales,
-                hints: Hints(&scratch.hints).stage(stage + 1, STAGES),
-            };
-            match half {
-                Half::Keys => level.widen_keys(stored, &mut scratch.rows, &mut scratch.keys),
-                Half::Values => level.widen_values(stored, &mut scratch.values, columns(self.layout())),
-            }
+    /// Reads the keys or values of a range to rows of so many numbers as `columns` says, and asks for memory that is read
+    /// soon.
+    pub(super) fn load(&self, level: Level, batch: &Batch<'_>, half: Half, place: &RangePlace, scratch: &mut Scratch) {
+        let layout = self.layout().of(half);
+        let (words_of_row, columns) = (layout.head_dim / per_word(layout.dtype), columns(layout.head_dim));
+        let Scratch { words, scales, keys, values, hints, .. } = scratch;
+        let numbers: &mut [f32] = match half {
+            Half::Keys => keys,
+            Half::Values => values,
+        };
+        if layout.dtype == Dtype::F32 {
+            // As they are stored.
+            let to =
+                RowsTo { words: bytemuck::cast_slice_mut(numbers), stride: columns / per_word(Dtype::F32), scales };
+            return self.copy(level, batch, half, place, to, hints);
         }
+        let to = RowsTo { words, stride: words_of_row, scales };
+        self.copy(level, batch, half, place, to, hints);
+        let words = &words[..place.tokens.len() * words_of_row];
+        let (elements, stride) = (layout.head_dim, columns);
+        let stored = StoredRows { dtype: layout.dtype, words, words_of_row, elements, scales, stride };
+        level.widen(stored, numbers, hints);
     }
 
     /// Copies the words of the rows, and their scales.
-    fn copy(
-        &self,
-        batch: &Batch<'_>,
-        half: Half,
-        place: &RangePlace,
-        words_of_row: usize,
-        stage: usize,
-        scratch: &mut Scratch,
-    ) {
+    fn copy(&self, level: Level, batch: &Batch<'_>, half: Half, place: &RangePlace, to: RowsTo<'_>, hints: &mut Hints) {
         let plane = Plane { layer: self.layer, half };
+        let words_of_row = self.layout().of(half).head_dim / per_word(self.layout().dtype);
         let kept = place.tokens.start..place.tokens.end.min(self.kept(batch, place.sequence)).max(place.tokens.start);
-        let hints = Hints(&scratch.hints).stage(stage, STAGES);
-        let mut rows = scratch.words.chunks_exact_mut(words_of_row).zip(&mut scratch.scales).enumerate();
+        let mut row = 0;
         self.each_piece(batch, place.sequence, kept.clone(), |block, tokens| {
-            let from = self.kv.rows(plane, block, tokens.clone(), place.head);
-            for ((token, from), (step, (row, scale))) in tokens.zip(from).zip(&mut rows) {
-                // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
-                row.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Relaxed));
-                if self.layout().dtype == Dtype::I8 {
-                    *scale = self.kv.scale(plane, block, token, place.head);
-                }
-                hints.step(step, kept.len());
+            let (words, stride) = self.kv.rows(plane, block, tokens.start, place.head);
+            let copy = RowCopy { words, rows: tokens.len(), words_of_row, strides: [stride, to.stride] };
+            level.copy(copy, &mut to.words[row * to.stride..], hints);
+            if self.layout().dtype == Dtype::I8 {
+                let scales = tokens.clone().map(|token| self.kv.scale(plane, block, token, place.head));
+                to.scales[row..].iter_mut().zip(scales).for_each(|(to, scale)| *to = scale);
             }
+            row += tokens.len();
         });
-        for (token, (_, (row, scale))) in (kept.end..place.tokens.end).zip(rows) {
-            self.copy_new(batch, half, place, token, row, scale);
+        for token in kept.end..place.tokens.end {
+            self.copy_new(batch, half, place, token, &mut to.words[row * to.stride..], &mut to.scales[row]);
+            row += 1;
         }
     }
 
@@ -155,17 +141,26 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads, token by token: they lie side by side.
-    fn collect_hints(&self, batch: &Batch<'_>, ahead: &Ahead, hints: &mut Vec<Hint>) {
+    /// The rows of several heads: those of a token lie side by side, or those of a head.
+    pub(super) fn collect_hints(&self, batch: &Batch<'_>, ahead: &Ahead, hints: &mut Hints) {
         hints.clear();
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
+        let bytes_of = |words: usize| words * size_of::<u64>();
         for half in [Half::Keys, Half::Values] {
-            let plane = Plane { layer: self.layer, half };
-            let from_head_to_head = self.layout().of(half).head_stride() * self.layout().dtype.bytes();
-            self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| {
-                for row in self.kv.rows(plane, block, tokens, ahead.heads.start) {
-                    let first = Hint::of(row);
-                    hints.extend((0..ahead.heads.len()).map(|head| first.later(head * from_head_to_head)));
+            let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
+            let words_of_row = layout.head_dim / per_word(layout.dtype);
+            self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| match layout.order {
+                Order::Nhd => {
+                    let (words, stride) = self.kv.rows(plane, block, tokens.start, ahead.heads.start);
+                    for words in words.chunks(stride).take(tokens.len()) {
+                        hints.add(words.as_ptr().cast(), bytes_of(ahead.heads.len() * words_of_row));
+                    }
+                }
+                Order::Hnd => {
+                    for head in ahead.heads.clone() {
+                        let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
+                        hints.add(words.as_ptr().cast(), bytes_of(tokens.len() * stride));
+                    }
                 }
             });
         }

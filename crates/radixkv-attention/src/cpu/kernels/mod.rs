@@ -3,20 +3,24 @@
 mod body;
 mod hints;
 mod lanes;
+mod memory;
 mod panel;
+mod rows;
+mod scores;
 mod softmax;
 #[cfg(target_arch = "x86_64")]
-mod transpose;
+mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use body::{QUERIES_AT_ONCE, RangeWork, StoredRows};
-pub(super) use hints::{Hint, Hints};
+pub(super) use body::{QUERIES_AT_ONCE, RangeWork, units};
+pub(super) use hints::Hints;
 pub(super) use lanes::LANES;
 pub(super) use panel::{PANEL, PART, Panel, PanelWork};
+pub(super) use rows::{RowCopy, StoredRows};
 pub(super) use softmax::{Score, Softmax};
 
-use body::Plain;
+use rows::Plain;
 
 /// A set of instructions that this processor has. The results of all have the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +51,7 @@ impl Level {
     /// Merges a range into the attention of its queries.
     pub(super) fn attend(self, work: RangeWork<'_>) {
         match self {
-            Self::Plain => work.attend::<1>(),
+            Self::Plain => work.attend::<1, Plain>(Plain),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(level) => level.attend(work),
             #[cfg(target_arch = "x86_64")]
@@ -66,25 +70,25 @@ impl Level {
         }
     }
 
-    /// Reads keys into columns.
-    pub(super) fn widen_keys(self, stored: StoredRows<'_>, rows: &mut [f32], to: &mut [f32]) {
+    /// Copies rows of the storage.
+    pub(super) fn copy(self, copy: RowCopy<'_>, to: &mut [u64], hints: &mut Hints) {
         match self {
-            Self::Plain => stored.widen_keys(Plain, rows, to),
+            Self::Plain => copy.copy(Plain, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.widen_keys(stored, rows, to),
+            Self::Avx2(level) => level.copy(copy, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.widen_keys(stored, rows, to),
+            Self::Avx512(level) => level.copy(copy, to, hints),
         }
     }
 
-    /// Reads values into rows of `stride`.
-    pub(super) fn widen_values(self, stored: StoredRows<'_>, to: &mut [f32], stride: usize) {
+    /// Reads elements that are narrower than the numbers to compute with.
+    pub(super) fn widen(self, stored: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
         match self {
-            Self::Plain => stored.widen_values(Plain, to, stride),
+            Self::Plain => stored.widen(Plain, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.widen_values(stored, to, stride),
+            Self::Avx2(level) => level.widen(stored, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.widen_values(stored, to, stride),
+            Self::Avx512(level) => level.widen(stored, to, hints),
         }
     }
 }
