@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::RANGE_TOKENS;
-use super::kernels::{self, Level, RangeWork, Score, units};
+use super::kernels::{self, Level, PartWork, QUERIES_AT_ONCE, Score, TOKENS_AT_ONCE, units};
 use super::number::Number;
 use super::prepared::{Piece, Plan};
 use super::read::{Ahead, RangePlace, RowSource};
@@ -146,39 +146,80 @@ impl<E: Number> AttentionCall<'_, E> {
             let (sequence_ahead, ahead) = if range + 1 < end { (sequence, range + 1) } else { (then, after) };
             let token = |range: usize, part: usize| range * RANGE_TOKENS + part * RANGE_TOKENS / heads;
             for (index, head) in task.heads.clone().enumerate() {
-                let tokens = token(range, 0)..context.min(token(range + 1, 0));
-                let place = RangePlace { sequence: sequence as usize, head, tokens };
                 // A part of the next range, of all heads: that is one stretch of memory.
                 let tokens = token(ahead, index)..token(ahead, index + 1);
                 let ahead = Ahead { sequence: sequence_ahead as usize, heads: task.heads.clone(), tokens };
                 self.source.collect_hints(&self.batch, &ahead, &mut scratch.hints);
                 scratch.hints.begin(units(queries.len(), words_of_rows));
-                self.source.load(self.level, &self.batch, Half::Keys, &place, scratch);
-                self.source.load(self.level, &self.batch, Half::Values, &place, scratch);
-                self.attend_range(index, range, queries.clone(), scratch);
+                let tokens = token(range, 0)..context.min(token(range + 1, 0));
+                let place = RangePlace { sequence: sequence as usize, head, tokens };
+                self.attend_range(index, &place, queries.clone(), scratch);
             }
         }
     }
 
-    fn attend_range(&self, head: usize, range: usize, queries: Range<usize>, scratch: &mut Scratch) {
+    /// Merges a range into some queries. Where they are few, its rows are read in parts.
+    fn attend_range(&self, head: usize, place: &RangePlace, queries: Range<usize>, scratch: &mut Scratch) {
+        let (tokens, few) = (place.tokens.len(), queries.len() <= QUERIES_AT_ONCE);
+        let at_once = if few { TOKENS_AT_ONCE } else { tokens };
+        let parts = (0..tokens).step_by(at_once).map(|from| from..tokens.min(from + at_once));
+        if few {
+            for (half, part) in
+                [Half::Keys, Half::Values].into_iter().flat_map(|half| parts.clone().map(move |part| (half, part)))
+            {
+                self.source.load(self.level, &self.batch, half, &place.part(&part), scratch);
+                self.attend_part(head, place, half, part, queries.clone(), scratch);
+            }
+            return;
+        }
+        for half in [Half::Keys, Half::Values] {
+            self.source.load(self.level, &self.batch, half, place, scratch);
+        }
+        for from in queries.clone().step_by(QUERIES_AT_ONCE) {
+            for half in [Half::Keys, Half::Values] {
+                let some = from..queries.end.min(from + QUERIES_AT_ONCE);
+                self.attend_part(head, place, half, 0..tokens, some, scratch);
+            }
+        }
+    }
+
+    /// The keys or values of a part of a range, for some queries.
+    fn attend_part(
+        &self,
+        head: usize,
+        place: &RangePlace,
+        half: Half,
+        part: Range<usize>,
+        queries: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
         let (key_columns, columns) = (columns(self.layout().head_dim), columns(self.layout().value_dim));
         let all = scratch.seen.len();
         let of = head * all + queries.start..head * all + queries.end;
-        self.level.attend(RangeWork {
+        let last = part.end == place.tokens.len();
+        let work = PartWork {
             queries: &scratch.queries[of.start * key_columns..of.end * key_columns],
-            keys: &scratch.keys,
-            values: &scratch.values,
+            rows: match half {
+                Half::Keys => &scratch.keys,
+                Half::Values => &scratch.values,
+            },
             key_columns,
             columns,
             score: Score { scale: self.batch.scale, soft_cap: self.batch.scoring.soft_cap },
             seen: &scratch.seen[queries],
-            first: (range * RANGE_TOKENS) as u32,
+            first: place.tokens.start as u32,
+            part,
             softmax: &mut scratch.softmax[of.clone()],
             out: &mut scratch.out[of.start * columns..of.end * columns],
+            range: &mut scratch.range.0,
             weights: &mut scratch.weights,
             weighted: &mut scratch.weighted,
             hints: &mut scratch.hints,
-        });
+        };
+        match half {
+            Half::Keys => self.level.add_keys(work),
+            Half::Values => self.level.add_values(work, last),
+        }
     }
 
     /// Divides, and writes outputs and log-sum-exps to the rows of the caller.

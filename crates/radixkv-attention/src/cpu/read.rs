@@ -27,6 +27,14 @@ pub(super) struct RangePlace {
     pub(super) tokens: Range<usize>,
 }
 
+impl RangePlace {
+    /// A part of it, counted from its first token.
+    pub(super) fn part(&self, part: &Range<usize>) -> Self {
+        let first = self.tokens.start;
+        Self { tokens: first + part.start..first + part.end, ..*self }
+    }
+}
+
 /// Some heads of some tokens of a sequence, which are read soon.
 pub(super) struct Ahead {
     pub(super) sequence: usize,

@@ -14,14 +14,26 @@ pub(super) struct Scratch {
     pub(super) words: Aligned<u64>,
     pub(super) scales: Vec<f32>,
     pub(super) hints: Hints,
+    /// Keys or values of a range, or of a part of it, widened.
     pub(super) keys: Aligned<f32>,
     pub(super) values: Aligned<f32>,
+    pub(super) range: RangeStates,
     pub(super) weights: Aligned<f32>,
     pub(super) weighted: Aligned<f32>,
     pub(super) queries: Aligned<f32>,
     pub(super) seen: Vec<[u32; 2]>,
     pub(super) softmax: Vec<Softmax>,
     pub(super) out: Aligned<f32>,
+}
+
+/// The states of one range.
+#[derive(Debug)]
+pub(super) struct RangeStates(pub(super) [Softmax; QUERIES_AT_ONCE]);
+
+impl Default for RangeStates {
+    fn default() -> Self {
+        Self([Softmax::NONE; QUERIES_AT_ONCE])
+    }
 }
 
 /// Elements of a head, filled up to whole vectors.

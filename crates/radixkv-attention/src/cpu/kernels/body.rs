@@ -1,5 +1,7 @@
 //! The work on one range of tokens, as it is compiled for each level of processors.
 
+use std::ops::Range;
+
 use super::super::RANGE_TOKENS;
 use super::hints::Hints;
 use super::lanes::{LANES, Rows, product};
@@ -9,20 +11,18 @@ use super::softmax::{Score, Softmax, merge, weigh};
 
 /// Queries whose scores are kept at once: they and some of a range's keys or values stay in the first cache.
 pub(in super::super) const QUERIES_AT_ONCE: usize = 48;
-/// Tokens whose values are added before memory is asked for again, where queries are few.
-const TOKENS_AT_ONCE: usize = 16;
+/// Tokens whose keys or values are read at once, where queries are few: they stay in the first cache.
+pub(in super::super) const TOKENS_AT_ONCE: usize = 16;
 /// Work to add the values of so many tokens for one query, in the units of [`Hints::step`].
 const UNITS_OF_VALUES: usize = 4;
 
-/// Queries of one head, and one range of its keys and values.
+/// Queries of one head, [`QUERIES_AT_ONCE`] at most, and a part of the keys or values of a range.
 #[derive(Debug)]
-pub(in super::super) struct RangeWork<'a> {
+pub(in super::super) struct PartWork<'a> {
     /// `[queries, key_columns]`
     pub(in super::super) queries: &'a [f32],
-    /// `[RANGE_TOKENS, key_columns]`
-    pub(in super::super) keys: &'a [f32],
-    /// `[RANGE_TOKENS, columns]`
-    pub(in super::super) values: &'a [f32],
+    /// The keys of the part, `[tokens, key_columns]`, or its values, `[tokens, columns]`.
+    pub(in super::super) rows: &'a [f32],
     /// Elements of a key, filled up with zeros to whole vectors.
     pub(in super::super) key_columns: usize,
     /// Elements of a value, filled up to whole vectors.
@@ -32,9 +32,13 @@ pub(in super::super) struct RangeWork<'a> {
     pub(in super::super) seen: &'a [[u32; 2]],
     /// The first token of the range.
     pub(in super::super) first: u32,
+    /// The tokens of the part, counted from there.
+    pub(in super::super) part: Range<usize>,
     pub(in super::super) softmax: &'a mut [Softmax],
     /// `[queries, columns]`
     pub(in super::super) out: &'a mut [f32],
+    /// Of this range alone, as are the three below.
+    pub(in super::super) range: &'a mut [Softmax; QUERIES_AT_ONCE],
     /// `[QUERIES_AT_ONCE, RANGE_TOKENS]`
     pub(in super::super) weights: &'a mut [f32],
     /// `[QUERIES_AT_ONCE, columns]`
@@ -51,21 +55,7 @@ pub(in super::super) fn units(queries: usize, words_of_rows: [usize; 2]) -> usiz
     rows + queries * each
 }
 
-impl RangeWork<'_> {
-    #[inline(always)]
-    pub(super) fn attend<const N: usize, O: Ops>(mut self, ops: O) {
-        let mut from = 0;
-        while from < self.seen.len() {
-            let end = self.seen.len().min(from + QUERIES_AT_ONCE);
-            let visible = |query: &usize| self.tokens(*query).is_some();
-            let (first, last) = ((from..end).find(visible), (from..end).rfind(visible));
-            if let (Some(first), Some(last)) = (first, last) {
-                self.attend_some::<N, O>(ops, first, last + 1);
-            }
-            from = end;
-        }
-    }
-
+impl PartWork<'_> {
     /// The tokens of the range that a query sees.
     #[inline(always)]
     fn tokens(&self, query: usize) -> Option<(usize, usize)> {
@@ -74,64 +64,70 @@ impl RangeWork<'_> {
         (first < end).then_some((first, end))
     }
 
-    /// Products with the keys of the range, then weights and values for neighbours that see the same tokens.
+    /// Products with the keys of the part.
     #[inline(always)]
-    fn attend_some<const N: usize, O: Ops>(&mut self, ops: O, first: usize, end: usize) {
-        let last = (first..end).filter_map(|query| self.tokens(query)).map(|(_, end)| end).max().unwrap_or(0);
+    pub(super) fn add_keys<const N: usize, O: Ops>(self, ops: O) {
+        let seeing = |query: &usize| self.tokens(*query).is_some();
+        let all = 0..self.seen.len();
+        let (Some(first), Some(last)) = (all.clone().find(seeing), all.clone().rfind(seeing)) else { return };
         let stride = self.key_columns;
-        let queries = Rows { numbers: &self.queries[first * stride..], stride };
-        let keys = Rows { numbers: self.keys, stride };
-        let counts = [end - first, last, stride];
+        let queries = Rows { numbers: self.queries, stride }.from(first);
+        let rows = [queries, Rows { numbers: self.rows, stride }];
+        let counts = [last + 1 - first, self.part.len(), stride];
+        let to = &mut self.weights[first * RANGE_TOKENS + self.part.start..];
         if N > 1 {
-            products::<true, O>(ops, [queries, keys], counts, self.weights, self.hints);
+            products::<true, O>(ops, rows, counts, to, self.hints);
         } else {
-            products::<false, O>(ops, [queries, keys], counts, self.weights, self.hints);
+            products::<false, O>(ops, rows, counts, to, self.hints);
         }
-        let mut at = first;
-        while at < end {
+    }
+
+    /// Weights, before the first part; the values of the part; and after the last one, the merge of the range.
+    #[inline(always)]
+    pub(super) fn add_values<const N: usize>(mut self, last: bool) {
+        let queries = self.seen.len();
+        let mut at = 0;
+        while at < queries {
             let tokens = self.tokens(at);
-            let same = (at + 1..end).find(|query| self.tokens(*query) != tokens).unwrap_or(end);
+            let same = (at + 1..queries).find(|query| self.tokens(*query) != tokens).unwrap_or(queries);
             if let Some(tokens) = tokens {
-                self.add_values::<N>(first, at, same, tokens);
+                self.add_values_of::<N>(at..same, tokens, last);
             }
             at = same;
         }
     }
 
-    /// Merges the range into the queries `at..end`, whose products begin at that of `first`; they see the same tokens.
+    /// As `add_values`, for neighbours that see the same tokens.
     #[inline(always)]
-    fn add_values<const N: usize>(&mut self, first: usize, at: usize, end: usize, seen: (usize, usize)) {
-        let weights = &mut self.weights[(at - first) * RANGE_TOKENS..(end - first) * RANGE_TOKENS];
-        let mut ranges = [Softmax::NONE; QUERIES_AT_ONCE];
-        for (range, weights) in ranges.iter_mut().zip(weights.chunks_exact_mut(RANGE_TOKENS)) {
-            let Ok(weights) = weights.try_into() else { continue };
-            *range = weigh(weights, self.score, seen.0, seen.1);
-        }
-        self.weigh_values::<N>((at - first) * RANGE_TOKENS, end - at, seen);
-        let states = self.softmax[at..end].iter_mut().zip(self.out[at * self.columns..].chunks_exact_mut(self.columns));
-        for (((softmax, out), range), values) in states.zip(ranges).zip(self.weighted.chunks_exact(self.columns)) {
-            merge(softmax, out, range, values);
-        }
-    }
-
-    /// The weighted values of `count` queries, whose weights begin at `weights`.
-    #[inline(always)]
-    fn weigh_values<const N: usize>(&mut self, weights: usize, count: usize, seen: (usize, usize)) {
-        let few = self.seen.len() <= QUERIES_AT_ONCE;
-        let at_once = if few { TOKENS_AT_ONCE } else { RANGE_TOKENS };
-        let mut from = seen.0;
-        while from < seen.1 {
-            let end = seen.1.min(from + at_once);
-            let rows = Rows { numbers: &self.weights[weights + from..], stride: RANGE_TOKENS };
-            let values = Rows { numbers: &self.values[from * self.columns..], stride: self.columns };
-            let shape = [end - from, self.columns];
-            if from == seen.0 {
-                product::<N, false>(rows, count, values, shape, self.weighted, self.columns);
-            } else {
-                product::<N, true>(rows, count, values, shape, self.weighted, self.columns);
+    fn add_values_of<const N: usize>(&mut self, queries: Range<usize>, seen: (usize, usize), last: bool) {
+        if self.part.start == 0 {
+            let weights = &mut self.weights[queries.start * RANGE_TOKENS..queries.end * RANGE_TOKENS];
+            for (range, weights) in self.range[queries.clone()].iter_mut().zip(weights.chunks_exact_mut(RANGE_TOKENS)) {
+                let Ok(weights) = weights.try_into() else { continue };
+                *range = weigh(weights, self.score, seen.0, seen.1);
             }
-            self.hints.step(count * UNITS_OF_VALUES);
-            from = end;
+        }
+        let tokens = seen.0.max(self.part.start)..seen.1.min(self.part.end);
+        let weighted = &mut self.weighted[queries.start * self.columns..];
+        if tokens.start < tokens.end {
+            let weights = &self.weights[queries.start * RANGE_TOKENS + tokens.start..];
+            let weights = Rows { numbers: weights, stride: RANGE_TOKENS };
+            let values = &self.rows[(tokens.start - self.part.start) * self.columns..];
+            let values = Rows { numbers: values, stride: self.columns };
+            let shape = [tokens.len(), self.columns];
+            if tokens.start == seen.0 {
+                product::<N, false>(weights, queries.len(), values, shape, weighted, self.columns);
+            } else {
+                product::<N, true>(weights, queries.len(), values, shape, weighted, self.columns);
+            }
+        }
+        self.hints.step(queries.len() * UNITS_OF_VALUES);
+        if last {
+            let out = self.out[queries.start * self.columns..].chunks_exact_mut(self.columns);
+            let ranges = self.range[queries.clone()].iter().zip(weighted.chunks_exact(self.columns));
+            for ((softmax, out), (range, values)) in self.softmax[queries].iter_mut().zip(out).zip(ranges) {
+                merge(softmax, out, *range, values);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use body::{QUERIES_AT_ONCE, RangeWork, units};
+pub(super) use body::{PartWork, QUERIES_AT_ONCE, TOKENS_AT_ONCE, units};
 pub(super) use hints::Hints;
 pub(super) use lanes::LANES;
 pub(super) use panel::{PANEL, PART, Panel, PanelWork};
@@ -48,14 +48,25 @@ impl Level {
         Self::all().last().unwrap_or(Self::Plain)
     }
 
-    /// Merges a range into the attention of its queries.
-    pub(super) fn attend(self, work: RangeWork<'_>) {
+    /// Products with the keys of a part of a range.
+    pub(super) fn add_keys(self, work: PartWork<'_>) {
         match self {
-            Self::Plain => work.attend::<1, Plain>(Plain),
+            Self::Plain => work.add_keys::<1, Plain>(Plain),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.attend(work),
+            Self::Avx2(level) => level.add_keys(work),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.attend(work),
+            Self::Avx512(level) => level.add_keys(work),
+        }
+    }
+
+    /// The values of a part of a range, after the keys of all parts; with the last one the range is merged.
+    pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {
+        match self {
+            Self::Plain => work.add_values::<1>(last),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.add_values(work, last),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.add_values(work, last),
         }
     }
 

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::body::RangeWork;
+use super::body::PartWork;
 use super::hints::Hints;
 use super::lanes::{LANES, Lanes};
 use super::memory;
@@ -114,23 +114,29 @@ macro_rules! level {
 
             /// Called only where the processor has the instructions (X1).
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn attend(ops: $level, work: RangeWork<'_>) {
-                work.attend::<$vectors, $level>(ops);
+            pub(super) unsafe fn add_keys(ops: $level, work: PartWork<'_>) {
+                work.add_keys::<$vectors, $level>(ops);
             }
 
-            /// As `attend`.
+            /// As `add_keys`.
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn add_values(work: PartWork<'_>, last: bool) {
+                work.add_values::<$vectors>(last);
+            }
+
+            /// As `add_keys`.
             #[target_feature(enable = $features)]
             pub(super) unsafe fn multiply(work: PanelWork<'_>) {
                 work.multiply::<$vectors>();
             }
 
-            /// As `attend`.
+            /// As `add_keys`.
             #[target_feature(enable = $features)]
             pub(super) unsafe fn copy(ops: $level, copy: RowCopy<'_>, to: &mut [u64], hints: &mut Hints) {
                 copy.copy(ops, to, hints);
             }
 
-            /// As `attend`.
+            /// As `add_keys`.
             #[target_feature(enable = $features)]
             pub(super) unsafe fn widen(ops: $level, stored: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
                 stored.widen(ops, to, hints);
@@ -138,9 +144,14 @@ macro_rules! level {
         }
 
         impl $level {
-            pub(super) fn attend(self, work: RangeWork<'_>) {
+            pub(super) fn add_keys(self, work: PartWork<'_>) {
                 // SAFETY: X1.
-                unsafe { $module::attend(self, work) }
+                unsafe { $module::add_keys(self, work) }
+            }
+
+            pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {
+                // SAFETY: X1.
+                unsafe { $module::add_values(work, last) }
             }
 
             pub(super) fn multiply(self, work: PanelWork<'_>) {
