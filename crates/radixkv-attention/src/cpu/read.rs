@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use super::RANGE_TOKENS;
-use super::kernels::{Hints, LANES, Level, RowCopy, StoredRows};
+use super::kernels::{Hints, LANES, Level, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
-use super::word::{pack, per_word};
+use super::word::per_word;
 use crate::batch::Batch;
-use crate::element::scale_of;
+use crate::element::{round, scale_of, to_i8};
 use crate::layout::{Dtype, Half, Layout, Order};
 
 /// The keys and values of one layer.
@@ -42,75 +42,40 @@ pub(super) struct Ahead {
     pub(super) tokens: Range<usize>,
 }
 
-/// Where copied rows go.
-struct RowsTo<'a> {
-    words: &'a mut [u64],
-    /// Words from row to row.
-    stride: usize,
-    scales: &'a mut [f32],
-}
-
 impl<E: Number> RowSource<'_, E> {
     pub(super) fn layout(&self) -> &Layout {
         self.kv.layout()
     }
 
-    /// Reads the keys or values of a range to rows of so many numbers as `columns` says, and asks for memory that is read
-    /// soon.
+    /// Reads the keys or values of some tokens, to rows that are filled up to whole vectors.
     pub(super) fn load(&self, level: Level, batch: &Batch<'_>, half: Half, place: &RangePlace, scratch: &mut Scratch) {
-        let layout = self.layout().of(half);
-        let (words_of_row, columns) = (layout.head_dim / per_word(layout.dtype), columns(layout.head_dim));
-        let Scratch { words, scales, keys, values, hints, .. } = scratch;
-        let numbers: &mut [f32] = match half {
+        let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
+        let Scratch { scales, keys, values, hints, .. } = scratch;
+        let to: &mut [f32] = match half {
             Half::Keys => keys,
             Half::Values => values,
         };
-        if layout.dtype == Dtype::F32 {
-            // As they are stored.
-            let to =
-                RowsTo { words: bytemuck::cast_slice_mut(numbers), stride: columns / per_word(Dtype::F32), scales };
-            return self.copy(level, batch, half, place, to, hints);
-        }
-        let to = RowsTo { words, stride: words_of_row, scales };
-        self.copy(level, batch, half, place, to, hints);
-        let words = &words[..place.tokens.len() * words_of_row];
-        let (elements, stride) = (layout.head_dim, columns);
-        let stored = StoredRows { dtype: layout.dtype, words, words_of_row, elements, scales, stride };
-        level.widen(stored, numbers, hints);
-    }
-
-    /// Copies the words of the rows, and their scales.
-    fn copy(&self, level: Level, batch: &Batch<'_>, half: Half, place: &RangePlace, to: RowsTo<'_>, hints: &mut Hints) {
-        let plane = Plane { layer: self.layer, half };
-        let words_of_row = self.layout().of(half).head_dim / per_word(self.layout().dtype);
+        let (dtype, elements, to_stride) = (layout.dtype, layout.head_dim, columns(layout.head_dim));
         let kept = place.tokens.start..place.tokens.end.min(self.kept(batch, place.sequence)).max(place.tokens.start);
         let mut row = 0;
         self.each_piece(batch, place.sequence, kept.clone(), |block, tokens| {
             let (words, stride) = self.kv.rows(plane, block, tokens.start, place.head);
-            let copy = RowCopy { words, rows: tokens.len(), words_of_row, strides: [stride, to.stride] };
-            level.copy(copy, &mut to.words[row * to.stride..], hints);
-            if self.layout().dtype == Dtype::I8 {
-                let scales = tokens.clone().map(|token| self.kv.scale(plane, block, token, place.head));
-                to.scales[row..].iter_mut().zip(scales).for_each(|(to, scale)| *to = scale);
+            let scales = &mut scales[..tokens.len()];
+            if dtype == Dtype::I8 {
+                let stored = tokens.clone().map(|token| self.kv.scale(plane, block, token, place.head));
+                scales.iter_mut().zip(stored).for_each(|(to, scale)| *to = scale);
             }
+            let rows = StoredRows { dtype, words, stride, elements, scales, to_stride };
+            level.read(rows, &mut to[row * to_stride..], hints);
             row += tokens.len();
         });
-        for token in kept.end..place.tokens.end {
-            self.copy_new(batch, half, place, token, &mut to.words[row * to.stride..], &mut to.scales[row]);
-            row += 1;
+        for (token, to) in (kept.end..place.tokens.end).zip(to[row * to_stride..].chunks_exact_mut(to_stride)) {
+            self.read_new(batch, half, place, token, &mut to[..elements]);
         }
     }
 
-    /// Copies a row that is in no block, rounded as if it came from one.
-    fn copy_new(
-        &self,
-        batch: &Batch<'_>,
-        half: Half,
-        place: &RangePlace,
-        token: usize,
-        to: &mut [u64],
-        scale: &mut f32,
-    ) {
+    /// Reads a row that is in no block, rounded as if it came from one.
+    fn read_new(&self, batch: &Batch<'_>, half: Half, place: &RangePlace, token: usize, to: &mut [f32]) {
         let Some([keys, values]) = self.new else { return };
         let Layout { head_dim, kv_heads, dtype, .. } = self.layout().of(half);
         let from = match half {
@@ -118,11 +83,13 @@ impl<E: Number> RowSource<'_, E> {
             Half::Values => values,
         };
         let row = batch.rows_of(place.sequence).start + token - self.kept(batch, place.sequence);
-        let from = &from[(row * kv_heads + place.head) * head_dim..][..head_dim];
+        let from = from[(row * kv_heads + place.head) * head_dim..][..head_dim].iter().map(|element| element.widen());
         if dtype == Dtype::I8 {
-            *scale = scale_of(from.iter().map(|element| element.widen()));
+            let scale = scale_of(from.clone());
+            to.iter_mut().zip(from).for_each(|(to, element)| *to = f32::from(to_i8(element / scale)) * scale);
+        } else {
+            to.iter_mut().zip(from).for_each(|(to, element)| *to = round(dtype, element));
         }
-        pack(dtype, *scale, from, |index, word| to[index] = word);
     }
 
     /// Tokens of a sequence that lie in blocks.

@@ -7,11 +7,10 @@ use super::aligned::Aligned;
 use super::kernels::{Hints, LANES, QUERIES_AT_ONCE, Softmax};
 use crate::layout::Layout;
 
-/// Memory of one thread: for a head of 128 elements 110 KiB, and 1 KiB for each query of a task beside.
+/// Memory of one thread: for a head of 128 elements 100 KiB, and 1 KiB for each query of a task beside.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Rows of a range as they are stored.
-    pub(super) words: Aligned<u64>,
+    /// Of the rows that are read.
     pub(super) scales: Vec<f32>,
     pub(super) hints: Hints,
     /// Keys or values of a range, or of a part of it, widened.
@@ -45,8 +44,6 @@ impl Scratch {
     /// Makes room for so many queries of each of `heads` heads; nothing has been merged into them.
     pub(super) fn begin(&mut self, layout: &Layout, heads: usize, queries: usize) {
         let (key_columns, columns) = (columns(layout.head_dim), columns(layout.value_dim));
-        let widest = layout.head_dim.max(layout.value_dim) * layout.dtype.bytes() / 8;
-        self.words.resize(RANGE_TOKENS * widest);
         self.scales.resize(RANGE_TOKENS, 0.0);
         self.keys.resize(RANGE_TOKENS * key_columns);
         self.values.resize(RANGE_TOKENS * columns);

@@ -47,10 +47,10 @@ pub(in super::super) struct PartWork<'a> {
     pub(in super::super) hints: &'a mut Hints,
 }
 
-/// Units of work on a range for so many queries (see [`Hints::step`]): to copy and widen rows of so many words, the scores,
+/// Units of work on a range for so many queries (see [`Hints::step`]): to read rows of so many words, the scores,
 /// and the values.
 pub(in super::super) fn units(queries: usize, words_of_rows: [usize; 2]) -> usize {
-    let rows: usize = words_of_rows.into_iter().map(|words| 2 * RANGE_TOKENS * units_of_row(words)).sum();
+    let rows: usize = words_of_rows.into_iter().map(|words| RANGE_TOKENS * units_of_row(words)).sum();
     let each = RANGE_TOKENS / LANES * UNITS_OF_PRODUCTS + RANGE_TOKENS / TOKENS_AT_ONCE * UNITS_OF_VALUES;
     rows + queries * each
 }

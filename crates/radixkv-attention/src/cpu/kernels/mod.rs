@@ -17,7 +17,7 @@ pub(super) use body::{PartWork, QUERIES_AT_ONCE, TOKENS_AT_ONCE, units};
 pub(super) use hints::Hints;
 pub(super) use lanes::LANES;
 pub(super) use panel::{PANEL, PART, Panel, PanelWork};
-pub(super) use rows::{RowCopy, StoredRows};
+pub(super) use rows::StoredRows;
 pub(super) use softmax::{Score, Softmax};
 
 use rows::Plain;
@@ -81,25 +81,14 @@ impl Level {
         }
     }
 
-    /// Copies rows of the storage.
-    pub(super) fn copy(self, copy: RowCopy<'_>, to: &mut [u64], hints: &mut Hints) {
+    /// Reads rows of the storage.
+    pub(super) fn read(self, rows: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
         match self {
-            Self::Plain => copy.copy(Plain, to, hints),
+            Self::Plain => rows.read(Plain, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.copy(copy, to, hints),
+            Self::Avx2(level) => level.read(rows, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.copy(copy, to, hints),
-        }
-    }
-
-    /// Reads elements that are narrower than the numbers to compute with.
-    pub(super) fn widen(self, stored: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
-        match self {
-            Self::Plain => stored.widen(Plain, to, hints),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.widen(stored, to, hints),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.widen(stored, to, hints),
+            Self::Avx512(level) => level.read(rows, to, hints),
         }
     }
 }

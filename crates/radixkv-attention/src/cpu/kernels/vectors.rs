@@ -1,4 +1,4 @@
-//! Sixteen sums of lanes, and half-precision numbers widened, by instructions that the compiler does not find by itself.
+//! Sixteen sums of lanes, by instructions that the compiler does not find by itself.
 //!
 //! # Invariants
 //!
@@ -8,14 +8,18 @@
 // Compiled only where the intrinsics are stable (`kernels::x86`).
 #![allow(clippy::incompatible_msrv)]
 
+#[rustversion::since(1.89)]
 use core::arch::x86_64::*;
 
+#[rustversion::since(1.89)]
 use super::lanes::{LANES, Lanes};
 
 /// Numbers of a 32-byte vector.
+#[rustversion::since(1.89)]
 const HALF: usize = LANES / 2;
 
 /// The lanes of each vector in halves.
+#[rustversion::since(1.89)]
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn add_lanes_avx512(sums: &[Lanes; LANES]) -> [f32; LANES] {
@@ -41,6 +45,7 @@ pub(super) fn add_lanes_avx512(sums: &[Lanes; LANES]) -> [f32; LANES] {
 }
 
 /// As [`add_lanes_avx512`].
+#[rustversion::since(1.89)]
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn add_lanes_avx2(sums: &[Lanes; LANES]) -> [f32; LANES] {
@@ -67,32 +72,4 @@ pub(super) fn add_lanes_avx2(sums: &[Lanes; LANES]) -> [f32; LANES] {
         unsafe { _mm256_storeu_ps(added.as_mut_ptr(), _mm256_add_ps(even, odd)) };
     }
     added
-}
-
-/// Reads elements of `f16`; returns how many, the rest are less than a vector.
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn widen_f16_avx512(from: &[u16], to: &mut [f32]) -> usize {
-    for (from, to) in from.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
-        // SAFETY: X2, a chunk.
-        let halves = unsafe { _mm256_loadu_si256(from.as_ptr().cast()) };
-        let wide = _mm512_cvtph_ps(halves);
-        // SAFETY: X2, a chunk.
-        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), wide) };
-    }
-    from.len() / LANES * LANES
-}
-
-/// As [`widen_f16_avx512`].
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-pub(super) fn widen_f16_avx2(from: &[u16], to: &mut [f32]) -> usize {
-    for (from, to) in from.chunks_exact(HALF).zip(to.chunks_exact_mut(HALF)) {
-        // SAFETY: X2, a chunk.
-        let halves = unsafe { _mm_loadu_si128(from.as_ptr().cast()) };
-        let wide = _mm256_cvtph_ps(halves);
-        // SAFETY: X2, a chunk.
-        unsafe { _mm256_storeu_ps(to.as_mut_ptr(), wide) };
-    }
-    from.len() / HALF * HALF
 }

@@ -7,16 +7,21 @@
 //! - **X1** `Avx2` and `Avx512` exist only where the processor has the instructions: `detect` makes them.
 #![allow(unsafe_code)]
 
+#[rustversion::since(1.89)]
 use std::sync::atomic::AtomicU64;
 
 use super::body::PartWork;
 use super::hints::Hints;
+#[rustversion::since(1.89)]
 use super::lanes::{LANES, Lanes};
+#[rustversion::since(1.89)]
 use super::memory;
 use super::panel::PanelWork;
-use super::rows::{Ops, RowCopy, StoredRows};
+use super::rows::{Ops, StoredRows};
 #[rustversion::since(1.89)]
 use super::vectors;
+#[rustversion::since(1.89)]
+use crate::layout::Dtype;
 
 /// The processor has AVX2, fused multiply-add, and conversions of `f16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +33,10 @@ pub(in super::super) struct Avx512(());
 
 impl Avx2 {
     pub(super) fn detect() -> Option<Self> {
-        let has =
-            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        let has = !cfg!(miri)
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
         has.then_some(Self(()))
     }
 }
@@ -53,9 +60,17 @@ impl Avx512 {
 #[rustversion::since(1.89)]
 impl Ops for Avx2 {
     #[inline(always)]
-    fn copy_words(self, from: &[AtomicU64], to: &mut [u64]) {
-        // SAFETY: X1.
-        unsafe { memory::copy_words_avx(from, to) }
+    fn read(self, dtype: Dtype, from: &[AtomicU64], scale: f32, to: &mut [f32]) -> usize {
+        match dtype {
+            // SAFETY: X1.
+            Dtype::F32 => unsafe { memory::f32_avx2(from, scale, to) },
+            // SAFETY: X1.
+            Dtype::F16 => unsafe { memory::f16_avx2(from, scale, to) },
+            // SAFETY: X1.
+            Dtype::Bf16 => unsafe { memory::bf16_avx2(from, scale, to) },
+            // SAFETY: X1.
+            Dtype::I8 => unsafe { memory::i8_avx2(from, scale, to) },
+        }
     }
 
     #[inline(always)]
@@ -63,43 +78,31 @@ impl Ops for Avx2 {
         // SAFETY: X1.
         unsafe { vectors::add_lanes_avx2(sums) }
     }
-
-    #[inline(always)]
-    fn widen_f16(self, from: &[u16], to: &mut [f32]) {
-        // SAFETY: X1.
-        let done = unsafe { vectors::widen_f16_avx2(from, to) };
-        super::rows::Plain.widen_f16(&from[done..], &mut to[done..]);
-    }
 }
 
 #[rustversion::before(1.89)]
-impl Ops for Avx2 {
-    #[inline(always)]
-    fn copy_words(self, from: &[AtomicU64], to: &mut [u64]) {
-        // SAFETY: X1.
-        unsafe { memory::copy_words_avx(from, to) }
-    }
-}
+impl Ops for Avx2 {}
 
 #[rustversion::since(1.89)]
 impl Ops for Avx512 {
     #[inline(always)]
-    fn copy_words(self, from: &[AtomicU64], to: &mut [u64]) {
-        // SAFETY: X1.
-        unsafe { memory::copy_words_avx(from, to) }
+    fn read(self, dtype: Dtype, from: &[AtomicU64], scale: f32, to: &mut [f32]) -> usize {
+        match dtype {
+            // SAFETY: X1.
+            Dtype::F32 => unsafe { memory::f32_avx512(from, scale, to) },
+            // SAFETY: X1.
+            Dtype::F16 => unsafe { memory::f16_avx512(from, scale, to) },
+            // SAFETY: X1.
+            Dtype::Bf16 => unsafe { memory::bf16_avx512(from, scale, to) },
+            // SAFETY: X1.
+            Dtype::I8 => unsafe { memory::i8_avx512(from, scale, to) },
+        }
     }
 
     #[inline(always)]
     fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
         // SAFETY: X1.
         unsafe { vectors::add_lanes_avx512(sums) }
-    }
-
-    #[inline(always)]
-    fn widen_f16(self, from: &[u16], to: &mut [f32]) {
-        // SAFETY: X1.
-        let done = unsafe { vectors::widen_f16_avx512(from, to) };
-        super::rows::Plain.widen_f16(&from[done..], &mut to[done..]);
     }
 }
 
@@ -132,14 +135,8 @@ macro_rules! level {
 
             /// As `add_keys`.
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn copy(ops: $level, copy: RowCopy<'_>, to: &mut [u64], hints: &mut Hints) {
-                copy.copy(ops, to, hints);
-            }
-
-            /// As `add_keys`.
-            #[target_feature(enable = $features)]
-            pub(super) unsafe fn widen(ops: $level, stored: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
-                stored.widen(ops, to, hints);
+            pub(super) unsafe fn read(ops: $level, rows: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
+                rows.read(ops, to, hints);
             }
         }
 
@@ -159,14 +156,9 @@ macro_rules! level {
                 unsafe { $module::multiply(work) }
             }
 
-            pub(super) fn copy(self, copy: RowCopy<'_>, to: &mut [u64], hints: &mut Hints) {
+            pub(super) fn read(self, rows: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
                 // SAFETY: X1.
-                unsafe { $module::copy(self, copy, to, hints) }
-            }
-
-            pub(super) fn widen(self, stored: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
-                // SAFETY: X1.
-                unsafe { $module::widen(self, stored, to, hints) }
+                unsafe { $module::read(self, rows, to, hints) }
             }
         }
     };
