@@ -56,14 +56,27 @@ impl StoredRows<'_> {
     /// Reads as many rows as there are scales.
     #[inline(always)]
     pub(super) fn read<O: Ops>(self, ops: O, to: &mut [f32], hints: &mut Hints) {
-        let each = per_word(self.dtype);
-        let words_of_row = self.elements / each;
+        // The type is chosen once, not for each row.
+        match self.dtype {
+            Dtype::F32 => self.read_all::<O, 2>(ops, Dtype::F32, to, hints),
+            Dtype::F16 => self.read_all::<O, 4>(ops, Dtype::F16, to, hints),
+            Dtype::Bf16 => self.read_all::<O, 4>(ops, Dtype::Bf16, to, hints),
+            Dtype::I8 => self.read_all::<O, 8>(ops, Dtype::I8, to, hints),
+        }
+    }
+
+    /// As `read`, for words of `EACH` elements of `dtype`.
+    #[inline(always)]
+    fn read_all<O: Ops, const EACH: usize>(self, ops: O, dtype: Dtype, to: &mut [f32], hints: &mut Hints) {
+        let words_of_row = self.elements / EACH;
         let units = units_of_row(words_of_row);
         for (row, scale) in self.scales.iter().enumerate() {
             let from = &self.words[row * self.stride..][..words_of_row];
             let to = &mut to[row * self.to_stride..][..self.elements];
-            let done = ops.read(self.dtype, from, *scale, to);
-            read_words(self.dtype, &from[done / each..], *scale, &mut to[done..]);
+            let done = ops.read(dtype, from, *scale, to);
+            if done < to.len() {
+                read_words(dtype, &from[done / EACH..], *scale, &mut to[done..]);
+            }
             hints.step(units);
         }
     }

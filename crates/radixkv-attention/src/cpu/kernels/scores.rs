@@ -28,7 +28,7 @@ pub(super) fn products<const WIDE: bool, O: Ops>(
         while query < count {
             let (rows, out) = ([queries.from(query), keys], &mut out[query * RANGE_TOKENS + first..]);
             query += match count - query {
-                1 => sixteen_keys::<1, 16, WIDE, O>(ops, rows, elements, out, hints),
+                1 => sixteen_keys::<1, 8, WIDE, O>(ops, rows, elements, out, hints),
                 2..=3 => sixteen_keys::<2, 8, WIDE, O>(ops, rows, elements, out, hints),
                 _ => sixteen_keys::<4, 4, WIDE, O>(ops, rows, elements, out, hints),
             };
@@ -36,7 +36,7 @@ pub(super) fn products<const WIDE: bool, O: Ops>(
     }
 }
 
-/// The products of `M` queries with sixteen keys, `T` of them at a time, where `M * T` is sixteen; returns `M`.
+/// The products of `M` queries with sixteen keys, `T` keys at a time; returns `M`.
 #[inline(always)]
 fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
     ops: O,
@@ -45,27 +45,43 @@ fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
     out: &mut [f32],
     hints: &mut Hints,
 ) -> usize {
-    for first in (0..LANES).step_by(T) {
-        let keys = keys.from(first);
+    let across = LANES / M;
+    for first in (0..LANES).step_by(across) {
         let mut sums = [Lanes::ZERO; LANES];
-        if WIDE {
-            tile::<M, T>([queries, keys], elements, &mut sums, T);
-        } else {
-            for (m, t) in (0..M).step_by(2).flat_map(|m| (0..T).step_by(2).map(move |t| (m, t))) {
-                let rows = [queries.from(m), keys.from(t)];
-                match M {
-                    1 => tile::<1, 2>(rows, elements, &mut sums[t..], T),
-                    _ => tile::<2, 2>(rows, elements, &mut sums[m * T + t..], T),
-                }
+        for t in (0..across).step_by(T) {
+            let rows = [queries, keys.from(first + t)];
+            if WIDE {
+                tile::<M, T>(rows, elements, &mut sums[t..], across);
+            } else {
+                narrow::<M, T>(rows, elements, &mut sums[t..], across);
             }
         }
         let added = ops.add_lanes(&sums);
-        for (m, added) in added.chunks_exact(T).enumerate() {
-            out[m * RANGE_TOKENS + first..][..T].copy_from_slice(added);
+        for (m, added) in added.chunks_exact(across).enumerate() {
+            out[m * RANGE_TOKENS + first..][..across].copy_from_slice(added);
         }
         hints.step(UNITS_OF_PRODUCTS);
     }
     M
+}
+
+/// A tile in parts of four vectors of sums or fewer.
+#[inline(always)]
+fn narrow<const M: usize, const T: usize>(
+    [queries, keys]: [Rows<'_>; 2],
+    elements: usize,
+    to: &mut [Lanes],
+    across: usize,
+) {
+    for t in (0..T).step_by(2) {
+        if M == 1 {
+            tile::<1, 2>([queries, keys.from(t)], elements, &mut to[t..], across);
+            continue;
+        }
+        for m in (0..M).step_by(2) {
+            tile::<2, 2>([queries.from(m), keys.from(t)], elements, &mut to[m * across + t..], across);
+        }
+    }
 }
 
 /// The lanes of `M` times `T` products, all in registers, to rows of `across`.
