@@ -150,7 +150,7 @@ impl<E: Number> AttentionCall<'_, E> {
                 let tokens = token(ahead, index)..token(ahead, index + 1);
                 let ahead = Ahead { sequence: sequence_ahead as usize, heads: task.heads.clone(), tokens };
                 self.source.collect_hints(&self.batch, &ahead, &mut scratch.hints);
-                scratch.hints.begin(units(queries.len(), words_of_rows));
+                scratch.hints.begin(units(queries.len(), words_of_rows, columns(self.layout().value_dim)));
                 let tokens = token(range, 0)..context.min(token(range + 1, 0));
                 let place = RangePlace { sequence: sequence as usize, head, tokens };
                 self.attend_range(index, &place, queries.clone(), scratch);

@@ -13,8 +13,8 @@ use super::softmax::{Score, Softmax, merge, weigh};
 pub(in super::super) const QUERIES_AT_ONCE: usize = 48;
 /// Tokens whose keys or values are read at once, where queries are few: they stay in the first cache.
 pub(in super::super) const TOKENS_AT_ONCE: usize = 16;
-/// Work to add the values of so many tokens for one query, in the units of [`Hints::step`].
-const UNITS_OF_VALUES: usize = 4;
+/// Work to add the values of so many tokens to one vector, in the units of [`Hints::step`].
+const UNITS_OF_VALUES: usize = 1;
 
 /// Queries of one head, [`QUERIES_AT_ONCE`] at most, and a part of the keys or values of a range.
 #[derive(Debug)]
@@ -48,10 +48,11 @@ pub(in super::super) struct PartWork<'a> {
 }
 
 /// Units of work on a range for so many queries (see [`Hints::step`]): to read rows of so many words, the scores,
-/// and the values.
-pub(in super::super) fn units(queries: usize, words_of_rows: [usize; 2]) -> usize {
+/// and the values, of so many columns.
+pub(in super::super) fn units(queries: usize, words_of_rows: [usize; 2], columns: usize) -> usize {
     let rows: usize = words_of_rows.into_iter().map(|words| RANGE_TOKENS * units_of_row(words)).sum();
-    let each = RANGE_TOKENS / LANES * UNITS_OF_PRODUCTS + RANGE_TOKENS / TOKENS_AT_ONCE * UNITS_OF_VALUES;
+    let each =
+        RANGE_TOKENS / LANES * UNITS_OF_PRODUCTS + RANGE_TOKENS / TOKENS_AT_ONCE * columns / LANES * UNITS_OF_VALUES;
     rows + queries * each
 }
 
@@ -115,13 +116,13 @@ impl PartWork<'_> {
             let values = &self.rows[(tokens.start - self.part.start) * self.columns..];
             let values = Rows { numbers: values, stride: self.columns };
             let shape = [tokens.len(), self.columns];
+            let step = |vectors| self.hints.step(vectors * UNITS_OF_VALUES);
             if tokens.start == seen.0 {
-                product::<N, false>(weights, queries.len(), values, shape, weighted, self.columns);
+                product::<N, false>(weights, queries.len(), values, shape, weighted, self.columns, step);
             } else {
-                product::<N, true>(weights, queries.len(), values, shape, weighted, self.columns);
+                product::<N, true>(weights, queries.len(), values, shape, weighted, self.columns, step);
             }
         }
-        self.hints.step(queries.len() * UNITS_OF_VALUES);
         if last {
             let out = self.out[queries.start * self.columns..].chunks_exact_mut(self.columns);
             let ranges = self.range[queries.clone()].iter().zip(weighted.chunks_exact(self.columns));

@@ -71,7 +71,7 @@ impl Lanes {
 }
 
 /// `rows x inner` times `inner x columns`, where `columns` is a multiple of [`LANES`]; `N` vectors of a row of `b` stay
-/// in registers. With `MORE` the chains go on from what `out` holds.
+/// in registers. With `MORE` the chains go on from what `out` holds. `step` is told of the vectors of `out` that are done.
 #[inline(always)]
 pub(super) fn product<const N: usize, const MORE: bool>(
     a: Rows<'_>,
@@ -80,16 +80,17 @@ pub(super) fn product<const N: usize, const MORE: bool>(
     [inner, columns]: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
+    mut step: impl FnMut(usize),
 ) {
     let mut column = 0;
     while column + N * LANES <= columns {
         let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<N, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
+        strip::<N, MORE>(a, rows, b, inner, &mut out[column..], out_stride, &mut step);
         column += N * LANES;
     }
     while column < columns {
         let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<1, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
+        strip::<1, MORE>(a, rows, b, inner, &mut out[column..], out_stride, &mut step);
         column += LANES;
     }
 }
@@ -103,18 +104,21 @@ fn strip<const N: usize, const MORE: bool>(
     inner: usize,
     out: &mut [f32],
     out_stride: usize,
+    step: &mut impl FnMut(usize),
 ) {
     let mut row = 0;
     while row < rows {
         let left = rows - row;
         let a = Rows { numbers: &a.numbers[row * a.stride..], ..a };
         let out = &mut out[row * out_stride..];
-        row += match left {
+        let done = match left {
             1 => tile::<1, N, MORE>(a, b, inner, out, out_stride),
             2..=3 => tile::<2, N, MORE>(a, b, inner, out, out_stride),
             4..=5 | 8 => tile::<4, N, MORE>(a, b, inner, out, out_stride),
             _ => tile::<6, N, MORE>(a, b, inner, out, out_stride),
         };
+        step(done * N);
+        row += done;
     }
 }
 
