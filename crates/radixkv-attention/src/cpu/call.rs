@@ -8,7 +8,7 @@ use super::RANGE_TOKENS;
 use super::kernels::{self, Level, PartWork, QUERIES_AT_ONCE, Score, TOKENS_AT_ONCE, units};
 use super::number::Number;
 use super::prepared::{Piece, Plan};
-use super::read::{Ahead, RangePlace, RowSource};
+use super::read::{RangePlace, RowSource};
 use super::scratch::{self, Scratch, columns};
 use super::threads::Threads;
 use crate::backend::Output;
@@ -137,56 +137,93 @@ impl<E: Number> AttentionCall<'_, E> {
         let first = seen.iter().map(|seen| seen[0] as usize / RANGE_TOKENS).min().unwrap_or(0).max(ranges.start);
         let end = seen.iter().map(|seen| (seen[1] as usize).div_ceil(RANGE_TOKENS)).max().unwrap_or(0).min(ranges.end);
         let context = seen.iter().map(|seen| seen[1] as usize).max().unwrap_or(0);
-        let heads = task.heads.len();
-        let words_of_rows =
-            [Half::Keys, Half::Values].map(|half| self.layout().of(half).head_dim * self.layout().dtype.bytes() / 8);
         for range in first..end {
             // After a shared prefix, what follows it.
             let after = if then == sequence { end } else { ranges.start };
             let (sequence_ahead, ahead) = if range + 1 < end { (sequence, range + 1) } else { (then, after) };
-            let token = |range: usize, part: usize| range * RANGE_TOKENS + part * RANGE_TOKENS / heads;
+            let tokens = range * RANGE_TOKENS..context.min((range + 1) * RANGE_TOKENS);
+            let place = RangePlace { sequence: sequence as usize, tokens };
+            let next = RangePlace {
+                sequence: sequence_ahead as usize,
+                tokens: ahead * RANGE_TOKENS..(ahead + 1) * RANGE_TOKENS,
+            };
+            if queries.len() <= QUERIES_AT_ONCE {
+                self.attend_few(task, &place, &next, queries.clone(), scratch);
+            } else {
+                self.attend_many(task, &place, &next, queries.clone(), scratch);
+            }
+        }
+    }
+
+    /// Merges a range into some queries of each head. What all heads have for a few tokens is read before that for the
+    /// next ones: it lies side by side.
+    fn attend_few(
+        &self,
+        task: &Task<'_>,
+        place: &RangePlace,
+        next: &RangePlace,
+        queries: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        let tokens = place.tokens.len();
+        let parts = (0..tokens).step_by(TOKENS_AT_ONCE).map(|from| from..tokens.min(from + TOKENS_AT_ONCE));
+        let parts = [Half::Keys, Half::Values].into_iter().flat_map(|half| parts.clone().map(move |part| (half, part)));
+        let heads = task.heads.len();
+        for (index, (half, part)) in parts.clone().enumerate() {
+            let (place_ahead, (half_ahead, ahead)) = match parts.clone().nth(index + 1) {
+                Some(ahead) => (place, ahead),
+                None => (next, (Half::Keys, 0..TOKENS_AT_ONCE)),
+            };
+            let within = place.part(&part);
             for (index, head) in task.heads.clone().enumerate() {
-                // A part of the next range, of all heads: that is one stretch of memory.
-                let tokens = token(ahead, index)..token(ahead, index + 1);
-                let ahead = Ahead { sequence: sequence_ahead as usize, heads: task.heads.clone(), tokens };
-                self.source.collect_hints(&self.batch, &ahead, &mut scratch.hints);
-                scratch.hints.begin(units(queries.len(), words_of_rows, columns(self.layout().value_dim)));
-                let tokens = token(range, 0)..context.min(token(range + 1, 0));
-                let place = RangePlace { sequence: sequence as usize, head, tokens };
-                self.attend_range(index, &place, queries.clone(), scratch);
+                let token = |index: usize| ahead.start + ahead.len() * index / heads;
+                let ahead = place_ahead.part(&(token(index)..token(index + 1)));
+                self.source.collect_hints(&self.batch, half_ahead, &ahead, task.heads.clone(), &mut scratch.hints);
+                scratch.hints.begin(self.units(half, part.len(), queries.len()));
+                self.source.load(self.level, &self.batch, half, &within, head, scratch);
+                let slots = index * queries.len();
+                self.attend_part([index, slots], place, half, part.clone(), queries.clone(), scratch);
             }
         }
     }
 
-    /// Merges a range into some queries. Where they are few, its rows are read in parts.
-    fn attend_range(&self, head: usize, place: &RangePlace, queries: Range<usize>, scratch: &mut Scratch) {
-        let (tokens, few) = (place.tokens.len(), queries.len() <= QUERIES_AT_ONCE);
-        let at_once = if few { TOKENS_AT_ONCE } else { tokens };
-        let parts = (0..tokens).step_by(at_once).map(|from| from..tokens.min(from + at_once));
-        if few {
-            for (half, part) in
-                [Half::Keys, Half::Values].into_iter().flat_map(|half| parts.clone().map(move |part| (half, part)))
-            {
-                self.source.load(self.level, &self.batch, half, &place.part(&part), scratch);
-                self.attend_part(head, place, half, part, queries.clone(), scratch);
-            }
-            return;
-        }
-        for half in [Half::Keys, Half::Values] {
-            self.source.load(self.level, &self.batch, half, place, scratch);
-        }
-        for from in queries.clone().step_by(QUERIES_AT_ONCE) {
+    /// As `attend_few`, but a head has its whole range at once, and all of it for some queries after the others.
+    fn attend_many(
+        &self,
+        task: &Task<'_>,
+        place: &RangePlace,
+        next: &RangePlace,
+        queries: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        let (tokens, heads) = (place.tokens.len(), task.heads.len());
+        for (index, head) in task.heads.clone().enumerate() {
             for half in [Half::Keys, Half::Values] {
-                let some = from..queries.end.min(from + QUERIES_AT_ONCE);
-                self.attend_part(head, place, half, 0..tokens, some, scratch);
+                let token = |index: usize| RANGE_TOKENS * index / heads;
+                let ahead = next.part(&(token(index)..token(index + 1)));
+                self.source.collect_hints(&self.batch, half, &ahead, task.heads.clone(), &mut scratch.hints);
+                scratch.hints.begin(self.units(half, tokens, 0));
+                self.source.load(self.level, &self.batch, half, place, head, scratch);
+            }
+            for from in queries.clone().step_by(QUERIES_AT_ONCE) {
+                for half in [Half::Keys, Half::Values] {
+                    let some = from..queries.end.min(from + QUERIES_AT_ONCE);
+                    self.attend_part([index, 0], place, half, 0..tokens, some, scratch);
+                }
             }
         }
     }
 
-    /// The keys or values of a part of a range, for some queries.
+    /// Work on some keys or values for some queries, in units of that to read a row.
+    fn units(&self, half: Half, tokens: usize, queries: usize) -> usize {
+        let layout = self.layout().of(half);
+        units(half, [tokens, queries], [layout.head_dim * layout.dtype.bytes(), columns(layout.head_dim)])
+    }
+
+    /// The keys or values of a part of a range, for some queries, whose weights are those from `slots` on.
     fn attend_part(
         &self,
-        head: usize,
+        [head, slots]: [usize; 2],
         place: &RangePlace,
         half: Half,
         part: Range<usize>,
@@ -211,9 +248,9 @@ impl<E: Number> AttentionCall<'_, E> {
             part,
             softmax: &mut scratch.softmax[of.clone()],
             out: &mut scratch.out[of.start * columns..of.end * columns],
-            range: &mut scratch.range.0,
-            weights: &mut scratch.weights,
-            weighted: &mut scratch.weighted,
+            range: &mut scratch.range[slots..],
+            weights: &mut scratch.weights[slots * RANGE_TOKENS..],
+            weighted: &mut scratch.weighted[slots * columns..],
             hints: &mut scratch.hints,
         };
         match half {

@@ -20,10 +20,9 @@ pub(super) struct RowSource<'a, E> {
     pub(super) new: Option<[&'a [E]; 2]>,
 }
 
-/// One head of some tokens of a sequence, which lie in one range.
+/// Some tokens of a sequence, which lie in one range.
 pub(super) struct RangePlace {
     pub(super) sequence: usize,
-    pub(super) head: usize,
     pub(super) tokens: Range<usize>,
 }
 
@@ -35,20 +34,21 @@ impl RangePlace {
     }
 }
 
-/// Some heads of some tokens of a sequence, which are read soon.
-pub(super) struct Ahead {
-    pub(super) sequence: usize,
-    pub(super) heads: Range<usize>,
-    pub(super) tokens: Range<usize>,
-}
-
 impl<E: Number> RowSource<'_, E> {
     pub(super) fn layout(&self) -> &Layout {
         self.kv.layout()
     }
 
-    /// Reads the keys or values of some tokens, to rows that are filled up to whole vectors.
-    pub(super) fn load(&self, level: Level, batch: &Batch<'_>, half: Half, place: &RangePlace, scratch: &mut Scratch) {
+    /// Reads the keys or values of one head of some tokens, to rows that are filled up to whole vectors.
+    pub(super) fn load(
+        &self,
+        level: Level,
+        batch: &Batch<'_>,
+        half: Half,
+        place: &RangePlace,
+        head: usize,
+        scratch: &mut Scratch,
+    ) {
         let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
         let Scratch { scales, keys, values, hints, .. } = scratch;
         let to: &mut [f32] = match half {
@@ -59,10 +59,10 @@ impl<E: Number> RowSource<'_, E> {
         let kept = place.tokens.start..place.tokens.end.min(self.kept(batch, place.sequence)).max(place.tokens.start);
         let mut row = 0;
         self.each_piece(batch, place.sequence, kept.clone(), |block, tokens| {
-            let (words, stride) = self.kv.rows(plane, block, tokens.start, place.head);
+            let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
             let scales = &mut scales[..tokens.len()];
             if dtype == Dtype::I8 {
-                let stored = tokens.clone().map(|token| self.kv.scale(plane, block, token, place.head));
+                let stored = tokens.clone().map(|token| self.kv.scale(plane, block, token, head));
                 scales.iter_mut().zip(stored).for_each(|(to, scale)| *to = scale);
             }
             let rows = StoredRows { dtype, words, stride, elements, scales, to_stride };
@@ -70,20 +70,20 @@ impl<E: Number> RowSource<'_, E> {
             row += tokens.len();
         });
         for (token, to) in (kept.end..place.tokens.end).zip(to[row * to_stride..].chunks_exact_mut(to_stride)) {
-            self.read_new(batch, half, place, token, &mut to[..elements]);
+            self.read_new(batch, half, [place.sequence, token, head], &mut to[..elements]);
         }
     }
 
     /// Reads a row that is in no block, rounded as if it came from one.
-    fn read_new(&self, batch: &Batch<'_>, half: Half, place: &RangePlace, token: usize, to: &mut [f32]) {
+    fn read_new(&self, batch: &Batch<'_>, half: Half, [sequence, token, head]: [usize; 3], to: &mut [f32]) {
         let Some([keys, values]) = self.new else { return };
         let Layout { head_dim, kv_heads, dtype, .. } = self.layout().of(half);
         let from = match half {
             Half::Keys => keys,
             Half::Values => values,
         };
-        let row = batch.rows_of(place.sequence).start + token - self.kept(batch, place.sequence);
-        let from = from[(row * kv_heads + place.head) * head_dim..][..head_dim].iter().map(|element| element.widen());
+        let row = batch.rows_of(sequence).start + token - self.kept(batch, sequence);
+        let from = from[(row * kv_heads + head) * head_dim..][..head_dim].iter().map(|element| element.widen());
         if dtype == Dtype::I8 {
             let scale = scale_of(from.clone());
             to.iter_mut().zip(from).for_each(|(to, element)| *to = f32::from(to_i8(element / scale)) * scale);
@@ -116,29 +116,34 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads: those of a token lie side by side, or those of a head.
-    pub(super) fn collect_hints(&self, batch: &Batch<'_>, ahead: &Ahead, hints: &mut Hints) {
+    /// The rows of several heads, which are read soon: those of a token lie side by side, or those of a head.
+    pub(super) fn collect_hints(
+        &self,
+        batch: &Batch<'_>,
+        half: Half,
+        ahead: &RangePlace,
+        heads: Range<usize>,
+        hints: &mut Hints,
+    ) {
         hints.clear();
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
         let bytes_of = |words: usize| words * size_of::<u64>();
-        for half in [Half::Keys, Half::Values] {
-            let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
-            let words_of_row = layout.head_dim / per_word(layout.dtype);
-            self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| match layout.order {
-                Order::Nhd => {
-                    let (words, stride) = self.kv.rows(plane, block, tokens.start, ahead.heads.start);
-                    for words in words.chunks(stride).take(tokens.len()) {
-                        hints.add(words.as_ptr().cast(), bytes_of(ahead.heads.len() * words_of_row));
-                    }
+        let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
+        let words_of_row = layout.head_dim / per_word(layout.dtype);
+        self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| match layout.order {
+            Order::Nhd => {
+                let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
+                for words in words.chunks(stride).take(tokens.len()) {
+                    hints.add(words.as_ptr().cast(), bytes_of(heads.len() * words_of_row));
                 }
-                Order::Hnd => {
-                    for head in ahead.heads.clone() {
-                        let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
-                        hints.add(words.as_ptr().cast(), bytes_of(tokens.len() * stride));
-                    }
+            }
+            Order::Hnd => {
+                for head in heads.clone() {
+                    let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
+                    hints.add(words.as_ptr().cast(), bytes_of(tokens.len() * stride));
                 }
-            });
-        }
+            }
+        });
     }
 }
 

@@ -16,23 +16,14 @@ pub(super) struct Scratch {
     /// Keys or values of a range, or of a part of it, widened.
     pub(super) keys: Aligned<f32>,
     pub(super) values: Aligned<f32>,
-    pub(super) range: RangeStates,
+    /// Of one range, as are the two below.
+    pub(super) range: Vec<Softmax>,
     pub(super) weights: Aligned<f32>,
     pub(super) weighted: Aligned<f32>,
     pub(super) queries: Aligned<f32>,
     pub(super) seen: Vec<[u32; 2]>,
     pub(super) softmax: Vec<Softmax>,
     pub(super) out: Aligned<f32>,
-}
-
-/// The states of one range.
-#[derive(Debug)]
-pub(super) struct RangeStates(pub(super) [Softmax; QUERIES_AT_ONCE]);
-
-impl Default for RangeStates {
-    fn default() -> Self {
-        Self([Softmax::NONE; QUERIES_AT_ONCE])
-    }
 }
 
 /// Elements of a head, filled up to whole vectors.
@@ -47,8 +38,11 @@ impl Scratch {
         self.scales.resize(RANGE_TOKENS, 0.0);
         self.keys.resize(RANGE_TOKENS * key_columns);
         self.values.resize(RANGE_TOKENS * columns);
-        self.weights.resize(QUERIES_AT_ONCE * RANGE_TOKENS);
-        self.weighted.resize(QUERIES_AT_ONCE * columns);
+        // Few queries of all heads, or some of one head.
+        let at_once = if queries <= QUERIES_AT_ONCE { heads * queries } else { heads.max(1) * QUERIES_AT_ONCE };
+        self.range.resize(at_once, Softmax::NONE);
+        self.weights.resize(at_once * RANGE_TOKENS);
+        self.weighted.resize(at_once * columns);
         self.queries.resize(heads * queries * key_columns);
         if key_columns > layout.head_dim {
             // What a key and a query are filled up with.

@@ -8,6 +8,7 @@ use super::lanes::{LANES, Rows, product};
 use super::rows::{Ops, units_of_row};
 use super::scores::{UNITS_OF_PRODUCTS, products};
 use super::softmax::{Score, Softmax, merge, weigh};
+use crate::layout::Half;
 
 /// Queries whose scores are kept at once: they and some of a range's keys or values stay in the first cache.
 pub(in super::super) const QUERIES_AT_ONCE: usize = 48;
@@ -38,22 +39,23 @@ pub(in super::super) struct PartWork<'a> {
     /// `[queries, columns]`
     pub(in super::super) out: &'a mut [f32],
     /// Of this range alone, as are the three below.
-    pub(in super::super) range: &'a mut [Softmax; QUERIES_AT_ONCE],
-    /// `[QUERIES_AT_ONCE, RANGE_TOKENS]`
+    pub(in super::super) range: &'a mut [Softmax],
+    /// `[queries, RANGE_TOKENS]`
     pub(in super::super) weights: &'a mut [f32],
-    /// `[QUERIES_AT_ONCE, columns]`
+    /// `[queries, columns]`
     pub(in super::super) weighted: &'a mut [f32],
     /// What is asked for meanwhile.
     pub(in super::super) hints: &'a mut Hints,
 }
 
-/// Units of work on a range for so many queries (see [`Hints::step`]): to read rows of so many words, the scores,
-/// and the values, of so many columns.
-pub(in super::super) fn units(queries: usize, words_of_rows: [usize; 2], columns: usize) -> usize {
-    let rows: usize = words_of_rows.into_iter().map(|words| RANGE_TOKENS * units_of_row(words)).sum();
-    let each =
-        RANGE_TOKENS / LANES * UNITS_OF_PRODUCTS + RANGE_TOKENS / TOKENS_AT_ONCE * columns / LANES * UNITS_OF_VALUES;
-    rows + queries * each
+/// Units of work (see [`Hints::step`]) to read some keys or values, whose rows have so many bytes and columns, and to compute
+/// with them for some queries.
+pub(in super::super) fn units(half: Half, [tokens, queries]: [usize; 2], [bytes, columns]: [usize; 2]) -> usize {
+    let each = match half {
+        Half::Keys => tokens.div_ceil(LANES) * UNITS_OF_PRODUCTS,
+        Half::Values => columns / LANES * UNITS_OF_VALUES,
+    };
+    tokens * units_of_row(bytes) + queries * each
 }
 
 impl PartWork<'_> {

@@ -48,8 +48,8 @@ pub(in super::super) struct StoredRows<'a> {
 }
 
 /// Units of work to read a row.
-pub(super) fn units_of_row(words: usize) -> usize {
-    (words * size_of::<u64>()).div_ceil(UNIT_BYTES)
+pub(super) fn units_of_row(bytes: usize) -> usize {
+    bytes.div_ceil(UNIT_BYTES)
 }
 
 impl StoredRows<'_> {
@@ -69,7 +69,7 @@ impl StoredRows<'_> {
     #[inline(always)]
     fn read_all<O: Ops, const EACH: usize>(self, ops: O, dtype: Dtype, to: &mut [f32], hints: &mut Hints) {
         let words_of_row = self.elements / EACH;
-        let units = units_of_row(words_of_row);
+        let units = units_of_row(words_of_row * size_of::<u64>());
         for (row, scale) in self.scales.iter().enumerate() {
             let from = &self.words[row * self.stride..][..words_of_row];
             let to = &mut to[row * self.to_stride..][..self.elements];
