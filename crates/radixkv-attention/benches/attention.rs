@@ -12,6 +12,8 @@ mod baseline;
 mod clock;
 #[path = "attention/load.rs"]
 mod load;
+#[path = "attention/step.rs"]
+mod step;
 
 use std::io::BufRead;
 
@@ -20,6 +22,7 @@ use clock::Clock;
 use load::{HEAD_DIM, Load, QUERY_HEADS};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::{Processor, Weights};
+use step::{Step, StepProducts};
 
 const ROUNDS: usize = 15;
 const TYPES: [Dtype; 4] = [Dtype::Bf16, Dtype::F32, Dtype::F16, Dtype::I8];
@@ -64,6 +67,7 @@ fn main() {
     cascade(&wanted);
     threads(&wanted);
     weights(&wanted);
+    steps(&wanted);
 }
 
 fn decode(wanted: &dyn Fn(&str) -> bool) {
@@ -180,6 +184,19 @@ fn weights(wanted: &dyn Fn(&str) -> bool) {
                 unit: "",
                 clock: Clock::Thread,
             });
+        }
+    }
+}
+
+fn steps(wanted: &dyn Fn(&str) -> bool) {
+    let one = Processor::new();
+    for (name, tokens, rows) in [("prefill of 512", 512, 512), ("decode at 4,096", 4096, 1)] {
+        let name = format!("step of 100 M parameters, {name}, one thread: over `gemm` alone");
+        if wanted(&name) {
+            let (mut step, mut products) = (Step::new(tokens, rows), StepProducts::new(tokens, rows));
+            let (ours, theirs) = (Box::new(|| step.run(&one)), Box::new(|| products.run()));
+            let (figure, unit) = (Box::new(|ours, gemm| ours / gemm), "x its time");
+            measure(&mut Row { name, ours, theirs, figure, unit, clock: Clock::Thread });
         }
     }
 }
