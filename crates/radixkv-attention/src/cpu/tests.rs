@@ -10,7 +10,10 @@ use fastrand::Rng;
 
 use super::*;
 use crate::element::{quantize, round};
-use crate::{Dtype, Half, MAX_GQA_GROUP, Order, Scoring, ShapeError, Tables, plan};
+use crate::{
+    Backend, Batch, Dtype, Half, Layout, MAX_GQA_GROUP, Order, Output, Qkv, Scoring, ShapeError, Tables, plan,
+};
+use radixkv::BlockId;
 
 fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
     (0..rows * row).map(|_| dice.f32() * 4.0 - 2.0).collect()
