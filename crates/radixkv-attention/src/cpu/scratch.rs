@@ -57,10 +57,13 @@ impl Scratch {
     }
 }
 
-/// Computes with the memory of this thread.
+/// Computes with the memory of this thread; at its end, where that is gone, with new.
 pub(super) fn with<R>(compute: impl FnOnce(&mut Scratch) -> R) -> R {
     thread_local! {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
     }
-    SCRATCH.with_borrow_mut(compute)
+    let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
+    let result = compute(&mut scratch);
+    let _gone = SCRATCH.try_with(|kept| kept.replace(scratch));
+    result
 }

@@ -2,6 +2,7 @@
 //! computes it.
 
 mod edges;
+mod hostile;
 mod numbers;
 
 use std::sync::LazyLock;
