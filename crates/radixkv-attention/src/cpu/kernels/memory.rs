@@ -43,9 +43,9 @@ macro_rules! reader {
                         options(nostack, preserves_flags, readonly),
                     );
                 }
-                let widen = $widen;
+                let widened = $widen(loaded, scale);
                 // SAFETY: X2, a chunk.
-                unsafe { $store(to.as_mut_ptr(), widen(loaded, scale)) };
+                unsafe { $store(to.as_mut_ptr(), widened) };
             }
             elements
         }

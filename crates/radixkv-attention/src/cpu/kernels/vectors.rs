@@ -38,9 +38,9 @@ pub(super) fn add_lanes_avx512(sums: &[Lanes; LANES]) -> [f32; LANES] {
         _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
     });
     let (even, odd) = (_mm512_shuffle_ps::<0x88>(twos[0], twos[1]), _mm512_shuffle_ps::<0xdd>(twos[0], twos[1]));
-    let mut added = [0.0; LANES];
+    let (sum, mut added) = (_mm512_add_ps(even, odd), [0.0; LANES]);
     // SAFETY: X2, a vector.
-    unsafe { _mm512_storeu_ps(added.as_mut_ptr(), _mm512_add_ps(even, odd)) };
+    unsafe { _mm512_storeu_ps(added.as_mut_ptr(), sum) };
     added
 }
 
@@ -68,8 +68,9 @@ pub(super) fn add_lanes_avx2(sums: &[Lanes; LANES]) -> [f32; LANES] {
             _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
         });
         let (even, odd) = (_mm256_shuffle_ps::<0x88>(twos[0], twos[1]), _mm256_shuffle_ps::<0xdd>(twos[0], twos[1]));
+        let sum = _mm256_add_ps(even, odd);
         // SAFETY: X2, a chunk.
-        unsafe { _mm256_storeu_ps(added.as_mut_ptr(), _mm256_add_ps(even, odd)) };
+        unsafe { _mm256_storeu_ps(added.as_mut_ptr(), sum) };
     }
     added
 }
