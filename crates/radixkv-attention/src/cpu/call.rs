@@ -21,6 +21,9 @@ const TASK_QUERIES: usize = 1024;
 /// Tasks for each thread, where the sequences alone are fewer.
 const TASKS_PER_THREAD: usize = 2;
 
+/// Bytes of a token that are worth to be read by one thread, where threads could have less.
+const STRETCH_BYTES: usize = 1024;
+
 /// One operation on one layer.
 pub(super) struct AttentionCall<'a, E> {
     pub(super) level: Level,
@@ -41,11 +44,7 @@ impl<E: Number> AttentionCall<'_, E> {
     pub(super) fn run(&self, plan: &Plan, out: Output<&mut [E], &mut [f32]>) {
         let out = Mutex::new(out);
         let heads = self.layout().kv_heads;
-        // Heads of a task: all that the threads leave together.
-        let threads = self.threads.count();
-        let wanted = if threads == 1 { 1 } else { threads * TASKS_PER_THREAD };
-        let splits = wanted.div_ceil(plan.pieces.len().max(1)).clamp(1, heads);
-        let together = heads.div_ceil(splits);
+        let together = self.heads_together(plan.pieces.len().max(1));
         let per_piece = |piece: &Piece| {
             let queries = (piece.sequences.len() * piece.rows.len() * self.group()).max(1);
             together.min(TASK_QUERIES / queries).max(1)
@@ -68,6 +67,19 @@ impl<E: Number> AttentionCall<'_, E> {
                 }
             });
         });
+    }
+
+    /// Heads of a task, of so many pieces: all that the threads leave together. Parts of rows that are too short to be read
+    /// one after another are left together too, if each thread has a task.
+    fn heads_together(&self, pieces: usize) -> usize {
+        let (heads, threads) = (self.layout().kv_heads, self.threads.count());
+        let splits = |tasks: usize| tasks.div_ceil(pieces).clamp(1, heads);
+        if threads == 1 {
+            return heads;
+        }
+        let (one, several) = (splits(threads), splits(threads * TASKS_PER_THREAD));
+        let long_enough = self.layout().row_elements() * self.layout().dtype.bytes() / STRETCH_BYTES;
+        heads.div_ceil(several.min(one.max(long_enough)))
     }
 
     fn layout(&self) -> &Layout {
