@@ -41,7 +41,8 @@ pub const RANGE_TOKENS: usize = 64;
 
 /// The processor, on the calling thread.
 ///
-/// Rows and outputs are `f32`; keys and values are rounded to the storage's element type when they are appended.
+/// Its operations are those of [`Backend`](crate::Backend). Rows and outputs are `f32`; keys and values are rounded to the
+/// storage's element type when they are appended.
 ///
 /// ```
 /// use radixkv_attention::cpu::Cpu;

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::RANGE_TOKENS;
-use super::kernels::{Hints, LANES, Level, StoredRows};
+use super::kernels::{Hints, Level, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
@@ -146,5 +145,3 @@ impl<E: Number> RowSource<'_, E> {
         });
     }
 }
-
-const _: () = assert!(RANGE_TOKENS % LANES == 0);

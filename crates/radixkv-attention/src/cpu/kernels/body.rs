@@ -134,3 +134,6 @@ impl PartWork<'_> {
         }
     }
 }
+
+// Products fill whole vectors of weights.
+const _: () = assert!(TOKENS_AT_ONCE % LANES == 0 && RANGE_TOKENS % TOKENS_AT_ONCE == 0);

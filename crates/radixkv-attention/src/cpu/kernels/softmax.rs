@@ -7,7 +7,8 @@
 //!    and eight, four and four, and so on; times the scale; then, with a soft-cap `c`, `c * tanh(score / c)`.
 //! 2. **Range**: the tokens `64 i..64 (i + 1)` of the sequence are summed by themselves. A weight is `exp(score - max)`
 //!    with the largest score of the range. The sum of weights runs over sixteen lanes, lane `l` over the tokens `l`,
-//!    `l + 16`, `l + 32`, `l + 48` in turn, and the lanes are added in halves. A weighted value is a chain of fused multiply-adds over the tokens in turn, from zero.
+//!    `l + 16`, `l + 32`, `l + 48` in turn, and the lanes are added in halves. A weighted value is a chain of fused
+//!    multiply-adds over the tokens in turn, from zero.
 //! 3. **Merge**: ranges are merged in the order of the sequence, from left to right, each scaled to the larger maximum.
 //! 4. **Finish**: a sink, if the head has one, is one more weight without a value; then the division by the sum.
 //!
