@@ -1,21 +1,28 @@
 //! Attention on the processor beside what it could cost: a read of the same bytes, the products alone, a plain loop.
 //!
 //! `cargo bench -p radixkv-attention --bench attention [-- NAME...]`. Both sides of a row are measured in turn, round by
-//! round, in one process; medians, with quartiles of the ratio. `-- --serve` reads names of rows from standard input and
-//! prints the seconds of one round for each: so `attention/peers.py` measures torch and ggml in turn with it.
+//! round, in one process; medians, with quartiles of the ratio. Rows of one thread are measured in the time that the thread
+//! computes, on Unix, so that a busy machine does not stretch them; rows of two in the time that passes. `-- --serve` reads
+//! names of rows from standard input and prints the seconds of one round for each: so `attention/peers.py` measures torch
+//! and ggml in turn with it.
 
 #[path = "attention/baseline.rs"]
 mod baseline;
+#[path = "attention/clock.rs"]
+mod clock;
 #[path = "attention/load.rs"]
 mod load;
+#[path = "attention/step.rs"]
+mod step;
 
 use std::io::BufRead;
-use std::time::Instant;
 
 use baseline::{PlainLoop, Products, gemm, stream};
+use clock::Clock;
 use load::{HEAD_DIM, Load, QUERY_HEADS};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::{Processor, Weights};
+use step::{Step, StepProducts};
 
 const ROUNDS: usize = 15;
 const TYPES: [Dtype; 4] = [Dtype::Bf16, Dtype::F32, Dtype::F16, Dtype::I8];
@@ -28,12 +35,7 @@ struct Row<'a> {
     /// From the seconds of both to a figure.
     figure: Box<dyn Fn(f64, f64) -> f64>,
     unit: &'static str,
-}
-
-fn seconds(run: &mut dyn FnMut()) -> f64 {
-    let began = Instant::now();
-    run();
-    began.elapsed().as_secs_f64()
+    clock: Clock,
 }
 
 fn quartiles(mut figures: Vec<f64>) -> [f64; 3] {
@@ -42,9 +44,11 @@ fn quartiles(mut figures: Vec<f64>) -> [f64; 3] {
 }
 
 fn measure(row: &mut Row<'_>) {
+    let clock = row.clock;
     (row.ours)();
     (row.theirs)();
-    let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(|_| [seconds(&mut row.ours), seconds(&mut row.theirs)]).collect();
+    let rounds: Vec<[f64; 2]> =
+        (0..ROUNDS).map(|_| [clock.seconds(&mut row.ours), clock.seconds(&mut row.theirs)]).collect();
     let median = |side: usize| quartiles(rounds.iter().map(|round| round[side]).collect())[1] * 1e3;
     let [low, middle, high] = quartiles(rounds.iter().map(|[ours, theirs]| (row.figure)(*ours, *theirs)).collect());
     let (ours, theirs) = (median(0), median(1));
@@ -63,6 +67,7 @@ fn main() {
     cascade(&wanted);
     threads(&wanted);
     weights(&wanted);
+    steps(&wanted);
 }
 
 fn decode(wanted: &dyn Fn(&str) -> bool) {
@@ -73,14 +78,28 @@ fn decode(wanted: &dyn Fn(&str) -> bool) {
             let mut load = Load::new(dtype, 8, 4096, 0, 1);
             let words = vec![1; load.bytes() / 8];
             let (ours, theirs) = (Box::new(|| load.decode(&one)), Box::new(|| stream(&words)));
-            measure(&mut Row { name, ours, theirs, figure: Box::new(|ours, read| 100.0 * read / ours), unit: "%" });
+            measure(&mut Row {
+                name,
+                ours,
+                theirs,
+                figure: Box::new(|ours, read| 100.0 * read / ours),
+                unit: "%",
+                clock: Clock::Thread,
+            });
         }
     }
     let name = "decode f32 8 x 4k, one thread: over a plain loop".to_owned();
     if wanted(&name) {
         let (mut load, mut plain) = (Load::new(Dtype::F32, 8, 4096, 0, 1), PlainLoop::new(4096, 8 * 4096));
         let (ours, theirs) = (Box::new(|| load.decode(&one)), Box::new(|| plain.run()));
-        measure(&mut Row { name, ours, theirs, figure: Box::new(|ours, plain| plain / ours), unit: "x as fast" });
+        measure(&mut Row {
+            name,
+            ours,
+            theirs,
+            figure: Box::new(|ours, plain| plain / ours),
+            unit: "x as fast",
+            clock: Clock::Thread,
+        });
     }
 }
 
@@ -93,7 +112,7 @@ fn extend(wanted: &dyn Fn(&str) -> bool) {
             let (ours, theirs) = (Box::new(|| load.extend(&one)), Box::new(|| products.run()));
             // A row does not see the rows after it: 3,840 tokens on average.
             let figure = Box::new(|ours, gemm| gemm / ours * 3840.0 / 4096.0);
-            measure(&mut Row { name, ours, theirs, figure, unit: "" });
+            measure(&mut Row { name, ours, theirs, figure, unit: "", clock: Clock::Thread });
         }
     }
 }
@@ -104,7 +123,14 @@ fn cascade(wanted: &dyn Fn(&str) -> bool) {
         let (one, load) = (Processor::new(), std::cell::RefCell::new(Load::new(Dtype::Bf16, 32, 4096 + 256, 4096, 1)));
         let (ours, theirs) = (|| load.borrow_mut().cascade(&one), || load.borrow_mut().decode(&one));
         let figure = Box::new(|ours, decode| decode / ours);
-        measure(&mut Row { name, ours: Box::new(ours), theirs: Box::new(theirs), figure, unit: "x as fast" });
+        measure(&mut Row {
+            name,
+            ours: Box::new(ours),
+            theirs: Box::new(theirs),
+            figure,
+            unit: "x as fast",
+            clock: Clock::Thread,
+        });
     }
 }
 
@@ -116,13 +142,27 @@ fn threads(wanted: &dyn Fn(&str) -> bool) {
     if wanted(&name) {
         let load = load(1);
         let (ours, theirs) = (|| load.borrow_mut().decode(&two), || load.borrow_mut().decode(&one));
-        measure(&mut Row { name, ours: Box::new(ours), theirs: Box::new(theirs), figure: faster(), unit: "x as fast" });
+        measure(&mut Row {
+            name,
+            ours: Box::new(ours),
+            theirs: Box::new(theirs),
+            figure: faster(),
+            unit: "x as fast",
+            clock: Clock::Wall,
+        });
     }
     let name = "two threads over one: extend bf16, 512 rows over 4k".to_owned();
     if wanted(&name) {
         let load = load(512);
         let (ours, theirs) = (|| load.borrow_mut().extend(&two), || load.borrow_mut().extend(&one));
-        measure(&mut Row { name, ours: Box::new(ours), theirs: Box::new(theirs), figure: faster(), unit: "x as fast" });
+        measure(&mut Row {
+            name,
+            ours: Box::new(ours),
+            theirs: Box::new(theirs),
+            figure: faster(),
+            unit: "x as fast",
+            clock: Clock::Wall,
+        });
     }
 }
 
@@ -136,7 +176,27 @@ fn weights(wanted: &dyn Fn(&str) -> bool) {
             let (mut products, mut theirs) = (vec![0.0; rows * outputs], vec![0.0; rows * outputs]);
             let ours = Box::new(|| one.multiply(&weights, &given, &mut products));
             let theirs = Box::new(|| gemm(rows, inputs, outputs, &given, &numbers, &mut theirs));
-            measure(&mut Row { name, ours, theirs, figure: Box::new(|ours, gemm| gemm / ours), unit: "" });
+            measure(&mut Row {
+                name,
+                ours,
+                theirs,
+                figure: Box::new(|ours, gemm| gemm / ours),
+                unit: "",
+                clock: Clock::Thread,
+            });
+        }
+    }
+}
+
+fn steps(wanted: &dyn Fn(&str) -> bool) {
+    let one = Processor::new();
+    for (name, tokens, rows) in [("prefill of 512", 512, 512), ("decode at 4,096", 4096, 1)] {
+        let name = format!("step of 100 M parameters, {name}, one thread: over `gemm` alone");
+        if wanted(&name) {
+            let (mut step, mut products) = (Step::new(tokens, rows), StepProducts::new(tokens, rows));
+            let (ours, theirs) = (Box::new(|| step.run(&one)), Box::new(|| products.run()));
+            let (figure, unit) = (Box::new(|ours, gemm| ours / gemm), "x its time");
+            measure(&mut Row { name, ours, theirs, figure, unit, clock: Clock::Thread });
         }
     }
 }
@@ -156,7 +216,7 @@ fn serve() {
         }
         let load = loads.iter_mut().find(|(name, _)| *name == line).map(|(_, load)| load).expect("just made");
         let mut run = || if kind == "decode" { load.decode(&one) } else { load.extend(&one) };
-        println!("{}", seconds(&mut run));
+        println!("{}", Clock::Thread.seconds(&mut run));
     }
 }
 

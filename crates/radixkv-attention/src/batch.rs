@@ -168,6 +168,10 @@ impl Batch<'_> {
     ///
     /// [`ShapeError::NotKept`], or the first sequence that has not one row.
     ///
+    /// # Panics
+    ///
+    /// If there are fewer `rows` than sequences, and one: [`check`](Self::check) first.
+    ///
     /// ```
     /// # use radixkv_attention::{Batch, ShapeError, Scoring, Tables};
     /// # let tables = Tables { blocks: &[3, 5, 3, 1, 0], offsets: &[0, 2, 5] };

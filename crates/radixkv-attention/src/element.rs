@@ -69,8 +69,9 @@ pub fn round(dtype: Dtype, value: f32) -> f32 {
 
 /// Writes one head's row of keys or values as [`Dtype::I8`], and returns its scale.
 ///
-/// The scale is the largest magnitude of the row divided by 127. Each element is divided by it and rounded to the nearest
-/// integer, ties to even; its value is the integer times the scale. A row with a NaN or an infinity is read back as NaN.
+/// The scale is the largest magnitude of the row divided by 127, or the number below where 127 times it would be infinite.
+/// Each element is divided by it and rounded to the nearest integer, ties to even; its value is the integer times the
+/// scale. A row with a NaN or an infinity is read back as NaN.
 ///
 /// ```
 /// use radixkv_attention::element;
@@ -94,7 +95,12 @@ pub fn quantize(row: &[f32], integers: &mut [i8]) -> f32 {
 pub(crate) fn scale_of(row: impl Iterator<Item = f32>) -> f32 {
     let larger =
         |largest: f32, value: f32| if largest.is_nan() || value.abs() <= largest { largest } else { value.abs() };
-    row.fold(0.0, larger) / 127.0
+    let largest = row.fold(0.0, larger);
+    let scale = largest / 127.0;
+    if largest.is_finite() && (scale * 127.0).is_infinite() {
+        return f32::from_bits(scale.to_bits() - 1);
+    }
+    scale
 }
 
 /// As an integer from -127 to 127; a NaN is 0.
@@ -225,5 +231,11 @@ mod tests {
             }
         }
         assert_eq!(quantize(&[0.0; 4], &mut [1; 4]), 0.0);
+        // The ends of the range are read back as numbers.
+        for end in [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 1e-45] {
+            let mut integers = [0; 2];
+            let scale = quantize(&[end, 0.0], &mut integers);
+            assert!(integers.iter().all(|integer| (f32::from(*integer) * scale).is_finite()), "{end}");
+        }
     }
 }

@@ -90,6 +90,10 @@ impl Sharing {
     /// [`ShapeError::Group`] or [`ShapeError::Shared`], with the first sequence or group that is wrong;
     /// [`ShapeError::Zero`] for a block size of 0.
     ///
+    /// # Panics
+    ///
+    /// As [`share`].
+    ///
     /// ```
     /// use radixkv_attention::plan::{Group, Sharing};
     /// use radixkv_attention::{ShapeError, Tables};
@@ -221,6 +225,8 @@ fn nest(shared: &[usize]) -> Vec<SharedSpan> {
 /// Level `k` of a span is the `k`-th span around it, counted from the outside and from 1; level 0 is no span. The best
 /// choice for a span is found for each level that could be the innermost group around it.
 fn choose(spans: &[SharedSpan], cost: usize) -> Vec<bool> {
+    // More than any tokens are, and far from overflow.
+    let cost = cost.min(isize::MAX as usize / 2) as isize;
     let mut outer = vec![None; spans.len()];
     // The tokens of each level: what a sequence saves if its innermost group is there.
     let mut levels: Vec<Vec<usize>> = vec![vec![0]; spans.len()];
@@ -235,8 +241,7 @@ fn choose(spans: &[SharedSpan], cost: usize) -> Vec<bool> {
     let mut pays: Vec<Vec<bool>> = Vec::with_capacity(spans.len());
     for (index, span) in spans.iter().enumerate() {
         let own = span.end - span.first - span.inner.iter().map(|i| spans[*i].end - spans[*i].first).sum::<usize>();
-        let as_group =
-            inside[index][levels[index].len()] + (own * span.tokens) as isize - (span.tokens + cost) as isize;
+        let as_group = inside[index][levels[index].len()] + (own * span.tokens) as isize - span.tokens as isize - cost;
         let without = levels[index].iter().zip(&inside[index]).map(|(tokens, inside)| inside + (own * tokens) as isize);
         let without: Vec<isize> = without.collect();
         pays.push(without.iter().map(|without| as_group > *without).collect());

@@ -2,8 +2,10 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use radixkv_attention::cpu::rayon_core::ThreadPoolBuilder;
 use radixkv_attention::cpu::{Processor, Weights};
 use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Qkv, Scoring, Tables};
 
@@ -58,7 +60,10 @@ fn calls_allocate_nothing_after_the_first_ones() {
     let mut products = [0.0; 300];
     // A pool's queue of calls grows by a block of memory now and then.
     for (threads, most) in [(1, 0), (2, 30)] {
-        let processor = Processor::with_threads(threads).expect("threads");
+        let pool = Arc::new(ThreadPoolBuilder::new().num_threads(threads).build().expect("threads"));
+        // All of them have begun: that allocates too.
+        pool.broadcast(|_| ());
+        let processor = Processor::with_pool(pool);
         let kv = processor.allocate(layout).expect("memory");
         let (chunk, decode) = (processor.prepare(&layout, &batch).expect("a batch"), processor.prepare(&layout, &one));
         let decode = decode.expect("a batch");

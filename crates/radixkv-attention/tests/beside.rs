@@ -46,17 +46,8 @@ fn decode(on: &Processor, kv: &CpuKv, first: u32) -> Vec<f32> {
 #[test]
 fn decoding_beside_appending_reads_what_was_there() {
     for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
-        let (kv_heads, head_dim, value_dim) = (2, 16, 16);
-        let layout = Layout {
-            layers: 1,
-            blocks: 32,
-            block_size: BLOCK_SIZE,
-            kv_heads,
-            head_dim,
-            value_dim,
-            dtype,
-            order: Order::Nhd,
-        };
+        let (block_size, kv_heads, head_dim, value_dim, order) = (BLOCK_SIZE, 2, 16, 16, Order::Nhd);
+        let layout = Layout { layers: 1, blocks: 32, block_size, kv_heads, head_dim, value_dim, dtype, order };
         let one = Processor::new();
         let two = if cfg!(radixkv_tsan) { Processor::new() } else { Processor::with_threads(2).expect("threads") };
         let kv = one.allocate(layout).expect("memory");

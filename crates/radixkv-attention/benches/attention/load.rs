@@ -31,17 +31,9 @@ impl Load {
         let random = &mut Rng::with_seed(1);
         let (own, common) = ((tokens - shared) / BLOCK_SIZE, shared / BLOCK_SIZE);
         let blocks = common + sequences * own;
-        let (kv_heads, head_dim, value_dim) = (KV_HEADS, HEAD_DIM, HEAD_DIM);
-        let layout = Layout {
-            layers: 1,
-            blocks,
-            block_size: BLOCK_SIZE,
-            kv_heads,
-            head_dim,
-            value_dim,
-            dtype,
-            order: Order::Nhd,
-        };
+        let (block_size, kv_heads, head_dim, value_dim) = (BLOCK_SIZE, KV_HEADS, HEAD_DIM, HEAD_DIM);
+        let order = Order::Nhd;
+        let layout = Layout { layers: 1, blocks, block_size, kv_heads, head_dim, value_dim, dtype, order };
         let mut ids: Vec<u32> = (0..blocks as u32).collect();
         random.shuffle(&mut ids);
         let tables: Vec<u32> = (0..sequences)

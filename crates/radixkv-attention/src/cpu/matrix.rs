@@ -98,7 +98,7 @@ impl Weights {
 }
 
 fn pack<E: Copy + Default>(inputs: usize, outputs: usize, rows: &[E]) -> Vec<E> {
-    assert!(inputs > 0 && rows.len() == inputs * outputs, "{outputs} rows of {inputs}");
+    assert!(inputs > 0 && inputs.checked_mul(outputs) == Some(rows.len()), "{outputs} rows of {inputs}");
     let mut panels = vec![E::default(); outputs.div_ceil(PANEL) * PANEL * inputs];
     for (output, row) in rows.chunks_exact(inputs).enumerate() {
         let first = output / PANEL * PANEL * inputs + output % PANEL;
@@ -140,8 +140,8 @@ impl<E> Processor<E> {
 fn multiply_panel(level: Level, weights: &Weights, index: usize, rows: &[f32], products: &Mutex<&mut [f32]>) {
     let (inputs, outputs) = (weights.inputs, weights.outputs);
     scratch::with(|scratch| {
-        scratch.values.resize(scratch.values.len().max(PART), 0.0);
-        scratch.out.resize(rows.len() / inputs * PANEL, 0.0);
+        scratch.values.resize(PART);
+        scratch.out.resize(rows.len() / inputs * PANEL);
         let (widened, out) = (&mut scratch.values[..PART], &mut scratch.out[..]);
         level.multiply(PanelWork { panel: weights.panel(index), rows, inputs, widened, out });
         let columns = index * PANEL..outputs.min((index + 1) * PANEL);
@@ -166,6 +166,19 @@ mod tests {
         let mut products = vec![f32::NAN; rows.len() / weights.inputs() * weights.outputs()];
         processor.multiply(weights, rows, &mut products);
         products.iter().map(|product| product.to_bits()).collect()
+    }
+
+    #[test]
+    fn rows_of_another_number_are_no_weights() {
+        let made = |inputs, outputs, rows: &[f32]| {
+            std::panic::catch_unwind(|| drop(Weights::from_f32(inputs, outputs, rows)))
+                .err()
+                .map(|panic| *panic.downcast::<String>().expect("a message of ours"))
+        };
+        assert_eq!(made(2, 0, &[]), None);
+        for (inputs, outputs, rows) in [(0, 1, &[][..]), (2, 1, &[0.0]), (1 << (usize::BITS - 1), 2, &[])] {
+            assert_eq!(made(inputs, outputs, rows), Some(format!("{outputs} rows of {inputs}")));
+        }
     }
 
     #[test]

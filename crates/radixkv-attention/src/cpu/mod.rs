@@ -7,11 +7,13 @@
 //! A call allocates nothing once its threads have computed one of its size, but that the queue of a pool grows by a block
 //! now and then. Calls of several threads share the storage alone, and the pool.
 
+mod aligned;
 mod call;
 mod error;
 mod kernels;
 mod matrix;
 mod number;
+mod operations;
 mod prepared;
 mod processor;
 mod read;
@@ -34,18 +36,13 @@ pub use processor::Processor;
 pub use rayon_core;
 pub use storage::CpuKv;
 
-use crate::backend::{Backend, Output, Qkv};
-use crate::batch::Batch;
-use crate::layout::Layout;
-use crate::plan::{Rule, Sharing};
-use radixkv::BlockId;
-
 /// Tokens of a range, which is summed by itself: `64 i..64 (i + 1)` of each sequence.
 pub const RANGE_TOKENS: usize = 64;
 
 /// The processor, on the calling thread.
 ///
-/// Rows and outputs are `f32`; keys and values are rounded to the storage's element type when they are appended.
+/// Its operations are those of [`Backend`](crate::Backend). Rows and outputs are `f32`; keys and values are rounded to the
+/// storage's element type when they are appended.
 ///
 /// ```
 /// use radixkv_attention::cpu::Cpu;
@@ -74,74 +71,3 @@ pub const RANGE_TOKENS: usize = 64;
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cpu;
-
-/// What `Cpu` is.
-const CALLER: Processor = Processor::CALLER;
-
-impl Backend for Cpu {
-    type Kv = CpuKv;
-    type Prepared = Prepared;
-    type Cascade = CpuCascade;
-    type Rows<'a> = &'a [f32];
-    type RowsMut<'a> = &'a mut [f32];
-    type LseMut<'a> = &'a mut [f32];
-    type Error = CpuError;
-
-    fn allocate(&self, layout: Layout) -> Result<CpuKv, CpuError> {
-        CALLER.allocate(layout)
-    }
-
-    fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Prepared, CpuError> {
-        CALLER.prepare(layout, batch)
-    }
-
-    fn append(&self, kv: &CpuKv, layer: usize, batch: &Prepared, keys: &[f32], values: &[f32]) -> Result<(), CpuError> {
-        CALLER.append(kv, layer, batch, keys, values)
-    }
-
-    fn decode(
-        &self,
-        kv: &CpuKv,
-        layer: usize,
-        batch: &Prepared,
-        queries: &[f32],
-        out: Output<&mut [f32], &mut [f32]>,
-    ) -> Result<(), CpuError> {
-        CALLER.decode(kv, layer, batch, queries, out)
-    }
-
-    fn extend(
-        &self,
-        kv: &CpuKv,
-        layer: usize,
-        batch: &Prepared,
-        new: Qkv<&[f32]>,
-        out: Output<&mut [f32], &mut [f32]>,
-    ) -> Result<(), CpuError> {
-        CALLER.extend(kv, layer, batch, new, out)
-    }
-
-    fn rule(&self, layout: &Layout) -> Rule {
-        CALLER.rule(layout)
-    }
-
-    fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<CpuCascade, CpuError> {
-        CALLER.prepare_cascade(layout, batch, sharing)
-    }
-
-    fn cascade(
-        &self,
-        kv: &CpuKv,
-        layer: usize,
-        batch: &Prepared,
-        cascade: &CpuCascade,
-        queries: &[f32],
-        out: Output<&mut [f32], &mut [f32]>,
-    ) -> Result<(), CpuError> {
-        CALLER.cascade(kv, layer, batch, cascade, queries, out)
-    }
-
-    fn copy_blocks(&self, kv: &CpuKv, pairs: &[(BlockId, BlockId)]) -> Result<(), CpuError> {
-        CALLER.copy_blocks(kv, pairs)
-    }
-}

@@ -5,21 +5,8 @@ use std::sync::Arc;
 
 use rayon_core::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
-use super::RANGE_TOKENS;
-use super::call::AttentionCall;
-use super::error::CpuError;
 use super::kernels::Level;
-use super::number::Number;
-use super::prepared::{CpuCascade, Plan, Prepared};
-use super::read::RowSource;
-use super::storage::CpuKv;
 use super::threads::Threads;
-use crate::backend::{Backend, Output, Qkv};
-use crate::batch::Batch;
-use crate::layout::{Half, Layout};
-use crate::plan::{Rule, Sharing};
-use crate::shape::ShapeError;
-use radixkv::BlockId;
 
 /// The processor, for rows and outputs of `E`: on the calling thread, on a pool of so many threads, or on a pool that the
 /// caller has.
@@ -106,110 +93,5 @@ impl<E> Processor<E> {
 impl<E> Default for Processor<E> {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl<E: Number> Processor<E> {
-    fn attend(
-        &self,
-        source: RowSource<'_, E>,
-        batch: &Prepared,
-        plan: &Plan,
-        queries: &[E],
-        out: Output<&mut [E], &mut [f32]>,
-    ) {
-        let (level, threads) = (self.level(), &self.threads);
-        AttentionCall { level, threads, source, batch: batch.batch(), queries }.run(plan, out);
-    }
-}
-
-impl<E: Number> Backend for Processor<E> {
-    type Kv = CpuKv;
-    type Prepared = Prepared;
-    type Cascade = CpuCascade;
-    type Rows<'a> = &'a [E];
-    type RowsMut<'a> = &'a mut [E];
-    type LseMut<'a> = &'a mut [f32];
-    type Error = CpuError;
-
-    fn allocate(&self, layout: Layout) -> Result<CpuKv, CpuError> {
-        CpuKv::new(layout)
-    }
-
-    fn prepare(&self, layout: &Layout, batch: &Batch<'_>) -> Result<Prepared, CpuError> {
-        Ok(Prepared::new(layout, batch)?)
-    }
-
-    fn append(&self, kv: &CpuKv, layer: usize, batch: &Prepared, keys: &[E], values: &[E]) -> Result<(), CpuError> {
-        if !batch.save_kv {
-            return Err(ShapeError::NotKept.into());
-        }
-        batch.check_new(kv, layer, keys, values)?;
-        for (half, rows) in [(Half::Keys, keys), (Half::Values, values)] {
-            let row = batch.layout.of(half).row_elements();
-            batch.slots.iter().zip(rows.chunks_exact(row)).for_each(|(slot, row)| kv.write(layer, half, *slot, row));
-        }
-        Ok(())
-    }
-
-    fn decode(
-        &self,
-        kv: &CpuKv,
-        layer: usize,
-        batch: &Prepared,
-        queries: &[E],
-        out: Output<&mut [E], &mut [f32]>,
-    ) -> Result<(), CpuError> {
-        batch.batch().check_decode()?;
-        batch.check_attention(kv, layer, queries, &out)?;
-        self.attend(RowSource { kv, layer, new: None }, batch, &batch.alone, queries, out);
-        Ok(())
-    }
-
-    fn extend(
-        &self,
-        kv: &CpuKv,
-        layer: usize,
-        batch: &Prepared,
-        new: Qkv<&[E]>,
-        out: Output<&mut [E], &mut [f32]>,
-    ) -> Result<(), CpuError> {
-        batch.check_attention(kv, layer, new.queries, &out)?;
-        batch.check_new(kv, layer, new.keys, new.values)?;
-        if batch.save_kv {
-            self.append(kv, layer, batch, new.keys, new.values)?;
-        }
-        let unkept = (!batch.save_kv).then_some([new.keys, new.values]);
-        self.attend(RowSource { kv, layer, new: unkept }, batch, &batch.alone, new.queries, out);
-        Ok(())
-    }
-
-    /// A prefix is shared in whole ranges; a group costs nothing beside.
-    fn rule(&self, _layout: &Layout) -> Rule {
-        Rule { grain_tokens: RANGE_TOKENS, group_cost_tokens: 0 }
-    }
-
-    fn prepare_cascade(&self, layout: &Layout, batch: &Batch<'_>, sharing: &Sharing) -> Result<CpuCascade, CpuError> {
-        Ok(CpuCascade::new(layout, batch, sharing)?)
-    }
-
-    fn cascade(
-        &self,
-        kv: &CpuKv,
-        layer: usize,
-        batch: &Prepared,
-        cascade: &CpuCascade,
-        queries: &[E],
-        out: Output<&mut [E], &mut [f32]>,
-    ) -> Result<(), CpuError> {
-        cascade.check(batch)?;
-        batch.batch().check_decode()?;
-        batch.check_attention(kv, layer, queries, &out)?;
-        self.attend(RowSource { kv, layer, new: None }, batch, &cascade.plan, queries, out);
-        Ok(())
-    }
-
-    fn copy_blocks(&self, kv: &CpuKv, pairs: &[(BlockId, BlockId)]) -> Result<(), CpuError> {
-        Ok(kv.copy(pairs)?)
     }
 }

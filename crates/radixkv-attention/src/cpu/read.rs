@@ -1,20 +1,15 @@
 //! Where the keys and values of a range come from: blocks, and rows that are kept in none.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
-use super::RANGE_TOKENS;
-use super::kernels::{Hint, Hints, LANES, Level, StoredRows};
+use super::kernels::{Hints, Level, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
-use super::word::{pack, per_word};
+use super::word::per_word;
 use crate::batch::Batch;
-use crate::element::scale_of;
-use crate::layout::{Dtype, Half, Layout};
-
-/// Stages of the work on a range: copying and widening its keys, then its values, and attention, the longest, twice.
-const STAGES: usize = 6;
+use crate::element::{round, scale_of, to_i8};
+use crate::layout::{Dtype, Half, Layout, Order};
 
 /// The keys and values of one layer.
 pub(super) struct RowSource<'a, E> {
@@ -24,23 +19,18 @@ pub(super) struct RowSource<'a, E> {
     pub(super) new: Option<[&'a [E]; 2]>,
 }
 
-/// One head of some tokens of a sequence, which lie in one range.
+/// Some tokens of a sequence, which lie in one range.
 pub(super) struct RangePlace {
     pub(super) sequence: usize,
-    pub(super) head: usize,
     pub(super) tokens: Range<usize>,
 }
 
-/// Some heads of some tokens of a sequence, which are read soon.
-pub(super) struct Ahead {
-    pub(super) sequence: usize,
-    pub(super) heads: Range<usize>,
-    pub(super) tokens: Range<usize>,
-}
-
-/// What is asked for during the last two stages.
-pub(super) fn hints_of_attention(hints: &[Hint]) -> Hints<'_> {
-    Hints(hints).stage(2, 3)
+impl RangePlace {
+    /// A part of it, counted from its first token.
+    pub(super) fn part(&self, part: &Range<usize>) -> Self {
+        let first = self.tokens.start;
+        Self { tokens: first + part.start..first + part.end, ..*self }
+    }
 }
 
 impl<E: Number> RowSource<'_, E> {
@@ -48,87 +38,57 @@ impl<E: Number> RowSource<'_, E> {
         self.kv.layout()
     }
 
-    /// Reads the keys and values of a range, and asks for memory that is read soon.
+    /// Reads the keys or values of one head of some tokens, to rows that are filled up to whole vectors.
     pub(super) fn load(
         &self,
         level: Level,
         batch: &Batch<'_>,
-        place: &RangePlace,
-        ahead: &Ahead,
-        scratch: &mut Scratch,
-    ) {
-        self.collect_hints(batch, ahead, &mut scratch.hints);
-        for (stage, half) in [(0, Half::Keys), (2, Half::Values)] {
-            let layout = self.layout().of(half);
-            let words_of_row = layout.head_dim / per_word(layout.dtype);
-            self.copy(batch, half, place, words_of_row, stage, scratch);
-            let stored = StoredRows {
-                dtype: layout.dtype,
-                words: &scratch.words[..place.tokens.len() * words_of_row],
-                words_of_row,
-                elements: layout.head_dim,
-                scales: &scratch.scales,
-                hints: Hints(&scratch.hints).stage(stage + 1, STAGES),
-            };
-            match half {
-                Half::Keys => level.widen_keys(stored, &mut scratch.rows, &mut scratch.keys),
-                Half::Values => level.widen_values(stored, &mut scratch.values, columns(self.layout())),
-            }
-        }
-    }
-
-    /// Copies the words of the rows, and their scales.
-    fn copy(
-        &self,
-        batch: &Batch<'_>,
         half: Half,
         place: &RangePlace,
-        words_of_row: usize,
-        stage: usize,
+        head: usize,
         scratch: &mut Scratch,
     ) {
-        let plane = Plane { layer: self.layer, half };
+        let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
+        let Scratch { scales, keys, values, hints, .. } = scratch;
+        let to: &mut [f32] = match half {
+            Half::Keys => keys,
+            Half::Values => values,
+        };
+        let (dtype, elements, to_stride) = (layout.dtype, layout.head_dim, columns(layout.head_dim));
         let kept = place.tokens.start..place.tokens.end.min(self.kept(batch, place.sequence)).max(place.tokens.start);
-        let hints = Hints(&scratch.hints).stage(stage, STAGES);
-        let mut rows = scratch.words.chunks_exact_mut(words_of_row).zip(&mut scratch.scales).enumerate();
+        let mut row = 0;
         self.each_piece(batch, place.sequence, kept.clone(), |block, tokens| {
-            let from = self.kv.rows(plane, block, tokens.clone(), place.head);
-            for ((token, from), (step, (row, scale))) in tokens.zip(from).zip(&mut rows) {
-                // Relaxed: the cache orders it, by the edge from the insertion of the block to the lease on it.
-                row.iter_mut().zip(from).for_each(|(to, from)| *to = from.load(Relaxed));
-                if self.layout().dtype == Dtype::I8 {
-                    *scale = self.kv.scale(plane, block, token, place.head);
-                }
-                hints.step(step, kept.len());
+            let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
+            let scales = &mut scales[..tokens.len()];
+            if dtype == Dtype::I8 {
+                let stored = tokens.clone().map(|token| self.kv.scale(plane, block, token, head));
+                scales.iter_mut().zip(stored).for_each(|(to, scale)| *to = scale);
             }
+            let rows = StoredRows { dtype, words, stride, elements, scales, to_stride };
+            level.read(rows, &mut to[row * to_stride..], hints);
+            row += tokens.len();
         });
-        for (token, (_, (row, scale))) in (kept.end..place.tokens.end).zip(rows) {
-            self.copy_new(batch, half, place, token, row, scale);
+        for (token, to) in (kept.end..place.tokens.end).zip(to[row * to_stride..].chunks_exact_mut(to_stride)) {
+            self.read_new(batch, half, [place.sequence, token, head], &mut to[..elements]);
         }
     }
 
-    /// Copies a row that is in no block, rounded as if it came from one.
-    fn copy_new(
-        &self,
-        batch: &Batch<'_>,
-        half: Half,
-        place: &RangePlace,
-        token: usize,
-        to: &mut [u64],
-        scale: &mut f32,
-    ) {
+    /// Reads a row that is in no block, rounded as if it came from one.
+    fn read_new(&self, batch: &Batch<'_>, half: Half, [sequence, token, head]: [usize; 3], to: &mut [f32]) {
         let Some([keys, values]) = self.new else { return };
         let Layout { head_dim, kv_heads, dtype, .. } = self.layout().of(half);
         let from = match half {
             Half::Keys => keys,
             Half::Values => values,
         };
-        let row = batch.rows_of(place.sequence).start + token - self.kept(batch, place.sequence);
-        let from = &from[(row * kv_heads + place.head) * head_dim..][..head_dim];
+        let row = batch.rows_of(sequence).start + token - self.kept(batch, sequence);
+        let from = from[(row * kv_heads + head) * head_dim..][..head_dim].iter().map(|element| element.widen());
         if dtype == Dtype::I8 {
-            *scale = scale_of(from.iter().map(|element| element.widen()));
+            let scale = scale_of(from.clone());
+            to.iter_mut().zip(from).for_each(|(to, element)| *to = f32::from(to_i8(element / scale)) * scale);
+        } else {
+            to.iter_mut().zip(from).for_each(|(to, element)| *to = round(dtype, element));
         }
-        pack(dtype, *scale, from, |index, word| to[index] = word);
     }
 
     /// Tokens of a sequence that lie in blocks.
@@ -155,21 +115,33 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads, token by token: they lie side by side.
-    fn collect_hints(&self, batch: &Batch<'_>, ahead: &Ahead, hints: &mut Vec<Hint>) {
+    /// The rows of several heads, which are read soon: those of a token lie side by side, or those of a head.
+    pub(super) fn collect_hints(
+        &self,
+        batch: &Batch<'_>,
+        half: Half,
+        ahead: &RangePlace,
+        heads: Range<usize>,
+        hints: &mut Hints,
+    ) {
         hints.clear();
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
-        for half in [Half::Keys, Half::Values] {
-            let plane = Plane { layer: self.layer, half };
-            let from_head_to_head = self.layout().of(half).head_stride() * self.layout().dtype.bytes();
-            self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| {
-                for row in self.kv.rows(plane, block, tokens, ahead.heads.start) {
-                    let first = Hint::of(row);
-                    hints.extend((0..ahead.heads.len()).map(|head| first.later(head * from_head_to_head)));
+        let bytes_of = |words: usize| words * size_of::<u64>();
+        let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
+        let words_of_row = layout.head_dim / per_word(layout.dtype);
+        self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| match layout.order {
+            Order::Nhd => {
+                let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
+                for words in words.chunks(stride).take(tokens.len()) {
+                    hints.add(words.as_ptr().cast(), bytes_of(heads.len() * words_of_row));
                 }
-            });
-        }
+            }
+            Order::Hnd => {
+                for head in heads.clone() {
+                    let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
+                    hints.add(words.as_ptr().cast(), bytes_of(tokens.len() * stride));
+                }
+            }
+        });
     }
 }
-
-const _: () = assert!(RANGE_TOKENS % LANES == 0);

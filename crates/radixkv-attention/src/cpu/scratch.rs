@@ -3,58 +3,67 @@
 use std::cell::RefCell;
 
 use super::RANGE_TOKENS;
-use super::kernels::{Hint, LANES, QUERIES_AT_ONCE, Softmax};
+use super::aligned::Aligned;
+use super::kernels::{Hints, LANES, QUERIES_AT_ONCE, Softmax};
 use crate::layout::Layout;
 
-/// Memory of one thread: for a head of 128 elements 160 KiB, and 1 KiB for each query of a task beside.
+/// Memory of one thread: for a head of 128 elements 100 KiB, and 1 KiB for each query of a task beside.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// Rows of a range as they are stored.
-    pub(super) words: Vec<u64>,
+    /// Of the rows that are read.
     pub(super) scales: Vec<f32>,
-    pub(super) hints: Vec<Hint>,
-    /// Rows of keys, widened.
-    pub(super) rows: Vec<f32>,
-    pub(super) keys: Vec<f32>,
-    pub(super) values: Vec<f32>,
-    pub(super) weights: Vec<f32>,
-    pub(super) weighted: Vec<f32>,
-    pub(super) queries: Vec<f32>,
+    pub(super) hints: Hints,
+    /// Keys or values of a range, or of a part of it, widened.
+    pub(super) keys: Aligned<f32>,
+    pub(super) values: Aligned<f32>,
+    /// Of one range, as are the two below.
+    pub(super) range: Vec<Softmax>,
+    pub(super) weights: Aligned<f32>,
+    pub(super) weighted: Aligned<f32>,
+    pub(super) queries: Aligned<f32>,
     pub(super) seen: Vec<[u32; 2]>,
     pub(super) softmax: Vec<Softmax>,
-    pub(super) out: Vec<f32>,
+    pub(super) out: Aligned<f32>,
 }
 
-/// Elements of a value, filled up to whole vectors.
-pub(super) fn columns(layout: &Layout) -> usize {
-    layout.value_dim.next_multiple_of(LANES)
+/// Elements of a head, filled up to whole vectors.
+pub(super) fn columns(elements: usize) -> usize {
+    elements.next_multiple_of(LANES)
 }
 
 impl Scratch {
     /// Makes room for so many queries of each of `heads` heads; nothing has been merged into them.
     pub(super) fn begin(&mut self, layout: &Layout, heads: usize, queries: usize) {
-        let (elements, columns) = (layout.head_dim, columns(layout));
-        let widest = elements.max(layout.value_dim) * layout.dtype.bytes() / 8;
-        self.words.resize(RANGE_TOKENS * widest, 0);
+        let (key_columns, columns) = (columns(layout.head_dim), columns(layout.value_dim));
         self.scales.resize(RANGE_TOKENS, 0.0);
-        self.rows.resize(LANES * elements, 0.0);
-        self.keys.resize(RANGE_TOKENS * elements, 0.0);
-        self.values.resize(RANGE_TOKENS * columns, 0.0);
-        self.weights.resize(QUERIES_AT_ONCE * RANGE_TOKENS, 0.0);
-        self.weighted.resize(QUERIES_AT_ONCE * columns, 0.0);
-        self.queries.clear();
+        self.keys.resize(RANGE_TOKENS * key_columns);
+        self.values.resize(RANGE_TOKENS * columns);
+        // Few queries of all heads, or some of one head.
+        let at_once = if queries <= QUERIES_AT_ONCE { heads * queries } else { heads.max(1) * QUERIES_AT_ONCE };
+        self.range.resize(at_once, Softmax::NONE);
+        self.weights.resize(at_once * RANGE_TOKENS);
+        self.weighted.resize(at_once * columns);
+        self.queries.resize(heads * queries * key_columns);
+        if key_columns > layout.head_dim {
+            // What a key and a query are filled up with.
+            self.keys.fill(0.0);
+            self.queries.fill(0.0);
+        }
         self.seen.clear();
         self.softmax.clear();
         self.softmax.resize(heads * queries, Softmax::NONE);
-        self.out.clear();
-        self.out.resize(heads * queries * columns, 0.0);
+        self.out.resize(heads * queries * columns);
+        self.out.fill(0.0);
     }
 }
 
-/// Computes with the memory of this thread.
+/// Computes with the memory of this thread; at its end, where that is gone, with new.
 pub(super) fn with<R>(compute: impl FnOnce(&mut Scratch) -> R) -> R {
     thread_local! {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
     }
-    SCRATCH.with_borrow_mut(compute)
+    let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
+    let result = compute(&mut scratch);
+    let _gone = SCRATCH.try_with(|kept| kept.replace(scratch));
+    result
 }

@@ -7,7 +7,6 @@ use crate::element::scale_of;
 use crate::layout::{Dtype, Half, Layout};
 use crate::shape::ShapeError;
 use radixkv::BlockId;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 
 /// Paged keys and values in main memory.
@@ -115,19 +114,12 @@ impl CpuKv {
         &self.words[first..][..self.layout.of(plane.half).head_dim / each]
     }
 
-    /// The words of one head of some tokens of a block.
+    /// The words of one head from a token of a block on, to the end of the plane, and how many lie from token to token.
     #[inline]
-    pub(super) fn rows(
-        &self,
-        plane: Plane,
-        block: BlockId,
-        tokens: Range<usize>,
-        head: usize,
-    ) -> impl Iterator<Item = &[Word]> {
+    pub(super) fn rows(&self, plane: Plane, block: BlockId, token: usize, head: usize) -> (&[Word], usize) {
         let (layout, each) = (self.layout.of(plane.half), per_word(self.layout.dtype));
-        let first = self.layout.index(plane.layer, plane.half, block, tokens.start, head) / each;
-        let (row, stride) = (layout.head_dim / each, layout.token_stride() / each);
-        (0..tokens.len()).map(move |token| &self.words[first + token * stride..][..row])
+        let first = self.layout.index(plane.layer, plane.half, block, token, head) / each;
+        (&self.words[first..], layout.token_stride() / each)
     }
 
     /// The scale of one head of one token; only integers have scales.

@@ -1,115 +1,31 @@
 //! The work on one range of tokens, as it is compiled for each level of processors.
 
+use std::ops::Range;
+
 use super::super::RANGE_TOKENS;
 use super::hints::Hints;
 use super::lanes::{LANES, Rows, product};
+use super::rows::{Ops, units_of_row};
+use super::scores::{UNITS_OF_PRODUCTS, products};
 use super::softmax::{Score, Softmax, merge, weigh};
-use crate::element::{from_bf16, from_f16};
-use crate::layout::Dtype;
+use crate::layout::Half;
 
-/// Queries whose scores are kept at once: they and a range's keys or values stay in the first cache.
+/// Queries whose scores are kept at once: they and some of a range's keys or values stay in the first cache.
 pub(in super::super) const QUERIES_AT_ONCE: usize = 48;
+/// Tokens whose keys or values are read at once, where queries are few: they stay in the first cache.
+pub(in super::super) const TOKENS_AT_ONCE: usize = 16;
+/// Work to add the values of so many tokens to one vector, in the units of [`Hints::step`].
+const UNITS_OF_VALUES: usize = 1;
 
-/// What a level does by instructions that the compiler does not find.
-pub(super) trait Ops: Copy {
-    /// Writes rows of `from`, [`LANES`] of them, to columns of `to`, whose rows are [`RANGE_TOKENS`] long.
-    #[inline(always)]
-    fn transpose(self, from: &[f32], to: &mut [f32]) {
-        let elements = from.len() / LANES;
-        for (token, row) in from.chunks_exact(elements).enumerate() {
-            row.iter().enumerate().for_each(|(i, element)| to[i * RANGE_TOKENS + token] = *element);
-        }
-    }
-
-    /// Reads elements of `f16`.
-    #[inline(always)]
-    fn widen_f16(self, from: &[u16], to: &mut [f32]) {
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = from_f16(*from));
-    }
-}
-
-/// No more than any processor has.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Plain;
-
-impl Ops for Plain {}
-
-/// Stored rows of one head for the tokens of a range, as they lie in the storage.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct StoredRows<'a> {
-    pub(in super::super) dtype: Dtype,
-    /// `[tokens, words]`
-    pub(in super::super) words: &'a [u64],
-    pub(in super::super) words_of_row: usize,
-    pub(in super::super) elements: usize,
-    /// One for each token, where elements are integers.
-    pub(in super::super) scales: &'a [f32],
-    /// What is asked for meanwhile.
-    pub(in super::super) hints: Hints<'a>,
-}
-
-impl StoredRows<'_> {
-    /// Reads the row of one token.
-    #[inline(always)]
-    fn widen<O: Ops>(&self, ops: O, token: usize, to: &mut [f32]) {
-        let words = &self.words[token * self.words_of_row..][..self.words_of_row];
-        match self.dtype {
-            Dtype::F32 => to.copy_from_slice(&bytemuck::cast_slice(words)[..to.len()]),
-            Dtype::F16 => ops.widen_f16(&bytemuck::cast_slice(words)[..to.len()], to),
-            Dtype::Bf16 => {
-                let from: &[u16] = bytemuck::cast_slice(words);
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = from_bf16(*from));
-            }
-            Dtype::I8 => {
-                let (from, scale): (&[i8], f32) = (bytemuck::cast_slice(words), self.scales[token]);
-                to.iter_mut().zip(from).for_each(|(to, from)| *to = f32::from(*from) * scale);
-            }
-        }
-    }
-
-    /// Reads keys into columns: `to` is `[elements, RANGE_TOKENS]`. `rows` has room for [`LANES`] of them.
-    #[inline(always)]
-    pub(super) fn widen_keys<O: Ops>(&self, ops: O, rows: &mut [f32], to: &mut [f32]) {
-        let tokens = self.words.len() / self.words_of_row;
-        let rows = &mut rows[..LANES * self.elements];
-        for first in (0..tokens).step_by(LANES) {
-            if self.dtype == Dtype::F32 && first + LANES <= tokens {
-                // As they are stored.
-                let words = &self.words[first * self.words_of_row..(first + LANES) * self.words_of_row];
-                ops.transpose(bytemuck::cast_slice(words), &mut to[first..]);
-                (first..first + LANES).for_each(|token| self.hints.step(token, tokens));
-                continue;
-            }
-            for (row, token) in rows.chunks_exact_mut(self.elements).zip(first..tokens) {
-                self.widen(ops, token, row);
-                self.hints.step(token, tokens);
-            }
-            ops.transpose(rows, &mut to[first..]);
-        }
-    }
-
-    /// Reads values into rows of `stride`.
-    #[inline(always)]
-    pub(super) fn widen_values<O: Ops>(&self, ops: O, to: &mut [f32], stride: usize) {
-        let tokens = self.words.len() / self.words_of_row;
-        for (token, row) in (0..tokens).zip(to.chunks_exact_mut(stride)) {
-            self.widen(ops, token, &mut row[..self.elements]);
-            self.hints.step(token, tokens);
-        }
-    }
-}
-
-/// Queries of one head, and one range of its keys and values.
+/// Queries of one head, [`QUERIES_AT_ONCE`] at most, and a part of the keys or values of a range.
 #[derive(Debug)]
-pub(in super::super) struct RangeWork<'a> {
-    /// `[queries, key elements]`
+pub(in super::super) struct PartWork<'a> {
+    /// `[queries, key_columns]`
     pub(in super::super) queries: &'a [f32],
-    /// `[key elements, RANGE_TOKENS]`
-    pub(in super::super) keys: &'a [f32],
-    /// `[RANGE_TOKENS, columns]`
-    pub(in super::super) values: &'a [f32],
-    /// Elements of a key.
-    pub(in super::super) key_dim: usize,
+    /// The keys of the part, `[tokens, key_columns]`, or its values, `[tokens, columns]`.
+    pub(in super::super) rows: &'a [f32],
+    /// Elements of a key, filled up with zeros to whole vectors.
+    pub(in super::super) key_columns: usize,
     /// Elements of a value, filled up to whole vectors.
     pub(in super::super) columns: usize,
     pub(in super::super) score: Score,
@@ -117,32 +33,32 @@ pub(in super::super) struct RangeWork<'a> {
     pub(in super::super) seen: &'a [[u32; 2]],
     /// The first token of the range.
     pub(in super::super) first: u32,
+    /// The tokens of the part, counted from there.
+    pub(in super::super) part: Range<usize>,
     pub(in super::super) softmax: &'a mut [Softmax],
     /// `[queries, columns]`
     pub(in super::super) out: &'a mut [f32],
-    /// `[QUERIES_AT_ONCE, RANGE_TOKENS]`
+    /// Of this range alone, as are the three below.
+    pub(in super::super) range: &'a mut [Softmax],
+    /// `[queries, RANGE_TOKENS]`
     pub(in super::super) weights: &'a mut [f32],
-    /// `[QUERIES_AT_ONCE, columns]`
+    /// `[queries, columns]`
     pub(in super::super) weighted: &'a mut [f32],
-    /// What is asked for meanwhile, if the queries are few.
-    pub(in super::super) hints: Hints<'a>,
+    /// What is asked for meanwhile.
+    pub(in super::super) hints: &'a mut Hints,
 }
 
-impl RangeWork<'_> {
-    #[inline(always)]
-    pub(super) fn attend<const N: usize>(mut self) {
-        let mut from = 0;
-        while from < self.seen.len() {
-            let end = self.seen.len().min(from + QUERIES_AT_ONCE);
-            let visible = |query: &usize| self.tokens(*query).is_some();
-            let (first, last) = ((from..end).find(visible), (from..end).rfind(visible));
-            if let (Some(first), Some(last)) = (first, last) {
-                self.attend_some::<N>(first, last + 1);
-            }
-            from = end;
-        }
-    }
+/// Units of work (see [`Hints::step`]) to read some keys or values, whose rows have so many bytes and columns, and to compute
+/// with them for some queries.
+pub(in super::super) fn units(half: Half, [tokens, queries]: [usize; 2], [bytes, columns]: [usize; 2]) -> usize {
+    let each = match half {
+        Half::Keys => tokens.div_ceil(LANES) * UNITS_OF_PRODUCTS,
+        Half::Values => columns / LANES * UNITS_OF_VALUES,
+    };
+    tokens * units_of_row(bytes) + queries * each
+}
 
+impl PartWork<'_> {
     /// The tokens of the range that a query sees.
     #[inline(always)]
     fn tokens(&self, query: usize) -> Option<(usize, usize)> {
@@ -151,47 +67,73 @@ impl RangeWork<'_> {
         (first < end).then_some((first, end))
     }
 
-    /// Products with all keys of the range, then weights and values for neighbours that see the same tokens.
+    /// Products with the keys of the part.
     #[inline(always)]
-    fn attend_some<const N: usize>(&mut self, first: usize, end: usize) {
-        let queries = Rows { numbers: &self.queries[first * self.key_dim..], stride: self.key_dim };
-        let keys = Rows { numbers: self.keys, stride: RANGE_TOKENS };
-        product::<N, false>(queries, end - first, keys, [self.key_dim, RANGE_TOKENS], self.weights, RANGE_TOKENS);
-        let mut at = first;
-        while at < end {
+    pub(super) fn add_keys<const N: usize, O: Ops>(self, ops: O) {
+        let seeing = |query: &usize| self.tokens(*query).is_some();
+        let all = 0..self.seen.len();
+        let (Some(first), Some(last)) = (all.clone().find(seeing), all.clone().rfind(seeing)) else { return };
+        let stride = self.key_columns;
+        let queries = Rows { numbers: self.queries, stride }.from(first);
+        let rows = [queries, Rows { numbers: self.rows, stride }];
+        let counts = [last + 1 - first, self.part.len(), stride];
+        let to = &mut self.weights[first * RANGE_TOKENS + self.part.start..];
+        if N > 1 {
+            products::<true, O>(ops, rows, counts, to, self.hints);
+        } else {
+            products::<false, O>(ops, rows, counts, to, self.hints);
+        }
+    }
+
+    /// Weights, before the first part; the values of the part; and after the last one, the merge of the range.
+    #[inline(always)]
+    pub(super) fn add_values<const N: usize>(mut self, last: bool) {
+        let queries = self.seen.len();
+        let mut at = 0;
+        while at < queries {
             let tokens = self.tokens(at);
-            let same = (at + 1..end).find(|query| self.tokens(*query) != tokens).unwrap_or(end);
+            let same = (at + 1..queries).find(|query| self.tokens(*query) != tokens).unwrap_or(queries);
             if let Some(tokens) = tokens {
-                self.add_values::<N>(first, at, same, tokens);
+                self.add_values_of::<N>(at..same, tokens, last);
             }
             at = same;
         }
     }
 
-    /// Merges the range into the queries `at..end`, whose products begin at that of `first`; they see the same tokens.
+    /// As `add_values`, for neighbours that see the same tokens.
     #[inline(always)]
-    fn add_values<const N: usize>(&mut self, first: usize, at: usize, end: usize, seen: (usize, usize)) {
-        let weights = &mut self.weights[(at - first) * RANGE_TOKENS..(end - first) * RANGE_TOKENS];
-        let mut ranges = [Softmax::NONE; QUERIES_AT_ONCE];
-        let (few, steps) = (self.seen.len() <= QUERIES_AT_ONCE, 2 * self.seen.len());
-        for (i, (range, weights)) in ranges.iter_mut().zip(weights.chunks_exact_mut(RANGE_TOKENS)).enumerate() {
-            let Ok(weights) = weights.try_into() else { continue };
-            *range = weigh(weights, self.score, seen.0, seen.1);
-            if few {
-                self.hints.step(at + i, steps);
+    fn add_values_of<const N: usize>(&mut self, queries: Range<usize>, seen: (usize, usize), last: bool) {
+        if self.part.start == 0 {
+            let weights = &mut self.weights[queries.start * RANGE_TOKENS..queries.end * RANGE_TOKENS];
+            for (range, weights) in self.range[queries.clone()].iter_mut().zip(weights.chunks_exact_mut(RANGE_TOKENS)) {
+                let Ok(weights) = weights.try_into() else { continue };
+                *range = weigh(weights, self.score, seen.0, seen.1);
             }
         }
-        let rows = Rows { numbers: &weights[seen.0..], stride: RANGE_TOKENS };
-        let values = Rows { numbers: &self.values[seen.0 * self.columns..], stride: self.columns };
-        let shape = [seen.1 - seen.0, self.columns];
-        product::<N, false>(rows, end - at, values, shape, self.weighted, self.columns);
-        let states = self.softmax[at..end].iter_mut().zip(self.out[at * self.columns..].chunks_exact_mut(self.columns));
-        let ranges = states.zip(ranges).zip(self.weighted.chunks_exact(self.columns)).enumerate();
-        for (i, (((softmax, out), range), values)) in ranges {
-            merge(softmax, out, range, values);
-            if few {
-                self.hints.step(self.seen.len() + at + i, steps);
+        let tokens = seen.0.max(self.part.start)..seen.1.min(self.part.end);
+        let weighted = &mut self.weighted[queries.start * self.columns..];
+        if tokens.start < tokens.end {
+            let weights = &self.weights[queries.start * RANGE_TOKENS + tokens.start..];
+            let weights = Rows { numbers: weights, stride: RANGE_TOKENS };
+            let values = &self.rows[(tokens.start - self.part.start) * self.columns..];
+            let values = Rows { numbers: values, stride: self.columns };
+            let shape = [tokens.len(), self.columns];
+            let step = |vectors| self.hints.step(vectors * UNITS_OF_VALUES);
+            if tokens.start == seen.0 {
+                product::<N, false>(weights, queries.len(), values, shape, weighted, self.columns, step);
+            } else {
+                product::<N, true>(weights, queries.len(), values, shape, weighted, self.columns, step);
+            }
+        }
+        if last {
+            let out = self.out[queries.start * self.columns..].chunks_exact_mut(self.columns);
+            let ranges = self.range[queries.clone()].iter().zip(weighted.chunks_exact(self.columns));
+            for ((softmax, out), (range, values)) in self.softmax[queries].iter_mut().zip(out).zip(ranges) {
+                merge(softmax, out, *range, values);
             }
         }
     }
 }
+
+// Products fill whole vectors of weights.
+const _: () = assert!(TOKENS_AT_ONCE % LANES == 0 && RANGE_TOKENS % TOKENS_AT_ONCE == 0);

@@ -1,7 +1,8 @@
 //! Sixteen numbers side by side, and products of matrices made of them.
 //!
 //! Each element of a product is one chain of fused multiply-adds over the inner dimension in its order, from zero. Rows
-//! and columns are independent chains, so how many of them are computed at once changes no bit.
+//! and columns are independent chains, so how many of them are computed at once changes no bit. The products of rows with
+//! rows, which are the scores, have sixteen chains each: see `scores`.
 
 /// Numbers of a vector, for every processor.
 pub(in super::super) const LANES: usize = 16;
@@ -9,7 +10,7 @@ pub(in super::super) const LANES: usize = 16;
 /// A vector, or a few of them, of whatever size the processor has.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Lanes([f32; LANES]);
+pub(super) struct Lanes(pub(super) [f32; LANES]);
 
 /// A matrix by rows, which begin `stride` numbers apart.
 #[derive(Debug, Clone, Copy)]
@@ -18,9 +19,26 @@ pub(in super::super) struct Rows<'a> {
     pub(in super::super) stride: usize,
 }
 
-impl Lanes {
+impl<'a> Rows<'a> {
+    /// Those from a row on.
     #[inline(always)]
-    fn load(numbers: &[f32]) -> Self {
+    pub(super) fn from(self, row: usize) -> Self {
+        Self { numbers: &self.numbers[row * self.stride..], ..self }
+    }
+
+    /// The vectors from a row on, if it begins with whole ones.
+    #[inline(always)]
+    pub(super) fn vectors(self, row: usize) -> &'a [[f32; LANES]] {
+        let numbers = &self.numbers[row * self.stride..][..self.stride];
+        bytemuck::cast_slice(numbers)
+    }
+}
+
+impl Lanes {
+    pub(super) const ZERO: Self = Self([0.0; LANES]);
+
+    #[inline(always)]
+    pub(super) fn load(numbers: &[f32]) -> Self {
         let mut lanes = [0.0; LANES];
         lanes.copy_from_slice(&numbers[..LANES]);
         Self(lanes)
@@ -33,10 +51,27 @@ impl Lanes {
         }
         self
     }
+
+    /// Adds the products of the lanes of two.
+    #[inline(always)]
+    pub(super) fn add_products(mut self, a: Self, b: Self) -> Self {
+        for (sum, (a, b)) in self.0.iter_mut().zip(a.0.into_iter().zip(b.0)) {
+            *sum = a.mul_add(b, *sum);
+        }
+        self
+    }
+
+    /// All lanes as one: eight and eight, four and four, and so on.
+    #[inline(always)]
+    pub(super) fn in_halves(self, both: impl Fn(f32, f32) -> f32) -> f32 {
+        let eight: [f32; 8] = std::array::from_fn(|i| both(self.0[i], self.0[i + 8]));
+        let four: [f32; 4] = std::array::from_fn(|i| both(eight[i], eight[i + 4]));
+        both(both(four[0], four[2]), both(four[1], four[3]))
+    }
 }
 
 /// `rows x inner` times `inner x columns`, where `columns` is a multiple of [`LANES`]; `N` vectors of a row of `b` stay
-/// in registers. With `MORE` the chains go on from what `out` holds.
+/// in registers. With `MORE` the chains go on from what `out` holds. `step` is told of the vectors of `out` that are done.
 #[inline(always)]
 pub(super) fn product<const N: usize, const MORE: bool>(
     a: Rows<'_>,
@@ -45,16 +80,17 @@ pub(super) fn product<const N: usize, const MORE: bool>(
     [inner, columns]: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
+    mut step: impl FnMut(usize),
 ) {
     let mut column = 0;
     while column + N * LANES <= columns {
         let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<N, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
+        strip::<N, MORE>(a, rows, b, inner, &mut out[column..], out_stride, &mut step);
         column += N * LANES;
     }
     while column < columns {
         let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<1, MORE>(a, rows, b, inner, &mut out[column..], out_stride);
+        strip::<1, MORE>(a, rows, b, inner, &mut out[column..], out_stride, &mut step);
         column += LANES;
     }
 }
@@ -68,18 +104,21 @@ fn strip<const N: usize, const MORE: bool>(
     inner: usize,
     out: &mut [f32],
     out_stride: usize,
+    step: &mut impl FnMut(usize),
 ) {
     let mut row = 0;
     while row < rows {
         let left = rows - row;
         let a = Rows { numbers: &a.numbers[row * a.stride..], ..a };
         let out = &mut out[row * out_stride..];
-        row += match left {
+        let done = match left {
             1 => tile::<1, N, MORE>(a, b, inner, out, out_stride),
             2..=3 => tile::<2, N, MORE>(a, b, inner, out, out_stride),
             4..=5 | 8 => tile::<4, N, MORE>(a, b, inner, out, out_stride),
             _ => tile::<6, N, MORE>(a, b, inner, out, out_stride),
         };
+        step(done * N);
+        row += done;
     }
 }
 
@@ -93,7 +132,7 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
     out_stride: usize,
 ) -> usize {
     let rows: [&[f32]; M] = std::array::from_fn(|m| &a.numbers[m * a.stride..][..inner]);
-    let mut sums = [[Lanes([0.0; LANES]); N]; M];
+    let mut sums = [[Lanes::ZERO; N]; M];
     if MORE {
         for (m, sums) in sums.iter_mut().enumerate() {
             let out = &out[m * out_stride..];

@@ -3,20 +3,24 @@
 mod body;
 mod hints;
 mod lanes;
+mod memory;
 mod panel;
+mod rows;
+mod scores;
 mod softmax;
 #[cfg(target_arch = "x86_64")]
-mod transpose;
+mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use body::{QUERIES_AT_ONCE, RangeWork, StoredRows};
-pub(super) use hints::{Hint, Hints};
+pub(super) use body::{PartWork, QUERIES_AT_ONCE, TOKENS_AT_ONCE, units};
+pub(super) use hints::Hints;
 pub(super) use lanes::LANES;
 pub(super) use panel::{PANEL, PART, Panel, PanelWork};
+pub(super) use rows::StoredRows;
 pub(super) use softmax::{Score, Softmax};
 
-use body::Plain;
+use rows::Plain;
 
 /// A set of instructions that this processor has. The results of all have the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,14 +48,25 @@ impl Level {
         Self::all().last().unwrap_or(Self::Plain)
     }
 
-    /// Merges a range into the attention of its queries.
-    pub(super) fn attend(self, work: RangeWork<'_>) {
+    /// Products with the keys of a part of a range.
+    pub(super) fn add_keys(self, work: PartWork<'_>) {
         match self {
-            Self::Plain => work.attend::<1>(),
+            Self::Plain => work.add_keys::<1, Plain>(Plain),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.attend(work),
+            Self::Avx2(level) => level.add_keys(work),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.attend(work),
+            Self::Avx512(level) => level.add_keys(work),
+        }
+    }
+
+    /// The values of a part of a range, after the keys of all parts; with the last one the range is merged.
+    pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {
+        match self {
+            Self::Plain => work.add_values::<1>(last),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.add_values(work, last),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.add_values(work, last),
         }
     }
 
@@ -66,25 +81,14 @@ impl Level {
         }
     }
 
-    /// Reads keys into columns.
-    pub(super) fn widen_keys(self, stored: StoredRows<'_>, rows: &mut [f32], to: &mut [f32]) {
+    /// Reads rows of the storage.
+    pub(super) fn read(self, rows: StoredRows<'_>, to: &mut [f32], hints: &mut Hints) {
         match self {
-            Self::Plain => stored.widen_keys(Plain, rows, to),
+            Self::Plain => rows.read(Plain, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.widen_keys(stored, rows, to),
+            Self::Avx2(level) => level.read(rows, to, hints),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.widen_keys(stored, rows, to),
-        }
-    }
-
-    /// Reads values into rows of `stride`.
-    pub(super) fn widen_values(self, stored: StoredRows<'_>, to: &mut [f32], stride: usize) {
-        match self {
-            Self::Plain => stored.widen_values(Plain, to, stride),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.widen_values(stored, to, stride),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.widen_values(stored, to, stride),
+            Self::Avx512(level) => level.read(rows, to, hints),
         }
     }
 }

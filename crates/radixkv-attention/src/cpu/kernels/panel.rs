@@ -49,7 +49,7 @@ impl PanelWork<'_> {
             };
             let rows = Rows { numbers: &self.rows[first..], stride: self.inputs };
             let panel = Rows { numbers, stride: PANEL };
-            product::<N, true>(rows, count, panel, [depth, PANEL], self.out, PANEL);
+            product::<N, true>(rows, count, panel, [depth, PANEL], self.out, PANEL, |_| ());
         }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! For one query and the tokens that it sees:
 //!
-//! 1. **Score**: a chain of fused multiply-adds over the head's elements in turn, from zero; times the scale; then, with
-//!    a soft-cap `c`, `c * tanh(score / c)`.
+//! 1. **Score**: sixteen lanes, lane `l` a chain of fused multiply-adds over the head's elements `l`, `l + 16`, and so on
+//!    in turn, from zero, where a head that ends within a vector goes on with zeros; the lanes are added in halves: eight
+//!    and eight, four and four, and so on; times the scale; then, with a soft-cap `c`, `c * tanh(score / c)`.
 //! 2. **Range**: the tokens `64 i..64 (i + 1)` of the sequence are summed by themselves. A weight is `exp(score - max)`
 //!    with the largest score of the range. The sum of weights runs over sixteen lanes, lane `l` over the tokens `l`,
-//!    `l + 16`, `l + 32`, `l + 48` in turn, and the lanes are added in halves: eight and eight, four and four, and so on.
-//!    A weighted value is a chain of fused multiply-adds over the tokens in turn, from zero.
+//!    `l + 16`, `l + 32`, `l + 48` in turn, and the lanes are added in halves. A weighted value is a chain of fused
+//!    multiply-adds over the tokens in turn, from zero.
 //! 3. **Merge**: ranges are merged in the order of the sequence, from left to right, each scaled to the larger maximum.
 //! 4. **Finish**: a sink, if the head has one, is one more weight without a value; then the division by the sum.
 //!
@@ -19,7 +20,7 @@
 //! weight 0; a query all of whose scores are that has nothing to divide by, and its outputs are NaN too.
 
 use super::super::RANGE_TOKENS;
-use super::lanes::LANES;
+use super::lanes::{LANES, Lanes};
 
 /// What happens to a product of query and key before the softmax.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +61,7 @@ pub(super) fn weigh(range: &mut [f32; RANGE_TOKENS], score: Score, first: usize,
             *sum += *score;
         }
     }
-    Softmax { max, sum: in_halves(sums, |a, b| a + b) }
+    Softmax { max, sum: Lanes(sums).in_halves(|a, b| a + b) }
 }
 
 /// The largest score; those that are NaN do not count.
@@ -71,14 +72,7 @@ fn largest(range: &[f32; RANGE_TOKENS]) -> f32 {
     for scores in range.chunks_exact(LANES) {
         most.iter_mut().zip(scores).for_each(|(most, score)| *most = larger(*most, *score));
     }
-    in_halves(most, larger)
-}
-
-#[inline(always)]
-fn in_halves(lanes: [f32; LANES], both: impl Fn(f32, f32) -> f32) -> f32 {
-    let eight: [f32; 8] = std::array::from_fn(|i| both(lanes[i], lanes[i + 8]));
-    let four: [f32; 4] = std::array::from_fn(|i| both(eight[i], eight[i + 4]));
-    both(both(four[0], four[2]), both(four[1], four[3]))
+    Lanes(most).in_halves(larger)
 }
 
 /// Merges the next range, to the right of those merged so far, and its weighted values.

@@ -1,0 +1,112 @@
+//! Products of queries with keys: rows with rows.
+//!
+//! A product of two rows has sixteen chains of fused multiply-adds, one for each lane, which are added in halves. So keys
+//! are read as they lie, and how many products are computed at once changes no bit.
+
+use super::super::RANGE_TOKENS;
+use super::hints::Hints;
+use super::lanes::{LANES, Lanes, Rows};
+use super::rows::Ops;
+
+/// Work of sixteen products, in the units of [`Hints::step`].
+pub(super) const UNITS_OF_PRODUCTS: usize = 6;
+
+/// The products of `count` queries with the first `tokens` keys, filled up to whole vectors, to rows of [`RANGE_TOKENS`].
+/// A row of either has `elements`, a multiple of [`LANES`]. With `WIDE` the processor has registers for sixteen vectors of
+/// sums and more; without, for four.
+#[inline(always)]
+pub(super) fn products<const WIDE: bool, O: Ops>(
+    ops: O,
+    [queries, keys]: [Rows<'_>; 2],
+    [count, tokens, elements]: [usize; 3],
+    out: &mut [f32],
+    hints: &mut Hints,
+) {
+    for first in (0..tokens).step_by(LANES) {
+        let keys = keys.from(first);
+        let mut query = 0;
+        while query < count {
+            let (rows, out) = ([queries.from(query), keys], &mut out[query * RANGE_TOKENS + first..]);
+            query += match count - query {
+                1 => sixteen_keys::<1, 8, WIDE, O>(ops, rows, elements, out, hints),
+                2..=3 => sixteen_keys::<2, 8, WIDE, O>(ops, rows, elements, out, hints),
+                _ => sixteen_keys::<4, 4, WIDE, O>(ops, rows, elements, out, hints),
+            };
+        }
+    }
+}
+
+/// The products of `M` queries with sixteen keys, `T` keys at a time; returns `M`.
+#[inline(always)]
+fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
+    ops: O,
+    [queries, keys]: [Rows<'_>; 2],
+    elements: usize,
+    out: &mut [f32],
+    hints: &mut Hints,
+) -> usize {
+    let across = LANES / M;
+    for first in (0..LANES).step_by(across) {
+        let mut sums = [Lanes::ZERO; LANES];
+        for t in (0..across).step_by(T) {
+            let rows = [queries, keys.from(first + t)];
+            if WIDE {
+                tile::<M, T>(rows, elements, &mut sums[t..], across);
+            } else {
+                narrow::<M, T>(rows, elements, &mut sums[t..], across);
+            }
+        }
+        let added = ops.add_lanes(&sums);
+        for (m, added) in added.chunks_exact(across).enumerate() {
+            out[m * RANGE_TOKENS + first..][..across].copy_from_slice(added);
+        }
+        hints.step(UNITS_OF_PRODUCTS);
+    }
+    M
+}
+
+/// A tile in parts of four vectors of sums or fewer.
+#[inline(always)]
+fn narrow<const M: usize, const T: usize>(
+    [queries, keys]: [Rows<'_>; 2],
+    elements: usize,
+    to: &mut [Lanes],
+    across: usize,
+) {
+    for t in (0..T).step_by(2) {
+        if M == 1 {
+            tile::<1, 2>([queries, keys.from(t)], elements, &mut to[t..], across);
+            continue;
+        }
+        for m in (0..M).step_by(2) {
+            tile::<2, 2>([queries.from(m), keys.from(t)], elements, &mut to[m * across + t..], across);
+        }
+    }
+}
+
+/// The lanes of `M` times `T` products, all in registers, to rows of `across`.
+#[inline(always)]
+fn tile<const M: usize, const T: usize>(
+    [queries, keys]: [Rows<'_>; 2],
+    elements: usize,
+    to: &mut [Lanes],
+    across: usize,
+) {
+    let vectors = elements / LANES;
+    let queries: [&[[f32; LANES]]; M] = std::array::from_fn(|m| &queries.vectors(m)[..vectors]);
+    let keys: [&[[f32; LANES]]; T] = std::array::from_fn(|t| &keys.vectors(t)[..vectors]);
+    let mut sums = [[Lanes::ZERO; T]; M];
+    #[allow(clippy::needless_range_loop)] // It counts along all rows at once.
+    for i in 0..vectors {
+        let keys: [Lanes; T] = std::array::from_fn(|t| Lanes(keys[t][i]));
+        for m in 0..M {
+            let query = Lanes(queries[m][i]);
+            for t in 0..T {
+                sums[m][t] = sums[m][t].add_products(query, keys[t]);
+            }
+        }
+    }
+    for (m, sums) in sums.iter().enumerate() {
+        to[m * across..][..T].copy_from_slice(sums);
+    }
+}

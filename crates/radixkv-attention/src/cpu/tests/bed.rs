@@ -1,0 +1,249 @@
+//! Models, their sequences, and storage that is filled with them step by step.
+
+use fastrand::Rng;
+
+use super::{Cpu, CpuKv, Processor, rows};
+use crate::element::{quantize, round};
+use crate::{Backend, Batch, Dtype, Half, Layout, MAX_GQA_GROUP, Order, Output, Qkv, Scoring, Tables, plan};
+use radixkv::BlockId;
+
+/// Heads of a model, and what it does with scores.
+#[derive(Debug, Clone)]
+pub(super) struct Model {
+    pub(super) query_heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    pub(super) value_dim: usize,
+    pub(super) dtype: Dtype,
+    pub(super) window: Option<u32>,
+    pub(super) soft_cap: Option<f32>,
+    /// Of two layers, or none.
+    pub(super) sinks: Vec<f32>,
+}
+
+/// A sequence's queries, keys and values for each of its tokens.
+pub(super) struct Text {
+    pub(super) queries: Vec<f32>,
+    pub(super) keys: Vec<f32>,
+    pub(super) values: Vec<f32>,
+}
+
+impl Model {
+    pub(super) fn draw(dice: &mut Rng) -> Self {
+        let kv_heads = dice.usize(1..=3);
+        let query_heads = kv_heads * dice.usize(1..=MAX_GQA_GROUP);
+        let dtype = dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8]).expect("one of them");
+        let sizes = if dtype == Dtype::I8 { [8, 16, 64, 128] } else { [4, 20, 64, 128] };
+        let head_dim = dice.choice(sizes).expect("one of them");
+        let other = dice.choice(sizes).expect("one of them");
+        let mut rarely = |model: f32| (dice.u8(..3) == 0).then_some(model);
+        Self {
+            query_heads,
+            kv_heads,
+            head_dim,
+            value_dim: rarely(0.0).map_or(head_dim, |_| other),
+            dtype,
+            window: rarely(0.0).map(|_| dice.u32(1..=200)),
+            soft_cap: (dice.u8(..3) == 0).then(|| dice.f32() * 20.0 + 0.5),
+            sinks: if dice.u8(..3) == 0 { rows(2, query_heads, dice) } else { Vec::new() },
+        }
+    }
+
+    /// Without scoring of its own.
+    pub(super) fn small(query_heads: usize, kv_heads: usize, head_dim: usize, dtype: Dtype) -> Self {
+        let (window, soft_cap, sinks) = (None, None, Vec::new());
+        Self { query_heads, kv_heads, head_dim, value_dim: head_dim, dtype, window, soft_cap, sinks }
+    }
+
+    pub(super) fn scale(&self) -> f32 {
+        (self.head_dim as f32).sqrt().recip()
+    }
+
+    pub(super) fn layout(&self, block_size: usize, tokens: usize, order: Order) -> Layout {
+        let Self { kv_heads, head_dim, value_dim, dtype, .. } = *self;
+        let blocks = tokens.div_ceil(block_size) + 3;
+        Layout { layers: 2, blocks, block_size, kv_heads, head_dim, value_dim, dtype, order }
+    }
+
+    pub(super) fn text(&self, tokens: usize, dice: &mut Rng) -> Text {
+        Text {
+            queries: rows(tokens, self.query_heads * self.head_dim, dice),
+            keys: rows(tokens, self.kv_heads * self.head_dim, dice),
+            values: rows(tokens, self.kv_heads * self.value_dim, dice),
+        }
+    }
+
+    /// One head's row as it is read from the storage.
+    pub(super) fn stored(&self, row: &[f32]) -> Vec<f64> {
+        let mut integers = vec![0; row.len()];
+        match self.dtype {
+            Dtype::I8 => {
+                let scale = quantize(row, &mut integers);
+                integers.iter().map(|integer| f64::from(f32::from(*integer) * scale)).collect()
+            }
+            dtype => row.iter().map(|element| f64::from(round(dtype, *element))).collect(),
+        }
+    }
+
+    /// The definition, for the token at `position` and one query head: the output and the log-sum-exp.
+    pub(super) fn defined(&self, text: &Text, layer: usize, position: usize, head: usize) -> (Vec<f64>, f64) {
+        let (d, v, kv_head) = (self.head_dim, self.value_dim, head / (self.query_heads / self.kv_heads));
+        let query = &text.queries[(position * self.query_heads + head) * d..][..d];
+        let row = |rows: &[f32], token: usize, dim: usize| {
+            self.stored(&rows[(token * self.kv_heads + kv_head) * dim..][..dim])
+        };
+        let seen = self.window.map_or(0, |window| (position + 1).saturating_sub(window as usize))..=position;
+        let score = |token: usize| {
+            let products = row(&text.keys, token, d).into_iter().zip(query).map(|(key, query)| key * f64::from(*query));
+            let scaled = f64::from(self.scale()) * products.sum::<f64>();
+            self.soft_cap.map_or(scaled, |cap| f64::from(cap) * (scaled / f64::from(cap)).tanh())
+        };
+        let scores: Vec<f64> = seen.clone().map(score).collect();
+        let sink = self.sinks.get(layer * self.query_heads + head).map(|sink| f64::from(*sink));
+        let max = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
+        let base = if max == f64::NEG_INFINITY { 0.0 } else { max };
+        let weights: Vec<f64> = scores.iter().map(|score| (score - base).exp()).collect();
+        let sum = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - base).exp());
+        let mut out = vec![0.0; v];
+        for (token, weight) in seen.zip(&weights) {
+            out.iter_mut().zip(row(&text.values, token, v)).for_each(|(out, value)| *out += weight * value);
+        }
+        (out.into_iter().map(|out| out / sum).collect(), max + sum.ln())
+    }
+}
+
+/// Storage with the block tables of some sequences, filled step by step.
+pub(super) struct Bed {
+    pub(super) model: Model,
+    pub(super) kv: CpuKv,
+    pub(super) tables: Vec<Vec<BlockId>>,
+    pub(super) layer: usize,
+}
+
+/// The sequences of a step, each with the tokens whose rows are computed.
+pub(super) type Chunks = Vec<(usize, std::ops::Range<usize>)>;
+
+/// Flat arrays of a batch.
+pub(super) struct Flat {
+    pub(super) blocks: Vec<BlockId>,
+    pub(super) offsets: Vec<u32>,
+    pub(super) contexts: Vec<u32>,
+    pub(super) rows: Vec<u32>,
+    pub(super) slots: Vec<u64>,
+}
+
+impl Bed {
+    /// Storage whose elements are all NaN, and tables of shuffled blocks.
+    pub(super) fn new(model: Model, block_size: usize, order: Order, lengths: &[usize], dice: &mut Rng) -> Self {
+        let blocks_of = |tokens: &usize| tokens.div_ceil(block_size);
+        let total: usize = lengths.iter().map(blocks_of).sum();
+        let kv = Cpu.allocate(model.layout(block_size, total * block_size, order)).expect("a small layout");
+        let layout = *kv.layout();
+        for (half, slot) in
+            [Half::Keys, Half::Values].into_iter().flat_map(|h| (0..kv.layout().slots()).map(move |s| (h, s)))
+        {
+            let nothing = vec![f32::NAN; layout.of(half).row_elements()];
+            (0..2).for_each(|layer| kv.write(layer, half, slot, &nothing));
+        }
+        let mut ids: Vec<BlockId> = (0..kv.layout().blocks as BlockId).collect();
+        dice.shuffle(&mut ids);
+        let tables = lengths.iter().map(|tokens| ids.split_off(ids.len() - blocks_of(tokens))).collect();
+        Self { model, kv, tables, layer: dice.usize(..2) }
+    }
+
+    pub(super) fn flat(&self, chunks: &Chunks) -> Flat {
+        let block_size = self.kv.layout().block_size;
+        let mut flat = Flat { blocks: vec![], offsets: vec![0], contexts: vec![], rows: vec![0], slots: vec![] };
+        for (sequence, tokens) in chunks {
+            let table = &self.tables[*sequence];
+            flat.blocks.extend_from_slice(table);
+            flat.offsets.push(flat.blocks.len() as u32);
+            flat.contexts.push(tokens.end as u32);
+            let slot = |token: usize| (table[token / block_size] as usize * block_size + token % block_size) as u64;
+            flat.slots.extend(tokens.clone().map(slot));
+            flat.rows.push(flat.slots.len() as u32);
+        }
+        flat
+    }
+
+    pub(super) fn batch<'a>(&'a self, flat: &'a Flat, save_kv: bool) -> Batch<'a> {
+        Batch {
+            query_heads: self.model.query_heads,
+            scale: self.model.scale(),
+            scoring: Scoring { window: self.model.window, soft_cap: self.model.soft_cap, sinks: &self.model.sinks },
+            tables: Tables { blocks: &flat.blocks, offsets: &flat.offsets },
+            contexts: &flat.contexts,
+            rows: &flat.rows,
+            save_kv,
+            slots: if save_kv { &flat.slots } else { &[] },
+        }
+    }
+
+    /// The rows of a step, taken from those of whole sequences.
+    pub(super) fn gather(chunks: &Chunks, texts: &[Text], of: fn(&Text) -> &Vec<f32>, row: usize) -> Vec<f32> {
+        let piece = |(sequence, tokens): &(usize, std::ops::Range<usize>)| {
+            of(&texts[*sequence])[tokens.start * row..tokens.end * row].to_vec()
+        };
+        chunks.iter().flat_map(piece).collect()
+    }
+
+    /// Computes a step: its outputs and log-sum-exps.
+    pub(super) fn step(&self, on: &Processor, chunks: &Chunks, texts: &[Text], how: How) -> (Vec<f32>, Vec<f32>) {
+        let flat = self.flat(chunks);
+        let batch = self.batch(&flat, how != How::Discard);
+        let layout = *self.kv.layout();
+        let prepared = on.prepare(&layout, &batch).expect("a good batch");
+        let query_row = self.model.query_heads * self.model.head_dim;
+        let queries = Self::gather(chunks, texts, |text| &text.queries, query_row);
+        let keys = Self::gather(chunks, texts, |text| &text.keys, layout.row_elements());
+        let values = Self::gather(chunks, texts, |text| &text.values, layout.of(Half::Values).row_elements());
+        let heads = batch.total_rows() * self.model.query_heads;
+        let (mut rows, mut lse) = (vec![7.0; heads * self.model.value_dim], vec![7.0; heads]);
+        let out = Output { rows: rows.as_mut_slice(), lse: Some(lse.as_mut_slice()) };
+        let done = match how {
+            How::Extend | How::Discard => {
+                let new = Qkv { queries: queries.as_slice(), keys: &keys, values: &values };
+                on.extend(&self.kv, self.layer, &prepared, new, out)
+            }
+            How::Decode => on
+                .append(&self.kv, self.layer, &prepared, &keys, &values)
+                .and_then(|()| on.decode(&self.kv, self.layer, &prepared, &queries, out)),
+            How::Cascade => {
+                let sharing = plan::share(batch.tables, batch.contexts, layout.block_size, on.rule(&layout));
+                let cascade = on.prepare_cascade(&layout, &batch, &sharing).expect("a plan of this batch");
+                on.append(&self.kv, self.layer, &prepared, &keys, &values)
+                    .and_then(|()| on.cascade(&self.kv, self.layer, &prepared, &cascade, &queries, out))
+            }
+        };
+        done.expect("a good step");
+        (rows, lse)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum How {
+    Extend,
+    Discard,
+    Decode,
+    Cascade,
+}
+
+pub(super) fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|number| number.to_bits()).collect()
+}
+
+/// Puts numbers that are none, and infinities, at some places.
+pub(super) fn spoil(text: &mut Text, dice: &mut Rng) {
+    for rows in [&mut text.queries, &mut text.keys, &mut text.values] {
+        if dice.u8(..3) == 0 {
+            let at = dice.usize(..rows.len());
+            rows[at] = dice.choice([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 70_000.0]).expect("one of them");
+        }
+    }
+}
+
+/// Whether they are the same infinity, both no number, or at most `by` apart.
+pub(super) fn close(defined: f64, computed: f32, by: f64) -> bool {
+    let computed = f64::from(computed);
+    defined == computed || (defined.is_nan() && computed.is_nan()) || (defined - computed).abs() < by
+}
