@@ -44,6 +44,11 @@ machine() {
     step 'seeded bugs' bash ci/teeth.sh
     step 'kernels' bash ci/kernels.sh
     step 'peers' bash ci/peers.sh
+    step 'events, pyzmq' bash crates/radixkv-events/peers/run.sh
+    step 'radixkv follow' cargo test --locked -p radixkv-replay --features follow --test follow_cli --bin radixkv
+    step 'clients of the engine' bash examples/engine/clients/check.sh
+    step 'a crowd of clients' env ENGINE_CROWD_SECONDS=60 ENGINE_TOKENIZERS=20000 \
+        cargo test --release -p radixkv-engine --test engine -- crowd random_changes
     if command -v cargo-deny >/dev/null; then step 'licences and bans' cargo deny check bans licenses sources; fi
 }
 
