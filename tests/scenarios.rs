@@ -37,6 +37,8 @@ mod retention;
 #[cfg(feature = "async")]
 #[path = "scenarios/tenants.rs"]
 mod tenants;
+#[path = "scenarios/walk.rs"]
+mod walk;
 
 use radixkv::{Clock, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Session, Stats, Token};
 

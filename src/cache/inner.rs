@@ -86,16 +86,17 @@ impl Inner {
     }
 
     /// Takes in every change made before the call, in steps between which other threads get their turn; stops when
-    /// `lock` gives no lock.
-    pub(super) fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, PinnedEvictor>>) {
+    /// `lock` gives no lock. Whether all were taken in.
+    pub(super) fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, PinnedEvictor>>) -> bool {
         let mut goal = None;
         while let Some(pinned) = lock() {
             let work =
                 |evictor: &mut Evictor, resources: Resources<'_>| evictor.settle_towards(&mut goal, STEP, resources);
             if self.with_evictor(pinned, work, |pinned, _| unlock_fairly(pinned)) {
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Runs `work` with the evictor once it has taken in every change made before the call: in steps, between which other

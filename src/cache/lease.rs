@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
 use super::strong_ref::StrongRef;
 use crate::block::{BlockId, Grid};
 use crate::reclaim::Link;
@@ -63,6 +64,40 @@ impl Lease {
         self.len_tokens
     }
 
+    /// Whether it is of this cache: verbs panic with a lease of another one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let build = || radixkv::PrefixCache::builder(2, 2).build();
+    /// let (cache, other) = (build()?, build()?);
+    /// let lease = cache.session().match_prefix(&cache.default_namespace(), &[]).into_lease();
+    /// assert!(lease.is_of(&cache) && !lease.is_of(&other));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn is_of(&self, cache: &PrefixCache) -> bool {
+        self.cache.is_of(&cache.inner)
+    }
+
+    /// A second lease on the same prefix, as `clone`; nothing if the prefix holds 2^28 leases already.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 2).build()?;
+    /// let lease = cache.session().match_prefix(&cache.default_namespace(), &[]).into_lease();
+    /// let again = lease.try_clone().expect("few leases are held");
+    /// assert_eq!(again.len_tokens(), lease.len_tokens());
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn try_clone(&self) -> Option<Self> {
+        let Some(held) = self.held() else {
+            return Some(Self::of_nothing(self.grid(&self.cache), self.cache.clone()));
+        };
+        let again = lease_again(held.point, self.cache.ledger(self.counted_on.stripe()))?;
+        Some(Self::new(again, false, self.grid(&self.cache), self.cache.clone()))
+    }
+
     /// Where blocks end in its namespace's sequences.
     pub(super) fn grid(&self, inner: &Inner) -> Grid {
         inner.grid.with_offset(u32::from(self.offset))
@@ -101,14 +136,7 @@ impl Clone for Lease {
     ///
     /// If the prefix holds 2^28 leases already.
     fn clone(&self) -> Self {
-        let again = self.held().map(|held| {
-            let again = lease_again(held.point, self.cache.ledger(self.counted_on.stripe()));
-            again.expect("a prefix holds too many leases")
-        });
-        match again {
-            Some(held) => Self::new(held, false, self.grid(&self.cache), self.cache.clone()),
-            None => Self::of_nothing(self.grid(&self.cache), self.cache.clone()),
-        }
+        self.try_clone().expect("a prefix holds too many leases")
     }
 }
 

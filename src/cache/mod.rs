@@ -16,6 +16,7 @@
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
 //! | `clock`, `stats` | time, numbers |
 //! | `validate`, `diagnostics` | the check of every invariant, and what it reports |
+//! | `walk` | what is cached, run by run |
 
 mod acquire;
 #[cfg(feature = "async")]
@@ -50,6 +51,7 @@ mod wait_list;
 mod waiter;
 #[cfg(feature = "async")]
 mod waiting;
+mod walk;
 
 pub use acquire::Acquired;
 #[cfg(feature = "async")]
@@ -69,7 +71,7 @@ pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
 pub use priority::{Priority, PriorityError};
 pub use quota::{NamespaceStats, Quota};
-pub use reservation::{Reservation, ReserveError};
+pub use reservation::{AppendError, AppendErrorKind, Reservation, ReserveError};
 pub use retention::RetainError;
 pub use session::Session;
 pub use stats::Stats;
@@ -77,6 +79,7 @@ pub use stats::Stats;
 pub(crate) use strong_ref::{StrongRef, StrongRefs};
 #[cfg(feature = "async")]
 pub use waiting::Reserving;
+pub use walk::CachedRun;
 
 #[cfg(test)]
 mod stalled_reader;

@@ -259,8 +259,8 @@ impl PrefixCache {
 
     /// Numbers of the cache as it is now. Never waits; exact if no other thread uses the cache.
     ///
-    /// Brings the counts up to date first, in steps, unless another thread is evicting. The four numbers of blocks add
-    /// up to the capacity in any case.
+    /// Brings the counts up to date first, in steps, unless another thread is evicting; [`Stats::is_settled`] says whether it
+    /// could. The four numbers of blocks add up to the capacity in any case.
     ///
     /// # Examples
     ///
@@ -273,8 +273,8 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        self.inner.settle_by(|| self.inner.evictor.try_lock());
-        self.inner.stats()
+        let is_settled = self.inner.settle_by(|| self.inner.evictor.try_lock());
+        Stats { is_settled, ..self.inner.stats() }
     }
 
     /// Checks every invariant of tree, pool, queue, ranking and counts; see [`diagnostics`](crate::diagnostics).

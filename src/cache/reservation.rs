@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
 use super::shared_blocks::SharedBlocks;
 use super::strong_ref::StrongRef;
@@ -149,6 +150,11 @@ impl Reservation {
         self.blocks.len()
     }
 
+    /// Whether it is of this cache: verbs refuse a reservation of another one.
+    pub fn is_of(&self, cache: &PrefixCache) -> bool {
+        self.cache.is_of(&cache.inner)
+    }
+
     /// Whether it holds no block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
@@ -200,15 +206,82 @@ impl Reservation {
     /// assert_eq!(blocks.len(), 3);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    pub fn append(&mut self, mut other: Self) {
-        // Before anything moves: after a panic `self` is as it was, and `other` gives its blocks back.
-        assert!(std::ptr::eq::<Inner>(&*self.cache, &*other.cache), "the reservation is of another cache");
-        assert!(self.charge.goes_with(&other.charge), "different namespaces pay for them");
+    pub fn append(&mut self, other: Self) {
+        // Nothing has moved if it panics: `self` is as it was, and `other` gives its blocks back.
+        self.try_append(other).unwrap_or_else(|refused| panic!("{refused}"));
+    }
+
+    /// As [`append`](Self::append), without its panics.
+    ///
+    /// # Errors
+    ///
+    /// [`AppendError`] with `other`; nothing has changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let session = cache.session();
+    /// let [one, two] = ["one", "two"].map(|name| cache.namespace(&[name]));
+    /// let (mut blocks, others) = (session.reserve_in(&one, 2)?, session.reserve_in(&two, 1)?);
+    /// let refused = blocks.try_append(others).unwrap_err();
+    /// assert_eq!(refused.to_string(), "different namespaces pay for the two reservations");
+    /// assert_eq!((blocks.len(), refused.reservation.len()), (2, 1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_append(&mut self, mut other: Self) -> Result<(), AppendError> {
+        let refused = |kind, reservation| Err(AppendError { reservation, kind });
+        if !std::ptr::eq::<Inner>(&*self.cache, &*other.cache) {
+            return refused(AppendErrorKind::ForeignReservation, other);
+        }
+        if !self.charge.goes_with(&other.charge) {
+            return refused(AppendErrorKind::OtherPayer, other);
+        }
         self.shared.append(self.blocks.len(), std::mem::take(&mut other.shared));
         self.charge.append(std::mem::take(&mut other.charge));
         self.blocks.append(&mut other.blocks);
+        Ok(())
     }
 }
+
+/// Why a reservation was not appended, and that reservation back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AppendError {
+    /// The reservation that was to be appended.
+    pub reservation: Reservation,
+    /// The reason.
+    pub kind: AppendErrorKind,
+}
+
+/// Why a reservation was not appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AppendErrorKind {
+    /// It is of another cache.
+    ForeignReservation,
+    /// Different namespaces pay for the two: reserve with the same payer ([`BlockRequest::paid_by`](crate::BlockRequest::paid_by)).
+    OtherPayer,
+}
+
+impl fmt::Display for AppendErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ForeignReservation => "the reservation is of another cache",
+            Self::OtherPayer => "different namespaces pay for the two reservations",
+        })
+    }
+}
+
+impl fmt::Display for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl std::error::Error for AppendErrorKind {}
+
+impl std::error::Error for AppendError {}
 
 impl Drop for Reservation {
     fn drop(&mut self) {

@@ -49,6 +49,9 @@ pub struct Stats {
     pub slab_bytes: usize,
     /// Runs: pieces of sequences that the index holds.
     pub runs: usize,
+    /// Whether every change that was made before the call is in these numbers. If not, another thread was evicting:
+    /// [`settle`](crate::PrefixCache::settle) waits for it.
+    pub is_settled: bool,
     /// Points: places on runs where leases, branches and statistics are kept.
     pub points: usize,
 }

@@ -85,6 +85,16 @@ fn a_live_cache_shows_the_same_runs() {
         tree.runs().iter().map(|run| (run.parent, run.start, run.end, run.last_use)).collect()
     };
     assert_eq!(shape(&live), shape(&tree));
+    let held = session.match_prefix(&space, prompts[0]);
+    let all = CacheTree::of(&cache, &space);
+    let ends = |tree: &CacheTree| {
+        let mut ends: Vec<_> = tree.runs().iter().enumerate().map(|(at, run)| (at, run.end)).collect();
+        ends.retain(|(at, _)| tree.runs().iter().skip(1).all(|run| run.parent != *at));
+        ends.into_iter().map(|(_, end)| end).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!((all.blocks(), ends(&all), all.leases()), (live.blocks(), ends(&live), 1));
+    drop(held);
+    assert_eq!(CacheTree::of(&cache, &cache.namespace(&["empty"])).runs().len(), 1);
 }
 
 /// A root with ten thousand runs on it and below one another.

@@ -1,6 +1,6 @@
 //! What a cache holds: runs of blocks, with their last uses and their leases.
 
-use std::collections::TryReserveError;
+use std::collections::{BTreeMap, BTreeSet, TryReserveError};
 
 use radixkv::{
     Namespace, PrefixCache,
@@ -48,6 +48,16 @@ impl CachedRun {
     pub fn blocks(&self) -> usize {
         self.end - self.start
     }
+}
+
+/// A run of a live cache, in blocks, and where others leave it.
+struct Walked {
+    parent: Option<usize>,
+    start: usize,
+    end: usize,
+    leases: usize,
+    last_use: u64,
+    cuts: BTreeSet<usize>,
 }
 
 /// What a cache holds of one namespace at one moment: runs, cut where prefixes part and where uses or leases differ.
@@ -124,6 +134,71 @@ impl CacheTree {
             (served[at] as u64 + 1, Some(key(at).row()))
         })?;
         Ok(Self { now: requests as u64, ..tree })
+    }
+
+    /// All that a live cache holds of a namespace. Nothing is evicted meanwhile ([`PrefixCache::walk`]). A run's leases are shown
+    /// at its end, and what is before a branch was last used when the latest of what follows it was.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::picture::{CacheTree, Icicle};
+    ///
+    /// let cache = radixkv::PrefixCache::builder(2, 16).build()?;
+    /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// for prompt in [[1, 2, 3, 4], [1, 2, 5, 6]] {
+    ///     let hit = session.match_prefix(&space, &prompt);
+    ///     let fill = session.reserve(2 - hit.blocks().len())?;
+    ///     session.insert(hit.lease(), &prompt, fill)?;
+    /// }
+    /// let tree = CacheTree::of(&cache, &space);
+    /// assert_eq!((tree.blocks(), tree.runs().len()), (3, 4)); // the root, 1 2, 3 4 and 5 6
+    /// println!("{}", Icicle::for_text(&tree).text(80));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn of(cache: &PrefixCache, namespace: &Namespace) -> Self {
+        let block_size = cache.block_size();
+        let mut walked: Vec<Walked> = Vec::new();
+        cache.walk(namespace, |run| {
+            let start = run.start / block_size;
+            if let Some(parent) = run.parent {
+                walked[parent].cuts.insert(start);
+            }
+            let (end, leases) = (start + run.blocks.len(), run.leases as usize);
+            walked.push(Walked {
+                parent: run.parent,
+                start,
+                end,
+                leases,
+                last_use: run.last_used,
+                cuts: BTreeSet::new(),
+            });
+        });
+        for at in (0..walked.len()).rev() {
+            if let Some(parent) = walked[at].parent {
+                walked[parent].last_use = walked[parent].last_use.max(walked[at].last_use);
+            }
+        }
+        let mut tree = Self::new(block_size);
+        // Where each piece of a run ends, and its index in the tree.
+        let mut pieces: Vec<BTreeMap<usize, usize>> = Vec::new();
+        for run in &walked {
+            let mut before = run.parent.map_or(0, |parent| pieces[parent].get(&run.start).copied().unwrap_or(0));
+            let mut ends = BTreeMap::from([(run.start, before)]);
+            let inside = run.cuts.range(run.start + 1..run.end.max(run.start + 1)).copied();
+            for end in inside.chain((run.end > run.start).then_some(run.end)) {
+                let leases = if end == run.end { run.leases } else { 0 };
+                before = tree.push(before, end - tree.runs[before].end, run.last_use, leases);
+                ends.insert(end, before);
+            }
+            pieces.push(ends);
+        }
+        tree
     }
 
     /// What a live cache holds of these prompts, which are in the order of their last uses. Changes nothing in the cache,
