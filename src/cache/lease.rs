@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::inner::Inner;
-use super::prefix_cache::PrefixCache;
 use super::strong_ref::StrongRef;
 use crate::block::{BlockId, Grid};
 use crate::reclaim::Link;
@@ -62,21 +61,6 @@ impl Lease {
     /// Tokens whose keys and values it protects: those of whole blocks.
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
-    }
-
-    /// Whether it is of this cache: verbs panic with a lease of another one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let build = || radixkv::PrefixCache::builder(2, 2).build();
-    /// let (cache, other) = (build()?, build()?);
-    /// let lease = cache.session().match_prefix(&cache.default_namespace(), &[]).into_lease();
-    /// assert!(lease.is_of(&cache) && !lease.is_of(&other));
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn is_of(&self, cache: &PrefixCache) -> bool {
-        self.cache.is_of(&cache.inner)
     }
 
     /// A second lease on the same prefix, as `clone`; nothing if the prefix holds 2^28 leases already.

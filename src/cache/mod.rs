@@ -9,6 +9,7 @@
 //! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
 //! | `wait_list`, `waiter`, `waiting`, `acquiring` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
+//! | `owner` | of which cache a handle is |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
 //! | `namespace` | trees that never share |
@@ -35,6 +36,7 @@ mod inner;
 mod insert;
 mod lease;
 mod namespace;
+mod owner;
 mod partial;
 mod participant;
 mod prefix_cache;
@@ -66,7 +68,7 @@ pub use fork::PendingCopy;
 pub(crate) use insert::MAX_TOKENS;
 pub use insert::{InsertError, InsertErrorKind, Inserted};
 pub use lease::{Lease, PrefixMatch};
-pub use namespace::{Keys, Namespace};
+pub use namespace::{Keys, Namespace, NamespaceInUse};
 pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
 pub use priority::{Priority, PriorityError};

@@ -2,12 +2,13 @@
 
 mod verbs;
 
+pub use verbs::NamespaceInUse;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Bound;
 
-use super::PrefixCache;
 use super::evictor::{Evictor, Resources, runs_below};
 use crate::block::Grid;
 use crate::reclaim::{Guard, Local, Ref};
@@ -101,21 +102,6 @@ impl fmt::Debug for Namespace {
 }
 
 impl Namespace {
-    /// Whether it is of this cache: verbs panic with a namespace of another one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let build = || radixkv::PrefixCache::builder(2, 2).build();
-    /// let (cache, other) = (build()?, build()?);
-    /// let tenant = cache.namespace(&["tenant-7"]);
-    /// assert!(tenant.is_of(&cache) && !tenant.is_of(&other));
-    /// # Ok::<_, radixkv::BuildError>(())
-    /// ```
-    pub fn is_of(&self, cache: &PrefixCache) -> bool {
-        Arc::ptr_eq(&cache.inner.namespaces.family, &self.0.family)
-    }
-
     /// What the namespace compares: single tokens or pairs.
     pub fn keys(&self) -> Keys {
         self.0.name.keys
@@ -216,7 +202,13 @@ impl Registry {
     /// If `namespace` is of another cache.
     #[inline]
     pub(super) fn check(&self, namespace: &Namespace) {
-        assert!(Arc::ptr_eq(&self.family, &namespace.0.family), "{namespace:?} is of another cache");
+        assert!(self.has_made(namespace), "{namespace:?} is of another cache");
+    }
+
+    /// Whether `namespace` is of this cache.
+    #[inline]
+    pub(super) fn has_made(&self, namespace: &Namespace) -> bool {
+        Arc::ptr_eq(&self.family, &namespace.0.family)
     }
 
     /// The counts of the default namespace.

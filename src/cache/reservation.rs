@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::inner::Inner;
-use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
 use super::shared_blocks::SharedBlocks;
 use super::strong_ref::StrongRef;
@@ -148,11 +147,6 @@ impl Reservation {
     /// Number of blocks.
     pub fn len(&self) -> usize {
         self.blocks.len()
-    }
-
-    /// Whether it is of this cache: verbs refuse a reservation of another one.
-    pub fn is_of(&self, cache: &PrefixCache) -> bool {
-        self.cache.is_of(&cache.inner)
     }
 
     /// Whether it holds no block.

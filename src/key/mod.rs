@@ -1,5 +1,6 @@
 //! Tokens, and the length of a common prefix: tokens are the only identity of a prefix.
 
+pub mod media;
 mod token;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;

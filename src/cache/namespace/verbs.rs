@@ -1,5 +1,7 @@
 //! Making, dropping and clearing namespaces.
 
+use std::fmt;
+
 use super::{Keys, Name, Namespace, NamespaceState};
 use crate::cache::evictor::{SWEEP_SLICE, runs_below};
 use crate::cache::inner::Inner;
@@ -141,6 +143,46 @@ impl PrefixCache {
         self.inner.replace_space(&namespace.0, true);
     }
 
+    /// Empties a namespace that nothing uses, or changes nothing.
+    ///
+    /// Looked at and emptied in one turn: a lease or a reservation that is counted then keeps the namespace as it is. A match that
+    /// comes at the same moment may be before or after; if it is before, its blocks stay until it is dropped, as after
+    /// [`clear_namespace`](Self::clear_namespace).
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceInUse`], with the numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.namespace(&["lora-7"]));
+    /// let lease = session.insert(session.match_prefix(&space, &[]).lease(), &[1, 2], session.reserve(1)?)?.lease;
+    /// let refused = cache.clear_unused_namespace(&space).unwrap_err();
+    /// assert_eq!(refused.to_string(), "the namespace is in use: 1 blocks leased, 0 reserved");
+    /// drop(lease);
+    /// cache.clear_unused_namespace(&space)?;
+    /// assert_eq!(cache.stats().free_blocks, 8);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear_unused_namespace(&self, namespace: &Namespace) -> Result<(), NamespaceInUse> {
+        self.inner.namespaces.check(namespace);
+        let holdings = &namespace.0.holdings;
+        let (leased_blocks, reserved_blocks) = self.inner.replace_space_if(&namespace.0, true, || {
+            let in_use = (holdings.protected(), holdings.reserved());
+            if in_use == (0, 0) { Ok(()) } else { Err(in_use) }
+        });
+        if (leased_blocks, reserved_blocks) == (0, 0) {
+            return Ok(());
+        }
+        Err(NamespaceInUse { leased_blocks, reserved_blocks })
+    }
+
     /// Empties every namespace; see [`clear_namespace`](Self::clear_namespace).
     ///
     /// # Examples
@@ -162,9 +204,43 @@ impl PrefixCache {
     }
 }
 
+/// A namespace was not emptied because it is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamespaceInUse {
+    /// Blocks that leases protect.
+    pub leased_blocks: usize,
+    /// Blocks of reservations that it pays for.
+    pub reserved_blocks: usize,
+}
+
+impl fmt::Display for NamespaceInUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { leased_blocks, reserved_blocks } = self;
+        write!(f, "the namespace is in use: {leased_blocks} blocks leased, {reserved_blocks} reserved")
+    }
+}
+
+impl std::error::Error for NamespaceInUse {}
+
 impl Inner {
     fn replace_space(&self, state: &NamespaceState, renew: bool) {
+        self.replace_space_if(state, renew, || Ok(()));
+    }
+
+    /// Detaches the namespace's tree if `may` allows it, in the same turn; the numbers for which it did not.
+    fn replace_space_if(
+        &self,
+        state: &NamespaceState,
+        renew: bool,
+        may: impl FnOnce() -> Result<(), (usize, usize)>,
+    ) -> (usize, usize) {
+        let mut in_use = (0, 0);
         let unswept = self.settled(|evictor, resources| {
+            if let Err(numbers) = may() {
+                in_use = numbers;
+                return None;
+            }
             // A dropped namespace stays dropped; the evictor's lock keeps dropping and clearing apart.
             state.root(resources.guard)?;
             let next = if renew {
@@ -183,6 +259,7 @@ impl Inner {
         self.reclaim();
         // Where a quota has ended, a request that waits for it may be served.
         self.ring();
+        in_use
     }
 
     /// Frees the unleased blocks of a detached space in slices, between which other threads get their turn, and ends it.

@@ -1,0 +1,163 @@
+//! Media in prompts: the identity of an image or a sound, written into the tokens that stand for it.
+//!
+//! Engines put equal placeholder tokens where the embeddings of an image go, so two prompts with different images have equal
+//! tokens and different keys and values. A cache compares tokens and nothing else. So the tokens that the *cache* is given must say
+//! which image it is: [`write_digest`] writes a digest of its content into the placeholders. SGLang does the same with *pad
+//! values*, one number of some 24 bits for all placeholders of an image; vLLM adds the image's hash to the key of each block. Here
+//! the digest has 128 bits or more, it is compared like all tokens, and it needs no second key.
+//!
+//! The model is given the placeholders, as ever: only the cache's copy of the prompt is written to.
+//!
+//! Written tokens have their highest bit set, which no vocabulary reaches, so no text is mistaken for an image.
+//!
+//! # Examples
+//!
+//! ```
+//! use radixkv::key::media;
+//!
+//! # let cache = radixkv::PrefixCache::builder(4, 64).build()?;
+//! # let (session, space) = (cache.session(), cache.default_namespace());
+//! const IMAGE: u32 = 151_655;
+//! let prompt = [&[1, 2, 3][..], &[IMAGE; 8], &[4]].concat();
+//! // 128 bits of a cryptographic hash of each image's bytes.
+//! let (cat, dog) = ([0x11; 16], [0x22; 16]);
+//! let keys = [cat, dog].map(|digest| {
+//!     let mut key = prompt.clone();
+//!     media::write_digest(&mut key[3..11], &digest).expect("eight tokens are enough");
+//!     key
+//! });
+//! let miss = session.match_prefix(&space, &keys[0]);
+//! drop(session.insert(miss.lease(), &keys[0], session.reserve(3)?)?);
+//! assert_eq!(session.peek(&space, &keys[0]), 12);
+//! assert_eq!(session.peek(&space, &keys[1]), 0); // the first block has the beginning of the image
+//! assert!(media::has_digest(&keys[0][3..11], &cat) && !media::has_digest(&keys[0][3..11], &dog));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+
+use super::Token;
+
+/// Bytes of the shortest digest: shorter ones would meet by chance, or be made to.
+pub const LEAST_DIGEST: usize = 16;
+
+/// Set in each token that is written.
+const MARK: Token = 1 << 31;
+/// Bits of the digest in a token.
+const BITS: usize = 31;
+
+/// Why a digest was not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DigestError {
+    /// The span has fewer tokens than the digest needs: a shorter digest, of 16 bytes at least, may fit.
+    SpanTooShort {
+        /// Tokens of the span.
+        tokens: usize,
+        /// Tokens that the digest needs.
+        needed: usize,
+    },
+    /// The digest has fewer than 16 bytes.
+    DigestTooShort {
+        /// Bytes of the digest.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for DigestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SpanTooShort { tokens, needed } => {
+                write!(f, "a span of {tokens} tokens for a digest that needs {needed}")
+            }
+            Self::DigestTooShort { bytes } => {
+                write!(f, "a digest of {bytes} bytes, where {LEAST_DIGEST} are the least")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DigestError {}
+
+/// Tokens that a digest of so many bytes needs: one for each 31 bits.
+pub const fn tokens_needed(digest_bytes: usize) -> usize {
+    (digest_bytes * 8).div_ceil(BITS)
+}
+
+/// Writes `digest` into the placeholder tokens of one image or sound, over and over if there is room.
+///
+/// Two spans of equal length are equal afterwards if and only if their digests are. Each stretch of [`tokens_needed`] tokens
+/// has the whole digest, so a block of that length or more is told apart by itself.
+///
+/// # Errors
+///
+/// [`DigestError`]; nothing was written.
+pub fn write_digest(span: &mut [Token], digest: &[u8]) -> Result<(), DigestError> {
+    if digest.len() < LEAST_DIGEST {
+        return Err(DigestError::DigestTooShort { bytes: digest.len() });
+    }
+    let needed = tokens_needed(digest.len());
+    if span.len() < needed {
+        return Err(DigestError::SpanTooShort { tokens: span.len(), needed });
+    }
+    span.iter_mut().enumerate().for_each(|(at, token)| *token = digest_token(digest, at % needed));
+    Ok(())
+}
+
+/// Whether `digest` was written into this span.
+pub fn has_digest(span: &[Token], digest: &[u8]) -> bool {
+    let needed = tokens_needed(digest.len());
+    digest.len() >= LEAST_DIGEST
+        && span.len() >= needed
+        && span.iter().enumerate().all(|(at, token)| *token == digest_token(digest, at % needed))
+}
+
+/// The digest of `bytes` bytes that was written into a span; nothing if none of that length was.
+pub fn read_digest(span: &[Token], bytes: usize) -> Option<Box<[u8]>> {
+    let bit = |at: usize| (span[at / BITS] >> (at % BITS) & 1) as u8;
+    if span.len() < tokens_needed(bytes) {
+        return None;
+    }
+    let digest: Box<[u8]> = (0..bytes).map(|byte| (0..8).map(|i| bit(byte * 8 + i) << i).sum()).collect();
+    has_digest(span, &digest).then_some(digest)
+}
+
+/// The token with the bits from `31 * at` on.
+fn digest_token(digest: &[u8], at: usize) -> Token {
+    let bit = |i: usize| digest.get(i / 8).map_or(0, |byte| Token::from(byte >> (i % 8) & 1));
+    (0..BITS).fold(MARK, |token, i| token | bit(at * BITS + i) << i)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_read_back_and_any_other_is_told_apart() {
+        let mut dice = fastrand::Rng::with_seed(4);
+        for _ in 0..300 {
+            let bytes = dice.usize(LEAST_DIGEST..40);
+            let digest: Vec<u8> = (0..bytes).map(|_| dice.u8(..)).collect();
+            let mut span = vec![7; tokens_needed(bytes) + dice.usize(..30)];
+            write_digest(&mut span, &digest).expect("it fits");
+            assert!(span.iter().all(|token| *token >= MARK));
+            assert_eq!(read_digest(&span, bytes).as_deref(), Some(&digest[..]));
+            let (mut other, at) = (digest.clone(), dice.usize(..bytes * 8));
+            other[at / 8] ^= 1 << (at % 8);
+            assert!(has_digest(&span, &digest) && !has_digest(&span, &other));
+            let text = dice.usize(..span.len());
+            span[text] = dice.u32(..1 << 20);
+            assert_eq!((read_digest(&span, bytes), has_digest(&span, &digest)), (None, false));
+        }
+    }
+
+    #[test]
+    fn what_is_too_short_is_refused_and_stays() {
+        assert_eq!((tokens_needed(16), tokens_needed(32), tokens_needed(0)), (5, 9, 0));
+        let mut span = [7; 4];
+        let refused = write_digest(&mut span, &[1; 16]).unwrap_err();
+        assert_eq!(refused, DigestError::SpanTooShort { tokens: 4, needed: 5 });
+        assert_eq!(write_digest(&mut span, &[1; 15]).unwrap_err(), DigestError::DigestTooShort { bytes: 15 });
+        assert_eq!((span, read_digest(&span, 16), has_digest(&span, &[])), ([7; 4], None, false));
+    }
+}
