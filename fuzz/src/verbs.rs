@@ -65,7 +65,12 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
         19 => Step::Prioritize(held(bytes)?, bytes.int_in_range(0..=100)?, bytes.arbitrary()?),
         20 => Step::Retain(held(bytes)?, bytes.arbitrary()?),
         21 => Step::ReleaseRetained(held(bytes)?),
-        22 => Step::Demote(held(bytes)?),
+        // Without bytes of their own, as above.
+        22 => match held(bytes)? {
+            at @ 0..=3 => Step::Demote(at),
+            at @ 4..=5 => Step::Renew(at),
+            at => Step::CountUse(at),
+        },
         23 => Step::Wait(bytes.arbitrary()?),
         24 => Step::Partial(held(bytes)?, sequence(bytes)?, bytes.int_in_range(0..=3)?),
         25 => Step::SetPolicy(*bytes.choose(PolicyKind::ALL)?),

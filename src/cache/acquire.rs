@@ -107,7 +107,7 @@ impl Session {
         let prompt = Prompt { namespace, tokens, room };
         prompt.check(self.inner())?;
         match self.try_acquire(prompt, Effort::Once) {
-            Ok(acquired) => Ok(self.count_use(acquired)),
+            Ok(acquired) => Ok(self.counted(acquired)),
             Err((refused, _)) => Err(refused),
         }
     }
@@ -179,7 +179,7 @@ impl Session {
         }
         let (refused, hit) = match self.try_acquire(prompt, Effort::Waiting) {
             Ok(acquired) if standing == Standing::First || waiter.pass() == Standing::First => {
-                return Ok(self.count_use(acquired));
+                return Ok(self.counted(acquired));
             }
             // Its quota allows it, and others came before it.
             Ok(acquired) => {
@@ -212,7 +212,7 @@ impl Session {
     }
 
     /// Counts a match that was not counted, as a use.
-    fn count_use(&self, mut acquired: Acquired) -> Acquired {
+    fn counted(&self, mut acquired: Acquired) -> Acquired {
         let inner = self.inner();
         let participant = self.participant();
         let guard = participant.pin();

@@ -5,7 +5,7 @@
 //! | `prefix_cache`, `inner` | the public handle, and what all handles share |
 //! | `builder` | configuration and its checks |
 //! | `session`, `insert`, `partial`, `allocate`, `acquire` | the verbs of a scheduler thread |
-//! | `retention`, `priority` | what a session may ask for a prefix: priorities, retaining, demoting |
+//! | `retention`, `priority`, `uses` | what a session may ask for a prefix: priorities, retaining, demoting, recency or frequency alone |
 //! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
 //! | `wait_list`, `waiter`, `waiting`, `acquiring` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
@@ -48,6 +48,7 @@ mod session;
 mod shared_blocks;
 mod stats;
 mod strong_ref;
+mod uses;
 mod validate;
 mod wait_list;
 mod waiter;

@@ -245,6 +245,12 @@ impl Store {
         self.file(block);
     }
 
+    /// Counts a use of a block alone.
+    pub(super) fn count(&mut self, block: BlockId) {
+        self.vertex_mut(block).statistics.hits += 1;
+        self.file(block);
+    }
+
     /// Begins another insert: blocks that are added from now on are its piece.
     pub(super) fn begin_piece(&mut self) {
         self.pieces += 1;

@@ -53,6 +53,20 @@ impl Reference {
         self.store.mark(lease.at, BlockMarks::demote);
     }
 
+    /// Makes every block up to the lease as recent as now, and counts no use.
+    pub fn renew(&mut self, lease: &Lease) {
+        for block in self.store.path(lease.at) {
+            self.store.touch(block, self.now, false);
+        }
+    }
+
+    /// Counts a use of every block up to the lease, and makes none more recent.
+    pub fn count_use(&mut self, lease: &Lease) {
+        for block in self.store.path(lease.at) {
+            self.store.count(block);
+        }
+    }
+
     /// Protects every block up to the lease until `duration` has passed. False if the lease's tree was dropped.
     pub fn retain(&mut self, lease: &Lease, duration: u64) -> bool {
         if self.store.is_dropped(lease.tree) {

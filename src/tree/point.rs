@@ -152,6 +152,12 @@ impl Statistics {
     #[inline]
     pub(crate) fn touch(&self, now: u64) {
         self.stamp(now);
+        self.count();
+    }
+
+    /// Counts a use alone.
+    #[inline]
+    pub(crate) fn count(&self) {
         // Relaxed: a count; the release of the lease publishes it to the evictor (word.rs, E3).
         self.hits.fetch_add(1, Relaxed);
     }

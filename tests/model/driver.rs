@@ -115,6 +115,8 @@ impl<S: Subject> Driver<S> {
             Step::Retain(at, duration) => self.retain(*at, *duration)?,
             Step::ReleaseRetained(at) => self.release_retained(*at),
             Step::Demote(at) => self.demote(*at),
+            Step::Renew(at) => self.renew(*at),
+            Step::CountUse(at) => self.count_use(*at),
             Step::Wait(units) => self.wait(u64::from(*units)),
             Step::Settle => {}
             Step::SetPolicy(policy) => {

@@ -66,6 +66,8 @@ pub enum Step {
     Retain(usize, u8),
     ReleaseRetained(usize),
     Demote(usize),
+    Renew(usize),
+    CountUse(usize),
     /// So many units of time pass.
     Wait(u8),
     Settle,

@@ -100,6 +100,8 @@ pub trait Subject {
     fn retain(&mut self, lease: &Self::Lease, duration: u64) -> bool;
     fn release_retained(&mut self, lease: &Self::Lease);
     fn demote(&mut self, lease: &Self::Lease);
+    fn renew(&mut self, lease: &Self::Lease);
+    fn count_use(&mut self, lease: &Self::Lease);
     fn settle(&mut self);
     fn set_policy(&mut self, policy: PolicyKind);
     fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>);
@@ -223,6 +225,14 @@ impl Subject for Reference {
 
     fn demote(&mut self, lease: &Self::Lease) {
         Reference::demote(self, lease);
+    }
+
+    fn renew(&mut self, lease: &Self::Lease) {
+        Reference::renew(self, lease);
+    }
+
+    fn count_use(&mut self, lease: &Self::Lease) {
+        Reference::count_use(self, lease);
     }
 
     fn settle(&mut self) {
@@ -427,6 +437,14 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
 
     fn demote(&mut self, lease: &Lease) {
         self.session.demote(lease);
+    }
+
+    fn renew(&mut self, lease: &Lease) {
+        self.session.renew(lease);
+    }
+
+    fn count_use(&mut self, lease: &Lease) {
+        self.session.count_use(lease);
     }
 
     fn settle(&mut self) {

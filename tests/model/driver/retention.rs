@@ -29,4 +29,15 @@ impl<S: Subject> Driver<S> {
         Subject::demote(&mut self.reference, &self.leases[at].expected);
         self.subject.demote(&self.leases[at].actual);
     }
+    pub(super) fn renew(&mut self, at: usize) {
+        let Some(at) = at.checked_rem(self.leases.len()) else { return };
+        Subject::renew(&mut self.reference, &self.leases[at].expected);
+        self.subject.renew(&self.leases[at].actual);
+    }
+
+    pub(super) fn count_use(&mut self, at: usize) {
+        let Some(at) = at.checked_rem(self.leases.len()) else { return };
+        Subject::count_use(&mut self.reference, &self.leases[at].expected);
+        self.subject.count_use(&self.leases[at].actual);
+    }
 }
