@@ -60,7 +60,10 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
             let fault = [Fault::OneTooMany, Fault::OneTooFew, Fault::TooShort];
             Step::InsertWrong(held(bytes)?, sequence(bytes)?, *bytes.choose(&fault)?)
         }
-        17 => Step::Evict(bytes.int_in_range(0..=12)?),
+        17 => match bytes.int_in_range(0..=12)? {
+            blocks @ 10..=12 => Step::EvictOf(blocks - 10, blocks),
+            blocks => Step::Evict(blocks),
+        },
         18 => Step::Settle,
         19 => Step::Prioritize(held(bytes)?, bytes.int_in_range(0..=100)?, bytes.arbitrary()?),
         20 => Step::Retain(held(bytes)?, bytes.arbitrary()?),

@@ -13,6 +13,7 @@
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
 //! | `namespace` | trees that never share |
+//! | `evicting` | the verbs that evict |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
 //! | `clock`, `stats` | time, numbers |
@@ -28,6 +29,7 @@ mod block_request;
 mod builder;
 mod clock;
 pub mod diagnostics;
+mod evicting;
 mod evictor;
 mod exchange;
 mod external;

@@ -3,18 +3,13 @@
 use std::fmt;
 
 use super::diagnostics::Violation;
-use super::evictor::{Evictor, Resources, Upkeep};
+use super::evictor::Upkeep;
 use super::inner::Inner;
 use super::namespace::Pass;
 use super::session::Session;
 use super::stats::Stats;
 use super::validate::validate;
 use crate::sync::Arc;
-
-/// Garbage of evictions that may wait for the next one.
-const RECLAIM_BYTES: usize = 32 << 10;
-/// The most blocks that are evicted in one turn.
-const SLICE: usize = 256;
 
 /// A concurrent prefix cache: maps token sequences to the KV blocks that hold their keys and values.
 ///
@@ -134,47 +129,6 @@ impl PrefixCache {
     /// ```
     pub fn session(&self) -> Session {
         Session::new(&self.inner)
-    }
-
-    /// Frees up to `blocks` blocks that no lease protects, in the policy's exact order, and returns how many it freed.
-    ///
-    /// It frees exactly as many as asked for, or all that can go: the last victim is shortened from its end. Waits its
-    /// turn if another thread is evicting.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
-    /// # let (session, space) = (cache.session(), cache.default_namespace());
-    /// let prompt = [1, 2, 3, 4, 5, 6];
-    /// let miss = session.match_prefix(&space, &prompt);
-    /// drop(session.insert(miss.lease(), &prompt, session.reserve(3)?)?);
-    /// assert_eq!(cache.evict(2), 2);
-    /// assert_eq!(session.peek(&space, &prompt), 2); // the first block is left
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn evict(&self, blocks: usize) -> usize {
-        let inner = &*self.inner;
-        let mut evicted = 0;
-        let mut slice = |evictor: &mut Evictor, resources: Resources<'_>| {
-            let want = (blocks - evicted).min(SLICE);
-            let mut entries = usize::MAX;
-            let freed = evictor.evict(want, &mut entries, resources);
-            evicted += freed;
-            // A little garbage waits for the next eviction, unless nothing is cached any more.
-            let is_garbage = evictor.totals.runs == 0 || resources.guard.retired_bytes() >= RECLAIM_BYTES;
-            (freed == SLICE && evicted < blocks, is_garbage)
-        };
-        let (mut more, mut is_garbage) = inner.settled(&mut slice);
-        while more {
-            let garbage;
-            (more, garbage) = inner.in_turn(&mut slice);
-            is_garbage |= garbage;
-        }
-        if evicted > 0 && is_garbage {
-            inner.reclaim();
-        }
-        evicted
     }
 
     /// Brings the evictor's counts up to date with every change made before the call; see [`Stats`].

@@ -351,6 +351,27 @@ impl Store {
         }
     }
 
+    /// A namespace's limit on cached blocks; the last one if it had none.
+    pub(super) fn limit_of(&mut self, owner: NamespaceId) -> &mut Option<usize> {
+        let at = self.limits.iter().position(|(limited, _)| *limited == owner).unwrap_or(self.limits.len());
+        if at == self.limits.len() {
+            self.limits.push((owner, None));
+        }
+        &mut self.limits[at].1
+    }
+
+    /// Frees up to `blocks` blocks of one namespace, the smallest rank first; returns how many it freed.
+    pub(super) fn evict_of(&mut self, owner: NamespaceId, blocks: usize) -> usize {
+        for freed in 0..blocks {
+            let mut candidates = self.candidates.iter().map(|(_, block)| *block);
+            let Some(victim) = candidates.find(|block| self.namespace_of(Place::After(*block)) == owner) else {
+                return freed;
+            };
+            self.remove(victim);
+        }
+        blocks
+    }
+
     /// Frees unprotected blocks of namespaces that have more cached than their limits.
     pub(super) fn keep_to_limits(&mut self) {
         while let Some(victim) = self.victim_over_limit() {

@@ -25,10 +25,9 @@ impl Reference {
     /// ```
     pub fn set_quota(&mut self, namespace: &[&str], cached: Option<usize>, pinned: Option<usize>) {
         let owner = self.namespace_id(namespace);
-        match self.store.limits.iter_mut().find(|(limited, _)| *limited == owner) {
-            Some((_, limit)) => *limit = cached,
-            None if cached.is_some() => self.store.limits.push((owner, cached)),
-            None => {}
+        let is_limited = self.store.limits.iter().any(|(limited, _)| *limited == owner);
+        if is_limited || cached.is_some() {
+            *self.store.limit_of(owner) = cached;
         }
         self.pinned_limits.remove(&owner);
         self.pinned_limits.extend(pinned.map(|limit| (owner, limit)));
@@ -88,6 +87,14 @@ impl Reference {
     /// Evicts up to `blocks` blocks in the order of the policy; returns how many.
     pub fn evict(&mut self, blocks: usize) -> usize {
         self.store.evict(blocks)
+    }
+
+    /// Evicts up to `blocks` blocks of one namespace in the order of the policy; returns how many.
+    pub fn evict_namespace(&mut self, namespace: &[&str], blocks: usize) -> usize {
+        let owner = self.namespace_id(namespace);
+        // From now on it counts as limited, where the order of limits decides.
+        self.store.limit_of(owner);
+        self.store.evict_of(owner, blocks)
     }
 
     /// Empties every namespace.

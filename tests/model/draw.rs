@@ -43,6 +43,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         2 => (0..50_usize).prop_map(Step::Reserve),
         3 => at().prop_map(Step::Abort),
         4 => (0..12_usize).prop_map(Step::Evict),
+        2 => (space(), 0..12_usize).prop_map(|(space, blocks)| Step::EvictOf(space, blocks)),
         4 => (at(), priority(), ttl()).prop_map(|(at, priority, ttl)| Step::Prioritize(at, priority, ttl)),
         1 => (at(), 0..40_u8).prop_map(|(at, duration)| Step::Retain(at, duration)),
         1 => at().prop_map(Step::ReleaseRetained),

@@ -111,6 +111,7 @@ impl<S: Subject> Driver<S> {
             Step::InsertWrong(at, sequence, fault) => self.insert_wrong(*at, sequence, *fault)?,
             Step::Serve(space, sequence) => self.serve(*space, sequence)?,
             Step::Evict(blocks) => self.evict(*blocks)?,
+            Step::EvictOf(space, blocks) => self.evict_of(*space, *blocks)?,
             Step::Prioritize(at, priority, ttl) => self.prioritize(*at, *priority, *ttl),
             Step::Retain(at, duration) => self.retain(*at, *duration)?,
             Step::ReleaseRetained(at) => self.release_retained(*at),
@@ -365,5 +366,10 @@ impl<S: Subject> Driver<S> {
     fn evict(&mut self, blocks: usize) -> Result<(), Difference> {
         let expected = Subject::evict(&mut self.reference, blocks);
         equal("evicted blocks", self.subject.evict(blocks), expected)
+    }
+
+    fn evict_of(&mut self, space: usize, blocks: usize) -> Result<(), Difference> {
+        let expected = Subject::evict_of(&mut self.reference, space, blocks);
+        equal("evicted blocks of a namespace", self.subject.evict_of(space, blocks), expected)
     }
 }

@@ -61,6 +61,7 @@ pub enum Step {
     /// Match, insert, release both.
     Serve(usize, Sequence),
     Evict(usize),
+    EvictOf(usize, usize),
     /// Of a lease's prefix, for so many units of time or for good.
     Prioritize(usize, u8, Option<u8>),
     Retain(usize, u8),

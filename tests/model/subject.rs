@@ -95,6 +95,7 @@ pub trait Subject {
     fn release(&mut self, lease: Self::Lease);
     fn abort(&mut self, reservation: Self::Reservation);
     fn evict(&mut self, blocks: usize) -> usize;
+    fn evict_of(&mut self, space: usize, blocks: usize) -> usize;
     fn prioritize(&mut self, lease: &Self::Lease, priority: u8, ttl: Option<u64>);
     /// Whether the lease's namespace stands.
     fn retain(&mut self, lease: &Self::Lease, duration: u64) -> bool;
@@ -209,6 +210,10 @@ impl Subject for Reference {
 
     fn evict(&mut self, blocks: usize) -> usize {
         Reference::evict(self, blocks)
+    }
+
+    fn evict_of(&mut self, space: usize, blocks: usize) -> usize {
+        Reference::evict_namespace(self, REFERENCE_SPACES[space], blocks)
     }
 
     fn prioritize(&mut self, lease: &Self::Lease, priority: u8, ttl: Option<u64>) {
@@ -419,6 +424,10 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
 
     fn evict(&mut self, blocks: usize) -> usize {
         self.cache.evict(blocks)
+    }
+
+    fn evict_of(&mut self, space: usize, blocks: usize) -> usize {
+        self.cache.evict_namespace(&self.spaces[space], blocks)
     }
 
     fn prioritize(&mut self, lease: &Lease, priority: u8, ttl: Option<u64>) {

@@ -72,21 +72,49 @@ impl Evictor {
 
     pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, resources: Resources<'_>) {
         holdings.limit(quota.cached_blocks, quota.pinned_blocks);
-        let mut group = holdings.group.get(&self.owner);
-        if group.is_none() && quota.cached_blocks.is_some() {
-            let new = QuotaGroup::at(self.quotas.groups);
-            group = Some(new);
-            self.quotas.groups += 1;
-            self.quotas.limited.insert(new, Arc::clone(holdings));
-            holdings.group.with_mut(&mut self.owner, |group| *group = Some(new));
-            // Without cached blocks there is no candidate, and later ones are filed under the group at once.
-            if holdings.cached() > 0 {
-                self.quotas.round = self.ranking.slots().len();
-                self.quotas.unsorted = self.quotas.round;
-            }
-        }
+        let group = match quota.cached_blocks {
+            Some(_) => Some(self.group_of(holdings)),
+            None => holdings.group.get(&self.owner),
+        };
         self.note_group(group, holdings);
         self.sort_groups(SLICE, resources);
+    }
+
+    /// The group of a namespace's candidates; if it is a new one, sorting them into it begins.
+    fn group_of(&mut self, holdings: &Arc<Holdings>) -> QuotaGroup {
+        if let Some(group) = holdings.group.get(&self.owner) {
+            return group;
+        }
+        let group = QuotaGroup::at(self.quotas.groups);
+        self.quotas.groups += 1;
+        self.quotas.limited.insert(group, Arc::clone(holdings));
+        holdings.group.with_mut(&mut self.owner, |of| *of = Some(group));
+        // Without cached blocks there is no candidate, and later ones are filed under the group at once.
+        if holdings.cached() > 0 {
+            self.quotas.round = self.ranking.slots().len();
+            self.quotas.unsorted = self.quotas.round;
+        }
+        group
+    }
+
+    /// Frees up to `want` blocks of one namespace, in the policy's order; nothing while its candidates are being sorted, of
+    /// which this does a slice.
+    pub(in crate::cache) fn evict_of(
+        &mut self,
+        holdings: &Arc<Holdings>,
+        want: usize,
+        resources: Resources<'_>,
+    ) -> Option<usize> {
+        let group = self.group_of(holdings);
+        if self.sort_groups(SLICE, resources) {
+            return None;
+        }
+        let mut entries = usize::MAX;
+        let freed = self.evict_by(want, &mut entries, resources, |evictor| {
+            evictor.ranking.choose_of(group).map(|victim| (victim, usize::MAX))
+        });
+        self.totals.evicted += freed as u64;
+        Some(freed)
     }
 
     /// Forgets the quota of a namespace that has ended.
