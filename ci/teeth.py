@@ -462,7 +462,7 @@ BUGS = [
        "    if requested > limit.saturating_sub(pinned) {\n"
        "        let pinned = holdings.protected() + holdings.reserved();\n")]),
     ("candidates left outside their group", "exchange::an_insert_against_a_limit", EXACT,
-     [("src/cache/evictor/quota.rs", "                self.quotas.unsorted = self.quotas.round;\n", "")]),
+     [("src/cache/evictor/quota.rs", "            self.quotas.unsorted = self.quotas.round;\n", "")]),
 
     # What checking found.
     ("a point beyond the end taken for it", "creation_trim::a_new_point_beyond_the_end_against_a_trim", EXACT,
