@@ -158,7 +158,7 @@ impl Session {
         }
         let cache = self.strong_refs.take();
         let request = BlockRequest::new(0).paid_by(namespace);
-        let waiter = Waiter::join(&cache, &Ask::new(request, inner));
+        let waiter = Waiter::join(&cache, Ask::new(request, inner));
         loop {
             let refused = match self.acquire_in_turn(prompt, &waiter) {
                 Err(refused) if refused.is_for_now() => refused,
@@ -205,7 +205,7 @@ impl Session {
         let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
         let missing = prompt.blocks(inner).saturating_sub(hit.blocks().len());
         let ask = Ask::new(BlockRequest::new(missing).paid_by(prompt.namespace), inner);
-        match inner.take(&ask, &|| self.strong_refs.take(), effort) {
+        match inner.take(ask, &|| self.strong_refs.take(), effort) {
             Ok(blocks) => Ok(Acquired { hit, blocks }),
             Err(refused) => Err((refused, hit)),
         }

@@ -85,7 +85,7 @@ impl Future for Acquiring {
         }
         let waiting = waiter.get_or_insert_with(|| {
             let request = BlockRequest::new(0).paid_by(namespace);
-            Waiter::join(&StrongRefs::new(&cache.inner).take(), &Ask::new(request, &cache.inner))
+            Waiter::join(&StrongRefs::new(&cache.inner).take(), Ask::new(request, &cache.inner))
         });
         // First, as in `reserve_async`.
         waiting.signal().wake_by(context.waker());

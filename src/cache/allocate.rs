@@ -13,6 +13,8 @@ use super::strong_ref::StrongRef;
 use super::wait_list::Standing;
 use super::waiter::Waiter;
 use crate::block::BlockId;
+use crate::sync::Arc;
+use crate::tree::Holdings;
 
 /// Blocks that a reservation evicts in one turn: less than a millisecond's work.
 const TURN: usize = 512;
@@ -60,7 +62,7 @@ impl Session {
         let inner = &**self.strong_refs.inner();
         let ask = Ask::new(blocks.into(), inner);
         inner.check_request(ask.blocks)?;
-        inner.take(&ask, &|| self.strong_refs.take(), Effort::Once)
+        inner.take(ask, &|| self.strong_refs.take(), Effort::Once)
     }
 
     /// Takes the blocks of a [`BlockRequest`] (a number is one), and waits for them until `deadline` if leases and
@@ -113,15 +115,15 @@ impl Session {
         let ask = Ask::new(blocks.into(), inner);
         inner.check_request(ask.blocks)?;
         if !inner.wait_list.has_waiters() {
-            match inner.take(&ask, &|| self.strong_refs.take(), Effort::Once) {
+            match inner.take(ask, &|| self.strong_refs.take(), Effort::Once) {
                 Err(refused) if refused.is_for_now() => {}
                 served => return served,
             }
         }
         let cache = self.strong_refs.take();
-        let waiter = Waiter::join(&cache, &ask);
+        let waiter = Waiter::join(&cache, ask);
         loop {
-            let refused = match inner.take_in_turn(&ask, &cache, &waiter) {
+            let refused = match inner.take_in_turn(ask, &cache, &waiter) {
                 Err(refused) if refused.is_for_now() => refused,
                 served => return served,
             };
@@ -154,13 +156,15 @@ impl Inner {
     /// Takes the blocks if `waiter` is the first in the list.
     pub(super) fn take_in_turn(
         &self,
-        ask: &Ask,
+        ask: Ask<'_>,
         cache: &StrongRef<Inner>,
         waiter: &Waiter,
     ) -> Result<Reservation, ReserveError> {
         if waiter.standing() == Standing::HeldBack {
             // Given back at once: it takes them when it is the first.
-            drop(self.charge(ask, Effort::Waiting)?);
+            if let Some(holdings) = ask.charged(self) {
+                drop(self.charge_to(holdings, ask.blocks, Effort::Waiting)?);
+            }
             waiter.pass();
         }
         if waiter.standing() != Standing::First {
@@ -183,36 +187,46 @@ impl Inner {
     #[inline]
     pub(super) fn take(
         &self,
-        ask: &Ask,
+        ask: Ask<'_>,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
-        let charge = self.charge(ask, effort)?;
+        match ask.charged(self) {
+            None => self.take_charged(ask.blocks, QuotaCharge::default(), strong_ref, effort),
+            Some(holdings) => self.take_paid(ask.blocks, holdings, strong_ref, effort),
+        }
+    }
+
+    /// The same where they are counted with a namespace's.
+    fn take_paid(
+        &self,
+        n: usize,
+        holdings: &Arc<Holdings>,
+        strong_ref: &dyn Fn() -> StrongRef<Inner>,
+        effort: Effort,
+    ) -> Result<Reservation, ReserveError> {
+        let charge = self.charge_to(holdings, n, effort)?;
         crate::sync::failpoint!("quota::charged");
-        let is_charged = charge.is_some();
-        let taken = self.take_charged(ask.blocks, charge, strong_ref, effort);
+        let taken = self.take_charged(n, charge, strong_ref, effort);
         // The charge may have held back a request of the same namespace for a moment. A waiter's own charge did not: of each
         // namespace the first waiter alone looks.
-        if taken.is_err() && is_charged && effort == Effort::Once {
+        if taken.is_err() && effort == Effort::Once {
             self.charge_ended();
         }
         taken
     }
 
+    #[inline]
     fn take_charged(
         &self,
         n: usize,
-        charge: Option<QuotaCharge>,
+        charge: QuotaCharge,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
         // First: blocks that were taken are in a reservation, which gives them back if anything panics.
-        let mut reservation = Reservation {
-            blocks: Vec::new(),
-            shared: SharedBlocks::default(),
-            charge: charge.unwrap_or_default(),
-            cache: strong_ref(),
-        };
+        let mut reservation =
+            Reservation { blocks: Vec::new(), shared: SharedBlocks::default(), charge, cache: strong_ref() };
         if !self.pool.try_take(n, &mut reservation.blocks) {
             self.take_evicting(n, &mut reservation.blocks, effort)?;
         }

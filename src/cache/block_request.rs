@@ -66,37 +66,39 @@ impl<'a> BlockRequest<'a> {
     }
 }
 
-/// A request whose payer was looked up, for as long as it takes.
-#[derive(Debug, Clone)]
-pub(super) struct Ask {
+/// A request with the counts of its payer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask<'a> {
     pub(super) blocks: usize,
     pub(super) lane: Lane,
-    /// The namespace that pays; nothing for the default one.
-    payer: Option<Arc<Holdings>>,
+    /// Of the namespace that pays; nothing for the default one.
+    payer: Option<&'a Arc<Holdings>>,
 }
 
-impl Ask {
+impl<'a> Ask<'a> {
     /// # Panics
     ///
     /// If the payer is a namespace of another cache.
-    pub(super) fn new(request: BlockRequest<'_>, inner: &Inner) -> Self {
+    #[inline]
+    pub(super) fn new(request: BlockRequest<'a>, inner: &Inner) -> Self {
         let payer = request.payer.map(|namespace| {
             inner.namespaces.check(namespace);
-            Arc::clone(&namespace.0.holdings)
+            &namespace.0.holdings
         });
         Self { blocks: request.blocks, lane: request.lane, payer }
     }
 
     /// What the blocks are counted with, if they are: blocks that the default namespace pays for are while it has a limit on
     /// them.
-    pub(super) fn charged<'a>(&'a self, inner: &'a Inner) -> Option<&'a Arc<Holdings>> {
+    #[inline]
+    pub(super) fn charged(self, inner: &'a Inner) -> Option<&'a Arc<Holdings>> {
         let default = || Some(inner.namespaces.default_holdings()).filter(|default| default.pinned_limit().is_some());
-        self.payer.as_ref().or_else(default)
+        self.payer.or_else(default)
     }
 
     /// The line in which it waits if its payer is at its limit: each namespace has its own.
-    pub(super) fn line(&self, inner: &Inner) -> usize {
-        let payer = self.payer.as_ref().unwrap_or_else(|| inner.namespaces.default_holdings());
+    pub(super) fn line(self, inner: &Inner) -> usize {
+        let payer = self.payer.unwrap_or_else(|| inner.namespaces.default_holdings());
         std::ptr::from_ref::<Holdings>(payer).addr()
     }
 }

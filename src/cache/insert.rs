@@ -250,7 +250,7 @@ impl Session {
         let published = insert(from, sequence, self.ledger(), &guard);
         reservation.blocks = given;
         let Ok(published) = published else {
-            moved.undo(&mut reservation);
+            reservation.undo(moved);
             // Leases that it took on its way were released.
             inner.ring();
             return refused(InsertErrorKind::TooManyBranches, reservation);
@@ -259,8 +259,7 @@ impl Session {
         let inserted = reservation.blocks.len() - published.duplicates;
         reservation.blocks.truncate(published.duplicates);
         reservation.charge.spend(inserted, charged > 0);
-        let charges_of_inserted = reservation.shared.split_off(published.duplicates).counted();
-        if moved.keep_for_duplicates(&mut reservation) || charges_of_inserted > 0 {
+        if reservation.keep_for_duplicates(moved) {
             inner.charge_ended();
         }
         // Counted: a resume from here counts a use only of what lies beyond.

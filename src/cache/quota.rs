@@ -129,10 +129,19 @@ impl QuotaCharge {
     }
 }
 
-impl Drop for QuotaCharge {
-    fn drop(&mut self) {
+impl QuotaCharge {
+    /// Ends it.
+    #[inline]
+    pub(super) fn end(&mut self) {
         if let Some(holdings) = &self.holdings {
-            holdings.unreserve(self.blocks);
+            holdings.unreserve(std::mem::take(&mut self.blocks));
         }
+    }
+}
+
+impl Drop for QuotaCharge {
+    #[inline]
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -281,7 +281,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.shared.keep_alone(&mut self.blocks, &mut self.charge);
         // First: a waiter that the blocks wake may wait for the quota.
-        drop(std::mem::take(&mut self.charge));
+        self.charge.end();
         self.cache.give_back(&self.blocks);
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Waiter {
 
 impl Waiter {
     /// Joins the cache's list as the last of its lane.
-    pub(super) fn join(cache: &StrongRef<Inner>, ask: &Ask) -> Self {
+    pub(super) fn join(cache: &StrongRef<Inner>, ask: Ask<'_>) -> Self {
         let (place, signal) = cache.wait_list.append(ask.lane, ask.line(cache));
         let waiter = Self { cache: cache.clone(), place, signal };
         crate::sync::failpoint!("wait_list::joined");

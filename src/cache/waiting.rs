@@ -8,9 +8,11 @@ use std::task::{Context, Poll};
 use super::allocate::Effort;
 use super::block_request::{Ask, BlockRequest};
 use super::inner::Inner;
+use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
 use super::reservation::{Reservation, ReserveError};
 use super::strong_ref::{StrongRef, StrongRefs};
+use super::wait_list::Lane;
 use super::waiter::Waiter;
 
 /// A request for blocks that waits for its turn; made by [`PrefixCache::reserve_async`].
@@ -40,7 +42,9 @@ use super::waiter::Waiter;
 /// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Reserving {
-    ask: Ask,
+    blocks: usize,
+    lane: Lane,
+    payer: Option<Namespace>,
     cache: StrongRef<Inner>,
     waiter: Option<Waiter>,
 }
@@ -48,7 +52,7 @@ pub struct Reserving {
 impl fmt::Debug for Reserving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.waiter.is_some();
-        f.debug_struct("Reserving").field("blocks", &self.ask.blocks).field("waiting", &waiting).finish_non_exhaustive()
+        f.debug_struct("Reserving").field("blocks", &self.blocks).field("waiting", &waiting).finish_non_exhaustive()
     }
 }
 
@@ -99,8 +103,11 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve_async<'a>(&self, blocks: impl Into<BlockRequest<'a>>) -> Reserving {
-        let ask = Ask::new(blocks.into(), &self.inner);
-        Reserving { ask, cache: StrongRefs::new(&self.inner).take(), waiter: None }
+        let request = blocks.into();
+        // Panics if the payer is of another cache.
+        let Ask { blocks, lane, .. } = Ask::new(request, &self.inner);
+        let payer = request.payer.cloned();
+        Reserving { blocks, lane, payer, cache: StrongRefs::new(&self.inner).take(), waiter: None }
     }
 }
 
@@ -108,7 +115,9 @@ impl Future for Reserving {
     type Output = Result<Reservation, ReserveError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { ask, cache, waiter } = &mut *self;
+        let Self { blocks, lane, payer, cache, waiter } = &mut *self;
+        let request = BlockRequest { blocks: *blocks, payer: payer.as_ref(), lane: *lane };
+        let ask = Ask::new(request, cache);
         cache.check_request(ask.blocks)?;
         if waiter.is_none() && !cache.wait_list.has_waiters() {
             match cache.take(ask, &|| cache.clone(), Effort::Once) {

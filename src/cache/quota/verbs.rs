@@ -2,7 +2,7 @@
 
 use super::{NamespaceStats, Quota, QuotaCharge};
 use crate::cache::allocate::Effort;
-use crate::cache::block_request::{Ask, BlockRequest};
+use crate::cache::block_request::BlockRequest;
 use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespace::Namespace;
@@ -120,13 +120,6 @@ impl Session {
 }
 
 impl Inner {
-    /// Charges blocks that are about to be reserved to the namespace that pays, if it may have them.
-    #[inline]
-    pub(in crate::cache) fn charge(&self, ask: &Ask, effort: Effort) -> Result<Option<QuotaCharge>, ReserveError> {
-        let charged = |holdings| self.charge_to(holdings, ask.blocks, effort);
-        ask.charged(self).map(charged).transpose().map_err(ReserveError::from)
-    }
-
     /// Charges so many blocks to a namespace, if it may have them.
     pub(in crate::cache) fn charge_to(
         &self,
@@ -155,12 +148,20 @@ impl Inner {
     }
 
     /// Lets the namespace with these counts pay for all blocks of a reservation, if it has a limit on them: before they are
-    /// inserted there.
+    /// inserted there. Nothing if there is nothing to move.
+    #[inline]
     pub(in crate::cache) fn move_charge(
         &self,
         reservation: &mut Reservation,
         holdings: &Arc<Holdings>,
-    ) -> Result<Moved, OverQuota> {
+    ) -> Result<Option<Moved>, OverQuota> {
+        if reservation.is_plain() && holdings.pinned_limit().is_none() {
+            return Ok(None);
+        }
+        self.move_charge_of(reservation, holdings).map(Some)
+    }
+
+    fn move_charge_of(&self, reservation: &mut Reservation, holdings: &Arc<Holdings>) -> Result<Moved, OverQuota> {
         let charge = &mut reservation.charge;
         let here = charge.is_of(holdings);
         let unpaid = reservation.blocks.len() - charge.blocks_of(holdings);
@@ -209,22 +210,36 @@ pub(in crate::cache) struct Moved {
     added: usize,
 }
 
-impl Moved {
+impl Reservation {
+    /// Whether no namespace pays for any of its blocks, and none was forked.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.charge.holdings.is_none() && self.shared.0.is_empty()
+    }
+
     /// Nothing was inserted: those pay that paid before.
-    pub(in crate::cache) fn undo(self, reservation: &mut Reservation) {
-        match self.from {
-            Some(from) => reservation.charge = from,
-            None => drop(reservation.charge.split(self.added)),
+    pub(in crate::cache) fn undo(&mut self, moved: Option<Moved>) {
+        match moved {
+            Some(Moved { from: Some(from), .. }) => self.charge = from,
+            Some(Moved { from: None, added }) => drop(self.charge.split(added)),
+            None => {}
         }
     }
 
-    /// What is left in the reservation was not needed: those pay for it that paid before. Whether a charge has ended.
-    pub(in crate::cache) fn keep_for_duplicates(self, reservation: &mut Reservation) -> bool {
-        let counted = reservation.shared.counted();
-        let ends = self.from.is_some();
-        match self.from {
-            Some(mut from) => reservation.charge = from.split(reservation.blocks.len() - counted),
-            None if self.added > 0 => drop(reservation.charge.split(counted)),
+    /// What is left in it was not needed for an insert: those pay for it that paid before. Whether a charge has ended that was
+    /// not taken over.
+    #[inline]
+    pub(in crate::cache) fn keep_for_duplicates(&mut self, moved: Option<Moved>) -> bool {
+        moved.is_some_and(|moved| self.keep_moved(moved))
+    }
+
+    fn keep_moved(&mut self, moved: Moved) -> bool {
+        let of_inserted = self.shared.split_off(self.blocks.len());
+        let counted = self.shared.counted();
+        let ends = moved.from.is_some() || of_inserted.counted() > 0;
+        match moved.from {
+            Some(mut from) => self.charge = from.split(self.blocks.len() - counted),
+            None if moved.added > 0 => drop(self.charge.split(counted)),
             None => {}
         }
         ends
