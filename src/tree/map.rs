@@ -323,7 +323,7 @@ impl<T: Keyed> Map<T> {
         branch.as_ref().slots.iter().zip(moved).for_each(|(slot, word)| slot.store(*word, Release));
     }
 
-    /// Bytes of the branches that dropping the map frees.
+    /// Bytes of the branches that dropping the map frees, as far as they are there now. Called while pinned.
     pub(crate) fn branch_bytes(&self) -> usize {
         let mut bytes = 0;
         each_branch::<T>(&self.root, &mut |_| bytes += size_of::<Branch<T>>());
@@ -387,16 +387,17 @@ fn each<'g, T: Keyed>(slot: &'g TrieSlot, guard: &'g Guard<'_>, is_enough: &mut 
     }
 }
 
-/// Calls `visit` with every branch below `slot`, children first. No thread may change the map meanwhile.
+/// Calls `visit` with every branch below `slot`, children first. The caller is pinned or alone: a thread that has seen a dead run
+/// before may still put a point into its map while the run is retired.
 fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
-    // Relaxed: every change of the map happens before the call.
-    let word = slot.load(Relaxed);
+    // Acquire: E1.
+    let word = slot.load(Acquire);
     if word.addr() & BRANCH == 0 {
         return;
     }
     let branch = word.map_addr(|address| address & !(BRANCH | FROZEN)).cast::<Branch<T>>();
     if let Some(branch) = NonNull::new(branch) {
-        // SAFETY: the word was stored by this map and the branch is still linked (M3).
+        // SAFETY: the word was stored by this map (M1), and the branch was linked when the caller was pinned or alone (M3).
         let slots = unsafe { &branch.as_ref().slots };
         slots.iter().for_each(|slot| each_branch(slot, visit));
         visit(branch);
