@@ -49,32 +49,35 @@ pub struct CachedRun<'a> {
 impl PrefixCache {
     /// Visits what is cached in a namespace: each run after the one that it follows.
     ///
-    /// Nothing is evicted meanwhile, because it has the evictor's lock: keep `visit` short, and call no verb in it that may evict.
-    /// What other threads insert, lease or release meanwhile may be seen or not. Linear in runs, points and branches; allocates a
-    /// list of the runs. Nothing is visited in a namespace that was dropped.
+    /// The runs are listed first, while nothing is evicted because this has the evictor's lock; `visit` runs under no lock, and
+    /// may call any verb. What other threads insert, lease or release meanwhile may be seen or not. Linear in runs, points and
+    /// branches; allocates a list of the runs. Nothing is visited in a namespace that was dropped.
     ///
     /// # Panics
     ///
     /// If the namespace is of another cache.
     pub fn walk(&self, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
         self.inner.namespaces.check(namespace);
-        self.inner.evicting(|_, resources| {
-            let guard = resources.guard;
-            let Some(root) = namespace.0.root(guard) else { return };
-            let (mut found, mut at, mut id) = (Vec::new(), 0, 0);
-            add_below(root, None, &mut found, guard);
+        // Pinned before the lock and after it: what was seen stays readable while the caller's code runs under no lock.
+        let participant = self.inner.participant();
+        let guard = participant.pin();
+        let runs = self.inner.evicting(|_, resources| {
+            let Some(root) = namespace.0.root(&guard) else { return Vec::new() };
+            let (mut found, mut at, mut runs) = (Vec::new(), 0, Vec::new());
+            add_below(root, None, &mut found, &guard);
             while let Some(&(run, parent)) = found.get(at) {
                 at += 1;
-                let len = run.word().len();
+                let (len, id) = (run.word().len(), runs.len());
                 // On a dead run nothing hangs.
                 if len > 0 {
-                    let seen = visit_points(run, guard, &mut |point| add_below(point, Some(id), &mut found, guard));
-                    let blocks = &run.block_ids(guard)[..run.blocks_to(len, resources.grid_of(run))];
-                    visit(CachedRun { id, parent, start: run.start(), tokens: run.tokens(guard), blocks, ..seen });
-                    id += 1;
+                    let seen = visit_points(run, &guard, &mut |point| add_below(point, Some(id), &mut found, &guard));
+                    let blocks = &run.block_ids(&guard)[..run.blocks_to(len, resources.grid_of(run))];
+                    runs.push(CachedRun { id, parent, start: run.start(), tokens: run.tokens(&guard), blocks, ..seen });
                 }
             }
+            runs
         });
+        runs.into_iter().for_each(&mut visit);
     }
 }
 

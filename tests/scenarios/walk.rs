@@ -46,6 +46,26 @@ fn every_cached_sequence_is_seen_with_its_blocks() {
     bench.cache.walk(&bench.cache.namespace(&["empty"]), |run| panic!("{run:?}"));
 }
 
+/// The caller's code runs under no lock: it may evict what it is shown, and panic.
+#[test]
+fn what_is_shown_may_be_evicted_meanwhile() {
+    let bench = Bench::new(4, 64);
+    (0..8).for_each(|key| drop(bench.insert(&sequence(key, 16))));
+    let space = bench.cache.default_namespace();
+    let mut seen = 0;
+    bench.cache.walk(&space, |run| {
+        bench.cache.evict(64);
+        bench.cache.settle();
+        assert_eq!((run.tokens.len(), run.blocks.len()), (16, 4));
+        seen += 1;
+    });
+    assert_eq!((seen, bench.stats().free_blocks), (8, 64));
+    drop(bench.insert(&sequence(1, 16)));
+    let walk = std::panic::AssertUnwindSafe(|| bench.cache.walk(&space, |_| std::panic::resume_unwind(Box::new(()))));
+    assert!(std::panic::catch_unwind(walk).is_err());
+    assert_eq!(bench.cache.evict(64), 4);
+}
+
 #[test]
 fn leases_uses_and_times_are_those_of_the_run() {
     let bench = Bench::new(4, 64);

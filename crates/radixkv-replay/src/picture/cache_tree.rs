@@ -136,7 +136,7 @@ impl CacheTree {
         Ok(Self { now: requests as u64, ..tree })
     }
 
-    /// All that a live cache holds of a namespace. Nothing is evicted meanwhile ([`PrefixCache::walk`]). A run's leases are shown
+    /// All that a live cache holds of a namespace at one moment ([`PrefixCache::walk`]). A run's leases are shown
     /// at its end, and what is before a branch was last used when the latest of what follows it was.
     ///
     /// # Panics
