@@ -34,6 +34,7 @@ mod tests;
 
 use ahead::Soon;
 pub(super) use exchange::SLICE;
+pub(super) use quota::QuotaPass;
 use quota::Quotas;
 pub(super) use ranking::{Ranking, standing};
 pub(super) use retained::Retained;

@@ -29,10 +29,28 @@ pub(in crate::cache) struct Quotas {
     round: usize,
 }
 
+/// Evicting what namespaces have beyond their limits, each in its turn and as much as it had when the pass began: a pass ends,
+/// and comes to each of them, whatever other namespaces insert meanwhile.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct QuotaPass {
+    /// The groups that were noted, the first one last, and the blocks that each must still lose; set by the first slice.
+    owed: Option<Vec<(QuotaGroup, usize)>>,
+}
+
 impl Quotas {
     /// Whether some candidates may not be filed under their group yet.
     pub(in crate::cache) fn is_sorting(&self) -> bool {
         self.unsorted > 0
+    }
+
+    /// Blocks that a group has beyond its limit.
+    fn excess(&self, group: QuotaGroup) -> usize {
+        self.limited.get(&group).map_or(0, |holdings| holdings.excess())
+    }
+
+    /// What all groups have beyond their limits, the first one last.
+    fn owed(&self) -> Vec<(QuotaGroup, usize)> {
+        self.over.iter().rev().map(|group| (*group, self.excess(*group))).collect()
     }
 
     pub(in crate::cache) fn is_noted(&self, group: QuotaGroup) -> bool {
@@ -141,29 +159,48 @@ impl Evictor {
     /// The next victim of a namespace that is over its limit, and by how many blocks it is.
     pub(super) fn choose_over_quota(&mut self) -> Option<(Link<Point>, usize)> {
         while let Some(group) = self.quotas.over.first().copied() {
-            let excess = self.quotas.limited.get(&group).map_or(0, |holdings| holdings.excess());
-            match self.ranking.choose_of(group).filter(|_| excess > 0) {
-                Some(victim) => return Some((victim, excess)),
-                None => _ = self.quotas.over.remove(&group),
+            let victim = self.choose_beyond(group);
+            if victim.is_some() {
+                return victim;
             }
         }
         None
     }
 
-    /// Evicts a slice of the blocks that namespaces have beyond their limits; returns how many. Takes in at most `entries`
-    /// changes meanwhile, from which it subtracts what it took.
-    pub(in crate::cache) fn keep_to_quotas(&mut self, entries: &mut usize, resources: Resources<'_>) -> usize {
-        if self.quotas.over.is_empty() {
-            return 0;
+    /// The next victim of a group, and by how many blocks that is over its limit. Without one, the group's note is removed.
+    fn choose_beyond(&mut self, group: QuotaGroup) -> Option<(Link<Point>, usize)> {
+        let excess = self.quotas.excess(group);
+        let victim = self.ranking.choose_of(group).filter(|_| excess > 0);
+        if victim.is_none() {
+            self.quotas.over.remove(&group);
         }
-        let evicted = self.evict_by(SLICE, entries, resources, Self::choose_over_quota);
-        self.totals.evicted += evicted as u64;
-        evicted
+        victim.map(|victim| (victim, excess))
     }
 
-    /// Blocks that namespaces have cached beyond their limits.
-    pub(in crate::cache) fn over_quota(&self) -> usize {
-        let over = self.quotas.over.iter().filter_map(|group| self.quotas.limited.get(group));
-        over.map(|holdings| holdings.excess()).sum()
+    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from which it subtracts what it
+    /// took.
+    pub(in crate::cache) fn keep_to_quotas(
+        &mut self,
+        pass: &mut QuotaPass,
+        entries: &mut usize,
+        resources: Resources<'_>,
+    ) -> bool {
+        let owed = pass.owed.get_or_insert_with(|| self.quotas.owed());
+        let mut slice = SLICE;
+        while let Some((group, blocks)) = owed.last_mut() {
+            if slice == 0 {
+                return true;
+            }
+            let want = slice.min(*blocks);
+            let freed = self.evict_by(want, entries, resources, |evictor| evictor.choose_beyond(*group));
+            self.totals.evicted += freed as u64;
+            *blocks -= freed;
+            // A group without a victim counts too: there may be many of them.
+            slice -= freed.max(1).min(slice);
+            if freed < want || *blocks == 0 {
+                owed.pop();
+            }
+        }
+        false
     }
 }

@@ -1,6 +1,7 @@
 //! What the evictor does between evictions, in bounded steps.
 
 use super::exchange::SLICE;
+use super::quota::QuotaPass;
 use super::{Evictor, Resources};
 
 /// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no more, whatever other
@@ -9,14 +10,15 @@ use super::{Evictor, Resources};
 pub(in crate::cache) struct Upkeep {
     /// What was last used at this time or before is dropped for its age.
     idle_since: Option<u64>,
-    /// Blocks beyond quotas that are still to be evicted, and the number of exchanges that had begun; set by the first
-    /// slice.
-    goal: Option<(usize, u64)>,
+    /// The number of exchanges that had begun; set by the first slice.
+    begun: Option<u64>,
+    /// Begins when candidates are sorted by their groups.
+    quotas: QuotaPass,
 }
 
 impl Upkeep {
     pub(in crate::cache) fn new(idle_since: Option<u64>) -> Self {
-        Self { idle_since, goal: None }
+        Self { idle_since, begun: None, quotas: QuotaPass::default() }
     }
 }
 
@@ -39,21 +41,18 @@ impl Evictor {
     ) -> bool {
         let untidy = self.tidy(entries, resources);
         let aging = idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, resources));
-        let over = !aging && self.keep_to_quotas(&mut entries, resources) >= SLICE;
+        let over = !aging && self.keep_to_quotas(&mut QuotaPass::default(), &mut entries, resources);
         untidy || aging || over
     }
 
     /// A slice of [`settle`](crate::PrefixCache::settle); true if more is left.
     pub(in crate::cache) fn keep_up(&mut self, upkeep: &mut Upkeep, resources: Resources<'_>) -> bool {
         let begun = self.ranking.exchange.begun;
-        let (beyond, known) = *upkeep.goal.get_or_insert_with(|| (self.over_quota(), begun));
-        let exchanging = self.advance_exchange(SLICE, resources) && begun == known;
+        let exchanging = self.advance_exchange(SLICE, resources) && begun == *upkeep.begun.get_or_insert(begun);
         let sorting = self.sort_groups(SLICE, resources);
         let mut entries = usize::MAX;
         let aging = upkeep.idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, resources));
-        let evicted = if aging { 0 } else { self.keep_to_quotas(&mut entries, resources) };
-        upkeep.goal = Some((beyond.saturating_sub(evicted), known));
-        exchanging || sorting || aging || (evicted >= SLICE && beyond > evicted)
+        exchanging || sorting || aging || self.keep_to_quotas(&mut upkeep.quotas, &mut entries, resources)
     }
 
     /// Whether there is something to tidy that is not in the queue.

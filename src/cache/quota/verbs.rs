@@ -3,7 +3,7 @@
 use super::{NamespaceStats, Quota, QuotaCharge};
 use crate::cache::allocate::Effort;
 use crate::cache::block_request::BlockRequest;
-use crate::cache::evictor::{Evictor, Resources};
+use crate::cache::evictor::{Evictor, QuotaPass, Resources};
 use crate::cache::inner::{Inner, STEP};
 use crate::cache::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
@@ -186,16 +186,11 @@ impl Inner {
             background.changes_pending();
             return;
         }
-        let (mut goal, mut owed) = (None, None);
+        let (mut goal, mut pass) = (None, QuotaPass::default());
         let turn = |evictor: &mut Evictor, resources: Resources<'_>| {
-            if !evictor.settle_towards(&mut goal, STEP, resources) {
-                return true;
-            }
-            let left = *owed.get_or_insert_with(|| evictor.over_quota());
             let mut entries = usize::MAX;
-            let evicted = evictor.keep_to_quotas(&mut entries, resources);
-            owed = Some(left.saturating_sub(evicted));
-            evicted > 0 && evicted < left
+            !evictor.settle_towards(&mut goal, STEP, resources)
+                || evictor.keep_to_quotas(&mut pass, &mut entries, resources)
         };
         self.while_evicting(turn);
     }

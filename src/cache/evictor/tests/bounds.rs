@@ -1,10 +1,11 @@
 //! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
 
+use super::super::{SLICE, Upkeep};
 use crate::cache::inner::STEP;
 use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, thread};
-use crate::{Clock, Eviction, Lease, PrefixCache, Watermarks};
+use crate::{Clock, Eviction, Lease, PrefixCache, Quota, Watermarks};
 
 /// Leases and lets go of a prefix whenever a candidate is filed: for each change that is taken in there is a new one.
 #[derive(Debug)]
@@ -153,6 +154,35 @@ fn a_step_takes_in_a_bounded_number_of_changes() {
         assert_eq!(before, 0);
         assert!(steps >= keys as usize / STEP / 2, "{steps}");
     }
+}
+
+/// The first of two namespaces goes beyond its limit again with each slice: the second one has its turn, and there is an end.
+#[test]
+fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
+    let cache = PrefixCache::builder(4, 8 * SLICE).clock(Clock::Logical).build().expect("sound");
+    let (session, names) = (cache.session(), [cache.namespace(&["first"]), cache.namespace(&["second"])]);
+    let mut keys = 0..;
+    let mut fill = |namespace| {
+        for key in keys.by_ref().take(SLICE) {
+            let cold = session.match_prefix(namespace, &tokens(key));
+            drop(session.insert(cold.lease(), &tokens(key), session.reserve(1).expect("room")).expect("fitting"));
+        }
+    };
+    names.iter().for_each(&mut fill);
+    names.iter().for_each(|namespace| cache.set_quota(namespace, Quota::default().cached_blocks(0)));
+    cache.inner.settle_by(|| Some(cache.inner.evictor.lock()));
+    let (mut work, mut slices) = (Upkeep::new(None), 0);
+    // Under the lock, where an insert does not evict what is beyond a limit.
+    while cache.inner.evicting(|evictor, resources| {
+        let more = evictor.keep_up(&mut work, resources);
+        fill(&names[0]);
+        more
+    }) {
+        slices += 1;
+        assert!(slices < 6, "there is no end");
+    }
+    assert_eq!(cache.namespace_stats(&names[1]).cached_blocks, 0);
+    assert_eq!(cache.validate(), Ok(()));
 }
 
 /// While the first of two is on its way, the second must not say that it is done.
