@@ -42,9 +42,9 @@ pub use block::BlockId;
 pub use cache::diagnostics;
 pub use cache::{
     Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CachedRun, Clock, Eviction,
-    InsertError, InsertErrorKind, Inserted, Keys, Lease, Namespace, NamespaceInUse, NamespaceStats, PartialHit,
-    PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota, Reservation, ReserveError, RetainError,
-    Session, Stats, Watermarks,
+    InsertError, InsertErrorKind, Inserted, Keys, Lease, Namespace, NamespaceInUse, NamespaceName, NamespaceStats,
+    PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota, Reservation, ReserveError,
+    RetainError, Session, Stats, Watermarks,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};

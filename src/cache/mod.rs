@@ -71,7 +71,7 @@ pub use fork::PendingCopy;
 pub(crate) use insert::MAX_TOKENS;
 pub use insert::{InsertError, InsertErrorKind, Inserted};
 pub use lease::{Lease, PrefixMatch};
-pub use namespace::{Keys, Namespace, NamespaceInUse};
+pub use namespace::{Keys, Namespace, NamespaceInUse, NamespaceName};
 pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
 pub use priority::{Priority, PriorityError};

@@ -20,6 +20,8 @@ use crate::sync::gauge::{AtomicBool, Relaxed};
 use crate::sync::{Arc, Mutex, is_only, model_size};
 use crate::tree::{Holdings, Point, Space};
 
+pub use crate::tree::{Keys, NamespaceName};
+
 /// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
 /// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
 ///
@@ -38,45 +40,8 @@ use crate::tree::{Holdings, Point, Space};
 #[derive(Clone)]
 pub struct Namespace(pub(super) Arc<NamespaceState>);
 
-/// What a namespace compares.
-///
-/// # Examples
-///
-/// ```
-/// use radixkv::{Keys, PrefixCache};
-///
-/// let cache = PrefixCache::builder(16, 8).build()?;
-/// let draft = cache.namespace_with(&["draft"], Keys::Bigrams);
-/// assert_eq!((draft.keys(), cache.default_namespace().keys()), (Keys::Bigrams, Keys::Tokens));
-/// # Ok::<_, radixkv::BuildError>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[non_exhaustive]
-pub enum Keys {
-    /// Single tokens.
-    #[default]
-    Tokens,
-    /// Pairs of neighbouring tokens, for draft models (EAGLE) whose keys and values at a token depend on the next token
-    /// too.
-    ///
-    /// Sequences are still given as tokens. `n` tokens are `n - 1` keys: block `k` is full once token
-    /// `(k + 1) * block_size` (counted from 0) is known too, and the last token of a sequence has no keys and values.
-    Bigrams,
-}
-
-impl Keys {
-    /// Tokens that a key needs beyond its own.
-    fn offset(self) -> u32 {
-        match self {
-            Self::Tokens => 0,
-            Self::Bigrams => 1,
-        }
-    }
-}
-
 /// A namespace and its present tree.
 pub(super) struct NamespaceState {
-    name: Name,
     /// Where blocks end in its sequences.
     pub(super) grid: Grid,
     family: Family,
@@ -88,23 +53,22 @@ pub(super) struct NamespaceState {
 /// Equal for all namespaces of a cache: a handle of another cache is refused by it.
 type Family = Arc<()>;
 
-/// A namespace's name: its parts, each with its length (`("bc", "a")` is not `("c", "ab")`), and what it compares.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
-struct Name {
-    parts: Box<[Box<str>]>,
-    keys: Keys,
-}
-
 impl fmt::Debug for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Namespace").field(&self.0.name.parts).field(&self.0.name.keys).finish()
+        let name = &self.0.holdings.name;
+        f.debug_tuple("Namespace").field(&name.parts().collect::<Vec<_>>()).field(&name.keys()).finish()
     }
 }
 
 impl Namespace {
     /// What the namespace compares: single tokens or pairs.
     pub fn keys(&self) -> Keys {
-        self.0.name.keys
+        self.0.holdings.name.keys()
+    }
+
+    /// Its name, which outlives it.
+    pub fn name(&self) -> NamespaceName {
+        self.0.holdings.name.clone()
     }
 }
 
@@ -132,11 +96,11 @@ impl Hash for Namespace {
 }
 
 impl NamespaceState {
-    fn new(name: Name, grid: Grid, family: &Family, guard: &Guard<'_>) -> Self {
-        let grid = grid.with_offset(name.keys.offset());
-        let holdings = Arc::new(Holdings::new());
+    fn new(name: NamespaceName, grid: Grid, family: &Family, guard: &Guard<'_>) -> Self {
+        let grid = grid.with_offset(name.keys().offset());
+        let holdings = Arc::new(Holdings::new(name));
         let root = AtomicPtr::new(Space::plant(grid.offset(), Arc::clone(&holdings), guard).as_ptr());
-        Self { name, grid, family: Arc::clone(family), root, holdings }
+        Self { grid, family: Arc::clone(family), root, holdings }
     }
 
     /// Where lookups start; `None` once the namespace was dropped.
@@ -168,7 +132,7 @@ pub(super) struct Registry {
 /// Ordered, so that work on all of them is done in the same order in every run.
 #[derive(Default)]
 struct Names {
-    states: BTreeMap<Name, Arc<NamespaceState>>,
+    states: BTreeMap<NamespaceName, Arc<NamespaceState>>,
     /// Where the pass that is under way continues.
     pass: Option<Pass>,
     /// The number of namespaces at which the next pass begins: twice the number that the last pass found in use.
@@ -179,7 +143,7 @@ struct Names {
 /// How far a pass over all namespaces has come: the last name, and how many namespaces up to it are in use.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
-    up_to: Option<Name>,
+    up_to: Option<NamespaceName>,
     used: usize,
 }
 
@@ -192,7 +156,7 @@ const FEW: usize = 64;
 impl Registry {
     pub(super) fn new(grid: Grid, local: &Local) -> Self {
         let family = Family::default();
-        let default = NamespaceState::new(Name::default(), grid, &family, &local.pin());
+        let default = NamespaceState::new(NamespaceName::new(&[], Keys::Tokens), grid, &family, &local.pin());
         let names = Names { next_pass: FEW, ..Names::default() };
         Self { names: Mutex::new(names), behind: AtomicBool::new(false), default: Arc::new(default), family }
     }
@@ -238,7 +202,7 @@ impl Registry {
     /// Whether the namespace is still registered under its name.
     #[cfg(test)]
     pub(super) fn has_name(&self, namespace: &Namespace) -> bool {
-        self.names.lock().states.contains_key(&namespace.0.name)
+        self.names.lock().states.contains_key(&namespace.0.holdings.name)
     }
 
     /// Whether a pass is due: there may be many namespaces without a handle.
@@ -336,6 +300,6 @@ fn is_unused(state: &mut Arc<NamespaceState>, resources: Resources<'_>) -> bool 
     // The order matters. First the handles: they are made only under the lock, so no thread can get one after this look.
     // Then the root's word: a match that found nothing has a lease on the root until its run hangs there, so a word
     // without lease and child means that nothing is cached and no insert is on its way.
-    let limited = state.holdings.cached_limit().or(state.holdings.pinned_limit()).is_some();
+    let limited = state.holdings.both_limits() != (None, None);
     !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }

@@ -12,7 +12,8 @@ use crate::tree::Holdings;
 /// With both limits, a namespace never has more blocks in leases and reservations at once than the sum of the limits:
 /// blocks get cached only from reservations, which `pinned_blocks` bounds, and only cached blocks can be leased, which
 /// `cached_blocks` bounds as soon as no lease protects them. With `cached_blocks` alone its reservations are not
-/// bounded; with `pinned_blocks` alone it can, in the course of time, cache and lease any number of blocks.
+/// bounded; with `pinned_blocks` alone it can, in the course of time, cache and lease any number of blocks. Both take effect
+/// together. A limit of 2^32 - 1 or more is none: no cache has as many blocks.
 ///
 /// # Examples
 ///

@@ -1,12 +1,11 @@
-//! The blocks of a namespace, over all generations of its tree.
+//! A namespace over all generations of its tree: its name, its blocks and their limits.
 
 use crate::policy::QuotaGroup;
 use crate::sync::OwnerCell;
 use crate::sync::atomic::AtomicUsize as Counter;
-use crate::sync::gauge::{AtomicUsize, Relaxed};
+use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 
-/// No limit.
-const UNLIMITED: usize = usize::MAX;
+use super::name::NamespaceName;
 
 /// Counts of a namespace's blocks, and their limits.
 ///
@@ -14,24 +13,47 @@ const UNLIMITED: usize = usize::MAX;
 /// alone. No memory depends on these counts: every access is relaxed, and decisions are made under the evictor's lock.
 #[derive(Debug)]
 pub(crate) struct Holdings {
+    pub(crate) name: NamespaceName,
     cached: AtomicUsize,
     protected: AtomicUsize,
     /// In reservations, and in runs that were inserted from them and are not in the accounts yet.
     reserved: Counter,
-    cached_limit: AtomicUsize,
-    pinned_limit: AtomicUsize,
+    limits: AtomicU64,
     /// Of its candidates, once it has had a limit on its cached blocks.
     pub(crate) group: OwnerCell<Option<QuotaGroup>>,
 }
 
+/// The limits of a namespace on blocks that are cached, and on those that are reserved and protected, in one number: a thread
+/// sees both as they were set together.
+#[derive(Debug, Clone, Copy)]
+struct Limits(u64);
+
+impl Limits {
+    /// In each half: no limit. A cache has fewer blocks.
+    const NONE: u32 = u32::MAX;
+
+    fn new(cached: Option<usize>, pinned: Option<usize>) -> Self {
+        let half = |limit: Option<usize>| limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(Self::NONE);
+        Self(u64::from(half(cached)) << 32 | u64::from(half(pinned)))
+    }
+
+    fn cached(self) -> Option<usize> {
+        Some((self.0 >> 32) as u32).filter(|limit| *limit != Self::NONE).map(|limit| limit as usize)
+    }
+
+    fn pinned(self) -> Option<usize> {
+        Some(self.0 as u32).filter(|limit| *limit != Self::NONE).map(|limit| limit as usize)
+    }
+}
+
 impl Holdings {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(name: NamespaceName) -> Self {
         Self {
+            name,
             cached: AtomicUsize::new(0),
             protected: AtomicUsize::new(0),
             reserved: Counter::new(0),
-            cached_limit: AtomicUsize::new(UNLIMITED),
-            pinned_limit: AtomicUsize::new(UNLIMITED),
+            limits: AtomicU64::new(Limits::new(None, None).0),
             group: OwnerCell::new(None),
         }
     }
@@ -51,28 +73,35 @@ impl Holdings {
         self.reserved.load(Relaxed)
     }
 
+    fn limits(&self) -> Limits {
+        // Relaxed: a setting; no memory depends on it.
+        Limits(self.limits.load(Relaxed))
+    }
+
     /// Blocks that may be cached.
     pub(crate) fn cached_limit(&self) -> Option<usize> {
-        // Relaxed: a setting; no memory depends on it.
-        Some(self.cached_limit.load(Relaxed)).filter(|limit| *limit != UNLIMITED)
+        self.limits().cached()
     }
 
     /// Blocks that may be reserved and protected.
     pub(crate) fn pinned_limit(&self) -> Option<usize> {
-        // Relaxed: a setting; no memory depends on it.
-        Some(self.pinned_limit.load(Relaxed)).filter(|limit| *limit != UNLIMITED)
+        self.limits().pinned()
+    }
+
+    /// Both limits, of one moment.
+    pub(crate) fn both_limits(&self) -> (Option<usize>, Option<usize>) {
+        let limits = self.limits();
+        (limits.cached(), limits.pinned())
     }
 
     pub(crate) fn limit(&self, cached: Option<usize>, pinned: Option<usize>) {
-        // Relaxed, both: settings; a thread that sees one before the other decides by that one alone.
-        self.cached_limit.store(cached.unwrap_or(UNLIMITED), Relaxed);
-        self.pinned_limit.store(pinned.unwrap_or(UNLIMITED), Relaxed);
+        // Relaxed: a setting.
+        self.limits.store(Limits::new(cached, pinned).0, Relaxed);
     }
 
     /// Cached blocks beyond the limit.
     pub(crate) fn excess(&self) -> usize {
-        // Relaxed: a setting; no memory depends on it.
-        self.cached().saturating_sub(self.cached_limit.load(Relaxed))
+        self.cached_limit().map_or(0, |limit| self.cached().saturating_sub(limit))
     }
 
     /// The evictor's: sets the number of cached blocks.

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `word` | the point word, as a value and with its transitions |
 //! | `point`, `run`, `arrays`, `space` | the nodes |
-//! | `holdings` | the blocks of a namespace, over all its spaces |
+//! | `name`, `holdings` | a namespace's name; its blocks, over all its spaces |
 //! | `known` | the points of a run that the evictor knows |
 //! | `points` | the points of a run, counted |
 //! | `map` | children by token, points by depth |
@@ -43,6 +43,7 @@ mod known;
 pub(crate) mod lease;
 mod map;
 mod marks;
+mod name;
 pub(crate) mod nearest;
 pub(crate) mod path;
 mod point;
@@ -57,6 +58,7 @@ pub(crate) use holdings::Holdings;
 pub(crate) use hot::{HotPoints, StripeRef};
 pub(crate) use lease::{HeldLease, Ledger};
 pub(crate) use marks::{Demotions, Marked};
+pub use name::{Keys, NamespaceName};
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Backlog, Queue};
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Keys, Name, Namespace, NamespaceState};
+use super::{Keys, Namespace, NamespaceName, NamespaceState};
 use crate::cache::evictor::{SWEEP_SLICE, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::prefix_cache::PrefixCache;
@@ -64,7 +64,7 @@ impl PrefixCache {
         if parts.is_empty() && keys == Keys::Tokens {
             return self.default_namespace();
         }
-        let name = Name { parts: parts.iter().map(|part| Box::from(*part)).collect(), keys };
+        let name = NamespaceName::new(parts, keys);
         let registry = &self.inner.namespaces;
         let mut names = registry.names.lock();
         if let Some(state) = names.states.get(&name) {
@@ -110,8 +110,8 @@ impl PrefixCache {
             return;
         }
         let mut names = self.inner.namespaces.names.lock();
-        if names.states.get(&namespace.0.name).is_some_and(|state| Arc::ptr_eq(state, &namespace.0)) {
-            names.states.remove(&namespace.0.name);
+        if names.states.get(&namespace.0.holdings.name).is_some_and(|state| Arc::ptr_eq(state, &namespace.0)) {
+            names.states.remove(&namespace.0.holdings.name);
         }
         drop(names);
         // Also if another thread has removed the name: it may not have detached the tree yet.

@@ -79,11 +79,12 @@ impl PrefixCache {
         self.inner.namespaces.check(namespace);
         self.inner.settle_by(|| self.inner.evictor.try_lock());
         let holdings = &namespace.0.holdings;
+        let (cached, pinned) = holdings.both_limits();
         NamespaceStats {
             cached_blocks: holdings.cached(),
             protected_blocks: holdings.protected(),
             reserved_blocks: holdings.reserved(),
-            quota: Quota { cached_blocks: holdings.cached_limit(), pinned_blocks: holdings.pinned_limit() },
+            quota: Quota { cached_blocks: cached, pinned_blocks: pinned },
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::reclaim::{Domain, Local};
 use crate::sync::Arc;
-use crate::tree::{Holdings, Point, Space, Statistics, Word};
+use crate::tree::{Holdings, Keys, NamespaceName, Point, Space, Statistics, Word};
 
 const BRANCH_BYTES: usize = size_of::<Branch<Point>>();
 
@@ -45,6 +45,10 @@ impl Bed {
     }
 }
 
+fn holdings() -> Arc<Holdings> {
+    Arc::new(Holdings::new(NamespaceName::new(&[], Keys::Tokens)))
+}
+
 /// Retires an empty tree.
 fn uproot(root: Ref<'_, Point>, guard: &Guard<'_>) {
     let (trunk, space) = (root.run(), root.run().space());
@@ -59,7 +63,7 @@ fn branches_are_weighed_and_go_with_their_entries() {
     let bed = Bed::new();
     let holder = bed.domain.register();
     let guard = holder.pin();
-    let root = Space::plant(0, Arc::new(Holdings::new()), &guard);
+    let root = Space::plant(0, holdings(), &guard);
     let before = bed.domain.bytes().total();
     let points = |n: usize| n * size_of::<Point>();
     bed.insert(0..1, root);
@@ -79,7 +83,7 @@ fn a_branch_that_is_still_needed_is_left_alone() {
     let bed = Bed::new();
     let holder = bed.domain.register();
     let guard = holder.pin();
-    let root = Space::plant(0, Arc::new(Holdings::new()), &guard);
+    let root = Space::plant(0, holdings(), &guard);
     bed.insert(0..40, root);
     // Nothing but the entry itself is retired, one of many.
     bed.remove(0..1);
@@ -92,7 +96,7 @@ fn a_branch_that_is_still_needed_is_left_alone() {
 fn who_replaces_what_has_gone_grows_no_branch() {
     let bed = Bed::new();
     let guard = bed.local.pin();
-    let root = Space::plant(0, Arc::new(Holdings::new()), &guard);
+    let root = Space::plant(0, holdings(), &guard);
     bed.insert([5, 6], root);
     let gone = bed.map.get(5, &guard).expect("an entry");
     assert!(bed.map.remove(gone, &guard));
