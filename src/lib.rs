@@ -29,6 +29,7 @@ pub mod guide {
 #[doc(hidden)]
 pub mod internals;
 pub mod key;
+mod name;
 mod policy;
 mod reclaim;
 #[cfg(feature = "reference")]
@@ -41,12 +42,13 @@ mod tree;
 pub use block::BlockId;
 pub use cache::diagnostics;
 pub use cache::{
-    Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CachedRun, Clock, Eviction,
-    InsertError, InsertErrorKind, Inserted, Keys, Lease, Namespace, NamespaceInUse, NamespaceName, NamespaceStats,
-    PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota, Reservation, ReserveError,
-    RetainError, Session, Stats, Watermarks,
+    Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CacheEvent, CachedRun,
+    Clock, EventBatch, Evicted, Eviction, EvictionReason, InsertError, InsertErrorKind, Inserted, Lease, Namespace,
+    NamespaceInUse, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota,
+    Reservation, ReserveError, RetainError, Session, Stats, Subscription, Watermarks,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};
 pub use key::Token;
+pub use name::{Keys, NamespaceName};
 pub use policy::{PolicyKind, UnknownPolicy};

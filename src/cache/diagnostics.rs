@@ -330,12 +330,12 @@ pub enum Violation {
     RunTotal(Mismatch),
     /// Points of all trees.
     PointTotal(Mismatch),
-    /// More blocks are cached or were evicted than were ever inserted.
+    /// The blocks that were inserted are not those that are cached and those that have gone.
     Flow {
         /// Blocks inserted.
         inserted: u64,
-        /// Blocks evicted.
-        evicted: u64,
+        /// Blocks that were evicted, dropped for their age, or cleared.
+        gone: u64,
         /// Blocks cached now.
         cached: usize,
     },
@@ -415,8 +415,8 @@ impl fmt::Display for Violation {
             Self::SpaceRuns(counts) => write!(f, "runs of one tree: {counts}"),
             Self::RunTotal(counts) => write!(f, "runs: {counts}"),
             Self::PointTotal(counts) => write!(f, "points: {counts}"),
-            Self::Flow { inserted, evicted, cached } => {
-                write!(f, "{cached} blocks are cached and {evicted} were evicted of {inserted} inserted")
+            Self::Flow { inserted, gone, cached } => {
+                write!(f, "{cached} blocks are cached and {gone} have gone of {inserted} inserted")
             }
             Self::UnsoundPolicy => f.write_str("the policy's structure is broken"),
             Self::FiledCount(counts) => write!(f, "candidates filed with the policy: {counts}"),

@@ -73,7 +73,7 @@ impl PrefixCache {
 
 impl Inner {
     /// Evicts up to `blocks` blocks, in turns: `evict` frees up to so many, or does a part of what comes before that.
-    fn evict_in_turns(
+    pub(super) fn evict_in_turns(
         &self,
         blocks: usize,
         mut evict: impl FnMut(&mut Evictor, usize, Resources<'_>) -> Option<usize>,

@@ -141,6 +141,7 @@ impl Inner {
         let resources = self.resources(&guard);
         let result = work(evictor, resources);
         evictor.return_freed(resources);
+        evictor.observers.publish_full();
         drop(guard);
         self.gauges.publish(evictor);
         let let_go = std::mem::take(&mut evictor.has_let_go);
@@ -259,6 +260,7 @@ impl Drop for Inner {
         // The only leases left are those of retained prefixes in namespaces that stand, and they are freed with their
         // trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
+        evictor.observers.publish();
         self.namespaces.tear_down(resources);
     }
 }

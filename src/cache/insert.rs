@@ -101,7 +101,7 @@ pub enum InsertErrorKind {
     },
     /// The sequence is shorter than the prefix that the lease is on: pass the whole sequence.
     TokensTooShort {
-        /// Tokens that the lease was matched by: in a namespace of [bigrams](super::Keys::Bigrams) one more than it
+        /// Tokens that the lease was matched by: in a namespace of [bigrams](crate::Keys::Bigrams) one more than it
         /// protects.
         leased: usize,
         /// Tokens of the sequence.

@@ -13,7 +13,8 @@
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
 //! | `namespace` | trees that never share |
-//! | `evicting` | the verbs that evict |
+//! | `evicting`, `evicted` | the verbs that evict; evicted blocks that their caller keeps for a while |
+//! | `events`, `subscribing` | what is told to those who listen; their channels |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
 //! | `clock`, `stats` | time, numbers |
@@ -29,6 +30,8 @@ mod block_request;
 mod builder;
 mod clock;
 pub mod diagnostics;
+mod events;
+mod evicted;
 mod evicting;
 mod evictor;
 mod exchange;
@@ -50,6 +53,7 @@ mod session;
 mod shared_blocks;
 mod stats;
 mod strong_ref;
+mod subscribing;
 mod uses;
 mod validate;
 mod wait_list;
@@ -65,13 +69,15 @@ pub use background::{Eviction, Watermarks};
 pub use block_request::BlockRequest;
 pub use builder::{BuildError, Builder};
 pub use clock::Clock;
+pub use events::{CacheEvent, EventBatch, EvictionReason};
+pub use evicted::Evicted;
 pub use external::AdoptError;
 pub use fork::PendingCopy;
 #[cfg(test)]
 pub(crate) use insert::MAX_TOKENS;
 pub use insert::{InsertError, InsertErrorKind, Inserted};
 pub use lease::{Lease, PrefixMatch};
-pub use namespace::{Keys, Namespace, NamespaceInUse, NamespaceName};
+pub use namespace::{Namespace, NamespaceInUse};
 pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
 pub use priority::{Priority, PriorityError};
@@ -82,6 +88,7 @@ pub use session::Session;
 pub use stats::Stats;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use strong_ref::{StrongRef, StrongRefs};
+pub use subscribing::Subscription;
 #[cfg(feature = "async")]
 pub use waiting::Reserving;
 pub use walk::CachedRun;

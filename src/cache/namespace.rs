@@ -11,6 +11,7 @@ use std::ops::Bound;
 
 use super::evictor::{Evictor, Resources, runs_below};
 use crate::block::Grid;
+use crate::name::{Keys, NamespaceName};
 use crate::reclaim::{Guard, Local, Ref};
 use crate::sync::atomic::{
     AtomicPtr,
@@ -19,8 +20,6 @@ use crate::sync::atomic::{
 use crate::sync::gauge::{AtomicBool, Relaxed};
 use crate::sync::{Arc, Mutex, is_only, model_size};
 use crate::tree::{Holdings, Point, Space};
-
-pub use crate::tree::{Keys, NamespaceName};
 
 /// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
 /// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
@@ -181,6 +180,12 @@ impl Registry {
         &self.default.holdings
     }
 
+    /// Forgets the name of a namespace that is being dropped. Called with the evictor's lock.
+    fn forget(&self, state: &NamespaceState) {
+        let removed = self.names.lock().states.remove(&state.holdings.name);
+        debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "it stood until now");
+    }
+
     fn all(&self) -> Vec<Arc<NamespaceState>> {
         let mut all = vec![Arc::clone(&self.default)];
         all.extend(self.names.lock().states.values().cloned());
@@ -197,12 +202,6 @@ impl Registry {
     pub(super) fn with_names_locked(&self, body: impl FnOnce()) {
         let _names = self.names.lock();
         body();
-    }
-
-    /// Whether the namespace is still registered under its name.
-    #[cfg(test)]
-    pub(super) fn has_name(&self, namespace: &Namespace) -> bool {
-        self.names.lock().states.contains_key(&namespace.0.holdings.name)
     }
 
     /// Whether a pass is due: there may be many namespaces without a handle.

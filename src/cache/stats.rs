@@ -35,9 +35,13 @@ pub struct Stats {
     pub inserted_blocks: u64,
     /// Blocks evicted since the cache was built.
     pub evicted_blocks: u64,
+    /// Of those, blocks that went because their namespace had more than its quota allows.
+    pub evicted_for_quota_blocks: u64,
     /// Blocks dropped since the cache was built because they had not been used for long
     /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)); not among those evicted.
     pub aged_blocks: u64,
+    /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now; not among those evicted.
+    pub cleared_blocks: u64,
     /// Requests that wait for blocks.
     pub waiting_requests: usize,
     /// Bytes of index memory: tokens, block ids and nodes, including garbage.
@@ -63,7 +67,9 @@ pub(super) struct Gauges {
     protected: AtomicUsize,
     inserted: AtomicU64,
     evicted: AtomicU64,
+    evicted_for_quota: AtomicU64,
     aged: AtomicU64,
+    cleared: AtomicU64,
     runs: AtomicUsize,
     points: AtomicUsize,
     behind: AtomicBool,
@@ -78,7 +84,9 @@ impl Gauges {
         self.protected.store(totals.protected, Relaxed);
         self.inserted.store(totals.inserted, Relaxed);
         self.evicted.store(totals.evicted, Relaxed);
+        self.evicted_for_quota.store(totals.evicted_for_quota, Relaxed);
         self.aged.store(totals.aged, Relaxed);
+        self.cleared.store(totals.cleared, Relaxed);
         self.runs.store(totals.runs, Relaxed);
         self.points.store(totals.points, Relaxed);
     }
@@ -104,7 +112,9 @@ impl Gauges {
             protected_blocks: protected,
             inserted_blocks: self.inserted.load(Relaxed),
             evicted_blocks: self.evicted.load(Relaxed),
+            evicted_for_quota_blocks: self.evicted_for_quota.load(Relaxed),
             aged_blocks: self.aged.load(Relaxed),
+            cleared_blocks: self.cleared.load(Relaxed),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),
             ..Stats::default()

@@ -52,6 +52,11 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
+/// Channels whose senders never wait. Models have no subscriber.
+pub(crate) mod channel {
+    pub(crate) use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+}
+
 /// The current thread, of the model in models: there all threads are one thread of the system.
 #[cfg(feature = "scheduler")]
 pub(crate) fn current_thread() -> ThreadId {

@@ -1,11 +1,10 @@
 //! A namespace over all generations of its tree: its name, its blocks and their limits.
 
+use crate::name::NamespaceName;
 use crate::policy::QuotaGroup;
 use crate::sync::OwnerCell;
 use crate::sync::atomic::AtomicUsize as Counter;
 use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
-
-use super::name::NamespaceName;
 
 /// Counts of a namespace's blocks, and their limits.
 ///

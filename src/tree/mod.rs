@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `word` | the point word, as a value and with its transitions |
 //! | `point`, `run`, `arrays`, `space` | the nodes |
-//! | `name`, `holdings` | a namespace's name; its blocks, over all its spaces |
+//! | `holdings` | a namespace over all its spaces: name, blocks, limits |
 //! | `known` | the points of a run that the evictor knows |
 //! | `points` | the points of a run, counted |
 //! | `map` | children by token, points by depth |
@@ -20,7 +20,7 @@
 //! | `walk` | comparing tokens along runs |
 //! | `lease` | creating, proving, leasing and releasing points |
 //! | `nearest` | the block beyond a boundary with the longest common prefix |
-//! | `path` | the blocks of a leased path |
+//! | `path`, `excerpt` | the blocks and tokens of a path, now; pieces of the tree to be read later |
 //! | `insert` | publishing a run |
 //! | `hot` | points that many threads lease at once |
 //! | `queue` | points that have changed, for the evictor |
@@ -36,6 +36,7 @@
 //! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
 
 mod arrays;
+mod excerpt;
 mod holdings;
 mod hot;
 pub(crate) mod insert;
@@ -43,7 +44,6 @@ mod known;
 pub(crate) mod lease;
 mod map;
 mod marks;
-mod name;
 pub(crate) mod nearest;
 pub(crate) mod path;
 mod point;
@@ -54,11 +54,11 @@ mod space;
 mod walk;
 mod word;
 
+pub(crate) use excerpt::{Excerpt, PieceId};
 pub(crate) use holdings::Holdings;
 pub(crate) use hot::{HotPoints, StripeRef};
 pub(crate) use lease::{HeldLease, Ledger};
 pub(crate) use marks::{Demotions, Marked};
-pub use name::{Keys, NamespaceName};
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Backlog, Queue};
 #[cfg(test)]

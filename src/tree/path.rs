@@ -1,8 +1,11 @@
-//! Reading the blocks of a leased path, from its tip upwards through fixed parents.
+//! Reading a path, from its tip upwards through fixed parents: the blocks of a leased one, the tokens of one that stays.
+
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
 use crate::block::{BlockId, Grid};
+use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 
 use super::point::Point;
@@ -34,5 +37,24 @@ pub(crate) fn append_blocks(
     blocks.extend_from_slice(&run.block_ids(guard)[skip.min(held)..held]);
     for (run, depth) in pieces.into_iter().rev() {
         blocks.extend_from_slice(&run.block_ids(guard)[..run.blocks_to(depth, grid)]);
+    }
+}
+
+/// Appends the tokens of `run`'s sequence at these depths, counted from its beginning. The caller is the evictor, or has a lease
+/// on the run.
+pub(crate) fn append_tokens(run: Ref<'_, Run>, depths: Range<usize>, tokens: &mut Vec<Token>, guard: &Guard<'_>) {
+    let Range { start: from, end: mut to } = depths;
+    let begin = tokens.len();
+    tokens.resize(begin + (to - from), 0);
+    let mut run = run;
+    loop {
+        let reach = from.max(run.start()).min(to);
+        let part = &run.tokens(guard)[reach - run.start()..to - run.start()];
+        tokens[begin + (reach - from)..][..part.len()].copy_from_slice(part);
+        to = reach;
+        match run.parent() {
+            Some(parent) if to > from => run = parent.run(),
+            _ => return,
+        }
     }
 }

@@ -36,17 +36,18 @@ impl Evictor {
             self.totals.evictable += blocks;
             self.totals.inserted += blocks as u64;
             self.count_cached(run, blocks, charged as usize);
+            self.tell_stored(run, blocks, resources);
             if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
                 self.know(parent);
             }
         }
     }
 
-    /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next.
+    /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next, or to who asked for them.
     pub(super) fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
         let keep = run.blocks_to(end, resources.grid_of(run));
         let held = run.blocks_to(len, resources.grid_of(run));
-        self.freed.extend_from_slice(&run.block_ids(resources.guard)[keep..held]);
+        self.take_off(run, keep, held, resources);
         self.totals.evictable -= held - keep;
         self.count_freed(run, held - keep);
         held - keep

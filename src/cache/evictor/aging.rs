@@ -4,7 +4,8 @@
 //! policy would be; what is left of its path was used no earlier, and is a candidate of its own then.
 
 use super::exchange::SLICE;
-use super::{Evictor, Ranking, Resources};
+use super::{Choice, Evictor, Ranking, Resources};
+use crate::cache::events::EvictionReason;
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
 use crate::reclaim::Link;
 use crate::tree::Point;
@@ -60,9 +61,9 @@ impl Evictor {
         let dropped = self.evict_by(SLICE, entries, resources, |evictor| {
             let oldest = evictor.ranking.oldest()?;
             let last = oldest.get(resources.guard).statistics.last();
-            (last <= idle_since).then_some((oldest, usize::MAX))
+            let reason = EvictionReason::Age;
+            (last <= idle_since).then_some(Choice { victim: oldest, most: usize::MAX, reason })
         });
-        self.totals.aged += dropped as u64;
         dropped == SLICE
     }
 }

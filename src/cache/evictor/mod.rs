@@ -14,6 +14,7 @@
 //! | `upkeep` | what is done between evictions |
 //! | `retained` | prefixes on which the cache itself has a lease, until a deadline |
 //! | `ahead` | prefetching the memory of the next victims, and of the next entries |
+//! | `observers` | those who listen to what is stored and removed |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `sweep` | taking a detached space apart |
 
@@ -22,6 +23,7 @@ mod aging;
 mod ahead;
 mod due;
 mod exchange;
+mod observers;
 mod quota;
 mod ranking;
 mod retained;
@@ -34,6 +36,8 @@ mod tests;
 
 use ahead::Soon;
 pub(super) use exchange::SLICE;
+use observers::Observers;
+pub(super) use observers::{Victim, Victims};
 pub(super) use quota::QuotaPass;
 use quota::Quotas;
 pub(super) use ranking::{Ranking, standing};
@@ -43,6 +47,7 @@ pub(super) use upkeep::Upkeep;
 
 use std::collections::HashSet;
 
+use super::events::EvictionReason;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
@@ -78,9 +83,25 @@ pub(super) struct Totals {
     pub(super) protected: usize,
     pub(super) inserted: u64,
     pub(super) evicted: u64,
+    pub(super) evicted_for_quota: u64,
     pub(super) aged: u64,
+    pub(super) cleared: u64,
     pub(super) runs: usize,
     pub(super) points: usize,
+}
+
+impl Totals {
+    #[inline]
+    fn count_evicted(&mut self, blocks: u64, reason: EvictionReason) {
+        match reason {
+            EvictionReason::Capacity => self.evicted += blocks,
+            EvictionReason::Quota => {
+                self.evicted += blocks;
+                self.evicted_for_quota += blocks;
+            }
+            EvictionReason::Age => self.aged += blocks,
+        }
+    }
 }
 
 /// The evictor, and the participant through which it pins the index.
@@ -123,10 +144,28 @@ pub(super) struct Evictor {
     pub(super) to_kill: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool, at the end of a turn, or to a reservation.
     pub(super) freed: Vec<BlockId>,
+    /// Why blocks are evicted at this moment.
+    reason: EvictionReason,
+    pub(super) observers: Observers,
+    /// Where evicted blocks go while a caller asks for them.
+    pub(super) victims: Option<Box<Victims>>,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
     pub(super) detached: HashSet<Link<Space>>,
     /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
     patience: usize,
+}
+
+/// The next victim, how many blocks may go there, and why.
+pub(super) struct Choice {
+    victim: Link<Point>,
+    most: usize,
+    reason: EvictionReason,
+}
+
+impl Choice {
+    fn for_capacity(victim: Link<Point>) -> Self {
+        Self { victim, most: usize::MAX, reason: EvictionReason::Capacity }
+    }
 }
 
 impl Evictor {
@@ -145,6 +184,9 @@ impl Evictor {
             revisit: Vec::new(),
             to_kill: Vec::new(),
             freed: Vec::new(),
+            reason: EvictionReason::Capacity,
+            observers: Observers::default(),
+            victims: None,
             patience,
             detached: HashSet::new(),
         }
@@ -223,21 +265,18 @@ impl Evictor {
     /// Frees up to `want` blocks, first of namespaces beyond their quotas, then in the policy's order; returns how many it
     /// freed. Takes in at most `entries` changes meanwhile, from which it subtracts what it took.
     pub(super) fn evict(&mut self, want: usize, entries: &mut usize, resources: Resources<'_>) -> usize {
-        let freed = self.evict_by(want, entries, resources, |evictor| {
-            evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(|victim| (victim, usize::MAX)))
-        });
-        self.totals.evicted += freed as u64;
-        freed
+        self.evict_by(want, entries, resources, |evictor| {
+            evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(Choice::for_capacity))
+        })
     }
 
-    /// Frees up to `want` blocks of the victims that `choose` names, each with the most blocks to free there; returns how
-    /// many it freed.
+    /// Frees up to `want` blocks of the victims that `choose` names; returns how many it freed.
     fn evict_by(
         &mut self,
         want: usize,
         entries: &mut usize,
         resources: Resources<'_>,
-        mut choose: impl FnMut(&mut Self) -> Option<(Link<Point>, usize)>,
+        mut choose: impl FnMut(&mut Self) -> Option<Choice>,
     ) -> usize {
         let mut freed = 0;
         resources.hot.deflate_idle(resources.queue, resources.guard);
@@ -246,12 +285,13 @@ impl Evictor {
             if !self.is_caught_up(resources) {
                 self.take_in(entries, resources);
             }
-            let Some((victim, most)) = choose(self) else {
+            let Some(Choice { victim, most, reason }) = choose(self) else {
                 break;
             };
             let victim = victim.get(resources.guard);
             self.look_ahead(resources);
             self.unfile(victim);
+            self.reason = reason;
             freed += self.trim(victim, most.min(want - freed), resources);
             self.visit_again(resources);
         }
@@ -345,6 +385,10 @@ impl Evictor {
     pub(super) fn return_freed(&mut self, resources: Resources<'_>) {
         // Taken out first: after a panic in the pool they must not be given back a second time.
         let mut freed = std::mem::take(&mut self.freed);
+        if let Some(victims) = self.victims.take() {
+            // After a panic in an eviction whose caller asked for its blocks.
+            freed.extend(victims.blocks);
+        }
         resources.pool.give_back(&freed);
         freed.clear();
         self.freed = freed;

@@ -8,12 +8,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::exchange::SLICE;
-use super::{Evictor, Resources};
+use super::{Choice, Evictor, Resources};
+use crate::cache::events::EvictionReason;
 use crate::cache::quota::Quota;
 use crate::policy::{CandidateId, QuotaGroup};
-use crate::reclaim::{Link, Ref};
+use crate::reclaim::Ref;
 use crate::sync::Arc;
-use crate::tree::{Holdings, Point, Run};
+use crate::tree::{Holdings, Run};
 
 /// Namespaces with a limit on what is cached.
 #[derive(Debug, Default)]
@@ -129,9 +130,8 @@ impl Evictor {
         }
         let mut entries = usize::MAX;
         let freed = self.evict_by(want, &mut entries, resources, |evictor| {
-            evictor.ranking.choose_of(group).map(|victim| (victim, usize::MAX))
+            evictor.ranking.choose_of(group).map(Choice::for_capacity)
         });
-        self.totals.evicted += freed as u64;
         Some(freed)
     }
 
@@ -156,8 +156,8 @@ impl Evictor {
         self.quotas.is_sorting()
     }
 
-    /// The next victim of a namespace that is over its limit, and by how many blocks it is.
-    pub(super) fn choose_over_quota(&mut self) -> Option<(Link<Point>, usize)> {
+    /// The next victim of a namespace that is over its limit.
+    pub(super) fn choose_over_quota(&mut self) -> Option<Choice> {
         while let Some(group) = self.quotas.over.first().copied() {
             let victim = self.choose_beyond(group);
             if victim.is_some() {
@@ -167,14 +167,14 @@ impl Evictor {
         None
     }
 
-    /// The next victim of a group, and by how many blocks that is over its limit. Without one, the group's note is removed.
-    fn choose_beyond(&mut self, group: QuotaGroup) -> Option<(Link<Point>, usize)> {
+    /// The next victim of a group that is over its limit. Without one, the group's note is removed.
+    fn choose_beyond(&mut self, group: QuotaGroup) -> Option<Choice> {
         let excess = self.quotas.excess(group);
         let victim = self.ranking.choose_of(group).filter(|_| excess > 0);
         if victim.is_none() {
             self.quotas.over.remove(&group);
         }
-        victim.map(|victim| (victim, excess))
+        victim.map(|victim| Choice { victim, most: excess, reason: EvictionReason::Quota })
     }
 
     /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from which it subtracts what it
@@ -193,7 +193,6 @@ impl Evictor {
             }
             let want = slice.min(*blocks);
             let freed = self.evict_by(want, entries, resources, |evictor| evictor.choose_beyond(*group));
-            self.totals.evicted += freed as u64;
             *blocks -= freed;
             // A group without a victim counts too: there may be many of them.
             slice -= freed.max(1).min(slice);

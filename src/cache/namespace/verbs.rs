@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use super::{Keys, Namespace, NamespaceName, NamespaceState};
+use super::{Namespace, NamespaceState};
 use crate::cache::evictor::{SWEEP_SLICE, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::name::{Keys, NamespaceName};
 use crate::reclaim::Link;
 use crate::sync::Arc;
 use crate::sync::gauge::Relaxed;
@@ -109,12 +110,6 @@ impl PrefixCache {
             self.clear_namespace(namespace);
             return;
         }
-        let mut names = self.inner.namespaces.names.lock();
-        if names.states.get(&namespace.0.holdings.name).is_some_and(|state| Arc::ptr_eq(state, &namespace.0)) {
-            names.states.remove(&namespace.0.holdings.name);
-        }
-        drop(names);
-        // Also if another thread has removed the name: it may not have detached the tree yet.
         self.inner.replace_space(&namespace.0, false);
     }
 
@@ -246,10 +241,13 @@ impl Inner {
             let next = if renew {
                 Space::plant(state.grid.offset(), Arc::clone(&state.holdings), resources.guard).as_ptr()
             } else {
+                // In the same turn: what a namespace of the same name stores is told after the end of this one.
+                self.namespaces.forget(state);
                 evictor.end_quota(&state.holdings);
                 std::ptr::null_mut()
             };
             let space = state.detach(next, resources.guard)?;
+            evictor.tell_cleared(&space);
             let is_done = evictor.begin_sweep(space, resources);
             (!is_done).then(|| space.link())
         });

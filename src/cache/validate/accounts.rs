@@ -60,8 +60,9 @@ fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
     total(recorded.points, found.points).settle(Violation::PointTotal)?;
     let cached = found.evictable + found.protected;
     let (inserted, evicted) = (recorded.inserted, recorded.evicted);
-    let flows = inserted.checked_sub(evicted + recorded.aged).is_some_and(|left| left >= cached as u64);
-    ensure(flows, || Violation::Flow { inserted, evicted, cached })
+    let gone = evicted + recorded.aged + recorded.cleared;
+    let flows = inserted.checked_sub(gone) == Some(cached as u64);
+    ensure(flows, || Violation::Flow { inserted, gone, cached })
 }
 
 /// The evictor keeps no list of points for a trunk and files no root.

@@ -2,9 +2,10 @@
 //! trees.
 
 use super::*;
+use crate::name::{Keys, NamespaceName};
 use crate::reclaim::{Domain, Local};
 use crate::sync::Arc;
-use crate::tree::{Holdings, Keys, NamespaceName, Point, Space, Statistics, Word};
+use crate::tree::{Holdings, Point, Space, Statistics, Word};
 
 const BRANCH_BYTES: usize = size_of::<Branch<Point>>();
 

@@ -227,7 +227,7 @@ fn totals() {
     assert_eq!(found(|evictor, _| evictor.totals.runs += 1), Violation::RunTotal(counts(4, 3)));
     assert_eq!(found(|evictor, _| evictor.totals.points -= 1), Violation::PointTotal(counts(5, 6)));
     let flow = found(|evictor, _| evictor.totals.evicted += 1);
-    assert_eq!(flow, Violation::Flow { inserted: 6, evicted: 1, cached: 6 });
+    assert_eq!(flow, Violation::Flow { inserted: 6, gone: 1, cached: 6 });
 }
 
 #[test]

@@ -1,0 +1,201 @@
+//! What a cache tells those who listen: blocks that were stored, blocks that were removed, namespaces that were cleared.
+//!
+//! Events are made by the evictor, in the order of its accounts: a block is stored when its run is taken into them, and removed
+//! when a trim takes it out. So a block's removal comes after its store and before its next store, whatever threads did in
+//! between. A lookup, a lease or a release makes none. They are gathered into batches.
+
+use std::ops::Range;
+
+use crate::block::{BlockId, Grid};
+use crate::key::Token;
+use crate::name::NamespaceName;
+use crate::sync::Arc;
+
+/// A change of what is cached.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{CacheEvent, PrefixCache};
+///
+/// let cache = PrefixCache::builder(2, 8).build()?;
+/// let (session, space) = (cache.session(), cache.default_namespace());
+/// let mut events = cache.subscribe(64);
+/// let miss = session.match_prefix(&space, &[1, 2, 3, 4]);
+/// drop(session.insert(miss.lease(), &[1, 2, 3, 4], session.reserve(2)?)?);
+/// cache.evict(1);
+///
+/// let batch = events.try_next().expect("two changes");
+/// let [stored, removed] = batch.events().collect::<Vec<_>>().try_into().expect("two");
+/// assert!(matches!(stored, CacheEvent::Stored { start: 0, tokens: [1, 2, 3, 4], blocks: [_, _], .. }));
+/// assert!(matches!(removed, CacheEvent::Removed { start: 2, blocks: [_], .. }));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CacheEvent<'a> {
+    /// Blocks of one sequence were cached.
+    #[non_exhaustive]
+    Stored {
+        /// Where.
+        namespace: &'a NamespaceName,
+        /// The cached block before the first of them; none at the beginning of a sequence.
+        parent: Option<BlockId>,
+        /// Tokens of their sequence before theirs.
+        start: usize,
+        /// Their tokens; in a namespace of bigrams, the one behind them too.
+        tokens: &'a [Token],
+        /// The blocks, in the order of the sequence.
+        blocks: &'a [BlockId],
+    },
+    /// Blocks at the end of a sequence left the cache. One trim is one event.
+    #[non_exhaustive]
+    Removed {
+        /// Where they were.
+        namespace: &'a NamespaceName,
+        /// Tokens of their sequence before theirs.
+        start: usize,
+        /// The blocks, in the order of the sequence.
+        blocks: &'a [BlockId],
+        /// Why.
+        reason: EvictionReason,
+    },
+    /// A namespace was cleared or dropped: everything that was stored in it before is gone, and is not removed one by one.
+    #[non_exhaustive]
+    Cleared {
+        /// Which.
+        namespace: &'a NamespaceName,
+    },
+}
+
+/// Why cached blocks were evicted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EvictionReason {
+    /// Blocks were needed, or [`PrefixCache::evict`](crate::PrefixCache::evict) was called.
+    Capacity,
+    /// The namespace had more than its quota allows.
+    Quota,
+    /// They were not used for long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)).
+    Age,
+}
+
+/// Consecutive events, in the order in which they came. A clone costs a count.
+#[derive(Debug, Clone)]
+pub struct EventBatch(Arc<Gathered>);
+
+/// Events that are being gathered, and then are a batch.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    number: u64,
+    entries: Vec<Entry>,
+    tokens: Vec<Token>,
+    blocks: Vec<BlockId>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    namespace: NamespaceName,
+    start: usize,
+    tokens: Range<usize>,
+    blocks: Range<usize>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Stored { parent: Option<BlockId> },
+    Removed { reason: EvictionReason },
+    Cleared,
+}
+
+impl EventBatch {
+    /// Its number. The first batch of a cache has the number 0, the next one is one more.
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// Its events.
+    pub fn events(&self) -> impl ExactSizeIterator<Item = CacheEvent<'_>> {
+        self.0.entries.iter().map(|entry| self.0.event(entry))
+    }
+}
+
+impl Gathered {
+    /// Room for as much as `last` had.
+    pub(super) fn like(last: &Self) -> Self {
+        Self {
+            number: last.number + 1,
+            entries: Vec::with_capacity(last.entries.len()),
+            tokens: Vec::with_capacity(last.tokens.len()),
+            blocks: Vec::with_capacity(last.blocks.len()),
+        }
+    }
+
+    /// Nothing yet, of a batch with this number.
+    pub(super) fn numbered(number: u64) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn batch(self) -> EventBatch {
+        EventBatch(Arc::new(self))
+    }
+
+    fn event<'a>(&'a self, entry: &'a Entry) -> CacheEvent<'a> {
+        let (namespace, start, blocks) = (&entry.namespace, entry.start, &self.blocks[entry.blocks.clone()]);
+        match entry.kind {
+            Kind::Stored { parent } => {
+                CacheEvent::Stored { namespace, parent, start, tokens: &self.tokens[entry.tokens.clone()], blocks }
+            }
+            Kind::Removed { reason } => CacheEvent::Removed { namespace, start, blocks, reason },
+            Kind::Cleared => CacheEvent::Cleared { namespace },
+        }
+    }
+
+    /// Adds the store of `blocks`, the first of them the sequence's block of number `first`. `fill` appends the tokens from one
+    /// depth to another.
+    pub(super) fn store(
+        &mut self,
+        namespace: NamespaceName,
+        grid: Grid,
+        first: usize,
+        parent: Option<BlockId>,
+        blocks: &[BlockId],
+        fill: impl FnOnce(Range<usize>, &mut Vec<Token>),
+    ) {
+        let from = self.tokens.len();
+        fill(grid.filled(grid.end_of(first))..grid.end_of(first + blocks.len()), &mut self.tokens);
+        let tokens = from..self.tokens.len();
+        self.push(namespace, grid.filled(grid.end_of(first)), tokens, blocks, Kind::Stored { parent });
+    }
+
+    /// Adds the removal of `blocks`, the first of them the sequence's block of number `first`.
+    pub(super) fn remove(
+        &mut self,
+        namespace: NamespaceName,
+        grid: Grid,
+        first: usize,
+        blocks: &[BlockId],
+        reason: EvictionReason,
+    ) {
+        self.push(namespace, grid.filled(grid.end_of(first)), 0..0, blocks, Kind::Removed { reason });
+    }
+
+    pub(super) fn clear_namespace(&mut self, namespace: NamespaceName) {
+        self.push(namespace, 0, 0..0, &[], Kind::Cleared);
+    }
+
+    fn push(&mut self, namespace: NamespaceName, start: usize, tokens: Range<usize>, blocks: &[BlockId], kind: Kind) {
+        let from = self.blocks.len();
+        self.blocks.extend_from_slice(blocks);
+        self.entries.push(Entry { namespace, start, tokens, blocks: from..self.blocks.len(), kind });
+    }
+}

@@ -1,0 +1,164 @@
+//! Those who listen to what is stored and removed, and what is gathered for them.
+
+use super::{Evictor, Resources};
+use crate::block::BlockId;
+use crate::cache::events::{EventBatch, EvictionReason, Gathered};
+use crate::name::NamespaceName;
+use crate::reclaim::Ref;
+use crate::sync::channel::{SyncSender, TrySendError};
+use crate::tree::path::{append_blocks, append_tokens};
+use crate::tree::{Excerpt, PieceId, Run, Space};
+
+/// Events that make a batch; fewer wait until somebody asks for them.
+const FULL: usize = 64;
+
+/// The subscribers, and the events of the next batch.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Observers {
+    subscribers: Vec<SyncSender<EventBatch>>,
+    gathered: Gathered,
+}
+
+impl Observers {
+    /// Adds a subscriber; the number of its first batch.
+    pub(in crate::cache) fn add(&mut self, subscriber: SyncSender<EventBatch>) -> u64 {
+        self.publish();
+        self.subscribers.push(subscriber);
+        self.next()
+    }
+
+    /// The number of the next batch.
+    pub(in crate::cache) fn next(&self) -> u64 {
+        self.gathered.number()
+    }
+
+    /// Hands what was gathered to every subscriber whose channel has room; it never waits.
+    pub(in crate::cache) fn publish(&mut self) {
+        if self.gathered.len() == 0 {
+            return;
+        }
+        let next = Gathered::like(&self.gathered);
+        let batch = std::mem::replace(&mut self.gathered, next).batch();
+        self.subscribers
+            .retain(|subscriber| !matches!(subscriber.try_send(batch.clone()), Err(TrySendError::Disconnected(_))));
+    }
+
+    /// Publishes a batch that is full. At the end of a turn.
+    #[inline]
+    pub(in crate::cache) fn publish_full(&mut self) {
+        if self.gathered.len() >= FULL {
+            self.publish();
+        }
+    }
+
+    fn is_listened_to(&self) -> bool {
+        !self.subscribers.is_empty()
+    }
+}
+
+/// Evicted blocks on their way to the caller of [`evict_into`](crate::PrefixCache::evict_into).
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Victims {
+    pub(in crate::cache) excerpt: Excerpt,
+    pub(in crate::cache) victims: Vec<Victim>,
+    pub(in crate::cache) blocks: Vec<BlockId>,
+}
+
+/// What one trim took.
+#[derive(Debug)]
+pub(in crate::cache) struct Victim {
+    pub(in crate::cache) namespace: NamespaceName,
+    pub(in crate::cache) piece: PieceId,
+    pub(in crate::cache) reason: EvictionReason,
+    /// Tokens of its sequence that have keys and values before its first block, and the depth at which its last block ends.
+    pub(in crate::cache) start: usize,
+    pub(in crate::cache) end: usize,
+    pub(in crate::cache) blocks: usize,
+}
+
+impl Evictor {
+    /// Tells that a run's blocks are in the accounts.
+    #[inline]
+    pub(super) fn tell_stored<'g>(&mut self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) {
+        if self.observers.is_listened_to() {
+            self.gather_stored(run, blocks, resources);
+        }
+    }
+
+    #[cold]
+    fn gather_stored<'g>(&mut self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) {
+        let (space, grid, guard) = (run.space(), resources.grid_of(run), resources.guard);
+        if blocks == 0 || space.is_detached() {
+            return;
+        }
+        let first = grid.blocks(run.start());
+        let mut before = Vec::new();
+        if let Some(parent) = run.parent().filter(|_| first > 0) {
+            append_blocks(parent, first - 1, grid, &mut before, guard);
+        }
+        let (name, ids) = (space.holdings.name.clone(), &run.block_ids(guard)[..blocks]);
+        self.observers.gathered.store(name, grid, first, before.pop(), ids, |part, tokens| {
+            append_tokens(run, part, tokens, guard);
+        });
+    }
+
+    /// Puts the blocks of `run` from the `keep`-th on, which have left the accounts, on their way, and tells of them.
+    #[inline]
+    pub(super) fn take_off<'g>(&mut self, run: Ref<'g, Run>, keep: usize, held: usize, resources: Resources<'g>) {
+        let blocks = &run.block_ids(resources.guard)[keep..held];
+        if run.space().is_detached() {
+            self.totals.cleared += blocks.len() as u64;
+            self.freed.extend_from_slice(blocks);
+            return;
+        }
+        self.totals.count_evicted(blocks.len() as u64, self.reason);
+        if self.observers.is_listened_to() && !blocks.is_empty() {
+            self.gather_removed(run, keep, blocks, resources);
+        }
+        match &mut self.victims {
+            None => self.freed.extend_from_slice(blocks),
+            Some(victims) => victims.add(run, keep, blocks, self.reason, resources),
+        }
+    }
+
+    #[cold]
+    fn gather_removed<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
+        let grid = resources.grid_of(run);
+        let (name, first) = (run.space().holdings.name.clone(), grid.blocks(run.start()) + keep);
+        self.observers.gathered.remove(name, grid, first, blocks, self.reason);
+    }
+
+    /// Tells that lookups find nothing of a space any more, which was just detached.
+    pub(in crate::cache) fn tell_cleared(&mut self, space: &Space) {
+        if self.observers.is_listened_to() {
+            self.observers.gathered.clear_namespace(space.holdings.name.clone());
+        }
+    }
+}
+
+impl Victims {
+    #[cold]
+    fn add<'g>(
+        &mut self,
+        run: Ref<'g, Run>,
+        keep: usize,
+        blocks: &[BlockId],
+        reason: EvictionReason,
+        resources: Resources<'g>,
+    ) {
+        if blocks.is_empty() {
+            return;
+        }
+        let grid = resources.grid_of(run);
+        let first = grid.blocks(run.start()) + keep;
+        self.victims.push(Victim {
+            namespace: run.space().holdings.name.clone(),
+            piece: self.excerpt.take(run, grid, resources.guard),
+            reason,
+            start: grid.filled(grid.end_of(first)),
+            end: grid.end_of(first + blocks.len()),
+            blocks: blocks.len(),
+        });
+        self.blocks.extend_from_slice(blocks);
+    }
+}

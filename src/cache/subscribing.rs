@@ -1,0 +1,145 @@
+//! Listening to a cache: a channel of event batches, and what is cached at one moment.
+//!
+//! Each subscriber has a bounded channel. A batch that finds it full is lost to that subscriber, who sees it by the numbers; no
+//! thread waits.
+
+use std::ops::Range;
+
+use super::events::{EventBatch, Gathered};
+use super::evictor::runs_below;
+use super::inner::Inner;
+use super::prefix_cache::PrefixCache;
+use crate::reclaim::Ref;
+use crate::sync::channel::{Receiver, TryRecvError, sync_channel};
+use crate::sync::{Arc, Weak};
+use crate::tree::{Excerpt, Run};
+
+/// A listener's end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It does not keep the cache alive.
+#[derive(Debug)]
+pub struct Subscription {
+    batches: Receiver<EventBatch>,
+    cache: Weak<Inner>,
+    /// The number of the next batch, if none is lost.
+    next: u64,
+    lost: u64,
+    has_ended: bool,
+}
+
+impl Subscription {
+    /// The next batch that is there. If there is none, takes the changes that were made before the call into the evictor's
+    /// accounts, unless another thread is evicting, and looks again. Never waits.
+    pub fn try_next(&mut self) -> Option<EventBatch> {
+        if let Some(batch) = self.receive() {
+            return Some(batch);
+        }
+        if let Some(inner) = self.cache.upgrade()
+            && inner.settle_by(|| inner.evictor.try_lock())
+        {
+            inner.try_evicting(|evictor, _| evictor.observers.publish());
+        }
+        self.receive()
+    }
+
+    fn receive(&mut self) -> Option<EventBatch> {
+        match self.batches.try_recv() {
+            Ok(batch) => {
+                self.lost += batch.number() - self.next;
+                self.next = batch.number() + 1;
+                Some(batch)
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                self.has_ended = true;
+                None
+            }
+        }
+    }
+
+    /// The number of the next batch, if none is lost.
+    pub fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Batches that were lost to it because its channel was full. Start anew from a [snapshot](PrefixCache::snapshot).
+    pub fn lost_batches(&self) -> u64 {
+        self.lost
+    }
+
+    /// Whether the cache has gone, and all its batches were taken.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+}
+
+impl PrefixCache {
+    /// Listens to what is stored and removed from now on, in a channel of up to `batches` batches.
+    ///
+    /// Batches come when the evictor takes changes in: as it evicts, as sessions help, by [`settle`](Self::settle) and by
+    /// [`Subscription::try_next`]. With a subscriber each insert and each trim copies its tokens and ids into a batch; lookups
+    /// cost the same. Waits its turn if another thread is evicting. Dropping the subscription ends it.
+    ///
+    /// What is cached already is not told: take a [`snapshot`](Self::snapshot) after subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
+    pub fn subscribe(&self, batches: usize) -> Subscription {
+        let (sender, receiver) = sync_channel(batches.max(1));
+        let next = self.inner.settled(|evictor, _| evictor.observers.add(sender));
+        Subscription { batches: receiver, cache: Arc::downgrade(&self.inner), next, lost: 0, has_ended: false }
+    }
+
+    /// What is cached at one moment, as stores, each after the one that it follows. The batch's number is that of the next batch
+    /// that a subscriber gets: the snapshot and the batches from that number on make up everything.
+    ///
+    /// Takes every change in that was made before the call. The runs are listed under the evictor's lock, in time linear in
+    /// their number; tokens and ids are copied after that, under no lock. Waits its turn if another thread is evicting.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::{CacheEvent, PrefixCache};
+    ///
+    /// let cache = PrefixCache::builder(2, 8).build()?;
+    /// let (session, space) = (cache.session(), cache.default_namespace());
+    /// for prompt in [[1, 2, 3, 4], [1, 2, 5, 6]] {
+    ///     let hit = session.match_prefix(&space, &prompt);
+    ///     let missing = session.reserve(2 - hit.blocks().len())?;
+    ///     drop(session.insert(hit.lease(), &prompt, missing)?);
+    /// }
+    /// let (mut events, snapshot) = (cache.subscribe(64), cache.snapshot());
+    /// assert_eq!(snapshot.number(), events.next_number());
+    /// let starts = snapshot.events().map(|event| match event {
+    ///     CacheEvent::Stored { start, tokens, .. } => (start, tokens.to_vec()),
+    ///     other => panic!("not a store: {other:?}"),
+    /// });
+    /// assert_eq!(starts.collect::<Vec<_>>(), [(0, vec![1, 2, 3, 4]), (2, vec![5, 6])]);
+    /// assert!(events.try_next().is_none());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn snapshot(&self) -> EventBatch {
+        let participant = self.inner.participant();
+        // Pinned before the lock and after it: what the excerpt has stays readable.
+        let guard = participant.pin();
+        let (number, excerpt, runs) = self.inner.settled(|evictor, resources| {
+            evictor.observers.publish();
+            let (mut excerpt, mut listed) = (Excerpt::default(), Vec::new());
+            for space in self.inner.namespaces.spaces(&guard) {
+                let grid = resources.grid.with_offset(space.offset);
+                let runs = space.root(&guard).map(|root| runs_below(root, usize::MAX, &guard).0);
+                let told = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.registered);
+                for run in runs.into_iter().flatten().filter(told) {
+                    let piece = excerpt.take(run, grid, &guard);
+                    listed.push((piece, run.word().len(), grid.blocks(run.start()), space.holdings.name.clone(), grid));
+                }
+            }
+            (evictor.observers.next(), excerpt, listed)
+        });
+        let mut gathered = Gathered::numbered(number);
+        for (piece, len, first, namespace, grid) in runs {
+            let (parent, blocks) = (excerpt.block_before(piece, &guard), excerpt.blocks(piece, len, &guard));
+            if !blocks.is_empty() {
+                gathered.store(namespace, grid, first, parent, blocks, |Range { start, end }, tokens| {
+                    excerpt.append_tokens(piece, start, end, tokens, &guard);
+                });
+            }
+        }
+        gathered.batch()
+    }
+}

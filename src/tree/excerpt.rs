@@ -1,0 +1,112 @@
+//! Excerpts: pieces of the tree as they are at one moment, to be read later.
+//!
+//! A trim shortens a run, and may put smaller arrays in the place of its arrays. So an excerpt takes the arrays themselves,
+//! under the evictor's lock, and costs no more there than a pointer for each piece. What they hold never changes. They are read
+//! under a guard that was pinned before the excerpt was taken, and is still.
+
+use std::collections::HashMap;
+
+use crate::block::{BlockId, Grid};
+use crate::key::Token;
+use crate::reclaim::{Guard, Link, Ref};
+
+use super::arrays::Arrays;
+use super::run::Run;
+
+/// Pieces of sequences, each with the piece that it follows.
+#[derive(Debug, Default)]
+pub(crate) struct Excerpt {
+    pieces: Vec<Piece>,
+    taken: HashMap<Link<Run>, PieceId>,
+}
+
+/// A piece of an excerpt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PieceId(usize);
+
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    arrays: Option<Link<Arrays>>,
+    start: usize,
+    grid: Grid,
+    /// What it follows, and up to which depth of that.
+    parent: Option<(PieceId, u32)>,
+}
+
+impl Excerpt {
+    /// Takes a run and all that it follows, each once. The evictor's.
+    pub(crate) fn take(&mut self, run: Ref<'_, Run>, grid: Grid, guard: &Guard<'_>) -> PieceId {
+        let (mut at, mut last, mut below) = (run, None, None);
+        loop {
+            if let Some(&known) = self.taken.get(&at.link()) {
+                self.follow(below, known);
+                return last.unwrap_or(known);
+            }
+            let id = PieceId(self.pieces.len());
+            let arrays = at.arrays(guard).map(Ref::link);
+            self.pieces.push(Piece { arrays, start: at.start(), grid, parent: None });
+            self.taken.insert(at.link(), id);
+            self.follow(below, id);
+            last = last.or(Some(id));
+            match at.parent().filter(|parent| !parent.run().is_trunk()) {
+                Some(parent) => (at, below) = (parent.run(), Some((id, parent.depth()))),
+                None => return last.unwrap_or(id),
+            }
+        }
+    }
+
+    fn follow(&mut self, below: Option<(PieceId, u32)>, parent: PieceId) {
+        if let Some((below, depth)) = below {
+            self.pieces[below.0].parent = Some((parent, depth));
+        }
+    }
+
+    /// Appends the tokens of a piece's sequence from `from` to `to`, counted from its beginning.
+    pub(crate) fn append_tokens(
+        &self,
+        id: PieceId,
+        from: usize,
+        to: usize,
+        tokens: &mut Vec<Token>,
+        guard: &Guard<'_>,
+    ) {
+        let begin = tokens.len();
+        tokens.resize(begin + (to - from), 0);
+        let (mut piece, mut to) = (&self.pieces[id.0], to);
+        loop {
+            let reach = from.max(piece.start);
+            if let Some(arrays) = piece.arrays(guard).filter(|_| reach < to) {
+                let part = &arrays.tokens()[reach - piece.start..to - piece.start];
+                tokens[begin + (reach - from)..][..part.len()].copy_from_slice(part);
+                to = reach;
+            }
+            let Some((parent, _)) = piece.parent.filter(|_| to > from) else { return };
+            piece = &self.pieces[parent.0];
+        }
+    }
+
+    /// The blocks of a piece that end at or before `depth`.
+    pub(crate) fn blocks<'g>(&self, id: PieceId, depth: u32, guard: &'g Guard<'_>) -> &'g [BlockId] {
+        let piece = &self.pieces[id.0];
+        let held = piece.grid.blocks(piece.start + depth as usize) - piece.grid.blocks(piece.start);
+        piece.arrays(guard).map_or(&[], |arrays| &arrays.blocks()[..held])
+    }
+
+    /// The block before the first one of a piece.
+    pub(crate) fn block_before(&self, id: PieceId, guard: &Guard<'_>) -> Option<BlockId> {
+        let mut piece = &self.pieces[id.0];
+        while let Some((parent, depth)) = piece.parent {
+            if let Some(last) = self.blocks(parent, depth, guard).last() {
+                return Some(*last);
+            }
+            piece = &self.pieces[parent.0];
+        }
+        None
+    }
+}
+
+impl Piece {
+    fn arrays<'g>(&self, guard: &'g Guard<'_>) -> Option<Ref<'g, Arrays>> {
+        self.arrays.map(|arrays| arrays.get(guard))
+    }
+}

@@ -1,0 +1,302 @@
+//! What a cache tells those who listen is what it holds: under any mix of verbs, from the beginning or from a snapshot on.
+#![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+
+use std::collections::HashMap;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use radixkv::{
+    BlockId, CacheEvent, Clock, EventBatch, Eviction, EvictionReason, Keys, Namespace, NamespaceName, PrefixCache,
+    Quota, Token, Watermarks,
+};
+
+const BLOCK: usize = 3;
+
+/// A block as a listener knows it: the block before it, and its place and tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    parent: Option<BlockId>,
+    start: usize,
+    tokens: Vec<Token>,
+}
+
+/// The cache as a listener knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Listener(HashMap<NamespaceName, HashMap<BlockId, Held>>);
+
+impl Listener {
+    fn take(&mut self, batch: &EventBatch) {
+        batch.events().for_each(|event| self.apply(event));
+        self.0.retain(|_, blocks| !blocks.is_empty());
+    }
+
+    fn apply(&mut self, event: CacheEvent<'_>) {
+        match event {
+            CacheEvent::Stored { namespace, parent, start, tokens, blocks, .. } => {
+                let ahead = usize::from(namespace.keys() == Keys::Bigrams);
+                assert_eq!(tokens.len(), blocks.len() * BLOCK + ahead, "{event:?}");
+                let held = self.0.entry(namespace.clone()).or_default();
+                let mut parent = parent;
+                assert_eq!(parent.map_or(0, |block| held[&block].start + BLOCK), start, "{event:?}");
+                for (i, &block) in blocks.iter().enumerate() {
+                    let tokens = tokens[i * BLOCK..][..BLOCK + ahead].to_vec();
+                    let before = held.insert(block, Held { parent, start: start + i * BLOCK, tokens });
+                    assert_eq!(before, None, "{event:?}");
+                    parent = Some(block);
+                }
+            }
+            CacheEvent::Removed { namespace, start, blocks, .. } => {
+                let held = self.0.get_mut(namespace).expect("it has blocks");
+                for (i, block) in blocks.iter().enumerate().rev() {
+                    let gone = held.remove(block).expect("it was stored");
+                    assert_eq!(gone.start, start + i * BLOCK, "{event:?}");
+                    assert!(held.values().all(|child| child.parent != Some(*block)), "children go first: {event:?}");
+                }
+            }
+            CacheEvent::Cleared { namespace, .. } => _ = self.0.remove(namespace),
+            other => panic!("unknown: {other:?}"),
+        }
+    }
+
+    /// What the cache says by itself, with no other thread at work.
+    fn of(cache: &PrefixCache, namespaces: &[Namespace]) -> Self {
+        let mut listener = Self::default();
+        for namespace in namespaces {
+            let ahead = usize::from(namespace.keys() == Keys::Bigrams);
+            let mut paths: Vec<(Vec<Token>, Vec<BlockId>)> = Vec::new();
+            let mut held = HashMap::new();
+            cache.walk(namespace, |run| {
+                let (mut tokens, mut blocks) = run.parent.map_or_else(Default::default, |parent| paths[parent].clone());
+                tokens.truncate(run.start);
+                blocks.truncate(run.start.saturating_sub(ahead) / BLOCK);
+                tokens.extend(run.tokens);
+                let first = blocks.len();
+                blocks.extend(run.blocks);
+                for i in first..blocks.len() {
+                    let tokens = tokens[i * BLOCK..][..BLOCK + ahead].to_vec();
+                    let parent = i.checked_sub(1).map(|before| blocks[before]);
+                    held.insert(blocks[i], Held { parent, start: i * BLOCK, tokens });
+                }
+                paths.push((tokens, blocks));
+            });
+            if !held.is_empty() {
+                listener.0.insert(namespace.name(), held);
+            }
+        }
+        listener
+    }
+}
+
+fn names(cache: &PrefixCache) -> Vec<Namespace> {
+    let named = ["a", "b"].map(|name| cache.namespace(&[name]));
+    [cache.default_namespace(), cache.namespace_with(&["draft"], Keys::Bigrams)].into_iter().chain(named).collect()
+}
+
+/// One of the verbs that change what is cached.
+fn verb(cache: &PrefixCache, session: &radixkv::Session, dice: &mut Rng) {
+    let names = names(cache);
+    let namespace = &names[dice.usize(..names.len())];
+    match dice.u32(..100) {
+        0 => cache.clear_namespace(namespace),
+        1 => cache.drop_namespace(namespace),
+        2 => cache.set_quota(namespace, Quota::default().cached_blocks(dice.usize(4..40))),
+        3 => _ = cache.evict(dice.usize(..20)),
+        4 => _ = cache.evict_namespace(namespace, dice.usize(..8)),
+        5 => {
+            let mut evicted = Vec::new();
+            cache.evict_into(dice.usize(..8), &mut evicted);
+            for victim in evicted {
+                let found = session.match_prefix(&victim.namespace_of(cache), &victim.tokens);
+                // Another thread may have cached the same again, or dropped the namespace.
+                drop(session.insert(found.lease(), &victim.tokens, victim.blocks));
+            }
+        }
+        6 => cache.settle(),
+        _ => {
+            // Few tokens, so that sequences part in the middle of blocks, and at many depths.
+            let prompt: Vec<Token> = (0..dice.usize(..40)).map(|at| u32::from(dice.usize(..at + 8) == 0)).collect();
+            let hit = session.match_prefix(namespace, &prompt);
+            let missing = (prompt.len() / BLOCK).saturating_sub(hit.len_tokens() / BLOCK);
+            if let Ok(blocks) = session.reserve(missing) {
+                drop(session.insert(hit.lease(), &prompt, blocks));
+            }
+        }
+    }
+}
+
+trait Names {
+    fn namespace_of(&self, cache: &PrefixCache) -> Namespace;
+}
+
+impl Names for radixkv::Evicted {
+    fn namespace_of(&self, cache: &PrefixCache) -> Namespace {
+        let parts: Vec<&str> = self.namespace.parts().collect();
+        cache.namespace_with(&parts, self.namespace.keys())
+    }
+}
+
+fn follow(eviction: Eviction) {
+    let cache = PrefixCache::builder(BLOCK, 96).clock(Clock::Logical).eviction(eviction).build().expect("valid");
+    let mut events = cache.subscribe(1 << 20);
+    let mut known = Listener::default();
+    // Handles that keep namespaces from being forgotten; those that were dropped are made again by name.
+    for round in 0..40 {
+        let start = Barrier::new(5);
+        let (mut copy, mut from) = (Listener::default(), 0);
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|worker| {
+                    let (cache, start) = (&cache, &start);
+                    scope.spawn(move || {
+                        let (session, mut dice) = (cache.session(), Rng::with_seed(round * 4 + worker));
+                        start.wait();
+                        (0..150).for_each(|_| verb(cache, &session, &mut dice));
+                    })
+                })
+                .collect();
+            let (cache, start) = (&cache, &start);
+            let snapshot = scope.spawn(move || {
+                start.wait();
+                thread::sleep(Duration::from_micros(round * 50));
+                cache.snapshot()
+            });
+            let snapshot = snapshot.join().expect("taken");
+            from = snapshot.number();
+            copy.take(&snapshot);
+            workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+        });
+        cache.settle();
+        // A background evictor may be at work for a moment longer.
+        let agree = (0..1_000).any(|_| {
+            while let Some(batch) = events.try_next() {
+                known.take(&batch);
+                if batch.number() >= from {
+                    copy.take(&batch);
+                }
+            }
+            let truth = Listener::of(&cache, &names(&cache));
+            let agree = known == truth && copy == truth;
+            if !agree {
+                thread::sleep(Duration::from_millis(1));
+            }
+            agree
+        });
+        assert!(agree, "round {round}, with a snapshot at {from}");
+    }
+    assert_eq!((events.lost_batches(), cache.validate()), (0, Ok(())));
+    assert!(events.next_number() > 100, "there were many changes");
+}
+
+#[test]
+fn events_make_up_what_is_cached() {
+    follow(Eviction::Inline);
+}
+
+#[test]
+fn events_make_up_what_is_cached_with_a_background_evictor() {
+    follow(Eviction::Background(Watermarks::new(8, 24)));
+}
+
+/// Caches a sequence; all its blocks.
+fn insert(cache: &PrefixCache, namespace: &Namespace, tokens: &[Token]) -> Vec<BlockId> {
+    let session = cache.session();
+    let hit = session.match_prefix(namespace, tokens);
+    let missing = (tokens.len() - hit.len_tokens()) / cache.block_size();
+    let inserted = session.insert(hit.lease(), tokens, session.reserve(missing).expect("room")).expect("fitting");
+    hit.blocks().iter().chain(&inserted.blocks).copied().collect()
+}
+
+#[test]
+fn a_subscriber_that_falls_behind_sees_what_it_lost() {
+    let cache = PrefixCache::builder(1, 4096).build().expect("valid");
+    let space = cache.default_namespace();
+    let (mut slow, mut fast) = (cache.subscribe(2), cache.subscribe(64));
+    let mut all = 0;
+    for part in 0..8 {
+        (0..100).for_each(|token| _ = insert(&cache, &space, &[part * 100 + token]));
+        cache.settle();
+        while let Some(batch) = fast.try_next() {
+            all += batch.events().len();
+        }
+    }
+    assert_eq!((all, fast.lost_batches()), (800, 0));
+    let before: Vec<u64> = std::iter::from_fn(|| slow.try_next()).map(|batch| batch.number()).collect();
+    assert_eq!(before, [0, 1]);
+    insert(&cache, &space, &[u32::MAX]);
+    let next = slow.try_next().expect("there is room again");
+    assert_eq!((next.number(), slow.lost_batches()), (fast.next_number(), next.number() - 2));
+    drop(cache);
+    assert!(slow.try_next().is_none() && slow.has_ended());
+}
+
+#[test]
+fn a_subscriber_learns_why() {
+    let builder = PrefixCache::builder(1, 8).clock(Clock::Logical).time_to_idle(Duration::from_nanos(100));
+    let cache = builder.build().expect("valid");
+    let (space, tenant) = (cache.default_namespace(), cache.namespace(&["tenant"]));
+    let mut events = cache.subscribe(8);
+    let old = insert(&cache, &space, &[1, 1]);
+    cache.set_time(150);
+    let [own, new] = [(&tenant, 2), (&space, 3)].map(|(namespace, token)| insert(&cache, namespace, &[token, token]));
+    cache.set_quota(&tenant, Quota::default().cached_blocks(1));
+    cache.settle();
+    assert_eq!(cache.evict(1), 1);
+    cache.clear();
+    let batches: Vec<EventBatch> = std::iter::from_fn(|| events.try_next()).collect();
+    let removals = |event| match event {
+        CacheEvent::Removed { blocks, reason, .. } => Some((blocks.to_vec(), reason)),
+        _ => None,
+    };
+    let told: Vec<_> = batches.iter().flat_map(EventBatch::events).filter_map(removals).collect();
+    assert_eq!(
+        told,
+        [
+            (old, EvictionReason::Age),
+            (own[1..].to_vec(), EvictionReason::Quota),
+            (own[..1].to_vec(), EvictionReason::Capacity)
+        ]
+    );
+    let is_clear = |event: &CacheEvent<'_>| matches!(event, CacheEvent::Cleared { .. });
+    assert_eq!((batches.iter().flat_map(EventBatch::events).filter(is_clear).count(), new.len()), (2, 2));
+    let stats = cache.stats();
+    assert_eq!((stats.evicted_blocks, stats.evicted_for_quota_blocks), (2, 1));
+    assert_eq!((stats.aged_blocks, stats.cleared_blocks), (2, 2));
+}
+
+/// From many runs, over several turns of the evictor, beside leases that keep some.
+#[test]
+fn evicted_blocks_stay_until_they_are_dropped() {
+    let cache = PrefixCache::builder(2, 4096).clock(Clock::Logical).build().expect("valid");
+    let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
+    let mut blocks = HashMap::new();
+    for prompt in 0..500 {
+        let tokens: Vec<Token> = [7, 7, 7, prompt / 10, prompt % 10, 1, 2, 3].into();
+        insert(&cache, &space, &tokens).into_iter().enumerate().for_each(|(i, block)| {
+            blocks.insert(block, tokens[..i * 2 + 2].to_vec());
+        });
+    }
+    let held = session.match_prefix(&space, &[7, 7, 7, 3]);
+    let (mut evicted, total) = (Vec::new(), blocks.len());
+    assert_eq!(cache.evict_into(usize::MAX, &mut evicted), total - 2);
+    assert_eq!(cache.stats().reserved_blocks, total - 2);
+    for victim in &evicted {
+        assert_eq!(victim.namespace, space.name());
+        assert_eq!(victim.tokens.len(), victim.start + 2 * victim.blocks.len());
+        for (i, block) in victim.blocks.blocks().iter().enumerate() {
+            assert_eq!(blocks[block], victim.tokens[..victim.start + 2 * i + 2]);
+        }
+    }
+    // From the end of each sequence towards its beginning.
+    let place = |block| evicted.iter().position(|victim| victim.blocks.blocks().contains(&block));
+    for (&block, tokens) in blocks.iter().filter(|(block, _)| !held.blocks().contains(block)) {
+        let parent = blocks.iter().find(|(_, before)| before.len() + 2 == tokens.len() && tokens.starts_with(before));
+        let parent = parent.map(|(block, _)| *block).filter(|block| !held.blocks().contains(block));
+        assert!(parent.is_none_or(|parent| place(parent) >= place(block)));
+    }
+    assert_eq!((cache.evict_into(1, &mut Vec::new()), cache.validate()), (0, Ok(())));
+    drop((evicted, held));
+    assert_eq!((cache.evict(2), cache.stats().free_blocks), (2, 4096));
+    assert_eq!(cache.validate(), Ok(()));
+}
