@@ -237,6 +237,63 @@ fn limited(cache: &PrefixCache, name: &str, limit: usize) -> Namespace {
     tenant
 }
 
+/// What the admission waits for comes when a sequence that runs ends, and that grows first.
+#[test]
+fn growth_goes_on_beside_an_overdue_admission_that_does_not_fit() {
+    let cache = cache(8);
+    let running = cache.session().reserve(4).expect("free");
+    let mut admission = Polled::new(&cache, BlockRequest::new(8));
+    let mut grown = Vec::new();
+    for i in 0..200 {
+        let mut growth = cache.reserve_async(BlockRequest::new(1).to_grow());
+        let Poll::Ready(block) = std::pin::Pin::new(&mut growth).poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("the growth of number {i} waits");
+        };
+        grown.push(block.expect("no refusal"));
+        grown.truncate(3);
+        assert!(admission.woken().is_none());
+    }
+    // A growth that is given up passes nobody.
+    drop((running, grown));
+    assert_eq!(admission.served().len(), 8);
+}
+
+#[test]
+fn growth_passes_an_admission_that_its_own_quota_holds_back() {
+    let cache = cache(64);
+    let tenant = limited(&cache, "tenant", 8);
+    let running = cache.session().reserve_in(&tenant, 6).expect("within");
+    let mut admission = Polled::new(&cache, BlockRequest::new(4).paid_by(&tenant));
+    let in_a_minute = Instant::now() + Duration::from_secs(60);
+    let two =
+        cache.session().reserve_until(BlockRequest::new(2).paid_by(&tenant).to_grow(), in_a_minute).expect("8 of 8");
+    let mut growth = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant).to_grow());
+    // One of the two that wait may have it, and the quota allows no more.
+    drop(two);
+    let grown = growth.served();
+    assert!(admission.woken().is_none(), "7 and 4 are more than 8");
+    // An admission that came after a growth that is held back follows it.
+    let mut second = Polled::new(&cache, BlockRequest::new(2).paid_by(&tenant).to_grow());
+    let mut later = Polled::new(&cache, BlockRequest::new(1).paid_by(&tenant));
+    drop(grown);
+    assert_eq!(second.served().len(), 2);
+    drop(running);
+    assert_eq!((admission.served().len(), later.served().len()), (4, 1));
+}
+
+#[test]
+fn a_request_whose_namespace_comes_to_its_limit_lets_others_pass() {
+    let cache = cache(16);
+    let (session, tenant) = (cache.session(), limited(&cache, "tenant", 7));
+    let others = session.reserve(11).expect("free");
+    let mut first = Polled::new(&cache, BlockRequest::new(6).paid_by(&tenant));
+    let mut second = Polled::new(&cache, BlockRequest::new(2));
+    let more = session.reserve_in(&tenant, 2).expect("within");
+    assert!(first.woken().is_none());
+    assert_eq!(second.served().len(), 2);
+    drop((others, more));
+}
+
 #[test]
 fn a_tenant_at_its_limit_waits_in_its_own_line_and_is_in_no_other_ones_way() {
     let cache = cache(16);

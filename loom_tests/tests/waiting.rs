@@ -232,6 +232,50 @@ fn a_waiter_at_its_limit_lets_another_one_pass() {
     });
 }
 
+/// An admission that its namespace's quota holds back is in the way of no growth there; when the charge before both ends it is
+/// served too.
+#[test]
+fn a_growth_past_an_admission_of_its_namespace() {
+    explore_less("wait for 2 of 2, 1 charged vs wait to grow by 1", || {
+        let world = world(3, &[]);
+        world.cache.set_quota(&world.space, Quota::default().pinned_blocks(2));
+        let charged = world.cache.session().reserve_in(&world.space, 1).unwrap();
+        let far = || Instant::now() + Duration::from_secs(3600);
+        let admission = spawn({
+            let world = world.clone();
+            move || {
+                let request = BlockRequest::new(2).paid_by(&world.space);
+                drop(world.cache.session().reserve_until(request, far()).expect("it comes"));
+            }
+        });
+        let request = BlockRequest::new(1).paid_by(&world.space).to_grow();
+        drop(world.cache.session().reserve_until(request, far()).expect("it comes"));
+        drop(charged);
+        admission.join().unwrap();
+        unlimited(&world);
+        world.close();
+    });
+}
+
+/// An admission that looks first, and finds too few blocks, lets one that grows go on.
+#[test]
+fn an_overdue_admission_that_does_not_fit_beside_growth() {
+    explore_less("wait for 2 of 2, 1 held vs wait to grow by 1", || {
+        let world = world(2, &[]);
+        let held = world.cache.session().reserve(1).unwrap();
+        let admission = spawn({
+            let world = world.clone();
+            move || drop(wait_for(&world, 2))
+        });
+        let far = Instant::now() + Duration::from_secs(3600);
+        let request = BlockRequest::new(1).to_grow();
+        drop(world.cache.session().reserve_until(request, far).expect("it comes"));
+        drop(held);
+        admission.join().unwrap();
+        world.close();
+    });
+}
+
 /// A request that acquires has a lease while it looks, which keeps the only evictable block from one that grows: when it lets go it
 /// wakes that one, and nothing else does.
 #[test]

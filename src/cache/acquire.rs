@@ -179,6 +179,7 @@ impl Session {
         }
         let (refused, hit) = match self.try_acquire(prompt, Effort::Waiting) {
             Ok(acquired) if standing == Standing::First || waiter.pass() == Standing::First => {
+                waiter.count_served();
                 return Ok(self.counted(acquired));
             }
             // Its quota allows it, and others came before it.
@@ -191,11 +192,11 @@ impl Session {
         };
         // The lease may have kept a waiter from its blocks that is the first by now. This waiter must not wake itself.
         hit.lease.let_go();
-        waiter.wake_another();
         match refused {
             ReserveError::OverQuota { .. } => waiter.hold_back(),
             _ => _ = waiter.pass(),
         }
+        waiter.wake_another();
         Err(refused)
     }
 

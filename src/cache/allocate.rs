@@ -10,7 +10,7 @@ use super::reservation::{Reservation, ReserveError};
 use super::session::Session;
 use super::shared_blocks::SharedBlocks;
 use super::strong_ref::StrongRef;
-use super::wait_list::Standing;
+use super::wait_list::{Lane, Standing};
 use super::waiter::Waiter;
 use crate::block::BlockId;
 use crate::sync::Arc;
@@ -171,8 +171,11 @@ impl Inner {
             return Err(self.behind(ask.blocks));
         }
         let taken = self.take(ask, &|| cache.clone(), Effort::Waiting);
-        if let Err(ReserveError::OverQuota { .. }) = &taken {
-            waiter.hold_back();
+        match &taken {
+            Ok(_) => waiter.count_served(),
+            Err(ReserveError::OverQuota { .. }) => waiter.hold_back(),
+            Err(_) if ask.lane == Lane::Admission => waiter.wake_another(),
+            Err(_) => {}
         }
         taken
     }

@@ -58,7 +58,8 @@ impl<'a> BlockRequest<'a> {
 
     /// Asks for a sequence that runs and cannot go on without: it waits before the requests that wait to be admitted.
     ///
-    /// An admission is passed by at most 64 such requests that come after it.
+    /// An admission that 64 of them have passed looks first whenever blocks become available. If they are too few for it, growth
+    /// goes on: what it waits for comes when running sequences end.
     #[must_use]
     pub const fn to_grow(mut self) -> Self {
         self.lane = Lane::Growth;

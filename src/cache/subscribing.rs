@@ -3,6 +3,7 @@
 //! Each subscriber has a bounded channel. A batch that finds it full is lost to that subscriber, who sees it by the numbers; no
 //! thread waits.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::events::{EventBatch, Gathered};
@@ -15,7 +16,6 @@ use crate::sync::{Arc, Weak};
 use crate::tree::{Excerpt, Run};
 
 /// A listener's end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It does not keep the cache alive.
-#[derive(Debug)]
 pub struct Subscription {
     batches: Receiver<EventBatch>,
     cache: Weak<Inner>,
@@ -23,6 +23,13 @@ pub struct Subscription {
     next: u64,
     lost: u64,
     has_ended: bool,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { next, lost, .. } = self;
+        f.debug_struct("Subscription").field("next", next).field("lost", lost).finish_non_exhaustive()
+    }
 }
 
 impl Subscription {

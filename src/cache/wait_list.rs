@@ -3,10 +3,14 @@
 //! A request that finds too few blocks joins the list. The first in the list tries again; a waiter that leaves, served
 //! or not, wakes the next one. A thread that makes blocks available looks whether the list is empty, and wakes the first.
 //!
-//! Requests of sequences that run have a *lane* before those to admit; an admission that [`PASSED`] of them have passed is the
-//! first of all. A request whose namespace is at its limit is *held back*: it leaves its lane for the line of its namespace, and
-//! later requests of that namespace follow it when it is their turn, so that it is in no other namespace's way. The first of
-//! each line is woken too, looks whether its quota allows it now, and goes back to its place in its lane.
+//! Requests of sequences that run have a *lane* before those to admit. An admission that [`PASSED`] of them have passed is
+//! *overdue*: it looks first whenever blocks become available. Where those are too few for it the others go on, because the
+//! blocks that it waits for come when running sequences end.
+//!
+//! A request whose namespace is at its limit is *held back*: it leaves its lane for a line of its namespace, of which each lane
+//! has one, and later requests of the same line follow it when it is their turn, so that it is in no other namespace's way. A
+//! growth that is held back holds back the admissions of its namespace too, but for one that is overdue; never the reverse. The
+//! first of each line is woken too, looks whether its quota allows it now, and goes back to its place in its lane.
 //!
 //! **No wake-up is lost.** A waiter joins the list and then looks for blocks; a releaser gives blocks back and then looks
 //! for waiters. At least one must see the other. Fences would do, at a cost for every release. Instead both do a
@@ -33,7 +37,7 @@ use std::collections::BTreeMap;
 use crossbeam_utils::CachePadded;
 
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use crate::sync::{Arc, Mutex, Signal, contained};
+use crate::sync::{Arc, Mutex, Signal, contained, model_size};
 
 /// What one waiter adds to the count.
 const WAITER: usize = 2;
@@ -41,7 +45,7 @@ const WAITER: usize = 2;
 const EVICTOR: usize = 1;
 
 /// Requests of sequences that run which may pass an admission.
-const PASSED: u64 = 64;
+const PASSED: u64 = model_size(64, 0) as u64;
 
 /// The waiters, in order.
 #[derive(Debug)]
@@ -54,7 +58,7 @@ pub(super) struct WaitList {
 }
 
 /// The order in which those that wait are served: all of the first lane before those of the second, within bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lane {
     /// For a sequence that runs.
     Growth,
@@ -68,7 +72,8 @@ pub(super) struct Place {
     /// The lower one came first.
     ticket: u64,
     lane: Lane,
-    line: usize,
+    /// Its namespace's lines.
+    lines: usize,
 }
 
 /// What a waiter may do.
@@ -85,8 +90,10 @@ pub(super) enum Standing {
 #[derive(Debug)]
 struct Entry {
     place: Place,
-    /// For an admission: the number of growth requests that have left the list from which on it is the first.
+    /// For an admission: the number of growth requests that were served from which on it is overdue.
     patience: u64,
+    /// For an admission: its last look found too few blocks, and none have become available since.
+    in_vain: bool,
     signal: Arc<Signal>,
 }
 
@@ -94,10 +101,10 @@ struct Entry {
 struct Waiters {
     growing: BTreeMap<u64, Entry>,
     admissions: BTreeMap<u64, Entry>,
-    /// Those that are held back, by line.
-    lines: BTreeMap<usize, BTreeMap<u64, Entry>>,
+    /// Those that are held back, by namespace and lane.
+    lines: BTreeMap<(usize, Lane), BTreeMap<u64, Entry>>,
     tickets: u64,
-    /// Growth requests that have left the list.
+    /// Growth requests that were served.
     grown: u64,
 }
 
@@ -112,9 +119,13 @@ impl Waiters {
     /// The first of those that are not held back. On the way, those whose turn has come while others of their namespace are
     /// held back follow them.
     fn first(&mut self) -> Option<&Entry> {
-        while let Some(place) = self.next().map(|entry| entry.place) {
-            let before = self.lines.get(&place.line).and_then(|line| line.first_key_value());
-            if before.is_none_or(|(held_back, _)| *held_back > place.ticket) {
+        while let Some(entry) = self.next() {
+            let place = entry.place;
+            let behind_growth = place.lane == Lane::Admission
+                && !self.is_overdue(entry)
+                && self.lines.contains_key(&(place.lines, Lane::Growth));
+            let before = self.first_of_line(place).is_some_and(|held_back| held_back.place.ticket < place.ticket);
+            if !before && !behind_growth {
                 break;
             }
             self.hold_back(place);
@@ -123,23 +134,39 @@ impl Waiters {
     }
 
     fn next(&self) -> Option<&Entry> {
-        let overdue = |(_, admission): &(&u64, &Entry)| self.growing.is_empty() || admission.patience <= self.grown;
-        let admission = self.admissions.first_key_value().filter(overdue);
-        admission.or_else(|| self.growing.first_key_value()).map(|(_, entry)| entry)
+        let admission = self.admissions.values().next();
+        let goes_first = |entry: &&Entry| self.growing.is_empty() || (self.is_overdue(entry) && !entry.in_vain);
+        admission.filter(goes_first).or_else(|| self.growing.values().next())
+    }
+
+    /// The first admission's last look says nothing any more.
+    fn let_look_again(&mut self) {
+        if let Some(mut admission) = self.admissions.first_entry() {
+            admission.get_mut().in_vain = false;
+        }
+    }
+
+    fn is_overdue(&self, admission: &Entry) -> bool {
+        admission.patience <= self.grown
+    }
+
+    /// The first admission, if it looks before the growth that waits.
+    fn overdue(&self) -> Option<&Entry> {
+        self.admissions.values().next().filter(|entry| self.is_overdue(entry))
     }
 
     fn hold_back(&mut self, place: Place) {
         if let Some(entry) = self.lane(place.lane).remove(&place.ticket) {
-            self.lines.entry(place.line).or_default().insert(place.ticket, entry);
+            self.lines.entry((place.lines, place.lane)).or_default().insert(place.ticket, entry);
         }
     }
 
     /// Takes a waiter out of its line, if it is in one.
     fn take_from_line(&mut self, place: Place) -> Option<Entry> {
-        let line = self.lines.get_mut(&place.line)?;
+        let line = self.lines.get_mut(&(place.lines, place.lane))?;
         let entry = line.remove(&place.ticket);
         if line.is_empty() {
-            self.lines.remove(&place.line);
+            self.lines.remove(&(place.lines, place.lane));
         }
         entry
     }
@@ -148,8 +175,15 @@ impl Waiters {
         self.first().map(|entry| Arc::clone(&entry.signal))
     }
 
-    fn first_of_line(&self, line: usize) -> Option<&Entry> {
-        self.lines.get(&line)?.first_key_value().map(|(_, entry)| entry)
+    /// The first of those that are held back in the line of this place.
+    fn first_of_line(&self, place: Place) -> Option<&Entry> {
+        self.lines.get(&(place.lines, place.lane))?.values().next()
+    }
+
+    /// The first of each line of one namespace, or of all.
+    fn signals_of_lines(&self, of: Option<usize>) -> Vec<Arc<Signal>> {
+        let lines = self.lines.iter().filter(|((lines, _), _)| of.is_none_or(|of| of == *lines));
+        lines.filter_map(|(_, line)| Some(Arc::clone(&line.values().next()?.signal))).collect()
     }
 }
 
@@ -182,17 +216,19 @@ impl WaitList {
     #[cold]
     pub(super) fn wake(&self) {
         let mut waiters = self.waiters.lock();
-        let first = waiters.first_signal();
-        let of_lines: Vec<_> =
-            waiters.lines.keys().filter_map(|line| Some(Arc::clone(&waiters.first_of_line(*line)?.signal))).collect();
+        waiters.let_look_again();
+        let (first, of_lines) = (waiters.first_signal(), waiters.signals_of_lines(None));
         drop(waiters);
         raise(first);
         of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 
-    /// Wakes the first waiter, unless it is the one at this place.
+    /// Wakes the first waiter, unless it is the one at this place, which has just looked and found too few blocks.
     pub(super) fn wake_another(&self, place: Place) {
         let mut waiters = self.waiters.lock();
+        if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {
+            entry.in_vain = true;
+        }
         let first = waiters.first().filter(|first| first.place.ticket != place.ticket);
         let signal = first.map(|first| Arc::clone(&first.signal));
         drop(waiters);
@@ -218,12 +254,13 @@ impl WaitList {
     }
 
     /// Joins the list as the last of its lane.
-    pub(super) fn append(&self, lane: Lane, line: usize) -> (Place, Arc<Signal>) {
+    pub(super) fn append(&self, lane: Lane, lines: usize) -> (Place, Arc<Signal>) {
         let signal = Arc::new(Signal::new());
         let mut waiters = self.waiters.lock();
-        let place = Place { ticket: waiters.tickets, lane, line };
+        let place = Place { ticket: waiters.tickets, lane, lines };
         waiters.tickets += 1;
-        let entry = Entry { place, patience: waiters.grown + PASSED, signal: Arc::clone(&signal) };
+        let patience = waiters.grown + PASSED;
+        let entry = Entry { place, patience, in_vain: false, signal: Arc::clone(&signal) };
         waiters.lane(lane).insert(place.ticket, entry);
         // Relaxed: E15 to E18 publish it.
         self.waiting.fetch_add(WAITER, Relaxed);
@@ -233,9 +270,10 @@ impl WaitList {
     pub(super) fn standing(&self, place: Place) -> Standing {
         let mut waiters = self.waiters.lock();
         let is = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.place.ticket == place.ticket);
-        if is(waiters.first()) {
+        // An overdue admission may look beside the growth that goes on without it.
+        if is(waiters.first()) || is(waiters.overdue()) {
             Standing::First
-        } else if is(waiters.first_of_line(place.line)) {
+        } else if is(waiters.first_of_line(place)) {
             Standing::HeldBack
         } else {
             Standing::Behind
@@ -255,22 +293,31 @@ impl WaitList {
     pub(super) fn let_pass(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.take_from_line(place) {
-            waiters.lane(place.lane).insert(place.ticket, entry);
+            waiters.lane(place.lane).insert(place.ticket, Entry { in_vain: false, ..entry });
+        }
+    }
+
+    /// Counts a growth that is served, which passes the admissions that wait.
+    pub(super) fn count_served(&self, place: Place) {
+        if place.lane == Lane::Growth {
+            self.waiters.lock().grown += 1;
         }
     }
 
     pub(super) fn leave(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         let left = waiters.lane(place.lane).remove(&place.ticket).or_else(|| waiters.take_from_line(place));
-        waiters.grown += u64::from(place.lane == Lane::Growth);
         // Relaxed: a number too high wakes for nothing.
         self.waiting.fetch_sub(WAITER, Relaxed);
-        let next = waiters.first_signal();
-        let of_line = waiters.first_of_line(place.line).map(|entry| Arc::clone(&entry.signal));
+        if place.lane == Lane::Admission {
+            waiters.let_look_again();
+        }
+        // The lines of its namespace too: it may have been before them.
+        let (next, of_lines) = (waiters.first_signal(), waiters.signals_of_lines(Some(place.lines)));
         drop(waiters);
         drop(left);
         raise(next);
-        raise(of_line);
+        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 }
 

@@ -40,7 +40,12 @@ impl Waiter {
         self.standing()
     }
 
-    /// Wakes the first waiter, unless it is this one.
+    /// It is served, and leaves.
+    pub(super) fn count_served(&self) {
+        self.cache.wait_list.count_served(self.place);
+    }
+
+    /// It has looked and found too few blocks: wakes the first waiter, unless it is this one.
     pub(super) fn wake_another(&self) {
         self.cache.wait_list.wake_another(self.place);
     }

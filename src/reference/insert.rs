@@ -54,6 +54,9 @@ impl Reference {
             if requested <= self.store.capacity() && requested > limit.saturating_sub(pinned) {
                 return Err(ReserveError::OverQuota { requested, pinned, limit });
             }
+            if requested <= self.store.capacity() {
+                self.store.keep_to_limit(owner);
+            }
         }
         let reservation = self.take(blocks)?;
         self.store.charged.extend(reservation.blocks.iter().map(|block| (*block, owner)));
@@ -107,6 +110,9 @@ impl Reference {
             return Err(InsertError { reservation, kind });
         }
         let owner = self.store.namespace_of(lease.at);
+        if self.pinned_limits.contains_key(&owner) && self.unpaid(owner, &reservation) > 0 {
+            self.store.keep_to_limit(owner);
+        }
         self.charge_rest(owner, &reservation);
         let (keys, width) = (self.keys(lease.tree, tokens), self.width(lease.tree));
         let (mut at, known) = self.descend(lease.tree, lease.at, &keys[lease.len_tokens * width..]);
@@ -155,10 +161,14 @@ impl Reference {
         }
         let owner = self.store.namespace_of(lease.at);
         let limit = *self.pinned_limits.get(&owner)?;
-        let paid = reservation.blocks.iter().filter(|block| self.store.charged.get(block) == Some(&owner)).count();
-        let (requested, pinned) = (given - paid, self.store.pinned_by(owner));
+        let (requested, pinned) = (self.unpaid(owner, reservation), self.store.pinned_by(owner));
         let refused = requested > 0 && pinned + requested > limit;
         refused.then_some(InsertErrorKind::OverQuota { requested, pinned, limit })
+    }
+
+    /// Blocks of a reservation that another namespace pays for, or none.
+    fn unpaid(&self, owner: NamespaceId, reservation: &Reservation) -> usize {
+        reservation.blocks.iter().filter(|block| self.store.charged.get(block) != Some(&owner)).count()
     }
 
     /// Lets a namespace with a limit pay for those blocks of a reservation that no other one pays for.

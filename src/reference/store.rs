@@ -379,6 +379,21 @@ impl Store {
         }
     }
 
+    /// The same of one namespace.
+    pub(super) fn keep_to_limit(&mut self, owner: NamespaceId) {
+        let is_it = |of: &&(NamespaceId, Option<usize>)| of.0 == owner;
+        while self
+            .limits
+            .iter()
+            .find(is_it)
+            .is_some_and(|(_, limit)| limit.is_some_and(|limit| self.cached_of(owner) > limit))
+        {
+            if self.evict_of(owner, 1) == 0 {
+                return;
+            }
+        }
+    }
+
     /// The candidate of smallest rank of the first namespace that is over its limit and has a candidate.
     fn victim_over_limit(&self) -> Option<BlockId> {
         let over =

@@ -1,7 +1,10 @@
 //! What one namespace may have, whatever it asks for.
 
 use radixkv::reference::Reference;
-use radixkv::{InsertError, InsertErrorKind, Inserted, Lease, Namespace, PolicyKind, Quota, ReserveError};
+use radixkv::{
+    Eviction, InsertError, InsertErrorKind, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Quota, ReserveError,
+    Token, Watermarks,
+};
 
 use crate::{Bench, sequence};
 
@@ -471,4 +474,27 @@ fn dropping_the_default_namespace_clears_it_and_keeps_its_quota() {
     reference.abort(inserted.duplicates);
     reference.settle();
     assert_eq!((bench.session.peek(&space, &tokens), reference.peek(&[], &tokens)), (8, 8));
+}
+
+/// Blocks that were cached beyond the limit, and stay until they are needed, might all be leased again.
+#[test]
+fn leases_and_reservations_stay_within_the_sum_of_both_limits() {
+    for eviction in [Eviction::Inline, Eviction::Background(Watermarks::new(0, 0))] {
+        let cache = PrefixCache::builder(1, 64).eviction(eviction).build().expect("valid");
+        let (session, tenant) = (cache.session(), cache.namespace(&["tenant"]));
+        cache.set_quota(&tenant, Quota::default().cached_blocks(2).pinned_blocks(8));
+        let mut prompts: Vec<Vec<Token>> = Vec::new();
+        for round in 0..5 {
+            let own = session.reserve_in(&tenant, 8).expect("within");
+            let held: Vec<_> = prompts.iter().map(|prompt| session.match_prefix(&tenant, prompt)).collect();
+            cache.settle();
+            let stats = cache.namespace_stats(&tenant);
+            assert!(stats.protected_blocks + stats.reserved_blocks <= 10, "round {round}: {stats:?}");
+            let prompt: Vec<Token> = (0..8).map(|i| round << 16 | i).collect();
+            let miss = session.match_prefix(&tenant, &prompt);
+            let inserted = session.insert(miss.lease(), &prompt, own).expect("fitting");
+            prompts.push(prompt);
+            drop((inserted, held, miss));
+        }
+    }
 }

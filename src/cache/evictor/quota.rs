@@ -135,6 +135,19 @@ impl Evictor {
         Some(freed)
     }
 
+    /// Evicts a slice of what one namespace has cached beyond its limit; true if more is left.
+    pub(in crate::cache) fn keep_to_quota(&mut self, holdings: &Holdings, resources: Resources<'_>) -> bool {
+        let excess = holdings.excess();
+        let Some(group) = holdings.group.get(&self.owner).filter(|_| excess > 0) else { return false };
+        if self.sort_groups(SLICE, resources) {
+            return true;
+        }
+        let mut entries = usize::MAX;
+        let want = excess.min(SLICE);
+        let freed = self.evict_by(want, &mut entries, resources, |evictor| evictor.choose_beyond(group));
+        freed == want && holdings.excess() > 0
+    }
+
     /// Forgets the quota of a namespace that has ended.
     pub(in crate::cache) fn end_quota(&mut self, holdings: &Holdings) {
         holdings.limit(None, None);

@@ -128,16 +128,38 @@ impl Inner {
         blocks: usize,
         effort: Effort,
     ) -> Result<QuotaCharge, OverQuota> {
-        match effort {
-            Effort::Once if holdings.pinned_limit().is_none() => holdings.reserve(blocks),
-            // All changes, even with a background evictor: a lease that was not taken in yet would not count.
-            Effort::Once => self.settled(|_, _| charge_within(holdings, blocks))?,
-            Effort::Waiting => self.evicting(|evictor, resources| {
-                evictor.settle_for_waiter(resources);
-                charge_within(holdings, blocks)
-            })?,
+        if effort == Effort::Once && holdings.pinned_limit().is_none() {
+            holdings.reserve(blocks);
+        } else {
+            self.charge_within(holdings, blocks, effort)?;
+            // The first that waits may be of this namespace, and lets others pass now. It joined before it looked under the lock.
+            if effort == Effort::Once {
+                self.ring();
+            }
         }
         Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
+    }
+
+    /// Charges them if the limit allows it. Before that, what the namespace has cached beyond its other limit is evicted: it might
+    /// be leased afterwards.
+    fn charge_within(&self, holdings: &Holdings, blocks: usize, effort: Effort) -> Result<(), OverQuota> {
+        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+            if effort == Effort::Waiting {
+                evictor.settle_for_waiter(resources);
+            }
+            if let Err(refused) = check_charge(holdings, blocks) {
+                return Some(Err(refused));
+            }
+            (!evictor.keep_to_quota(holdings, resources)).then(|| charge_within(holdings, blocks))
+        };
+        // All changes, even with a background evictor: a lease that was not taken in yet would not count.
+        let mut charged = if effort == Effort::Waiting { self.evicting(&mut turn) } else { self.settled(&mut turn) };
+        loop {
+            match charged {
+                Some(charged) => return charged,
+                None => charged = self.in_turn(&mut turn),
+            }
+        }
     }
 
     /// Wakes those that wait for a quota, after a charge has ended without blocks being given back. Called with no lock held.
@@ -258,11 +280,17 @@ impl From<OverQuota> for ReserveError {
 
 /// Charges blocks to a namespace if its limit allows it; under the evictor's lock.
 fn charge_within(holdings: &Holdings, requested: usize) -> Result<(), OverQuota> {
+    check_charge(holdings, requested)?;
+    holdings.reserve(requested);
+    Ok(())
+}
+
+/// Whether a namespace's limit allows a charge.
+fn check_charge(holdings: &Holdings, requested: usize) -> Result<(), OverQuota> {
     // Each read once: reservations may be dropped between two reads.
     let (pinned, limit) = (holdings.protected() + holdings.reserved(), holdings.pinned_limit().unwrap_or(usize::MAX));
     if requested > limit.saturating_sub(pinned) {
         return Err(OverQuota { requested, pinned, limit });
     }
-    holdings.reserve(requested);
     Ok(())
 }
