@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use radixkv::{Acquired, PrefixCache, Quota, ReserveError, Session, Token};
+use radixkv::{Acquired, Keys, PrefixCache, Quota, ReserveError, Session, Token};
 
 const FAR: Duration = Duration::from_secs(120);
 
@@ -25,6 +25,34 @@ fn publish(session: &Session, cache: &PrefixCache, tokens: &[Token], start: Acqu
     let mut own = start.blocks;
     let whole = own.split(tokens.len() / cache.block_size() - start.hit.blocks().len());
     session.insert(start.hit.lease(), tokens, whole).expect("sound").lease
+}
+
+/// A match is not refused; what is longer than the limit and not cached is, for good.
+#[test]
+fn a_prompt_beyond_the_limit_is_acquired_where_it_is_cached() {
+    let cache = PrefixCache::builder(2, 16).build().expect("valid");
+    let (session, tenant) = (cache.session(), cache.namespace(&["tenant"]));
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(4));
+    let prompt: Vec<u32> = (0..12).collect();
+    for part in [6, 12] {
+        // Before the match, which counts.
+        let blocks = session.reserve_in(&tenant, 3).expect("nothing is leased");
+        let hit = session.match_prefix(&tenant, &prompt[..part]);
+        drop(session.insert(hit.lease(), &prompt[..part], blocks).expect("fits"));
+    }
+    assert_eq!(session.acquire(&tenant, &prompt, 0).expect("cached").hit.len_tokens(), 12);
+    let refused = session.acquire(&tenant, &prompt, 1).expect_err("seven blocks, and four are the limit");
+    assert_eq!(refused, ReserveError::OverQuota { requested: 7, pinned: 6, limit: 4 });
+}
+
+/// The last token of a sequence of pairs has no keys and values.
+#[test]
+fn bigrams_are_acquired_as_they_are_inserted() {
+    let cache = PrefixCache::builder(1, 8).build().expect("valid");
+    let (session, draft) = (cache.session(), cache.namespace_with(&["draft"], Keys::Bigrams));
+    let start = session.acquire(&draft, &[1, 2, 3, 4], 0).expect("free");
+    assert_eq!(start.blocks.len(), 3);
+    assert_eq!(session.insert(start.hit.lease(), &[1, 2, 3, 4], start.blocks).expect("fits").lease.len_tokens(), 3);
 }
 
 #[test]

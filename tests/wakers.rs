@@ -394,3 +394,45 @@ fn many_waiters_may_leave_in_any_order() {
     drop(held);
     assert!(poll(waiting[0].as_mut(), Waker::noop()).is_ready());
 }
+
+/// A future that its waker polls at once, on the thread that makes blocks available.
+struct AtOnce(Mutex<Option<Pin<Box<Reserving>>>>);
+
+impl Wake for AtOnce {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let mut waiting = self.0.lock().expect("no panic");
+        let served = waiting.as_mut().is_some_and(|future| {
+            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+            polled.is_ready()
+        });
+        if served {
+            let done = waiting.take();
+            drop(waiting);
+            drop(done);
+        }
+    }
+}
+
+/// Each gives its block back, which serves the next: not one inside the other.
+#[test]
+fn any_number_of_wakers_may_poll_at_once() {
+    in_time(|| {
+        let cache = PrefixCache::builder(BLOCK, 4).build().expect("valid");
+        let all = cache.session().reserve(4).expect("free");
+        let waiting: Vec<_> = (0..20_000)
+            .map(|_| {
+                let waiting = Arc::new(AtOnce(Mutex::new(Some(Box::pin(cache.reserve_async(1))))));
+                let waker = Waker::from(Arc::clone(&waiting));
+                let mut future = waiting.0.lock().expect("no panic");
+                let polled = future.as_mut().expect("it waits").as_mut().poll(&mut Context::from_waker(&waker));
+                assert!(polled.is_pending());
+                drop(future);
+                waiting
+            })
+            .collect();
+        drop(all);
+        assert!(waiting.iter().all(|waiting| waiting.0.lock().expect("no panic").is_none()), "all were served");
+        assert_eq!(cache.stats().free_blocks, 4);
+    });
+}

@@ -55,23 +55,17 @@ pub(super) struct Prompt<'a> {
 
 impl Prompt<'_> {
     /// Blocks of the whole sequence.
-    fn blocks(self, inner: &Inner) -> usize {
-        self.tokens.len().saturating_add(self.room).div_ceil(inner.grid.tokens())
+    fn blocks(self) -> usize {
+        let grid = self.namespace.0.grid;
+        let all = self.tokens.len().saturating_add(self.room);
+        // In a namespace of bigrams the last token has no keys and values.
+        all.saturating_sub(grid.offset() as usize).div_ceil(grid.tokens())
     }
 
     /// Refuses what can never be served.
     pub(super) fn check(self, inner: &Inner) -> Result<(), ReserveError> {
         inner.namespaces.check(self.namespace);
-        let requested = self.blocks(inner);
-        inner.check_request(requested)?;
-        let holdings = &self.namespace.0.holdings;
-        match holdings.pinned_limit() {
-            Some(limit) if requested > limit => {
-                let pinned = holdings.protected() + holdings.reserved();
-                Err(ReserveError::OverQuota { requested, pinned, limit })
-            }
-            _ => Ok(()),
-        }
+        inner.check_request(self.blocks())
     }
 }
 
@@ -84,7 +78,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// As `reserve`.
+    /// As `reserve`. [`ReserveError::OverQuota`] with `requested` above `limit` says that the whole sequence is longer than the
+    /// namespace's limit and not all of it is cached; then `requested` counts all its blocks.
     ///
     /// # Panics
     ///
@@ -175,23 +170,18 @@ impl Session {
         prompt.check(self.inner())?;
         let standing = waiter.standing();
         if standing == Standing::Behind {
-            return Err(self.inner().behind(prompt.blocks(self.inner())));
+            return Err(self.inner().behind(prompt.blocks()));
         }
-        let (refused, hit) = match self.try_acquire(prompt, Effort::Waiting) {
-            Ok(acquired) if standing == Standing::First || waiter.pass() == Standing::First => {
+        let (refused, hit) = match self.look_for(prompt, waiter, standing) {
+            Ok(acquired) => {
                 waiter.count_served();
                 return Ok(self.counted(acquired));
-            }
-            // Its quota allows it, and others came before it.
-            Ok(acquired) => {
-                let refused = self.inner().behind(acquired.blocks.len());
-                drop(acquired.blocks);
-                (refused, acquired.hit)
             }
             Err(refused) => refused,
         };
         // The lease may have kept a waiter from its blocks that is the first by now. This waiter must not wake itself.
         hit.lease.let_go();
+        self.inner().call_waiting_evictor();
         match refused {
             ReserveError::OverQuota { .. } => waiter.hold_back(),
             _ => _ = waiter.pass(),
@@ -200,11 +190,47 @@ impl Session {
         Err(refused)
     }
 
+    /// Looks as a waiter. If it has to wait on, the lease comes back.
+    fn look_for(
+        &self,
+        prompt: Prompt<'_>,
+        waiter: &Waiter,
+        standing: Standing,
+    ) -> Result<Acquired, (ReserveError, PrefixMatch)> {
+        if standing == Standing::HeldBack {
+            let (inner, holdings) = (self.inner(), &prompt.namespace.0.holdings);
+            let (hit, missing) = self.look_up_missing(prompt)?;
+            if let Err(refused) = inner.look_at_quota(holdings, missing) {
+                return Err((refused.into(), hit));
+            }
+            if waiter.pass() != Standing::First {
+                // Its quota allows it, and others came before it.
+                return Err((inner.behind(missing), hit));
+            }
+        }
+        self.try_acquire(prompt, Effort::Waiting)
+    }
+
+    /// What is cached of a prompt, leased, and how many blocks are missing. If the quota can never allow all its blocks at once, the
+    /// lease comes back.
+    fn look_up_missing(&self, prompt: Prompt<'_>) -> Result<(PrefixMatch, usize), (ReserveError, PrefixMatch)> {
+        let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
+        let requested = prompt.blocks();
+        let missing = requested.saturating_sub(hit.blocks().len());
+        let holdings = &prompt.namespace.0.holdings;
+        match holdings.pinned_limit().filter(|limit| missing > 0 && requested > *limit) {
+            Some(limit) => {
+                let pinned = holdings.protected() + holdings.reserved();
+                Err((ReserveError::OverQuota { requested, pinned, limit }, hit))
+            }
+            None => Ok((hit, missing)),
+        }
+    }
+
     /// Looks once. If there are too few blocks, the lease comes back.
     fn try_acquire(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, (ReserveError, PrefixMatch)> {
         let inner = self.inner();
-        let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
-        let missing = prompt.blocks(inner).saturating_sub(hit.blocks().len());
+        let (hit, missing) = self.look_up_missing(prompt)?;
         let ask = Ask::new(BlockRequest::new(missing).paid_by(prompt.namespace), inner);
         match inner.take(ask, &|| self.strong_refs.take(), effort) {
             Ok(blocks) => Ok(Acquired { hit, blocks }),

@@ -161,9 +161,8 @@ impl Inner {
         waiter: &Waiter,
     ) -> Result<Reservation, ReserveError> {
         if waiter.standing() == Standing::HeldBack {
-            // Given back at once: it takes them when it is the first.
             if let Some(holdings) = ask.charged(self) {
-                drop(self.charge_to(holdings, ask.blocks, Effort::Waiting)?);
+                self.look_at_quota(holdings, ask.blocks)?;
             }
             waiter.pass();
         }
@@ -196,27 +195,56 @@ impl Inner {
     ) -> Result<Reservation, ReserveError> {
         match ask.charged(self) {
             None => self.take_charged(ask.blocks, QuotaCharge::default(), strong_ref, effort),
-            Some(holdings) => self.take_paid(ask.blocks, holdings, strong_ref, effort),
+            Some(holdings) if holdings.pinned_limit().is_none() => {
+                self.take_charged(ask.blocks, QuotaCharge::of(holdings, ask.blocks), strong_ref, effort)
+            }
+            Some(holdings) => self.take_within(ask.blocks, holdings, strong_ref, effort),
         }
     }
 
-    /// The same where they are counted with a namespace's.
-    fn take_paid(
+    /// The same where the namespace that pays has a limit: what the limit says and what is there is looked at in one turn, so
+    /// that an attempt in vain counts for nothing.
+    #[cold]
+    fn take_within(
         &self,
         n: usize,
         holdings: &Arc<Holdings>,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
-        let charge = self.charge_to(holdings, n, effort)?;
-        crate::sync::failpoint!("quota::charged");
-        let taken = self.take_charged(n, charge, strong_ref, effort);
-        // The charge may have held back a request of the same namespace for a moment. A waiter's own charge did not: of each
-        // namespace the first waiter alone looks.
-        if taken.is_err() && effort == Effort::Once {
-            self.charge_ended();
+        let mut reservation = Reservation {
+            blocks: Vec::with_capacity(n),
+            shared: SharedBlocks::default(),
+            charge: QuotaCharge::default(),
+            cache: strong_ref(),
+        };
+        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| -> Result<bool, ReserveError> {
+            if effort == Effort::Waiting {
+                evictor.settle_for_waiter(resources);
+            }
+            if !evictor.may_charge(holdings, n, resources)? {
+                return Ok(false);
+            }
+            let taken = self.take_in_one_turn(n, &mut reservation.blocks, true, evictor, resources);
+            taken.transpose()?;
+            if taken.is_some() {
+                reservation.charge = QuotaCharge::of(holdings, n);
+            }
+            Ok(taken.is_some())
+        };
+        // All changes, even with a background evictor: a lease that was not taken in yet would not count.
+        let mut taken = if effort == Effort::Waiting { self.evicting(&mut turn) } else { self.settled(&mut turn) };
+        while !taken? {
+            taken = self.in_turn(&mut turn);
         }
-        taken
+        if let Some(background) = self.background.get() {
+            background.blocks_left(self.sink().free());
+        }
+        // The first that waits may be of this namespace, and lets others pass now: it joined before it looked under the lock.
+        if effort == Effort::Once {
+            self.ring();
+        }
+        Ok(reservation)
     }
 
     #[inline]

@@ -167,6 +167,11 @@ impl Inner {
     #[cold]
     pub(super) fn wake_waiters(&self) {
         self.wait_list.wake();
+        self.call_waiting_evictor();
+    }
+
+    /// The part of it that wakes no waiter.
+    pub(super) fn call_waiting_evictor(&self) {
         if self.wait_list.evictor_wakes() {
             if let Some(background) = self.background.get() {
                 background.changes_pending();

@@ -88,6 +88,12 @@ pub(super) struct QuotaCharge {
 }
 
 impl QuotaCharge {
+    /// Charges so many blocks to a namespace, which may have them.
+    pub(super) fn of(holdings: &Arc<Holdings>, blocks: usize) -> Self {
+        holdings.reserve(blocks);
+        Self { holdings: Some(Arc::clone(holdings)), blocks }
+    }
+
     /// Splits off the charge for `blocks` of its blocks, or for as many as it has.
     pub(super) fn split(&mut self, blocks: usize) -> Self {
         let Some(holdings) = &self.holdings else {

@@ -8,6 +8,10 @@
 //!
 //! The model is given the placeholders, as ever: only the cache's copy of the prompt is written to.
 //!
+//! A token has 31 bits of the digest, so a match that ends early in a span tells two images apart by fewer bits than the digest has:
+//! by one token's, where a block ends behind the first one. A digest of those few bits can be met by chance, or be made to. So an
+//! engine counts of a match no more than [`exact_len`] says, and starts computing there.
+//!
 //! Written tokens have their highest bit set, which no vocabulary reaches, so no text is mistaken for an image.
 //!
 //! # Examples
@@ -81,13 +85,13 @@ impl std::error::Error for DigestError {}
 
 /// Tokens that a digest of so many bytes needs: one for each 31 bits.
 pub const fn tokens_needed(digest_bytes: usize) -> usize {
-    (digest_bytes * 8).div_ceil(BITS)
+    digest_bytes.saturating_mul(8).div_ceil(BITS)
 }
 
 /// Writes `digest` into the placeholder tokens of one image or sound, over and over if there is room.
 ///
 /// Two spans of equal length are equal afterwards if and only if their digests are. Each stretch of [`tokens_needed`] tokens
-/// has the whole digest, so a block of that length or more is told apart by itself.
+/// has the whole digest; of what ends before that, see [`exact_len`].
 ///
 /// # Errors
 ///
@@ -102,6 +106,31 @@ pub fn write_digest(span: &mut [Token], digest: &[u8]) -> Result<(), DigestError
     }
     span.iter_mut().enumerate().for_each(|(at, token)| *token = digest_token(digest, at % needed));
     Ok(())
+}
+
+/// How many of the first `matched` tokens of a prompt are told apart by whole digests: all of them, or those before the first span
+/// of which `matched` has some tokens and not the whole digest. `spans` are the prompt's spans, in order, each with the digest of
+/// `digest_bytes` bytes that was written into it.
+///
+/// Also for partial hits. A match may be leased further than this; tokens from here on are to be computed anew, into blocks of the
+/// request's own.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::key::media::exact_len;
+///
+/// // 15 tokens of text, then an image of 40 with a digest of 16 bytes: five tokens have it all.
+/// let spans = [15..55];
+/// assert_eq!(exact_len(16, &spans, 16), 15); // one token of the image
+/// assert_eq!(exact_len(19, &spans, 16), 15);
+/// assert_eq!(exact_len(20, &spans, 16), 20);
+/// assert_eq!(exact_len(12, &spans, 16), 12); // text alone
+/// ```
+pub fn exact_len(matched: usize, spans: &[std::ops::Range<usize>], digest_bytes: usize) -> usize {
+    let needed = tokens_needed(digest_bytes);
+    let cut = spans.iter().find(|span| span.start < matched && matched < span.start.saturating_add(needed));
+    cut.map_or(matched, |span| span.start)
 }
 
 /// Whether `digest` was written into this span.

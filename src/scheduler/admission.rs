@@ -311,10 +311,10 @@ impl Admission {
         Some(state.serve(id, by))
     }
 
-    /// Makes one request of each line ready again.
-    pub(super) fn let_out(&self) {
+    /// Makes one request of each of the next `most` lines ready again.
+    pub(super) fn let_out(&self, most: usize) {
         let mut state = self.state.lock();
-        let out = state.lines.let_out();
+        let out = state.lines.let_out(most);
         out.into_iter().for_each(|waiting| state.make_ready(waiting));
     }
 

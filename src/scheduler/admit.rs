@@ -32,7 +32,8 @@ impl Scheduler {
         self.pick.begin();
         if *budget > 0 && self.workspace.slots.free() > 0 {
             self.admission.note_room();
-            self.admission.let_out();
+            // The others that are ready have the other half of what may be skipped.
+            self.admission.let_out(MAX_SKIPPED / 2);
         }
         let (mut skipped, mut behind) = (0, 0);
         while *budget > 0 && self.workspace.slots.free() > 0 {

@@ -1,10 +1,10 @@
 //! Requests that wait for the quota of their namespace: a line for each namespace, so that they are in no other one's way.
 //!
 //! A request that the quota refuses leaves the ready ones for its line, and so does each request of that namespace whose turn
-//! comes meanwhile. With every step one request of each line, the one that the order prefers, is let out: it is ready again,
-//! and once it is admitted the next one follows.
+//! comes meanwhile. With every step one request of each of the next few lines, the one that the order prefers, is let out: it is
+//! ready again, and once it is admitted the next one follows. A few, in turn, so that they leave the step time for others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::config::Order;
 use super::ready::Ready;
@@ -16,6 +16,8 @@ use crate::sync::Arc;
 pub(super) struct Lines {
     order: Order,
     lines: HashMap<Namespace, Line>,
+    /// Each line's namespace, the one whose turn comes next at the front.
+    turns: VecDeque<Namespace>,
 }
 
 #[derive(Debug)]
@@ -27,13 +29,16 @@ struct Line {
 
 impl Lines {
     pub(super) fn new(order: Order) -> Self {
-        Self { order, lines: HashMap::new() }
+        Self { order, lines: HashMap::new(), turns: VecDeque::new() }
     }
 
     /// Puts a request into its namespace's line.
     pub(super) fn insert(&mut self, waiting: Arc<Waiting>) {
-        let new = || Line { waiting: Ready::new(self.order), out: None };
-        let line = self.lines.entry(waiting.ticket.namespace.clone()).or_insert_with(new);
+        let namespace = &waiting.ticket.namespace;
+        let line = self.lines.entry(namespace.clone()).or_insert_with(|| {
+            self.turns.push_back(namespace.clone());
+            Line { waiting: Ready::new(self.order), out: None }
+        });
         line.out = line.out.filter(|out| *out != waiting.ticket.id);
         line.waiting.insert(waiting);
     }
@@ -50,9 +55,12 @@ impl Lines {
         removed
     }
 
-    /// Lets one request of each line out that has none out: they are ready now.
-    pub(super) fn let_out(&mut self) -> Vec<Arc<Waiting>> {
-        self.lines.values_mut().filter_map(Line::next_out).collect()
+    /// Lets one request out of each of the next `most` lines: they are ready now.
+    pub(super) fn let_out(&mut self, most: usize) -> Vec<Arc<Waiting>> {
+        let next = most.min(self.turns.len());
+        self.turns.rotate_left(next);
+        let turn = self.turns.iter().rev().take(next).rev();
+        turn.filter_map(|namespace| self.lines.get_mut(namespace)?.next_out()).collect()
     }
 
     /// A request that may have been let out is no longer ready, and not back in its line. If it was admitted, the next one
@@ -72,6 +80,7 @@ impl Lines {
     fn close_if_empty(&mut self, namespace: &Namespace) {
         if self.lines.get(namespace).is_some_and(|line| line.out.is_none() && line.waiting.first().is_none()) {
             self.lines.remove(namespace);
+            self.turns.retain(|of| of != namespace);
         }
     }
 }

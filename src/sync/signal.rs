@@ -29,7 +29,8 @@ impl Signal {
     /// Wakes the owner, or keeps it from falling asleep. Runs the owner's waker: call it with no lock held.
     ///
     /// A waker that panics ends its own wake-up and nothing else: the thread that raises the signal has no part in the
-    /// waker's code. The panic hook has reported the panic by then.
+    /// waker's code. The panic hook has reported the panic by then. A waker that runs inside another one's on this thread, because
+    /// that one polls at once and what it waits for wakes the next, is woken when that one has returned: the stack stays bounded.
     pub(crate) fn raise(&self) {
         let mut state = self.state.lock();
         if state.raised {
@@ -40,7 +41,7 @@ impl Signal {
         drop(state);
         self.risen.notify_one();
         if let Some(waker) = waker {
-            contained(|| waker.wake());
+            wake_in_turn(waker);
         }
     }
 
@@ -78,6 +79,38 @@ impl Signal {
         drop(state);
         drop(before);
     }
+}
+
+#[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+std::thread_local! {
+    /// Wakers that wait until the one that runs on this thread has returned; nothing while none runs.
+    static NEXT: std::cell::RefCell<Option<std::collections::VecDeque<Waker>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Calls the waker now, or after the one inside which this is called.
+#[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+fn wake_in_turn(waker: Waker) {
+    let mut waker = Some(waker);
+    let is_inside = NEXT.try_with(|next| {
+        let mut next = next.borrow_mut();
+        let is_inside = next.is_some();
+        next.get_or_insert_default().extend(waker.take_if(|_| is_inside));
+        is_inside
+    });
+    while let Some(turn) = waker {
+        contained(|| turn.wake());
+        // A thread that is ending has no list: it calls each at once.
+        waker = NEXT.try_with(|next| next.borrow_mut().as_mut()?.pop_front()).unwrap_or_default();
+    }
+    if is_inside == Ok(false) {
+        _ = NEXT.try_with(|next| next.borrow_mut().take());
+    }
+}
+
+/// In models all threads are one thread of the system.
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+fn wake_in_turn(waker: Waker) {
+    contained(|| waker.wake());
 }
 
 /// Runs the caller's code, or a step of the cache, and catches its panic. Models do not catch it: they report by panics.

@@ -476,6 +476,30 @@ fn dropping_the_default_namespace_clears_it_and_keeps_its_quota() {
     assert_eq!((bench.session.peek(&space, &tokens), reference.peek(&[], &tokens)), (8, 8));
 }
 
+/// What it asks for is not there: while it looks, it is charged for nothing.
+#[test]
+fn an_attempt_in_vain_refuses_no_other_one_of_its_namespace() {
+    let cache = PrefixCache::builder(1, 8).build().expect("valid");
+    let tenant = cache.namespace(&["tenant"]);
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(4));
+    let held = cache.session().reserve(6).expect("free");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let session = cache.session();
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let refused = session.reserve_in(&tenant, 4).expect_err("two are free");
+                assert!(matches!(refused, ReserveError::Exhausted { requested: 4, .. }), "{refused:?}");
+            }
+        });
+        let session = cache.session();
+        let refused = (0..20_000).find_map(|_| session.reserve_in(&tenant, 1).err());
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(refused, None);
+    });
+    drop(held);
+}
+
 /// Blocks that were cached beyond the limit, and stay until they are needed, might all be leased again.
 #[test]
 fn leases_and_reservations_stay_within_the_sum_of_both_limits() {

@@ -49,6 +49,33 @@ fn a_tenant_at_its_limit_keeps_no_other_one_waiting() {
     }
 }
 
+/// All of them are tried again and again, and came first.
+#[test]
+fn tenants_at_their_limits_keep_no_other_one_waiting_however_many() {
+    for order in [Order::Fcfs, Order::LongestPrefix, Order::DfsWeight, Order::Priority] {
+        let tenants = 200;
+        let world = World::with(PrefixCache::builder(4, 2 * tenants + 64), QueueConfig::default().order(order));
+        let session = world.cache.session();
+        let mut held = Vec::new();
+        for i in 0..tenants {
+            let tenant = limited(&world, &i.to_string(), 2);
+            held.push(session.reserve_in(&tenant, 2).expect("within"));
+            submit(&world, &tenant, i as u32, 4, 4);
+        }
+        let other = submit(&world, &world.space, 900, 12, 4);
+        let (mut scheduler, mut done) = (world.scheduler(16, 64), Vec::new());
+        for _ in 0..30 {
+            world.step(&mut scheduler, &mut done);
+        }
+        assert_eq!(done.iter().map(|finished| finished.id).collect::<Vec<_>>(), [other], "{order:?}");
+        drop(held);
+        done.extend(world.finish_all(&mut scheduler).into_values());
+        assert_eq!(done.len(), tenants + 1);
+        drop(scheduler);
+        world.rest();
+    }
+}
+
 /// Two of the tenant's sequences grow beyond its limit, beside one of another namespace with a lower rank.
 #[test]
 fn a_namespace_at_its_limit_makes_room_among_its_own() {

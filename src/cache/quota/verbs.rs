@@ -1,7 +1,6 @@
 //! Setting quotas, and reserving within them.
 
 use super::{NamespaceStats, Quota, QuotaCharge};
-use crate::cache::allocate::Effort;
 use crate::cache::block_request::BlockRequest;
 use crate::cache::evictor::{Evictor, QuotaPass, Resources};
 use crate::cache::inner::{Inner, STEP};
@@ -20,6 +19,9 @@ impl PrefixCache {
     /// evictor is called at once. Of several namespaces beyond their limits, the one whose limit was set first loses
     /// blocks first. A namespace with a quota is kept when it is empty. Clearing it keeps the quota, and its old blocks
     /// that are still leased count; dropping it ends both.
+    ///
+    /// A request that waits for blocks is refused if the new limit is lower than what it asks for; a request of a
+    /// scheduler (feature `scheduler`) that has become too long for its namespace waits until it is aborted or the limit is raised.
     ///
     /// Waits its turn if another thread is evicting. The first limit of a namespace that has cached blocks sorts all
     /// candidates for eviction anew, in slices, as [`set_policy`](Self::set_policy) does.
@@ -121,45 +123,32 @@ impl Session {
 }
 
 impl Inner {
-    /// Charges so many blocks to a namespace, if it may have them.
-    pub(in crate::cache) fn charge_to(
-        &self,
-        holdings: &Arc<Holdings>,
-        blocks: usize,
-        effort: Effort,
-    ) -> Result<QuotaCharge, OverQuota> {
-        if effort == Effort::Once && holdings.pinned_limit().is_none() {
-            holdings.reserve(blocks);
-        } else {
-            self.charge_within(holdings, blocks, effort)?;
-            // The first that waits may be of this namespace, and lets others pass now. It joined before it looked under the lock.
-            if effort == Effort::Once {
-                self.ring();
-            }
+    /// Charges so many blocks that were taken to a namespace, if it may have them.
+    fn charge_to(&self, holdings: &Arc<Holdings>, blocks: usize) -> Result<QuotaCharge, OverQuota> {
+        if holdings.pinned_limit().is_none() {
+            return Ok(QuotaCharge::of(holdings, blocks));
         }
-        Ok(QuotaCharge { holdings: Some(Arc::clone(holdings)), blocks })
+        let turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+            let may = evictor.may_charge(holdings, blocks, resources)?;
+            Ok(may.then(|| QuotaCharge::of(holdings, blocks)))
+        };
+        let mut charged = self.settled(turn)?;
+        loop {
+            if let Some(charge) = charged {
+                // As in `take_within`.
+                self.ring();
+                return Ok(charge);
+            }
+            charged = self.in_turn(turn)?;
+        }
     }
 
-    /// Charges them if the limit allows it. Before that, what the namespace has cached beyond its other limit is evicted: it might
-    /// be leased afterwards.
-    fn charge_within(&self, holdings: &Holdings, blocks: usize, effort: Effort) -> Result<(), OverQuota> {
-        let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
-            if effort == Effort::Waiting {
-                evictor.settle_for_waiter(resources);
-            }
-            if let Err(refused) = check_charge(holdings, blocks) {
-                return Some(Err(refused));
-            }
-            (!evictor.keep_to_quota(holdings, resources)).then(|| charge_within(holdings, blocks))
-        };
-        // All changes, even with a background evictor: a lease that was not taken in yet would not count.
-        let mut charged = if effort == Effort::Waiting { self.evicting(&mut turn) } else { self.settled(&mut turn) };
-        loop {
-            match charged {
-                Some(charged) => return charged,
-                None => charged = self.in_turn(&mut turn),
-            }
-        }
+    /// Whether the limit of a waiter's namespace allows what it asks for.
+    pub(in crate::cache) fn look_at_quota(&self, holdings: &Holdings, blocks: usize) -> Result<(), OverQuota> {
+        self.evicting(|evictor, resources| {
+            evictor.settle_for_waiter(resources);
+            holdings.check_charge(blocks)
+        })
     }
 
     /// Wakes those that wait for a quota, after a charge has ended without blocks being given back. Called with no lock held.
@@ -193,7 +182,7 @@ impl Inner {
             let from = (!here && charge.blocks > 0).then(|| std::mem::take(charge));
             return Ok(Moved { from, added: 0 });
         }
-        let moved = self.charge_to(holdings, unpaid, Effort::Once)?;
+        let moved = self.charge_to(holdings, unpaid)?;
         if here || charge.blocks == 0 {
             charge.append(moved);
             return Ok(Moved { from: None, added: unpaid });
@@ -278,19 +267,32 @@ impl From<OverQuota> for ReserveError {
     }
 }
 
-/// Charges blocks to a namespace if its limit allows it; under the evictor's lock.
-fn charge_within(holdings: &Holdings, requested: usize) -> Result<(), OverQuota> {
-    check_charge(holdings, requested)?;
-    holdings.reserve(requested);
-    Ok(())
+impl Evictor {
+    /// Whether a namespace may be charged for so many blocks, once what it has cached beyond its other limit is evicted: that
+    /// might be leased afterwards. False if more turns are needed for that.
+    pub(in crate::cache) fn may_charge(
+        &mut self,
+        holdings: &Holdings,
+        blocks: usize,
+        resources: Resources<'_>,
+    ) -> Result<bool, OverQuota> {
+        holdings.check_charge(blocks)?;
+        if self.keep_to_quota(holdings, resources) {
+            return Ok(false);
+        }
+        // Again: a victim may have been leased.
+        holdings.check_charge(blocks).map(|()| true)
+    }
 }
 
-/// Whether a namespace's limit allows a charge.
-fn check_charge(holdings: &Holdings, requested: usize) -> Result<(), OverQuota> {
-    // Each read once: reservations may be dropped between two reads.
-    let (pinned, limit) = (holdings.protected() + holdings.reserved(), holdings.pinned_limit().unwrap_or(usize::MAX));
-    if requested > limit.saturating_sub(pinned) {
-        return Err(OverQuota { requested, pinned, limit });
+impl Holdings {
+    /// Refuses a charge that the limit does not allow; under the evictor's lock.
+    fn check_charge(&self, requested: usize) -> Result<(), OverQuota> {
+        // Each read once: reservations may be dropped between two reads.
+        let (pinned, limit) = (self.protected() + self.reserved(), self.pinned_limit().unwrap_or(usize::MAX));
+        if requested > limit.saturating_sub(pinned) {
+            return Err(OverQuota { requested, pinned, limit });
+        }
+        Ok(())
     }
-    Ok(())
 }
