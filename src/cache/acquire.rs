@@ -62,6 +62,18 @@ impl Prompt<'_> {
         all.saturating_sub(grid.offset() as usize).div_ceil(grid.tokens())
     }
 
+    /// Refuses what its namespace's limit can never allow at once, of which so many blocks are missing.
+    fn check_limit(self, missing: usize) -> Result<(), ReserveError> {
+        let (requested, holdings) = (self.blocks(), &self.namespace.0.holdings);
+        match holdings.pinned_limit() {
+            Some(limit) if missing > 0 && requested > limit => {
+                let pinned = holdings.protected() + holdings.reserved();
+                Err(ReserveError::OverQuota { requested, pinned, limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what can never be served.
     pub(super) fn check(self, inner: &Inner) -> Result<(), ReserveError> {
         inner.namespaces.check(self.namespace);
@@ -172,7 +184,14 @@ impl Session {
         if standing == Standing::Behind {
             return Err(self.inner().behind(prompt.blocks()));
         }
-        let (refused, hit) = match self.look_for(prompt, waiter, standing) {
+        if standing == Standing::HeldBack {
+            self.look_from_line(prompt)?;
+            if waiter.pass() != Standing::First {
+                // Its quota allows it, and others came before it.
+                return Err(self.inner().behind(prompt.blocks()));
+            }
+        }
+        let (refused, hit) = match self.try_acquire(prompt, Effort::Waiting) {
             Ok(acquired) => {
                 waiter.count_served();
                 return Ok(self.counted(acquired));
@@ -190,47 +209,22 @@ impl Session {
         Err(refused)
     }
 
-    /// Looks as a waiter. If it has to wait on, the lease comes back.
-    fn look_for(
-        &self,
-        prompt: Prompt<'_>,
-        waiter: &Waiter,
-        standing: Standing,
-    ) -> Result<Acquired, (ReserveError, PrefixMatch)> {
-        if standing == Standing::HeldBack {
-            let (inner, holdings) = (self.inner(), &prompt.namespace.0.holdings);
-            let (hit, missing) = self.look_up_missing(prompt)?;
-            if let Err(refused) = inner.look_at_quota(holdings, missing) {
-                return Err((refused.into(), hit));
-            }
-            if waiter.pass() != Standing::First {
-                // Its quota allows it, and others came before it.
-                return Err((inner.behind(missing), hit));
-            }
-        }
-        self.try_acquire(prompt, Effort::Waiting)
-    }
-
-    /// What is cached of a prompt, leased, and how many blocks are missing. If the quota can never allow all its blocks at once, the
-    /// lease comes back.
-    fn look_up_missing(&self, prompt: Prompt<'_>) -> Result<(PrefixMatch, usize), (ReserveError, PrefixMatch)> {
-        let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
-        let requested = prompt.blocks();
-        let missing = requested.saturating_sub(hit.blocks().len());
-        let holdings = &prompt.namespace.0.holdings;
-        match holdings.pinned_limit().filter(|limit| missing > 0 && requested > *limit) {
-            Some(limit) => {
-                let pinned = holdings.protected() + holdings.reserved();
-                Err((ReserveError::OverQuota { requested, pinned, limit }, hit))
-            }
-            None => Ok((hit, missing)),
-        }
+    /// Whether the quota may allow what is missing. Without a lease, which might keep the first waiter from its blocks.
+    fn look_from_line(&self, prompt: Prompt<'_>) -> Result<(), ReserveError> {
+        let cached = self.peek(prompt.namespace, prompt.tokens) / prompt.namespace.0.grid.tokens();
+        let missing = prompt.blocks().saturating_sub(cached);
+        prompt.check_limit(missing)?;
+        Ok(self.inner().look_at_quota(&prompt.namespace.0.holdings, missing)?)
     }
 
     /// Looks once. If there are too few blocks, the lease comes back.
     fn try_acquire(&self, prompt: Prompt<'_>, effort: Effort) -> Result<Acquired, (ReserveError, PrefixMatch)> {
         let inner = self.inner();
-        let (hit, missing) = self.look_up_missing(prompt)?;
+        let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
+        let missing = prompt.blocks().saturating_sub(hit.blocks().len());
+        if let Err(refused) = prompt.check_limit(missing) {
+            return Err((refused, hit));
+        }
         let ask = Ask::new(BlockRequest::new(missing).paid_by(prompt.namespace), inner);
         match inner.take(ask, &|| self.strong_refs.take(), effort) {
             Ok(blocks) => Ok(Acquired { hit, blocks }),
