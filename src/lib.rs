@@ -39,13 +39,14 @@ pub mod scheduler;
 mod sync;
 mod tree;
 
-pub use block::BlockId;
+pub use block::{BlockId, write_slots};
 pub use cache::diagnostics;
 pub use cache::{
     Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CacheEvent, CachedRun,
-    Clock, EventBatch, Evicted, Eviction, EvictionReason, InsertError, InsertErrorKind, Inserted, Lease, Namespace,
-    NamespaceInUse, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch, Priority, PriorityError, Quota,
-    Reservation, ReserveError, RetainError, Session, Stats, Subscription, Watermarks,
+    Clock, EventBatch, Evicted, Eviction, EvictionReason, InsertError, InsertErrorKind, Inserted, Lease, LeaseError,
+    MakeUniqueError, Namespace, NamespaceInUse, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch,
+    Priority, PriorityError, Quota, Reservation, ReserveError, ResumeError, RetainError, Session, Stats, Subscription,
+    Watermarks,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};

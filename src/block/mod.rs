@@ -3,9 +3,11 @@
 mod grid;
 mod hints;
 mod pool;
+mod slots;
 
 pub(crate) use grid::Grid;
 pub(crate) use pool::Pool;
+pub use slots::write_slots;
 
 /// Index of a KV block: which slot of the engine's KV memory it is. Opaque to the cache.
 ///

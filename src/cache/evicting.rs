@@ -1,6 +1,8 @@
 //! The verbs that evict: of all namespaces, or of one.
 
-use super::evictor::{Evictor, Resources};
+use std::time::Duration;
+
+use super::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
 use super::inner::Inner;
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
@@ -68,6 +70,55 @@ impl PrefixCache {
                 .root(resources.guard)
                 .map_or(Some(0), |_| evictor.evict_of(&namespace.0.holdings, want, resources))
         })
+    }
+}
+
+impl PrefixCache {
+    /// Evicts what of a namespace was not used for `idle`, whether blocks are needed or not; returns how many blocks.
+    ///
+    /// They count as dropped for their age, as by [`Builder::time_to_idle`](crate::Builder::time_to_idle), which is for all
+    /// namespaces. Looks at every run of the namespace, in slices between which other threads get their turn; waits its turn if
+    /// another thread is evicting.
+    ///
+    /// # Panics
+    ///
+    /// If the namespace is of another cache.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use radixkv::{Clock, PrefixCache};
+    /// let cache = PrefixCache::builder(2, 8).clock(Clock::Logical).build()?;
+    /// # let session = cache.session();
+    /// let tenant = cache.namespace(&["tenant-7"]);
+    /// for (time, prompt) in [(0, [1, 2, 3, 4]), (90, [1, 2, 5, 6])] {
+    ///     cache.set_time(time);
+    ///     let start = session.acquire(&tenant, &prompt, 0)?;
+    ///     drop(session.insert(start.hit.lease(), &prompt, start.blocks)?);
+    /// }
+    /// cache.set_time(100);
+    /// assert_eq!(cache.evict_idle(&tenant, Duration::from_nanos(50)), 1); // 3, 4
+    /// assert_eq!(session.peek(&tenant, &[1, 2, 5, 6]), 4);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn evict_idle(&self, namespace: &Namespace, idle: Duration) -> usize {
+        let inner = &*self.inner;
+        inner.namespaces.check(namespace);
+        let Some(idle_since) = inner.time.before(idle) else { return 0 };
+        inner.settle_by(|| Some(inner.evictor.lock()));
+        let participant = inner.participant();
+        // For the whole of it: what other threads evict meanwhile stays readable.
+        let guard = participant.pin();
+        let Some(root) = namespace.0.root(&guard) else { return 0 };
+        let (runs, _) = runs_below(root, usize::MAX, &guard);
+        let runs: Vec<_> = runs.into_iter().rev().map(|run| run.link()).collect();
+        let slices = runs.chunks(SWEEP_SLICE).map(|slice| {
+            inner.in_turn(|evictor, resources| {
+                evictor.evict_idle(slice.iter().map(|run| run.get(resources.guard)), idle_since, resources)
+            })
+        });
+        slices.sum()
     }
 }
 

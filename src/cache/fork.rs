@@ -155,12 +155,16 @@ impl Reservation {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn make_unique(&mut self, i: usize, fresh: &mut Self) -> Option<PendingCopy> {
-        if !self.is_shared(i) {
-            return None;
-        }
-        assert!(std::ptr::eq::<Inner>(&*fresh.cache, &*self.cache), "the block to copy into is of another cache");
-        let last = fresh.len().checked_sub(1).expect("a block to copy into");
-        assert!(!fresh.is_shared(last), "the block to copy into is shared");
+        self.try_make_unique(i, fresh).unwrap_or_else(|refused| panic!("{refused}"))
+    }
+
+    /// Whether it is of the same cache.
+    pub(super) fn goes_with(&self, other: &Self) -> bool {
+        std::ptr::eq::<Inner>(&*other.cache, &*self.cache)
+    }
+
+    /// Replaces the shared block `i` by the last block of `fresh`.
+    pub(super) fn replace_shared(&mut self, i: usize, last: usize, fresh: &mut Self) -> Option<PendingCopy> {
         let counted = self.shared.0[i].take()?;
         let destination = fresh.blocks.pop()?;
         let charged_alone = fresh.shared.split_off(last).0.pop().flatten();

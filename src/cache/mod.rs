@@ -9,7 +9,7 @@
 //! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
 //! | `wait_list`, `waiter`, `waiting`, `acquiring` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
-//! | `owner` | of which cache a handle is |
+//! | `owner`, `refusals` | of which cache a handle is; forms of verbs that refuse where others panic |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
 //! | `namespace` | trees that never share |
@@ -47,6 +47,7 @@ mod participant;
 mod prefix_cache;
 mod priority;
 mod quota;
+mod refusals;
 mod reservation;
 mod retention;
 mod session;
@@ -82,6 +83,7 @@ pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
 pub use priority::{Priority, PriorityError};
 pub use quota::{NamespaceStats, Quota};
+pub use refusals::{LeaseError, MakeUniqueError, ResumeError};
 pub use reservation::{AppendError, AppendErrorKind, Reservation, ReserveError};
 pub use retention::RetainError;
 pub use session::Session;

@@ -98,11 +98,10 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn match_partial(&self, lease: &Lease, tokens: &[Token], min_tokens: usize) -> Option<PartialHit> {
-        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
+        self.check_lease_of(lease, tokens).unwrap_or_else(|refused| panic!("{refused}"));
         let inner = &**self.strong_refs.inner();
         let grid = lease.grid(inner);
         let leased = grid.depth_of(lease.len_tokens());
-        assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
         let from = lease.held()?.point;
         let participant = self.participant();
         let guard = participant.pin();

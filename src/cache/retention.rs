@@ -34,6 +34,8 @@ pub enum RetainError {
     NamespaceDropped,
     /// The prefix has as many leases as can be counted: retry when some are dropped.
     TooManyLeases,
+    /// The lease is of another cache.
+    ForeignLease,
 }
 
 impl fmt::Display for RetainError {
@@ -41,6 +43,7 @@ impl fmt::Display for RetainError {
         f.write_str(match self {
             Self::NamespaceDropped => "the lease's namespace was dropped or cleared",
             Self::TooManyLeases => "the prefix has too many leases: retry when some are dropped",
+            Self::ForeignLease => "the lease is of another cache",
         })
     }
 }
@@ -99,10 +102,6 @@ impl Session {
     ///
     /// [`RetainError`]; nothing has changed.
     ///
-    /// # Panics
-    ///
-    /// If the lease is of another cache.
-    ///
     /// # Examples
     ///
     /// ```
@@ -121,7 +120,9 @@ impl Session {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn retain(&self, lease: &Lease, duration: Duration) -> Result<(), RetainError> {
-        self.check_lease(lease);
+        if !self.is_ours(lease.cache()) {
+            return Err(RetainError::ForeignLease);
+        }
         let inner = self.inner();
         let point = match lease.held() {
             Some(held) if !held.point.run().space().is_detached() => held.point,

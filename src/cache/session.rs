@@ -279,11 +279,10 @@ impl Session {
     }
 
     fn go_on(&self, lease: Lease, tokens: &[Token], first: usize, blocks: &mut Vec<BlockId>) -> Lease {
-        assert!(self.is_ours(lease.cache()), "the lease is of another cache");
+        self.check_lease_of(&lease, tokens).unwrap_or_else(|refused| panic!("{refused}"));
         let inner = &**self.strong_refs.inner();
         let grid = lease.grid(inner);
         let leased = grid.depth_of(lease.len_tokens());
-        assert!(tokens.len() >= leased, "{} tokens given for a longer lease", tokens.len());
         let participant = self.participant();
         let guard = participant.pin();
         let Some(from) = lease.held() else {

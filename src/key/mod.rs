@@ -1,10 +1,12 @@
 //! Tokens, and the length of a common prefix: tokens are the only identity of a prefix.
 
 pub mod media;
+mod slices;
 mod token;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
+pub use slices::{NotAToken, append_i64, from_i32};
 pub use token::Token;
 
 /// Length of the longest common prefix of `a` and `b`, in tokens.

@@ -107,3 +107,31 @@ fn the_thread_exchanges_the_policy_and_keeps_to_quotas() {
     until("and kept", || bench.cache.namespace_stats(&bench.space).cached_blocks == 10);
     assert_eq!(bench.cache.validate(), Ok(()));
 }
+
+/// In a cache that drops nothing for its age by itself: what was matched later stays, and so does what is leased.
+#[test]
+fn what_of_one_namespace_was_idle_is_evicted_when_asked() {
+    for policy in PolicyKind::ALL.iter().copied() {
+        let cache = PrefixCache::builder(4, 2_000).policy(policy).clock(Clock::Logical).build().expect("valid");
+        let other = cache.namespace(&["other"]);
+        let bench = Bench { session: cache.session(), space: cache.default_namespace(), cache };
+        for key in 0..400 {
+            bench.serve_at(10 + u64::from(key % 2) * 100, &sequence(key, 12));
+        }
+        bench.cache.set_time(50);
+        let elsewhere = bench.session.acquire(&other, &sequence(900, 8), 0).expect("room");
+        drop(bench.session.insert(elsewhere.hit.lease(), &sequence(900, 8), elsewhere.blocks).expect("fits"));
+        let held = bench.session.match_prefix_untouched(&bench.space, &sequence(0, 8));
+        bench.cache.set_time(200);
+        drop(bench.matched(&sequence(2, 4)));
+        assert_eq!(bench.cache.evict_idle(&bench.space, Duration::from_nanos(191)), 0, "{policy}");
+        // Of 200 old sequences, two blocks of one are leased, and one of another was used.
+        assert_eq!(bench.cache.evict_idle(&bench.space, Duration::from_nanos(190)), 600 - 2 - 1, "{policy}");
+        assert_eq!([0, 1, 2, 4].map(|key| bench.peek(&sequence(key, 12))), [8, 12, 4, 0], "{policy}");
+        assert_eq!(bench.session.peek(&other, &sequence(900, 8)), 8, "{policy}");
+        assert_eq!((bench.stats().aged_blocks, bench.stats().evicted_blocks), (597, 0), "{policy}");
+        drop(held);
+        assert_eq!(bench.cache.evict_idle(&bench.space, Duration::from_nanos(190)), 2, "{policy}");
+        assert_eq!(bench.cache.validate(), Ok(()));
+    }
+}

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use radixkv::{
-    Lease, Namespace, PartialHit, PendingCopy, PolicyKind, PrefixCache, PrefixMatch, Reservation, Session, Token,
+    Lease, LeaseError, MakeUniqueError, Namespace, PartialHit, PendingCopy, PolicyKind, PrefixCache, PrefixMatch,
+    Reservation, RetainError, Session, Token,
 };
 
 use crate::{Bench, sequence};
@@ -119,12 +120,11 @@ fn a_callers_mistake_with_a_lease_panics_and_changes_nothing() {
     drop(bench.insert(&tokens));
     let before = bench.accounts();
     let foreign = other.matched(&[]);
-    let mistakes: [&dyn Fn(); 7] = [
+    let mistakes: [&dyn Fn(); 6] = [
         &|| drop(bench.session.resume(bench.matched(&tokens), &tokens[..7])),
         &|| drop(bench.session.resume(foreign.clone(), &tokens)),
         &|| drop(bench.session.resume_into(foreign.clone(), &tokens, &mut Vec::new())),
         &|| drop(bench.session.match_partial(&bench.matched(&tokens), &tokens[..7], 1)),
-        &|| _ = bench.session.retain(&foreign, std::time::Duration::ZERO),
         &|| bench.session.release_retained(&foreign),
         &|| bench.session.prioritize(&foreign, radixkv::Priority::DEFAULT),
     ];
@@ -174,4 +174,39 @@ fn a_dropped_namespace_is_empty_for_good() {
     let refused = bench.session.insert(found.lease(), &tokens, bench.session.reserve(2).expect("room"));
     assert_eq!(refused.map(drop).map_err(|error| error.kind), Err(radixkv::InsertErrorKind::NamespaceDropped));
     assert_eq!(bench.accounts(), [8, 0, 0, 0]);
+}
+
+/// Each form that returns what it refuses, with what comes back.
+#[test]
+fn what_is_refused_comes_back() {
+    let (bench, other) = (Bench::new(4, 8), Bench::new(4, 8));
+    let tokens = sequence(1, 8);
+    drop(bench.insert(&tokens));
+    let foreign = || other.session.match_prefix(&other.space, &tokens).into_lease();
+    let refused = bench.session.try_resume(foreign(), &tokens).expect_err("of another cache");
+    assert_eq!(refused.kind, LeaseError::ForeignLease);
+    assert!(refused.lease.is_of(&other.cache) && refused.to_string() == "the lease is of another cache");
+
+    let lease = bench.matched(&tokens);
+    let short = LeaseError::TokensTooShort { leased: 8, given: 7 };
+    assert_eq!(bench.session.try_match_partial(&lease, &tokens[..7], 1).unwrap_err(), short);
+    assert_eq!(bench.session.try_match_partial(&foreign(), &tokens, 1).unwrap_err(), LeaseError::ForeignLease);
+    assert!(bench.session.try_match_partial(&lease, &tokens, 1).expect("right").is_none());
+    let refused = bench.session.try_resume(lease, &tokens[..7]).expect_err("too short");
+    assert_eq!((refused.kind, refused.lease.len_tokens()), (short, 8));
+    assert_eq!(bench.session.try_resume(refused.lease, &tokens).expect("right").len_tokens(), 8);
+    assert_eq!(bench.session.retain(&foreign(), std::time::Duration::MAX), Err(RetainError::ForeignLease));
+
+    let (mut one, mut empty) = (bench.session.reserve(1).expect("free"), bench.session.reserve(0).expect("nothing"));
+    assert!(one.try_make_unique(0, &mut empty).expect("it is alone").is_none());
+    let mut two = one.fork();
+    assert_eq!(two.try_make_unique(1, &mut empty).unwrap_err(), MakeUniqueError::NoSuchBlock { block: 1, len: 1 });
+    assert_eq!(two.try_make_unique(0, &mut empty).unwrap_err(), MakeUniqueError::NothingToCopyInto);
+    let mut foreign = other.session.reserve(1).expect("free");
+    assert_eq!(two.try_make_unique(0, &mut foreign).unwrap_err(), MakeUniqueError::ForeignReservation);
+    let mut shared = one.fork();
+    assert_eq!(two.try_make_unique(0, &mut shared).unwrap_err(), MakeUniqueError::SharedDestination);
+    assert_eq!((shared.len(), foreign.len(), two.blocks()), (1, 1, one.blocks()));
+    let mut fresh = bench.session.reserve(1).expect("free");
+    assert!(two.try_make_unique(0, &mut fresh).expect("right").is_some() && fresh.is_empty());
 }

@@ -1,6 +1,7 @@
 //! Ending a detached space: idle runs are freed at once, the others when their leases are released.
 
 use super::{Evictor, Resources};
+use crate::cache::events::EvictionReason;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;
@@ -36,18 +37,46 @@ impl Evictor {
     }
 
     fn sweep_run<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
-        let last = run.as_ref().points.get(run.word().len(), resources.guard);
-        let registered = run.account.with(&self.owner, |account| account.registered);
-        // A run that is being inserted is in the queue, or about to be.
-        if let Some(last) = last.filter(|_| registered && run.word().len() > 0) {
-            // Relaxed: a leased end is left until its lease is released, which queues it.
-            let word = last.word.load(Relaxed);
-            if word.is_idle() && !word.is_dead() {
+        if let Some(last) = self.idle_end(run, resources) {
+            self.unfile(last);
+            self.trim(last, usize::MAX, resources);
+            self.visit_again(resources);
+        }
+    }
+
+    /// Evicts what was last used at `idle_since` or before from the ends of these runs, of which each comes after the runs below
+    /// it; how many blocks.
+    pub(in crate::cache) fn evict_idle<'g>(
+        &mut self,
+        runs: impl Iterator<Item = Ref<'g, Run>>,
+        idle_since: u64,
+        resources: Resources<'g>,
+    ) -> usize {
+        let mut freed = 0;
+        for run in runs {
+            while let Some(last) = self.idle_end(run, resources).filter(|last| last.statistics.last() <= idle_since) {
                 self.unfile(last);
-                self.trim(last, usize::MAX, resources);
+                self.reason = EvictionReason::Age;
+                let trimmed = self.trim(last, usize::MAX, resources);
                 self.visit_again(resources);
+                freed += trimmed;
+                if trimmed == 0 {
+                    break;
+                }
             }
         }
+        self.drain(&mut 0, resources);
+        freed
+    }
+
+    /// The end of a run, if it has no lease and no child. A run that is being inserted is in the queue, or about to be.
+    fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+        let len = run.word().len();
+        let registered = len > 0 && run.account.with(&self.owner, |account| account.registered);
+        let last = run.as_ref().points.get(len, resources.guard).filter(|_| registered)?;
+        // Relaxed: a leased end is left until its lease is released, which queues it.
+        let word = last.word.load(Relaxed);
+        (word.is_idle() && !word.is_dead()).then_some(last)
     }
 
     /// Lets a detached space end as soon as nothing in it is leased.

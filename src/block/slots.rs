@@ -1,0 +1,67 @@
+//! Slots: where each token's keys and values lie, as engines address them.
+
+use std::ops::Range;
+
+use super::BlockId;
+
+/// Writes the slots of a sequence's tokens, `block id * block_size + place in the block`, for the tokens in `tokens`, of a sequence
+/// whose blocks are `blocks`; in one pass. Allocates nothing.
+///
+/// # Panics
+///
+/// If `slots` has not one place for each token, or the tokens lie beyond the blocks.
+///
+/// # Examples
+///
+/// ```
+/// let mut slots = [0; 4];
+/// // The sequence's blocks of four tokens are 7 and 2; its tokens 2 to 5 are computed now.
+/// radixkv::write_slots(&[7, 2], 4, 2..6, &mut slots);
+/// assert_eq!(slots, [30, 31, 8, 9]);
+/// ```
+pub fn write_slots(blocks: &[BlockId], block_size: usize, tokens: Range<usize>, slots: &mut [i64]) {
+    let len = tokens.len();
+    assert!(slots.len() == len, "{} slots for {len} tokens", slots.len());
+    let room = blocks.len().saturating_mul(block_size);
+    assert!(tokens.end <= room, "the tokens end at {}, and the blocks have {room}", tokens.end);
+    if len == 0 {
+        return;
+    }
+    let (first, within) = (tokens.start / block_size, tokens.start % block_size);
+    let (head, rest) = slots.split_at_mut(len.min(block_size - within));
+    write_block(blocks[first], block_size, within, head);
+    rest.chunks_mut(block_size).zip(&blocks[first + 1..]).for_each(|(part, block)| {
+        write_block(*block, block_size, 0, part);
+    });
+}
+
+fn write_block(block: BlockId, block_size: usize, within: usize, slots: &mut [i64]) {
+    let base = i64::from(block) * block_size as i64 + within as i64;
+    slots.iter_mut().zip(base..).for_each(|(slot, at)| *slot = at);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_each_token_alone() {
+        let blocks = [9, 0, u32::MAX, 4];
+        for size in 1..6 {
+            for start in 0..4 * size {
+                for end in start..=4 * size {
+                    let mut slots = vec![-1; end - start];
+                    write_slots(&blocks, size, start..end, &mut slots);
+                    let each = (start..end).map(|at| i64::from(blocks[at / size]) * size as i64 + (at % size) as i64);
+                    assert_eq!(slots, each.collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "the tokens end at 9, and the blocks have 8")]
+    fn tokens_beyond_the_blocks_have_no_slots() {
+        write_slots(&[1, 2], 4, 8..9, &mut [0]);
+    }
+}
