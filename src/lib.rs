@@ -45,8 +45,8 @@ pub use cache::{
     Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CacheEvent, CachedRun,
     Clock, EventBatch, Evicted, Eviction, EvictionReason, InsertError, InsertErrorKind, Inserted, Lease, LeaseError,
     MakeUniqueError, Namespace, NamespaceInUse, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch,
-    Priority, PriorityError, Quota, Reservation, ReserveError, ResumeError, RetainError, Session, Stats, Subscription,
-    Watermarks,
+    Priority, PriorityError, Quota, Reservation, ReserveError, ResumeError, RetainError, Session, SettingError, Stats,
+    Subscription, Watermarks,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};

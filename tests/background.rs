@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use radixkv::{Clock, Eviction, Lease, PrefixCache, Quota, ReserveError, Watermarks};
+use radixkv::{Clock, Eviction, Lease, PrefixCache, Quota, ReserveError, SettingError, Watermarks};
 
 const BLOCK: usize = 4;
 const MARKS: Watermarks = Watermarks::new(8, 16);
@@ -234,4 +234,38 @@ mod forked {
         drop(fill(&cache));
         assert_eq!(cache.validate(), Ok(()));
     }
+}
+
+/// More blocks are kept free, then fewer; a time to idle that is shorter takes hold without another verb.
+#[test]
+fn settings_change_while_the_cache_runs() {
+    let watermarks = Watermarks::new(2, 4);
+    let builder = PrefixCache::builder(1, 64).eviction(Eviction::Background(watermarks));
+    let cache = builder.time_to_idle(Duration::from_secs(3_600)).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    for token in 0..60 {
+        let start = session.acquire(&space, &[token], 0).expect("room");
+        drop(session.insert(start.hit.lease(), &[token], start.blocks).expect("fits"));
+    }
+    let until = |is_so: &dyn Fn() -> bool| {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < end, "{:?}", cache.stats());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    assert_eq!(cache.watermarks(), Some(watermarks));
+    cache.set_watermarks(Watermarks::new(20, 30)).expect("valid");
+    until(&|| cache.stats().free_blocks == 30);
+    let refused = Err(SettingError::Watermarks { low: 9, high: 65, capacity: 64 });
+    assert_eq!(cache.set_watermarks(Watermarks::new(9, 65)), refused);
+    assert_eq!(cache.watermarks(), Some(Watermarks::new(20, 30)));
+    assert_eq!(cache.stats().aged_blocks, 0);
+    cache.set_time_to_idle(Duration::from_millis(1)).expect("built with one");
+    until(&|| cache.stats().free_blocks == 64);
+    assert_eq!(cache.stats().aged_blocks, 34);
+    let inline = PrefixCache::builder(1, 64).build().expect("valid");
+    assert_eq!((inline.watermarks(), inline.time_to_idle()), (None, None));
+    assert_eq!(inline.set_watermarks(watermarks), Err(SettingError::NotBackground));
+    assert_eq!(inline.set_time_to_idle(Duration::ZERO), Err(SettingError::NotAging));
 }

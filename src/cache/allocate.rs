@@ -237,9 +237,7 @@ impl Inner {
         while !taken? {
             taken = self.in_turn(&mut turn);
         }
-        if let Some(background) = self.background.get() {
-            background.blocks_left(self.sink().free());
-        }
+        self.note_blocks_left();
         // The first that waits may be of this namespace, and lets others pass now: it joined before it looked under the lock.
         if effort == Effort::Once {
             self.ring();
@@ -261,9 +259,7 @@ impl Inner {
         if !self.pool.try_take(n, &mut reservation.blocks) {
             self.take_evicting(n, &mut reservation.blocks, effort)?;
         }
-        if let Some(background) = self.background.get() {
-            background.blocks_left(self.sink().free());
-        }
+        self.note_blocks_left();
         Ok(reservation)
     }
 

@@ -98,7 +98,6 @@ pub enum Eviction {
 /// The thread, and how to call it.
 #[derive(Debug)]
 pub(super) struct Background {
-    watermarks: Watermarks,
     bell: Arc<Bell>,
     /// `None` once the thread was joined.
     thread: Option<JoinHandle<()>>,
@@ -107,12 +106,9 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Starts the thread, which calls `turn` whenever it wakes, until that breaks. It sleeps for `pause` at most, and
-    /// until the time that `turn` names.
+    /// Starts the thread, which calls `turn` whenever it wakes, until that breaks. It sleeps until the time that `turn` names.
     pub(super) fn start(
         mut turn: impl FnMut() -> ControlFlow<(), Option<Instant>> + Send + 'static,
-        watermarks: Watermarks,
-        pause: Option<Duration>,
     ) -> io::Result<Self> {
         let bell = Arc::new(Bell::new());
         let thread = thread::Builder::new().name("radixkv-evictor".into()).spawn({
@@ -122,20 +118,11 @@ impl Background {
                 let mut sleep = Some(Duration::ZERO);
                 while bell.wait(sleep) {
                     let ControlFlow::Continue(until) = turn() else { return };
-                    let until = until.map(|until| until.saturating_duration_since(Instant::now()));
-                    sleep = [pause, until].into_iter().flatten().min();
+                    sleep = until.map(|until| until.saturating_duration_since(Instant::now()));
                 }
             }
         })?;
-        Ok(Self { watermarks, bell, thread: Some(thread), process: std::process::id() })
-    }
-
-    /// Called with the number of free blocks after an allocation.
-    #[inline]
-    pub(super) fn blocks_left(&self, free: usize) {
-        if free < self.watermarks.low {
-            self.changes_pending();
-        }
+        Ok(Self { bell, thread: Some(thread), process: std::process::id() })
     }
 
     /// Called when changes may have piled up, or when blocks become available that the thread waits for.

@@ -12,6 +12,7 @@ use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
 use super::namespace::Registry;
 use super::prefix_cache::PrefixCache;
+use super::settings::Settings;
 use super::stats::Gauges;
 use super::wait_list::WaitList;
 use crate::block::{BlockId, Grid, Pool};
@@ -131,10 +132,6 @@ fn stripes() -> usize {
     }
 }
 
-/// The pause between two looks for idle prefixes.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
 impl PrefixCache {
     /// Configures a cache of `capacity_blocks` blocks of `block_size` tokens each.
     ///
@@ -249,12 +246,6 @@ impl Builder {
         self
     }
 
-    /// The longest time that the background evictor may sleep; `None` without a limit.
-    fn pause(&self) -> Option<Duration> {
-        let time_to_idle = self.time_to_idle.filter(|_| self.clock != Clock::Logical)?;
-        Some((time_to_idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
-    }
-
     /// The engine owns the pool: it passes ids of its blocks to the cache, and takes evicted ids back. Default: the cache
     /// owns the pool.
     ///
@@ -297,11 +288,10 @@ impl Builder {
     /// ```
     pub fn build(self) -> Result<PrefixCache, BuildError> {
         self.check()?;
-        let patience = match self.eviction {
-            Eviction::Inline => usize::MAX,
-            Eviction::Background(_) => STEP,
+        let (patience, watermarks) = match self.eviction {
+            Eviction::Inline => (usize::MAX, None),
+            Eviction::Background(watermarks) => (STEP, Some(watermarks)),
         };
-        let pause = self.pause();
         let domain = Domain::new();
         let pinned = PinnedEvictor::new(&domain, self.policy, patience, self.time_to_idle.is_some());
         let grid = Grid::new(self.block_size as u32);
@@ -317,7 +307,7 @@ impl Builder {
             returned: self.external.then(|| Pool::empty(self.capacity)),
             time: Time::new(self.clock),
             demotions: Demotions::default(),
-            time_to_idle: self.time_to_idle,
+            settings: Settings::new(watermarks, self.time_to_idle),
             gauges: Gauges::default(),
             namespaces,
             background: OnceLock::new(),
@@ -326,10 +316,10 @@ impl Builder {
             domain,
         };
         let inner = Arc::new(inner);
-        if let Eviction::Background(watermarks) = self.eviction {
+        if watermarks.is_some() {
             let weak = Arc::downgrade(&inner);
-            let background = Background::start(move || turn(&weak, watermarks), watermarks, pause)
-                .map_err(|error| BuildError::NoThread { kind: error.kind() })?;
+            let background =
+                Background::start(move || turn(&weak)).map_err(|error| BuildError::NoThread { kind: error.kind() })?;
             inner.background.get_or_init(|| background);
         }
         Ok(PrefixCache { inner })

@@ -126,6 +126,11 @@ impl Time {
         }
     }
 
+    /// Whether it goes on only when it is set.
+    pub(super) fn is_logical(&self) -> bool {
+        matches!(self.source, Source::Logical(..))
+    }
+
     pub(super) fn set(&self, time: u64) {
         if let Source::Logical(now, latest) = &self.source {
             // Relaxed: as above.

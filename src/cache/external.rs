@@ -108,9 +108,7 @@ impl Session {
             return Err(AdoptError::OutOfRange { block, capacity });
         }
         inner.pool.take_these(blocks).map_err(|block| AdoptError::Held { block })?;
-        if let Some(background) = inner.background.get() {
-            background.blocks_left(inner.sink().free());
-        }
+        inner.note_blocks_left();
         Ok(Reservation {
             blocks: blocks.to_vec(),
             shared: SharedBlocks::default(),
@@ -171,9 +169,7 @@ impl PrefixCache {
         // Another thread may take some between the two calls: then try again with the new number.
         while !returned.try_take(returned.free(), blocks) {}
         self.inner.pool.give_back(&blocks[before..]);
-        if let Some(background) = self.inner.background.get() {
-            background.blocks_left(returned.free());
-        }
+        self.inner.note_blocks_left();
         blocks.len() - before
     }
 }

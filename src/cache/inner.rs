@@ -1,11 +1,10 @@
 //! `Inner`: what the handles of one cache share, and the ways to its evictor.
 
-use std::time::Duration;
-
 use super::background::Background;
 use super::clock::Time;
 use super::evictor::{Evictor, PinnedEvictor, Resources};
 use super::namespace::Registry;
+use super::settings::Settings;
 use super::stats::{Gauges, Stats};
 use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
@@ -33,7 +32,7 @@ pub(super) struct Inner {
     pub(super) returned: Option<Pool>,
     pub(super) time: Time,
     pub(super) demotions: Demotions,
-    pub(super) time_to_idle: Option<Duration>,
+    pub(super) settings: Settings,
     pub(super) gauges: Gauges,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
@@ -75,7 +74,7 @@ impl Inner {
 
     /// A prefix that was last used at this time or before has been idle for too long.
     pub(super) fn idle_since(&self) -> Option<u64> {
-        self.time_to_idle.and_then(|duration| self.time.before(duration))
+        self.settings.time_to_idle().and_then(|duration| self.time.before(duration))
     }
 
     /// One bounded step of the evictor; true if more is left.
@@ -154,6 +153,16 @@ impl Inner {
             self.ring();
         }
         result
+    }
+
+    /// Calls the background evictor if an allocation has left too few free blocks.
+    #[inline]
+    pub(super) fn note_blocks_left(&self) {
+        if let Some(background) = self.background.get() {
+            if self.sink().free() < self.settings.watermarks().low {
+                background.changes_pending();
+            }
+        }
     }
 
     /// Called with no lock held after blocks may have become available.

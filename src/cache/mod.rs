@@ -3,7 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and what all handles share |
-//! | `builder` | configuration and its checks |
+//! | `builder`, `settings`, `reconfigure` | configuration and its checks; what of it may change at run time |
 //! | `session`, `insert`, `partial`, `allocate`, `acquire` | the verbs of a scheduler thread |
 //! | `retention`, `priority`, `uses` | what a session may ask for a prefix: priorities, retaining, demoting, recency or frequency alone |
 //! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
@@ -47,10 +47,12 @@ mod participant;
 mod prefix_cache;
 mod priority;
 mod quota;
+mod reconfigure;
 mod refusals;
 mod reservation;
 mod retention;
 mod session;
+mod settings;
 mod shared_blocks;
 mod stats;
 mod strong_ref;
@@ -83,6 +85,7 @@ pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
 pub use priority::{Priority, PriorityError};
 pub use quota::{NamespaceStats, Quota};
+pub use reconfigure::SettingError;
 pub use refusals::{LeaseError, MakeUniqueError, ResumeError};
 pub use reservation::{AppendError, AppendErrorKind, Reservation, ReserveError};
 pub use retention::RetainError;

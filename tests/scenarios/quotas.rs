@@ -488,7 +488,7 @@ fn an_attempt_in_vain_refuses_no_other_one_of_its_namespace() {
         scope.spawn(|| {
             let session = cache.session();
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                drop(session.reserve_in(&tenant, 4).expect_err("two are free"));
+                _ = session.reserve_in(&tenant, 4).expect_err("two are free");
             }
         });
         let session = cache.session();

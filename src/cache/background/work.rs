@@ -1,14 +1,13 @@
 //! What the background thread does at each turn.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::Watermarks;
 use crate::cache::inner::{Inner, STEP};
 use crate::sync::{Weak, contained};
 #[cfg(radixkv_loom)]
 use {
-    super::Background,
+    super::{Background, Watermarks},
     crate::cache::prefix_cache::PrefixCache,
     crate::sync::{Arc, Bell},
 };
@@ -16,15 +15,20 @@ use {
 /// The most blocks that one step frees.
 const SLICE: usize = 256;
 
-/// One turn of the thread: when the first retention ends, or a break if the cache is gone.
-pub(in crate::cache) fn turn(inner: &Weak<Inner>, watermarks: Watermarks) -> ControlFlow<(), Option<Instant>> {
+/// With a time to idle the thread looks at intervals of an eighth of it, within these bounds.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// One turn of the thread: when the next one is due at the latest, or a break if the cache is gone.
+pub(in crate::cache) fn turn(inner: &Weak<Inner>) -> ControlFlow<(), Option<Instant>> {
     let Some(inner) = inner.upgrade() else {
         return ControlFlow::Break(());
     };
     // A step that panics leaves little behind, and no lock taken (tests/faults.rs).
     let mut retained = None;
-    contained(|| retained = inner.work_off(watermarks));
-    ControlFlow::Continue(retained)
+    contained(|| retained = inner.work_off());
+    let pause = inner.time_to_idle_passes().map(|idle| (idle / 8).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+    ControlFlow::Continue(pause.map(|pause| Instant::now() + pause).into_iter().chain(retained).min())
 }
 
 /// For models, whose threads the checker starts: the background thread's turns and its bell, without the thread.
@@ -34,17 +38,24 @@ impl PrefixCache {
     /// turn of the evictor.
     pub(crate) fn evict_beside(&self, watermarks: Watermarks) -> (Arc<Bell>, impl Fn() + use<>) {
         let bell = Arc::new(Bell::new());
-        let background = Background { watermarks, bell: Arc::clone(&bell), thread: None, process: std::process::id() };
+        self.inner.settings.set_watermarks(watermarks);
+        let background = Background { bell: Arc::clone(&bell), thread: None, process: std::process::id() };
         assert!(self.inner.background.set(background).is_ok(), "one evictor");
         let inner = Arc::clone(&self.inner);
-        (bell, move || _ = inner.work_off(watermarks))
+        (bell, move || _ = inner.work_off())
     }
 }
 
 impl Inner {
+    /// The time to idle, on a clock by which it passes while nothing is called.
+    fn time_to_idle_passes(&self) -> Option<Duration> {
+        self.settings.time_to_idle().filter(|_| !self.time.is_logical())
+    }
+
     /// Takes in the queued changes, and evicts up to the high watermark if free blocks were below the low one. Returns
     /// when the first retention ends.
-    fn work_off(&self, watermarks: Watermarks) -> Option<Instant> {
+    fn work_off(&self) -> Option<Instant> {
+        let watermarks = self.settings.watermarks();
         let short = || self.sink().free() < watermarks.low;
         let (mut evicting, mut waits) = (false, false);
         loop {
