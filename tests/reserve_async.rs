@@ -281,6 +281,22 @@ fn growth_passes_an_admission_that_its_own_quota_holds_back() {
     assert_eq!((admission.served().len(), later.served().len()), (4, 1));
 }
 
+/// Whoever waits before it.
+#[test]
+fn what_a_quota_can_never_allow_is_refused_at_once() {
+    let cache = cache(8);
+    let tenant = limited(&cache, "tenant", 4);
+    let all = cache.session().reserve(8).expect("free");
+    let other = Polled::new(&cache, BlockRequest::new(1));
+    let refused = Err(ReserveError::OverQuota { requested: 5, pinned: 0, limit: 4 });
+    let mut never = Box::pin(cache.reserve_async(BlockRequest::new(5).paid_by(&tenant)));
+    let mut context = Context::from_waker(Waker::noop());
+    assert_eq!(never.as_mut().poll(&mut context).map_ok(|_| ()), Poll::Ready(refused));
+    let mut never = Box::pin(cache.acquire_async(&tenant, &[7; 17][..], 0));
+    assert_eq!(never.as_mut().poll(&mut context).map_ok(|_| ()), Poll::Ready(refused));
+    drop((all, other));
+}
+
 #[test]
 fn a_request_whose_namespace_comes_to_its_limit_lets_others_pass() {
     let cache = cache(16);

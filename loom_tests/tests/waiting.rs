@@ -299,6 +299,27 @@ fn an_acquisition_in_vain_beside_growth() {
     });
 }
 
+/// The acquisition's lease counts with its namespace's, so the growth may be refused for its quota while the other one looks.
+#[test]
+fn a_growth_beside_an_acquisition_of_its_namespace() {
+    explore_less("acquire 1 2 8 vs wait to grow by 2, 3 of 3", || {
+        let world = world(3, &[&[1, 2]]);
+        world.cache.set_quota(&world.space, Quota::default().pinned_blocks(3));
+        let held = world.cache.session().reserve_in(&world.cache.namespace(&["other"]), 1).unwrap();
+        let far = || Instant::now() + Duration::from_secs(3600);
+        let acquirer = spawn({
+            let world = world.clone();
+            move || drop(world.cache.session().acquire_until(&world.space, &[1, 2, 8], 0, far()).expect("it comes"))
+        });
+        let request = BlockRequest::new(2).paid_by(&world.space).to_grow();
+        drop(world.cache.session().reserve_until(request, far()).expect("it comes"));
+        drop(held);
+        acquirer.join().unwrap();
+        unlimited(&world);
+        world.close();
+    });
+}
+
 /// Two takers that do not wait, and one block: one gets it.
 #[test]
 fn two_takers_and_one_block() {

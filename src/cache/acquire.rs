@@ -62,16 +62,10 @@ impl Prompt<'_> {
         all.saturating_sub(grid.offset() as usize).div_ceil(grid.tokens())
     }
 
-    /// Refuses what its namespace's limit can never allow at once, of which so many blocks are missing.
-    fn check_limit(self, missing: usize) -> Result<(), ReserveError> {
-        let (requested, holdings) = (self.blocks(), &self.namespace.0.holdings);
-        match holdings.pinned_limit() {
-            Some(limit) if missing > 0 && requested > limit => {
-                let pinned = holdings.protected() + holdings.reserved();
-                Err(ReserveError::OverQuota { requested, pinned, limit })
-            }
-            _ => Ok(()),
-        }
+    /// Refuses what its namespace's limit can never allow at once, unless none of its blocks are missing.
+    fn check_limit(self, missing: impl FnOnce() -> usize) -> Result<(), ReserveError> {
+        let refused = self.namespace.0.holdings.check_limit(self.blocks());
+        Ok(refused.or_else(|refused| if missing() > 0 { Err(refused) } else { Ok(()) })?)
     }
 
     /// Refuses what can never be served.
@@ -180,6 +174,7 @@ impl Session {
     /// Acquires if `waiter` is the first in the list; else it has nothing afterwards.
     pub(super) fn acquire_in_turn(&self, prompt: Prompt<'_>, waiter: &Waiter) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
+        prompt.check_limit(|| self.missing(prompt))?;
         let standing = waiter.standing();
         if standing == Standing::Behind {
             return Err(self.inner().behind(prompt.blocks()));
@@ -211,10 +206,13 @@ impl Session {
 
     /// Whether the quota may allow what is missing. Without a lease, which might keep the first waiter from its blocks.
     fn look_from_line(&self, prompt: Prompt<'_>) -> Result<(), ReserveError> {
+        Ok(self.inner().look_at_quota(&prompt.namespace.0.holdings, self.missing(prompt))?)
+    }
+
+    /// Blocks that are missing now, by a look without a lease.
+    fn missing(&self, prompt: Prompt<'_>) -> usize {
         let cached = self.peek(prompt.namespace, prompt.tokens) / prompt.namespace.0.grid.tokens();
-        let missing = prompt.blocks().saturating_sub(cached);
-        prompt.check_limit(missing)?;
-        Ok(self.inner().look_at_quota(&prompt.namespace.0.holdings, missing)?)
+        prompt.blocks().saturating_sub(cached)
     }
 
     /// Looks once. If there are too few blocks, the lease comes back.
@@ -222,7 +220,7 @@ impl Session {
         let inner = self.inner();
         let hit = self.match_prefix_untouched(prompt.namespace, prompt.tokens);
         let missing = prompt.blocks().saturating_sub(hit.blocks().len());
-        if let Err(refused) = prompt.check_limit(missing) {
+        if let Err(refused) = prompt.check_limit(|| missing) {
             return Err((refused, hit));
         }
         let ask = Ask::new(BlockRequest::new(missing).paid_by(prompt.namespace), inner);

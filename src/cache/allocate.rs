@@ -160,6 +160,9 @@ impl Inner {
         cache: &StrongRef<Inner>,
         waiter: &Waiter,
     ) -> Result<Reservation, ReserveError> {
+        if let Some(holdings) = ask.charged(self) {
+            holdings.check_limit(ask.blocks)?;
+        }
         if waiter.standing() == Standing::HeldBack {
             if let Some(holdings) = ask.charged(self) {
                 self.look_at_quota(holdings, ask.blocks)?;

@@ -181,9 +181,9 @@ impl Waiters {
     }
 
     /// The first of each line of one namespace, or of all.
-    fn signals_of_lines(&self, of: Option<usize>) -> Vec<Arc<Signal>> {
-        let lines = self.lines.iter().filter(|((lines, _), _)| of.is_none_or(|of| of == *lines));
-        lines.filter_map(|(_, line)| Some(Arc::clone(&line.values().next()?.signal))).collect()
+    fn firsts_of_lines(&self, of: Option<usize>) -> impl Iterator<Item = &Entry> {
+        let lines = self.lines.iter().filter(move |((lines, _), _)| of.is_none_or(|of| of == *lines));
+        lines.filter_map(|(_, line)| line.values().next())
     }
 }
 
@@ -217,22 +217,26 @@ impl WaitList {
     pub(super) fn wake(&self) {
         let mut waiters = self.waiters.lock();
         waiters.let_look_again();
-        let (first, of_lines) = (waiters.first_signal(), waiters.signals_of_lines(None));
+        let (first, of_lines) = (waiters.first_signal(), signals(waiters.firsts_of_lines(None)));
         drop(waiters);
         raise(first);
         of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 
-    /// Wakes the first waiter, unless it is the one at this place, which has just looked and found too few blocks.
+    /// Wakes the first waiter, and the firsts of its own namespace's lines, unless it is the one at this place, which has just
+    /// looked and found too few blocks. What it had for a moment may have kept them from theirs; a look from a line takes nothing,
+    /// so they do not keep this one from its blocks in turn.
     pub(super) fn wake_another(&self, place: Place) {
         let mut waiters = self.waiters.lock();
         if let Some(entry) = waiters.admissions.get_mut(&place.ticket) {
             entry.in_vain = true;
         }
-        let first = waiters.first().filter(|first| first.place.ticket != place.ticket);
-        let signal = first.map(|first| Arc::clone(&first.signal));
+        let is_another = |entry: &&Entry| entry.place.ticket != place.ticket;
+        let first = waiters.first().filter(is_another).map(|first| Arc::clone(&first.signal));
+        let of_lines = signals(waiters.firsts_of_lines(Some(place.lines)).filter(is_another));
         drop(waiters);
-        raise(signal);
+        raise(first);
+        of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
 
     /// From now on the background evictor is called when blocks may have become available. Its next look, by the
@@ -313,12 +317,16 @@ impl WaitList {
             waiters.let_look_again();
         }
         // The lines of its namespace too: it may have been before them.
-        let (next, of_lines) = (waiters.first_signal(), waiters.signals_of_lines(Some(place.lines)));
+        let (next, of_lines) = (waiters.first_signal(), signals(waiters.firsts_of_lines(Some(place.lines))));
         drop(waiters);
         drop(left);
         raise(next);
         of_lines.into_iter().for_each(|signal| raise(Some(signal)));
     }
+}
+
+fn signals<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<Arc<Signal>> {
+    entries.map(|entry| Arc::clone(&entry.signal)).collect()
 }
 
 /// Raises `signal`. Dropping its last handle drops its waker, which is the caller's code too.

@@ -286,6 +286,16 @@ impl Evictor {
 }
 
 impl Holdings {
+    /// Refuses what the limit can never allow.
+    pub(in crate::cache) fn check_limit(&self, requested: usize) -> Result<(), OverQuota> {
+        match self.pinned_limit() {
+            Some(limit) if requested > limit => {
+                Err(OverQuota { requested, pinned: self.protected() + self.reserved(), limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses a charge that the limit does not allow; under the evictor's lock.
     fn check_charge(&self, requested: usize) -> Result<(), OverQuota> {
         // Each read once: reservations may be dropped between two reads.
