@@ -1,11 +1,12 @@
-//! A load of four schedulers and 64 clients that give up at any moment, in a pool for a quarter of them, beside an ideal.
+//! A load of four schedulers and 64 clients that give up at any moment, in a pool for few of them, beside an ideal.
 //!
 //! The engine is written as `docs/admission.md` says: requests are acquired, computed and published chunk by chunk, grow block
 //! by block, are preempted when the pool is exhausted, and are dropped wherever they wait when their client leaves.
 //!
 //! **The ideal** is a program of one thread on `radixkv::reference`. It admits in the order of arrival, each request at the first
 //! moment at which its blocks are free, and knows no waiting, waking and racing. It has the same arrivals, tokens, steps and
-//! departures. The engine must complete nearly as many requests as the ideal does.
+//! departures. The engine must complete nearly as many requests as the ideal does. What it completes less is because of preempted
+//! requests: they keep their place in the ideal, and join the end of the line in the engine.
 //!
 //! **Time is logical**: it stands still as long as any task can run, and then goes to the next alarm (`clock`). The tasks run on
 //! four threads, and race within each instant; but how many requests are complete at the end depends on no machine's speed.
