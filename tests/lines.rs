@@ -114,15 +114,17 @@ impl Bench {
                 let (name, limit) = (self.dice.usize(..LIMITED), self.dice.usize(2..8));
                 self.cache.set_quota(&self.names[name], Quota::default().pinned_blocks(limit));
             }
-            _ => self.held.extend(self.session.reserve(self.dice.usize(..4)).map(Held::Blocks).ok()),
+            _ => {
+                let (name, blocks) = (self.dice.usize(..4), self.dice.usize(..4));
+                self.held.extend(self.session.reserve_in(&self.names[name], blocks).map(Held::Blocks).ok());
+            }
         }
         self.poll_what_was_woken();
     }
 
-    /// Limited namespaces only admit.
     fn reserve(&mut self) {
         let (name, blocks) = (self.dice.usize(..4), self.dice.usize(..7));
-        let grows = name >= LIMITED && self.dice.bool();
+        let grows = self.dice.bool();
         let request = BlockRequest::new(blocks).paid_by(&self.names[name]);
         let future = self.cache.reserve_async(if grows { request.to_grow() } else { request });
         self.arrive(Request::Reserving(Box::pin(future)), name, blocks, grows);
@@ -189,12 +191,14 @@ impl Bench {
         self.cache.settle();
         let over: Option<Vec<_>> = self.waiting.iter().map(|waiting| self.is_over_quota(waiting)).collect();
         let Some(over) = over else { return };
-        let held_back = |name: usize, number: usize| {
-            let earlier =
-                self.waiting.iter().zip(&over).filter(|(other, _)| other.name == name && other.number <= number);
-            earlier.into_iter().any(|(_, over)| *over)
+        // By one of its own lane that came before it, or by growth.
+        let is_before = |other: &Waiting, waiting: &Waiting| {
+            let same_lane = other.grows == waiting.grows && other.number <= waiting.number;
+            other.name == waiting.name && (same_lane || (other.grows && !waiting.grows))
         };
-        let in_turn = self.waiting.iter().filter(|waiting| !held_back(waiting.name, waiting.number));
+        let held_back =
+            |waiting: &Waiting| self.waiting.iter().zip(&over).any(|(other, over)| *over && is_before(other, waiting));
+        let in_turn = self.waiting.iter().filter(|waiting| !held_back(waiting));
         let Some(first) = in_turn.min_by_key(|waiting| (!waiting.grows, waiting.number)) else { return };
         let stats = self.cache.stats();
         let available = stats.free_blocks + stats.evictable_blocks;
