@@ -2,14 +2,14 @@
 # What takes longer than a change should wait for: about 45 minutes on two quiet cores. Two lanes run beside each other;
 # a failure stops nothing. Ends with a table of the steps in Markdown, which is also in target/ci/nightly/summary.md.
 #
-# HISTORIES, STRESS_SECONDS, STOPS_SECONDS, FUZZ_SECONDS (for each target), SHUTTLE_ITERS, LOOM_SECONDS (cap for each model at
-# four preemptions) and DEEP_SECONDS (cap for each model without a bound, which those of two threads mostly end before) say
-# how much.
+# HISTORIES, STRESS_SECONDS, STOPS_SECONDS, LOAD_SECONDS, FUZZ_SECONDS (for each target), SHUTTLE_ITERS, LOOM_SECONDS (cap for
+# each model at four preemptions) and DEEP_SECONDS (cap for each model without a bound, which those of two threads mostly end
+# before) say how much.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 histories=${HISTORIES:-100000} stress=${STRESS_SECONDS:-60} fuzz=${FUZZ_SECONDS:-120} schedules=${SHUTTLE_ITERS:-50000}
-loom=${LOOM_SECONDS:-15} deep=${DEEP_SECONDS:-5} stops=${STOPS_SECONDS:-60}
+loom=${LOOM_SECONDS:-15} deep=${DEEP_SECONDS:-5} stops=${STOPS_SECONDS:-60} requests=${LOAD_SECONDS:-60}
 
 logs="${CARGO_TARGET_DIR:-target}/ci/nightly"
 rm -rf "$logs"
@@ -37,6 +37,7 @@ machine() {
     step 'faults and limits' bash ci/faults.sh release
     # Bash counts in SECONDS itself: only `env` can set it.
     step "threads stopped anywhere, $stops s" env SECONDS="$stops" cargo test --release --test stops -- --nocapture
+    step "load beside its ideal, $requests s" env SECONDS="$requests" cargo test --release --test load -- --nocapture
     step "$histories histories of pool and tree each" bash ci/histories.sh "$histories"
     step "address sanitizer, $stress s" bash ci/asan.sh "$stress"
     step "thread sanitizer, $stress s" bash ci/tsan.sh "$stress"
