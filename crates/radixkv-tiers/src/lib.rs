@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod aligned;
+mod files;
+mod key;
+mod layout;
+mod object;
+mod open;
+mod opened;
+mod queue;
+mod stats;
+mod tier;
+mod worker;
+
+pub use files::FileTier;
+pub use key::{Block, BlockKey, KeyChain, Token};
+pub use layout::{Layout, LayoutError};
+pub use object::Miss;
+pub use open::OpenError;
+pub use opened::Tier;
+pub use stats::{Errors, Misses, Stats};
+pub use tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket};
