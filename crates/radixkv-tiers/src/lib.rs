@@ -9,6 +9,8 @@ mod object;
 mod open;
 mod opened;
 mod queue;
+#[cfg(feature = "redis")]
+mod redis;
 mod stats;
 mod tier;
 mod worker;
@@ -19,5 +21,7 @@ pub use layout::{Layout, LayoutError};
 pub use object::Miss;
 pub use open::OpenError;
 pub use opened::Tier;
+#[cfg(feature = "redis")]
+pub use redis::RedisTier;
 pub use stats::{Errors, Misses, Stats};
 pub use tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket};

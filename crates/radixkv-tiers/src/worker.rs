@@ -36,6 +36,9 @@ pub(crate) enum Reply<'a> {
     Is(bool),
     /// To [`Step::Fetch`]: any bytes.
     Object(&'a [u8]),
+    /// To [`Step::Fetch`]: something that is no object.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+    Foreign,
     /// To [`Step::Store`] and [`Step::Remove`].
     Done,
     Failed(Failure),
@@ -44,7 +47,7 @@ pub(crate) enum Reply<'a> {
 /// A store that answers on the thread that asks.
 pub(crate) trait Store {
     /// Steps that are faster together than one after another.
-    const BATCH: usize;
+    fn batch(&self) -> usize;
 
     /// Carries steps out, and replies to each, once.
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>));
@@ -55,7 +58,7 @@ pub(crate) trait Store {
 
 /// Carries out requests until the queue is closed.
 pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut impl Store) {
-    while let Some(jobs) = queue.take(batch_of(store)) {
+    while let Some(jobs) = queue.take(store.batch()) {
         let mut ids = Vec::with_capacity(jobs.len());
         let mut steps = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -72,10 +75,6 @@ pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut imp
         }
         wrong.into_iter().for_each(|(key, why)| store.discard(key, why));
     }
-}
-
-fn batch_of<S: Store>(_: &S) -> usize {
-    S::BATCH
 }
 
 /// Makes a step of a job and parks the job. What needs no store is completed.
@@ -154,7 +153,11 @@ fn fail<B>(queue: &Queue<B>, job: Job<B>, failure: Failure) -> Completion<B> {
 
 /// Copies a block into a buffer, if the reply holds the block.
 fn got(buffer: &mut impl Buffer, layout: &Layout, block: &crate::Block, reply: &Reply<'_>) -> Result<(), NotGot> {
-    let Reply::Object(bytes) = reply else { return Err(Miss::Absent.into()) };
+    let bytes = match reply {
+        Reply::Object(bytes) => bytes,
+        Reply::Foreign => return Err(Miss::NotAnObject.into()),
+        _ => return Err(Miss::Absent.into()),
+    };
     let payload = object::verify(bytes, layout, block, now())?;
     let copied = catch_unwind(AssertUnwindSafe(|| {
         let buffer = buffer.as_mut();

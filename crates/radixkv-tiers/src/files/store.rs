@@ -200,7 +200,9 @@ impl<C: AsRef<Counters>> FileStore<C> {
 
 impl<C: AsRef<Counters>> Store for FileStore<C> {
     /// One: another thread may take the next.
-    const BATCH: usize = 1;
+    fn batch(&self) -> usize {
+        1
+    }
 
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
         for (index, step) in steps.iter().enumerate() {

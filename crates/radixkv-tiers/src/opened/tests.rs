@@ -24,7 +24,9 @@ enum Act {
 }
 
 impl Store for Scripted {
-    const BATCH: usize = 4;
+    fn batch(&self) -> usize {
+        4
+    }
 
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
         match self.0.recv().unwrap_or(Act::Answer) {
@@ -246,7 +248,9 @@ fn a_tier_may_be_dropped_by_its_own_thread() {
     }
     struct Whole(Layout);
     impl Store for Whole {
-        const BATCH: usize = 1;
+        fn batch(&self) -> usize {
+            1
+        }
 
         fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
             assert!(matches!(steps[0], Step::Fetch(_)));
