@@ -6,6 +6,8 @@ mod files;
 mod key;
 mod layout;
 mod object;
+#[cfg(feature = "object-store")]
+mod objects;
 mod open;
 mod opened;
 mod queue;
@@ -19,6 +21,10 @@ pub use files::FileTier;
 pub use key::{Block, BlockKey, KeyChain, Token};
 pub use layout::{Layout, LayoutError};
 pub use object::Miss;
+#[cfg(feature = "object-store")]
+pub use object_store;
+#[cfg(feature = "object-store")]
+pub use objects::ObjectTier;
 pub use open::OpenError;
 pub use opened::Tier;
 #[cfg(feature = "redis")]

@@ -39,6 +39,9 @@ pub(crate) enum Reply<'a> {
     /// To [`Step::Fetch`]: something that is no object.
     #[cfg_attr(not(feature = "redis"), expect(dead_code))]
     Foreign,
+    /// To [`Step::Fetch`]: something of so many bytes, which no object of the layout has.
+    #[cfg_attr(not(feature = "object-store"), expect(dead_code))]
+    OtherLength(usize),
     /// To [`Step::Store`] and [`Step::Remove`].
     Done,
     Failed(Failure),
@@ -155,6 +158,9 @@ fn fail<B>(queue: &Queue<B>, job: Job<B>, failure: Failure) -> Completion<B> {
 fn got(buffer: &mut impl Buffer, layout: &Layout, block: &crate::Block, reply: &Reply<'_>) -> Result<(), NotGot> {
     let bytes = match reply {
         Reply::Object(bytes) => bytes,
+        Reply::OtherLength(bytes) => {
+            return Err(Miss::Torn { bytes: *bytes, expected: layout.object_bytes() }.into());
+        }
         Reply::Foreign => return Err(Miss::NotAnObject.into()),
         _ => return Err(Miss::Absent.into()),
     };
