@@ -172,9 +172,9 @@ impl<B> Queue<B> {
             if left.is_zero() || state.in_flight == 0 {
                 return 0;
             }
-            let due = state.next_due().map_or(Duration::MAX, |due| due.saturating_duration_since(now));
+            let due = state.next_due().map_or(self.timeout, |due| due.saturating_duration_since(now));
             // A job that a thread prepares is not seen above: look again after the timeout.
-            let nap = left.min(due).min(self.timeout).max(Duration::from_millis(1));
+            let nap = left.min(due.clamp(Duration::from_millis(1), self.timeout));
             state = self.progress.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

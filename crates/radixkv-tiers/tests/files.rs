@@ -159,7 +159,8 @@ fn damaged_files_are_misses_by_reason() {
 fn files_of_others_are_left_alone() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(16, 64));
     drop(open(folder.path(), &layout, 1 << 20));
-    let strange = ["objects/ab/readme", "objects/notes", "objects/ab/0", "more"].map(|name| folder.path().join(name));
+    let strange = ["objects/ab/readme", "objects/notes", "objects/ab/0", "more", "unfinished/notes"]
+        .map(|name| folder.path().join(name));
     fs::create_dir_all(folder.path().join("objects/ab")).unwrap();
     strange.iter().for_each(|path| fs::write(path, "text").unwrap());
     fs::write(folder.path().join("unfinished/7"), "half").unwrap();
@@ -173,7 +174,7 @@ fn files_of_others_are_left_alone() {
     let end = completions(&tier, 1).remove(0).outcome;
     assert!(matches!(end, Outcome::Put(_, Err(Failure::Io(_)))), "{end:?}");
     assert!(strange.iter().all(|path| path.exists()));
-    assert_eq!(fs::read_dir(folder.path().join("unfinished")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(folder.path().join("unfinished")).unwrap().count(), 1);
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(super) struct Folder {
 impl Folder {
     /// Opens a folder, makes it if it is not there, and compares its layout.
     pub(super) fn open(path: &Path, layout: &Layout) -> Result<Self, OpenError> {
+        // The process may go to another folder later.
+        let path = &std::path::absolute(path).map_err(|error| OpenError::io(path.display(), error))?;
         // Compared before anything is changed.
         let stored = read_manifest(path)?;
         let place = path.display();
@@ -55,11 +57,14 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Removes what a process left unfinished.
+    /// Removes what a process left unfinished; files with other names are left alone.
     fn prepare(&self) -> io::Result<()> {
         fs::create_dir_all(self.unfinished())?;
         for file in fs::read_dir(self.unfinished())? {
-            fs::remove_file(file?.path())?;
+            let file = file?;
+            if file.file_name().to_str().is_some_and(|name| name.parse::<u64>().is_ok()) {
+                fs::remove_file(file.path())?;
+            }
         }
         Ok(())
     }

@@ -60,9 +60,9 @@ impl FileTier {
         Self { folder: folder.into(), layout, capacity, threads: 4, direct: true, limits }
     }
 
-    /// Threads that read and write; at least one. Default: 4.
+    /// Threads that read and write, from 1 to 256; no more than blocks fit. Default: 4.
     pub fn threads(self, threads: usize) -> Self {
-        Self { threads: threads.max(1), ..self }
+        Self { threads: threads.clamp(1, 256), ..self }
     }
 
     /// Whether files are read and written past the system's page cache, where the file system can do it: faster for blocks

@@ -20,7 +20,7 @@ use std::{
 
 use super::{folder::Folder, index::Index};
 use crate::{
-    aligned::Aligned,
+    aligned::{ALIGNMENT, Aligned},
     key::BlockKey,
     object::Miss,
     stats::Counters,
@@ -100,33 +100,43 @@ impl Files {
         counters.held(index.files(), index.files() as u64 * file_bytes(self.object_bytes));
     }
 
-    /// Opens past the page cache where that works.
-    fn open(&self, options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-        // Relaxed: a hint. Where a file system does not know the flag, each thread may find that out for itself.
+    /// Opens and does `act`, past the page cache where that works; `act` is told whether it is.
+    ///
+    /// A file system that does not know the flag says so when a file is opened, or when it is read or written.
+    fn with_file<T>(
+        &self,
+        options: &mut OpenOptions,
+        path: &Path,
+        mut act: impl FnMut(&File, bool) -> io::Result<T>,
+    ) -> io::Result<T> {
+        // Relaxed: a hint. Each thread may find out for itself.
         if self.direct.load(Relaxed) {
-            match options.custom_flags(direct_flag()).open(path) {
+            match options.custom_flags(direct_flag()).open(path).and_then(|file| act(&file, true)) {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => self.direct.store(false, Relaxed),
-                opened => return opened,
+                acted => return acted,
             }
         }
-        options.custom_flags(0).open(path)
+        act(&options.custom_flags(0).open(path)?, false)
     }
 
     /// Reads up to the length of `out`; how many bytes there are.
     fn read(&self, key: BlockKey, out: &mut Aligned) -> io::Result<usize> {
-        let file = self.open(OpenOptions::new().read(true), &self.folder.object(key))?;
-        let mut length = 0;
-        while length < out.padded().len() {
-            match file.read_at(&mut out.padded_mut()[length..], length as u64) {
-                Ok(0) => break,
-                Ok(bytes) => length += bytes,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+        self.with_file(OpenOptions::new().read(true), &self.folder.object(key), |file, direct| {
+            let mut length = 0;
+            while length < out.padded().len() {
+                match file.read_at(&mut out.padded_mut()[length..], length as u64) {
+                    Ok(0) => break,
+                    Ok(bytes) => length += bytes,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
                 // Direct reads go on at multiples alone; only the end of a file is none.
-                Err(error) if error.kind() == ErrorKind::InvalidInput && length > 0 => break,
-                Err(error) => return Err(error),
+                if direct && length % ALIGNMENT != 0 {
+                    break;
+                }
             }
-        }
-        Ok(length.min(out.bytes().len()))
+            Ok(length.min(out.bytes().len()))
+        })
     }
 
     fn write(&self, key: BlockKey, object: &Aligned, counters: &Counters) -> io::Result<()> {
@@ -150,14 +160,15 @@ impl Files {
     }
 
     fn write_object(&self, path: &Path, object: &Aligned) -> io::Result<()> {
-        let file = self.open(OpenOptions::new().write(true).create_new(true), path)?;
-        // Relaxed: this thread's own open, or another's, cleared it.
-        if self.direct.load(Relaxed) {
-            // Direct writes have lengths of multiples.
-            file.write_all_at(object.padded(), 0)?;
-            return file.set_len(self.object_bytes as u64);
-        }
-        file.write_all_at(object.bytes(), 0)
+        self.with_file(OpenOptions::new().write(true).create(true).truncate(true), path, |file, direct| {
+            if direct {
+                // Direct writes have lengths of multiples.
+                file.write_all_at(object.padded(), 0)?;
+                file.set_len(self.object_bytes as u64)
+            } else {
+                file.write_all_at(object.bytes(), 0)
+            }
+        })
     }
 
     fn remove(&self, key: BlockKey, counters: &Counters) -> io::Result<()> {
@@ -242,7 +253,7 @@ fn failure(error: &io::Error) -> Failure {
 
 /// What a file takes of a disk, which gives room in blocks.
 pub(super) fn file_bytes(object_bytes: usize) -> u64 {
-    object_bytes.next_multiple_of(crate::aligned::ALIGNMENT) as u64
+    object_bytes.next_multiple_of(ALIGNMENT) as u64
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

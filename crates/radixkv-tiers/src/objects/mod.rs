@@ -17,8 +17,8 @@ use store::Objects;
 /// Settings of a tier in an object store: one object for each block, under `PREFIX/ab/cd..`, the key's 64 hexadecimal
 /// digits.
 ///
-/// The store is one of the crate `object_store`, which this package shows as [`object_store`](crate::object_store). Switch
-/// on its features `aws`, `gcp`, `azure` or `fs` in your own manifest. Its retries end with the tier's timeout.
+/// The store is one of the crate `object_store`, which this package shows as [`crate::object_store`]. Switch on its features
+/// `aws`, `gcp`, `azure` or `fs` in your own manifest. Its retries end with the tier's timeout.
 ///
 /// Expired objects are misses and stay in the store until they are replaced: give the bucket a rule that removes old
 /// objects. Room is the bucket's own matter too.

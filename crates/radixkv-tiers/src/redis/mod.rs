@@ -16,7 +16,9 @@ use store::RedisStore;
 /// Settings of a tier in Redis or Valkey: one string for each block, under `PREFIX:` and the key's 64 hexadecimal digits.
 ///
 /// Servers share one prefix as they like: every process that opens it with the same layout finds the others' blocks. The
-/// manifest stands under `PREFIX:manifest`. Room is the server's own matter: `maxmemory` with an `allkeys` policy.
+/// manifest stands under `PREFIX:manifest`. Room is the server's own matter: `maxmemory` with an `allkeys` policy, which may
+/// remove the manifest too: it is written again by the next process that connects, and blocks of different layouts have
+/// different keys whatever it says.
 ///
 /// # Examples
 ///
@@ -50,9 +52,9 @@ impl RedisTier {
         Self { url: url.into(), prefix: prefix.into(), layout, connections: 2, limits }
     }
 
-    /// Connections, each with a thread of its own; at least one. Default: 2.
+    /// Connections, each with a thread of its own, from 1 to 256. Default: 2.
     pub fn connections(self, connections: usize) -> Self {
-        Self { connections: connections.max(1), ..self }
+        Self { connections: connections.clamp(1, 256), ..self }
     }
 
     /// Items that may be in flight; at least one. Default: 1,024.

@@ -219,9 +219,9 @@ fn failure(error: &RedisError) -> Failure {
         ) => Failure::Unreachable,
         _ => match error.code() {
             Some("OOM" | "MISCONF") => Failure::NoRoom,
-            Some("NOAUTH" | "WRONGPASS") => Failure::Denied,
-            Some("ERR") => Failure::Denied,
-            _ => Failure::Protocol,
+            // Whatever else a server says in words: it is an answer, and no is its sense.
+            Some(_) => Failure::Denied,
+            None => Failure::Protocol,
         },
     }
 }
