@@ -192,6 +192,7 @@ impl<B> Queue<B> {
         for job in late {
             self.counters.failed(Failure::TimedOut);
             state.done.push_back(job.fails(Failure::TimedOut));
+            self.progress.notify_all();
         }
     }
 
@@ -207,6 +208,8 @@ impl<B> Queue<B> {
     pub(crate) fn take(&self, max: usize) -> Option<Vec<Job<B>>> {
         let mut state = self.lock();
         loop {
+            // What is late is not begun: after an outage the store gets no work that no caller waits for.
+            self.expire(&mut state, Instant::now());
             if let Some(jobs) = state.take(max) {
                 return jobs;
             }
@@ -222,6 +225,7 @@ impl<B> Queue<B> {
         max: usize,
     ) -> std::task::Poll<Option<Vec<Job<B>>>> {
         let mut state = self.lock();
+        self.expire(&mut state, Instant::now());
         match state.take(max) {
             Some(jobs) => std::task::Poll::Ready(jobs),
             None => {
@@ -303,6 +307,12 @@ impl<B> State<B> {
 }
 
 impl<B> Job<B> {
+    /// When its time is over.
+    #[cfg(feature = "object-store")]
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
     pub(crate) fn ends(self, end: impl FnOnce(Request<B>) -> Outcome<B>) -> Completion<B> {
         Completion { ticket: self.ticket, index: self.index, outcome: end(self.request) }
     }

@@ -1,5 +1,8 @@
 //! Tiers in Redis: a real server, and servers of a few lines that do everything wrong.
 
+#[cfg(feature = "redis-cluster")]
+#[path = "redis/cluster.rs"]
+mod cluster;
 mod common;
 #[path = "redis/real.rs"]
 mod real;

@@ -8,7 +8,10 @@ use std::{
 };
 
 use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path::Path};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{timeout, timeout_at},
+};
 
 use crate::{
     key::BlockKey,
@@ -78,7 +81,7 @@ impl Objects {
             // A longer one is none, whatever it says.
             if result.meta.size > MAX_MANIFEST_BYTES as u64 { Ok(bytes::Bytes::new()) } else { result.bytes().await }
         };
-        found(self.within(read).await)
+        self.within(async { found(read.await) }).await
     }
 
     async fn within<T>(&self, ask: impl Future<Output = Result<T, Error>>) -> Result<T, NoAnswer> {
@@ -91,22 +94,18 @@ impl Objects {
         Path::from(format!("{}/{first}/{rest}", self.prefix))
     }
 
-    async fn carry_out(&self, step: &Step) -> Result<Answer, NoAnswer> {
+    async fn carry_out(&self, step: &Step) -> Result<Answer, Error> {
         match step {
             Step::Contains(key) => {
-                let path = self.path(*key);
-                Ok(Answer::Is(found(self.within(self.store.head(&path)).await)?.is_some()))
+                let answer = self.store.head(&self.path(*key)).await;
+                Ok(Answer::Is(found(answer)?.is_some()))
             }
-            Step::Fetch(key) => Ok(found(self.within(self.fetch(*key)).await)?.unwrap_or(Answer::Is(false))),
+            Step::Fetch(key) => Ok(found(self.fetch(*key).await)?.unwrap_or(Answer::Is(false))),
             Step::Store { key, object, .. } => {
                 let object = PutPayload::from(bytes::Bytes::copy_from_slice(object.bytes()));
-                let path = self.path(*key);
-                self.within(self.store.put(&path, object)).await.map(|_| Answer::Done)
+                self.store.put(&self.path(*key), object).await.map(|_| Answer::Done)
             }
-            Step::Remove(key) => {
-                let path = self.path(*key);
-                found(self.within(self.store.delete(&path)).await).map(|_| Answer::Done)
-            }
+            Step::Remove(key) => found(self.store.delete(&self.path(*key)).await).map(|_| Answer::Done),
         }
     }
 
@@ -141,36 +140,37 @@ pub(super) async fn run<B: Buffer>(objects: &Arc<Objects>, queue: &Arc<Queue<B>>
 
 /// Carries one request out. A task of its own asks the store, so that a panic of the store's is seen.
 async fn one<B: Buffer>(objects: Arc<Objects>, queue: &Queue<B>, job: Job<B>) {
-    let layout = &objects.layout;
+    let (layout, due) = (&objects.layout, job.due().into());
     let Some((id, step)) = worker::prepare(queue, layout, job) else { return };
     let asked = Arc::clone(&objects);
-    let answer = tokio::spawn(async move { asked.carry_out(&step).await }).await;
+    // What is late is given up here too: a put that a store tries again and again would land when nobody expects it.
+    let answer = tokio::spawn(async move { timeout_at(due, asked.carry_out(&step)).await }).await;
     let reply = match &answer {
-        Ok(Ok(Answer::Is(is_there))) => Reply::Is(*is_there),
-        Ok(Ok(Answer::Object(bytes))) => Reply::Object(bytes),
-        Ok(Ok(Answer::OtherLength(bytes))) => Reply::OtherLength(*bytes),
-        Ok(Ok(Answer::Done)) => Reply::Done,
-        Ok(Err(no_answer)) => Reply::Failed(failure(no_answer)),
-        Err(_) => Reply::Failed(Failure::Panicked),
+        Ok(Ok(Ok(Answer::Is(is_there)))) => Reply::Is(*is_there),
+        Ok(Ok(Ok(Answer::Object(bytes)))) => Reply::Object(bytes),
+        Ok(Ok(Ok(Answer::OtherLength(bytes)))) => Reply::OtherLength(*bytes),
+        Ok(Ok(Ok(Answer::Done))) => Reply::Done,
+        Ok(Ok(Err(error))) => Reply::Failed(failure(error)),
+        Ok(Err(_late)) => Reply::Failed(Failure::TimedOut),
+        Err(_panicked) => Reply::Failed(Failure::Panicked),
     };
     worker::finish(queue, layout, id, reply);
 }
 
 /// `None` where the store has no such object.
-fn found<T>(answer: Result<T, NoAnswer>) -> Result<Option<T>, NoAnswer> {
+fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(NoAnswer::Refused(Error::NotFound { .. })) => Ok(None),
-        Err(no_answer) => Err(no_answer),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-fn failure(no_answer: &NoAnswer) -> Failure {
-    match no_answer {
-        NoAnswer::TimedOut => Failure::TimedOut,
-        NoAnswer::Refused(Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => Failure::Denied,
-        NoAnswer::Refused(Error::NotImplemented { .. } | Error::NotSupported { .. }) => Failure::Denied,
-        NoAnswer::Refused(Error::Generic { .. }) => Failure::Unreachable,
-        NoAnswer::Refused(_) => Failure::Protocol,
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Failure::Denied,
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => Failure::Denied,
+        Error::Generic { .. } => Failure::Unreachable,
+        _ => Failure::Protocol,
     }
 }

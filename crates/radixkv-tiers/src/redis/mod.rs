@@ -1,5 +1,6 @@
 //! Blocks in Redis or Valkey.
 
+mod link;
 mod store;
 
 use std::{io, sync::Arc, time::Duration};
@@ -11,6 +12,7 @@ use crate::{
     tier::Buffer,
     worker,
 };
+use link::Address;
 use store::RedisStore;
 
 /// Settings of a tier in Redis or Valkey: one string for each block, under `PREFIX:` and the key's 64 hexadecimal digits.
@@ -35,7 +37,10 @@ use store::RedisStore;
 /// ```
 #[derive(Clone)]
 pub struct RedisTier {
-    url: String,
+    /// Of one server, or of nodes of a cluster.
+    urls: Vec<String>,
+    #[cfg_attr(not(feature = "redis-cluster"), expect(dead_code))]
+    is_cluster: bool,
     prefix: String,
     layout: Layout,
     connections: usize,
@@ -48,8 +53,31 @@ impl RedisTier {
     ///
     /// `rediss://` needs one of the `tls` features of the crate `redis`.
     pub fn new(url: impl Into<String>, prefix: impl Into<String>, layout: Layout) -> Self {
+        Self::at(vec![url.into()], false, prefix.into(), layout)
+    }
+
+    /// Settings for a cluster, of which some nodes are named, and a prefix of its keys. Blocks are spread over all nodes.
+    ///
+    /// Commands go together to each node. Where slots move, requests fail until the connection is made again, at once.
+    #[cfg(feature = "redis-cluster")]
+    pub fn cluster(urls: impl IntoIterator<Item = String>, prefix: impl Into<String>, layout: Layout) -> Self {
+        Self::at(urls.into_iter().collect(), true, prefix.into(), layout)
+    }
+
+    fn at(urls: Vec<String>, is_cluster: bool, prefix: String, layout: Layout) -> Self {
         let limits = Limits::new(Duration::from_secs(1));
-        Self { url: url.into(), prefix: prefix.into(), layout, connections: 2, limits }
+        Self { urls, is_cluster, prefix, layout, connections: 2, limits }
+    }
+
+    fn address(&self) -> Result<(Address, String), redis::RedisError> {
+        #[cfg(feature = "redis-cluster")]
+        if self.is_cluster {
+            let client = redis::cluster::ClusterClientBuilder::new(self.urls.clone()).retries(1).max_retry_wait(20);
+            return Ok((Address::Cluster(client.build()?), "the Redis cluster".to_owned()));
+        }
+        let client = redis::Client::open(self.urls[0].as_str())?;
+        let place = client.get_connection_info().addr().to_string();
+        Ok((Address::Server(client), place))
     }
 
     /// Connections, each with a thread of its own, from 1 to 256. Default: 2.
@@ -79,9 +107,9 @@ impl RedisTier {
     /// [`OpenError`]: the server is not reachable, or has blocks of another layout or format under the prefix.
     pub fn open<B: Buffer>(self) -> Result<Tier<B>, OpenError> {
         let refused = |error: redis::RedisError| OpenError::io("the Redis address", io::Error::other(error));
-        let client = redis::Client::open(self.url.as_str()).map_err(refused)?;
-        let place = format!("{} {}", client.get_connection_info().addr(), self.prefix);
-        let mut store = RedisStore::new(client, self.prefix, self.layout.clone(), self.limits.timeout);
+        let (address, place) = self.address().map_err(refused)?;
+        let place = format!("{place} {}", self.prefix);
+        let mut store = RedisStore::new(address, self.prefix, self.layout.clone(), self.limits.timeout);
         store.open(&place)?;
         let mut tier = Tier::new(self.layout, self.limits.max_in_flight, self.limits.timeout);
         for number in 0..self.connections {

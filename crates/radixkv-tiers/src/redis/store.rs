@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{Connection, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, cmd};
 
+use super::link::{Address, Link};
 use crate::{
     key::BlockKey,
     layout::{Layout, MAX_MANIFEST_BYTES},
@@ -30,11 +31,11 @@ const LONGEST_LIFE_MS: u64 = 100 * 365 * 86_400_000;
 
 /// One connection to a server.
 pub(super) struct RedisStore {
-    client: redis::Client,
+    address: Address,
     prefix: String,
     layout: Layout,
     timeout: Duration,
-    connection: Option<Connection>,
+    link: Option<Link>,
     /// When a connection is tried again, and how long is waited after that one.
     retry: Option<(Instant, Duration)>,
 }
@@ -46,13 +47,13 @@ enum Refused {
 }
 
 impl RedisStore {
-    pub(super) fn new(client: redis::Client, prefix: String, layout: Layout, timeout: Duration) -> Self {
-        Self { client, prefix, layout, timeout, connection: None, retry: None }
+    pub(super) fn new(address: Address, prefix: String, layout: Layout, timeout: Duration) -> Self {
+        Self { address, prefix, layout, timeout, link: None, retry: None }
     }
 
     /// Another connection to the same server.
     pub(super) fn another(&self) -> Self {
-        Self::new(self.client.clone(), self.prefix.clone(), self.layout.clone(), self.timeout)
+        Self::new(self.address.clone(), self.prefix.clone(), self.layout.clone(), self.timeout)
     }
 
     /// Connects for the first time.
@@ -65,33 +66,34 @@ impl RedisStore {
     }
 
     /// Connects and compares manifests: a server that was restarted may belong to another layout now.
-    fn connect(&self, place: &str) -> Result<Connection, Refused> {
-        let due = Instant::now() + self.timeout;
-        let mut connection = self.client.get_connection_with_timeout(self.timeout).map_err(Refused::Failed)?;
+    fn connect(&self, place: &str) -> Result<Link, Refused> {
+        let mut link = self.address.connect(self.timeout).map_err(Refused::Failed)?;
         let name = format!("{}:manifest", self.prefix);
-        let mut commands = cmd("SET").arg(&name).arg(self.layout.manifest()).arg("NX").get_packed_command();
-        commands.extend(cmd("GETRANGE").arg(&name).arg(0).arg(MAX_MANIFEST_BYTES).get_packed_command());
-        connection.set_write_timeout(Some(self.timeout)).map_err(Refused::Failed)?;
-        connection.send_packed_command(&commands).map_err(Refused::Failed)?;
-        receive(&mut connection, due).and_then(served).map_err(Refused::Failed)?;
-        match receive(&mut connection, due) {
-            Ok(Value::BulkString(manifest)) => {
+        let write = cmd("SET").arg(&name).arg(self.layout.manifest()).arg("NX").take();
+        let read = cmd("GETRANGE").arg(&name).arg(0).arg(MAX_MANIFEST_BYTES).take();
+        let mut last = Value::Nil;
+        let mut keep = |value| {
+            last = value;
+            true
+        };
+        link.exchange(&[write, read], self.timeout, &mut keep).map_err(Refused::Failed)?;
+        match last {
+            Value::BulkString(manifest) => {
                 open::compare(&place, &self.layout, &manifest).map_err(Refused::Manifest)?;
-                Ok(connection)
+                Ok(link)
             }
-            Ok(Value::ServerError(error)) if error.code() == "WRONGTYPE" => {
+            Value::ServerError(error) if error.code() == "WRONGTYPE" => {
                 Err(Refused::Manifest(OpenError::NotAStore { place: place.to_owned() }))
             }
-            Ok(Value::ServerError(error)) => Err(Refused::Failed(error.into())),
-            Ok(_) => Err(Refused::Failed((ErrorKind::UnexpectedReturnType, "no manifest").into())),
-            Err(error) => Err(Refused::Failed(error)),
+            Value::ServerError(error) => Err(Refused::Failed(error.into())),
+            _ => Err(Refused::Failed((ErrorKind::UnexpectedReturnType, "no manifest").into())),
         }
     }
 
     /// The connection, or a new one, unless the last attempt was a moment ago.
-    fn connection(&mut self) -> Result<Connection, Failure> {
-        if let Some(connection) = self.connection.take() {
-            return Ok(connection);
+    fn link(&mut self) -> Result<Link, Failure> {
+        if let Some(link) = self.link.take() {
+            return Ok(link);
         }
         let pause = match self.retry {
             Some((at, _)) if Instant::now() < at => return Err(Failure::Unreachable),
@@ -99,9 +101,9 @@ impl RedisStore {
             None => FIRST_PAUSE,
         };
         match self.connect("") {
-            Ok(connection) => {
+            Ok(link) => {
                 self.retry = None;
-                Ok(connection)
+                Ok(link)
             }
             Err(refused) => {
                 self.retry = Some((Instant::now() + pause, (pause * 2).min(LONGEST_PAUSE)));
@@ -113,9 +115,9 @@ impl RedisStore {
         }
     }
 
-    fn command(&self, step: &Step, out: &mut Vec<u8>) {
+    fn command(&self, step: &Step) -> Cmd {
         let name = |key: &BlockKey| format!("{}:{key}", self.prefix);
-        let command = match step {
+        match step {
             Step::Contains(key) => cmd("EXISTS").arg(name(key)).take(),
             // One byte more than an object has, so that longer ones are seen, and no more of them is sent.
             Step::Fetch(key) => cmd("GETRANGE").arg(name(key)).arg(0).arg(self.layout.object_bytes()).take(),
@@ -129,29 +131,32 @@ impl RedisStore {
                     _ => cmd("SET").arg(name(key)).arg(object.bytes()).arg("PX").arg(left).take(),
                 }
             }
-        };
-        out.extend(command.get_packed_command());
+        }
     }
 
-    /// Sends commands and reads replies until one is none; how many there were, and why there are no more.
+    /// Carries steps out until a reply is none; how many there were, and why there are no more.
     fn exchange(
         &self,
-        connection: &mut Connection,
+        link: &mut Link,
         steps: &[Step],
         reply: &mut dyn FnMut(usize, Reply<'_>),
     ) -> Result<(), (usize, Failure)> {
-        let due = Instant::now() + self.timeout;
-        let mut commands = Vec::new();
-        steps.iter().for_each(|step| self.command(step, &mut commands));
-        connection.send_packed_command(&commands).map_err(|error| (0, failure(&error)))?;
-        for (index, step) in steps.iter().enumerate() {
-            let value = receive(connection, due).map_err(|error| (index, failure(&error)))?;
-            match answer(step, &value) {
-                Reply::Failed(Failure::Protocol) => return Err((index, Failure::Protocol)),
-                known => reply(index, known),
+        let commands: Vec<_> = steps.iter().map(|step| self.command(step)).collect();
+        let mut replied = 0;
+        let mut each = |value| match answer(&steps[replied], &value) {
+            Reply::Failed(Failure::Protocol) => false,
+            known => {
+                reply(replied, known);
+                replied += 1;
+                true
             }
+        };
+        let ended = link.exchange(&commands, self.timeout, &mut each);
+        match ended {
+            Err(error) => Err((replied, failure(&error))),
+            Ok(()) if replied < steps.len() => Err((replied, Failure::Protocol)),
+            Ok(()) => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -161,24 +166,15 @@ impl Store for RedisStore {
     }
 
     fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
-        let ended = match self.connection() {
+        let ended = match self.link() {
             // A connection that is not put back is closed.
-            Ok(mut connection) => {
-                self.exchange(&mut connection, steps, reply).map(|()| self.connection = Some(connection))
-            }
+            Ok(mut link) => self.exchange(&mut link, steps, reply).map(|()| self.link = Some(link)),
             Err(failure) => Err((0, failure)),
         };
         if let Err((first, failure)) = ended {
             (first..steps.len()).for_each(|index| reply(index, Reply::Failed(failure)));
         }
     }
-}
-
-fn receive(connection: &mut Connection, due: Instant) -> Result<Value, RedisError> {
-    let left = due.saturating_duration_since(Instant::now());
-    // A timeout of zero would be none.
-    connection.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-    connection.recv_response()
 }
 
 /// What a reply says to a step.
@@ -195,14 +191,6 @@ fn answer<'a>(step: &Step, value: &'a Value) -> Reply<'a> {
     }
 }
 
-/// An error of the server's as an error.
-fn served(value: Value) -> Result<Value, RedisError> {
-    match value {
-        Value::ServerError(error) if error.code() != "WRONGTYPE" => Err(error.into()),
-        value => Ok(value),
-    }
-}
-
 fn failure(error: &RedisError) -> Failure {
     if error.is_timeout() {
         return Failure::TimedOut;
@@ -215,7 +203,10 @@ fn failure(error: &RedisError) -> Failure {
             ServerErrorKind::BusyLoading
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::MasterDown
-            | ServerErrorKind::TryAgain,
+            | ServerErrorKind::TryAgain
+            // Of a cluster whose slots move: the next connection asks where they are.
+            | ServerErrorKind::Moved
+            | ServerErrorKind::Ask,
         ) => Failure::Unreachable,
         _ => match error.code() {
             Some("OOM" | "MISCONF") => Failure::NoRoom,

@@ -17,13 +17,13 @@ pub(crate) struct Real {
     child: Child,
     port: u16,
     program: PathBuf,
-    arguments: Vec<&'static str>,
+    arguments: Vec<String>,
     folder: tempfile::TempDir,
 }
 
 impl Real {
     /// `None` where there is no `redis-server`: then the test says that it was skipped.
-    pub(crate) fn start(arguments: &[&'static str]) -> Option<Self> {
+    pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
         static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
         let find = || {
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/redis-server.sh");
@@ -35,7 +35,8 @@ impl Real {
             return None;
         };
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let (folder, arguments) = (tempfile::tempdir().unwrap(), arguments.to_vec());
+        let folder = tempfile::tempdir().unwrap();
+        let arguments: Vec<_> = arguments.iter().map(|&argument| argument.to_owned()).collect();
         let child = spawn(&program, port, &arguments, folder.path());
         let real = Self { child, port, program, arguments, folder };
         real.wait();
@@ -44,6 +45,11 @@ impl Real {
 
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    #[cfg(feature = "redis-cluster")]
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     pub(crate) fn kill(&mut self) {
@@ -82,7 +88,7 @@ impl Drop for Real {
     }
 }
 
-fn spawn(program: &PathBuf, port: u16, arguments: &[&str], folder: &std::path::Path) -> Child {
+fn spawn(program: &PathBuf, port: u16, arguments: &[String], folder: &std::path::Path) -> Child {
     let mut command = Command::new(program);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
     command.args(arguments).current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
