@@ -1,4 +1,4 @@
-//! A disk without room: puts fail by their kind, what is there stays, and puts go on when there is room.
+//! Disks without room, and file systems that do not know direct input and output.
 
 mod common;
 
@@ -7,15 +7,18 @@ use std::{fs, path::Path, process::Command};
 use common::{Bytes, blocks, completions, get_all, layout, put, put_all};
 use radixkv_tiers::{Failure, FileTier, Outcome, RemoteTier, Tier};
 
-/// A small file system in memory, or nothing where this process may not mount one.
+/// A file system in memory, or nothing where this process may not mount one.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
-    fn new(size: &str) -> Option<Self> {
+    fn new(kind: &str, options: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
+        mount.args(["-t", kind, "-o", options, kind]).arg(folder.path());
         let mounted = mount.output().is_ok_and(|output| output.status.success());
+        if !mounted {
+            println!("skipped: no {kind} can be mounted here");
+        }
         mounted.then_some(Self(folder))
     }
 
@@ -32,15 +35,17 @@ impl Drop for Mounted {
 
 #[test]
 fn a_full_disk_is_said_and_breaks_nothing() {
-    let Some(disk) = Mounted::new("1M") else {
-        println!("skipped: no file system can be mounted here");
-        return;
-    };
+    [false, true].into_iter().for_each(full);
+}
+
+/// Puts fail by their kind, what is there stays, and puts go on when there is room.
+fn full(direct: bool) {
+    let Some(disk) = Mounted::new("tmpfs", "size=1M") else { return };
     let layout = layout(16, 60_000);
     let all = blocks(&layout, 30);
     // The tier may take more than there is.
     let folder = disk.path().join("tier");
-    let tier: Tier<Bytes> = FileTier::new(&folder, layout.clone(), 1 << 30).open().unwrap();
+    let tier: Tier<Bytes> = FileTier::new(&folder, layout.clone(), 1 << 30).direct_io(direct).open().unwrap();
     tier.put_from(all.iter().map(|block| put(block, &layout, None)).collect()).unwrap();
     let (mut stored, mut full) = (Vec::new(), 0);
     for end in completions(&tier, all.len()) {
@@ -60,4 +65,11 @@ fn a_full_disk_is_said_and_breaks_nothing() {
     completions(&tier, stored.len());
     put_all(&tier, &all[..8], None);
     assert_eq!(get_all(&tier, &all[..8]), vec![Ok(()); 8]);
+}
+
+#[test]
+fn a_file_system_without_direct_io_is_used_without_it() {
+    let Some(disk) = Mounted::new("ramfs", "mode=0700") else { return };
+    let tier: Tier<Bytes> = FileTier::new(disk.path(), layout(16, 60_000), 1 << 30).open().unwrap();
+    common::does_what_a_tier_does(&tier);
 }
