@@ -26,13 +26,19 @@ fn in_the_child(tier: Tier<Bytes>) -> i32 {
 #[test]
 fn a_forked_process_is_refused() {
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(4, 64));
-    let tier: Tier<Bytes> = FileTier::new(folder.path(), layout.clone(), 1 << 20).open().unwrap();
+    let tier: Tier<Bytes> = FileTier::new(folder.path(), layout.clone(), 1 << 20)
+        // Longer than the child may take: dropping the tier there waits for nothing.
+        .timeout(Duration::from_secs(3600))
+        .open()
+        .unwrap();
     let all = blocks(&layout, 1);
     put_all(&tier, &all, None);
     // SAFETY: the child calls the tier and ends without returning to the test's harness.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
+        // SAFETY: ends the child if it hangs.
+        unsafe { libc::alarm(30) };
         let code = in_the_child(tier);
         // SAFETY: ends the process.
         unsafe { libc::_exit(code) };
