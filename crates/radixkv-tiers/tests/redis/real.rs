@@ -122,18 +122,21 @@ fn a_server_that_is_killed_and_restarted() {
     let Some(mut server) = Real::start(&[]) else { return };
     let layout = layout(16, 20_000);
     let tier = RedisTier::new(server.url(), "kv", layout.clone()).timeout(Duration::from_millis(500)).open().unwrap();
-    let (all, stop) = (blocks(&layout, 50), AtomicBool::new(false));
+    let (all, stop, is_down) = (blocks(&layout, 50), AtomicBool::new(false), AtomicBool::new(false));
     let work = |seed| {
         let (mut random, mut done) = (fastrand::Rng::with_seed(seed), Vec::new());
-        let mut longest = Duration::ZERO;
+        // Of calls while the server is there, and while it is not.
+        let mut longest = [Duration::ZERO; 2];
         while !stop.load(Relaxed) {
             let block = random.choice(&all).unwrap();
+            let (puts, gets) = (vec![put(block, &layout, None)], vec![get(block, &layout)]);
             let began = Instant::now();
             let _ = match random.bool() {
-                true => tier.put_from(vec![put(block, &layout, None)]).is_ok(),
-                false => tier.get_into(vec![get(block, &layout)]).is_ok(),
+                true => tier.put_from(puts).is_ok(),
+                false => tier.get_into(gets).is_ok(),
             };
-            longest = longest.max(began.elapsed());
+            let longest = &mut longest[usize::from(is_down.load(Relaxed))];
+            *longest = began.elapsed().max(*longest);
             tier.poll(&mut done, Duration::from_millis(1));
             for end in done.drain(..) {
                 match &end.outcome {
@@ -146,7 +149,7 @@ fn a_server_that_is_killed_and_restarted() {
                 }
             }
         }
-        println!("the longest call took {longest:?}");
+        println!("the longest call took {:?}, and {:?} without a server", longest[0], longest[1]);
     };
     thread::scope(|scope| {
         let workers = [1, 2].map(|seed| scope.spawn(move || work(seed)));
@@ -162,9 +165,11 @@ fn a_server_that_is_killed_and_restarted() {
             let hits = tier.stats().hits;
             reached("hits", &|| tier.stats().hits > hits + 20);
             let failed = tier.stats().errors.total();
+            is_down.store(true, Relaxed);
             server.kill();
             reached("failures", &|| tier.stats().errors.total() > failed + 20);
             server.restart();
+            is_down.store(false, Relaxed);
         }
         let hits = tier.stats().hits;
         reached("hits at the end", &|| tier.stats().hits > hits + 20);
