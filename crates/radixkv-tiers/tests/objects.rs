@@ -98,8 +98,10 @@ fn faults_are_failures_by_kind() {
         (Fault::HalfBody, Failure::Unreachable),
     ] {
         let store = Arc::new(Faulty::new());
-        let tier = open(&store, &layout, Duration::from_millis(150)).unwrap();
-        put_all(&tier, &all, None);
+        let patient = open(&store, &layout, PATIENCE).unwrap();
+        put_all(&patient, &all, None);
+        let timeout = if fault == Fault::Hang { Duration::from_secs(1) } else { PATIENCE };
+        let tier = open(&store, &layout, timeout).unwrap();
         store.becomes(Some(fault.clone()));
         let (mut gets, mut puts) = (0, 0);
         tier.get_into(all.iter().map(|block| get(block, &layout)).collect()).unwrap();
@@ -120,7 +122,7 @@ fn faults_are_failures_by_kind() {
         }
         assert_eq!((gets, puts), (6, 6));
         store.becomes(None);
-        assert_eq!(get_all(&tier, &all), vec![Ok(()); 6], "{fault:?}");
+        assert_eq!(get_all(&patient, &all), vec![Ok(()); 6], "{fault:?}");
     }
 }
 
@@ -157,7 +159,7 @@ fn a_store_that_fails_when_a_tier_is_opened() {
 fn dropping_a_tier_ends_what_hangs() {
     let layout = layout(16, 64);
     let store = Arc::new(Faulty::new());
-    let tier = open(&store, &layout, Duration::from_millis(100)).unwrap();
+    let tier = open(&store, &layout, Duration::from_secs(1)).unwrap();
     store.becomes(Some(Fault::Hang));
     tier.get_into(blocks(&layout, 100).iter().map(|block| get(block, &layout)).collect()).unwrap();
     drop(tier);

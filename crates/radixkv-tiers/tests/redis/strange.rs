@@ -5,9 +5,12 @@ use std::{net::TcpListener, time::Duration};
 use radixkv_tiers::{Failure, Layout, NotGot, OpenError, RedisTier, RemoteTier, Tier};
 
 use super::{
-    common::{Bytes, blocks, checked, completions, get, layout, put},
+    common::{Bytes, PATIENCE, blocks, checked, completions, get, layout, put},
     server::{Act, strange},
 };
+
+/// How long a request takes that gets no answer.
+const BRIEF: Duration = Duration::from_millis(700);
 
 /// What a proper server says to the commands that open a tier.
 fn opening(command: &[Vec<u8>], layout: &Layout) -> Option<Act> {
@@ -32,11 +35,16 @@ fn manifest(layout: &Layout) -> String {
 
 /// A tier over a server that opens it and then does what `act` says.
 fn over(act: impl Fn(&[Vec<u8>]) -> Act + Send + Sync + Clone + 'static) -> Tier<Bytes> {
+    within(PATIENCE, act)
+}
+
+/// The same, with little patience: for what is silent.
+fn within(timeout: Duration, act: impl Fn(&[Vec<u8>]) -> Act + Send + Sync + Clone + 'static) -> Tier<Bytes> {
     let layout = layout(4, 64);
     let told = layout.clone();
     let address = strange(move |command| opening(command, &told).unwrap_or_else(|| act(command)));
     let settings = RedisTier::new(format!("redis://{address}/"), "kv", layout).connections(1);
-    settings.timeout(Duration::from_millis(300)).open().unwrap()
+    settings.timeout(timeout).open().unwrap()
 }
 
 /// Everything at once, then one after another; what came of the gets.
@@ -91,7 +99,7 @@ fn garbage_is_a_failure() {
                 true => Act::SayAndClose(bytes.to_vec()),
                 false => Act::Say(bytes.to_vec()),
             };
-            let tier = over(act);
+            let tier = within(BRIEF, act);
             for end in ends(&tier) {
                 assert!(matches!(end, NotGot::Failed(_)), "{:?}: {end:?}", String::from_utf8_lossy(bytes));
             }
@@ -127,9 +135,9 @@ fn an_object_that_stops_half_way_or_is_another_is_no_hit() {
 #[test]
 fn a_server_that_dribbles_or_is_silent_holds_no_request() {
     for dribbles in [true, false] {
-        let tier = over(move |_| match dribbles {
+        let tier = within(BRIEF, move |_| match dribbles {
             // Each byte comes in time, and all of them do not.
-            true => Act::Dribble(b"$184\r\n".iter().copied().chain([b'x'; 100]).collect(), Duration::from_millis(20)),
+            true => Act::Dribble(b"$184\r\n".iter().copied().chain([b'x'; 100]).collect(), Duration::from_millis(50)),
             false => Act::BeSilent,
         });
         assert!(ends(&tier).iter().all(|end| matches!(end, NotGot::Failed(_))));
