@@ -10,52 +10,67 @@ use crate::key::BlockKey;
 /// damaged, and count as if they were whole.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// When each file was used, on a clock that counts uses.
-    used: HashMap<BlockKey, u64>,
-    /// The other way round: the first is the least recently used.
+    entries: HashMap<BlockKey, Entry>,
+    /// By use: the first is the least recently used.
     order: BTreeMap<u64, BlockKey>,
+    /// Counts uses and writes.
     clock: u64,
     /// Files that are being written beside those that are there.
     reserved: usize,
 }
 
+/// A file.
+#[derive(Debug)]
+struct Entry {
+    used: u64,
+    written: Written,
+}
+
+/// When a file was written: no two writes have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Written(u64);
+
 impl Index {
-    /// Makes a file the most recently used; `false` if the index does not have it.
-    pub(super) fn touch(&mut self, key: BlockKey) -> bool {
-        let Some(used) = self.used.get_mut(&key) else { return false };
-        self.order.remove(used);
+    /// Makes a file the most recently used, and says when it was written; `None` if the index does not have it.
+    pub(super) fn touch(&mut self, key: BlockKey) -> Option<Written> {
+        let entry = self.entries.get_mut(&key)?;
+        self.order.remove(&entry.used);
         self.clock += 1;
-        *used = self.clock;
+        entry.used = self.clock;
         self.order.insert(self.clock, key);
-        true
+        Some(entry.written)
     }
 
-    /// Takes a file in, as the most recently used.
+    /// Takes a file in that was written, or written again, as the most recently used.
     pub(super) fn insert(&mut self, key: BlockKey) {
-        if !self.touch(key) {
-            self.clock += 1;
-            self.used.insert(key, self.clock);
-            self.order.insert(self.clock, key);
-        }
+        self.remove(key);
+        self.clock += 1;
+        self.entries.insert(key, Entry { used: self.clock, written: Written(self.clock) });
+        self.order.insert(self.clock, key);
+    }
+
+    /// When a file was written.
+    pub(super) fn written(&self, key: BlockKey) -> Option<Written> {
+        self.entries.get(&key).map(|entry| entry.written)
     }
 
     pub(super) fn remove(&mut self, key: BlockKey) {
-        if let Some(used) = self.used.remove(&key) {
-            self.order.remove(&used);
+        if let Some(entry) = self.entries.remove(&key) {
+            self.order.remove(&entry.used);
         }
     }
 
     pub(super) fn contains(&self, key: BlockKey) -> bool {
-        self.used.contains_key(&key)
+        self.entries.contains_key(&key)
     }
 
     pub(super) fn files(&self) -> usize {
-        self.used.len()
+        self.entries.len()
     }
 
     /// Files that are there or being written.
     pub(super) fn taken(&self) -> usize {
-        self.used.len() + self.reserved
+        self.entries.len() + self.reserved
     }
 
     pub(super) fn reserve(&mut self) {
@@ -84,8 +99,11 @@ mod tests {
     fn the_least_recently_used_is_the_oldest() {
         let mut index = Index::default();
         (0..4).for_each(|number| index.insert(key(number)));
-        assert!(index.touch(key(0)) && !index.touch(key(9)));
+        let written = index.written(key(1));
+        assert!(index.touch(key(0)).is_some() && index.touch(key(9)).is_none());
+        assert!(index.touch(key(1)) == written);
         index.insert(key(1));
+        assert!(index.written(key(1)).is_some_and(|again| Some(again) != written));
         index.remove(key(9));
         assert_eq!((index.files(), index.oldest()), (4, Some(key(2))));
         let mut order = Vec::new();

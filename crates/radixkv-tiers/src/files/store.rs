@@ -18,7 +18,10 @@ use std::{
     },
 };
 
-use super::{folder::Folder, index::Index};
+use super::{
+    folder::Folder,
+    index::{Index, Written},
+};
 use crate::{
     aligned::{ALIGNMENT, Aligned},
     key::BlockKey,
@@ -47,6 +50,8 @@ pub(super) struct FileStore<C> {
     files: Arc<Files>,
     /// One byte more than an object has, so that longer ones are seen.
     read: Aligned,
+    /// When the file was written that was read last.
+    written: Written,
     counters: C,
 }
 
@@ -171,8 +176,17 @@ impl Files {
         })
     }
 
+    /// Removes a file, unless it was written again since: what is wrong with the older one is not with the newer.
+    fn discard(&self, key: BlockKey, written: Written, counters: &Counters) -> io::Result<()> {
+        let index = self.lock();
+        if index.written(key) == Some(written) { self.remove_in(index, key, counters) } else { Ok(()) }
+    }
+
     fn remove(&self, key: BlockKey, counters: &Counters) -> io::Result<()> {
-        let mut index = self.lock();
+        self.remove_in(self.lock(), key, counters)
+    }
+
+    fn remove_in(&self, mut index: MutexGuard<'_, Index>, key: BlockKey, counters: &Counters) -> io::Result<()> {
         remove_file(&self.folder.object(key))?;
         index.remove(key);
         self.say(&index, counters);
@@ -183,24 +197,26 @@ impl Files {
 impl<C: AsRef<Counters>> FileStore<C> {
     pub(super) fn new(files: Arc<Files>, counters: C) -> Self {
         let read = Aligned::new(files.object_bytes + 1);
-        Self { files, read, counters }
+        Self { files, read, written: Written::default(), counters }
     }
 
     fn carry_out_one(&mut self, step: &Step) -> Result<Reply<'_>, Failure> {
         let (files, counters) = (&self.files, self.counters.as_ref());
         match step {
             Step::Contains(key) => return Ok(Reply::Is(files.lock().contains(*key))),
-            Step::Fetch(key) if !files.lock().touch(*key) => return Ok(Reply::Is(false)),
-            Step::Fetch(key) => match files.read(*key, &mut self.read) {
-                Ok(length) => return Ok(Reply::Object(&self.read.bytes()[..length])),
-                // Another program removed it.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    return files
-                        .remove(*key, counters)
-                        .map_or_else(|error| Err(failure(&error)), |()| Ok(Reply::Is(false)));
+            Step::Fetch(key) => {
+                let Some(written) = files.lock().touch(*key) else { return Ok(Reply::Is(false)) };
+                self.written = written;
+                match files.read(*key, &mut self.read) {
+                    Ok(length) => return Ok(Reply::Object(&self.read.bytes()[..length])),
+                    // Another program removed it.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        let discarded = files.discard(*key, written, counters);
+                        return discarded.map(|()| Reply::Is(false)).map_err(|error| failure(&error));
+                    }
+                    Err(error) => Err(error),
                 }
-                Err(error) => Err(error),
-            },
+            }
             Step::Store { key, object, .. } => files.write(*key, object, counters),
             Step::Remove(key) => files.remove(*key, counters),
         }
@@ -221,9 +237,9 @@ impl<C: AsRef<Counters>> Store for FileStore<C> {
         }
     }
 
-    /// The room is better used. Another thread may have put the right object there meanwhile: then that is gone too.
+    /// The room is better used.
     fn discard(&mut self, key: BlockKey, _why: Miss) {
-        let _ = self.files.remove(key, self.counters.as_ref());
+        let _ = self.files.discard(key, self.written, self.counters.as_ref());
     }
 }
 
@@ -264,4 +280,32 @@ fn direct_flag() -> i32 {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn direct_flag() -> i32 {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+
+    /// Between a read and what is done about what was read another thread writes the file again.
+    #[test]
+    fn a_file_that_was_written_again_is_not_discarded() {
+        let (path, layout) = (tempfile::tempdir().unwrap(), Layout::new("m", "bf16", 1, 8).unwrap());
+        let folder = Folder::open(path.path(), &layout).unwrap();
+        let files = Arc::new(Files::new(folder, Vec::new(), 4, layout.object_bytes(), false));
+        let counters = Arc::new(Counters::default());
+        let [mut reader, mut writer] = [(); 2].map(|()| FileStore::new(Arc::clone(&files), Arc::clone(&counters)));
+        let key = layout.some_key();
+        let write = Step::Store { key, object: Aligned::new(layout.object_bytes()), expires: 0 };
+        let mut nothing = |_: usize, _: Reply<'_>| {};
+        writer.carry_out(&[write], &mut nothing);
+        reader.carry_out(&[Step::Fetch(key)], &mut nothing);
+        let write = Step::Store { key, object: Aligned::new(layout.object_bytes()), expires: 0 };
+        writer.carry_out(&[write], &mut nothing);
+        reader.discard(key, Miss::Expired);
+        assert!(files.lock().contains(key) && files.folder.object(key).exists());
+        reader.carry_out(&[Step::Fetch(key)], &mut nothing);
+        reader.discard(key, Miss::Expired);
+        assert!(!files.lock().contains(key) && !files.folder.object(key).exists());
+    }
 }
