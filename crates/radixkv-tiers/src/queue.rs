@@ -257,7 +257,7 @@ impl<B> Queue<B> {
 
     // --- the end
 
-    /// Takes no more jobs out, and gives back what nobody polls for any more.
+    /// Lets threads take no more jobs, and gives back what no call will hand out.
     pub(crate) fn close(&self) -> impl Sized + use<B> {
         let mut state = self.lock();
         state.is_closed = true;

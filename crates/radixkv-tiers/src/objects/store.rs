@@ -143,7 +143,7 @@ async fn one<B: Buffer>(objects: Arc<Objects>, queue: &Queue<B>, job: Job<B>) {
     let (layout, due) = (&objects.layout, job.due().into());
     let Some((id, step)) = worker::prepare(queue, layout, job) else { return };
     let asked = Arc::clone(&objects);
-    // What is late is given up here too: a put that a store tries again and again would land when nobody expects it.
+    // What is late is given up here too: a put that a store tries again and again would land at any later time.
     let answer = tokio::spawn(async move { timeout_at(due, asked.carry_out(&step)).await }).await;
     let reply = match &answer {
         Ok(Ok(Ok(Answer::Is(is_there)))) => Reply::Is(*is_there),
