@@ -1,0 +1,165 @@
+//! The folder of a file tier: its lock, its manifest, its files.
+//!
+//! ```text
+//! FOLDER/manifest          the layout, as text
+//! FOLDER/lock              held while a tier is open; the system lets go of it when the process ends, however it ends
+//! FOLDER/unfinished/N      objects that are being written; removed when the folder is opened
+//! FOLDER/objects/ab/cd..   an object: 64 hexadecimal digits of its key
+//! ```
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
+use crate::{
+    key::BlockKey,
+    layout::{Layout, MAX_MANIFEST_BYTES},
+    open::{self, OpenError},
+};
+
+/// A folder that this process alone has open.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    lock: File,
+}
+
+impl Folder {
+    /// Opens a folder, makes it if it is not there, and compares its layout.
+    pub(super) fn open(path: &Path, layout: &Layout) -> Result<Self, OpenError> {
+        // The process may go to another folder later.
+        let path = &std::path::absolute(path).map_err(|error| OpenError::io(path.display(), error))?;
+        // Compared before anything is changed.
+        let stored = read_manifest(path)?;
+        let place = path.display();
+        if let Some(stored) = &stored {
+            open::compare(&place, layout, stored)?;
+        }
+        fs::create_dir_all(path).map_err(|error| OpenError::io(&place, error))?;
+        let lock = lock(path)?;
+        let folder = Self { path: path.to_owned(), lock };
+        // Under the lock a second time: another process may have made the folder meanwhile.
+        match read_manifest(path)? {
+            Some(stored) => open::compare(&place, layout, &stored)?,
+            None => {
+                folder.write_manifest(layout).map_err(|error| OpenError::io(path.join("manifest").display(), error))?
+            }
+        }
+        folder.prepare().map_err(|error| OpenError::io(&place, error))?;
+        Ok(folder)
+    }
+
+    /// Removes what a process left unfinished; files with other names are left alone.
+    fn prepare(&self) -> io::Result<()> {
+        fs::create_dir_all(self.unfinished())?;
+        for file in fs::read_dir(self.unfinished())? {
+            let file = file?;
+            if file.file_name().to_str().is_some_and(|name| name.parse::<u64>().is_ok()) {
+                fs::remove_file(file.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Written beside and renamed: it is there whole, or not at all. Synchronised, because all else depends on it.
+    fn write_manifest(&self, layout: &Layout) -> io::Result<()> {
+        let (unfinished, path) = (self.path.join("manifest.new"), self.path.join("manifest"));
+        let mut file = File::create(&unfinished)?;
+        file.write_all(layout.manifest().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// The objects that are there, the oldest first. Files with other names are left alone.
+    pub(super) fn scan(&self) -> Result<Vec<BlockKey>, OpenError> {
+        let mut found: Vec<(SystemTime, BlockKey)> = Vec::new();
+        let objects = self.path.join("objects");
+        for first in 0..256 {
+            let first = format!("{first:02x}");
+            let folder = objects.join(&first);
+            match fs::read_dir(&folder).and_then(|files| scan_one(&first, files, &mut found)) {
+                // Made with the first object in it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                scanned => scanned.map_err(|error| OpenError::io(folder.display(), error))?,
+            }
+        }
+        found.sort_unstable();
+        Ok(found.into_iter().map(|(_, key)| key).collect())
+    }
+
+    pub(super) fn object(&self, key: BlockKey) -> PathBuf {
+        let name = key.to_string();
+        let (first, rest) = name.split_at(2);
+        [self.path.as_os_str(), "objects".as_ref(), first.as_ref(), rest.as_ref()].iter().collect()
+    }
+
+    /// Gives an object that was written its name.
+    pub(super) fn publish(&self, unfinished: &Path, key: BlockKey) -> io::Result<()> {
+        let object = self.object(key);
+        match fs::rename(unfinished, &object) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(object.parent().unwrap_or(&self.path))?;
+                fs::rename(unfinished, &object)
+            }
+            renamed => renamed,
+        }
+    }
+
+    pub(super) fn unfinished(&self) -> PathBuf {
+        self.path.join("unfinished")
+    }
+}
+
+impl Drop for Folder {
+    /// Closing the file would do, but for a process that another thread forks at this moment: it has the file too, until it
+    /// runs its own program.
+    fn drop(&mut self) {
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+fn scan_one(first: &str, files: fs::ReadDir, found: &mut Vec<(SystemTime, BlockKey)>) -> io::Result<()> {
+    for file in files {
+        let file = file?;
+        let key = file.file_name().to_str().and_then(|rest| BlockKey::from_hex(&format!("{first}{rest}")));
+        if let (Some(key), true) = (key, file.file_type()?.is_file()) {
+            found.push((file.metadata()?.modified()?, key));
+        }
+    }
+    Ok(())
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let path_of_lock = path.join("lock");
+    let io = |error| OpenError::io(path_of_lock.display(), error);
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path_of_lock).map_err(io)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { place: path.display().to_string() }),
+        Err(error) => Err(io(error.into())),
+    }
+}
+
+/// The manifest, if there is one; of a longer file as many bytes as show that it is none.
+fn read_manifest(path: &Path) -> Result<Option<Vec<u8>>, OpenError> {
+    let path = path.join("manifest");
+    let read = File::open(&path).and_then(|file| {
+        let mut bytes = Vec::new();
+        file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    });
+    match read {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(OpenError::io(path.display(), error)),
+    }
+}

@@ -1,0 +1,311 @@
+//! Objects as files of one folder.
+//!
+//! An object is written under a name of its own in `unfinished` and renamed: under its key it is whole, whatever kills the
+//! process. Nothing is synchronised with the disk: after a loss of power a file may be torn or old, which
+//! its length and its checksum show.
+//!
+//! The index is changed under one lock together with the names in the folder. So the files that the index knows are the
+//! files that are there, and they take no more than the capacity.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, ErrorKind},
+    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use super::{
+    folder::Folder,
+    index::{Index, Written},
+};
+use crate::{
+    aligned::{ALIGNMENT, Aligned},
+    key::BlockKey,
+    object::Miss,
+    stats::Counters,
+    tier::Failure,
+    worker::{Reply, Step, Store},
+};
+
+/// What all threads of a file tier share.
+#[derive(Debug)]
+pub(super) struct Files {
+    folder: Folder,
+    index: Mutex<Index>,
+    /// Objects that fit.
+    max_files: usize,
+    object_bytes: usize,
+    /// Whether files are opened past the system's page cache. Cleared where the file system does not know it.
+    direct: AtomicBool,
+    next_unfinished: AtomicU64,
+}
+
+/// One thread's way to the files.
+#[derive(Debug)]
+pub(super) struct FileStore<C> {
+    files: Arc<Files>,
+    /// One byte more than an object has, so that longer ones are seen.
+    read: Aligned,
+    /// When the file was written that was read last.
+    written: Written,
+    counters: C,
+}
+
+impl Files {
+    /// `found`: the files that are there, the least recently used first.
+    pub(super) fn new(
+        folder: Folder,
+        found: Vec<BlockKey>,
+        max_files: usize,
+        object_bytes: usize,
+        direct: bool,
+    ) -> Self {
+        let mut index = Index::default();
+        found.into_iter().for_each(|key| index.insert(key));
+        Self {
+            folder,
+            index: Mutex::new(index),
+            max_files,
+            object_bytes,
+            direct: AtomicBool::new(direct),
+            next_unfinished: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the least recently used files until `more` fit beside the rest.
+    pub(super) fn make_room(&self, more: usize, counters: &Counters) -> io::Result<()> {
+        let mut index = self.lock();
+        self.make_room_in(&mut index, more, counters)?;
+        self.say(&index, counters);
+        Ok(())
+    }
+
+    fn make_room_in(&self, index: &mut Index, more: usize, counters: &Counters) -> io::Result<()> {
+        while index.taken() + more > self.max_files {
+            let Some(oldest) = index.oldest() else {
+                // All of the capacity is being written by other threads.
+                return Err(ErrorKind::StorageFull.into());
+            };
+            remove_file(&self.folder.object(oldest))?;
+            index.remove(oldest);
+            counters.evicted();
+        }
+        Ok(())
+    }
+
+    fn say(&self, index: &Index, counters: &Counters) {
+        counters.held(index.files(), index.files() as u64 * file_bytes(self.object_bytes));
+    }
+
+    /// Opens and does `act`, past the page cache where that works; `act` is told whether it is.
+    ///
+    /// A file system that does not know the flag says so when a file is opened, or when it is read or written.
+    fn with_file<T>(
+        &self,
+        options: &mut OpenOptions,
+        path: &Path,
+        mut act: impl FnMut(&File, bool) -> io::Result<T>,
+    ) -> io::Result<T> {
+        // Relaxed: a hint. Each thread may find out for itself.
+        if self.direct.load(Relaxed) {
+            match options.custom_flags(direct_flag()).open(path).and_then(|file| act(&file, true)) {
+                Err(error) if error.kind() == ErrorKind::InvalidInput => self.direct.store(false, Relaxed),
+                acted => return acted,
+            }
+        }
+        act(&options.custom_flags(0).open(path)?, false)
+    }
+
+    /// Reads up to the length of `out`; how many bytes there are.
+    fn read(&self, key: BlockKey, out: &mut Aligned) -> io::Result<usize> {
+        self.with_file(OpenOptions::new().read(true), &self.folder.object(key), |file, direct| {
+            let mut length = 0;
+            while length < out.padded().len() {
+                match file.read_at(&mut out.padded_mut()[length..], length as u64) {
+                    Ok(0) => break,
+                    Ok(bytes) => length += bytes,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+                // Direct reads go on at multiples alone; only the end of a file is none.
+                if direct && length % ALIGNMENT != 0 {
+                    break;
+                }
+            }
+            Ok(length.min(out.bytes().len()))
+        })
+    }
+
+    fn write(&self, key: BlockKey, object: &Aligned, counters: &Counters) -> io::Result<()> {
+        {
+            let mut index = self.lock();
+            // Also where the key has a file already: both are there until the rename.
+            self.make_room_in(&mut index, 1, counters)?;
+            index.reserve();
+        }
+        // Relaxed: a number that no other thread has.
+        let number = self.next_unfinished.fetch_add(1, Relaxed);
+        let unfinished = Unfinished(self.folder.unfinished().join(number.to_string()));
+        let written = self.write_object(&unfinished.0, object);
+        let mut index = self.lock();
+        index.end_reservation();
+        written?;
+        self.folder.publish(&unfinished.0, key)?;
+        index.insert(key);
+        self.say(&index, counters);
+        Ok(())
+    }
+
+    fn write_object(&self, path: &Path, object: &Aligned) -> io::Result<()> {
+        self.with_file(OpenOptions::new().write(true).create(true).truncate(true), path, |file, direct| {
+            if direct {
+                // Direct writes have lengths of multiples.
+                file.write_all_at(object.padded(), 0)?;
+                file.set_len(self.object_bytes as u64)
+            } else {
+                file.write_all_at(object.bytes(), 0)
+            }
+        })
+    }
+
+    /// Removes a file, unless it was written again since: what is wrong with the older one is not with the newer.
+    fn discard(&self, key: BlockKey, written: Written, counters: &Counters) -> io::Result<()> {
+        let index = self.lock();
+        if index.written(key) == Some(written) { self.remove_in(index, key, counters) } else { Ok(()) }
+    }
+
+    fn remove(&self, key: BlockKey, counters: &Counters) -> io::Result<()> {
+        self.remove_in(self.lock(), key, counters)
+    }
+
+    fn remove_in(&self, mut index: MutexGuard<'_, Index>, key: BlockKey, counters: &Counters) -> io::Result<()> {
+        remove_file(&self.folder.object(key))?;
+        index.remove(key);
+        self.say(&index, counters);
+        Ok(())
+    }
+}
+
+impl<C: AsRef<Counters>> FileStore<C> {
+    pub(super) fn new(files: Arc<Files>, counters: C) -> Self {
+        let read = Aligned::new(files.object_bytes + 1);
+        Self { files, read, written: Written::default(), counters }
+    }
+
+    fn carry_out_one(&mut self, step: &Step) -> Result<Reply<'_>, Failure> {
+        let (files, counters) = (&self.files, self.counters.as_ref());
+        match step {
+            Step::Contains(key) => return Ok(Reply::Is(files.lock().contains(*key))),
+            Step::Fetch(key) => {
+                let Some(written) = files.lock().touch(*key) else { return Ok(Reply::Is(false)) };
+                self.written = written;
+                match files.read(*key, &mut self.read) {
+                    Ok(length) => return Ok(Reply::Object(&self.read.bytes()[..length])),
+                    // Another program removed it.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        let discarded = files.discard(*key, written, counters);
+                        return discarded.map(|()| Reply::Is(false)).map_err(|error| failure(&error));
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Step::Store { key, object, .. } => files.write(*key, object, counters),
+            Step::Remove(key) => files.remove(*key, counters),
+        }
+        .map(|()| Reply::Done)
+        .map_err(|error| failure(&error))
+    }
+}
+
+impl<C: AsRef<Counters>> Store for FileStore<C> {
+    /// One: another thread may take the next.
+    fn batch(&self) -> usize {
+        1
+    }
+
+    fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>)) {
+        for (index, step) in steps.iter().enumerate() {
+            reply(index, self.carry_out_one(step).unwrap_or_else(Reply::Failed));
+        }
+    }
+
+    /// The room is better used.
+    fn discard(&mut self, key: BlockKey, _why: Miss) {
+        let _ = self.files.discard(key, self.written, self.counters.as_ref());
+    }
+}
+
+/// A file that is removed unless it was renamed.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn failure(error: &io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Failure::NoRoom,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Failure::Denied,
+        kind => Failure::Io(kind),
+    }
+}
+
+/// What a file takes of a disk, which gives room in blocks.
+pub(super) fn file_bytes(object_bytes: usize) -> u64 {
+    object_bytes.next_multiple_of(ALIGNMENT) as u64
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn direct_flag() -> i32 {
+    rustix::fs::OFlags::DIRECT.bits() as i32
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn direct_flag() -> i32 {
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+
+    /// Between a read and what is done about what was read another thread writes the file again.
+    #[test]
+    fn a_file_that_was_written_again_is_not_discarded() {
+        let (path, layout) = (tempfile::tempdir().unwrap(), Layout::new("m", "bf16", 1, 8).unwrap());
+        let folder = Folder::open(path.path(), &layout).unwrap();
+        let files = Arc::new(Files::new(folder, Vec::new(), 4, layout.object_bytes(), false));
+        let counters = Arc::new(Counters::default());
+        let [mut reader, mut writer] = [(); 2].map(|()| FileStore::new(Arc::clone(&files), Arc::clone(&counters)));
+        let key = layout.some_key();
+        let write = Step::Store { key, object: Aligned::new(layout.object_bytes()), expires: 0 };
+        let mut nothing = |_: usize, _: Reply<'_>| {};
+        writer.carry_out(&[write], &mut nothing);
+        reader.carry_out(&[Step::Fetch(key)], &mut nothing);
+        let write = Step::Store { key, object: Aligned::new(layout.object_bytes()), expires: 0 };
+        writer.carry_out(&[write], &mut nothing);
+        reader.discard(key, Miss::Expired);
+        assert!(files.lock().contains(key) && files.folder.object(key).exists());
+        reader.carry_out(&[Step::Fetch(key)], &mut nothing);
+        reader.discard(key, Miss::Expired);
+        assert!(!files.lock().contains(key) && !files.folder.object(key).exists());
+    }
+}

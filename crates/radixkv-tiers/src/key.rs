@@ -1,0 +1,200 @@
+//! The names of blocks: hashes of a block's identity and of all tokens before it.
+
+use std::{fmt, sync::Arc};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::layout::{Layout, LayoutDigest};
+
+/// An id of the tokenizer.
+pub type Token = u32;
+
+/// What is hashed before a namespace, and before a block: so neither can pass for the other.
+const NAMESPACE: &[u8; 16] = b"radixkv  scope 1";
+const BLOCK: &[u8; 16] = b"radixkv  block 1";
+
+/// The name of a block in every remote tier: the SHA-256 of its layout, its namespace, its tokens and all tokens
+/// before them.
+///
+/// Two blocks have one key only if all of this is equal: no collision of SHA-256 is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockKey([u8; 32]);
+
+/// A block to store or to ask for: its key and its tokens, which every read compares.
+///
+/// Made by [`Layout::blocks`] or a [`KeyChain`]; cloning it copies no tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    key: BlockKey,
+    layout: LayoutDigest,
+    tokens: Arc<[Token]>,
+}
+
+/// The keys of one sequence, block after block.
+///
+/// # Examples
+///
+/// ```
+/// # use radixkv_tiers::Layout;
+/// let layout = Layout::new("llama-3-8b", "bf16", 2, 64)?;
+/// // A sequence that grows: the chain goes on where it stopped.
+/// let mut chain = layout.chain("tenant 7");
+/// let first = chain.extend(&[1, 2]);
+/// let second = chain.extend(&[3, 4, 5]);
+/// assert_eq!([first, second].concat(), layout.blocks("tenant 7", &[1, 2, 3, 4]));
+/// # Ok::<_, radixkv_tiers::LayoutError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct KeyChain {
+    layout: LayoutDigest,
+    block_size: usize,
+    last: [u8; 32],
+}
+
+impl BlockKey {
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The key with these bytes, as another process said it.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key that 64 digits of `0123456789abcdef` say.
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
+        let digit = |digit: u8| match digit {
+            b'0'..=b'9' => Some(digit - b'0'),
+            b'a'..=b'f' => Some(digit - b'a' + 10),
+            _ => None,
+        };
+        let digits: &[u8; 64] = text.as_bytes().try_into().ok()?;
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl Block {
+    /// The block's name.
+    pub fn key(&self) -> BlockKey {
+        self.key
+    }
+
+    /// The block's tokens, without those before it.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    pub(crate) fn layout(&self) -> LayoutDigest {
+        self.layout
+    }
+}
+
+impl KeyChain {
+    pub(crate) fn new(layout: &Layout, namespace: &[u8]) -> Self {
+        let digest = layout.digest();
+        let seed = Sha256::new().chain_update(NAMESPACE).chain_update(digest.0).chain_update(namespace);
+        Self { layout: digest, block_size: layout.block_size(), last: seed.finalize().into() }
+    }
+
+    /// The whole blocks of the tokens that come next; tokens after the last whole block are not taken.
+    pub fn extend(&mut self, tokens: &[Token]) -> Vec<Block> {
+        tokens.chunks_exact(self.block_size).map(|tokens| self.next(tokens)).collect()
+    }
+
+    fn next(&mut self, tokens: &[Token]) -> Block {
+        let mut hash = Sha256::new().chain_update(BLOCK).chain_update(self.last);
+        // As many bytes at once as hash well; the rest is in the next round.
+        for tokens in tokens.chunks(64) {
+            let mut bytes = [0; 256];
+            for (bytes, token) in bytes.chunks_exact_mut(4).zip(tokens) {
+                bytes.copy_from_slice(&token.to_le_bytes());
+            }
+            hash.update(&bytes[..4 * tokens.len()]);
+        }
+        self.last = hash.finalize().into();
+        Block { key: BlockKey(self.last), layout: self.layout, tokens: tokens.into() }
+    }
+}
+
+/// 64 hexadecimal digits.
+impl fmt::Display for BlockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for BlockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockKey({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout::new("m", "bf16", 2, 32).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_of_all_tokens_up_to_its_blocks_end() {
+        let tokens = [1, 2, 3, 4, 5, 6];
+        let blocks = layout().blocks("a", &tokens);
+        assert_eq!(blocks.len(), 3);
+        for (at, _) in tokens.iter().enumerate() {
+            let mut other = tokens;
+            other[at] ^= 1 << 31;
+            for (index, (one, two)) in blocks.iter().zip(layout().blocks("a", &other)).enumerate() {
+                assert_eq!(one.key() == two.key(), index < at / 2, "token {at}, block {index}");
+            }
+        }
+        assert!(
+            layout().blocks("b", &tokens).iter().all(|other| blocks.iter().all(|block| block.key() != other.key()))
+        );
+        assert!(layout().blocks("a", &[1]).is_empty());
+    }
+
+    /// The definition, byte for byte: another program can name the same blocks.
+    #[test]
+    fn the_definition_is_pinned() {
+        let mut seed = b"radixkv  scope 1".to_vec();
+        let manifest = "radixkv-tiers format 1\nmodel: m\ndtype: bf16\nkv layout: \n\
+                        tensor parallel: rank 0 of 1\nblock size: 2\nblock bytes: 32\n";
+        seed.extend(Sha256::digest(manifest));
+        seed.extend(b"a");
+        let mut first = b"radixkv  block 1".to_vec();
+        first.extend(Sha256::digest(seed));
+        first.extend([1, 0, 0, 0, 2, 1, 0, 0]);
+        let key: [u8; 32] = Sha256::digest(first).into();
+        assert_eq!(layout().blocks("a", &[1, 258])[0].key(), BlockKey(key));
+    }
+
+    #[test]
+    fn blocks_of_any_size_are_hashed_whole() {
+        for size in [1, 63, 64, 65, 200] {
+            let layout = Layout::new("m", "bf16", size, 1).unwrap();
+            let tokens: Vec<_> = (0..size as u32).collect();
+            let whole = layout.blocks("", &tokens);
+            for at in 0..size {
+                let mut other = tokens.clone();
+                other[at] += 1;
+                assert_ne!(layout.blocks("", &other)[0].key(), whole[0].key(), "{at} of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn hex_is_read_back() {
+        let key = layout().some_key();
+        assert_eq!(BlockKey::from_hex(&key.to_string()), Some(key));
+        for text in ["", "ab", &"g".repeat(64), &"A".repeat(64), &"0".repeat(63), &"é".repeat(32)] {
+            assert_eq!(BlockKey::from_hex(text), None, "{text}");
+        }
+    }
+}

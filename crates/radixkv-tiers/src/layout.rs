@@ -1,0 +1,305 @@
+//! What the bytes of a block mean: the part of a block's identity that is the same for a whole store.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::key::KeyChain;
+
+/// The version of the objects and of the manifest.
+pub(crate) const FORMAT: u32 = 1;
+/// The first line of a manifest, before the version.
+const TITLE: &str = "radixkv-tiers format ";
+/// A longer name is a mistake.
+const MAX_NAME_BYTES: usize = 1024;
+/// Tokens of a block at most.
+pub(crate) const MAX_BLOCK_SIZE: usize = 1 << 20;
+/// Bytes of a block's keys and values at most: Redis takes no value above 512 MiB.
+pub(crate) const MAX_BLOCK_BYTES: usize = 256 << 20;
+/// A manifest is no longer than this.
+pub(crate) const MAX_MANIFEST_BYTES: usize = 16 << 10;
+
+/// What the bytes of a block mean: model, element type, arrangement, share of the model, and sizes.
+///
+/// A store (a folder, a prefix of Redis, a prefix of a bucket) holds blocks of one layout. It is written down in the
+/// store when the store is made, and compared when it is opened; it is part of every key and of every object.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_tiers::Layout;
+///
+/// let layout = Layout::new("llama-3-8b", "bf16", 16, 2 << 20)?.kv_layout("layers, k/v, heads, tokens, dim")?;
+/// let blocks = layout.blocks("tenant 7", &(0..40).collect::<Vec<u32>>());
+/// assert_eq!(blocks.len(), 2);
+/// # Ok::<_, radixkv_tiers::LayoutError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    model: String,
+    dtype: String,
+    kv_layout: String,
+    rank: u32,
+    ranks: u32,
+    block_size: usize,
+    block_bytes: usize,
+}
+
+/// Why something is no layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// Give a shorter name.
+    #[error("the {field} has {bytes} bytes, at most {max} are allowed")]
+    LongName {
+        /// The name's field.
+        field: &'static str,
+        /// Its bytes.
+        bytes: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+    /// Leave out line breaks and other control characters.
+    #[error("the {field} has a control character at byte {at}")]
+    ControlCharacter {
+        /// The name's field.
+        field: &'static str,
+        /// Where the character stands.
+        at: usize,
+    },
+    /// Give a number within the bounds.
+    #[error("the {field} is {value}, it must be from 1 to {max}")]
+    OutOfRange {
+        /// The number's field.
+        field: &'static str,
+        /// The number.
+        value: usize,
+        /// The largest number.
+        max: usize,
+    },
+    /// Ranks count from 0.
+    #[error("rank {rank} of {ranks}: ranks are from 0 to one less than their number")]
+    Rank {
+        /// The rank.
+        rank: u32,
+        /// Ranks in all.
+        ranks: u32,
+    },
+}
+
+/// Where a manifest and a layout part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Difference {
+    /// The text is no manifest.
+    NotAManifest,
+    /// Another version wrote it.
+    Version(u32),
+    /// A field has another value.
+    Field { field: &'static str, stored: String, asked: String },
+}
+
+/// The SHA-256 of a layout's manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LayoutDigest(pub(crate) [u8; 32]);
+
+impl Layout {
+    /// A layout of blocks of `block_size` tokens, whose keys and values have `block_bytes` bytes.
+    ///
+    /// `model` names the model with its revision, `dtype` the type of the elements. Both are compared as text.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`], if a name is longer than 1,024 bytes or has control characters, a size is 0, a block has more
+    /// than 1,048,576 tokens or more than 256 MiB.
+    pub fn new(
+        model: impl Into<String>,
+        dtype: impl Into<String>,
+        block_size: usize,
+        block_bytes: usize,
+    ) -> Result<Self, LayoutError> {
+        Ok(Self {
+            model: name("model", model.into())?,
+            dtype: name("dtype", dtype.into())?,
+            kv_layout: String::new(),
+            rank: 0,
+            ranks: 1,
+            block_size: within("block size", block_size, MAX_BLOCK_SIZE)?,
+            block_bytes: within("block bytes", block_bytes, MAX_BLOCK_BYTES)?,
+        })
+    }
+
+    /// How keys and values are arranged within a block, in words of the engine's. Default: an empty text.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`], if the text is longer than 1,024 bytes or has control characters.
+    pub fn kv_layout(self, text: impl Into<String>) -> Result<Self, LayoutError> {
+        Ok(Self { kv_layout: name("kv layout", text.into())?, ..self })
+    }
+
+    /// Which share of the model the blocks are of, under tensor parallelism. Default: rank 0 of 1.
+    ///
+    /// Each rank has a store of its own: a folder or a prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Rank`], if `rank` is not below `ranks`.
+    pub fn tensor_parallel(self, rank: u32, ranks: u32) -> Result<Self, LayoutError> {
+        if rank < ranks { Ok(Self { rank, ranks, ..self }) } else { Err(LayoutError::Rank { rank, ranks }) }
+    }
+
+    /// Tokens of a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size
+    }
+
+    /// Bytes of a block's keys and values.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    /// Bytes of a stored block: its header, its tokens, its keys and values.
+    pub fn object_bytes(&self) -> usize {
+        crate::object::HEADER_BYTES + 4 * self.block_size + self.block_bytes
+    }
+
+    /// The keys of a namespace's sequences, from the first block on.
+    pub fn chain(&self, namespace: impl AsRef<[u8]>) -> KeyChain {
+        KeyChain::new(self, namespace.as_ref())
+    }
+
+    /// The whole blocks of a sequence: [`KeyChain::extend`] from the first block on.
+    pub fn blocks(&self, namespace: impl AsRef<[u8]>, tokens: &[crate::Token]) -> Vec<crate::Block> {
+        self.chain(namespace).extend(tokens)
+    }
+
+    pub(crate) fn digest(&self) -> LayoutDigest {
+        LayoutDigest(Sha256::digest(self.manifest()).into())
+    }
+
+    /// The key of some block.
+    #[cfg(test)]
+    pub(crate) fn some_key(&self) -> crate::BlockKey {
+        self.blocks("", &vec![0; self.block_size])[0].key()
+    }
+
+    fn fields(&self) -> [(&'static str, String); 6] {
+        [
+            ("model", self.model.clone()),
+            ("dtype", self.dtype.clone()),
+            ("kv layout", self.kv_layout.clone()),
+            ("tensor parallel", format!("rank {} of {}", self.rank, self.ranks)),
+            ("block size", self.block_size.to_string()),
+            ("block bytes", self.block_bytes.to_string()),
+        ]
+    }
+
+    /// The layout as text, a line for each field: the same text for the same layout.
+    pub(crate) fn manifest(&self) -> String {
+        let lines = self.fields().map(|(field, value)| format!("{field}: {value}\n"));
+        format!("{TITLE}{FORMAT}\n{}", lines.concat())
+    }
+
+    /// Compares with the manifest of a store, which may be any bytes.
+    pub(crate) fn compare(&self, manifest: &[u8]) -> Result<(), Difference> {
+        let text = std::str::from_utf8(manifest).map_err(|_| Difference::NotAManifest)?;
+        let mut lines = text.lines();
+        let version = lines.next().and_then(|line| line.strip_prefix(TITLE)?.parse().ok());
+        match version.ok_or(Difference::NotAManifest)? {
+            FORMAT => {}
+            version => return Err(Difference::Version(version)),
+        }
+        for (field, asked) in self.fields() {
+            let value = |line: &str| line.strip_prefix(field)?.strip_prefix(": ").map(str::to_owned);
+            let stored = lines.next().and_then(value).ok_or(Difference::NotAManifest)?;
+            if stored != asked {
+                return Err(Difference::Field { field, stored, asked });
+            }
+        }
+        lines.next().map_or(Ok(()), |_| Err(Difference::NotAManifest))
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fields = self.fields().map(|(field, value)| format!("{field} {value}"));
+        f.write_str(&fields.join(", "))
+    }
+}
+
+fn name(field: &'static str, text: String) -> Result<String, LayoutError> {
+    if text.len() > MAX_NAME_BYTES {
+        return Err(LayoutError::LongName { field, bytes: text.len(), max: MAX_NAME_BYTES });
+    }
+    match text.char_indices().find(|(_, character)| character.is_control()) {
+        Some((at, _)) => Err(LayoutError::ControlCharacter { field, at }),
+        None => Ok(text),
+    }
+}
+
+fn within(field: &'static str, value: usize, max: usize) -> Result<usize, LayoutError> {
+    if (1..=max).contains(&value) { Ok(value) } else { Err(LayoutError::OutOfRange { field, value, max }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout::new("m", "bf16", 4, 32).unwrap()
+    }
+
+    #[test]
+    fn a_manifest_is_of_its_layout_alone() {
+        let layout = layout();
+        assert_eq!(layout.compare(layout.manifest().as_bytes()), Ok(()));
+        let others = [
+            ("model", Layout::new("n", "bf16", 4, 32)),
+            ("dtype", Layout::new("m", "fp8", 4, 32)),
+            ("kv layout", layout.clone().kv_layout("NHD")),
+            ("tensor parallel", layout.clone().tensor_parallel(0, 2)),
+            ("block size", Layout::new("m", "bf16", 5, 32)),
+            ("block bytes", Layout::new("m", "bf16", 4, 33)),
+        ];
+        for (differs, other) in others {
+            let other = other.unwrap();
+            match layout.compare(other.manifest().as_bytes()) {
+                Err(Difference::Field { field, stored, asked }) => assert!(field == differs && stored != asked),
+                found => panic!("{differs}: {found:?}"),
+            }
+            assert_ne!(layout.digest(), other.digest());
+            assert_ne!(layout.some_key(), other.some_key());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_compared() {
+        let (layout, text) = (layout(), layout().manifest());
+        let mut random = fastrand::Rng::with_seed(7);
+        for cut in 0..text.len() - 1 {
+            assert_eq!(layout.compare(&text.as_bytes()[..cut]).is_err(), cut + 1 < text.len(), "{cut}");
+            let mut bytes = text.clone().into_bytes();
+            bytes[cut] = random.u8(..);
+            let _ = layout.compare(&bytes);
+        }
+        let newer = text.replace("format 1", "format 2");
+        assert_eq!(layout.compare(newer.as_bytes()), Err(Difference::Version(2)));
+        assert_eq!(layout.compare((text + "more: 1\n").as_bytes()), Err(Difference::NotAManifest));
+        assert_eq!(layout.compare(b""), Err(Difference::NotAManifest));
+    }
+
+    #[test]
+    fn bounds_are_said() {
+        let error = |layout: Result<Layout, LayoutError>| layout.unwrap_err().to_string();
+        assert_eq!(error(Layout::new("m", "x", 0, 1)), "the block size is 0, it must be from 1 to 1048576");
+        assert_eq!(error(Layout::new("m", "x", 1, 0)), "the block bytes is 0, it must be from 1 to 268435456");
+        assert_eq!(error(Layout::new("m", "x", 1, usize::MAX)).split(',').count(), 2);
+        assert_eq!(error(Layout::new("m\n", "x", 1, 1)), "the model has a control character at byte 1");
+        assert_eq!(
+            error(Layout::new("m", "x".repeat(1025), 1, 1)),
+            "the dtype has 1025 bytes, at most 1024 are allowed"
+        );
+        let ranks = "rank 2 of 2: ranks are from 0 to one less than their number";
+        assert_eq!(error(layout().tensor_parallel(2, 2)), ranks);
+    }
+}

@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod aligned;
+mod files;
+mod key;
+mod layout;
+mod object;
+#[cfg(feature = "object-store")]
+mod objects;
+mod open;
+mod opened;
+mod queue;
+#[cfg(feature = "redis")]
+mod redis;
+mod stats;
+mod tier;
+mod worker;
+
+pub use files::FileTier;
+pub use key::{Block, BlockKey, KeyChain, Token};
+pub use layout::{Layout, LayoutError};
+pub use object::Miss;
+#[cfg(feature = "object-store")]
+pub use object_store;
+#[cfg(feature = "object-store")]
+pub use objects::ObjectTier;
+pub use open::OpenError;
+pub use opened::Tier;
+#[cfg(feature = "redis")]
+pub use redis::RedisTier;
+pub use stats::{Errors, Misses, Stats};
+pub use tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket};

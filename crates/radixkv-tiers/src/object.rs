@@ -1,0 +1,232 @@
+//! A stored block: its header, its tokens, its keys and values.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..8 | `radixkvB` |
+//! | 8..12 | version of the format |
+//! | 12..16 | tokens |
+//! | 16..48 | digest of the layout |
+//! | 48..80 | key |
+//! | 80..88 | bytes of keys and values |
+//! | 88..96 | when the block expires, in milliseconds since 1970; 0 is never |
+//! | 96..104 | checksum: XXH3 of all other bytes |
+//! | 104.. | tokens, then keys and values |
+//!
+//! Numbers are little-endian. The checksum is three times XXH3 (64 bits): of the keys and values; of the tokens, with the
+//! first as the seed; of the 96 bytes before the checksum, with the second as the seed.
+//!
+//! All objects of a layout have one length. What is read may be any bytes: nothing is believed before it is compared,
+//! and no length that stands in an object decides what is allocated or indexed.
+
+use twox_hash::XxHash3_64;
+
+use crate::{
+    key::{Block, Token},
+    layout::{FORMAT, Layout, LayoutDigest},
+};
+
+pub(crate) const HEADER_BYTES: usize = 104;
+const CHECKSUM_AT: usize = 96;
+const MAGIC: &[u8; 8] = b"radixkvB";
+
+/// Why a block that was asked for is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Miss {
+    /// The store has nothing under the key.
+    #[error("absent")]
+    Absent,
+    /// Its time to live is over.
+    #[error("expired")]
+    Expired,
+    /// The object is shorter or longer than it says or than objects of the layout are.
+    #[error("torn: {bytes} bytes instead of {expected}")]
+    Torn {
+        /// Bytes found.
+        bytes: usize,
+        /// Bytes of an object of the layout.
+        expected: usize,
+    },
+    /// Bytes changed since they were written.
+    #[error("the checksum does not fit the bytes")]
+    WrongChecksum,
+    /// Another program wrote it.
+    #[error("no object of a tier")]
+    NotAnObject,
+    /// Another version of this package wrote it.
+    #[error("format {version} is unknown, this is format {FORMAT}")]
+    UnknownVersion {
+        /// The version found.
+        version: u32,
+    },
+    /// It is of another model, element type, arrangement, rank or size.
+    #[error("an object of another layout")]
+    WrongLayout,
+    /// It stands under a key that is not its own.
+    #[error("an object with another key")]
+    WrongKey,
+    /// It has the key and not the tokens.
+    #[error("an object with other tokens")]
+    WrongTokens,
+}
+
+/// Writes an object into `out`, which has [`Layout::object_bytes`].
+///
+/// # Panics
+///
+/// If the lengths do not fit the layout: callers compared them.
+pub(crate) fn encode(block: &Block, expires: u64, payload: &[u8], out: &mut [u8]) {
+    let tokens = block.tokens();
+    let (head, rest) = out.split_at_mut(HEADER_BYTES);
+    head[..8].copy_from_slice(MAGIC);
+    head[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    head[12..16].copy_from_slice(&(tokens.len() as u32).to_le_bytes());
+    head[16..48].copy_from_slice(&block.layout().0);
+    head[48..80].copy_from_slice(block.key().as_bytes());
+    head[80..88].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+    head[88..96].copy_from_slice(&expires.to_le_bytes());
+    let (token_bytes, payload_bytes) = rest.split_at_mut(4 * tokens.len());
+    for (bytes, token) in token_bytes.chunks_exact_mut(4).zip(tokens) {
+        bytes.copy_from_slice(&token.to_le_bytes());
+    }
+    payload_bytes.copy_from_slice(payload);
+    // Of the copy: so bytes that change meanwhile make no object that contradicts itself.
+    let sum = checksum(&head[..CHECKSUM_AT], token_bytes, payload_bytes);
+    head[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The keys and values of a block in the object that was found under its key.
+pub(crate) fn verify<'a>(object: &'a [u8], layout: &Layout, block: &Block, now: u64) -> Result<&'a [u8], Miss> {
+    let expected = layout.object_bytes();
+    let torn = Miss::Torn { bytes: object.len(), expected };
+    let (head, rest) = object.split_first_chunk::<HEADER_BYTES>().ok_or(torn)?;
+    let head = Head(head);
+    if head.field::<8>(0) != *MAGIC {
+        return Err(Miss::NotAnObject);
+    }
+    match u32::from_le_bytes(head.field(8)) {
+        FORMAT => {}
+        version => return Err(Miss::UnknownVersion { version }),
+    }
+    if LayoutDigest(head.field(16)) != block.layout() {
+        return Err(Miss::WrongLayout);
+    }
+    let lengths = (u32::from_le_bytes(head.field(12)) as usize, u64::from_le_bytes(head.field(80)));
+    if lengths != (layout.block_size(), layout.block_bytes() as u64) || object.len() != expected {
+        return Err(torn);
+    }
+    let (tokens, payload) = rest.split_at(4 * layout.block_size());
+    if checksum(&head.0[..CHECKSUM_AT], tokens, payload) != u64::from_le_bytes(head.field(CHECKSUM_AT)) {
+        return Err(Miss::WrongChecksum);
+    }
+    if head.field(48) != *block.key().as_bytes() {
+        return Err(Miss::WrongKey);
+    }
+    let stored = tokens.chunks_exact(4).map(|bytes| Token::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
+    if !stored.eq(block.tokens().iter().copied()) {
+        return Err(Miss::WrongTokens);
+    }
+    let expires = u64::from_le_bytes(head.field(88));
+    if expires != 0 && expires <= now { Err(Miss::Expired) } else { Ok(payload) }
+}
+
+/// The fixed part of an object.
+struct Head<'a>(&'a [u8; HEADER_BYTES]);
+
+impl Head<'_> {
+    fn field<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut field = [0; N];
+        field.copy_from_slice(&self.0[at..at + N]);
+        field
+    }
+}
+
+fn checksum(head: &[u8], tokens: &[u8], payload: &[u8]) -> u64 {
+    let of_payload = XxHash3_64::oneshot(payload);
+    XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(of_payload, tokens), head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout::new("m", "bf16", 3, 40).unwrap()
+    }
+
+    fn block(tokens: [Token; 3]) -> Block {
+        layout().blocks("", &tokens).remove(0)
+    }
+
+    fn object(block: &Block, expires: u64) -> Vec<u8> {
+        let mut out = vec![0; layout().object_bytes()];
+        encode(block, expires, &[9; 40], &mut out);
+        out
+    }
+
+    fn found(object: &[u8], now: u64) -> Result<Vec<u8>, Miss> {
+        verify(object, &layout(), &block([1, 2, 3]), now).map(<[u8]>::to_vec)
+    }
+
+    /// The object with other bytes at a place, and a checksum that fits them.
+    fn forged(at: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut object = object(&block([1, 2, 3]), 0);
+        object[at..at + bytes.len()].copy_from_slice(bytes);
+        let sum = checksum(&object[..CHECKSUM_AT], &object[104..116], &object[116..]);
+        object[CHECKSUM_AT..104].copy_from_slice(&sum.to_le_bytes());
+        object
+    }
+
+    #[test]
+    fn what_was_written_is_read_until_it_expires() {
+        let (forever, brief) = (object(&block([1, 2, 3]), 0), object(&block([1, 2, 3]), 1000));
+        assert_eq!(found(&forever, u64::MAX), Ok(vec![9; 40]));
+        assert_eq!(found(&brief, 999), Ok(vec![9; 40]));
+        assert_eq!(found(&brief, 1000), Err(Miss::Expired));
+    }
+
+    #[test]
+    fn each_mismatch_has_its_name() {
+        assert_eq!(found(&forged(0, b"RADIXKVB"), 0), Err(Miss::NotAnObject));
+        assert_eq!(found(&forged(8, &7_u32.to_le_bytes()), 0), Err(Miss::UnknownVersion { version: 7 }));
+        assert_eq!(found(&forged(16, &[1; 32]), 0), Err(Miss::WrongLayout));
+        assert_eq!(found(&forged(48, &[1; 32]), 0), Err(Miss::WrongKey));
+        assert_eq!(found(&forged(104, &[1, 0, 0, 0, 3, 0, 0, 0]), 0), Err(Miss::WrongTokens));
+        assert_eq!(found(&object(&block([1, 2, 4]), 0), 0), Err(Miss::WrongKey));
+        let torn = Err(Miss::Torn { bytes: 156, expected: 156 });
+        for at in [12, 80] {
+            assert_eq!(found(&forged(at, &u32::MAX.to_le_bytes()), 0), torn);
+            assert_eq!(found(&forged(at, &[0, 0, 0, 0]), 0), torn);
+        }
+    }
+
+    /// Of one object, each length and each changed bit.
+    #[test]
+    fn no_cut_and_no_flipped_bit_passes() {
+        let object = object(&block([1, 2, 3]), 0);
+        for cut in 0..object.len() {
+            assert_eq!(found(&object[..cut], 0), Err(Miss::Torn { bytes: cut, expected: 156 }));
+            for bit in 0..8 {
+                let mut flipped = object.clone();
+                flipped[cut] ^= 1 << bit;
+                assert!(found(&flipped, 0).is_err(), "bit {bit} of byte {cut}");
+            }
+        }
+        let longer = [object, vec![0]].concat();
+        assert_eq!(found(&longer, 0), Err(Miss::Torn { bytes: 157, expected: 156 }));
+    }
+
+    #[test]
+    fn any_bytes_are_a_miss() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let whole = object(&block([1, 2, 3]), 0);
+        for length in 0..400 {
+            let mut bytes: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+            assert!(found(&bytes, 0).is_err());
+            // A true beginning, and anything after it.
+            let known = random.usize(..=length.min(whole.len()));
+            bytes[..known].copy_from_slice(&whole[..known]);
+            assert_eq!(found(&bytes, 0).is_ok(), bytes == whole);
+        }
+    }
+}

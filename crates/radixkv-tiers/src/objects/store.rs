@@ -1,0 +1,176 @@
+//! Objects of an object store, many requests at once on one thread.
+
+use std::{
+    future::{Future, poll_fn},
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use object_store::{Error, ObjectStore, ObjectStoreExt as _, PutMode, PutPayload, path::Path};
+use tokio::{
+    sync::Semaphore,
+    time::{timeout, timeout_at},
+};
+
+use crate::{
+    key::BlockKey,
+    layout::{Layout, MAX_MANIFEST_BYTES},
+    open::{self, OpenError},
+    queue::{Job, Queue},
+    tier::{Buffer, Failure},
+    worker::{self, Reply, Step},
+};
+
+/// The objects under a prefix.
+#[derive(Debug)]
+pub(super) struct Objects {
+    store: Arc<dyn ObjectStore>,
+    prefix: String,
+    layout: Layout,
+    timeout: Duration,
+}
+
+/// What the store answered, with the memory that it is in.
+enum Answer {
+    Is(bool),
+    Object(bytes::Bytes),
+    OtherLength(usize),
+    Done,
+}
+
+/// Why the store did not answer.
+enum NoAnswer {
+    TimedOut,
+    Refused(Error),
+}
+
+impl Objects {
+    pub(super) fn new(store: Arc<dyn ObjectStore>, prefix: &str, layout: Layout, timeout: Duration) -> Self {
+        Self { store, prefix: prefix.trim_matches('/').to_owned(), layout, timeout }
+    }
+
+    /// Compares the manifest under the prefix; writes it where there is none.
+    pub(super) async fn open(&self, place: &str) -> Result<(), OpenError> {
+        let path = Path::from(format!("{}/manifest", self.prefix));
+        let io = |no_answer| match no_answer {
+            NoAnswer::TimedOut => OpenError::io(place, io::ErrorKind::TimedOut.into()),
+            NoAnswer::Refused(error) => OpenError::io(place, io::Error::other(error)),
+        };
+        if let Some(manifest) = self.manifest(&path).await.map_err(io)? {
+            return open::compare(&place, &self.layout, &manifest);
+        }
+        let write = |mode: PutMode| self.within(self.store.put_opts(&path, self.layout.manifest().into(), mode.into()));
+        match write(PutMode::Create).await {
+            Ok(_) => return Ok(()),
+            // Another process was faster: its manifest is compared.
+            Err(NoAnswer::Refused(Error::AlreadyExists { .. } | Error::Precondition { .. })) => {}
+            // A store that cannot tell: of two processes that make one prefix at one moment the last one's manifest stays.
+            Err(NoAnswer::Refused(Error::NotImplemented { .. } | Error::NotSupported { .. })) => {
+                return write(PutMode::Overwrite).await.map(drop).map_err(io);
+            }
+            Err(no_answer) => return Err(io(no_answer)),
+        }
+        let manifest = self.manifest(&path).await.map_err(io)?.unwrap_or_default();
+        open::compare(&place, &self.layout, &manifest)
+    }
+
+    async fn manifest(&self, path: &Path) -> Result<Option<bytes::Bytes>, NoAnswer> {
+        let read = async {
+            let result = self.store.get(path).await?;
+            // A longer one is none, whatever it says.
+            if result.meta.size > MAX_MANIFEST_BYTES as u64 { Ok(bytes::Bytes::new()) } else { result.bytes().await }
+        };
+        self.within(async { found(read.await) }).await
+    }
+
+    async fn within<T>(&self, ask: impl Future<Output = Result<T, Error>>) -> Result<T, NoAnswer> {
+        timeout(self.timeout, ask).await.map_err(|_| NoAnswer::TimedOut)?.map_err(NoAnswer::Refused)
+    }
+
+    fn path(&self, key: BlockKey) -> Path {
+        let key = key.to_string();
+        let (first, rest) = key.split_at(2);
+        Path::from(format!("{}/{first}/{rest}", self.prefix))
+    }
+
+    async fn carry_out(&self, step: &Step) -> Result<Answer, Error> {
+        match step {
+            Step::Contains(key) => {
+                let answer = self.store.head(&self.path(*key)).await;
+                Ok(Answer::Is(found(answer)?.is_some()))
+            }
+            Step::Fetch(key) => Ok(found(self.fetch(*key).await)?.unwrap_or(Answer::Is(false))),
+            Step::Store { key, object, .. } => {
+                let object = PutPayload::from(bytes::Bytes::copy_from_slice(object.bytes()));
+                self.store.put(&self.path(*key), object).await.map(|_| Answer::Done)
+            }
+            Step::Remove(key) => found(self.store.delete(&self.path(*key)).await).map(|_| Answer::Done),
+        }
+    }
+
+    async fn fetch(&self, key: BlockKey) -> Result<Answer, Error> {
+        let result = self.store.get(&self.path(key)).await?;
+        let size = usize::try_from(result.meta.size).unwrap_or(usize::MAX);
+        // What has another length is not read.
+        Ok(if size == self.layout.object_bytes() {
+            Answer::Object(result.bytes().await?)
+        } else {
+            Answer::OtherLength(size)
+        })
+    }
+}
+
+/// Carries out requests until the queue is closed, and then those that it has begun.
+pub(super) async fn run<B: Buffer>(objects: &Arc<Objects>, queue: &Arc<Queue<B>>, concurrency: usize) {
+    let room = Arc::new(Semaphore::new(concurrency));
+    loop {
+        let permit = Arc::clone(&room).acquire_owned().await;
+        let Some(jobs) = poll_fn(|context| queue.poll_take(context, 1)).await else { break };
+        let (objects, queue) = (Arc::clone(objects), Arc::clone(queue));
+        tokio::spawn(async move {
+            for job in jobs {
+                one(Arc::clone(&objects), &queue, job).await;
+            }
+            drop(permit);
+        });
+    }
+    let _ = timeout(objects.timeout, room.acquire_many(u32::try_from(concurrency).unwrap_or(u32::MAX))).await;
+}
+
+/// Carries one request out. A task of its own asks the store, so that a panic of the store's is seen.
+async fn one<B: Buffer>(objects: Arc<Objects>, queue: &Queue<B>, job: Job<B>) {
+    let (layout, due) = (&objects.layout, job.due().into());
+    let Some((id, step)) = worker::prepare(queue, layout, job) else { return };
+    let asked = Arc::clone(&objects);
+    // What is late is given up here too: a put that a store tries again and again would land at any later time.
+    let answer = tokio::spawn(async move { timeout_at(due, asked.carry_out(&step)).await }).await;
+    let reply = match &answer {
+        Ok(Ok(Ok(Answer::Is(is_there)))) => Reply::Is(*is_there),
+        Ok(Ok(Ok(Answer::Object(bytes)))) => Reply::Object(bytes),
+        Ok(Ok(Ok(Answer::OtherLength(bytes)))) => Reply::OtherLength(*bytes),
+        Ok(Ok(Ok(Answer::Done))) => Reply::Done,
+        Ok(Ok(Err(error))) => Reply::Failed(failure(error)),
+        Ok(Err(_late)) => Reply::Failed(Failure::TimedOut),
+        Err(_panicked) => Reply::Failed(Failure::Panicked),
+    };
+    worker::finish(queue, layout, id, reply);
+}
+
+/// `None` where the store has no such object.
+fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn failure(error: &Error) -> Failure {
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Failure::Denied,
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => Failure::Denied,
+        Error::Generic { .. } => Failure::Unreachable,
+        _ => Failure::Protocol,
+    }
+}

@@ -1,0 +1,102 @@
+//! Why a tier cannot be opened, and what every tier can be told when it is opened.
+
+use std::{io, time::Duration};
+
+use crate::layout::{Difference, FORMAT, Layout, MAX_MANIFEST_BYTES};
+
+/// Why a tier is not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Open another folder or prefix, or empty this one: its blocks have another meaning.
+    #[error(
+        "{place} holds blocks of {field} {stored:?}, this layout has {asked:?}: open another place, or empty this one"
+    )]
+    OtherLayout {
+        /// The store.
+        place: String,
+        /// What differs.
+        field: &'static str,
+        /// The store's value.
+        stored: String,
+        /// The layout's value.
+        asked: String,
+    },
+    /// Open another folder or prefix, or use the version of this package that wrote it.
+    #[error("{place} has format {version}, this version of radixkv-tiers reads format {FORMAT}")]
+    UnknownVersion {
+        /// The store.
+        place: String,
+        /// The version of its format.
+        version: u32,
+    },
+    /// Open another folder or prefix: another program's, or a damaged one.
+    #[error("{place} is no store of radixkv-tiers: its manifest is not readable as one")]
+    NotAStore {
+        /// The store.
+        place: String,
+    },
+    /// Give more room.
+    #[error("a capacity of {capacity} bytes is less than one block's {block}")]
+    CapacityBelowBlock {
+        /// Bytes allowed.
+        capacity: u64,
+        /// Bytes that one stored block takes.
+        block: u64,
+    },
+    /// Close the other tier, or open another folder.
+    #[error("{place} is open already, here or in another process")]
+    InUse {
+        /// The store.
+        place: String,
+    },
+    /// The system or the server refuses.
+    #[error("{place}: {source}")]
+    Io {
+        /// The store, or a file of it.
+        place: String,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+/// What every tier can be told.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    pub(crate) max_in_flight: usize,
+    pub(crate) timeout: Duration,
+}
+
+impl Limits {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { max_in_flight: 1024, timeout }
+    }
+
+    pub(crate) fn set_max_in_flight(&mut self, items: usize) {
+        self.max_in_flight = items.max(1);
+    }
+
+    /// Above a year there is no difference, and moments in time have a bound.
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout.clamp(Duration::from_millis(1), Duration::from_secs(365 * 86_400));
+    }
+}
+
+impl OpenError {
+    pub(crate) fn io(place: impl ToString, source: io::Error) -> Self {
+        Self::Io { place: place.to_string(), source }
+    }
+}
+
+/// Compares a store's manifest with a layout.
+pub(crate) fn compare(place: &dyn ToString, layout: &Layout, manifest: &[u8]) -> Result<(), OpenError> {
+    let place = || place.to_string();
+    if manifest.len() > MAX_MANIFEST_BYTES {
+        return Err(OpenError::NotAStore { place: place() });
+    }
+    layout.compare(manifest).map_err(|difference| match difference {
+        Difference::NotAManifest => OpenError::NotAStore { place: place() },
+        Difference::Version(version) => OpenError::UnknownVersion { place: place(), version },
+        Difference::Field { field, stored, asked } => OpenError::OtherLayout { place: place(), field, stored, asked },
+    })
+}

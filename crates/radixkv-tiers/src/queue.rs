@@ -1,0 +1,338 @@
+//! What is in flight: requests that wait, requests that a thread carries out, completions that were not handed out.
+//!
+//! ```text
+//! submit --> waiting --take--> (a thread prepares it) --park--> running --unpark--> (finishes it) --complete--> done --> poll
+//!               |                                                  |
+//!               +------------------- its time is over: TimedOut ---+------------------------------------------> done
+//! ```
+//!
+//! A request whose time is over is completed by the thread that polls, also while a thread of the tier is inside a read
+//! or a write for it: that thread works on memory of its own, and finds the request gone when it comes back. So no disk
+//! or network, however slow, keeps a caller's buffer.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    key::BlockKey,
+    stats::Counters,
+    tier::{Completion, Failure, Get, Outcome, Put, Refusal, Refused, Ticket},
+};
+
+/// What a job asks for.
+#[derive(Debug)]
+pub(crate) enum Request<B> {
+    Contains(BlockKey),
+    Get(Get<B>),
+    /// And when the block expires, in milliseconds since 1970.
+    Put(Put<B>, u64),
+    Remove(BlockKey),
+}
+
+/// One item of a batch.
+#[derive(Debug)]
+pub(crate) struct Job<B> {
+    ticket: Ticket,
+    index: usize,
+    due: Instant,
+    pub(crate) request: Request<B>,
+}
+
+/// A job that a thread carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct JobId(u64);
+
+#[derive(Debug)]
+struct State<B> {
+    waiting: VecDeque<Job<B>>,
+    running: HashMap<JobId, Job<B>>,
+    done: VecDeque<Completion<B>>,
+    /// Items that were submitted and whose completions were not handed out.
+    in_flight: usize,
+    next_job: u64,
+    next_ticket: u64,
+    /// The task that takes jobs, where it is one.
+    waker: Option<Waker>,
+    /// Threads that take jobs.
+    threads: usize,
+    is_closed: bool,
+}
+
+/// The requests of a tier between its callers and its threads.
+#[derive(Debug)]
+pub(crate) struct Queue<B> {
+    state: Mutex<State<B>>,
+    /// Rung for threads that take jobs.
+    work: Condvar,
+    /// Rung for threads that poll, and when a thread of the tier ends.
+    progress: Condvar,
+    pub(crate) counters: Counters,
+    max_in_flight: usize,
+    timeout: Duration,
+    opened_by: u32,
+}
+
+impl<B> Queue<B> {
+    pub(crate) fn new(max_in_flight: usize, timeout: Duration) -> Self {
+        let state = State {
+            waiting: VecDeque::new(),
+            running: HashMap::new(),
+            done: VecDeque::new(),
+            in_flight: 0,
+            next_job: 0,
+            next_ticket: 0,
+            waker: None,
+            threads: 0,
+            is_closed: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            counters: Counters::default(),
+            max_in_flight,
+            timeout,
+            opened_by: std::process::id(),
+        }
+    }
+
+    /// No code of a caller's runs under the lock, so a poisoned one is as good as any.
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is the process that opened the tier: another has none of its threads, and maybe a lock that stays
+    /// taken.
+    pub(crate) fn is_here(&self) -> Result<(), Refusal> {
+        let here = std::process::id();
+        if here == self.opened_by { Ok(()) } else { Err(Refusal::Forked { opened_by: self.opened_by, here }) }
+    }
+
+    // --- callers
+
+    /// Accepts a batch whole, or gives it back.
+    pub(crate) fn submit<T>(
+        &self,
+        batch: Vec<T>,
+        request: impl Fn(T) -> Request<B>,
+    ) -> Result<Ticket, Refused<Vec<T>>> {
+        let (asked, max) = (batch.len(), self.max_in_flight);
+        let refuse = |batch, reason| {
+            self.counters.refused();
+            Err(Refused { batch, reason })
+        };
+        if asked > max {
+            return refuse(batch, Refusal::TooLarge { asked, max });
+        }
+        let mut state = self.lock();
+        // Under the lock, so that those that wait are due in their order.
+        let due = Instant::now() + self.timeout;
+        let in_flight = state.in_flight;
+        if asked > max - in_flight {
+            drop(state);
+            return refuse(batch, Refusal::Full { asked, in_flight, max });
+        }
+        let ticket = Ticket(state.next_ticket);
+        state.next_ticket += 1;
+        state.in_flight += asked;
+        let jobs = batch.into_iter().enumerate();
+        state.waiting.extend(jobs.map(|(index, item)| Job { ticket, index, due, request: request(item) }));
+        let waker = state.waker.take();
+        drop(state);
+        for _ in 0..asked {
+            self.work.notify_one();
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(ticket)
+    }
+
+    /// Hands completions out; waits up to `wait` for the first one, unless nothing is in flight.
+    pub(crate) fn poll(&self, done: &mut Vec<Completion<B>>, wait: Duration) -> usize {
+        let until = Instant::now().checked_add(wait);
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            self.expire(&mut state, now);
+            if !state.done.is_empty() {
+                let ready = mem::take(&mut state.done);
+                state.in_flight -= ready.len();
+                drop(state);
+                let count = ready.len();
+                done.extend(ready);
+                return count;
+            }
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(now));
+            if left.is_zero() || state.in_flight == 0 {
+                return 0;
+            }
+            let due = state.next_due().map_or(self.timeout, |due| due.saturating_duration_since(now));
+            // A job that a thread prepares is not seen above: look again after the timeout.
+            let nap = left.min(due.clamp(Duration::from_millis(1), self.timeout));
+            state = self.progress.wait_timeout(state, nap).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.lock().in_flight
+    }
+
+    /// Completes the jobs whose time is over.
+    fn expire(&self, state: &mut State<B>, now: Instant) {
+        let waiting = state.waiting.iter().take_while(|job| job.due <= now).count();
+        let mut late: Vec<_> = state.waiting.drain(..waiting).collect();
+        let running: Vec<_> = state.running.iter().filter(|(_, job)| job.due <= now).map(|(&id, _)| id).collect();
+        late.extend(running.iter().filter_map(|id| state.running.remove(id)));
+        for job in late {
+            self.counters.failed(Failure::TimedOut);
+            state.done.push_back(job.fails(Failure::TimedOut));
+            self.progress.notify_all();
+        }
+    }
+
+    // --- threads of the tier
+
+    /// Counts a thread that takes jobs, until what is returned is dropped.
+    pub(crate) fn enter(self: &Arc<Self>) -> Entered<B> {
+        self.lock().threads += 1;
+        Entered(Arc::clone(self))
+    }
+
+    /// Waits for jobs and takes up to `max` of them; none once the queue is closed.
+    pub(crate) fn take(&self, max: usize) -> Option<Vec<Job<B>>> {
+        let mut state = self.lock();
+        loop {
+            // What is late is not begun: after an outage the store gets no work that no caller waits for.
+            self.expire(&mut state, Instant::now());
+            if let Some(jobs) = state.take(max) {
+                return jobs;
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// As [`take`](Self::take), for a task.
+    #[cfg(feature = "object-store")]
+    pub(crate) fn poll_take(
+        &self,
+        context: &std::task::Context<'_>,
+        max: usize,
+    ) -> std::task::Poll<Option<Vec<Job<B>>>> {
+        let mut state = self.lock();
+        self.expire(&mut state, Instant::now());
+        match state.take(max) {
+            Some(jobs) => std::task::Poll::Ready(jobs),
+            None => {
+                state.waker = Some(context.waker().clone());
+                std::task::Poll::Pending
+            }
+        }
+    }
+
+    /// Leaves a job where it can be completed while the store works on it.
+    pub(crate) fn park(&self, job: Job<B>) -> JobId {
+        let mut state = self.lock();
+        let id = JobId(state.next_job);
+        state.next_job += 1;
+        state.running.insert(id, job);
+        id
+    }
+
+    /// Takes a job back; `None` if its time was over.
+    pub(crate) fn unpark(&self, id: JobId) -> Option<Job<B>> {
+        self.lock().running.remove(&id)
+    }
+
+    /// Puts a completion where `poll` finds it.
+    pub(crate) fn complete(&self, completion: Completion<B>) {
+        self.lock().done.push_back(completion);
+        self.progress.notify_all();
+    }
+
+    // --- the end
+
+    /// Lets threads take no more jobs, and gives back what no call will hand out.
+    pub(crate) fn close(&self) -> impl Sized + use<B> {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let left = (mem::take(&mut state.waiting), mem::take(&mut state.done));
+        let waker = state.waker.take();
+        drop(state);
+        self.work.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        left
+    }
+
+    /// Waits until the tier's threads have ended, up to `patience`; whether they have.
+    pub(crate) fn wait_for_threads(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut state = self.lock();
+        while state.threads > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.progress.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+}
+
+impl<B> State<B> {
+    /// `None` while there is nothing to do, `Some(None)` once the queue is closed.
+    fn take(&mut self, max: usize) -> Option<Option<Vec<Job<B>>>> {
+        if self.is_closed {
+            return Some(None);
+        }
+        let count = self.waiting.len().min(max);
+        (count > 0).then(|| Some(self.waiting.drain(..count).collect()))
+    }
+
+    /// When the next job's time is over. Those that wait were submitted in order, so the first is due first.
+    fn next_due(&self) -> Option<Instant> {
+        self.running.values().map(|job| job.due).chain(self.waiting.front().map(|job| job.due)).min()
+    }
+}
+
+impl<B> Job<B> {
+    /// When its time is over.
+    #[cfg(feature = "object-store")]
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
+    pub(crate) fn ends(self, end: impl FnOnce(Request<B>) -> Outcome<B>) -> Completion<B> {
+        Completion { ticket: self.ticket, index: self.index, outcome: end(self.request) }
+    }
+
+    pub(crate) fn fails(self, failure: Failure) -> Completion<B> {
+        self.ends(|request| match request {
+            Request::Contains(key) => Outcome::Contained(key, Err(failure)),
+            Request::Get(get) => Outcome::Got(get, Err(failure.into())),
+            Request::Put(put, _) => Outcome::Put(put, Err(failure)),
+            Request::Remove(key) => Outcome::Removed(key, Err(failure)),
+        })
+    }
+}
+
+/// A thread that takes jobs.
+pub(crate) struct Entered<B>(Arc<Queue<B>>);
+
+impl<B> Drop for Entered<B> {
+    fn drop(&mut self) {
+        self.0.lock().threads -= 1;
+        self.0.progress.notify_all();
+    }
+}

@@ -1,0 +1,129 @@
+//! Blocks in Redis or Valkey.
+
+mod link;
+mod store;
+
+use std::{io, sync::Arc, time::Duration};
+
+use crate::{
+    layout::Layout,
+    open::{Limits, OpenError},
+    opened::Tier,
+    tier::Buffer,
+    worker,
+};
+use link::Address;
+use store::RedisStore;
+
+/// Settings of a tier in Redis or Valkey: one string for each block, under `PREFIX:` and the key's 64 hexadecimal digits.
+///
+/// Servers share one prefix as they like: every process that opens it with the same layout finds the others' blocks. The
+/// manifest stands under `PREFIX:manifest`. Room is the server's own matter: `maxmemory` with an `allkeys` policy, which may
+/// remove the manifest too: it is written again by the next process that connects, and blocks of different layouts have
+/// different keys whatever it says.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use radixkv_tiers::{Layout, RedisTier, RemoteTier};
+///
+/// let layout = Layout::new("llama-3-8b", "bf16", 16, 2 << 20)?;
+/// let tier = RedisTier::new("redis://127.0.0.1/", "kv:llama-3-8b", layout)
+///     .timeout(Duration::from_millis(200))
+///     .open::<Vec<u8>>()?;
+/// println!("{:?}", tier.stats());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct RedisTier {
+    /// Of one server, or of nodes of a cluster.
+    urls: Vec<String>,
+    #[cfg_attr(not(feature = "redis-cluster"), expect(dead_code))]
+    is_cluster: bool,
+    prefix: String,
+    layout: Layout,
+    connections: usize,
+    limits: Limits,
+}
+
+impl RedisTier {
+    /// Settings for a server, such as `redis://:PASSWORD@HOST:6379/0` or `unix:///run/redis.sock`, and a prefix of its
+    /// keys.
+    ///
+    /// `rediss://` needs one of the `tls` features of the crate `redis`.
+    pub fn new(url: impl Into<String>, prefix: impl Into<String>, layout: Layout) -> Self {
+        Self::at(vec![url.into()], false, prefix.into(), layout)
+    }
+
+    /// Settings for a cluster, of which some nodes are named, and a prefix of its keys. Blocks are spread over all nodes.
+    ///
+    /// Commands go together to each node. Where slots move, requests fail until the connection is made again, at once.
+    #[cfg(feature = "redis-cluster")]
+    pub fn cluster(urls: impl IntoIterator<Item = String>, prefix: impl Into<String>, layout: Layout) -> Self {
+        Self::at(urls.into_iter().collect(), true, prefix.into(), layout)
+    }
+
+    fn at(urls: Vec<String>, is_cluster: bool, prefix: String, layout: Layout) -> Self {
+        let limits = Limits::new(Duration::from_secs(1));
+        Self { urls, is_cluster, prefix, layout, connections: 2, limits }
+    }
+
+    fn address(&self) -> Result<(Address, String), redis::RedisError> {
+        #[cfg(feature = "redis-cluster")]
+        if self.is_cluster {
+            let client = redis::cluster::ClusterClientBuilder::new(self.urls.clone()).retries(1).max_retry_wait(20);
+            return Ok((Address::Cluster(client.build()?), "the Redis cluster".to_owned()));
+        }
+        let client = redis::Client::open(self.urls[0].as_str())?;
+        let place = client.get_connection_info().addr().to_string();
+        Ok((Address::Server(client), place))
+    }
+
+    /// Connections, each with a thread of its own, from 1 to 256. Default: 2.
+    pub fn connections(self, connections: usize) -> Self {
+        Self { connections: connections.clamp(1, 256), ..self }
+    }
+
+    /// Items that may be in flight; at least one. Default: 1,024.
+    pub fn max_in_flight(mut self, items: usize) -> Self {
+        self.limits.set_max_in_flight(items);
+        self
+    }
+
+    /// How long a request may take, waiting included, and how long connecting may take; 1 ms at least. Default: 1 s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.limits.set_timeout(timeout);
+        self
+    }
+
+    /// Connects, compares the layout with the one under the prefix (or writes it there) and starts the threads.
+    ///
+    /// A connection that breaks later is made again, at most after 2 s; until then requests fail at once with
+    /// [`Failure::Unreachable`](crate::Failure::Unreachable).
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: the server is not reachable, or has blocks of another layout or format under the prefix.
+    pub fn open<B: Buffer>(self) -> Result<Tier<B>, OpenError> {
+        let refused = |error: redis::RedisError| OpenError::io("the Redis address", io::Error::other(error));
+        let (address, place) = self.address().map_err(refused)?;
+        let place = format!("{place} {}", self.prefix);
+        let mut store = RedisStore::new(address, self.prefix, self.layout.clone(), self.limits.timeout);
+        store.open(&place)?;
+        let mut tier = Tier::new(self.layout, self.limits.max_in_flight, self.limits.timeout);
+        for number in 0..self.connections {
+            let mut store = store.another();
+            let run = move |queue: &Arc<_>, layout: &Arc<_>| worker::work(queue, layout, &mut store);
+            tier.spawn(&format!("kv-redis-{number}"), run).map_err(|error| OpenError::io(&place, error))?;
+        }
+        Ok(tier)
+    }
+}
+
+/// Without the address, which may have a password.
+impl std::fmt::Debug for RedisTier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisTier").field("prefix", &self.prefix).field("layout", &self.layout).finish_non_exhaustive()
+    }
+}

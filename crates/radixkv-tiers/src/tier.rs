@@ -1,0 +1,230 @@
+//! The face of every remote tier: requests in batches, completions by polling.
+
+use std::time::Duration;
+
+use crate::{
+    key::{Block, BlockKey},
+    layout::Layout,
+    object::Miss,
+    stats::Stats,
+};
+
+/// Memory that a block is copied from or to: `Vec<u8>`, `Box<[u8]>`, or an engine's own type.
+///
+/// Buffers are owned by the tier while a request is in flight, and come back with its completion. `put_from` reads by
+/// `as_ref` alone, `get_into` writes by `as_mut`, on a thread of the tier's. A panic there fails the request and nothing
+/// else.
+pub trait Buffer: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
+
+impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Buffer for T {}
+
+/// Blocks of keys and values beyond this process: files, Redis, an object store.
+///
+/// A call that takes a batch puts it into a bounded queue and returns; threads of the tier do the rest. Each item of the
+/// batch is completed for itself, and [`poll`](Self::poll) hands completions out. An item counts as in flight until
+/// its completion was handed out.
+///
+/// **Order.** Requests that are in flight at the same time have no order: a get that is submitted before the completion
+/// of a put may miss, and a remove may take effect before it. A get never answers with a part of a put.
+///
+/// **Truth.** A tier promises nothing about what it holds: a block that was put may be gone. What
+/// it gives was compared: layout, key, tokens and checksum. Anything else is a [`Miss`] and leaves the buffer as it was.
+///
+/// **Progress.** No call waits for a network or a disk, except for `poll`, no longer than it is told to. Calls take a lock
+/// that no thread holds while it reads, writes, or runs code of the caller's. Calls allocate.
+///
+/// **Failure.** A request ends within the tier's timeout, by a completion that says
+/// [`Failure::TimedOut`] if by nothing else; the store may then carry it out later, or not.
+pub trait RemoteTier<B>: Send + Sync {
+    /// The layout of the blocks.
+    fn layout(&self) -> &Layout;
+
+    /// Asks which keys the store has. The answers are hints: an object is only verified when it is read.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with the keys.
+    fn contains(&self, keys: Vec<BlockKey>) -> Result<Ticket, Refused<Vec<BlockKey>>>;
+
+    /// Asks for blocks, to be copied into buffers of [`Layout::block_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with the blocks and their buffers.
+    fn get_into(&self, gets: Vec<Get<B>>) -> Result<Ticket, Refused<Vec<Get<B>>>>;
+
+    /// Stores blocks out of buffers of [`Layout::block_bytes`]. A block that is stored already is replaced, and with it
+    /// its time to live.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with the blocks and their buffers.
+    fn put_from(&self, puts: Vec<Put<B>>) -> Result<Ticket, Refused<Vec<Put<B>>>>;
+
+    /// Removes blocks from the store.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], with the keys.
+    fn remove(&self, keys: Vec<BlockKey>) -> Result<Ticket, Refused<Vec<BlockKey>>>;
+
+    /// Appends the completions that are there to `done`, and says how many; waits up to `wait` for the first one.
+    ///
+    /// Returns at once if nothing is in flight. Several threads may poll; each completion goes to one of them.
+    fn poll(&self, done: &mut Vec<Completion<B>>, wait: Duration) -> usize;
+
+    /// Counts since the tier was opened.
+    fn stats(&self) -> Stats;
+}
+
+/// A batch that was accepted; its completions carry it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(crate) u64);
+
+/// A block that is asked for, and the memory for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Get<B> {
+    /// The block.
+    pub block: Block,
+    /// Where its bytes go.
+    pub buffer: B,
+}
+
+/// A block to store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Put<B> {
+    /// The block.
+    pub block: Block,
+    /// Its bytes.
+    pub buffer: B,
+    /// How long the block may be found, from the call on, by the clock of the system (not by a monotonic one: other
+    /// processes read it too). `None`: as long as the store keeps it.
+    pub time_to_live: Option<Duration>,
+}
+
+/// The end of one item of a batch, with what the batch held for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Completion<B> {
+    /// The batch.
+    pub ticket: Ticket,
+    /// The item's place in the batch.
+    pub index: usize,
+    /// What came of it.
+    pub outcome: Outcome<B>,
+}
+
+/// What came of one item of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome<B> {
+    /// Of [`RemoteTier::contains`]: whether the store has the key.
+    Contained(BlockKey, Result<bool, Failure>),
+    /// Of [`RemoteTier::get_into`]: whether the buffer holds the block. Where it does not, the buffer is as it was.
+    Got(Get<B>, Result<(), NotGot>),
+    /// Of [`RemoteTier::put_from`]: whether the store took the block.
+    Put(Put<B>, Result<(), Failure>),
+    /// Of [`RemoteTier::remove`]: whether the store has the key no more.
+    Removed(BlockKey, Result<(), Failure>),
+}
+
+/// Why a buffer does not hold the block that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotGot {
+    /// The store answered, and what it has is not the block.
+    #[error("miss: {0}")]
+    Miss(#[from] Miss),
+    /// The store did not answer.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+/// Why a store did not do what it was asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// No answer in time. It may still be carried out.
+    #[error("no answer in time")]
+    TimedOut,
+    /// No connection; the next requests try again.
+    #[error("not reachable")]
+    Unreachable,
+    /// The disk or the server has no room.
+    #[error("no room in the store")]
+    NoRoom,
+    /// The store refuses: permissions, a read-only server.
+    #[error("the store refuses")]
+    Denied,
+    /// The answer is none that the protocol knows.
+    #[error("an answer that the protocol does not know")]
+    Protocol,
+    /// The store was replaced by one of another layout while the tier was open.
+    #[error("the store has another layout now")]
+    OtherLayout,
+    /// A buffer's `as_ref` or `as_mut` panicked, or has another length than it had.
+    #[error("the buffer panicked or changed its length")]
+    Buffer,
+    /// A library panicked over it.
+    #[error("a panic inside the tier")]
+    Panicked,
+    /// Anything else that the system says.
+    #[error("input or output: {0}")]
+    Io(std::io::ErrorKind),
+}
+
+/// A batch that was not accepted. Nothing of it was done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refused<T> {
+    /// The batch.
+    pub batch: T,
+    /// Why it was not accepted.
+    pub reason: Refusal,
+}
+
+/// Why a batch was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Poll, then call again; or go on without.
+    #[error("{asked} items do not fit beside {in_flight} in flight, {max} may be in flight")]
+    Full {
+        /// Items of the batch.
+        asked: usize,
+        /// Items in flight.
+        in_flight: usize,
+        /// Items that may be in flight.
+        max: usize,
+    },
+    /// Make smaller batches, or allow more in flight.
+    #[error("{asked} items in one batch, {max} may be in flight")]
+    TooLarge {
+        /// Items of the batch.
+        asked: usize,
+        /// Items that may be in flight.
+        max: usize,
+    },
+    /// Give buffers of the layout's block bytes.
+    #[error("the buffer of item {index} has {bytes} bytes, a block has {block_bytes}")]
+    BufferBytes {
+        /// The item's place in the batch.
+        index: usize,
+        /// Bytes of its buffer.
+        bytes: usize,
+        /// Bytes of a block.
+        block_bytes: usize,
+    },
+    /// Make the block's key by the tier's own layout.
+    #[error("the block of item {index} is of another layout than the tier")]
+    OtherLayout {
+        /// The item's place in the batch.
+        index: usize,
+    },
+    /// Open a tier in this process: threads do not survive a fork.
+    #[error("the tier was opened by process {opened_by}, this is process {here}")]
+    Forked {
+        /// The process that opened the tier.
+        opened_by: u32,
+        /// The calling process.
+        here: u32,
+    },
+}

@@ -1,0 +1,191 @@
+//! What a tier's threads do with requests: bytes out of buffers, steps of a store, verified bytes into buffers.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    aligned::Aligned,
+    key::BlockKey,
+    layout::Layout,
+    object::{self, Miss},
+    queue::{Job, JobId, Queue, Request},
+    tier::{Buffer, Completion, Failure, NotGot, Outcome},
+};
+
+/// What a store does for one request.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Contains(BlockKey),
+    Fetch(BlockKey),
+    Store {
+        key: BlockKey,
+        object: Aligned,
+        /// In milliseconds since 1970; 0 is never. For stores that remove what expired.
+        #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+        expires: u64,
+    },
+    Remove(BlockKey),
+}
+
+/// What a store answers.
+#[derive(Debug)]
+pub(crate) enum Reply<'a> {
+    /// To [`Step::Contains`]; and `Is(false)` to [`Step::Fetch`] if there is nothing.
+    Is(bool),
+    /// To [`Step::Fetch`]: any bytes.
+    Object(&'a [u8]),
+    /// To [`Step::Fetch`]: something that is no object.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code))]
+    Foreign,
+    /// To [`Step::Fetch`]: something of so many bytes, which no object of the layout has.
+    #[cfg_attr(not(feature = "object-store"), expect(dead_code))]
+    OtherLength(usize),
+    /// To [`Step::Store`] and [`Step::Remove`].
+    Done,
+    Failed(Failure),
+}
+
+/// A store that answers on the thread that asks.
+pub(crate) trait Store {
+    /// Steps that are faster together than one after another.
+    fn batch(&self) -> usize;
+
+    /// Carries steps out, and replies to each, once.
+    fn carry_out(&mut self, steps: &[Step], reply: &mut dyn FnMut(usize, Reply<'_>));
+
+    /// Told of a key under which something stands that is not its block.
+    fn discard(&mut self, _key: BlockKey, _why: Miss) {}
+}
+
+/// Carries out requests until the queue is closed.
+pub(crate) fn work<B: Buffer>(queue: &Queue<B>, layout: &Layout, store: &mut impl Store) {
+    while let Some(jobs) = queue.take(store.batch()) {
+        let mut ids = Vec::with_capacity(jobs.len());
+        let mut steps = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            if let Some((id, step)) = prepare(queue, layout, job) {
+                ids.push(id);
+                steps.push(step);
+            }
+        }
+        let mut wrong = Vec::new();
+        let mut reply = |index: usize, reply: Reply<'_>| wrong.extend(finish(queue, layout, ids[index], reply));
+        if catch_unwind(AssertUnwindSafe(|| store.carry_out(&steps, &mut reply))).is_err() {
+            // Those that were replied to are completed already.
+            (0..steps.len()).for_each(|index| reply(index, Reply::Failed(Failure::Panicked)));
+        }
+        wrong.into_iter().for_each(|(key, why)| store.discard(key, why));
+    }
+}
+
+/// Makes a step of a job and parks the job. What needs no store is completed.
+pub(crate) fn prepare<B: Buffer>(queue: &Queue<B>, layout: &Layout, job: Job<B>) -> Option<(JobId, Step)> {
+    let step = match &job.request {
+        Request::Contains(key) => Ok(Step::Contains(*key)),
+        Request::Get(get) => Ok(Step::Fetch(get.block.key())),
+        Request::Remove(key) => Ok(Step::Remove(*key)),
+        Request::Put(put, expires) => {
+            let encoded = catch_unwind(AssertUnwindSafe(|| {
+                let payload = put.buffer.as_ref();
+                (payload.len() == layout.block_bytes()).then(|| {
+                    let mut object = Aligned::new(layout.object_bytes());
+                    object::encode(&put.block, *expires, payload, object.bytes_mut());
+                    object
+                })
+            }));
+            let store = |object| Step::Store { key: put.block.key(), object, expires: *expires };
+            encoded.ok().flatten().map(store).ok_or(Failure::Buffer)
+        }
+    };
+    match step {
+        Ok(step) => Some((queue.park(job), step)),
+        Err(failure) => {
+            queue.counters.failed(failure);
+            queue.complete(job.fails(failure));
+            None
+        }
+    }
+}
+
+/// Completes a job by what the store replied; the key, if something stands there that is not its block.
+pub(crate) fn finish<B: Buffer>(
+    queue: &Queue<B>,
+    layout: &Layout,
+    id: JobId,
+    reply: Reply<'_>,
+) -> Option<(BlockKey, Miss)> {
+    let job = queue.unpark(id)?;
+    let mut wrong = None;
+    let completion = match reply {
+        Reply::Failed(failure) => fail(queue, job, failure),
+        reply => job.ends(|request| match (request, reply) {
+            (Request::Get(mut get), reply) => {
+                let got = got(&mut get.buffer, layout, &get.block, &reply);
+                match got {
+                    Ok(()) => queue.counters.hit(layout.object_bytes()),
+                    Err(NotGot::Miss(miss)) => queue.counters.missed(miss),
+                    Err(NotGot::Failed(failure)) => queue.counters.failed(failure),
+                }
+                wrong = match got {
+                    Err(NotGot::Miss(miss)) if miss != Miss::Absent => Some((get.block.key(), miss)),
+                    _ => None,
+                };
+                Outcome::Got(get, got)
+            }
+            (Request::Contains(key), reply) => Outcome::Contained(key, Ok(matches!(reply, Reply::Is(true)))),
+            (Request::Put(put, _), _) => {
+                queue.counters.stored(layout.object_bytes());
+                Outcome::Put(put, Ok(()))
+            }
+            (Request::Remove(key), _) => {
+                queue.counters.removed();
+                Outcome::Removed(key, Ok(()))
+            }
+        }),
+    };
+    queue.complete(completion);
+    wrong
+}
+
+fn fail<B>(queue: &Queue<B>, job: Job<B>, failure: Failure) -> Completion<B> {
+    queue.counters.failed(failure);
+    job.fails(failure)
+}
+
+/// Copies a block into a buffer, if the reply holds the block.
+fn got(buffer: &mut impl Buffer, layout: &Layout, block: &crate::Block, reply: &Reply<'_>) -> Result<(), NotGot> {
+    let bytes = match reply {
+        Reply::Object(bytes) => bytes,
+        Reply::OtherLength(bytes) => {
+            return Err(Miss::Torn { bytes: *bytes, expected: layout.object_bytes() }.into());
+        }
+        Reply::Foreign => return Err(Miss::NotAnObject.into()),
+        _ => return Err(Miss::Absent.into()),
+    };
+    let payload = object::verify(bytes, layout, block, now())?;
+    let copied = catch_unwind(AssertUnwindSafe(|| {
+        let buffer = buffer.as_mut();
+        let fits = buffer.len() == payload.len();
+        if fits {
+            buffer.copy_from_slice(payload);
+        }
+        fits
+    }));
+    if copied.unwrap_or(false) { Ok(()) } else { Err(Failure::Buffer.into()) }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// When a block expires that is stored now; 0 is never.
+pub(crate) fn expiry(time_to_live: Option<Duration>) -> u64 {
+    time_to_live.map_or(0, |time| {
+        let millis = u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        now().saturating_add(millis).max(1)
+    })
+}
