@@ -1,0 +1,18 @@
+//! The only door to atomics: nothing else in the package names `std::sync` or `loom`.
+
+#[cfg(radixkv_loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, fence};
+#[cfg(not(radixkv_loom))]
+pub(crate) use std::sync::atomic::{AtomicU64, fence};
+
+pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Counters that are read and decide nothing: no model has to explore them.
+pub(crate) mod gauge {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+}
+
+/// Picks the production size, or the smallest size that still has every edge case in a model.
+pub(crate) const fn model_size(production: usize, model: usize) -> usize {
+    if cfg!(radixkv_loom) { model } else { production }
+}
