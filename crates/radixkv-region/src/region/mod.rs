@@ -182,13 +182,19 @@ impl Region {
     /// What the region holds, and what was done through this `Region`. The counts of blocks are exact when no process
     /// puts or removes blocks meanwhile.
     pub fn stats(&self) -> Stats {
-        let kinds = || (0..self.geometry.entries).map(|entry| self.entry(entry).look().kind());
-        let blocks = kinds().filter(|kind| *kind == Kind::Ready).count();
+        let (mut blocks, mut in_flight) = (0, 0);
+        for entry in 0..self.geometry.entries {
+            match self.entry(entry).look().kind() {
+                Kind::Ready => blocks += 1,
+                Kind::Writing => in_flight += 1,
+                Kind::Free | Kind::Unknown => {}
+            }
+        }
         Stats {
             capacity: self.geometry.entries,
             blocks,
             bytes: blocks * self.layout.block_bytes(),
-            in_flight: kinds().filter(|kind| *kind == Kind::Writing).count(),
+            in_flight,
             processes: self.slots().in_use(),
             ..self.counts.stats()
         }
