@@ -44,6 +44,13 @@ impl ProcessId {
         Self(u64::from(pid) & PID | start | namespace)
     }
 
+    /// A process that had this one's pid and has gone.
+    #[cfg(test)]
+    pub(crate) fn gone() -> Self {
+        let pid = std::process::id();
+        Self::new(pid, start_of(pid).map_or(0, |start| start + 1), namespace())
+    }
+
     pub(crate) const fn from_word(word: u64) -> Self {
         Self(word)
     }

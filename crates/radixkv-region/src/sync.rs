@@ -1,9 +1,16 @@
 //! The only door to atomics: nothing else in the package names `std::sync` or `loom`.
 
+#[cfg(all(test, not(radixkv_loom)))]
+pub(crate) use killed::AtomicU64;
 #[cfg(radixkv_loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, fence};
+#[cfg(not(any(test, radixkv_loom)))]
+pub(crate) use std::sync::atomic::AtomicU64;
 #[cfg(not(radixkv_loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, fence};
+pub(crate) use std::sync::atomic::fence;
+
+#[cfg(all(test, not(radixkv_loom)))]
+pub(crate) mod killed;
 
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 

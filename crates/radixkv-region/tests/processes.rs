@@ -30,17 +30,19 @@ const BYTES: usize = 64 << 10;
 struct Large {
     layout: Layout,
     blocks: Blocks,
+    contents: Vec<Vec<u8>>,
 }
 
 impl Large {
     fn new() -> Self {
-        Self { layout: Layout::new(4, BYTES, CAPACITY as u32).model("killed"), blocks: Blocks::new(BLOCKS) }
+        let word = |block: u64, at: u64| (at << 32 | block).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        let content = |block| (0..BYTES as u64 / 8).flat_map(|at| word(block, at)).collect();
+        let layout = Layout::new(4, BYTES, CAPACITY as u32).model("killed");
+        Self { layout, blocks: Blocks::new(BLOCKS), contents: (0..BLOCKS as u64).map(content).collect() }
     }
 
-    fn content(&self, block: usize) -> Vec<u8> {
-        let tokens = self.blocks.tokens(block);
-        let word = |at: u64| (at << 32 | u64::from(tokens[0])).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (0..BYTES as u64 / 8).flat_map(|at| word(at).to_le_bytes()).collect()
+    fn content(&self, block: usize) -> &[u8] {
+        &self.contents[block]
     }
 
     fn get(&self, region: &Region, block: usize, bytes: &mut [u8]) -> Get {
@@ -52,7 +54,7 @@ impl Large {
 
     fn put(&self, region: &Region, block: usize) -> Put {
         let content = self.content(block);
-        region.put(&self.blocks.key(block), self.blocks.tokens(block), &content).expect("room")
+        region.put(&self.blocks.key(block), self.blocks.tokens(block), content).expect("room")
     }
 }
 

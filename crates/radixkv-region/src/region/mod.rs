@@ -1,6 +1,8 @@
 //! A region that is open: opening and closing, and what its verbs have in common.
 
 mod files;
+#[cfg(all(test, not(radixkv_loom)))]
+mod killed;
 mod read;
 mod run;
 mod space;
@@ -84,7 +86,7 @@ impl Region {
         let geometry = Geometry::of(layout)?;
         let own = ProcessId::own();
         let memory = files::create(path.as_ref(), own, &geometry, |memory| header::write(memory, layout, &geometry))?;
-        Self::join(memory, layout, geometry)
+        Self::join(memory, layout, geometry, own)
     }
 
     /// Opens a region in a file.
@@ -148,7 +150,7 @@ impl Region {
             word.store(0, Relaxed);
         }
         header::write(&memory, layout, &geometry);
-        Self::join(memory, layout, geometry)
+        Self::join(memory, layout, geometry, ProcessId::own())
     }
 
     /// Opens the region in memory that the caller mapped.
@@ -159,13 +161,12 @@ impl Region {
     pub fn attach(memory: Memory, layout: &Layout) -> Result<Self, OpenError> {
         let geometry = Geometry::of(layout)?;
         header::check(&memory, layout, &geometry)?;
-        Self::join(memory, layout, geometry)
+        Self::join(memory, layout, geometry, ProcessId::own())
     }
 
     /// Takes a process slot in a region that was looked at.
-    fn join(memory: Memory, layout: &Layout, geometry: Geometry) -> Result<Self, OpenError> {
-        let (own, boot) = (ProcessId::own(), process::boot());
-        let counts = Counts::default();
+    fn join(memory: Memory, layout: &Layout, geometry: Geometry, own: ProcessId) -> Result<Self, OpenError> {
+        let (counts, boot) = (Counts::default(), process::boot());
         // The slot is no slot until it is taken; recovering needs none.
         let mut region = Self { memory, geometry, layout: layout.clone(), counts, own, slot: SLOTS, boot };
         region.recover();
