@@ -12,7 +12,7 @@ use crate::{
 /// Words of the header; the rest of its page is empty.
 pub(crate) const HEADER: usize = model_size(512, 0);
 /// Processes that may have a region open at one time.
-pub(crate) const SLOTS: usize = model_size(64, 2);
+pub(crate) const SLOTS: usize = model_size(64, 3);
 /// Words of a process slot: a cache line, so that neighbours do not meet on it.
 const SLOT: usize = model_size(8, 1);
 /// Cells of a bucket: a cache line.

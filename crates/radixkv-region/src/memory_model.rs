@@ -1,15 +1,15 @@
 //! Memory of a model: words that the checker watches, in the place of `memory.rs`.
 
-use std::{fs::File, io, ops::Range};
+use std::{fs::File, io, ops::Range, sync::Arc};
 
 use crate::sync::AtomicU64;
 
 /// Bytes of a word.
 pub(crate) const WORD: usize = size_of::<u64>();
 
-/// Words of a model.
-#[derive(Debug)]
-pub struct Memory(Box<[AtomicU64]>);
+/// Words of a model. A clone is the same memory, in another process.
+#[derive(Debug, Clone)]
+pub struct Memory(Arc<[AtomicU64]>);
 
 impl Memory {
     /// Zeroed words.

@@ -45,10 +45,17 @@ impl ProcessId {
     }
 
     /// A process that had this one's pid and has gone.
-    #[cfg(test)]
+    #[cfg(any(test, radixkv_loom))]
     pub(crate) fn gone() -> Self {
         let pid = std::process::id();
         Self::new(pid, start_of(pid).map_or(0, |start| start + 1), namespace())
+    }
+
+    /// This process in a model, or one that has gone: asked for once, models begin many times.
+    #[cfg(radixkv_loom)]
+    pub(crate) fn of_model(is_dead: bool) -> Self {
+        static BOTH: std::sync::OnceLock<[ProcessId; 2]> = std::sync::OnceLock::new();
+        BOTH.get_or_init(|| [Self::own(), Self::gone()])[usize::from(is_dead)]
     }
 
     pub(crate) const fn from_word(word: u64) -> Self {

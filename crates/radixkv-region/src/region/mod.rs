@@ -164,9 +164,16 @@ impl Region {
         Self::join(memory, layout, geometry, ProcessId::own())
     }
 
+    /// Opens a region in the memory of a model, which needs no header; as a process that others take for dead, if it is one.
+    #[cfg(radixkv_loom)]
+    pub fn model(memory: &Memory, layout: &Layout, is_dead: bool) -> Self {
+        let own = ProcessId::of_model(is_dead);
+        Self::join(memory.clone(), layout, Geometry::of(layout).expect("a layout"), own).expect("a slot")
+    }
+
     /// Takes a process slot in a region that was looked at.
     fn join(memory: Memory, layout: &Layout, geometry: Geometry, own: ProcessId) -> Result<Self, OpenError> {
-        let (counts, boot) = (Counts::default(), process::boot());
+        let (counts, boot) = (Counts::default(), if cfg!(radixkv_loom) { 0 } else { process::boot() });
         // The slot is no slot until it is taken; recovering needs none.
         let mut region = Self { memory, geometry, layout: layout.clone(), counts, own, slot: SLOTS, boot };
         region.recover();
