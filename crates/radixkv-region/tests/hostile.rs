@@ -13,6 +13,8 @@ const BLOCKS: usize = 8;
 const WORD: usize = 8;
 /// Words of the header's page, and of the page of process slots.
 const PAGE: usize = 512;
+/// The first word of the records: header, slots, clock, two buckets of cells.
+const RECORDS: usize = 2 * PAGE + 8 + 16;
 
 /// A region with three blocks of four, as its file is when all processes have closed it.
 fn image(place: &Place, blocks: &Blocks) -> Vec<u8> {
@@ -111,6 +113,46 @@ fn random_bytes_in_place_of_slots_cells_records_and_tokens_are_survived() {
 }
 
 #[test]
+fn cells_that_lead_to_other_entries_are_survived() {
+    let (place, blocks) = (Place::new("cells"), Blocks::new(BLOCKS));
+    let whole = image(&place, &blocks);
+    let cells = 2 * PAGE + 8..RECORDS;
+    let word = |at: usize| u64::from_ne_bytes(whole[at * WORD..][..WORD].try_into().expect("a word"));
+    let tags: Vec<_> = cells.clone().map(word).filter(|cell| *cell != 0).map(|cell| cell >> 32).collect();
+    assert_eq!(tags.len(), 3);
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..300 {
+        let mut content = whole.clone();
+        for cell in cells.clone() {
+            let led = tags[random.usize(..3)] << 32 | random.u64(..2 * CAPACITY as u64);
+            content[cell * WORD..][..WORD].copy_from_slice(&led.to_ne_bytes());
+        }
+        assert!(survives(place.path(), &content, &blocks));
+    }
+}
+
+#[test]
+fn an_entry_that_was_being_written_is_not_read_whatever_its_state_says() {
+    let (place, blocks) = (Place::new("half"), Blocks::new(BLOCKS));
+    let region = Region::create(place.path(), &layout(CAPACITY)).expect("created");
+    // The room of another block, half full of this one.
+    blocks.put(&region, 1);
+    region.remove(&blocks.key(1));
+    let rooms: Vec<_> = (0..CAPACITY).map(|_| region.reserve(&blocks.key(0), blocks.tokens(0), None)).collect();
+    for room in rooms.into_iter().rev() {
+        let Ok(Reserve::Room(mut room)) = room else { continue };
+        room.write(0, &blocks.content(0)[..BLOCK_BYTES / 2]);
+        let mut content = fs::read(place.path()).expect("read");
+        for entry in 0..CAPACITY {
+            let word = &mut content[(RECORDS + entry * 8) * WORD];
+            *word = if *word & 3 == 1 { *word & !3 | 2 } else { *word };
+        }
+        let copy = Place::new("half-copy");
+        assert!(survives(copy.path(), &content, &blocks));
+    }
+}
+
+#[test]
 fn what_is_no_region_is_refused_and_left_as_it_is() {
     let place = Place::new("no-region");
     let mut random = fastrand::Rng::with_seed(4);
@@ -175,9 +217,8 @@ fn blocks_of_before_a_restart_of_the_machine_are_misses() {
     // The records carry the life of the machine in their checksum: one that does not fit is a miss, and makes room.
     let (place, blocks) = (Place::new("restart"), Blocks::new(BLOCKS));
     let mut content = image(&place, &blocks);
-    let records = 2 * PAGE + 8 + 16;
     for entry in 0..CAPACITY {
-        content[(records + entry * 8 + 7) * WORD] ^= 1;
+        content[(RECORDS + entry * 8 + 7) * WORD] ^= 1;
     }
     fs::write(place.path(), &content).expect("written");
     let region = Region::open(place.path(), &layout(CAPACITY)).expect("opened");
@@ -191,10 +232,9 @@ fn blocks_of_before_a_restart_of_the_machine_are_misses() {
 fn entries_that_no_process_owns_are_given_back_when_their_slot_is_taken() {
     let (place, blocks) = (Place::new("unowned"), Blocks::new(BLOCKS));
     let mut content = image(&place, &blocks);
-    let records = 2 * PAGE + 8 + 16;
     for entry in 0..CAPACITY {
         // Written by the process of slot 0, which is free.
-        let word = &mut content[(records + entry * 8) * WORD];
+        let word = &mut content[(RECORDS + entry * 8) * WORD];
         *word = *word & !3 | 1;
     }
     fs::write(place.path(), &content).expect("written");
