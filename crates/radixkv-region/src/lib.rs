@@ -8,6 +8,8 @@ mod header;
 mod index;
 mod key;
 mod layout;
+#[cfg(all(target_arch = "x86_64", not(any(radixkv_loom, miri))))]
+mod lines;
 #[cfg(not(radixkv_loom))]
 mod memory;
 #[cfg(radixkv_loom)]
