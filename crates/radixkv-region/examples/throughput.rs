@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut plain = vec![1; blocks * block_bytes];
     let mut out = vec![1; SOURCES * block_bytes];
     let mut figures = [const { Vec::new() }; 5];
-    println!("{blocks} blocks of {block_bytes} bytes, {} MiB, {rounds} rounds", blocks * block_bytes >> 20);
+    println!("{blocks} blocks of {block_bytes} bytes, {} MiB, {rounds} rounds", (blocks * block_bytes) >> 20);
     for round in 0..rounds + 1 {
         // Blocks that are not there: from the second round on each evicts one.
         let from = round % 2 * blocks;
