@@ -33,7 +33,7 @@
 //! - **I2** An entry that is `READY` has a record, tokens and bytes of one put, and a checksum that fits its generation and the life of the
 //!   machine.
 //! - **I3** A slot has one owner, or one process that recovers it, and its entries in `WRITING` are that one's.
-//! - **I4** A process is taken for dead only if none of its threads can write again (`process`).
+//! - **I4** A process is taken for dead only if none of its threads can write again (`slots`).
 //! - **I5** What is read follows no number of the memory beyond a comparison with the layout's: no content leads out of it or into a loop.
 //!
 //! # Orderings
@@ -52,7 +52,7 @@
 //! the compiler does not look into, which the processor does word by word at least (`lines`). Rust's memory model is that
 //! of one process; that it holds between processes rests on its 64-bit atomics being address-free, which lock-free atomics are
 //! on all processors that have them (C++ says so, \[atomics.lockfree\]). A process that ended has done all of its stores when
-//! the kernel says that it has ended; this is E3 for the entries that are taken back.
+//! the kernel lets its locks go or says that its pid is free; this is E3 for the entries that are taken back.
 //!
 //! # Killed anywhere
 //!
@@ -80,6 +80,7 @@ mod key;
 mod layout;
 #[cfg(all(target_arch = "x86_64", not(any(radixkv_loom, miri))))]
 mod lines;
+mod locks;
 #[cfg(not(radixkv_loom))]
 mod memory;
 #[cfg(radixkv_loom)]

@@ -6,7 +6,8 @@
 //! |---|---|---|
 //! | 0 to 21 | pid | as its own PID namespace counts; never 0 |
 //! | 22 to 41 | start | when it began, in ticks since the boot, cut: a pid that is used again is another process |
-//! | 42 to 62 | namespace | of pids and of time |
+//! | 42 to 61 | namespace | of pids and of time |
+//! | 62 | `LOCKED` | a lock on the region's file says whether the process lives, and nothing else |
 //! | 63 | `RECOVERING` | the process takes back what the slot's last owner held |
 //!
 //! Every doubt counts as *alive*: what a living process writes must never be given to another one.
@@ -19,7 +20,8 @@ const PID: u64 = (1 << 22) - 1;
 const START_AT: u32 = 22;
 const START: u64 = (1 << 20) - 1;
 const NAMESPACE_AT: u32 = 42;
-const NAMESPACE: u64 = (1 << 21) - 1;
+const NAMESPACE: u64 = (1 << 20) - 1;
+const LOCKED: u64 = 1 << 62;
 const RECOVERING: u64 = 1 << 63;
 
 /// The first number that Linux gives to a namespace.
@@ -44,18 +46,25 @@ impl ProcessId {
         Self(u64::from(pid) & PID | start | namespace)
     }
 
-    /// A process that had this one's pid and has gone.
+    /// A process that had this one's pid and has gone; each number is another one.
     #[cfg(any(test, radixkv_loom))]
-    pub(crate) fn gone() -> Self {
+    pub(crate) fn gone(number: u64) -> Self {
         let pid = std::process::id();
-        Self::new(pid, start_of(pid).map_or(0, |start| start + 1), namespace())
+        Self::new(pid, start_of(pid).map_or(0, |start| start + number), namespace())
+    }
+
+    /// A process with this one's pid in another namespace.
+    #[cfg(test)]
+    pub(crate) fn elsewhere(number: u64) -> Self {
+        let pid = std::process::id();
+        Self::new(pid, start_of(pid).map_or(0, |start| start + number), namespace() + 1)
     }
 
     /// This process in a model, or one that has gone: asked for once, models begin many times.
     #[cfg(radixkv_loom)]
     pub(crate) fn of_model(is_dead: bool) -> Self {
         static BOTH: std::sync::OnceLock<[ProcessId; 2]> = std::sync::OnceLock::new();
-        BOTH.get_or_init(|| [Self::own(), Self::gone()])[usize::from(is_dead)]
+        BOTH.get_or_init(|| [Self::own(), Self::gone(1)])[usize::from(is_dead)]
     }
 
     pub(crate) const fn from_word(word: u64) -> Self {
@@ -78,6 +87,21 @@ impl ProcessId {
     /// The same process, while it takes back what a dead one held.
     pub(crate) fn recovering(self) -> Self {
         Self(self.0 | RECOVERING)
+    }
+
+    /// The same process, with a lock on the byte of its slot.
+    pub(crate) fn locked(self) -> Self {
+        Self(self.0 | LOCKED)
+    }
+
+    /// Whether a lock says that the process lives.
+    pub(crate) fn is_locked(self) -> bool {
+        self.0 & LOCKED != 0
+    }
+
+    /// Whether it is this process, whatever it does.
+    pub(crate) fn is_of(self, own: Self) -> bool {
+        (self.0 ^ own.0) & !(LOCKED | RECOVERING) == 0
     }
 
     /// Whether the process has surely gone, as `own` can tell: it is of the same namespaces, and its pid is not in use, or

@@ -12,6 +12,8 @@ pub(crate) use std::sync::atomic::fence;
 #[cfg(all(test, not(radixkv_loom)))]
 pub(crate) mod killed;
 
+/// Locks that are tried and never waited for.
+pub(crate) use std::sync::Mutex;
 pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// Counters that are read and decide nothing: no model has to explore them.

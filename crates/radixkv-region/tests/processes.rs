@@ -1,5 +1,6 @@
 //! Processes that share a region and are killed: this test program starts itself as their workers.
 #![cfg(not(radixkv_loom))]
+#![allow(unsafe_code)]
 
 mod common;
 
@@ -13,7 +14,7 @@ use std::{
 };
 
 use common::{Blocks, Place, layout};
-use radixkv_region::{Get, Layout, Miss, OpenError, Put, Region, Reserve};
+use radixkv_region::{Get, Layout, Miss, OpenError, Put, PutError, Region, Reserve};
 
 /// What a worker is told.
 const PLACE: &str = "RADIXKV_REGION_PLACE";
@@ -68,10 +69,10 @@ fn start(task: &str, place: &Path) -> Child {
 }
 
 /// Waits until a worker says that it is where it was sent to.
-fn until_there(worker: &mut Child) {
+fn until_there(worker: &mut Child) -> String {
     let lines = BufReader::new(worker.stdout.as_mut().expect("piped")).lines();
-    let there = lines.map_while(Result::ok).any(|line| line.ends_with("there"));
-    assert!(there, "the worker ended");
+    let mut said = lines.map_while(Result::ok).filter(|line| line.ends_with("there"));
+    said.next().expect("the worker is there")
 }
 
 fn kill(mut worker: Child) {
@@ -110,8 +111,40 @@ fn worker() {
                 drop(Region::create(&place, &large.layout));
             }
         }
+        "fork" => fork(&place, &large),
         task => panic!("no task {task}"),
     }
+}
+
+/// Forks in the middle of filling an entry. The child finds blocks, and can neither put nor lose any; it lives on.
+fn fork(place: &Path, large: &Large) {
+    let [region, closed] = [(); 2].map(|()| Region::open(place, &large.layout).expect("opened"));
+    let reserve = |block: usize| region.reserve(&large.blocks.key(block), large.blocks.tokens(block), None);
+    let Ok(Reserve::Room(mut room)) = reserve(0) else { panic!("there is room") };
+    large.put(&region, 1);
+    let done = place.with_extension("forked");
+    // SAFETY: the child's other threads are gone; it needs none of their locks but the allocator's, which survives a fork.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let found = large.get(&region, 1, &mut vec![0; BYTES]).is_hit();
+        let refused = matches!(reserve(2), Err(PutError::Forked { opener, process }) if opener != process);
+        let lost = region.remove(&large.blocks.key(1)) || region.clear() + region.recover() > 0;
+        // Neither goes back to the region: they are the parent's.
+        room.write(0, large.content(3));
+        room.publish();
+        drop(closed);
+        let is_well = found && refused && !lost && fs::write(&done, "").is_ok();
+        thread::sleep(if is_well { LIFE } else { Duration::ZERO });
+        // SAFETY: nothing of the child has to be torn down.
+        unsafe { libc::_exit(0) };
+    }
+    while !done.exists() {
+        thread::yield_now();
+    }
+    let _ = fs::remove_file(done);
+    assert_eq!((region.stats().in_flight, region.stats().blocks, closed.stats().processes), (1, 1, 3));
+    println!("{child} is there");
+    thread::sleep(LIFE);
 }
 
 /// Opens the region again and again, and puts and gets blocks.
@@ -207,6 +240,27 @@ fn what_a_killed_process_was_filling_is_given_back() {
     let stats = region.stats();
     assert_eq!((stats.recovered, stats.in_flight, stats.processes), (1, 0, 1));
     assert!(large.get(&region, 0, &mut bytes).is_hit());
+    check(&region, &large);
+}
+
+#[test]
+fn a_forked_child_reads_and_what_its_parent_held_is_given_back_when_both_are_gone() {
+    let (place, large) = (Place::new("fork"), Large::new());
+    let region = Region::create(place.path(), &large.layout).expect("created");
+    let mut worker = start("fork", place.path());
+    let said = until_there(&mut worker);
+    let child: i32 = said.split_whitespace().find_map(|word| word.parse().ok()).expect("the child's pid");
+    kill(worker);
+    // The child has the mapping still: what it could write to is not given to another process.
+    assert_eq!((region.recover(), large.put(&region, 0), region.stats().in_flight), (0, Put::InFlight, 1));
+    // SAFETY: a signal to a process of this test's own.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+    let until = Instant::now() + LIFE;
+    while region.recover() == 0 {
+        assert!(Instant::now() < until, "nothing is given back");
+        thread::yield_now();
+    }
+    assert_eq!((large.put(&region, 0), region.stats().in_flight, region.stats().processes), (Put::Stored, 0, 1));
     check(&region, &large);
 }
 

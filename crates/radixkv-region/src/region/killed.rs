@@ -7,8 +7,9 @@ use crate::{
     geometry::Geometry,
     key::{Key, Token},
     layout::Layout,
+    memory::Memory,
     process::ProcessId,
-    sync::killed::killed_after,
+    sync::{Relaxed, killed::killed_after},
 };
 
 /// Few enough entries that a verb meets cells and entries of others.
@@ -40,25 +41,53 @@ fn get(region: &Region, number: u32) -> Get {
     got
 }
 
+/// How it is seen that a process is dead.
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    /// By its pid: the region is in memory that the caller mapped.
+    ByPid,
+    /// By its lock on the region's file, whatever its namespace.
+    ByLock,
+}
+
 /// A region of a test's own, and how to open it as a process that is dead when another one looks.
 struct Scene {
     path: PathBuf,
     survivor: Region,
+    seen: Seen,
 }
 
 impl Scene {
-    fn new(test: &str, present: u32) -> Self {
-        let path = env::temp_dir().join(format!("radixkv-region-{test}-{}", std::process::id()));
+    fn new(test: &str, present: u32, seen: Seen) -> Self {
+        let path = env::temp_dir().join(format!("radixkv-region-{test}-{seen:?}-{}", std::process::id()));
         let _ = fs::remove_file(&path);
         let survivor = Region::create(&path, &layout()).expect("created");
         (0..present).for_each(|number| assert_eq!(put(&survivor, number), Put::Stored));
-        Self { path, survivor }
+        Self { path, survivor, seen }
     }
 
-    fn open_doomed(&self) -> Region {
+    /// Opens the region as a process that a lock keeps alive, or else its name.
+    fn open(&self, by_name: ProcessId, number: u64) -> Region {
         let geometry = Geometry::of(&layout()).expect("a layout");
-        let memory = files::open(&self.path).expect("opened");
-        Region::join(memory, &layout(), geometry, ProcessId::gone()).expect("a slot")
+        let (memory, file) = files::open(&self.path).expect("opened");
+        let (file, own) = match self.seen {
+            Seen::ByPid => (None, by_name),
+            Seen::ByLock => (Some(file), ProcessId::elsewhere(number)),
+        };
+        Region::join(memory, file, &layout(), geometry, own).expect("a slot")
+    }
+
+    fn open_doomed(&self, number: u64) -> Region {
+        self.open(ProcessId::gone(number), number)
+    }
+
+    /// Gives a process the name of a dead one.
+    fn doom(&self, region: &mut Region, number: u64) {
+        if matches!(self.seen, Seen::ByPid) {
+            region.own = ProcessId::gone(number);
+            let word = region.geometry.slot(region.slot);
+            region.memory.words(word..word + 1)[0].store(region.own.word(), Relaxed);
+        }
     }
 
     /// What the survivor finds.
@@ -76,6 +105,13 @@ impl Scene {
     }
 }
 
+/// Ends a process: it gives nothing back, but the system takes its mapping away and closes its files.
+fn end(mut doomed: Region) {
+    doomed.memory = Memory::anonymous(1).expect("memory");
+    doomed.file = None;
+    mem::forget(doomed);
+}
+
 impl Drop for Scene {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
@@ -84,19 +120,17 @@ impl Drop for Scene {
 
 /// Kills a process that does `verb` before each of its writes, beside `present` blocks.
 fn kill_everywhere(test: &str, present: u32, verb: impl Fn(&Region)) {
-    for writes in 0..MOST {
-        let scene = Scene::new(test, present);
-        let doomed = scene.open_doomed();
-        let ended = killed_after(writes, || verb(&doomed));
-        // Dead processes close nothing.
-        mem::forget(doomed);
-        scene.check(writes);
-        if ended.is_some() {
-            assert!(writes > 0, "the verb writes nothing");
-            return;
-        }
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let ended = (0..MOST).find(|writes| {
+            let scene = Scene::new(test, present, seen);
+            let doomed = scene.open_doomed(1);
+            let ended = killed_after(*writes, || verb(&doomed));
+            end(doomed);
+            scene.check(*writes);
+            ended.is_some()
+        });
+        assert!(ended.is_some_and(|writes| writes > 0), "the verb writes nothing, or without end");
     }
-    panic!("the verb writes without end");
 }
 
 #[test]
@@ -148,35 +182,52 @@ fn killed_in_noting_a_use() {
 /// The one that gives back what a dead process held dies itself, anywhere; a third one does both.
 #[test]
 fn killed_in_giving_back_what_another_one_held() {
-    for writes in 0..MOST {
-        let scene = Scene::new("recover", 2);
-        // They open it before either is dead.
-        let [first, second] = [scene.open_doomed(), scene.open_doomed()];
-        let (key, tokens, _) = block(9);
-        mem::forget(first.reserve(&key, &tokens, None).expect("room"));
-        mem::forget(first);
-        let ended = killed_after(writes, || second.recover());
-        mem::forget(second);
-        scene.check(writes);
-        if ended.is_some() {
-            assert!(writes > 3);
-            return;
-        }
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let ended = (0..MOST).find(|writes| {
+            let scene = Scene::new("recover", 2, seen);
+            // They open it before either is dead.
+            let [mut first, mut second] = [3, 4].map(|number| scene.open(ProcessId::own(), number));
+            let (key, tokens, _) = block(9);
+            mem::forget(first.reserve(&key, &tokens, None).expect("room"));
+            scene.doom(&mut first, 1);
+            end(first);
+            scene.doom(&mut second, 2);
+            let ended = killed_after(*writes, || second.recover());
+            end(second);
+            scene.check(*writes);
+            ended.is_some()
+        });
+        assert!(ended.is_some_and(|writes| writes > 3), "recovering writes nothing, or without end: {ended:?}");
     }
-    panic!("recovering writes without end");
 }
 
-/// Killed in opening, and in closing.
 #[test]
 fn killed_in_opening_and_closing() {
-    for writes in 0..MOST {
-        let scene = Scene::new("open", 2);
-        let ended = killed_after(writes, || drop(scene.open_doomed()));
-        scene.check(writes);
-        if ended.is_some() {
-            assert!(writes > 1);
-            return;
-        }
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let ended = (0..MOST).find(|writes| {
+            let scene = Scene::new("open", 2, seen);
+            let ended = killed_after(*writes, || drop(scene.open_doomed(1)));
+            scene.check(*writes);
+            ended.is_some()
+        });
+        assert!(ended.is_some_and(|writes| writes > 1), "opening writes nothing, or without end");
     }
-    panic!("opening writes without end");
+}
+
+/// What a living process holds stays its own: its lock says so, or its namespace, of which no pid is judged.
+#[test]
+fn what_cannot_be_judged_is_alive() {
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let scene = Scene::new("alive", 2, seen);
+        let other = scene.open(ProcessId::elsewhere(1), 1);
+        let (key, tokens, bytes) = block(9);
+        let Ok(Reserve::Room(mut room)) = other.reserve(&key, &tokens, None) else { panic!("there is room") };
+        assert_eq!((scene.survivor.recover(), put(&scene.survivor, 9)), (0, Put::InFlight));
+        // Without the file a lock cannot be looked at.
+        let without = Region::attach(files::open(&scene.path).expect("opened").0, &layout()).expect("attached");
+        assert_eq!((without.recover(), put(&without, 9)), (0, Put::InFlight));
+        room.write(0, &bytes);
+        room.publish();
+        assert!(get(&scene.survivor, 9).is_hit());
+    }
 }

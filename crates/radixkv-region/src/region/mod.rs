@@ -8,7 +8,7 @@ mod run;
 mod space;
 mod write;
 
-use std::{io, path::Path};
+use std::{fs::File, io, path::Path};
 
 pub use read::{Get, ReadError, Source};
 pub use run::PutRun;
@@ -25,7 +25,7 @@ use crate::{
     process::{self, ProcessId},
     slots::Slots,
     state::Kind,
-    sync::{AtomicU64, Relaxed, gauge},
+    sync::{AtomicU64, Mutex, Relaxed, gauge},
 };
 
 /// Blocks that the processes of one host share, in memory that each of them maps.
@@ -44,6 +44,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Region {
     memory: Memory,
+    /// The file, where the region is in one: its locks say that this process lives.
+    file: Option<File>,
     geometry: Geometry,
     layout: Layout,
     counts: Counts,
@@ -53,6 +55,8 @@ pub struct Region {
     slot: usize,
     /// The life of the machine: what was written in another one is not read.
     boot: u64,
+    /// Held by the thread that recovers; the others do not wait for it.
+    recovering: Mutex<()>,
 }
 
 impl Region {
@@ -85,8 +89,9 @@ impl Region {
     pub fn create(path: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
         let geometry = Geometry::of(layout)?;
         let own = ProcessId::own();
-        let memory = files::create(path.as_ref(), own, &geometry, |memory| header::write(memory, layout, &geometry))?;
-        Self::join(memory, layout, geometry, own)
+        let (memory, file) =
+            files::create(path.as_ref(), own, &geometry, |memory| header::write(memory, layout, &geometry))?;
+        Self::join(memory, Some(file), layout, geometry, own)
     }
 
     /// Opens a region in a file.
@@ -97,7 +102,10 @@ impl Region {
     ///
     /// [`OpenError`].
     pub fn open(path: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
-        Self::attach(files::open(path.as_ref())?, layout)
+        let geometry = Geometry::of(layout)?;
+        let (memory, file) = files::open(path.as_ref())?;
+        header::check(&memory, layout, &geometry)?;
+        Self::join(memory, Some(file), layout, geometry, ProcessId::own())
     }
 
     /// Opens the region in a file, or makes one where there is no file.
@@ -150,7 +158,7 @@ impl Region {
             word.store(0, Relaxed);
         }
         header::write(&memory, layout, &geometry);
-        Self::join(memory, layout, geometry, ProcessId::own())
+        Self::join(memory, None, layout, geometry, ProcessId::own())
     }
 
     /// Opens the region in memory that the caller mapped.
@@ -161,21 +169,28 @@ impl Region {
     pub fn attach(memory: Memory, layout: &Layout) -> Result<Self, OpenError> {
         let geometry = Geometry::of(layout)?;
         header::check(&memory, layout, &geometry)?;
-        Self::join(memory, layout, geometry, ProcessId::own())
+        Self::join(memory, None, layout, geometry, ProcessId::own())
     }
 
     /// Opens a region in the memory of a model, which needs no header; as a process that others take for dead, if it is one.
     #[cfg(radixkv_loom)]
     pub fn model(memory: &Memory, layout: &Layout, is_dead: bool) -> Self {
         let own = ProcessId::of_model(is_dead);
-        Self::join(memory.clone(), layout, Geometry::of(layout).expect("a layout"), own).expect("a slot")
+        Self::join(memory.clone(), None, layout, Geometry::of(layout).expect("a layout"), own).expect("a slot")
     }
 
     /// Takes a process slot in a region that was looked at.
-    fn join(memory: Memory, layout: &Layout, geometry: Geometry, own: ProcessId) -> Result<Self, OpenError> {
+    fn join(
+        memory: Memory,
+        file: Option<File>,
+        layout: &Layout,
+        geometry: Geometry,
+        own: ProcessId,
+    ) -> Result<Self, OpenError> {
         let (counts, boot) = (Counts::default(), if cfg!(radixkv_loom) { 0 } else { process::boot() });
         // The slot is no slot until it is taken; recovering needs none.
-        let mut region = Self { memory, geometry, layout: layout.clone(), counts, own, slot: SLOTS, boot };
+        let (layout, recovering) = (layout.clone(), Mutex::new(()));
+        let mut region = Self { memory, file, geometry, layout, counts, own, slot: SLOTS, boot, recovering };
         region.recover();
         region.slot = region.slots().take(own).ok_or(OpenError::TooManyProcesses { slots: SLOTS })?;
         region.take_back(region.slot);
@@ -222,7 +237,7 @@ impl Region {
     }
 
     fn slots(&self) -> Slots<'_> {
-        Slots::of(&self.memory, &self.geometry)
+        Slots::of(&self.memory, &self.geometry, self.file.as_ref())
     }
 
     /// The clock: how many entries were looked at to make room, ever.

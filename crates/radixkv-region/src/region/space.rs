@@ -16,8 +16,8 @@ const LOOKS: usize = 1024;
 impl Region {
     /// Gives back what killed processes held: their entries and their process slots. Returns how many entries.
     ///
-    /// [`open`](Self::open) does so, and a put that finds no room. Processes of other PID namespaces (containers) are
-    /// never taken for dead. In a forked child nothing is done.
+    /// [`open`](Self::open) does so, and a put that finds no room. One thread of a `Region` does it at a time; the others
+    /// return at once. In a forked child nothing is done.
     pub fn recover(&self) -> usize {
         if self.is_own() { (0..SLOTS).map(|slot| self.recover_slot(slot)).sum() } else { 0 }
     }
@@ -37,6 +37,8 @@ impl Region {
 
     /// Gives back what the process of a slot held, if it is dead.
     pub(super) fn recover_slot(&self, slot: usize) -> usize {
+        // One thread that recovers is enough; what it does not get to, the next one does.
+        let Ok(_one) = self.recovering.try_lock() else { return 0 };
         if slot >= SLOTS || !self.slots().take_over(slot, self.own) {
             return 0;
         }
