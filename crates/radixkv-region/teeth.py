@@ -15,7 +15,8 @@ from scratch import ROOT, Tree
 
 HERE = "crates/radixkv-region/src"
 ENTRY, INDEX, SLOTS, STATE = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state"))
-SPACE, READ, WRITE, HEADER = (f"{HERE}/{name}.rs" for name in ("region/space", "region/read", "region/write", "header"))
+SPACE, READ, WRITE, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "mod"))
+HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
 CAP = 240
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
@@ -42,8 +43,27 @@ BUGS = [
     ("a cell taken without a look at the others", "models two_puts_of_one_block_store_it_once",
      [(INDEX, "Some(other) if other == hash => return false,", "Some(other) if other == hash => {}")]),
     ("a slot recovered by two", "models what_a_dead_process_held_is_given_back_once",
-     [(SLOTS, "&& self.word(slot).compare_exchange(seen, own.recovering().word(), AcqRel, Relaxed).is_ok()",
-       "&& self.word(slot).load(Relaxed) == seen")]),
+     [(SLOTS, "let taken = self.word(slot).compare_exchange(seen, new.word(), AcqRel, Relaxed).is_ok();",
+       "let taken = self.word(slot).load(Relaxed) == seen && new != owner;")]),
+    ("a slot freed Relaxed (E5)", "models what_a_dead_process_held_is_given_back_once",
+     [(SLOTS, "store(ProcessId::NONE.word(), Release)", "store(ProcessId::NONE.word(), Relaxed)")]),
+    ("a slot taken Relaxed (E5)", "models what_a_dead_process_held_is_given_back_once",
+     [(SLOTS, "owner.word(), Acquire, Relaxed).is_ok();", "owner.word(), Relaxed, Relaxed).is_ok();")]),
+    ("threads of a process that recover at once", "lib region::killed::many_that_recover_at_once_give_each_entry_back_once",
+     [(SPACE, "let Ok(_one) = self.recovering.try_lock() else { return 0 };", ""),
+      (SLOTS, "owner == ProcessId::NONE || owner.is_of(own)", "owner == ProcessId::NONE")]),
+    ("a lock that is not looked at", "lib region::killed::what_cannot_be_judged_is_alive",
+     [(SLOTS, "            if self.lock(slot) != Lock::Held {\n", "            if self.file.is_none() {\n")]),
+    ("pids of another namespace judged", "lib region::killed::what_cannot_be_judged_is_alive",
+     [(PROCESS, "if self == Self::NONE || (self.0 ^ own.0) >> NAMESPACE_AT & NAMESPACE != 0 {", "if self == Self::NONE || self.0 == own.0 {")]),
+    ("a pid that is used again", "lib process::tests::living_processes_are_not_dead_and_dead_ones_are",
+     [(PROCESS, "(self.start() != 0 && start & START != self.start())", "self.start() > START")]),
+    ("a zombie taken for alive", "lib process::tests::living_processes_are_not_dead_and_dead_ones_are",
+     [(PROCESS, "|| is_left_over(self.pid()),", ",")]),
+    ("a forked child that gives back", "processes a_forked_child_reads_and_what_its_parent_held_is_given_back_when_both_are_gone",
+     [(REGION, "if self.slot < SLOTS && self.is_own() {", "if self.slot < SLOTS {")]),
+    ("a forked child that puts", "processes a_forked_child_reads_and_what_its_parent_held_is_given_back_when_both_are_gone",
+     [(WRITE, "        if !self.is_own() {\n", "        if self.own.pid() == 0 {\n")]),
     ("a slot freed before its entries", "lib region::killed::killed_in_giving_back_what_another_one_held",
      [(SPACE, "        let entries = self.take_back(slot);\n        self.slots().free(slot);\n",
        "        self.slots().free(slot);\n        let entries = self.take_back(slot);\n")]),

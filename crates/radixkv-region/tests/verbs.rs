@@ -54,6 +54,42 @@ fn blocks_in_use_stay_when_others_are_evicted() {
     }
 }
 
+/// How many of the requests the least recently used blocks would answer, and how many the region does.
+fn hits(capacity: usize, requests: &[usize]) -> (usize, usize) {
+    let (region, blocks) = (region(capacity), Blocks::new(requests.iter().max().expect("some") + 1));
+    let (mut exact, mut order) = (0, Vec::new());
+    let mut got = 0;
+    for &block in requests {
+        match order.iter().position(|other| *other == block) {
+            Some(at) => {
+                exact += 1;
+                order.remove(at);
+            }
+            None if order.len() == capacity => drop(order.remove(0)),
+            None => {}
+        }
+        order.push(block);
+        if blocks.get(&region, block).is_hit() {
+            got += 1;
+        } else {
+            blocks.put(&region, block);
+        }
+    }
+    (exact, got)
+}
+
+#[test]
+fn it_answers_nearly_what_the_least_recently_used_blocks_would() {
+    let mut random = fastrand::Rng::with_seed(11);
+    for capacity in [16, 100, 400] {
+        // Skewed: the tenth part of the blocks gets half of the requests, and so on.
+        let requests: Vec<_> = (0..20_000).map(|_| (1000.0 * random.f64().powf(3.3)) as usize).collect();
+        let (exact, got) = hits(capacity, &requests);
+        println!("{capacity} of 1000 blocks: {got} hits, {exact} of exact recency");
+        assert!(got * 100 >= exact * 97, "{got} of {exact}, {capacity} blocks");
+    }
+}
+
 #[test]
 fn a_hash_that_is_shared_is_a_miss_and_never_another_block() {
     let (region, blocks) = (region(8), Blocks::new(2));

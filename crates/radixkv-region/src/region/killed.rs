@@ -1,6 +1,6 @@
 //! A process is killed before each of its writes in turn: the others get everything back, and no byte is wrong.
 
-use std::{env, fs, mem, path::PathBuf, time::Duration};
+use std::{env, fs, mem, path::PathBuf, thread, time::Duration};
 
 use super::{Get, Put, Region, Reserve, files};
 use crate::{
@@ -211,6 +211,27 @@ fn killed_in_opening_and_closing() {
             ended.is_some()
         });
         assert!(ended.is_some_and(|writes| writes > 1), "opening writes nothing, or without end");
+    }
+}
+
+/// Threads of one process and another process find the same dead one: one of them gives back what it held.
+#[test]
+fn many_that_recover_at_once_give_each_entry_back_once() {
+    for round in 0..200 {
+        let scene = Scene::new("at-once", 0, if round % 2 == 0 { Seen::ByPid } else { Seen::ByLock });
+        let other = Region::open(&scene.path, &layout()).expect("opened");
+        let mut doomed = scene.open(ProcessId::own(), 1);
+        let (key, tokens, _) = block(9);
+        mem::forget(doomed.reserve(&key, &tokens, None).expect("room"));
+        scene.doom(&mut doomed, 1);
+        end(doomed);
+        let recovered: usize = thread::scope(|scope| {
+            let all = [&scene.survivor, &scene.survivor, &other, &other];
+            let threads = all.map(|region| scope.spawn(|| region.recover()));
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        });
+        assert_eq!(recovered, 1, "round {round}");
+        assert_eq!((other.stats().in_flight, other.stats().processes), (0, 2));
     }
 }
 

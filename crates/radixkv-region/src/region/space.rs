@@ -86,9 +86,8 @@ impl Region {
         let entries = self.geometry.entries;
         // Relaxed, here and below: the clock says where to look, no more.
         let now = self.clock().fetch_add(1, Relaxed);
-        let mut oldest: Option<(Entry<'_>, State, u64)> = None;
-        // Twice, because what was looked at early may be given back meanwhile.
-        for looked in 0..LOOKS.min(2 * entries) {
+        let mut oldest: Option<(Entry<'_>, State)> = None;
+        for looked in 0..self.looks() {
             if looked > 0 {
                 self.clock().fetch_add(1, Relaxed);
             }
@@ -96,41 +95,69 @@ impl Region {
             let state = entry.look();
             match state.kind() {
                 Kind::Writing => {}
-                Kind::Ready if entry.has_expired() => {
-                    if let Some(claimed) = self.displace(entry, state) {
-                        count(&self.counts.expired);
-                        return Some(claimed);
+                Kind::Ready if !entry.has_expired() => {
+                    if oldest.is_none_or(|(oldest, _)| age(oldest.used(), now) < age(entry.used(), now)) {
+                        oldest = Some((entry, state));
                     }
                 }
-                Kind::Ready => {
-                    let age = now.wrapping_sub(entry.used());
-                    if oldest.is_none_or(|(_, _, oldest)| oldest < age) {
-                        oldest = Some((entry, state, age));
-                    }
-                }
-                Kind::Free | Kind::Unknown => {
+                _ => {
                     if let Some(claimed) = self.displace(entry, state) {
                         return Some(claimed);
                     }
                 }
             }
-            if looked + 1 >= SAMPLE.min(entries)
-                && let Some((entry, state, _)) = oldest.take()
-                && let Some(claimed) = self.displace(entry, state)
-            {
-                count(&self.counts.evicted);
+            let oldest = if looked + 1 < SAMPLE.min(entries) { None } else { oldest.take() };
+            if let Some(claimed) = oldest.and_then(|(entry, state)| self.displace(entry, state)) {
                 return Some(claimed);
             }
         }
         None
     }
 
+    /// How many entries a put looks at. In a small region each of them twice: what was in flight at first may be given back.
+    pub(super) fn looks(&self) -> usize {
+        LOOKS.min(2 * self.geometry.entries)
+    }
+
     /// Claims an entry, whatever it holds, and takes its cell away.
     fn displace<'r>(&'r self, entry: Entry<'r>, seen: State) -> Option<Claimed<'r>> {
+        let has_expired = entry.has_expired();
         let claimed = entry.claim(seen, self.slot)?;
+        if seen.kind() == Kind::Ready {
+            count(if has_expired { &self.counts.expired } else { &self.counts.evicted });
+        }
         if matches!(seen.kind(), Kind::Ready | Kind::Unknown) {
             self.index().remove(entry.hash(), entry.number());
         }
         Some(claimed)
+    }
+}
+
+/// How long ago a block was used. Other threads may have used it after the moment that is now.
+fn age(used: u64, now: u64) -> u64 {
+    let age = now.wrapping_sub(used);
+    if age > u64::MAX / 2 { 0 } else { age }
+}
+
+#[cfg(all(test, not(radixkv_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Layout, Memory, region::Put};
+
+    /// While a thread looks for room, others use blocks, and the clock goes on.
+    #[test]
+    fn what_was_used_after_the_look_began_is_not_the_oldest() {
+        let layout = Layout::new(1, 8, 4);
+        let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
+        let region = Region::format(memory, &layout).expect("formatted");
+        let key = |token| layout.chain(b"").next(&[token]);
+        (0..4).for_each(|token| assert_eq!(region.put(&key(token), &[token], &[0; 8]), Ok(Put::Stored)));
+        for used in 0..4 {
+            let (entry, _) = region.find(&key(used), &[used]).expect("there");
+            entry.touch(region.clock().load(Relaxed) + 10);
+            assert_eq!(region.put(&key(used + 4), &[used + 4], &[0; 8]), Ok(Put::Stored));
+            assert!(region.contains(&key(used), &[used]));
+            (0..4).for_each(|token| assert!(region.put(&key(token), &[token], &[0; 8]).is_ok()));
+        }
     }
 }

@@ -42,10 +42,10 @@ pub enum PutError {
     /// Hand over whole blocks.
     #[error(transparent)]
     Lengths(#[from] ReadError),
-    /// Go on without, or try again when less is in flight: blocks are being put into all entries that were looked at.
-    #[error("{in_flight} of {capacity} blocks are being written")]
+    /// Go on without, or try again when less is in flight.
+    #[error("the {in_flight} entries looked at, of {capacity}, are being written")]
     Full {
-        /// Entries that are being written.
+        /// Entries that were looked at; blocks are being put into all of them.
         in_flight: usize,
         /// Blocks of the region.
         capacity: usize,
@@ -210,8 +210,8 @@ impl Region {
     }
 
     fn full(&self) -> PutError {
-        let stats = self.stats();
-        PutError::Full { in_flight: stats.in_flight, capacity: stats.capacity }
+        let capacity = self.geometry.entries;
+        PutError::Full { in_flight: self.looks().min(capacity), capacity }
     }
 }
 
@@ -239,9 +239,8 @@ impl Reservation<'_> {
 
     /// Lets all processes read the block. A device has to be done with it.
     pub fn publish(mut self) {
-        if let Some(claimed) = self.claimed.take().filter(|_| self.region.is_own())
-            && claimed.publish(self.region.boot)
-        {
+        let claimed = self.claimed.take().filter(|_| self.region.is_own());
+        if claimed.is_some_and(|claimed| claimed.publish(self.region.boot)) {
             count(&self.region.counts.stored);
         }
     }
@@ -250,9 +249,7 @@ impl Reservation<'_> {
 impl Drop for Reservation<'_> {
     /// Gives the room back. In a forked child it is the parent's.
     fn drop(&mut self) {
-        if let Some(claimed) = self.claimed.take()
-            && self.region.is_own()
-        {
+        if let Some(claimed) = self.claimed.take().filter(|_| self.region.is_own()) {
             self.region.empty(claimed);
         }
     }
