@@ -97,4 +97,7 @@ pub use header::OpenError;
 pub use key::{Chain, Key, Token};
 pub use layout::{Layout, LayoutError};
 pub use memory::Memory;
+#[cfg(radixkv_loom)]
+pub use sync::model::explore_exact;
+
 pub use region::{Get, Put, PutError, PutRun, ReadError, Region, Reservation, Reserve, Source};

@@ -3,7 +3,9 @@
 #[cfg(all(test, not(radixkv_loom)))]
 pub(crate) use killed::AtomicU64;
 #[cfg(radixkv_loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, fence};
+pub(crate) use loom::sync::atomic::fence;
+#[cfg(radixkv_loom)]
+pub(crate) use model::AtomicU64;
 #[cfg(not(any(test, radixkv_loom)))]
 pub(crate) use std::sync::atomic::AtomicU64;
 #[cfg(not(radixkv_loom))]
@@ -11,6 +13,8 @@ pub(crate) use std::sync::atomic::fence;
 
 #[cfg(all(test, not(radixkv_loom)))]
 pub(crate) mod killed;
+#[cfg(radixkv_loom)]
+pub(crate) mod model;
 
 /// Locks that are tried and never waited for.
 pub(crate) use std::sync::Mutex;
