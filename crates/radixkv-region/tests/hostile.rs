@@ -269,6 +269,25 @@ fn memory_that_is_too_small_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn a_region_that_was_linked_and_not_finished_is_left_alone() {
+    // Its maker was killed after it had linked the file to its path; then the path was removed, beside a process that has it open.
+    let (place, blocks) = (Place::new("linked"), Blocks::new(BLOCKS));
+    let unfinished =
+        place.path().with_file_name(format!(".{}.new", place.path().file_name().expect("a name").to_string_lossy()));
+    let old = Region::create(place.path(), &layout(CAPACITY)).expect("created");
+    blocks.put(&old, 0);
+    fs::hard_link(place.path(), &unfinished).expect("linked");
+    let refused = Region::create(place.path(), &layout(CAPACITY)).expect_err("it exists");
+    assert!(matches!(refused, OpenError::Io(error) if error.kind() == std::io::ErrorKind::AlreadyExists));
+    drop(old);
+    let old = Region::open_or_create(place.path(), &layout(CAPACITY)).expect("opened");
+    assert!(blocks.get(&old, 0).is_hit());
+    fs::remove_file(place.path()).expect("removed");
+    let new = Region::open_or_create(place.path(), &layout(CAPACITY)).expect("made");
+    assert!(!blocks.get(&new, 0).is_hit() && blocks.get(&old, 0).is_hit() && !unfinished.exists());
+}
+
+#[test]
 fn disk_that_is_full_is_said_at_creation() {
     // A file larger than any file system here has room for, and small enough for the address space.
     let place = Place::new("full");
@@ -277,7 +296,7 @@ fn disk_that_is_full_is_said_at_creation() {
     assert!(matches!(refused, OpenError::Io(_)), "{refused}");
     assert!(!place.path().exists());
     let folder = place.path().parent().expect("a folder");
-    let name = format!(".{}.", place.path().file_name().expect("a name").to_string_lossy());
+    let name = format!(".{}", place.path().file_name().expect("a name").to_string_lossy());
     let left = fs::read_dir(folder)
         .expect("listed")
         .flatten()

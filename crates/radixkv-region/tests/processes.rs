@@ -310,7 +310,7 @@ fn a_region_that_is_made_when_its_maker_is_killed_is_whole_or_not_there() {
     let name = place.path().file_name().expect("a name").to_str().expect("ASCII").to_owned();
     let unfinished = || {
         let files = fs::read_dir(place.path().parent().expect("a folder")).expect("listed").flatten();
-        files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!(".{name}."))).count()
+        files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!(".{name}"))).count()
     };
     for _ in 0..4 {
         let mut worker = start("create", place.path());

@@ -1,11 +1,15 @@
-//! Files that hold regions: they come into being whole.
+//! Files that hold regions: they come into being whole, and one at a time.
+//!
+//! A region is made in a file beside its path, `.NAME.new`, and then linked to its path. Its maker has a lock on that file: other
+//! processes wait for it instead of taking as much memory again, and what a killed one left is seen to be left.
 
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{fs::FallocateFlags, io::Errno};
@@ -14,18 +18,16 @@ use crate::{
     geometry::{Geometry, SLOTS},
     locks::{Lock, try_lock},
     memory::Memory,
-    process::ProcessId,
-    sync::gauge::{AtomicU64, Relaxed},
 };
 
-/// What a file that is being made ends in.
-const UNFINISHED: &str = ".new";
-/// How long a file may be there before its maker has locked it.
-const UNLOCKED: Duration = Duration::from_secs(60);
 /// Bytes that are written at once, where memory cannot be reserved.
 const ZEROS: usize = 1 << 20;
 /// The byte that is locked while a file is made; those before it are for the process slots.
 const MAKING: usize = SLOTS;
+/// How long a process waits for another one that makes the same region.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// And between two looks.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Opens a file.
 pub(super) fn open(path: &Path) -> io::Result<(Memory, File)> {
@@ -34,20 +36,8 @@ pub(super) fn open(path: &Path) -> io::Result<(Memory, File)> {
 }
 
 /// Makes a file of a region's size, lets it be filled, and then puts it at its path, where none may be.
-pub(super) fn create(
-    path: &Path,
-    own: ProcessId,
-    geometry: &Geometry,
-    fill: impl Fn(&Memory),
-) -> io::Result<(Memory, File)> {
-    remove_left_over(path, own);
-    if path.try_exists()? {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    let unfinished = Unfinished(beside(path, own)?);
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&unfinished.0)?;
-    // As long as this process has the file open it is not taken for left over. Where there are no locks, the name says whose it is.
-    let _ = try_lock(&file, MAKING);
+pub(super) fn create(path: &Path, geometry: &Geometry, fill: impl Fn(&Memory)) -> io::Result<(Memory, File)> {
+    let (mut file, unfinished) = begin(path)?;
     reserve(&mut file, geometry.bytes() as u64)?;
     let memory = Memory::of_file(&file)?;
     fill(&memory);
@@ -55,13 +45,63 @@ pub(super) fn create(
     Ok((memory, file))
 }
 
-/// A file that is removed when it was linked to its own path, or when that failed.
+/// A file that this process alone fills. Its name goes when it was linked to the region's path, or when that failed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
+}
+
+/// Takes its turn to make the file of a region.
+fn begin(path: &Path) -> io::Result<(File, Unfinished)> {
+    let name = beside(path)?;
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        if path.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&name) {
+            Ok(file) => {
+                // Between making and locking it, another process may have taken it for left over.
+                if try_lock(&file, MAKING) != Lock::Taken && is_at(&file, &name) {
+                    return Ok((file, Unfinished(name)));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !remove_left_over(&name)? {
+                    thread::sleep(PAUSE);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Removes a file that its maker, now dead, did not finish. False if it is being made.
+///
+/// Its name alone goes: the file may be a region that others have open, if the maker had linked it already.
+fn remove_left_over(name: &Path) -> io::Result<bool> {
+    let file = match OpenOptions::new().read(true).write(true).open(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        file => file?,
+    };
+    if try_lock(&file, MAKING) != Lock::Held {
+        return Ok(false);
+    }
+    // The process with the lock may remove the name, as long as it is the name of the file that is locked.
+    if is_at(&file, name) {
+        fs::remove_file(name)?;
+    }
+    Ok(true)
+}
+
+/// Whether a name is still that of an open file.
+fn is_at(file: &File, name: &Path) -> bool {
+    let id = |about: fs::Metadata| (about.dev(), about.ino());
+    matches!((file.metadata().map(id), fs::metadata(name).map(id)), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Takes the memory of a file from the file system: later there may be none, and a write to a mapping cannot fail.
@@ -81,53 +121,10 @@ fn reserve(file: &mut File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The name of a file that is being made: `.NAME.PROCESS.NUMBER.new`.
-fn beside(path: &Path, own: ProcessId) -> io::Result<PathBuf> {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let number = MADE.fetch_add(1, Relaxed);
-    let start = start_of_name(path).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(folder(path).join(format!("{start}{:x}.{number}{UNFINISHED}", own.word())))
-}
-
-/// Removes what killed processes left of files that they were making for this path.
-fn remove_left_over(path: &Path, own: ProcessId) {
-    let (Ok(files), Some(start)) = (fs::read_dir(folder(path)), start_of_name(path)) else { return };
-    for file in files.flatten() {
-        let name = file.file_name();
-        let Some(maker) = name.to_str().and_then(|name| maker(name, &start)) else { continue };
-        if is_left_over(&file.path(), maker, own) {
-            let _ = fs::remove_file(file.path());
-        }
-    }
-}
-
-/// Whether the process that was making a file has ended.
-fn is_left_over(path: &Path, maker: ProcessId, own: ProcessId) -> bool {
-    let Ok(file) = OpenOptions::new().read(true).write(true).open(path) else { return false };
-    match try_lock(&file, MAKING) {
-        Lock::Taken => false,
-        // It may be about to lock it: then it is alive.
-        Lock::Held => maker.is_dead(own) || is_old(&file),
-        Lock::Unsupported => maker.is_dead(own),
-    }
-}
-
-/// Whether a file was changed last some time ago.
-fn is_old(file: &File) -> bool {
-    let changed = file.metadata().and_then(|about| about.modified());
-    changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age > UNLOCKED))
-}
-
-/// The process that was making a file of this name.
-fn maker(name: &str, start: &str) -> Option<ProcessId> {
-    let (process, _number) = name.strip_prefix(start)?.strip_suffix(UNFINISHED)?.split_once('.')?;
-    u64::from_str_radix(process, 16).ok().map(ProcessId::from_word)
-}
-
-fn start_of_name(path: &Path) -> Option<String> {
-    Some(format!(".{}.", path.file_name()?.to_str()?))
-}
-
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// The name under which a file is made.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    name.push(".new");
+    Ok(path.with_file_name(name))
 }

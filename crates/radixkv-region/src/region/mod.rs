@@ -62,8 +62,10 @@ pub struct Region {
 impl Region {
     /// Makes a region in a new file, readable by this user alone.
     ///
-    /// The whole of it is taken from the file system at once. A process that is killed meanwhile leaves nothing at
-    /// `path`, and a file beside it that the next call takes away.
+    /// The whole of it is taken from the file system at once, which takes time in proportion. A process that is killed
+    /// meanwhile leaves nothing at `path`, and a file `.NAME.new` beside it that the next call takes away (by hand, where
+    /// the file system has no locks). While another process makes the same region this one waits for it, for five
+    /// minutes at most.
     ///
     /// # Errors
     ///
@@ -88,10 +90,9 @@ impl Region {
     /// ```
     pub fn create(path: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
         let geometry = Geometry::of(layout)?;
-        let own = ProcessId::own();
-        let (memory, file) =
-            files::create(path.as_ref(), own, &geometry, |memory| header::write(memory, layout, &geometry))?;
-        Self::join(memory, Some(file), layout, geometry, own)
+        let fill = |memory: &Memory| header::write(memory, layout, &geometry);
+        let (memory, file) = files::create(path.as_ref(), &geometry, fill)?;
+        Self::join(memory, Some(file), layout, geometry, ProcessId::own())
     }
 
     /// Opens a region in a file.
