@@ -3,20 +3,26 @@
 use crate::sync::gauge::{AtomicU64, Relaxed};
 
 /// Why a block was not found. None of them is an error: the block is computed, as if there were no region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Miss {
     /// It is not there.
+    #[error("the block is not there")]
     Absent,
     /// A process is putting it there.
+    #[error("the block is being put")]
     BeingWritten,
     /// A block of other tokens, another parent or another namespace has the same hash.
+    #[error("another block has the same hash")]
     OtherTokens,
     /// Its time to live is over.
+    #[error("the block's time to live is over")]
     Expired,
     /// Another block took its place while it was copied.
+    #[error("the block was overwritten while it was copied")]
     Overwritten,
     /// Its record is not whole, or was written before the machine was started.
+    #[error("the block's record is damaged, or of before a restart")]
     Damaged,
 }
 

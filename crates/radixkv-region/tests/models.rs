@@ -104,6 +104,26 @@ fn a_block_that_is_removed_and_put_again_while_it_is_read() {
 }
 
 #[test]
+fn a_block_that_two_threads_overwrite_while_it_is_read() {
+    explore("get vs put vs put", [0, 2], || {
+        let region = Arc::new(Region::model(&memory(&layout(1)), &layout(1), false));
+        put(&region, 1);
+        let others = [2, 3].map(|number| {
+            let region = region.clone();
+            thread::spawn(move || {
+                let (key, tokens, bytes) = block(number);
+                let _ = region.put(&key, &tokens, &bytes);
+            })
+        });
+        for number in 1..4 {
+            get(&region, number);
+        }
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!((1..4).filter(|number| get(&region, *number)).count(), 1);
+    });
+}
+
+#[test]
 fn two_puts_of_one_block_store_it_once() {
     explore("put vs the same put", [3, 4], || {
         let region = Arc::new(Region::model(&memory(&layout(2)), &layout(2), false));

@@ -192,11 +192,11 @@ fn a_reservation_is_filled_in_place_or_gives_its_room_back() {
 fn a_source_says_whether_it_was_overwritten() {
     let (region, blocks) = (region(1), Blocks::new(2));
     blocks.put(&region, 0);
-    let source = region.locate(&blocks.key(0), blocks.tokens(0)).expect("one block").expect("it is there");
+    let source = region.locate(&blocks.key(0), blocks.tokens(0)).expect("it is there");
     assert!(source.is_intact() && source.len() == blocks.bytes() && source.as_ptr().addr() % 64 == 0);
     blocks.put(&region, 1);
     assert!(!source.is_intact());
-    assert_eq!(region.locate(&blocks.key(0), blocks.tokens(0)).expect("one block").err(), Some(Miss::Absent));
+    assert_eq!(region.locate(&blocks.key(0), blocks.tokens(0)).err(), Some(Miss::Absent));
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Finding blocks and copying them out.
 
-use std::marker::PhantomData;
-
 use super::{Region, count};
 use crate::{
     counts::Miss,
@@ -57,7 +55,6 @@ pub struct Source<'r> {
     entry: Entry<'r>,
     state: State,
     bytes: usize,
-    region: PhantomData<&'r Region>,
 }
 
 impl Region {
@@ -109,7 +106,7 @@ impl Region {
     /// # let key = layout.chain(b"tenant").next(&[1, 2]);
     /// # region.put(&key, &[1, 2], b"abcd")?;
     /// # fn copy_to_device(from: *const u8, bytes: usize) { assert_eq!((from as usize % 64, bytes), (0, 4)) }
-    /// let source = region.locate(&key, &[1, 2])?.expect("it was put");
+    /// let source = region.locate(&key, &[1, 2]).expect("it was put");
     /// copy_to_device(source.as_ptr(), source.len());
     /// // When the device has copied:
     /// assert!(source.is_intact());
@@ -121,16 +118,15 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// [`ReadError::Tokens`].
-    pub fn locate(&self, key: &Key, tokens: &[Token]) -> Result<Result<Source<'_>, Miss>, ReadError> {
-        let bytes = self.layout.block_bytes();
-        self.check_lengths(1, tokens.len(), bytes)?;
-        let found = self.find(key, tokens).map(|(entry, state)| {
-            self.used(entry);
-            Source { entry, state, bytes, region: PhantomData }
-        });
+    /// [`Miss`]; [`Miss::Absent`] for tokens that are not one block.
+    pub fn locate(&self, key: &Key, tokens: &[Token]) -> Result<Source<'_>, Miss> {
+        let is_block = tokens.len() == self.layout.block_size();
+        let found = if is_block { self.find(key, tokens) } else { Err(Miss::Absent) };
         self.count(found.as_ref().err().copied());
-        Ok(found)
+        found.map(|(entry, state)| {
+            self.used(entry);
+            Source { entry, state, bytes: self.layout.block_bytes() }
+        })
     }
 
     pub(super) fn get_block(&self, key: &Key, tokens: &[Token], bytes: &mut [u8]) -> Get {

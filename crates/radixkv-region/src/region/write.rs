@@ -146,23 +146,10 @@ impl Region {
         time_to_live: Option<Duration>,
     ) -> Result<Reserve<'_>, PutError> {
         self.check_lengths(1, tokens.len(), self.layout.block_bytes())?;
-        if !self.is_own() {
-            return Err(PutError::Forked { opener: self.own.pid(), process: std::process::id() });
-        }
-        if let Some(there) = self.present(key, tokens) {
-            return Ok(Reserve::Not(there));
-        }
-        let expires = time_to_live.map_or(NEVER, expiry);
-        let claimed = self.make_room().ok_or_else(|| self.full())?;
-        // Relaxed: it decides what is evicted, no more.
-        claimed.write_record(key, tokens, expires, self.clock().load(Relaxed));
-        let entry = claimed.entry();
-        if self.index().insert(key.hash, entry.number(), |other| self.entry(other).live_hash()) {
-            Ok(Reserve::Room(Reservation { region: self, claimed: Some(claimed) }))
-        } else {
-            claimed.give_back();
-            Ok(Reserve::Not(Put::InFlight))
-        }
+        Ok(match self.claim(key, tokens, time_to_live)? {
+            Ok(claimed) => Reserve::Room(Reservation { region: self, claimed: Some(claimed) }),
+            Err(there) => Reserve::Not(there),
+        })
     }
 
     /// Drops a block. True if it was there. Wait-free; nothing in a forked child.
@@ -182,14 +169,40 @@ impl Region {
         bytes: &[u8],
         time_to_live: Option<Duration>,
     ) -> Result<Put, PutError> {
-        match self.reserve(key, tokens, time_to_live)? {
-            Reserve::Not(there) => Ok(there),
-            Reserve::Room(mut room) => {
-                room.write(0, bytes);
-                room.publish();
-                Ok(Put::Stored)
-            }
+        let claimed = match self.claim(key, tokens, time_to_live)? {
+            Ok(claimed) => claimed,
+            Err(there) => return Ok(there),
+        };
+        claimed.write(0, bytes);
+        if claimed.publish(self.boot) {
+            count(&self.counts.stored);
         }
+        Ok(Put::Stored)
+    }
+
+    /// Claims an entry for a block and lets a cell lead to it, unless the block needs no room.
+    fn claim(
+        &self,
+        key: &Key,
+        tokens: &[Token],
+        time_to_live: Option<Duration>,
+    ) -> Result<Result<Claimed<'_>, Put>, PutError> {
+        if !self.is_own() {
+            return Err(PutError::Forked { opener: self.own.pid(), process: std::process::id() });
+        }
+        if let Some(there) = self.present(key, tokens) {
+            return Ok(Err(there));
+        }
+        let expires = time_to_live.map_or(NEVER, expiry);
+        let claimed = self.make_room().ok_or_else(|| self.full())?;
+        // Relaxed: it decides what is evicted, no more.
+        claimed.write_record(key, tokens, expires, self.clock().load(Relaxed));
+        let entry = claimed.entry();
+        if self.index().insert(key.hash, entry.number(), |other| self.entry(other).live_hash()) {
+            return Ok(Ok(claimed));
+        }
+        claimed.give_back();
+        Ok(Err(Put::InFlight))
     }
 
     /// Whether a block needs no room, and why.
