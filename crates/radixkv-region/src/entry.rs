@@ -1,5 +1,5 @@
-//! One entry: a block with its record and its tokens. The protocol of its state word is in the documentation of the package;
-//! the edges are named where they are made.
+//! One entry: a block with its record and its tokens. The protocol of its state word is in the documentation of the
+//! package; the edges are named where they are made.
 
 use crate::{
     copy,
@@ -53,7 +53,8 @@ impl<'a> Entry<'a> {
         State::from_word(self.field(STATE).load(Acquire))
     }
 
-    /// Whether the state is still the same. If it is, then everything that was read since it was looked at belongs together.
+    /// Whether the state is still the same. If it is, then everything that was read since it was looked at belongs
+    /// together.
     pub(crate) fn is_still(&self, state: State) -> bool {
         // Acquire: E2.
         fence(Acquire);
@@ -189,7 +190,8 @@ impl<'a> Claimed<'a> {
         copy::write(self.entry.payload(), at, bytes);
     }
 
-    /// Makes the block readable. False if the entry is this process's no more, which damaged memory alone can bring about.
+    /// Makes the block readable. False if the entry is this process's no more, which damaged memory alone can bring
+    /// about.
     pub(crate) fn publish(self, boot: u64) -> bool {
         let seal = self.entry.seal(self.state, boot);
         // Relaxed: E1, E2.

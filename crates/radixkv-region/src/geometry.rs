@@ -1,5 +1,5 @@
-//! Where everything lies in a region, in words from its start. It follows from the layout alone: nothing that stands in the
-//! memory leads to another place.
+//! Where everything lies in a region, in words from its start. It follows from the layout alone: nothing that stands in
+//! the memory leads to another place.
 
 use std::ops::Range;
 

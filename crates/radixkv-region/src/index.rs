@@ -1,6 +1,6 @@
-//! The index: buckets of cells, each a hint where an entry is. The entry's record is the truth; a cell that leads to an entry
-//! of another key, or to none, is dead, and is used again by the next thread that wants a cell of its bucket. A key has two
-//! buckets; the second one is for what the first one has no cell for.
+//! The index: buckets of cells, each a hint where an entry is. The entry's record is the truth; a cell that leads to an
+//! entry of another key, or to none, is dead, and is used again by the next thread that wants a cell of its bucket. A
+//! key has two buckets; the second one is for what the first one has no cell for.
 //!
 //! | bits of a cell | field | meaning |
 //! |---|---|---|
@@ -36,15 +36,15 @@ impl<'a> Index<'a> {
         cells.filter(move |cell| cell >> 32 == tag(hash)).filter_map(move |cell| entry_of(cell, entries))
     }
 
-    /// Lets a cell lead to an entry; false if one leads to another entry of the same key already. `hash_of` says which key an
-    /// entry has, if it has one. Where both buckets are full of other keys, one of them loses its cell.
+    /// Lets a cell lead to an entry; false if one leads to another entry of the same key already. `hash_of` says which
+    /// key an entry has, if it has one. Where both buckets are full of other keys, one of them loses its cell.
     ///
     /// All threads take the first empty cell: so two that put one key at one time want the same, and one of them sees
     /// the other.
     pub(crate) fn insert(&self, hash: [u64; 2], entry: usize, hash_of: impl Fn(usize) -> Option<[u64; 2]>) -> bool {
         let buckets = self.numbers(hash);
-        // Each round is lost to a thread that has changed the bucket. The last one ends it: an entry without a cell is not
-        // found, no more.
+        // Each round is lost to a thread that has changed the bucket. The last one ends it: an entry without a cell is
+        // not found, no more.
         for _ in 0..ROUNDS {
             let (mut empty, mut dead) = (None, None);
             for word in self.cells(hash) {

@@ -83,8 +83,8 @@ impl Layout {
         self.text(2, arrangement.into())
     }
 
-    /// Which part of the model's heads or layers the blocks hold: the rank of tensor or pipeline parallelism, and of how
-    /// many. Default: empty.
+    /// Which part of the model's heads or layers the blocks hold: the rank of tensor or pipeline parallelism, and of
+    /// how many. Default: empty.
     pub fn shard(self, shard: impl Into<String>) -> Self {
         self.text(3, shard.into())
     }

@@ -1,13 +1,14 @@
 //! Lines of 64 bytes, copied by vectors: word by word a copy takes half as long again (`examples/throughput.rs`).
 //!
-//! Large blocks are written past the caches: they are read next by another process, and what would be evicted for them is not.
+//! Large blocks are written past the caches: they are read next by another process, and what would be evicted for them
+//! is not.
 //!
 //! # Invariants
 //!
 //! - **X1** Every load and store lies inside its slice.
-//! - **X2** Other threads and processes may write the words meanwhile. To the language a vector that is moved is a relaxed
-//!   access to each of its words: the compiler does not look into the instruction, and the processor moves a word that lies at
-//!   a multiple of its size at once.
+//! - **X2** Other threads and processes may write the words meanwhile. To the language a vector that is moved is a
+//!   relaxed access to each of its words: the compiler does not look into the instruction, and the processor moves a
+//!   word that lies at a multiple of its size at once.
 //! - **X3** Stores past the caches are done before any later store of the thread: a fence ends them.
 #![allow(unsafe_code)]
 
@@ -56,7 +57,8 @@ pub(crate) fn store(words: &[AtomicU64], bytes: &[u8]) -> usize {
         return 0;
     }
     if lines * LINE >= PAST_CACHES && to.addr() % 16 == 0 {
-        // SAFETY: X1: the lines lie in both slices, there is one, and the vectors are at multiples of their size; X2; X3.
+        // SAFETY: X1: the lines lie in both slices, there is one, and the vectors are at multiples of their size; X2;
+        // X3.
         unsafe { copy_lines!(from, to, lines, "movntps", "sfence") };
     } else {
         // SAFETY: X1: the lines lie in both slices, and there is one; X2.

@@ -1,8 +1,9 @@
-//! Locks on single bytes of a region's file, which the kernel lets go when a process ends: what ends with its owner needs no
-//! other proof of death, in whatever PID namespace the owner was.
+//! Locks on single bytes of a region's file, which the kernel lets go when a process ends: what ends with its owner
+//! needs no other proof of death, in whatever PID namespace the owner was.
 //!
-//! They belong to the open file (`F_OFD_SETLK`), so that two `Region`s of one process are two owners, and a child that was forked
-//! is its parent's. A mapping keeps its file open: so the lock goes when no thread of a process can write to the mapping any more.
+//! They belong to the open file (`F_OFD_SETLK`), so that two `Region`s of one process are two owners, and a child that
+//! was forked is its parent's. A mapping keeps its file open: so the lock goes when no thread of a process can write to
+//! the mapping any more.
 #![allow(unsafe_code)]
 
 use std::fs::File;

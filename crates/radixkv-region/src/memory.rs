@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! - **M1** The words are mapped, readable and writable, at a multiple of their size, for as long as the `Memory` lives.
-//! - **M2** In this process nothing but atomic operations touches them, in others nothing but the same protocol (the contract of
-//!   [`Memory::lent`]; for files that of the processes that may open them).
+//! - **M1** The words are mapped, readable and writable, at a multiple of their size, for as long as the `Memory`
+//!   lives.
+//! - **M2** In this process nothing but atomic operations touches them, in others nothing but the same protocol (the
+//!   contract of [`Memory::lent`]; for files that of the processes that may open them).
 #![allow(unsafe_code)]
 
 use std::{any::Any, fmt, fs::File, io, ops::Range, ptr::NonNull};
@@ -33,7 +34,8 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory of this process and of the children that it forks, not of a file: for regions that threads share, and tests.
+    /// Memory of this process and of the children that it forks, not of a file: for regions that threads share, and
+    /// tests.
     ///
     /// # Errors
     ///

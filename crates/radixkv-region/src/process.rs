@@ -1,4 +1,4 @@
-//! Who a process is, so that another one can tell that it has gone.
+//! The name of a process, by which another one can tell that it has gone.
 //!
 //! One word, so that a slot is taken by one compare-and-swap:
 //!
@@ -104,8 +104,8 @@ impl ProcessId {
         (self.0 ^ own.0) & !(LOCKED | RECOVERING) == 0
     }
 
-    /// Whether the process has surely gone, as `own` can tell: it is of the same namespaces, and its pid is not in use, or
-    /// by a process that began at another time.
+    /// Whether the process has surely gone, as `own` can tell: it is of the same namespaces, and its pid is not in use,
+    /// or by a process that began at another time.
     pub(crate) fn is_dead(self, own: Self) -> bool {
         if self == Self::NONE || (self.0 ^ own.0) >> NAMESPACE_AT & NAMESPACE != 0 {
             return false;

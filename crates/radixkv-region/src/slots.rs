@@ -1,8 +1,8 @@
 //! The process slots: which processes have the region open, so that what a killed one held is given back.
 //!
-//! A slot is a word: [`ProcessId::NONE`], or its owner. Where the region is a file, its owner also has a lock on the byte of the file
-//! whose number is the slot's, from before the word is written until after it is taken back: then the lock alone says
-//! whether the owner lives. Elsewhere its pid does. Edges: E5 in the documentation of the package.
+//! A slot is a word: [`ProcessId::NONE`], or its owner. Where the region is a file, its owner also has a lock on the
+//! byte of the file whose number is the slot's, from before the word is written until after it is taken back: then the
+//! lock alone says whether the owner lives. Elsewhere its pid does. Edges: E5 in the documentation of the package.
 
 use std::fs::File;
 
@@ -48,8 +48,8 @@ impl<'a> Slots<'a> {
         })
     }
 
-    /// Takes over the slot of a dead process, so that what it held can be given back. Then it is the caller's to free. One
-    /// thread of a process at a time: locks do not tell its threads apart.
+    /// Takes over the slot of a dead process, so that what it held can be given back. Then it is the caller's to free.
+    /// One thread of a process at a time: locks do not tell its threads apart.
     pub(crate) fn take_over(&self, slot: usize, own: ProcessId) -> bool {
         // Relaxed: a look, to be confirmed.
         let seen = self.word(slot).load(Relaxed);

@@ -1,4 +1,4 @@
-//! The state word of an entry: who may read the entry, and who may write it.
+//! The state word of an entry: whether it may be read, and which process may write it.
 //!
 //! | bits | field | meaning |
 //! |---|---|---|

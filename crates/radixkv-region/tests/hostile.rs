@@ -1,4 +1,5 @@
-//! Files that are no region, or a damaged one: a clear error or misses, never a panic, a wrong byte, or a verb that does not end.
+//! Files that are no region, or a damaged one: a clear error or misses, never a panic, a wrong byte, or a verb that
+//! does not end.
 #![cfg(not(radixkv_loom))]
 
 mod common;
@@ -270,7 +271,8 @@ fn memory_that_is_too_small_is_refused_and_left_as_it_is() {
 
 #[test]
 fn a_region_that_was_linked_and_not_finished_is_left_alone() {
-    // Its maker was killed after it had linked the file to its path; then the path was removed, beside a process that has it open.
+    // Its maker was killed after it had linked the file to its path; then the path was removed, beside a process that
+    // has it open.
     let (place, blocks) = (Place::new("linked"), Blocks::new(BLOCKS));
     let unfinished =
         place.path().with_file_name(format!(".{}.new", place.path().file_name().expect("a name").to_string_lossy()));

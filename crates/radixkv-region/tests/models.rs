@@ -1,11 +1,11 @@
 //! Models of the protocol: every order of a few verbs, and every value that a weak memory may return.
 //!
-//! Property: what is found is right in every word; a block that several put is stored once; what a dead process held is given
-//! back once, and to one.
+//! Property: what is found is right in every word; a block that several put is stored once; what a dead process held is
+//! given back once, and to one.
 //!
-//! Edges: E1, E2 and E4. E3 and E5 forbid that a load returns, or a store comes before, what only a later store of its own
-//! thread makes possible (load buffering), and loom keeps stores in the order in which they were made: it can show nothing of
-//! them.
+//! Edges: E1, E2 and E4. E3 and E5 forbid that a load returns, or a store comes before, what only a later store of its
+//! own thread makes possible (load buffering), and loom keeps stores in the order in which they were made: it can show
+//! nothing of them.
 //!
 //! Teeth: `teeth.py` of the package.
 #![cfg(radixkv_loom)]

@@ -123,7 +123,8 @@ fn fork(place: &Path, large: &Large) {
     let Ok(Reserve::Room(mut room)) = reserve(0) else { panic!("there is room") };
     large.put(&region, 1);
     let done = place.with_extension("forked");
-    // SAFETY: the child's other threads are gone; it needs none of their locks but the allocator's, which survives a fork.
+    // SAFETY: the child's other threads are gone; it needs none of their locks but the allocator's, which survives a
+    // fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let found = large.get(&region, 1, &mut vec![0; BYTES]).is_hit();

@@ -1,4 +1,5 @@
-//! Many threads, one region, blocks that displace each other all the time: never a wrong byte, and nothing is left over.
+//! Many threads, one region, blocks that displace each other all the time: never a wrong byte, and nothing is left
+//! over.
 #![cfg(not(radixkv_loom))]
 
 mod common;
@@ -130,7 +131,7 @@ fn regions_of_one_process_are_processes_to_each_other() {
     let blocks = Blocks::new(16);
     blocks.put(&one, 0);
     assert!(blocks.get(&other, 0).is_hit());
-    // What one of them is filling is nobody's to take back.
+    // What one of them is filling stays its own.
     let Ok(Reserve::Room(room)) = one.reserve(&blocks.key(1), blocks.tokens(1), None) else { panic!("there is room") };
     assert_eq!((other.recover(), other.stats().in_flight, other.stats().processes), (0, 1, 2));
     drop(room);

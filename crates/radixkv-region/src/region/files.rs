@@ -1,7 +1,8 @@
 //! Files that hold regions: they come into being whole, and one at a time.
 //!
-//! A region is made in a file beside its path, `.NAME.new`, and then linked to its path. Its maker has a lock on that file: other
-//! processes wait for it instead of taking as much memory again, and what a killed one left is seen to be left.
+//! A region is made in a file beside its path, `.NAME.new`, and then linked to its path. Its maker has a lock on that
+//! file: other processes wait for it instead of taking as much memory again, and what a killed one left is seen to be
+//! left.
 
 use std::{
     fs::{self, File, OpenOptions},

@@ -38,8 +38,8 @@ use crate::{
 /// | [`recover`](Self::recover) | wait-free; all entries once for each dead process | entries of dead processes |
 /// | [`stats`](Self::stats), [`clear`](Self::clear), [`clear_namespace`](Self::clear_namespace) | wait-free; all entries | those that are cleared |
 ///
-/// No verb waits for another process, alive or dead. None allocates but those that return a vector or an error.
-/// All of them can be called from any thread. In a child that was forked while the region was open, blocks can be read; to put
+/// No verb waits for another process, alive or dead. None allocates but those that return a vector or an error. All of
+/// them can be called from any thread. In a child that was forked while the region was open, blocks can be read; to put
 /// and remove blocks the child opens the region itself.
 #[derive(Debug)]
 pub struct Region {
@@ -63,8 +63,8 @@ impl Region {
     /// Makes a region in a new file, readable by this user alone.
     ///
     /// The whole of it is taken from the file system at once, which takes time in proportion. A process that is killed
-    /// meanwhile leaves nothing at `path`, and a file `.NAME.new` beside it that the next call takes away (by hand, where
-    /// the file system has no locks). While another process makes the same region this one waits for it, for five
+    /// meanwhile leaves nothing at `path`, and a file `.NAME.new` beside it that the next call takes away (by hand,
+    /// where the file system has no locks). While another process makes the same region this one waits for it, for five
     /// minutes at most.
     ///
     /// # Errors
@@ -173,7 +173,8 @@ impl Region {
         Self::join(memory, None, layout, geometry, ProcessId::own())
     }
 
-    /// Opens a region in the memory of a model, which needs no header; as a process that others take for dead, if it is one.
+    /// Opens a region in the memory of a model, which needs no header; as a process that others take for dead, if it is
+    /// one.
     #[cfg(radixkv_loom)]
     pub fn model(memory: &Memory, layout: &Layout, is_dead: bool) -> Self {
         let own = ProcessId::of_model(is_dead);

@@ -48,8 +48,8 @@ pub enum ReadError {
     },
 }
 
-/// Where a block lies, for a device that copies it. What was copied is the block if [`is_intact`](Self::is_intact) says so
-/// afterwards: until then another process may put another block there.
+/// Where a block lies, for a device that copies it. What was copied is the block if [`is_intact`](Self::is_intact) says
+/// so afterwards: until then another process may put another block there.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'r> {
     entry: Entry<'r>,
@@ -200,8 +200,8 @@ impl Region {
 }
 
 impl Source<'_> {
-    /// The first byte of the block, at a multiple of 64. Valid until the region is closed, to be read by a device or through
-    /// atomics: other processes may write there meanwhile.
+    /// The first byte of the block, at a multiple of 64. Valid until the region is closed, to be read by a device or
+    /// through atomics: other processes may write there meanwhile.
     pub fn as_ptr(&self) -> *const u8 {
         self.entry.address()
     }

@@ -16,8 +16,8 @@ const LOOKS: usize = 1024;
 impl Region {
     /// Gives back what killed processes held: their entries and their process slots. Returns how many entries.
     ///
-    /// [`open`](Self::open) does so, and a put that finds no room. One thread of a `Region` does it at a time; the others
-    /// return at once. In a forked child nothing is done.
+    /// [`open`](Self::open) does so, and a put that finds no room. One thread of a `Region` does it at a time; the
+    /// others return at once. In a forked child nothing is done.
     pub fn recover(&self) -> usize {
         if self.is_own() { (0..SLOTS).map(|slot| self.recover_slot(slot)).sum() } else { 0 }
     }
@@ -114,7 +114,8 @@ impl Region {
         None
     }
 
-    /// How many entries a put looks at. In a small region each of them twice: what was in flight at first may be given back.
+    /// How many entries a put looks at. In a small region each of them twice: what was in flight at first may be given
+    /// back.
     pub(super) fn looks(&self) -> usize {
         LOOKS.min(2 * self.geometry.entries)
     }

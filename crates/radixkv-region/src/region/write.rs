@@ -244,8 +244,8 @@ impl Reservation<'_> {
         }
     }
 
-    /// The first byte of the block, at a multiple of 64, to be written by a device or through atomics until the reservation
-    /// is published or dropped: readers of what stood there before may read it meanwhile.
+    /// The first byte of the block, at a multiple of 64, to be written by a device or through atomics until the
+    /// reservation is published or dropped: readers of what stood there before may read it meanwhile.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.claimed.as_ref().map_or(std::ptr::null_mut(), |claimed| claimed.entry().address())
     }

@@ -14,8 +14,8 @@ thread_local! {
 /// What a killed thread unwinds with.
 struct Killed;
 
-/// Runs `verb` until it is about to write for the time after `writes`. Nothing if it was killed there; what its destructors
-/// write then is not written.
+/// Runs `verb` until it is about to write for the time after `writes`. Nothing if it was killed there; what its
+/// destructors write then is not written.
 pub(crate) fn killed_after<T>(writes: u64, verb: impl FnOnce() -> T) -> Option<T> {
     LEFT.set(Some(writes));
     let ended = catch_unwind(AssertUnwindSafe(verb));

@@ -1,9 +1,9 @@
 //! Atomics for loom, whose loads can be explored in two ways.
 //!
-//! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers one last access for each location, so a
-//! thread's own load hides an earlier load by another thread from the compare-and-swap that follows it: schedules are
-//! missed. *As read-modify-writes* that change nothing: always the newest value, but loom sees every race and tries both orders.
-//! Each model runs both ways.
+//! *As loads*: loom tries every value that a weak memory may return. But loom 0.7 remembers one last access for each
+//! location, so a thread's own load hides an earlier load by another thread from the compare-and-swap that follows it:
+//! schedules are missed. *As read-modify-writes* that change nothing: always the newest value, but loom sees every race
+//! and tries both orders. Each model runs both ways.
 
 use std::cell::Cell;
 
