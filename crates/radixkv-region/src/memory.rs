@@ -34,8 +34,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Memory of this process and of the children that it forks, not of a file: for regions that threads share, and
-    /// tests.
+    /// Memory of this process alone: for regions that its threads share, and for tests.
     ///
     /// # Errors
     ///
