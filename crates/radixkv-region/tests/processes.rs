@@ -180,20 +180,36 @@ fn check(region: &Region, large: &Large) {
     assert_eq!((stats.blocks, stats.in_flight), (CAPACITY, 0));
 }
 
+/// The longest verb of those that are done for some time.
+fn longest(region: &Region, large: &Large, time: Duration, bytes: &mut [u8]) -> Duration {
+    let (until, mut longest) = (Instant::now() + time, Duration::ZERO);
+    while Instant::now() < until {
+        let block = fastrand::usize(..BLOCKS);
+        let (key, tokens) = (large.blocks.key(block), large.blocks.tokens(block));
+        let began = Instant::now();
+        let is_hit = region.get_into(&key, tokens, bytes).expect("one block").is_hit();
+        longest = longest.max(began.elapsed());
+        assert!(!is_hit || bytes == large.content(block), "wrong bytes of block {block}");
+        let began = Instant::now();
+        drop(region.reserve(&key, tokens, None).expect("room"));
+        longest = longest.max(began.elapsed());
+    }
+    longest
+}
+
 /// Kills workers at random moments, beside others that go on.
 fn kill_at_random(kills: usize, test: &str) {
     let (place, large) = (Place::new(test), Large::new());
     let region = Region::create(place.path(), &large.layout).expect("created");
     let mut workers: Vec<_> = (0..3).map(|_| start("turn over", place.path())).collect();
-    let mut bytes = vec![0; BYTES];
+    let (mut bytes, mut control, mut window) = (vec![0; BYTES], Duration::ZERO, Duration::ZERO);
     for killed in 0..kills {
         let mut worker = workers.remove(0);
         until_there(&mut worker);
-        let until = Instant::now() + Duration::from_micros(fastrand::u64(..20_000));
-        while Instant::now() < until {
-            let _ = large.get(&region, fastrand::usize(..BLOCKS), &mut bytes);
-        }
+        let time = Duration::from_micros(fastrand::u64(..20_000));
+        control = control.max(longest(&region, &large, time, &mut bytes));
         kill(worker);
+        window = window.max(longest(&region, &large, time, &mut bytes));
         assert!(workers.iter_mut().all(|worker| worker.try_wait().expect("asked").is_none()), "a worker failed");
         if killed + 3 <= kills {
             workers.push(start("turn over", place.path()));
@@ -212,6 +228,7 @@ fn kill_at_random(kills: usize, test: &str) {
         stats.blocks,
         recovered + stats.recovered
     );
+    println!("longest verb: {control:?} before a kill, {window:?} after one");
     check(&region, &large);
 }
 

@@ -32,7 +32,7 @@ use crate::{
 ///
 /// | verb | progress | writes to the region |
 /// |---|---|---|
-/// | [`get_into`](Self::get_into), [`contains`](Self::contains), [`locate`](Self::locate) | wait-free: one look at a bucket, one copy | when the block was used |
+/// | [`get_into`](Self::get_into), [`contains`](Self::contains), [`locate`](Self::locate) | wait-free: a look at two buckets, one copy | when the block was used |
 /// | [`put`](Self::put), [`reserve`](Self::reserve) | lock-free; at most 1,024 entries are looked at, and with [`recover`](Self::recover) twice as many | one entry |
 /// | [`remove`](Self::remove) | wait-free | one entry |
 /// | [`recover`](Self::recover) | wait-free; all entries once for each dead process | entries of dead processes |
