@@ -38,8 +38,8 @@ use crate::{
 /// | [`recover`](Self::recover) | wait-free; all entries once for each dead process | entries of dead processes |
 /// | [`stats`](Self::stats), [`clear`](Self::clear), [`clear_namespace`](Self::clear_namespace) | wait-free; all entries | those that are cleared |
 ///
-/// No verb waits for another process, alive or dead. None allocates but those that return a vector or an error. All of
-/// them can be called from any thread. In a child that was forked while the region was open, blocks can be read; to put
+/// No verb waits for another process, alive or dead. Reading allocates nothing, and writing nothing unless it recovers.
+/// All of them can be called from any thread. In a child that was forked while the region was open, blocks can be read; to put
 /// and remove blocks the child opens the region itself.
 #[derive(Debug)]
 pub struct Region {
