@@ -194,7 +194,7 @@ mod tests {
     fn living_processes_are_not_dead_and_dead_ones_are() {
         let own = ProcessId::own();
         assert!(!own.is_dead(own) && !own.recovering().is_dead(own) && !ProcessId::NONE.is_dead(own));
-        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("a child");
+        let mut child = Command::new("sleep").arg("20").stdin(Stdio::null()).spawn().expect("a child");
         let name = ProcessId::new(child.id(), start_of(child.id()).expect("a start"), namespace());
         assert!(!name.is_dead(own));
         // Its pid, used by a process of another time, and in a namespace that this one cannot judge.
