@@ -109,7 +109,9 @@ def main():
             tree.write(path, tree.read(path).replace(old, new))
         env = dict(tree.env, CARGO_TARGET_DIR=os.path.join(target, "loom") if finder.startswith("models") else target)
         try:
-            run = subprocess.run(command(*finder.split()), cwd=tree.tree, env=env, capture_output=True, text=True, timeout=CAP)
+            # `timeout` ends the processes that a test has started, too.
+            finding = ["timeout", "--signal=KILL", str(CAP), *command(*finder.split())]
+            run = subprocess.run(finding, cwd=tree.tree, env=env, capture_output=True, text=True, timeout=CAP + 60)
             output = run.stdout + run.stderr
             outcome = "found" if "test result: FAILED" in output else "not found"
             if "test result" not in output:
