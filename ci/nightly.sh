@@ -48,6 +48,8 @@ machine() {
     step 'events, pyzmq' bash crates/radixkv-events/peers/run.sh
     step 'tiers: Redis, object stores' cargo test --locked -p radixkv-tiers --all-features
     step 'tiers: S3' bash crates/radixkv-tiers/peers/s3/run.sh
+    step 'region: seeded bugs' python3 crates/radixkv-region/teeth.py
+    step 'region: threads' env STRESS_SECONDS=60 cargo test --release -p radixkv-region --test threads
     step 'radixkv follow' cargo test --locked -p radixkv-replay --features follow --test follow_cli --bin radixkv
     step 'clients of the engine' bash examples/engine/clients/check.sh
     step 'a crowd of clients' env ENGINE_CROWD_SECONDS=60 ENGINE_TOKENIZERS=20000 \

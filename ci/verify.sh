@@ -36,6 +36,7 @@ first() {
 second() {
     step 'seeded bugs' teeth
     step 'other models' loom "$others"
+    step 'region' region
     step instructions instructions
 }
 

@@ -1,0 +1,97 @@
+//! What a region's verbs count, and why a block was not found.
+
+use crate::sync::gauge::{AtomicU64, Relaxed};
+
+/// Why a block was not found. None of them is an error: the block is computed, as if there were no region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Miss {
+    /// It is not there.
+    #[error("the block is not there")]
+    Absent,
+    /// A process is putting it there.
+    #[error("the block is being put")]
+    BeingWritten,
+    /// A block of other tokens, another parent or another namespace has the same hash.
+    #[error("another block has the same hash")]
+    OtherTokens,
+    /// Its time to live is over.
+    #[error("the block's time to live is over")]
+    Expired,
+    /// Another block took its place while it was copied.
+    #[error("the block was overwritten while it was copied")]
+    Overwritten,
+    /// Its record is not whole, or was written before the machine was started.
+    #[error("the block's record is damaged, or of before a restart")]
+    Damaged,
+}
+
+impl Miss {
+    /// All of them, in the order of [`Stats::misses`].
+    pub const ALL: [Self; 6] =
+        [Self::Absent, Self::BeingWritten, Self::OtherTokens, Self::Expired, Self::Overwritten, Self::Damaged];
+}
+
+/// What a region holds, and what was done through one [`Region`](crate::Region).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Blocks that the region has room for.
+    pub capacity: usize,
+    /// Blocks that are readable, of all processes.
+    pub blocks: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Entries that processes have claimed and not published yet.
+    pub in_flight: usize,
+    /// Process slots in use. A process uses one for each `Region` that it has open.
+    pub processes: usize,
+    /// Blocks that were found.
+    pub hits: u64,
+    /// Blocks that were not, by reason, in the order of [`Miss::ALL`].
+    pub misses: [u64; Miss::ALL.len()],
+    /// Blocks that were put.
+    pub stored: u64,
+    /// Blocks that lost their place to others before their time was over.
+    pub evicted: u64,
+    /// Blocks that were dropped because their time was over.
+    pub expired: u64,
+    /// Entries that killed processes had claimed, and that were given back.
+    pub recovered: u64,
+}
+
+impl Stats {
+    /// How many blocks were not found for this reason.
+    pub fn missed(&self, reason: Miss) -> u64 {
+        self.misses[reason as usize]
+    }
+}
+
+/// The counters of one `Region`.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: [AtomicU64; Miss::ALL.len()],
+    pub(crate) stored: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) expired: AtomicU64,
+    pub(crate) recovered: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn miss(&self, reason: Miss) {
+        self.misses[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            hits: self.hits.load(Relaxed),
+            misses: self.misses.each_ref().map(|count| count.load(Relaxed)),
+            stored: self.stored.load(Relaxed),
+            evicted: self.evicted.load(Relaxed),
+            expired: self.expired.load(Relaxed),
+            recovered: self.recovered.load(Relaxed),
+            ..Stats::default()
+        }
+    }
+}

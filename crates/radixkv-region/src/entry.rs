@@ -1,0 +1,211 @@
+//! One entry: a block with its record and its tokens. The protocol of its state word is in the documentation of the
+//! package; the edges are named where they are made.
+
+use crate::{
+    copy,
+    counts::Miss,
+    geometry::Geometry,
+    key::{Key, Token},
+    memory::Memory,
+    process,
+    state::{Kind, State},
+    sync::{Acquire, AtomicU64, Relaxed, Release, fence},
+};
+
+/// The expiry of a block that has none.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+const STATE: usize = 0;
+const USED: usize = 1;
+const EXPIRES: usize = 2;
+const HASH: usize = 3;
+const PARENT: usize = 5;
+const NAMESPACE: usize = 6;
+const SEAL: usize = 7;
+
+/// An entry of a region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    number: usize,
+    memory: &'a Memory,
+    geometry: &'a Geometry,
+}
+
+/// An entry that this process has claimed: it alone writes there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claimed<'a> {
+    entry: Entry<'a>,
+    state: State,
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) fn of(number: usize, memory: &'a Memory, geometry: &'a Geometry) -> Self {
+        Self { number, memory, geometry }
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The state, and what was written before it.
+    pub(crate) fn look(&self) -> State {
+        // Acquire: E1.
+        State::from_word(self.field(STATE).load(Acquire))
+    }
+
+    /// Whether the state is still the same. If it is, then everything that was read since it was looked at belongs
+    /// together.
+    pub(crate) fn is_still(&self, state: State) -> bool {
+        // Acquire: E2.
+        fence(Acquire);
+        // Relaxed: the fence orders it.
+        State::from_word(self.field(STATE).load(Relaxed)) == state
+    }
+
+    /// Claims the entry, if its state is still the same.
+    pub(crate) fn claim(&self, seen: State, slot: usize) -> Option<Claimed<'a>> {
+        let state = seen.claimed(slot);
+        // Acquire: E3.
+        self.field(STATE).compare_exchange(seen.word(), state.word(), Acquire, Relaxed).ok()?;
+        // Release: E2.
+        fence(Release);
+        Some(Claimed { entry: *self, state })
+    }
+
+    /// The entry as it was claimed by the last owner of a slot that is the caller's.
+    pub(crate) fn held_by(&self, slot: usize) -> Option<Claimed<'a>> {
+        let state = self.look();
+        state.is_written_by(slot).then_some(Claimed { entry: *self, state })
+    }
+
+    /// The hash of its key. To be confirmed by [`is_still`](Self::is_still), or for what may be wrong.
+    pub(crate) fn hash(&self) -> [u64; 2] {
+        [self.read(HASH), self.read(HASH + 1)]
+    }
+
+    /// The hash of its key, if it holds a block or is about to.
+    pub(crate) fn live_hash(&self) -> Option<[u64; 2]> {
+        matches!(self.look().kind(), Kind::Writing | Kind::Ready).then(|| self.hash())
+    }
+
+    /// Whether its block is of a namespace. To be confirmed by the claim that follows.
+    pub(crate) fn is_of(&self, namespace: u64) -> bool {
+        self.read(NAMESPACE) == namespace
+    }
+
+    /// Whether its block's time is over. To be confirmed by the claim that follows.
+    pub(crate) fn has_expired(&self) -> bool {
+        let expires = self.read(EXPIRES);
+        expires != NEVER && expires <= process::now()
+    }
+
+    /// Why the entry, in this state, does not hold the block of a key; nothing if it does. To be confirmed by
+    /// [`is_still`](Self::is_still).
+    pub(crate) fn lacks(&self, state: State, key: &Key, tokens: &[Token], boot: u64) -> Option<Miss> {
+        if self.read(SEAL) != self.seal(state, boot) {
+            Some(Miss::Damaged)
+        } else if self.has_expired() {
+            Some(Miss::Expired)
+        } else if self.read(PARENT) != key.parent || self.read(NAMESPACE) != key.namespace || !self.has_tokens(tokens) {
+            Some(Miss::OtherTokens)
+        } else {
+            None
+        }
+    }
+
+    /// Copies the block. To be confirmed by [`is_still`](Self::is_still).
+    pub(crate) fn copy_into(&self, bytes: &mut [u8]) {
+        copy::read(self.payload(), bytes);
+    }
+
+    /// The address of the block, for devices.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.memory.address(self.geometry.payload(self.number).start)
+    }
+
+    /// When it was used, by the clock of the region.
+    pub(crate) fn used(&self) -> u64 {
+        self.read(USED)
+    }
+
+    /// Notes a use.
+    pub(crate) fn touch(&self, now: u64) {
+        // Relaxed: it decides what is evicted, no more.
+        self.field(USED).store(now, Relaxed);
+    }
+
+    fn has_tokens(&self, tokens: &[Token]) -> bool {
+        copy::are_tokens(self.memory.words(self.geometry.tokens(self.number)), tokens)
+    }
+
+    /// What stands in the record when it was written whole, in this generation, since the machine was started.
+    fn seal(&self, state: State, boot: u64) -> u64 {
+        let fields = [EXPIRES, HASH, HASH + 1, PARENT, NAMESPACE].map(|field| self.read(field));
+        let salt = [boot, state.generation(), self.number as u64];
+        fields.into_iter().chain(salt).fold(0x7261_6469_786b_7652, |seal, field| {
+            let mixed = (seal ^ field).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ mixed >> 32
+        })
+    }
+
+    fn read(&self, field: usize) -> u64 {
+        // Relaxed: E1, E2.
+        self.field(field).load(Relaxed)
+    }
+
+    fn field(&self, field: usize) -> &'a AtomicU64 {
+        &self.memory.words(self.geometry.record(self.number))[field]
+    }
+
+    fn payload(&self) -> &'a [AtomicU64] {
+        self.memory.words(self.geometry.payload(self.number))
+    }
+}
+
+impl<'a> Claimed<'a> {
+    pub(crate) fn entry(&self) -> Entry<'a> {
+        self.entry
+    }
+
+    /// Writes whose block it will be.
+    pub(crate) fn write_record(&self, key: &Key, tokens: &[Token], expires: u64, now: u64) {
+        let fields = [
+            (SEAL, 0),
+            (EXPIRES, expires),
+            (HASH, key.hash[0]),
+            (HASH + 1, key.hash[1]),
+            (PARENT, key.parent),
+            (NAMESPACE, key.namespace),
+            (USED, now),
+        ];
+        for (field, value) in fields {
+            // Relaxed: E1, E2.
+            self.entry.field(field).store(value, Relaxed);
+        }
+        copy::write_tokens(self.entry.memory.words(self.entry.geometry.tokens(self.entry.number)), tokens);
+    }
+
+    /// Writes a part of the block.
+    pub(crate) fn write(&self, at: usize, bytes: &[u8]) {
+        copy::write(self.entry.payload(), at, bytes);
+    }
+
+    /// Makes the block readable. False if the entry is this process's no more, which damaged memory alone can bring
+    /// about.
+    pub(crate) fn publish(self, boot: u64) -> bool {
+        let seal = self.entry.seal(self.state, boot);
+        // Relaxed: E1, E2.
+        self.entry.field(SEAL).store(seal, Relaxed);
+        self.leave(self.state.ready())
+    }
+
+    /// Gives the entry back, empty.
+    pub(crate) fn give_back(self) {
+        self.leave(self.state.free());
+    }
+
+    fn leave(self, next: State) -> bool {
+        // Release: E1, E3.
+        self.entry.field(STATE).compare_exchange(self.state.word(), next.word(), Release, Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,109 @@
+//! Where everything lies in a region, in words from its start. It follows from the layout alone: nothing that stands in
+//! the memory leads to another place.
+
+use std::ops::Range;
+
+use crate::{
+    layout::{Layout, LayoutError},
+    memory::WORD,
+    sync::model_size,
+};
+
+/// Words of the header; the rest of its page is empty.
+pub(crate) const HEADER: usize = model_size(512, 0);
+/// Processes that may have a region open at one time.
+pub(crate) const SLOTS: usize = model_size(64, 3);
+/// Words of a process slot: a cache line, so that neighbours do not meet on it.
+const SLOT: usize = model_size(8, 1);
+/// Cells of a bucket: a cache line.
+pub(crate) const CELLS: usize = model_size(8, 2);
+/// Cells for each entry.
+const CELLS_PER_ENTRY: usize = model_size(4, 1);
+/// Words of an entry: a cache line.
+pub(crate) const ENTRY: usize = 8;
+/// Words that the clock has for itself.
+const CLOCK: usize = model_size(8, 1);
+/// Words that a block's bytes are a multiple of: a cache line.
+const LINE: usize = model_size(8, 1);
+/// Words of a page.
+const PAGE: usize = model_size(512, 1);
+
+/// The places of a region's parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) entries: usize,
+    pub(crate) buckets: usize,
+    token_words: usize,
+    payload_words: usize,
+    stride: usize,
+    cells: usize,
+    records: usize,
+    tokens: usize,
+    payloads: usize,
+    words: usize,
+}
+
+impl Geometry {
+    pub(crate) fn of(layout: &Layout) -> Result<Self, LayoutError> {
+        layout.check()?;
+        Self::fitting(layout).ok_or_else(|| layout.too_large())
+    }
+
+    fn fitting(layout: &Layout) -> Option<Self> {
+        let entries = layout.capacity as usize;
+        let buckets = (entries * CELLS_PER_ENTRY).div_ceil(CELLS).next_power_of_two();
+        let token_words = layout.block_size().div_ceil(WORD / size_of::<u32>());
+        let payload_words = usize::try_from(layout.block_bytes.div_ceil(WORD as u64)).ok()?;
+        let stride = payload_words.checked_next_multiple_of(LINE)?;
+        let cells = HEADER + SLOTS * SLOT + CLOCK;
+        let records = cells + buckets * CELLS;
+        let tokens = records + entries * ENTRY;
+        let payloads = tokens.checked_add(entries.checked_mul(token_words)?)?.checked_next_multiple_of(PAGE)?;
+        let words = payloads.checked_add(entries.checked_mul(stride)?)?;
+        words.checked_mul(WORD).filter(|bytes| *bytes <= isize::MAX as usize)?;
+        Some(Self { entries, buckets, token_words, payload_words, stride, cells, records, tokens, payloads, words })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.words * WORD
+    }
+
+    /// The word of a process slot.
+    pub(crate) fn slot(&self, slot: usize) -> usize {
+        HEADER + slot * SLOT
+    }
+
+    /// The word of the clock.
+    pub(crate) fn clock(&self) -> usize {
+        HEADER + SLOTS * SLOT
+    }
+
+    /// The cells of a bucket.
+    pub(crate) fn bucket(&self, bucket: usize) -> Range<usize> {
+        range(self.cells + bucket * CELLS, CELLS)
+    }
+
+    /// The record of an entry.
+    pub(crate) fn record(&self, entry: usize) -> Range<usize> {
+        range(self.records + entry * ENTRY, ENTRY)
+    }
+
+    /// The tokens of an entry.
+    pub(crate) fn tokens(&self, entry: usize) -> Range<usize> {
+        range(self.tokens + entry * self.token_words, self.token_words)
+    }
+
+    /// The bytes of an entry's block.
+    pub(crate) fn payload(&self, entry: usize) -> Range<usize> {
+        range(self.payloads + entry * self.stride, self.payload_words)
+    }
+
+    /// What lies between the header and the tokens: slots, clock, cells, records.
+    pub(crate) fn bookkeeping(&self) -> Range<usize> {
+        HEADER..self.tokens
+    }
+}
+
+fn range(start: usize, len: usize) -> Range<usize> {
+    start..start + len
+}

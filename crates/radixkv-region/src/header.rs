@@ -1,0 +1,193 @@
+//! The header: what a region is, written once before any process can open it, and compared at each open.
+
+use std::io;
+
+use crate::{
+    copy,
+    geometry::{Geometry, HEADER},
+    layout::{Layout, LayoutError, TEXT, TEXTS},
+    memory::{Memory, WORD},
+    sync::{Acquire, AtomicU64, Relaxed, Release},
+};
+
+/// "radixkvR" as a little-endian number: on a machine of the other order it is no region.
+const MAGIC: u64 = u64::from_ne_bytes(*b"radixkvR");
+/// The version of the format.
+const VERSION: u64 = 1;
+
+const MAGIC_AT: usize = 0;
+const VERSION_AT: usize = 1;
+/// Tokens of a block, bytes of a block, capacity, bytes of the region.
+const SIZES_AT: usize = 2;
+const SEAL_AT: usize = 7;
+/// Each text: its bytes, and how many they are.
+const TEXTS_AT: usize = 16;
+const TEXT_WORDS: usize = TEXT / WORD + 1;
+const END: usize = TEXTS_AT + TEXTS.len() * TEXT_WORDS;
+
+/// Why a region was not opened. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Correct the layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// What the system said of the file. [`AlreadyExists`](io::ErrorKind::AlreadyExists): open it.
+    #[error("the region's file: {0}")]
+    Io(#[from] io::Error),
+    /// Look at the path: something else is there.
+    #[error("no region: it begins with {found:#018x}, a region with {expected:#018x}")]
+    NotARegion {
+        /// The first eight bytes, as a number.
+        found: u64,
+        /// Those of a region.
+        expected: u64,
+    },
+    /// Another version of the package made it: use the same one in all processes, or remove the file.
+    #[error("format version {found} of the region, this program knows {known}")]
+    UnknownVersion {
+        /// The version of the region.
+        found: u64,
+        /// The version of this package.
+        known: u64,
+    },
+    /// Another model or configuration made it: use another path, or remove the file.
+    #[error("{field} is {region} in the region, {expected} is expected")]
+    Mismatch {
+        /// What differs.
+        field: &'static str,
+        /// Its value in the region.
+        region: String,
+        /// The value that was asked for.
+        expected: String,
+    },
+    /// It was cut: remove it.
+    #[error("a region of {expected} bytes in {got}")]
+    TooShort {
+        /// Bytes that it takes.
+        expected: usize,
+        /// Bytes that are there.
+        got: usize,
+    },
+    /// Its header was written to by something else: remove it.
+    #[error("the header is damaged: checksum {found:#018x}, {expected:#018x} is expected")]
+    Damaged {
+        /// The checksum that stands there.
+        found: u64,
+        /// That of the fields.
+        expected: u64,
+    },
+    /// Close it in another process.
+    #[error("{slots} processes have the region open, no more can")]
+    TooManyProcesses {
+        /// How many can.
+        slots: usize,
+    },
+}
+
+/// Writes the header of a region whose bookkeeping is in place. Processes can open it from here on.
+pub(crate) fn write(memory: &Memory, layout: &Layout, geometry: &Geometry) {
+    let words = memory.words(0..HEADER);
+    for (at, value) in sizes(layout, geometry).into_iter().enumerate() {
+        set(&words[SIZES_AT + at], value.1);
+    }
+    for (at, text) in layout.texts.iter().enumerate() {
+        let words = text_words(words, at);
+        set(&words[0], text.len() as u64);
+        copy::write(&words[1..], 0, text.as_bytes());
+    }
+    set(&words[VERSION_AT], VERSION);
+    set(&words[SEAL_AT], seal(words));
+    // Release: E6.
+    words[MAGIC_AT].store(MAGIC, Release);
+}
+
+/// Takes the header away, so that a region that is only half in place is none.
+pub(crate) fn erase(memory: &Memory) {
+    for word in memory.words(0..HEADER) {
+        set(word, 0);
+    }
+}
+
+/// Whether the memory holds a region of this layout.
+pub(crate) fn check(memory: &Memory, layout: &Layout, geometry: &Geometry) -> Result<(), OpenError> {
+    if memory.len() < HEADER * WORD {
+        return Err(OpenError::TooShort { expected: geometry.bytes(), got: memory.len() });
+    }
+    let words = memory.words(0..HEADER);
+    // Acquire: E6.
+    let found = words[MAGIC_AT].load(Acquire);
+    if found != MAGIC {
+        return Err(OpenError::NotARegion { found, expected: MAGIC });
+    }
+    let found = get(&words[VERSION_AT]);
+    if found != VERSION {
+        return Err(OpenError::UnknownVersion { found, known: VERSION });
+    }
+    check_identity(words, layout, geometry)?;
+    let (found, expected) = (get(&words[SEAL_AT]), seal(words));
+    if found != expected {
+        return Err(OpenError::Damaged { found, expected });
+    }
+    if memory.len() < geometry.bytes() {
+        return Err(OpenError::TooShort { expected: geometry.bytes(), got: memory.len() });
+    }
+    Ok(())
+}
+
+fn check_identity(words: &[AtomicU64], layout: &Layout, geometry: &Geometry) -> Result<(), OpenError> {
+    for (at, (expected, field)) in layout.texts.iter().zip(TEXTS).enumerate() {
+        let region = text(text_words(words, at));
+        if region != expected.as_bytes() {
+            let region = format!("{:?}", String::from_utf8_lossy(&region));
+            return Err(OpenError::Mismatch { field, region, expected: format!("{expected:?}") });
+        }
+    }
+    for (at, (field, expected)) in sizes(layout, geometry).into_iter().enumerate() {
+        let region = get(&words[SIZES_AT + at]);
+        if region != expected {
+            return Err(OpenError::Mismatch { field, region: region.to_string(), expected: expected.to_string() });
+        }
+    }
+    Ok(())
+}
+
+fn sizes(layout: &Layout, geometry: &Geometry) -> [(&'static str, u64); 4] {
+    [
+        ("block_size", layout.block_size.into()),
+        ("block_bytes", layout.block_bytes),
+        ("capacity", layout.capacity.into()),
+        ("region_bytes", geometry.bytes() as u64),
+    ]
+}
+
+fn text_words(words: &[AtomicU64], at: usize) -> &[AtomicU64] {
+    &words[TEXTS_AT + at * TEXT_WORDS..][..TEXT_WORDS]
+}
+
+/// A text, as long as it may be, whatever length stands there.
+fn text(words: &[AtomicU64]) -> Vec<u8> {
+    let mut bytes = vec![0; TEXT];
+    copy::read(&words[1..], &mut bytes);
+    bytes.truncate(usize::try_from(get(&words[0])).unwrap_or(TEXT));
+    bytes
+}
+
+/// A checksum of everything in the header but the magic and itself.
+fn seal(words: &[AtomicU64]) -> u64 {
+    let fields = words[..END].iter().enumerate().filter(|(at, _)| ![MAGIC_AT, SEAL_AT].contains(at));
+    fields.fold(MAGIC, |seal, (_, word)| {
+        let mixed = (seal ^ get(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    })
+}
+
+fn get(word: &AtomicU64) -> u64 {
+    // Relaxed: E6.
+    word.load(Relaxed)
+}
+
+fn set(word: &AtomicU64, value: u64) {
+    // Relaxed: E6.
+    word.store(value, Relaxed);
+}

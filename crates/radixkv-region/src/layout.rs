@@ -1,0 +1,158 @@
+//! What the processes of a region must agree on: whose blocks they are, and their sizes.
+
+use sha2::{Digest, Sha256};
+
+use crate::key::Chain;
+
+/// Bytes of a text of a layout.
+pub(crate) const TEXT: usize = 120;
+/// Blocks of a region.
+const CAPACITY: u32 = 1 << 31;
+
+/// What the processes of a region must agree on.
+///
+/// A region that was made with another layout is refused, with both values.
+///
+/// ```
+/// use radixkv_region::Layout;
+///
+/// // 4,096 blocks of 16 tokens, 128 KiB each.
+/// let layout = Layout::new(16, 128 << 10, 4096).model("Qwen/Qwen3-8B").dtype("bf16").arrangement("layer, k|v, head").shard("tp 0 of 2");
+/// assert_eq!(layout.block_bytes(), 131_072);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Model, dtype, arrangement, shard.
+    pub(crate) texts: [String; 4],
+    pub(crate) block_size: u32,
+    pub(crate) block_bytes: u64,
+    pub(crate) capacity: u32,
+}
+
+/// The names of the texts, for messages.
+pub(crate) const TEXTS: [&str; 4] = ["model", "dtype", "arrangement", "shard"];
+
+/// Why a layout describes no region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// Each size is at least one.
+    #[error("{field} is 0")]
+    Zero {
+        /// Which size.
+        field: &'static str,
+    },
+    /// Name it by a digest.
+    #[error("{field} has {len} bytes, at most {TEXT} fit")]
+    TextTooLong {
+        /// Which text.
+        field: &'static str,
+        /// Its bytes.
+        len: usize,
+    },
+    /// Take fewer blocks, or smaller ones.
+    #[error("{capacity} blocks of {block_bytes} bytes and {block_size} tokens do not fit in the address space")]
+    TooLarge {
+        /// Blocks of the region.
+        capacity: u32,
+        /// Bytes of a block.
+        block_bytes: u64,
+        /// Tokens of a block.
+        block_size: u32,
+    },
+}
+
+impl Layout {
+    /// `capacity` blocks of `block_size` tokens and `block_bytes` bytes.
+    pub fn new(block_size: u32, block_bytes: usize, capacity: u32) -> Self {
+        Self { texts: Default::default(), block_size, block_bytes: block_bytes as u64, capacity }
+    }
+
+    /// The model and its version. Default: empty.
+    pub fn model(self, model: impl Into<String>) -> Self {
+        self.text(0, model.into())
+    }
+
+    /// The type of the elements, with their scales if there are any. Default: empty.
+    pub fn dtype(self, dtype: impl Into<String>) -> Self {
+        self.text(1, dtype.into())
+    }
+
+    /// How keys and values lie in a block. Default: empty.
+    pub fn arrangement(self, arrangement: impl Into<String>) -> Self {
+        self.text(2, arrangement.into())
+    }
+
+    /// Which part of the model's heads or layers the blocks hold: the rank of tensor or pipeline parallelism, and of
+    /// how many. Default: empty.
+    pub fn shard(self, shard: impl Into<String>) -> Self {
+        self.text(3, shard.into())
+    }
+
+    /// Tokens of a block.
+    pub fn block_size(&self) -> usize {
+        self.block_size as usize
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes as usize
+    }
+
+    /// Blocks of the region.
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// The keys of sequences of a namespace, from their first block on.
+    ///
+    /// They depend on everything that the layout says but the capacity.
+    ///
+    /// # Panics
+    ///
+    /// If the block size is 0.
+    pub fn chain(&self, namespace: &[u8]) -> Chain {
+        let mut seed = Sha256::new_with_prefix("radixkv-region 1\0");
+        for text in self.texts.iter().map(String::as_bytes).chain([namespace]) {
+            seed.update((text.len() as u64).to_le_bytes());
+            seed.update(text);
+        }
+        seed.update(self.block_size.to_le_bytes());
+        seed.update(self.block_bytes.to_le_bytes());
+        Chain::new(seed.finalize().into(), self.block_size())
+    }
+
+    /// Bytes that a region of this layout takes: blocks, tokens and index.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`], for a layout of which there is no region.
+    pub fn region_bytes(&self) -> Result<usize, LayoutError> {
+        Ok(crate::geometry::Geometry::of(self)?.bytes())
+    }
+
+    /// Whether the sizes and the texts may be; what does not fit in the address space is for the geometry to say.
+    pub(crate) fn check(&self) -> Result<(), LayoutError> {
+        let sizes = [
+            ("block_size", self.block_size as u64),
+            ("block_bytes", self.block_bytes),
+            ("capacity", self.capacity.into()),
+        ];
+        if let Some((field, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
+            return Err(LayoutError::Zero { field });
+        }
+        if let Some((text, field)) = self.texts.iter().zip(TEXTS).find(|(text, _)| text.len() > TEXT) {
+            return Err(LayoutError::TextTooLong { field, len: text.len() });
+        }
+        if self.capacity > CAPACITY { Err(self.too_large()) } else { Ok(()) }
+    }
+
+    pub(crate) fn too_large(&self) -> LayoutError {
+        LayoutError::TooLarge { capacity: self.capacity, block_bytes: self.block_bytes, block_size: self.block_size }
+    }
+
+    fn text(mut self, at: usize, text: String) -> Self {
+        self.texts[at] = text;
+        self
+    }
+}

@@ -1,0 +1,254 @@
+//! A process is killed before each of its writes in turn: the others get everything back, and no byte is wrong.
+
+use std::{env, fs, mem, path::PathBuf, thread, time::Duration};
+
+use super::{Get, Put, Region, Reserve, files};
+use crate::{
+    geometry::Geometry,
+    key::{Key, Token},
+    layout::Layout,
+    memory::Memory,
+    process::ProcessId,
+    sync::{Relaxed, killed::killed_after},
+};
+
+/// Few enough entries that a verb meets cells and entries of others.
+const CAPACITY: usize = 4;
+const BLOCKS: u32 = 12;
+/// More than the writes of any verb.
+const MOST: u64 = 1000;
+
+fn layout() -> Layout {
+    Layout::new(2, 20, CAPACITY as u32)
+}
+
+fn block(block: u32) -> (Key, [Token; 2], Vec<u8>) {
+    let tokens = [block, !block];
+    (layout().chain(b"").next(&tokens), tokens, (0..20).map(|at| (block as u8) << 4 | at).collect())
+}
+
+fn put(region: &Region, number: u32) -> Put {
+    let (key, tokens, bytes) = block(number);
+    region.put(&key, &tokens, &bytes).expect("room")
+}
+
+/// Looks for a block; what is found is right.
+fn get(region: &Region, number: u32) -> Get {
+    let (key, tokens, expected) = block(number);
+    let mut bytes = [0; 20];
+    let got = region.get_into(&key, &tokens, &mut bytes).expect("one block");
+    assert!(!got.is_hit() || bytes == *expected, "wrong bytes of block {number}");
+    got
+}
+
+/// How it is seen that a process is dead.
+#[derive(Debug, Clone, Copy)]
+enum Seen {
+    /// By its pid: the region is in memory that the caller mapped.
+    ByPid,
+    /// By its lock on the region's file, whatever its namespace.
+    ByLock,
+}
+
+/// A region of a test's own, and how to open it as a process that is dead when another one looks.
+struct Scene {
+    path: PathBuf,
+    survivor: Region,
+    seen: Seen,
+}
+
+impl Scene {
+    fn new(test: &str, present: u32, seen: Seen) -> Self {
+        let path = env::temp_dir().join(format!("radixkv-region-{test}-{seen:?}-{}", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let survivor = Region::create(&path, &layout()).expect("created");
+        (0..present).for_each(|number| assert_eq!(put(&survivor, number), Put::Stored));
+        Self { path, survivor, seen }
+    }
+
+    /// Opens the region as a process that a lock keeps alive, or else its name.
+    fn open(&self, by_name: ProcessId, number: u64) -> Region {
+        let geometry = Geometry::of(&layout()).expect("a layout");
+        let (memory, file) = files::open(&self.path).expect("opened");
+        let (file, own) = match self.seen {
+            Seen::ByPid => (None, by_name),
+            Seen::ByLock => (Some(file), ProcessId::elsewhere(number)),
+        };
+        Region::join(memory, file, &layout(), geometry, own).expect("a slot")
+    }
+
+    fn open_doomed(&self, number: u64) -> Region {
+        self.open(ProcessId::gone(number), number)
+    }
+
+    /// Gives a process the name of a dead one.
+    fn doom(&self, region: &mut Region, number: u64) {
+        if matches!(self.seen, Seen::ByPid) {
+            region.own = ProcessId::gone(number);
+            let word = region.geometry.slot(region.slot);
+            region.memory.words(word..word + 1)[0].store(region.own.word(), Relaxed);
+        }
+    }
+
+    /// What the survivor finds.
+    fn check(&self, at: u64) {
+        let region = &self.survivor;
+        (0..BLOCKS).for_each(|number| drop(format!("{:?}", get(region, number))));
+        region.recover();
+        let stats = region.stats();
+        assert_eq!((stats.in_flight, stats.processes), (0, 1), "killed at write {at}");
+        for number in 0..BLOCKS {
+            assert!(matches!(put(region, number), Put::Stored | Put::Present), "killed at write {at}");
+            assert!(get(region, number).is_hit(), "block {number}, killed at write {at}");
+        }
+        assert_eq!(region.stats().blocks, CAPACITY, "killed at write {at}");
+    }
+}
+
+/// Ends a process: it gives nothing back, but the system takes its mapping away and closes its files.
+fn end(mut doomed: Region) {
+    doomed.memory = Memory::anonymous(1).expect("memory");
+    doomed.file = None;
+    mem::forget(doomed);
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Kills a process that does `verb` before each of its writes, beside `present` blocks.
+fn kill_everywhere(test: &str, present: u32, verb: impl Fn(&Region)) {
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let ended = (0..MOST).find(|writes| {
+            let scene = Scene::new(test, present, seen);
+            let doomed = scene.open_doomed(1);
+            let ended = killed_after(*writes, || verb(&doomed));
+            end(doomed);
+            scene.check(*writes);
+            ended.is_some()
+        });
+        assert!(ended.is_some_and(|writes| writes > 0), "the verb writes nothing, or without end");
+    }
+}
+
+#[test]
+fn killed_in_a_put_into_free_room() {
+    kill_everywhere("put", 2, |region| assert_eq!(put(region, 7), Put::Stored));
+}
+
+#[test]
+fn killed_in_a_put_that_evicts() {
+    kill_everywhere("evict", CAPACITY as u32, |region| assert_eq!(put(region, 7), Put::Stored));
+}
+
+#[test]
+fn killed_in_a_put_whose_room_is_given_back() {
+    kill_everywhere("abort", 2, |region| {
+        let (key, tokens, bytes) = block(7);
+        let Ok(Reserve::Room(mut room)) = region.reserve(&key, &tokens, None) else { panic!("there is room") };
+        room.write(3, &bytes[..11]);
+    });
+}
+
+#[test]
+fn killed_in_putting_what_has_expired() {
+    kill_everywhere("expired", 1, |region| {
+        let (key, tokens, bytes) = block(7);
+        region.put_expiring(&key, &tokens, &bytes, Duration::ZERO).expect("room");
+        assert_eq!(put(region, 7), Put::Stored);
+    });
+}
+
+#[test]
+fn killed_in_a_removal() {
+    kill_everywhere("remove", 3, |region| assert!(region.remove(&block(1).0)));
+}
+
+#[test]
+fn killed_in_clearing() {
+    kill_everywhere("clear", 4, |region| assert_eq!(region.clear(), 4));
+}
+
+#[test]
+fn killed_in_noting_a_use() {
+    kill_everywhere("get", 4, |region| {
+        (8..10).for_each(|number| assert_eq!(put(region, number), Put::Stored));
+        (0..BLOCKS).for_each(|number| drop(format!("{:?}", get(region, number))));
+    });
+}
+
+/// The one that gives back what a dead process held dies itself, anywhere; a third one does both.
+#[test]
+fn killed_in_giving_back_what_another_one_held() {
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let ended = (0..MOST).find(|writes| {
+            let scene = Scene::new("recover", 2, seen);
+            // They open it before either is dead.
+            let [mut first, mut second] = [3, 4].map(|number| scene.open(ProcessId::own(), number));
+            let (key, tokens, _) = block(9);
+            mem::forget(first.reserve(&key, &tokens, None).expect("room"));
+            scene.doom(&mut first, 1);
+            end(first);
+            scene.doom(&mut second, 2);
+            let ended = killed_after(*writes, || second.recover());
+            end(second);
+            scene.check(*writes);
+            ended.is_some()
+        });
+        assert!(ended.is_some_and(|writes| writes > 3), "recovering writes nothing, or without end: {ended:?}");
+    }
+}
+
+#[test]
+fn killed_in_opening_and_closing() {
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let ended = (0..MOST).find(|writes| {
+            let scene = Scene::new("open", 2, seen);
+            let ended = killed_after(*writes, || drop(scene.open_doomed(1)));
+            scene.check(*writes);
+            ended.is_some()
+        });
+        assert!(ended.is_some_and(|writes| writes > 1), "opening writes nothing, or without end");
+    }
+}
+
+/// Threads of one process and another process find the same dead one: one of them gives back what it held.
+#[test]
+fn many_that_recover_at_once_give_each_entry_back_once() {
+    for round in 0..200 {
+        let scene = Scene::new("at-once", 0, if round % 2 == 0 { Seen::ByPid } else { Seen::ByLock });
+        let other = Region::open(&scene.path, &layout()).expect("opened");
+        let mut doomed = scene.open(ProcessId::own(), 1);
+        let (key, tokens, _) = block(9);
+        mem::forget(doomed.reserve(&key, &tokens, None).expect("room"));
+        scene.doom(&mut doomed, 1);
+        end(doomed);
+        let recovered: usize = thread::scope(|scope| {
+            let all = [&scene.survivor, &scene.survivor, &other, &other];
+            let threads = all.map(|region| scope.spawn(|| region.recover()));
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        });
+        assert_eq!(recovered, 1, "round {round}");
+        assert_eq!((other.stats().in_flight, other.stats().processes), (0, 2));
+    }
+}
+
+/// What a living process holds stays its own: its lock says so, or its namespace, of which no pid is judged.
+#[test]
+fn what_cannot_be_judged_is_alive() {
+    for seen in [Seen::ByPid, Seen::ByLock] {
+        let scene = Scene::new("alive", 2, seen);
+        let other = scene.open(ProcessId::elsewhere(1), 1);
+        let (key, tokens, bytes) = block(9);
+        let Ok(Reserve::Room(mut room)) = other.reserve(&key, &tokens, None) else { panic!("there is room") };
+        assert_eq!((scene.survivor.recover(), put(&scene.survivor, 9)), (0, Put::InFlight));
+        // Without the file a lock cannot be looked at.
+        let without = Region::attach(files::open(&scene.path).expect("opened").0, &layout()).expect("attached");
+        assert_eq!((without.recover(), put(&without, 9)), (0, Put::InFlight));
+        room.write(0, &bytes);
+        room.publish();
+        assert!(get(&scene.survivor, 9).is_hit());
+    }
+}

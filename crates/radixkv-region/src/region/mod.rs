@@ -1,0 +1,265 @@
+//! A region that is open: opening and closing, and what its verbs have in common.
+
+mod files;
+#[cfg(all(test, not(radixkv_loom)))]
+mod killed;
+mod read;
+mod run;
+mod space;
+mod write;
+
+use std::{fs::File, io, path::Path};
+
+pub use read::{Get, ReadError, Source};
+pub use run::PutRun;
+pub use write::{Put, PutError, Reservation, Reserve};
+
+use crate::{
+    counts::{Counts, Stats},
+    entry::Entry,
+    geometry::{Geometry, SLOTS},
+    header::{self, OpenError},
+    index::Index,
+    layout::Layout,
+    memory::Memory,
+    process::{self, ProcessId},
+    slots::Slots,
+    state::Kind,
+    sync::{AtomicU64, Mutex, Relaxed, gauge},
+};
+
+/// Blocks that the processes of one host share, in memory that each of them maps.
+///
+/// | verb | progress | writes to the region |
+/// |---|---|---|
+/// | [`get_into`](Self::get_into), [`contains`](Self::contains), [`locate`](Self::locate) | wait-free: a look at two buckets, one copy | when the block was used |
+/// | [`put`](Self::put), [`reserve`](Self::reserve) | lock-free; at most 1,024 entries are looked at, and with [`recover`](Self::recover) twice as many | one entry |
+/// | [`remove`](Self::remove) | wait-free | one entry |
+/// | [`recover`](Self::recover) | wait-free; all entries once for each dead process | entries of dead processes |
+/// | [`stats`](Self::stats), [`clear`](Self::clear), [`clear_namespace`](Self::clear_namespace) | wait-free; all entries | those that are cleared |
+///
+/// No verb waits for another process, alive or dead. Reading allocates nothing, and writing nothing unless it recovers.
+/// All of them can be called from any thread. In a child that was forked while the region was open, blocks can be read; to put
+/// and remove blocks the child opens the region itself.
+#[derive(Debug)]
+pub struct Region {
+    memory: Memory,
+    /// The file, where the region is in one: its locks say that this process lives.
+    file: Option<File>,
+    geometry: Geometry,
+    layout: Layout,
+    counts: Counts,
+    /// The process that opened it.
+    own: ProcessId,
+    /// Its slot.
+    slot: usize,
+    /// The life of the machine: what was written in another one is not read.
+    boot: u64,
+    /// Held by the thread that recovers; the others do not wait for it.
+    recovering: Mutex<()>,
+}
+
+impl Region {
+    /// Makes a region in a new file, readable by this user alone.
+    ///
+    /// The whole of it is taken from the file system at once, which takes time in proportion. A process that is killed
+    /// meanwhile leaves nothing at `path`, and a file `.NAME.new` beside it that the next call takes away (by hand,
+    /// where the file system has no locks). While another process makes the same region this one waits for it, for five
+    /// minutes at most.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; where a file exists already, [`OpenError::Io`] of the kind `AlreadyExists`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use radixkv_region::{Layout, Region};
+    ///
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("radixkv-region-doc-create-{}", std::process::id()));
+    /// let layout = Layout::new(16, 64 << 10, 8).model("Qwen/Qwen3-8B").dtype("bf16");
+    /// let region = Region::create(&path, &layout)?;
+    /// // Another model's process is refused, with both names.
+    /// let refused = Region::open(&path, &layout.clone().model("Llama")).unwrap_err();
+    /// assert_eq!(refused.to_string(), r#"model is "Qwen/Qwen3-8B" in the region, "Llama" is expected"#);
+    /// # std::fs::remove_file(path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create(path: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
+        let geometry = Geometry::of(layout)?;
+        let fill = |memory: &Memory| header::write(memory, layout, &geometry);
+        let (memory, file) = files::create(path.as_ref(), &geometry, fill)?;
+        Self::join(memory, Some(file), layout, geometry, ProcessId::own())
+    }
+
+    /// Opens a region in a file.
+    ///
+    /// What killed processes held is given back first.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open(path: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
+        let geometry = Geometry::of(layout)?;
+        let (memory, file) = files::open(path.as_ref())?;
+        header::check(&memory, layout, &geometry)?;
+        Self::join(memory, Some(file), layout, geometry, ProcessId::own())
+    }
+
+    /// Opens the region in a file, or makes one where there is no file.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn open_or_create(path: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        match Self::open(path, layout) {
+            Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+            other => return other,
+        }
+        match Self::create(path, layout) {
+            // Another process was faster.
+            Err(OpenError::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => Self::open(path, layout),
+            other => other,
+        }
+    }
+
+    /// Makes a region in memory that the caller mapped, and opens it. Whatever stands there is lost.
+    ///
+    /// No process may have a region open in that memory: one process formats it, the others
+    /// [`attach`](Self::attach) afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use radixkv_region::{Layout, Memory, Region};
+    ///
+    /// let layout = Layout::new(16, 64 << 10, 8);
+    /// let region = Region::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?;
+    /// assert_eq!(region.stats().capacity, 8);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn format(memory: Memory, layout: &Layout) -> Result<Self, OpenError> {
+        let geometry = Geometry::of(layout)?;
+        if memory.len() < geometry.bytes() {
+            return Err(OpenError::TooShort { expected: geometry.bytes(), got: memory.len() });
+        }
+        header::erase(&memory);
+        for word in memory.words(geometry.bookkeeping()) {
+            // Relaxed: E6.
+            word.store(0, Relaxed);
+        }
+        header::write(&memory, layout, &geometry);
+        Self::join(memory, None, layout, geometry, ProcessId::own())
+    }
+
+    /// Opens the region in memory that the caller mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    pub fn attach(memory: Memory, layout: &Layout) -> Result<Self, OpenError> {
+        let geometry = Geometry::of(layout)?;
+        header::check(&memory, layout, &geometry)?;
+        Self::join(memory, None, layout, geometry, ProcessId::own())
+    }
+
+    /// Opens a region in the memory of a model, which needs no header; as a process that others take for dead, if it is
+    /// one.
+    #[cfg(radixkv_loom)]
+    pub fn model(memory: &Memory, layout: &Layout, is_dead: bool) -> Self {
+        let own = ProcessId::of_model(is_dead);
+        Self::join(memory.clone(), None, layout, Geometry::of(layout).expect("a layout"), own).expect("a slot")
+    }
+
+    /// Takes a process slot in a region that was looked at.
+    fn join(
+        memory: Memory,
+        file: Option<File>,
+        layout: &Layout,
+        geometry: Geometry,
+        own: ProcessId,
+    ) -> Result<Self, OpenError> {
+        let (counts, boot) = (Counts::default(), if cfg!(radixkv_loom) { 0 } else { process::boot() });
+        // The slot is no slot until it is taken; recovering needs none.
+        let (layout, recovering) = (layout.clone(), Mutex::new(()));
+        let mut region = Self { memory, file, geometry, layout, counts, own, slot: SLOTS, boot, recovering };
+        region.recover();
+        region.slot = region.slots().take(own).ok_or(OpenError::TooManyProcesses { slots: SLOTS })?;
+        region.take_back(region.slot);
+        Ok(region)
+    }
+
+    /// What the region's processes agree on.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What the region holds, and what was done through this `Region`. The counts of blocks are exact when no process
+    /// puts or removes blocks meanwhile.
+    pub fn stats(&self) -> Stats {
+        let (mut blocks, mut in_flight) = (0, 0);
+        for entry in 0..self.geometry.entries {
+            match self.entry(entry).look().kind() {
+                Kind::Ready => blocks += 1,
+                Kind::Writing => in_flight += 1,
+                Kind::Free | Kind::Unknown => {}
+            }
+        }
+        Stats {
+            capacity: self.geometry.entries,
+            blocks,
+            bytes: blocks * self.layout.block_bytes(),
+            in_flight,
+            processes: self.slots().in_use(),
+            ..self.counts.stats()
+        }
+    }
+
+    /// Whether the process that asks is the one that opened the region, not a child of it.
+    fn is_own(&self) -> bool {
+        std::process::id() == self.own.pid()
+    }
+
+    fn entry(&self, number: usize) -> Entry<'_> {
+        Entry::of(number, &self.memory, &self.geometry)
+    }
+
+    fn index(&self) -> Index<'_> {
+        Index::of(&self.memory, &self.geometry)
+    }
+
+    fn slots(&self) -> Slots<'_> {
+        Slots::of(&self.memory, &self.geometry, self.file.as_ref())
+    }
+
+    /// The clock: how many entries were looked at to make room, ever.
+    fn clock(&self) -> &AtomicU64 {
+        let at = self.geometry.clock();
+        &self.memory.words(at..at + 1)[0]
+    }
+}
+
+impl Drop for Region {
+    /// Gives the process slot back. What forgotten reservations held goes first.
+    fn drop(&mut self) {
+        if self.slot < SLOTS && self.is_own() {
+            self.take_back(self.slot);
+            self.slots().free(self.slot);
+        }
+    }
+}
+
+/// Counts one more.
+fn count(counter: &gauge::AtomicU64) {
+    counter.fetch_add(1, gauge::Relaxed);
+}

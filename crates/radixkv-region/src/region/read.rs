@@ -1,0 +1,223 @@
+//! Finding blocks and copying them out.
+
+use super::{Region, count};
+use crate::{
+    counts::Miss,
+    entry::Entry,
+    key::{Key, Token},
+    state::{Kind, State},
+    sync::Relaxed,
+};
+
+/// What a look for a block came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Get {
+    /// The buffer holds the block.
+    Hit,
+    /// The block was not found; what the buffer holds has no meaning.
+    Miss(Miss),
+}
+
+impl Get {
+    /// Whether the block was found.
+    pub fn is_hit(self) -> bool {
+        self == Self::Hit
+    }
+}
+
+/// Why a block was not looked for: what was handed over is not of the region's layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Hand over the tokens of whole blocks.
+    #[error("{got} tokens where {expected} are expected")]
+    Tokens {
+        /// Tokens of as many blocks as there are keys.
+        expected: usize,
+        /// Tokens that were handed over.
+        got: usize,
+    },
+    /// Hand over room for whole blocks.
+    #[error("{got} bytes where {expected} are expected")]
+    Bytes {
+        /// Bytes of as many blocks as there are keys.
+        expected: usize,
+        /// Bytes that were handed over.
+        got: usize,
+    },
+}
+
+/// Where a block lies, for a device that copies it. What was copied is the block if [`is_intact`](Self::is_intact) says
+/// so afterwards: until then another process may put another block there.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'r> {
+    entry: Entry<'r>,
+    state: State,
+    bytes: usize,
+}
+
+impl Region {
+    /// Copies a block into `bytes`, if the region holds it.
+    ///
+    /// The tokens of the block are compared with those of the key that was found: another block with the same hash is a
+    /// miss. Wait-free. Writes to the region only when the block's last use was long ago.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`], for tokens or bytes that are not one block.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use radixkv_region::{Get, Layout, Memory, Miss, Region};
+    /// # let layout = Layout::new(2, 4, 8);
+    /// # let region = Region::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?;
+    /// let key = layout.chain(b"tenant").next(&[1, 2]);
+    /// region.put(&key, &[1, 2], b"abcd")?;
+    /// let mut bytes = [0; 4];
+    /// assert!(region.get_into(&key, &[1, 2], &mut bytes)?.is_hit());
+    /// assert_eq!(&bytes, b"abcd");
+    /// // The tokens decide, not the hash.
+    /// assert_eq!(region.get_into(&key, &[1, 3], &mut bytes)?, Get::Miss(Miss::OtherTokens));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_into(&self, key: &Key, tokens: &[Token], bytes: &mut [u8]) -> Result<Get, ReadError> {
+        self.check_lengths(1, tokens.len(), bytes.len())?;
+        Ok(self.get_block(key, tokens, bytes))
+    }
+
+    /// Whether the region holds a block. Wait-free; neither a use nor counted.
+    ///
+    /// False for tokens that are not one block.
+    pub fn contains(&self, key: &Key, tokens: &[Token]) -> bool {
+        tokens.len() == self.layout.block_size() && self.find(key, tokens).is_ok()
+    }
+
+    /// Where a block lies, so that a device copies it without a copy in between.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use radixkv_region::{Layout, Memory, Region};
+    /// # let layout = Layout::new(2, 4, 8);
+    /// # let region = Region::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?;
+    /// # let key = layout.chain(b"tenant").next(&[1, 2]);
+    /// # region.put(&key, &[1, 2], b"abcd")?;
+    /// # fn copy_to_device(from: *const u8, bytes: usize) { assert_eq!((from as usize % 64, bytes), (0, 4)) }
+    /// let source = region.locate(&key, &[1, 2]).expect("it was put");
+    /// copy_to_device(source.as_ptr(), source.len());
+    /// // When the device has copied:
+    /// assert!(source.is_intact());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Wait-free. Counted as a hit or a miss, and a use.
+    ///
+    /// # Errors
+    ///
+    /// [`Miss`]; [`Miss::Absent`] for tokens that are not one block.
+    pub fn locate(&self, key: &Key, tokens: &[Token]) -> Result<Source<'_>, Miss> {
+        let is_block = tokens.len() == self.layout.block_size();
+        let found = if is_block { self.find(key, tokens) } else { Err(Miss::Absent) };
+        self.count(found.as_ref().err().copied());
+        found.map(|(entry, state)| {
+            self.used(entry);
+            Source { entry, state, bytes: self.layout.block_bytes() }
+        })
+    }
+
+    pub(super) fn get_block(&self, key: &Key, tokens: &[Token], bytes: &mut [u8]) -> Get {
+        let miss = match self.find(key, tokens) {
+            Err(miss) => Some(miss),
+            Ok((entry, state)) => {
+                entry.copy_into(bytes);
+                self.used(entry);
+                (!entry.is_still(state)).then_some(Miss::Overwritten)
+            }
+        };
+        self.count(miss);
+        miss.map_or(Get::Hit, Get::Miss)
+    }
+
+    /// The entry that holds a block, and its state, of which the rest is to be confirmed.
+    pub(super) fn find(&self, key: &Key, tokens: &[Token]) -> Result<(Entry<'_>, State), Miss> {
+        let mut miss = Miss::Absent;
+        for number in self.index().candidates(key.hash) {
+            let entry = self.entry(number);
+            let state = entry.look();
+            let kind = state.kind();
+            if !matches!(kind, Kind::Ready | Kind::Writing) || entry.hash() != key.hash {
+                continue;
+            }
+            if kind == Kind::Writing {
+                miss = Miss::BeingWritten;
+                continue;
+            }
+            let Some(reason) = entry.lacks(state, key, tokens, self.boot) else { return Ok((entry, state)) };
+            if !entry.is_still(state) {
+                miss = Miss::Overwritten;
+                continue;
+            }
+            miss = reason;
+            if matches!(reason, Miss::Expired | Miss::Damaged) && self.discard(entry, state) && reason == Miss::Expired
+            {
+                count(&self.counts.expired);
+            }
+        }
+        Err(miss)
+    }
+
+    pub(super) fn check_lengths(&self, blocks: usize, tokens: usize, bytes: usize) -> Result<(), ReadError> {
+        let [expected_tokens, expected_bytes] =
+            [self.layout.block_size(), self.layout.block_bytes()].map(|len| len.saturating_mul(blocks));
+        if tokens != expected_tokens {
+            return Err(ReadError::Tokens { expected: expected_tokens, got: tokens });
+        }
+        if bytes != expected_bytes {
+            return Err(ReadError::Bytes { expected: expected_bytes, got: bytes });
+        }
+        Ok(())
+    }
+
+    fn count(&self, miss: Option<Miss>) {
+        match miss {
+            None => count(&self.counts.hits),
+            Some(miss) => self.counts.miss(miss),
+        }
+    }
+
+    /// Notes a use, where the last one was long ago: a block that is used all the time is not written to all the time.
+    fn used(&self, entry: Entry<'_>) {
+        // Relaxed: it decides what is evicted, no more.
+        let now = self.clock().load(Relaxed);
+        if now.wrapping_sub(entry.used()) > self.geometry.entries as u64 / 16 {
+            entry.touch(now);
+        }
+    }
+}
+
+impl Source<'_> {
+    /// The first byte of the block, at a multiple of 64. Valid until the region is closed, to be read by a device or
+    /// through atomics: other processes may write there meanwhile.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.entry.address()
+    }
+
+    /// Bytes of the block.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never: a block has bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether what was read until now is the block.
+    pub fn is_intact(&self) -> bool {
+        self.entry.is_still(self.state)
+    }
+}

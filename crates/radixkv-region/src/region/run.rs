@@ -1,0 +1,87 @@
+//! Runs of blocks: the blocks of a sequence, one after another, in one call.
+
+use super::{PutError, ReadError, Region, write::Put};
+use crate::key::{Key, Token};
+
+/// What putting a run of blocks came to, in blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct PutRun {
+    /// Put.
+    pub stored: usize,
+    /// There already.
+    pub present: usize,
+    /// Being put by another thread or process.
+    pub in_flight: usize,
+    /// Not put, because a block of other tokens has the same hash.
+    pub collisions: usize,
+}
+
+impl Region {
+    /// How many blocks of a sequence the region holds before the first that it lacks. Neither a use nor counted.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Tokens`].
+    pub fn contains_run(&self, keys: &[Key], tokens: &[Token]) -> Result<usize, ReadError> {
+        self.check_lengths(keys.len(), tokens.len(), self.layout.block_bytes().saturating_mul(keys.len()))?;
+        let blocks = keys.iter().zip(tokens.chunks(self.layout.block_size()));
+        Ok(blocks.take_while(|(key, tokens)| self.contains(key, tokens)).count())
+    }
+
+    /// Copies blocks of a sequence into `bytes`, up to the first that the region lacks. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use radixkv_region::{Layout, Memory, Region};
+    /// # let layout = Layout::new(2, 4, 8);
+    /// # let region = Region::format(Memory::anonymous(layout.region_bytes()?)?, &layout)?;
+    /// let tokens = [1, 2, 3, 4, 5, 6];
+    /// let keys = layout.chain(b"tenant").keys(&tokens);
+    /// region.put_run(&keys[..2], &tokens[..4], b"abcdefgh")?;
+    /// let mut bytes = [0; 12];
+    /// assert_eq!(region.get_run_into(&keys, &tokens, &mut bytes)?, 2);
+    /// assert_eq!(&bytes[..8], b"abcdefgh");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_run_into(&self, keys: &[Key], tokens: &[Token], bytes: &mut [u8]) -> Result<usize, ReadError> {
+        self.check_lengths(keys.len(), tokens.len(), bytes.len())?;
+        let blocks = keys.iter().zip(tokens.chunks(self.layout.block_size()));
+        let blocks = blocks.zip(bytes.chunks_mut(self.layout.block_bytes()));
+        let mut found = 0;
+        for ((key, tokens), bytes) in blocks {
+            if !self.get_block(key, tokens, bytes).is_hit() {
+                break;
+            }
+            found += 1;
+        }
+        Ok(found)
+    }
+
+    /// Puts blocks of a sequence.
+    ///
+    /// # Errors
+    ///
+    /// [`PutError`]; the blocks before the one that was not put stay.
+    pub fn put_run(&self, keys: &[Key], tokens: &[Token], bytes: &[u8]) -> Result<PutRun, PutError> {
+        self.check_lengths(keys.len(), tokens.len(), bytes.len())?;
+        let blocks = keys.iter().zip(tokens.chunks(self.layout.block_size()));
+        let mut run = PutRun::default();
+        for ((key, tokens), bytes) in blocks.zip(bytes.chunks(self.layout.block_bytes())) {
+            match self.put_block(key, tokens, bytes, None)? {
+                Put::Stored => run.stored += 1,
+                Put::Present => run.present += 1,
+                Put::InFlight => run.in_flight += 1,
+                Put::Collision => run.collisions += 1,
+            }
+        }
+        Ok(run)
+    }
+}

@@ -1,0 +1,164 @@
+//! Room for blocks: which entry is taken for the next one, and what killed processes held.
+
+use super::{Region, count};
+use crate::{
+    entry::{Claimed, Entry},
+    geometry::SLOTS,
+    state::{Kind, State},
+    sync::{Relaxed, gauge},
+};
+
+/// Entries of which the one is evicted that was not used for the longest time.
+const SAMPLE: usize = 16;
+/// Entries that are looked at before a put gives up.
+const LOOKS: usize = 1024;
+
+impl Region {
+    /// Gives back what killed processes held: their entries and their process slots. Returns how many entries.
+    ///
+    /// [`open`](Self::open) does so, and a put that finds no room. One thread of a `Region` does it at a time; the
+    /// others return at once. In a forked child nothing is done.
+    pub fn recover(&self) -> usize {
+        if self.is_own() { (0..SLOTS).map(|slot| self.recover_slot(slot)).sum() } else { 0 }
+    }
+
+    /// Drops all blocks of a namespace that were put before the call. Returns how many.
+    ///
+    /// Nothing in a forked child.
+    pub fn clear_namespace(&self, namespace: &[u8]) -> usize {
+        let namespace = self.layout.chain(namespace).namespace();
+        self.discard_all(|entry| entry.is_of(namespace))
+    }
+
+    /// Drops all blocks that were put before the call. Returns how many. Nothing in a forked child.
+    pub fn clear(&self) -> usize {
+        self.discard_all(|_| true)
+    }
+
+    /// Gives back what the process of a slot held, if it is dead.
+    pub(super) fn recover_slot(&self, slot: usize) -> usize {
+        // One thread that recovers is enough; what it does not get to, the next one does.
+        let Ok(_one) = self.recovering.try_lock() else { return 0 };
+        if slot >= SLOTS || !self.slots().take_over(slot, self.own) {
+            return 0;
+        }
+        let entries = self.take_back(slot);
+        self.slots().free(slot);
+        self.counts.recovered.fetch_add(entries as u64, gauge::Relaxed);
+        entries
+    }
+
+    /// Gives back the entries of a slot that is this process's.
+    pub(super) fn take_back(&self, slot: usize) -> usize {
+        let held = (0..self.geometry.entries).filter_map(|entry| self.entry(entry).held_by(slot));
+        held.map(|claimed| self.empty(claimed)).count()
+    }
+
+    /// Claims an entry for a block: a free one, or the one of a few that was not used for the longest time.
+    pub(super) fn make_room(&self) -> Option<Claimed<'_>> {
+        self.sweep().or_else(|| if self.recover() > 0 { self.sweep() } else { None })
+    }
+
+    /// Drops a block, if it is still in this state.
+    pub(super) fn discard(&self, entry: Entry<'_>, seen: State) -> bool {
+        let claimed = if self.is_own() { entry.claim(seen, self.slot) } else { None };
+        claimed.map(|claimed| self.empty(claimed)).is_some()
+    }
+
+    /// Gives a claimed entry back, and its cell.
+    pub(super) fn empty(&self, claimed: Claimed<'_>) {
+        let entry = claimed.entry();
+        self.index().remove(entry.hash(), entry.number());
+        claimed.give_back();
+    }
+
+    fn discard_all(&self, is_meant: impl Fn(&Entry<'_>) -> bool) -> usize {
+        let entries = (0..self.geometry.entries).map(|entry| self.entry(entry));
+        let discarded = entries.filter(|entry| {
+            let state = entry.look();
+            state.kind() == Kind::Ready && is_meant(entry) && self.discard(*entry, state)
+        });
+        discarded.count()
+    }
+
+    /// Goes over entries from where the clock stands.
+    fn sweep(&self) -> Option<Claimed<'_>> {
+        let entries = self.geometry.entries;
+        // Relaxed, here and below: the clock says where to look, no more.
+        let now = self.clock().fetch_add(1, Relaxed);
+        let mut oldest: Option<(Entry<'_>, State)> = None;
+        for looked in 0..self.looks() {
+            if looked > 0 {
+                self.clock().fetch_add(1, Relaxed);
+            }
+            let entry = self.entry((now.wrapping_add(looked as u64) % entries as u64) as usize);
+            let state = entry.look();
+            match state.kind() {
+                Kind::Writing => {}
+                Kind::Ready if !entry.has_expired() => {
+                    if oldest.is_none_or(|(oldest, _)| age(oldest.used(), now) < age(entry.used(), now)) {
+                        oldest = Some((entry, state));
+                    }
+                }
+                _ => {
+                    if let Some(claimed) = self.displace(entry, state) {
+                        return Some(claimed);
+                    }
+                }
+            }
+            let oldest = if looked + 1 < SAMPLE.min(entries) { None } else { oldest.take() };
+            if let Some(claimed) = oldest.and_then(|(entry, state)| self.displace(entry, state)) {
+                return Some(claimed);
+            }
+        }
+        None
+    }
+
+    /// How many entries a put looks at. In a small region each of them twice: what was in flight at first may be given
+    /// back.
+    pub(super) fn looks(&self) -> usize {
+        LOOKS.min(2 * self.geometry.entries)
+    }
+
+    /// Claims an entry, whatever it holds, and takes its cell away.
+    fn displace<'r>(&'r self, entry: Entry<'r>, seen: State) -> Option<Claimed<'r>> {
+        let has_expired = entry.has_expired();
+        let claimed = entry.claim(seen, self.slot)?;
+        if seen.kind() == Kind::Ready {
+            count(if has_expired { &self.counts.expired } else { &self.counts.evicted });
+        }
+        if matches!(seen.kind(), Kind::Ready | Kind::Unknown) {
+            self.index().remove(entry.hash(), entry.number());
+        }
+        Some(claimed)
+    }
+}
+
+/// How long ago a block was used. Other threads may have used it after the moment that is now.
+fn age(used: u64, now: u64) -> u64 {
+    let age = now.wrapping_sub(used);
+    if age > u64::MAX / 2 { 0 } else { age }
+}
+
+#[cfg(all(test, not(radixkv_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Layout, Memory, region::Put};
+
+    /// While a thread looks for room, others use blocks, and the clock goes on.
+    #[test]
+    fn what_was_used_after_the_look_began_is_not_the_oldest() {
+        let layout = Layout::new(1, 8, 4);
+        let memory = Memory::anonymous(layout.region_bytes().expect("a layout")).expect("memory");
+        let region = Region::format(memory, &layout).expect("formatted");
+        let key = |token| layout.chain(b"").next(&[token]);
+        (0..4).for_each(|token| assert_eq!(region.put(&key(token), &[token], &[0; 8]), Ok(Put::Stored)));
+        for used in 0..4 {
+            let (entry, _) = region.find(&key(used), &[used]).expect("there");
+            entry.touch(region.clock().load(Relaxed) + 10);
+            assert_eq!(region.put(&key(used + 4), &[used + 4], &[0; 8]), Ok(Put::Stored));
+            assert!(region.contains(&key(used), &[used]));
+            (0..4).for_each(|token| assert!(region.put(&key(token), &[token], &[0; 8]).is_ok()));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The process slots: which processes have the region open, so that what a killed one held is given back.
+//!
+//! A slot is a word: [`ProcessId::NONE`], or its owner. Where the region is a file, its owner also has a lock on the
+//! byte of the file whose number is the slot's, from before the word is written until after it is taken back: then the
+//! lock alone says whether the owner lives. Elsewhere its pid does. Edges: E5 in the documentation of the package.
+
+use std::fs::File;
+
+use crate::{
+    geometry::{Geometry, SLOTS},
+    locks::{Lock, try_lock, unlock},
+    memory::Memory,
+    process::ProcessId,
+    sync::{AcqRel, Acquire, AtomicU64, Relaxed, Release},
+};
+
+/// The slots of a region.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slots<'a> {
+    memory: &'a Memory,
+    geometry: &'a Geometry,
+    /// The file, if the region is in one.
+    file: Option<&'a File>,
+}
+
+impl<'a> Slots<'a> {
+    pub(crate) fn of(memory: &'a Memory, geometry: &'a Geometry, file: Option<&'a File>) -> Self {
+        Self { memory, geometry, file }
+    }
+
+    /// Takes a free slot.
+    pub(crate) fn take(&self, own: ProcessId) -> Option<usize> {
+        // Relaxed: a look, to be confirmed.
+        let mut free = (0..SLOTS).filter(|slot| self.word(*slot).load(Relaxed) == ProcessId::NONE.word());
+        free.find(|slot| {
+            let owner = match self.lock(*slot) {
+                Lock::Held => own.locked(),
+                Lock::Taken => return false,
+                Lock::Unsupported => own,
+            };
+            // Acquire: E5. Relaxed: a slot that is not free is left alone.
+            let taken =
+                self.word(*slot).compare_exchange(ProcessId::NONE.word(), owner.word(), Acquire, Relaxed).is_ok();
+            if !taken {
+                self.unlock(*slot);
+            }
+            taken
+        })
+    }
+
+    /// Takes over the slot of a dead process, so that what it held can be given back. Then it is the caller's to free.
+    /// One thread of a process at a time: locks do not tell its threads apart.
+    pub(crate) fn take_over(&self, slot: usize, own: ProcessId) -> bool {
+        // Relaxed: a look, to be confirmed.
+        let seen = self.word(slot).load(Relaxed);
+        let owner = ProcessId::from_word(seen);
+        let new = if owner == ProcessId::NONE || owner.is_of(own) {
+            return false;
+        } else if owner.is_locked() {
+            if self.lock(slot) != Lock::Held {
+                return false;
+            }
+            own.recovering().locked()
+        } else if owner.is_dead(own) {
+            own.recovering()
+        } else {
+            return false;
+        };
+        // Acquire: E5, for a recovery that was cut off. Release: margin, nothing was done yet.
+        let taken = self.word(slot).compare_exchange(seen, new.word(), AcqRel, Relaxed).is_ok();
+        if !taken {
+            self.unlock(slot);
+        }
+        taken
+    }
+
+    /// Gives a slot back. What its owner held was given back before.
+    pub(crate) fn free(&self, slot: usize) {
+        // Release: E5.
+        self.word(slot).store(ProcessId::NONE.word(), Release);
+        self.unlock(slot);
+    }
+
+    /// How many are taken.
+    pub(crate) fn in_use(&self) -> usize {
+        // Relaxed: a number to look at.
+        (0..SLOTS).filter(|slot| self.word(*slot).load(Relaxed) != ProcessId::NONE.word()).count()
+    }
+
+    fn word(&self, slot: usize) -> &'a AtomicU64 {
+        let at = self.geometry.slot(slot);
+        &self.memory.words(at..at + 1)[0]
+    }
+
+    fn lock(&self, slot: usize) -> Lock {
+        self.file.map_or(Lock::Unsupported, |file| try_lock(file, slot))
+    }
+
+    fn unlock(&self, slot: usize) {
+        if let Some(file) = self.file {
+            unlock(file, slot);
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The only door to atomics: nothing else in the package names `std::sync` or `loom`.
+
+#[cfg(all(test, not(radixkv_loom)))]
+pub(crate) use killed::AtomicU64;
+#[cfg(radixkv_loom)]
+pub(crate) use loom::sync::atomic::fence;
+#[cfg(radixkv_loom)]
+pub(crate) use model::AtomicU64;
+#[cfg(not(any(test, radixkv_loom)))]
+pub(crate) use std::sync::atomic::AtomicU64;
+#[cfg(not(radixkv_loom))]
+pub(crate) use std::sync::atomic::fence;
+
+#[cfg(all(test, not(radixkv_loom)))]
+pub(crate) mod killed;
+#[cfg(radixkv_loom)]
+pub(crate) mod model;
+
+/// Locks that are tried and never waited for.
+pub(crate) use std::sync::Mutex;
+pub(crate) use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Counters that are read and decide nothing: no model has to explore them.
+pub(crate) mod gauge {
+    pub(crate) use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+}
+
+/// Picks the production size, or the smallest size that still has every edge case in a model.
+pub(crate) const fn model_size(production: usize, model: usize) -> usize {
+    if cfg!(radixkv_loom) { model } else { production }
+}

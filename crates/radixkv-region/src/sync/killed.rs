@@ -1,0 +1,76 @@
+//! Words of a process that is killed before a chosen write: tests go through every one.
+
+use std::{
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::atomic::{self, Ordering},
+};
+
+thread_local! {
+    /// Writes that the thread may do before it is killed; nothing if it may do all.
+    static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// What a killed thread unwinds with.
+struct Killed;
+
+/// Runs `verb` until it is about to write for the time after `writes`. Nothing if it was killed there; what its
+/// destructors write then is not written.
+pub(crate) fn killed_after<T>(writes: u64, verb: impl FnOnce() -> T) -> Option<T> {
+    LEFT.set(Some(writes));
+    let ended = catch_unwind(AssertUnwindSafe(verb));
+    LEFT.set(None);
+    match ended {
+        Ok(result) => Some(result),
+        Err(payload) if payload.is::<Killed>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// Whether a write may be done.
+fn may_write() -> bool {
+    match LEFT.get() {
+        None => true,
+        Some(0) if std::thread::panicking() => false,
+        Some(0) => resume_unwind(Box::new(Killed)),
+        Some(left) => {
+            LEFT.set(Some(left - 1));
+            true
+        }
+    }
+}
+
+/// An atomic word.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct AtomicU64(atomic::AtomicU64);
+
+impl AtomicU64 {
+    pub(crate) fn new(value: u64) -> Self {
+        Self(atomic::AtomicU64::new(value))
+    }
+
+    pub(crate) fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+
+    pub(crate) fn store(&self, value: u64, order: Ordering) {
+        if may_write() {
+            self.0.store(value, order);
+        }
+    }
+
+    pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        if may_write() { self.0.fetch_add(value, order) } else { self.0.load(Ordering::Relaxed) }
+    }
+
+    pub(crate) fn compare_exchange(
+        &self,
+        seen: u64,
+        next: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        if may_write() { self.0.compare_exchange(seen, next, success, failure) } else { Err(self.0.load(failure)) }
+    }
+}

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Seeded bugs of the region, and the model or test that must find each. `teeth.py [WORDS]`: only bugs whose name has them.
+
+As `ci/teeth.py` does for the core: exact text is replaced in a scratch copy (`target/teeth-region`), and only what is named
+for the bug runs. `--texts` checks that each text stands in the sources, once.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../ci"))
+from scratch import ROOT, Tree
+
+HERE = "crates/radixkv-region/src"
+ENTRY, INDEX, SLOTS, STATE = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state"))
+SPACE, READ, WRITE, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "mod"))
+HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
+CAP = 240
+
+# (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
+BUGS = [
+    ("publishing Relaxed (E1)", "models a_put_against_a_get",
+     [(ENTRY, "next.word(), Release, Relaxed).is_ok()", "next.word(), Relaxed, Relaxed).is_ok()")]),
+    ("the state looked at Relaxed (E1)", "models a_put_against_a_get",
+     [(ENTRY, "State::from_word(self.field(STATE).load(Acquire))", "State::from_word(self.field(STATE).load(Relaxed))")]),
+    ("claiming without the fence (E2)", "models a_block_that_is_overwritten_while_it_is_read",
+     [(ENTRY, "        fence(Release);\n", "")]),
+    ("confirming without the fence (E2)", "models a_block_that_is_overwritten_while_it_is_read",
+     [(ENTRY, "        fence(Acquire);\n", "")]),
+    ("a copy that is not confirmed", "models a_block_that_is_overwritten_while_it_is_read",
+     [(READ, "(!entry.is_still(state)).then_some(Miss::Overwritten)", "None")]),
+    ("a generation that stays", "models a_block_that_is_removed_and_put_again_while_it_is_read",
+     [(STATE, "self.generation().wrapping_add(1) <<", "self.generation() <<")]),
+    ("claiming by load and store", "models two_puts_of_two_blocks_into_one_entry",
+     [(ENTRY, "self.field(STATE).compare_exchange(seen.word(), state.word(), Acquire, Relaxed).ok()?;",
+       "if self.look() != seen {\n            return None;\n        }\n        self.field(STATE).store(state.word(), Relaxed);")]),
+    ("a cell written Relaxed (E4)", "models two_puts_of_one_block_store_it_once",
+     [(INDEX, "compare_exchange(seen, cell(hash, entry), Release, Relaxed)", "compare_exchange(seen, cell(hash, entry), Relaxed, Relaxed)")]),
+    ("cells looked at Relaxed (E4)", "models two_puts_of_one_block_store_it_once",
+     [(INDEX, "let seen = word.load(Acquire);", "let seen = word.load(Relaxed);")]),
+    ("a cell taken without a look at the others", "models two_puts_of_one_block_store_it_once",
+     [(INDEX, "Some(other) if other == hash => return false,", "Some(other) if other == hash => {}")]),
+    ("a slot recovered by two", "models what_a_dead_process_held_is_given_back_once",
+     [(SLOTS, "let taken = self.word(slot).compare_exchange(seen, new.word(), AcqRel, Relaxed).is_ok();",
+       "let taken = self.word(slot).load(Relaxed) == seen && new != owner;")]),
+    ("threads of a process that recover at once", "lib region::killed::many_that_recover_at_once_give_each_entry_back_once",
+     [(SPACE, "let Ok(_one) = self.recovering.try_lock() else { return 0 };", ""),
+      (SLOTS, "owner == ProcessId::NONE || owner.is_of(own)", "owner == ProcessId::NONE")]),
+    ("a lock that is not looked at", "lib region::killed::what_cannot_be_judged_is_alive",
+     [(SLOTS, "            if self.lock(slot) != Lock::Held {\n", "            if self.file.is_none() {\n")]),
+    ("pids of another namespace judged", "lib region::killed::what_cannot_be_judged_is_alive",
+     [(PROCESS, "if self == Self::NONE || (self.0 ^ own.0) >> NAMESPACE_AT & NAMESPACE != 0 {", "if self == Self::NONE || self.0 == own.0 {")]),
+    ("a pid that is used again", "lib process::tests::living_processes_are_not_dead_and_dead_ones_are",
+     [(PROCESS, "(self.start() != 0 && start & START != self.start())", "self.start() > START")]),
+    ("a zombie taken for alive", "lib process::tests::living_processes_are_not_dead_and_dead_ones_are",
+     [(PROCESS, "|| is_left_over(self.pid()),", ",")]),
+    ("a forked child that gives back", "processes a_forked_child_reads_and_what_its_parent_held_is_given_back_when_both_are_gone",
+     [(REGION, "if self.slot < SLOTS && self.is_own() {", "if self.slot < SLOTS {")]),
+    ("a forked child that puts", "processes a_forked_child_reads_and_what_its_parent_held_is_given_back_when_both_are_gone",
+     [(WRITE, "        if !self.is_own() {\n", "        if self.own.pid() == 0 {\n")]),
+    ("a slot freed before its entries", "lib region::killed::killed_in_giving_back_what_another_one_held",
+     [(SPACE, "        let entries = self.take_back(slot);\n        self.slots().free(slot);\n",
+       "        self.slots().free(slot);\n        let entries = self.take_back(slot);\n")]),
+    ("an entry published before it is full", "lib region::killed::killed_in_a_put_into_free_room",
+     [(WRITE, "        claimed.write(0, bytes);\n        if claimed.publish(self.boot) {", "        let done = claimed.publish(self.boot);\n        claimed.write(0, bytes);\n        if done {")]),
+    ("tokens that are not compared", "verbs a_hash_that_is_shared_is_a_miss_and_never_another_block",
+     [(ENTRY, "|| !self.has_tokens(tokens)", "|| (!self.has_tokens(tokens) && tokens.is_empty())")]),
+    ("a record whose checksum is not looked at", "hostile an_entry_that_was_being_written_is_not_read_whatever_its_state_says",
+     [(ENTRY, "if self.read(SEAL) != self.seal(state, boot) {", "if self.seal(state, boot) == 0 {")]),
+    ("cells that lead anywhere", "hostile random_bytes_in_place_of_slots_cells_records_and_tokens_are_survived",
+     [(INDEX, "(entry < entries).then_some(entry)", "(entry < usize::MAX - entries).then_some(entry)")]),
+    ("a header whose checksum is not looked at", "hostile a_flipped_bit_anywhere_in_the_header_is_refused",
+     [(HEADER, "if found != expected {\n        return Err(OpenError::Damaged", "if found == 0 {\n        return Err(OpenError::Damaged")]),
+    ("a writer that is not seen to be dead", "processes what_a_killed_process_was_filling_is_given_back",
+     [(WRITE, "Err(Miss::BeingWritten) if !self.recover_writers(key)", "Err(Miss::BeingWritten)")]),
+]
+
+
+def strays():
+    """The replacements whose text is not in its file exactly once."""
+    for bug, _, edits in BUGS:
+        for path, old, _ in edits:
+            text = open(os.path.join(ROOT, path), encoding="utf-8").read()
+            if (count := text.count(old)) != 1:
+                yield f"{bug}: {count} times in {path}: {old!r}"
+
+
+def command(target, test):
+    """What runs the model or test that finds a bug."""
+    loom = ["--config", "loom_tests/.cargo/config.toml"] if target == "models" else []
+    profile = ["--profile", "loom"] if loom else []
+    where = ["--lib"] if target == "lib" else ["--test", target]
+    return ["cargo", *loom, "test", "-q", "-p", "radixkv-region", *profile, *where, "--", "--exact", test]
+
+
+def main():
+    if sys.argv[1:] == ["--texts"]:
+        sys.exit("\n".join(strays()) or None)
+    words = " ".join(sys.argv[1:])
+    chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]]
+    tree, missed, began = Tree("teeth-region"), [], time.time()
+    # What is built already is not built again.
+    target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target")
+    for bug, finder, edits in chosen:
+        start = time.time()
+        for path, old, new in edits:
+            tree.write(path, tree.read(path).replace(old, new))
+        env = dict(tree.env, CARGO_TARGET_DIR=os.path.join(target, "loom") if finder.startswith("models") else target)
+        try:
+            # `timeout` ends the processes that a test has started, too.
+            finding = ["timeout", "--signal=KILL", str(CAP), *command(*finder.split())]
+            run = subprocess.run(finding, cwd=tree.tree, env=env, capture_output=True, text=True, timeout=CAP + 60)
+            output = run.stdout + run.stderr
+            outcome = "found" if "test result: FAILED" in output else "not found"
+            if "test result" not in output:
+                outcome = "not run"
+                print(output)
+        except subprocess.TimeoutExpired:
+            outcome = "endless"
+        for path, _, _ in edits:
+            tree.restore(path)
+        if outcome != "found":
+            missed.append(bug)
+        print(f"{bug:<48} {finder:<90} {outcome:<10} {time.time() - start:>5.1f}", flush=True)
+    print(f"{len(chosen) - len(missed)} of {len(chosen)} found in {time.time() - began:.0f} s")
+    if missed:
+        sys.exit("not found: " + "; ".join(missed))
+
+
+if __name__ == "__main__":
+    main()
