@@ -225,6 +225,12 @@ impl Inner {
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
             }
+            holdings.check_charge(n)?;
+            // Before anything goes because of the other limit: a refusal evicts nothing.
+            let available = evictor.free(resources) + evictor.totals.evictable;
+            if available < n {
+                return Err(ReserveError::Exhausted { requested: n, available });
+            }
             if !evictor.may_charge(holdings, n, resources)? {
                 return Ok(false);
             }

@@ -297,7 +297,7 @@ impl Holdings {
     }
 
     /// Refuses a charge that the limit does not allow; under the evictor's lock.
-    fn check_charge(&self, requested: usize) -> Result<(), OverQuota> {
+    pub(in crate::cache) fn check_charge(&self, requested: usize) -> Result<(), OverQuota> {
         // Each read once: reservations may be dropped between two reads.
         let (pinned, limit) = (self.protected() + self.reserved(), self.pinned_limit().unwrap_or(usize::MAX));
         if requested > limit.saturating_sub(pinned) {
