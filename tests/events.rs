@@ -265,6 +265,23 @@ fn a_subscriber_learns_why() {
     assert_eq!((stats.aged_blocks, stats.cleared_blocks), (2, 2));
 }
 
+/// A channel costs what waits in it, and a subscriber that has gone costs nothing.
+#[test]
+fn a_channel_of_any_length_may_be_asked_for_and_dropped() {
+    let cache = PrefixCache::builder(1, 512).build().expect("valid");
+    let space = cache.default_namespace();
+    let mut gone: Vec<_> = [0, 1, usize::MAX].map(|batches| cache.subscribe(batches)).into();
+    let mut listening = cache.subscribe(usize::MAX);
+    for token in 0..400 {
+        insert(&cache, &space, &[token]);
+        if token == 200 {
+            gone.clear();
+        }
+    }
+    let told: usize = std::iter::from_fn(|| listening.try_next()).map(|batch| batch.events().len()).sum();
+    assert_eq!((told, listening.lost_batches()), (400, 0));
+}
+
 /// From many runs, over several turns of the evictor, beside leases that keep some.
 #[test]
 fn evicted_blocks_stay_until_they_are_dropped() {

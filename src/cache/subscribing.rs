@@ -7,17 +7,20 @@ use std::fmt;
 use std::ops::Range;
 
 use super::events::{EventBatch, Gathered};
-use super::evictor::runs_below;
+use super::evictor::{GONE, Subscriber, runs_below};
 use super::inner::Inner;
 use super::prefix_cache::PrefixCache;
 use crate::reclaim::Ref;
-use crate::sync::channel::{Receiver, TryRecvError, sync_channel};
+use crate::sync::channel::{Receiver, TryRecvError, channel};
+use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, Weak};
 use crate::tree::{Excerpt, Run};
 
 /// A listener's end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It does not keep the cache alive.
 pub struct Subscription {
     batches: Receiver<EventBatch>,
+    /// Batches that wait in the channel.
+    waiting: Arc<AtomicUsize>,
     cache: Weak<Inner>,
     /// The number of the next batch, if none is lost.
     next: u64,
@@ -50,6 +53,8 @@ impl Subscription {
     fn receive(&mut self) -> Option<EventBatch> {
         match self.batches.try_recv() {
             Ok(batch) => {
+                // Relaxed: a bound.
+                self.waiting.fetch_sub(1, Relaxed);
                 self.lost += batch.number() - self.next;
                 self.next = batch.number() + 1;
                 Some(batch)
@@ -78,6 +83,13 @@ impl Subscription {
     }
 }
 
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        // Relaxed: a bound.
+        self.waiting.store(GONE, Relaxed);
+    }
+}
+
 impl PrefixCache {
     /// Listens to what is stored and removed from now on, in a channel of up to `batches` batches.
     ///
@@ -87,9 +99,12 @@ impl PrefixCache {
     ///
     /// What is cached already is not told: take a [`snapshot`](Self::snapshot) after subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
     pub fn subscribe(&self, batches: usize) -> Subscription {
-        let (sender, receiver) = sync_channel(batches.max(1));
-        let next = self.inner.settled(|evictor, _| evictor.observers.add(sender));
-        Subscription { batches: receiver, cache: Arc::downgrade(&self.inner), next, lost: 0, has_ended: false }
+        let (sender, receiver) = channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let subscriber =
+            Subscriber { batches: sender, waiting: Arc::clone(&waiting), most: batches.clamp(1, GONE - 1) };
+        let next = self.inner.settled(|evictor, _| evictor.observers.add(subscriber));
+        Subscription { batches: receiver, waiting, cache: Arc::downgrade(&self.inner), next, lost: 0, has_ended: false }
     }
 
     /// What is cached at one moment, as stores, each after the one that it follows. The batch's number is that of the next batch

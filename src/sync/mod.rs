@@ -54,7 +54,7 @@ pub(crate) use std::thread;
 
 /// Channels whose senders never wait. Models have no subscriber.
 pub(crate) mod channel {
-    pub(crate) use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+    pub(crate) use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 }
 
 /// The current thread, of the model in models: there all threads are one thread of the system.

@@ -37,7 +37,7 @@ mod tests;
 use ahead::Soon;
 pub(super) use exchange::SLICE;
 use observers::Observers;
-pub(super) use observers::{Victim, Victims};
+pub(super) use observers::{GONE, Subscriber, Victim, Victims};
 pub(super) use quota::QuotaPass;
 use quota::Quotas;
 pub(super) use ranking::{Ranking, standing};

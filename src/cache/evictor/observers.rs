@@ -5,7 +5,9 @@ use crate::block::BlockId;
 use crate::cache::events::{EventBatch, EvictionReason, Gathered};
 use crate::name::NamespaceName;
 use crate::reclaim::Ref;
-use crate::sync::channel::{SyncSender, TrySendError};
+use crate::sync::Arc;
+use crate::sync::channel::Sender;
+use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::tree::path::{append_blocks, append_tokens};
 use crate::tree::{Excerpt, PieceId, Run, Space};
 
@@ -15,13 +17,41 @@ const FULL: usize = 64;
 /// The subscribers, and the events of the next batch.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Observers {
-    subscribers: Vec<SyncSender<EventBatch>>,
+    subscribers: Vec<Subscriber>,
     gathered: Gathered,
+}
+
+/// In place of a count: the subscriber has gone.
+pub(in crate::cache) const GONE: usize = usize::MAX;
+
+/// The evictor's end of a subscriber's channel.
+#[derive(Debug)]
+pub(in crate::cache) struct Subscriber {
+    pub(in crate::cache) batches: Sender<EventBatch>,
+    /// Batches that were sent and not received yet, or [`GONE`]; and the most of them.
+    pub(in crate::cache) waiting: Arc<AtomicUsize>,
+    pub(in crate::cache) most: usize,
+}
+
+impl Subscriber {
+    /// Sends it if there is room; false if nobody is there to receive it.
+    fn send(&self, batch: &EventBatch) -> bool {
+        // Relaxed: a bound; this end alone raises the count, under the evictor's lock. A count that is raised after the
+        // subscriber has gone is zero, and the next batch finds nobody.
+        match self.waiting.load(Relaxed) {
+            GONE => false,
+            waiting if waiting >= self.most => true,
+            _ => {
+                self.waiting.fetch_add(1, Relaxed);
+                self.batches.send(batch.clone()).is_ok()
+            }
+        }
+    }
 }
 
 impl Observers {
     /// Adds a subscriber; the number of its first batch.
-    pub(in crate::cache) fn add(&mut self, subscriber: SyncSender<EventBatch>) -> u64 {
+    pub(in crate::cache) fn add(&mut self, subscriber: Subscriber) -> u64 {
         self.publish();
         self.subscribers.push(subscriber);
         self.next()
@@ -39,8 +69,7 @@ impl Observers {
         }
         let next = Gathered::like(&self.gathered);
         let batch = std::mem::replace(&mut self.gathered, next).batch();
-        self.subscribers
-            .retain(|subscriber| !matches!(subscriber.try_send(batch.clone()), Err(TrySendError::Disconnected(_))));
+        self.subscribers.retain(|subscriber| subscriber.send(&batch));
     }
 
     /// Publishes a batch that is full. At the end of a turn.
