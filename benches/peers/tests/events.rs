@@ -65,7 +65,7 @@ impl Worker {
             let Some(block) = self.free.pop() else { return };
             let of = self.scopes[scope].clone();
             let tokens_of_block = &tokens[end - BLOCK_SIZE..end];
-            let change = Change::Stored { tier: 0, scope: &of, parent, blocks: &[block], tokens: tokens_of_block };
+            let change = Change::Stored { tier: 0, scope: &of, parent, blocks: &[block], tokens: tokens_of_block, bigrams: false };
             self.recorder.record(&change).expect("a change that can be");
             self.held.push((scope, tokens[..end].to_vec(), block));
             parent = Some((0, block));
@@ -92,7 +92,7 @@ impl Worker {
             0..50 => self.store(),
             50..99 => self.trim(),
             _ if self.random.below(20) == 0 => {
-                self.recorder.record(&Change::Cleared { scope: None }).expect("it always can");
+                self.recorder.record(&Change::Cleared).expect("it always can");
                 self.free.extend(self.held.drain(..).map(|(.., block)| block));
             }
             _ => {}

@@ -101,7 +101,7 @@ impl Worker {
             let tokens: Vec<u32> = (0..BLOCK_SIZE).map(|_| self.random.u32(..)).collect();
             let parent = sequence.last().map(|&parent| (0, parent));
             let scope = &Scope::default();
-            let change = Change::Stored { tier: 0, scope, parent, blocks: &[block], tokens: &tokens };
+            let change = Change::Stored { tier: 0, scope, parent, blocks: &[block], tokens: &tokens, bigrams: false };
             self.recorder.record(&change).expect("a block that was free");
             sequence.push(block);
         } else if let Some(block) = sequence.pop() {

@@ -18,8 +18,11 @@ pub enum Change<'a> {
         parent: Option<(Tier, BlockId)>,
         /// The blocks, from the one that is nearest to the start of the sequence on.
         blocks: &'a [BlockId],
-        /// Their tokens.
+        /// Their tokens; of blocks of pairs, the one behind them too.
         tokens: &'a [Token],
+        /// Whether they are blocks of pairs of neighbouring tokens ([`Stored::bigrams`](crate::Stored::bigrams)). In one scope,
+        /// blocks of pairs and of tokens continue only their own kind.
+        bigrams: bool,
     },
     /// Blocks left a tier. One trim is one change: its blocks from the end of the sequence on.
     Removed {
@@ -28,11 +31,15 @@ pub enum Change<'a> {
         /// The blocks, children before their parents.
         blocks: &'a [BlockId],
     },
-    /// Everything of a scope was dropped, in all tiers; without a scope, everything there was.
-    Cleared {
+    /// Everything of a scope was dropped, in all tiers.
+    ScopeCleared {
         /// Whose blocks.
-        scope: Option<&'a Scope>,
+        scope: &'a Scope,
+        /// Whether its blocks of pairs are meant; if not, those of tokens.
+        bigrams: bool,
     },
+    /// Everything there was was dropped.
+    Cleared,
 }
 
 /// Why a change was not recorded. Nothing of it was taken over.
@@ -64,15 +71,15 @@ pub enum ChangeError {
         /// The block.
         block: BlockId,
     },
-    /// A sequence is of one scope.
-    #[error("block {block} of tier {tier} is of another scope than the blocks after it")]
+    /// A sequence is of one scope, and all its blocks are of tokens, or all of pairs.
+    #[error("block {block} of tier {tier} is of another scope or kind than the blocks after it")]
     OtherScope {
         /// The tier.
         tier: Tier,
         /// The block.
         block: BlockId,
     },
-    /// Blocks are stored whole.
+    /// Blocks are stored whole; those of pairs have one token more.
     #[error("{tokens} tokens for {blocks} blocks of {block_size}")]
     Tokens {
         /// Tokens of the change.

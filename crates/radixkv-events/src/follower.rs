@@ -207,7 +207,8 @@ impl Follower {
         Ok(Verdict::Applied)
     }
 
-    /// Gives the batches before `seq` up. The holdings may then be too many or too few, until a snapshot.
+    /// Gives the batches before `seq` up. The holdings may then be too many or too few, until a snapshot or a
+    /// [`Cleared`](Event::Cleared).
     pub fn accept_gap(&mut self, seq: u64) {
         let next = self.next.unwrap_or(0);
         if seq > next {
@@ -238,6 +239,8 @@ impl Follower {
     fn apply(&mut self, events: &[Event]) -> Result<(), HoldError> {
         for event in events {
             self.holdings.apply(event)?;
+            // Whatever was missing before is not held any more.
+            self.is_incomplete &= *event != Event::Cleared;
             self.counts.events += 1;
             if let Some(watcher) = &mut self.watcher {
                 watcher(Update::Applied(event));

@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
 mod batch;
+#[cfg(feature = "cache")]
+mod cache;
 mod change;
 #[cfg(feature = "zmq")]
 mod endpoint;
@@ -19,6 +21,8 @@ pub mod wire;
 mod workers;
 
 pub use batch::{Batch, Numbered, new_epoch, now};
+#[cfg(feature = "cache")]
+pub use cache::{CacheRecorder, CacheRecorderBuilder};
 pub use change::{Change, ChangeError, Tier};
 #[cfg(feature = "zmq")]
 pub use endpoint::EndpointError;

@@ -25,8 +25,9 @@ use crate::{
 ///
 /// let mut recorder = Recorder::builder(2, HashScheme::xxh3()).build();
 /// let scope = &Scope::default();
-/// recorder.record(&Change::Stored { tier: 0, scope, parent: None, blocks: &[7], tokens: &[1, 2] })?;
-/// recorder.record(&Change::Stored { tier: 0, scope, parent: Some((0, 7)), blocks: &[3], tokens: &[3, 4] })?;
+/// recorder.record(&Change::Stored { tier: 0, scope, parent: None, blocks: &[7], tokens: &[1, 2], bigrams: false })?;
+/// let parent = Some((0, 7));
+/// recorder.record(&Change::Stored { tier: 0, scope, parent, blocks: &[3], tokens: &[3, 4], bigrams: false })?;
 /// let numbered = recorder.take(0.0).expect("two changes");
 /// assert_eq!(numbered.seq, 0);
 /// let [Event::Stored(stored)] = numbered.batch.events.as_slice() else { panic!("one event of both") };
@@ -52,6 +53,22 @@ struct Slot {
     scope: u32,
     /// Blocks before it in its sequence.
     depth: u32,
+}
+
+/// Where blocks are stored.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    tier: Tier,
+    scope: &'a Scope,
+    bigrams: bool,
+    parent: Option<(Tier, BlockId)>,
+}
+
+impl Place<'_> {
+    /// Tokens that blocks have behind their own.
+    fn ahead(self) -> usize {
+        usize::from(self.bigrams)
+    }
 }
 
 /// Settings of a [`Recorder`].
@@ -120,20 +137,21 @@ impl Recorder {
     /// [`ChangeError`], if the change does not go with those before it.
     pub fn record(&mut self, change: &Change<'_>) -> Result<(), ChangeError> {
         match *change {
-            Change::Stored { tier, scope, parent, blocks, tokens } => {
-                self.check_stored(tier, scope, parent, blocks, tokens)?;
-                self.store(tier, scope, parent, blocks, tokens);
+            Change::Stored { tier, scope, parent, blocks, tokens, bigrams } => {
+                let place = Place { tier, scope, bigrams, parent };
+                self.check_stored(place, blocks, tokens)?;
+                self.store(place, blocks, tokens);
             }
             Change::Removed { tier, blocks } => {
                 blocks.iter().try_for_each(|&block| self.slot(tier, block).map(drop))?;
                 self.remove(tier, blocks.iter().copied());
             }
-            Change::Cleared { scope: None } => {
+            Change::ScopeCleared { scope, bigrams } => self.clear(scope, bigrams),
+            Change::Cleared => {
                 self.tiers.iter_mut().for_each(Vec::clear);
                 self.scopes = Scopes::default();
                 self.push(Event::Cleared, 1);
             }
-            Change::Cleared { scope: Some(scope) } => self.clear(scope),
         }
         Ok(())
     }
@@ -147,8 +165,29 @@ impl Recorder {
         self.next += 1;
         self.pending_blocks = 0;
         let events = std::mem::take(&mut self.pending);
-        let batch = Batch { time, events, rank: self.settings.rank, epoch: Some(self.settings.epoch) };
-        Some(Numbered { seq, batch })
+        Some(Numbered { seq, batch: self.batch(time, events) })
+    }
+
+    fn batch(&self, time: f64, events: Vec<Event>) -> Batch {
+        Batch { time, events, rank: self.settings.rank, epoch: Some(self.settings.epoch) }
+    }
+
+    /// Everything that is pending as the batch of this number, which may have no events.
+    #[cfg(feature = "cache")]
+    pub(crate) fn take_as(&mut self, seq: u64, time: f64) -> Numbered {
+        self.next = seq;
+        self.take(time).unwrap_or_else(|| {
+            self.next += 1;
+            Numbered { seq, batch: self.batch(time, Vec::new()) }
+        })
+    }
+
+    /// Begins anew, as with a cache that holds nothing; what is pending is not told.
+    #[cfg(feature = "cache")]
+    pub(crate) fn forget(&mut self) {
+        let next = self.next;
+        *self = self.settings.clone().build();
+        self.next = next;
     }
 
     /// The number of the next batch.
@@ -181,20 +220,15 @@ impl Recorder {
         slots.get(block as usize).and_then(Option::as_ref).ok_or(ChangeError::NotHeld { tier, block })
     }
 
-    fn check_stored(
-        &self,
-        tier: Tier,
-        scope: &Scope,
-        parent: Option<(Tier, BlockId)>,
-        blocks: &[BlockId],
-        tokens: &[Token],
-    ) -> Result<(), ChangeError> {
+    fn check_stored(&self, place: Place<'_>, blocks: &[BlockId], tokens: &[Token]) -> Result<(), ChangeError> {
+        let Place { tier, scope, bigrams, parent } = place;
         let block_size = self.settings.block_size;
-        if Some(tokens.len()) != blocks.len().checked_mul(block_size) {
+        let own = tokens.len().checked_sub(place.ahead());
+        if own.is_none() || own != blocks.len().checked_mul(block_size) {
             return Err(ChangeError::Tokens { tokens: tokens.len(), blocks: blocks.len(), block_size });
         }
         if let Some((tier, block)) = parent
-            && self.scopes.find(scope) != Some(self.slot(tier, block)?.scope)
+            && self.scopes.find(scope, bigrams) != Some(self.slot(tier, block)?.scope)
         {
             return Err(ChangeError::OtherScope { tier, block });
         }
@@ -205,26 +239,21 @@ impl Recorder {
         })
     }
 
-    fn store(
-        &mut self,
-        tier: Tier,
-        scope: &Scope,
-        parent: Option<(Tier, BlockId)>,
-        blocks: &[BlockId],
-        tokens: &[Token],
-    ) {
+    fn store(&mut self, place: Place<'_>, blocks: &[BlockId], tokens: &[Token]) {
         if blocks.is_empty() {
             return;
         }
-        let (scheme, block_size) = (self.settings.scheme, self.settings.block_size);
+        let Place { tier, scope, bigrams, parent } = place;
+        let (scheme, block_size, ahead) = (self.settings.scheme, self.settings.block_size, place.ahead());
         let before = parent.and_then(|(tier, block)| self.slot(tier, block).ok().copied());
-        let place = self.scopes.hold(scope, blocks.len());
+        let number = self.scopes.hold(scope, bigrams, blocks.len());
         let (mut link, mut depth) = (before.map(|slot| slot.link), before.map_or(0, |slot| slot.depth + 1));
         let is_first = link.is_none();
-        let mut hashes = Vec::with_capacity(blocks.len());
-        for (&block, tokens) in blocks.iter().zip(tokens.chunks_exact(block_size)) {
-            let next = scheme.next(scope, link.as_ref(), tokens);
-            self.hold(tier, block, Slot { link: next, scope: place, depth });
+        let (mut hashes, mut pairs) = (Vec::with_capacity(blocks.len()), Vec::new());
+        for (at, &block) in blocks.iter().enumerate() {
+            let own = &tokens[at * block_size..][..block_size + ahead];
+            let next = scheme.next(scope, link.as_ref(), if bigrams { pairs_of(own, &mut pairs) } else { own });
+            self.hold(tier, block, Slot { link: next, scope: number, depth });
             hashes.push(scheme.name(&next));
             (link, depth) = (Some(next), depth + 1);
         }
@@ -235,6 +264,7 @@ impl Recorder {
             let stored = Stored {
                 hashes: Vec::new(),
                 parent,
+                bigrams,
                 block_size: block_size as u32,
                 medium,
                 scope: scope.clone(),
@@ -245,7 +275,9 @@ impl Recorder {
         }
         if let Some(Event::Stored(stored)) = self.pending.last_mut() {
             stored.hashes.append(&mut hashes);
-            stored.tokens.extend_from_slice(tokens);
+            // Blocks of pairs begin with the token that the blocks before them end with.
+            let shared = if stored.tokens.is_empty() { 0 } else { ahead };
+            stored.tokens.extend_from_slice(&tokens[shared..]);
             if let (Some(all), Some(keys)) = (&mut stored.extra_keys, extra_keys) {
                 all.extend(keys);
             }
@@ -287,13 +319,13 @@ impl Recorder {
     }
 
     /// Removes the blocks of a scope, the deepest first: on the wire only everything can be cleared.
-    fn clear(&mut self, scope: &Scope) {
-        let Some(place) = self.scopes.find(scope) else { return };
+    fn clear(&mut self, scope: &Scope, bigrams: bool) {
+        let Some(number) = self.scopes.find(scope, bigrams) else { return };
         for tier in 0..self.tiers.len() {
             let slots = self.tiers[tier].iter().enumerate();
             let held = slots.filter_map(|(block, slot)| Some((slot.as_ref()?, block as BlockId)));
             let mut blocks: Vec<_> =
-                held.filter(|(slot, _)| slot.scope == place).map(|(slot, block)| (slot.depth, block)).collect();
+                held.filter(|(slot, _)| slot.scope == number).map(|(slot, block)| (slot.depth, block)).collect();
             blocks.sort_unstable_by(|a, b| b.cmp(a));
             self.remove(tier, blocks.into_iter().map(|(_, block)| block));
         }
@@ -314,6 +346,13 @@ impl Recorder {
             self.lost_batches += 1;
         }
     }
+}
+
+/// The pairs of neighbours among tokens, one after the other: what SGLang hashes of a block of pairs.
+fn pairs_of<'a>(tokens: &[Token], pairs: &'a mut Vec<Token>) -> &'a [Token] {
+    pairs.clear();
+    pairs.extend(tokens.windows(2).flatten());
+    pairs
 }
 
 /// What vLLM says of each block beside its tokens; `None` where a scope says nothing.

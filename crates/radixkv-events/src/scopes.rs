@@ -1,4 +1,4 @@
-//! The scopes that have blocks, by number.
+//! The scopes that have blocks, by number: for each scope one number for blocks of tokens, and one for blocks of pairs.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,26 @@ use crate::event::Scope;
 /// Numbers for scopes, kept as long as a scope has blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Scopes {
-    numbers: HashMap<Scope, u32>,
-    /// Each number's scope, and how many blocks it has.
-    held: Vec<Option<(Scope, usize)>>,
+    /// Of blocks of tokens, and of blocks of pairs.
+    numbers: [HashMap<Scope, u32>; 2],
+    held: Vec<Option<Holder>>,
     free: Vec<u32>,
+}
+
+/// What a number stands for.
+#[derive(Debug)]
+struct Holder {
+    scope: Scope,
+    bigrams: bool,
+    blocks: usize,
 }
 
 impl Scopes {
     /// Counts blocks of a scope, and returns its number.
-    pub(crate) fn hold(&mut self, scope: &Scope, blocks: usize) -> u32 {
-        let number = self.find(scope).unwrap_or_else(|| self.add(scope));
-        if let Some((_, held)) = &mut self.held[number as usize] {
-            *held += blocks;
+    pub(crate) fn hold(&mut self, scope: &Scope, bigrams: bool, blocks: usize) -> u32 {
+        let number = self.find(scope, bigrams).unwrap_or_else(|| self.add(scope, bigrams));
+        if let Some(holder) = &mut self.held[number as usize] {
+            holder.blocks += blocks;
         }
         number
     }
@@ -26,28 +34,28 @@ impl Scopes {
     /// Counts a block of a scope off; a scope without blocks loses its number.
     pub(crate) fn release(&mut self, number: u32) {
         let place = &mut self.held[number as usize];
-        let Some((_, blocks)) = place else { return };
-        *blocks -= 1;
-        if *blocks == 0 {
-            if let Some((scope, _)) = place.take() {
-                self.numbers.remove(&scope);
+        let Some(holder) = place else { return };
+        holder.blocks -= 1;
+        if holder.blocks == 0 {
+            if let Some(Holder { scope, bigrams, .. }) = place.take() {
+                self.numbers[usize::from(bigrams)].remove(&scope);
             }
             self.free.push(number);
         }
     }
 
     /// The number of a scope that has blocks.
-    pub(crate) fn find(&self, scope: &Scope) -> Option<u32> {
-        self.numbers.get(scope).copied()
+    pub(crate) fn find(&self, scope: &Scope, bigrams: bool) -> Option<u32> {
+        self.numbers[usize::from(bigrams)].get(scope).copied()
     }
 
-    fn add(&mut self, scope: &Scope) -> u32 {
+    fn add(&mut self, scope: &Scope, bigrams: bool) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.held.push(None);
             u32::try_from(self.held.len() - 1).expect("fewer than 2^32 scopes")
         });
-        self.held[number as usize] = Some((scope.clone(), 0));
-        self.numbers.insert(scope.clone(), number);
+        self.held[number as usize] = Some(Holder { scope: scope.clone(), bigrams, blocks: 0 });
+        self.numbers[usize::from(bigrams)].insert(scope.clone(), number);
         number
     }
 }
@@ -60,12 +68,14 @@ mod tests {
     fn a_scope_without_blocks_has_no_number() {
         let mut scopes = Scopes::default();
         let (one, other) = (Scope::salted("one"), Scope::salted("other"));
-        let number = scopes.hold(&one, 2);
-        assert_eq!(scopes.hold(&one, 1), number);
-        assert_ne!(scopes.hold(&other, 1), number);
+        let number = scopes.hold(&one, false, 2);
+        assert_eq!(scopes.hold(&one, false, 1), number);
+        assert_ne!(scopes.hold(&other, false, 1), number);
+        assert_ne!(scopes.hold(&one, true, 1), number);
         (0..3).for_each(|_| scopes.release(number));
-        assert_eq!((scopes.find(&one), scopes.find(&other).is_some()), (None, true));
-        assert_eq!(scopes.hold(&Scope::default(), 1), number);
-        assert_eq!(scopes.held.len(), 2);
+        assert_eq!((scopes.find(&one, false), scopes.find(&other, false).is_some()), (None, true));
+        assert!(scopes.find(&one, true).is_some());
+        assert_eq!(scopes.hold(&Scope::default(), false, 1), number);
+        assert_eq!(scopes.held.len(), 3);
     }
 }

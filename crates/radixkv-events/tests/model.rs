@@ -110,7 +110,7 @@ impl Run {
             ids.push(block);
         }
         let tokens = &tokens[held * BLOCK_SIZE..(held + ids.len()) * BLOCK_SIZE];
-        self.record(Change::Stored { tier: 0, scope: &scope, parent, blocks: &ids, tokens });
+        self.record(Change::Stored { tier: 0, scope: &scope, parent, blocks: &ids, tokens, bigrams: false });
     }
 
     /// Removes a leaf and some of the blocks before it, which become leaves.
@@ -149,18 +149,18 @@ impl Run {
             ids.push(block);
         }
         let tokens = &path[from..from + ids.len() * BLOCK_SIZE];
-        self.record(Change::Stored { tier: 1, scope: &scope, parent, blocks: &ids, tokens });
+        self.record(Change::Stored { tier: 1, scope: &scope, parent, blocks: &ids, tokens, bigrams: false });
     }
 
     fn clear_scope(&mut self) {
         let scope = self.random.choice(self.scopes.clone()).unwrap();
         self.model.tiers.iter_mut().for_each(|tier| tier.retain(|_, (other, _)| *other != scope));
-        self.record(Change::Cleared { scope: Some(&scope) });
+        self.record(Change::ScopeCleared { scope: &scope, bigrams: false });
     }
 
     fn clear(&mut self) {
         self.model = Model::default();
-        self.record(Change::Cleared { scope: None });
+        self.record(Change::Cleared);
     }
 
     fn record(&mut self, change: Change<'_>) {

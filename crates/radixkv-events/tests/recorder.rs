@@ -7,7 +7,7 @@ fn recorder() -> Recorder {
 }
 
 fn stored<'a>(scope: &'a Scope, parent: Option<(Tier, u32)>, blocks: &'a [u32], tokens: &'a [u32]) -> Change<'a> {
-    Change::Stored { tier: 0, scope, parent, blocks, tokens }
+    Change::Stored { tier: 0, scope, parent, blocks, tokens, bigrams: false }
 }
 
 fn events(recorder: &mut Recorder) -> Vec<Event> {
@@ -58,12 +58,12 @@ fn a_scope_is_cleared_block_by_block_and_everything_at_once() {
     recorder.record(&stored(&salt, None, &[9, 3, 7], &[1, 2, 3, 4, 5, 6])).unwrap();
     let names: Vec<_> = [7, 3, 9].iter().map(|&block| recorder.name(0, block).unwrap()).collect();
     events(&mut recorder);
-    recorder.record(&Change::Cleared { scope: Some(&salt) }).unwrap();
+    recorder.record(&Change::ScopeCleared { scope: &salt, bigrams: false }).unwrap();
     let removed = Removed { hashes: names, medium: Some(Medium::Gpu), ..Removed::default() };
     assert_eq!(events(&mut recorder), [Event::Removed(removed)]);
-    recorder.record(&Change::Cleared { scope: Some(&salt) }).unwrap();
+    recorder.record(&Change::ScopeCleared { scope: &salt, bigrams: false }).unwrap();
     assert_eq!(events(&mut recorder), []);
-    recorder.record(&Change::Cleared { scope: None }).unwrap();
+    recorder.record(&Change::Cleared).unwrap();
     assert_eq!((events(&mut recorder), recorder.name(0, 1)), (vec![Event::Cleared], None));
 }
 

@@ -67,7 +67,9 @@ fn what_cannot_be_placed_is_counted_and_other_block_sizes_are_refused() {
     let mut index = Workers::new(4);
     let mut recorder = Recorder::builder(BLOCK_SIZE, HashScheme::xxh3()).build();
     let scope = &Scope::default();
-    recorder.record(&Change::Stored { tier: 0, scope, parent: None, blocks: &[0], tokens: &[1, 2] }).unwrap();
+    recorder
+        .record(&Change::Stored { tier: 0, scope, parent: None, blocks: &[0], tokens: &[1, 2], bigrams: false })
+        .unwrap();
     let event = recorder.take(0.0).unwrap().batch.events.remove(0);
     let refused = index.update("one", Update::Applied(&event));
     assert_eq!(refused, Err(HoldError::BlockSize { expected: 4, got: 2 }));

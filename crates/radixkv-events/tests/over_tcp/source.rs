@@ -33,8 +33,14 @@ impl Worker {
     pub(crate) fn batch(&mut self) -> Numbered {
         let (scope, first) = (Scope::default(), self.next);
         let tokens = [first, 1, first, 2];
-        let stored =
-            Change::Stored { tier: 0, scope: &scope, parent: None, blocks: &[first, first + 1], tokens: &tokens };
+        let stored = Change::Stored {
+            tier: 0,
+            scope: &scope,
+            parent: None,
+            blocks: &[first, first + 1],
+            tokens: &tokens,
+            bigrams: false,
+        };
         self.recorder.record(&stored).unwrap();
         if first >= 6 && first % 4 == 0 {
             self.recorder.record(&Change::Removed { tier: 0, blocks: &[first - 5, first - 6] }).unwrap();

@@ -1,0 +1,279 @@
+//! The changes of a `radixkv::PrefixCache` as batches.
+
+mod scope;
+
+use std::fmt;
+use std::sync::Arc;
+
+use radixkv::{CacheEvent, EventBatch, Keys, NamespaceName, PrefixCache, Subscription};
+
+use crate::{
+    batch::{Numbered, new_epoch, now},
+    change::{Change, ChangeError},
+    event::{BlockId, Medium, Scope},
+    hash::HashScheme,
+    recorder::{Recorder, RecorderBuilder},
+};
+#[cfg(feature = "zmq")]
+use crate::{publish::Publisher, publish::Snapshot};
+
+/// Records a [`radixkv::PrefixCache`]: its batches of events become batches for a `Publisher`.
+///
+/// The first batch, number 0, says what is cached when this is built: a [`Cleared`](crate::Event::Cleared), and everything as stores. Each batch
+/// of the cache is one batch then. If batches of the cache were lost because nothing called [`next`](Self::next) for long, their
+/// numbers are left out, and the batch that comes after them says everything anew. So a follower is right again with it, whether it asks for
+/// snapshots or not; one that does is right earlier.
+///
+/// The numbers of batches keep their distance to those of the cache, so snapshots need no word with the thread that records.
+///
+/// A namespace is a scope by [`Scope::of_namespace`], or by a function of the caller's ([`scopes`](CacheRecorderBuilder::scopes)).
+/// Blocks of a namespace that compares pairs ([`Keys::Bigrams`]) are blocks of pairs.
+///
+/// It keeps the cache alive, and 44 bytes for each block that is cached.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv_events::{CacheRecorder, Follower, HashScheme, Scope, Verdict};
+///
+/// let cache = PrefixCache::builder(2, 8).build()?;
+/// let mut recorder = CacheRecorder::builder(&cache, HashScheme::xxh3()).build();
+/// let (session, tenant, prompt) = (cache.session(), cache.namespace(&["tenant-7"]), [1, 2, 3, 4]);
+/// let miss = session.match_prefix(&tenant, &prompt);
+/// drop(session.insert(miss.lease(), &prompt, session.reserve(2)?)?);
+///
+/// let mut follower = Follower::new();
+/// while let Some(numbered) = recorder.next()? {
+///     assert_eq!(follower.take(&numbered)?, Verdict::Applied);
+/// }
+/// let hashes = HashScheme::xxh3().chain(&Scope::salted("tenant-7"), &prompt, 2);
+/// assert!(hashes.iter().all(|hash| follower.holdings().contains(*hash)));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct CacheRecorder {
+    cache: PrefixCache,
+    settings: CacheRecorderBuilder,
+    subscription: Subscription,
+    recorder: Recorder,
+    scope: LastScope,
+    /// What was cached at first, until it is said.
+    first: Option<EventBatch>,
+    /// The number of the cache's batch after `first`.
+    base: u64,
+    /// The number of the next batch of the cache that is recorded; `None` if everything is to be said, at first or anew.
+    next: Option<u64>,
+    resets: u64,
+}
+
+/// Settings of a [`CacheRecorder`].
+#[derive(Clone)]
+pub struct CacheRecorderBuilder {
+    cache: PrefixCache,
+    recorder: RecorderBuilder,
+    scopes: Arc<ScopeOf>,
+    channel: usize,
+}
+
+type ScopeOf = dyn Fn(&NamespaceName) -> Scope + Send + Sync;
+
+/// The scope of the namespace that was seen last: consecutive events mostly are of one.
+#[derive(Debug, Default)]
+struct LastScope(Option<(NamespaceName, Scope)>);
+
+impl CacheRecorderBuilder {
+    /// The name on the wire of where the blocks are. Default: the GPU.
+    pub fn medium(self, medium: Medium) -> Self {
+        Self { recorder: self.recorder.media(vec![medium]), ..self }
+    }
+
+    /// The data-parallel rank of this worker. Default: none.
+    pub fn rank(self, rank: u32) -> Self {
+        Self { recorder: self.recorder.rank(rank), ..self }
+    }
+
+    /// The life of this publisher. Default: a number of its own.
+    pub fn epoch(self, epoch: u64) -> Self {
+        Self { recorder: self.recorder.epoch(epoch), ..self }
+    }
+
+    /// The scope that a namespace is. Two namespaces must not be one scope, unless one compares tokens and the other pairs.
+    /// Default: [`Scope::of_namespace`].
+    pub fn scopes(self, scopes: impl Fn(&NamespaceName) -> Scope + Send + Sync + 'static) -> Self {
+        Self { scopes: Arc::new(scopes), ..self }
+    }
+
+    /// Batches of the cache that wait to be recorded; more are lost. A batch has mostly 64 events. Default: 4,096.
+    pub fn channel(self, batches: usize) -> Self {
+        Self { channel: batches, ..self }
+    }
+
+    /// Subscribes to the cache and takes a [snapshot](PrefixCache::snapshot). Waits its turn if another thread is evicting.
+    pub fn build(self) -> CacheRecorder {
+        let subscription = self.cache.subscribe(self.channel);
+        let first = self.cache.snapshot();
+        CacheRecorder {
+            cache: self.cache.clone(),
+            subscription,
+            recorder: self.recorder.clone().build(),
+            scope: LastScope::default(),
+            base: first.number(),
+            first: Some(first),
+            next: None,
+            resets: 0,
+            settings: self,
+        }
+    }
+}
+
+impl CacheRecorder {
+    /// Settings for a cache whose blocks are named by `scheme`.
+    pub fn builder(cache: &PrefixCache, scheme: HashScheme) -> CacheRecorderBuilder {
+        // What is recorded is taken at once.
+        let recorder = Recorder::builder(cache.block_size(), scheme).epoch(new_epoch()).max_pending_blocks(usize::MAX);
+        let scopes: Arc<ScopeOf> = Arc::new(Scope::of_namespace);
+        CacheRecorderBuilder { cache: cache.clone(), recorder, scopes, channel: 4096 }
+    }
+
+    /// The next batch, made now; `None` if nothing has changed. Hashes the blocks that were stored. It waits for nothing but, when
+    /// it says everything, for its turn at the cache's evictor.
+    ///
+    /// # Errors
+    ///
+    /// [`ChangeError`], if the cache's events contradict each other: a bug of the cache, or of this. The next call says everything
+    /// anew.
+    #[expect(clippy::should_implement_trait, reason = "an iterator would end, and this goes on")]
+    pub fn next(&mut self) -> Result<Option<Numbered>, ChangeError> {
+        let Some(next) = self.next else { return self.say_everything().map(Some) };
+        loop {
+            let Some(batch) = self.subscription.try_next() else { return Ok(None) };
+            if batch.number() < next {
+                // Part of what was said.
+                continue;
+            }
+            if batch.number() > next {
+                return self.say_everything().map(Some);
+            }
+            return self.record(&batch).inspect_err(|_| self.next = None).map(Some);
+        }
+    }
+
+    /// The life of this publisher, which all its batches carry.
+    pub fn epoch(&self) -> u64 {
+        self.recorder.epoch()
+    }
+
+    /// Batches of the cache that were lost because too many waited.
+    pub fn lost_batches(&self) -> u64 {
+        self.subscription.lost_batches()
+    }
+
+    /// How often everything was said, the first time included.
+    pub fn resets(&self) -> u64 {
+        self.resets
+    }
+
+    /// Puts the batches that are there into a publisher's queue, as many as the channel holds at most; how many there were.
+    ///
+    /// A batch that finds the queue full is lost, with its number; the publisher counts it.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    #[cfg(feature = "zmq")]
+    pub fn pump(&mut self, publisher: &Publisher) -> Result<usize, ChangeError> {
+        for pumped in 0..=self.settings.channel {
+            let Some(numbered) = self.next()? else { return Ok(pumped) };
+            // Followers see the gap, and ask for a snapshot.
+            let _ = publisher.publish(numbered);
+        }
+        Ok(self.settings.channel)
+    }
+
+    /// What a publisher answers to those that ask what is held: [`PublisherBuilder::snapshot`](crate::PublisherBuilder::snapshot)
+    /// takes it. Each call hashes everything that is cached.
+    #[cfg(feature = "zmq")]
+    pub fn snapshots(&self) -> impl FnMut() -> Snapshot + Send + 'static {
+        let settings = self.settings.clone();
+        let (epoch, base) = (Some(self.epoch()), self.base);
+        move || {
+            let snapshot = settings.cache.snapshot();
+            let mut recorder = settings.recorder.clone().build();
+            let recorded = record(&snapshot, &mut recorder, &settings, &mut LastScope::default());
+            debug_assert_eq!(recorded, Ok(()), "a snapshot is what is cached at one moment");
+            let events = recorder.take(now()).map_or_else(Vec::new, |numbered| numbered.batch.events);
+            Snapshot { next: snapshot.number() - base + 1, epoch, events }
+        }
+    }
+
+    fn record(&mut self, batch: &EventBatch) -> Result<Numbered, ChangeError> {
+        record(batch, &mut self.recorder, &self.settings, &mut self.scope)?;
+        self.next = Some(batch.number() + 1);
+        Ok(self.recorder.take_as(batch.number() - self.base + 1, now()))
+    }
+
+    /// Forgets what was recorded, and begins with what is cached now.
+    fn say_everything(&mut self) -> Result<Numbered, ChangeError> {
+        self.next = None;
+        self.resets += 1;
+        let snapshot = self.first.take().unwrap_or_else(|| self.cache.snapshot());
+        self.recorder.forget();
+        self.recorder.record(&Change::Cleared)?;
+        record(&snapshot, &mut self.recorder, &self.settings, &mut self.scope)?;
+        self.next = Some(snapshot.number());
+        // The number before that of the next batch: at first 0, and later that of a batch that was lost.
+        Ok(self.recorder.take_as(snapshot.number() - self.base, now()))
+    }
+}
+
+/// Records what a batch of the cache says.
+fn record(
+    batch: &EventBatch,
+    recorder: &mut Recorder,
+    settings: &CacheRecorderBuilder,
+    scope: &mut LastScope,
+) -> Result<(), ChangeError> {
+    let mut removed: Vec<BlockId> = Vec::new();
+    for event in batch.events() {
+        match event {
+            CacheEvent::Stored { namespace, parent, tokens, blocks, .. } => {
+                let (scope, bigrams) = (scope.of(namespace, &*settings.scopes), is_of_pairs(namespace));
+                let parent = parent.map(|block| (0, block));
+                recorder.record(&Change::Stored { tier: 0, scope, parent, blocks, tokens, bigrams })?;
+            }
+            CacheEvent::Removed { blocks, .. } => {
+                removed.clear();
+                removed.extend(blocks.iter().rev());
+                recorder.record(&Change::Removed { tier: 0, blocks: &removed })?;
+            }
+            CacheEvent::Cleared { namespace, .. } => {
+                let (scope, bigrams) = (scope.of(namespace, &*settings.scopes), is_of_pairs(namespace));
+                recorder.record(&Change::ScopeCleared { scope, bigrams })?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_of_pairs(namespace: &NamespaceName) -> bool {
+    namespace.keys() == Keys::Bigrams
+}
+
+impl LastScope {
+    fn of(&mut self, namespace: &NamespaceName, scopes: &ScopeOf) -> &Scope {
+        if self.0.as_ref().is_none_or(|(last, _)| last != namespace) {
+            self.0 = Some((namespace.clone(), scopes(namespace)));
+        }
+        &self.0.as_ref().expect("set above").1
+    }
+}
+
+impl fmt::Debug for CacheRecorderBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cache, recorder, channel, .. } = self;
+        let mut out = f.debug_struct("CacheRecorderBuilder");
+        out.field("cache", cache).field("recorder", recorder).field("channel", channel).finish_non_exhaustive()
+    }
+}

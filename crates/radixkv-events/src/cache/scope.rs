@@ -1,0 +1,71 @@
+//! Which scope a namespace of a cache is.
+
+use radixkv::NamespaceName;
+
+use crate::event::Scope;
+
+/// Stands between the parts of a name (ASCII's unit separator).
+const SEPARATOR: char = '\u{1f}';
+/// Stands before a separator, or before itself, inside a part (ASCII's data link escape).
+const ESCAPE: char = '\u{10}';
+
+impl Scope {
+    /// The scope that a namespace is by default: the default namespace is plain, and the part of any other name is the salt.
+    ///
+    /// Several parts are joined by U+001F; a U+001F or U+0010 inside a part has a U+0010 before it. So no two namespaces are one
+    /// scope, but for one of tokens and one of pairs, whose blocks have different hashes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_events::Scope;
+    ///
+    /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// assert_eq!(Scope::of_namespace(&cache.default_namespace().name()), Scope::default());
+    /// assert_eq!(Scope::of_namespace(&cache.namespace(&["tenant-7"]).name()), Scope::salted("tenant-7"));
+    /// let both = cache.namespace(&["tenant-7", "lora-3"]);
+    /// assert_eq!(Scope::of_namespace(&both.name()), Scope::salted("tenant-7\u{1f}lora-3"));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn of_namespace(name: &NamespaceName) -> Self {
+        let mut parts = name.parts();
+        let Some(first) = parts.next() else { return Self::default() };
+        let mut salt = String::with_capacity(first.len());
+        append(&mut salt, first);
+        for part in parts {
+            salt.push(SEPARATOR);
+            append(&mut salt, part);
+        }
+        Self::salted(salt)
+    }
+}
+
+fn append(salt: &mut String, part: &str) {
+    for letter in part.chars() {
+        if [SEPARATOR, ESCAPE].contains(&letter) {
+            salt.push(ESCAPE);
+        }
+        salt.push(letter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_names_are_one_scope() {
+        let cache = radixkv::PrefixCache::builder(1, 8).build().expect("valid");
+        let texts = ["", "a", "\u{1f}", "\u{10}", "a\u{1f}", "\u{10}\u{1f}"];
+        let mut names: Vec<Vec<&str>> = vec![Vec::new()];
+        for length in 0..3 {
+            let longer: Vec<_> = names.iter().filter(|name| name.len() == length).cloned().collect();
+            names.extend(longer.iter().flat_map(|name| texts.map(|text| [name.as_slice(), &[text]].concat())));
+        }
+        let scope = |name: &Vec<&str>| Scope::of_namespace(&cache.namespace(name).name());
+        let scopes: HashSet<Scope> = names.iter().map(scope).collect();
+        assert_eq!((scopes.len(), names.len()), (1 + 6 + 36 + 216, 1 + 6 + 36 + 216));
+    }
+}

@@ -1,0 +1,8 @@
+//! A cache's own events, recorded: what followers know is what the cache holds.
+
+#[path = "cache/losses.rs"]
+mod losses;
+#[path = "cache/truth.rs"]
+mod truth;
+#[path = "cache/verbs.rs"]
+mod verbs;
