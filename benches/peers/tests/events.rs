@@ -1,7 +1,7 @@
 //! Routers that follow the KV events of vLLM and SGLang, given ours: dynamo-kv-router decodes the bytes, kv-index and
 //! dynamo's tree hold what they say, and each answers every prompt as the events' own reader does.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Mutex};
 
 use dynamo_kv_router::{
     RadixTree,
@@ -9,9 +9,15 @@ use dynamo_kv_router::{
     zmq_wire::{RawKvEvent, ZmqEventNormalizer, decode_event_batch},
 };
 use kv_index::{ChainBlockMap, ChainIndex, SequenceHash, StoredBlock, compute_request_content_hashes};
+use radixkv::PrefixCache;
 use radixkv_events::{
-    BlockId, Change, Event, Follower, HashScheme, Holdings, Recorder, Scope, Token, Verdict, Workers,
+    BlockId, CacheRecorder, Change, Event, Follower, HashScheme, Holdings, Recorder, Scope, Token, Verdict, Workers,
     wire::{self, Format},
+};
+use radixkv_replay::{
+    ReplayConfig,
+    replay::{Capacity, replay_watched},
+    workload::CLASSES,
 };
 
 const BLOCK_SIZE: usize = 4;
@@ -213,6 +219,76 @@ fn agree(scheme: HashScheme, format: Format, scopes: Vec<Scope>) {
 fn routers_answer_as_the_events_say() {
     agree(HashScheme::xxh3(), Format::Maps, vec![Scope::default()]);
     agree(HashScheme::sglang(), Format::Arrays, vec![Scope::default()]);
+}
+
+/// The routers that follow a cache's own events, and how far they were asked.
+struct Routers {
+    recorder: CacheRecorder,
+    dynamo: Dynamo,
+    chains: Chains,
+    workers: Workers,
+    removals: usize,
+    hits: usize,
+}
+
+impl Routers {
+    fn of(cache: &PrefixCache) -> Self {
+        let normalizer = ZmqEventNormalizer::new(BLOCK_SIZE as u32);
+        let index = ChainIndex::new();
+        Self {
+            recorder: CacheRecorder::builder(cache, HashScheme::sha256_cbor("0")).rank(0).build(),
+            dynamo: Dynamo { normalizer, tree: RadixTree::new(), events: 0 },
+            chains: Chains { worker: index.intern_worker("w").expect("one worker"), index, map: ChainBlockMap::new() },
+            workers: Workers::new(BLOCK_SIZE),
+            removals: 0,
+            hits: 0,
+        }
+    }
+
+    fn catch_up(&mut self) {
+        while let Some(numbered) = self.recorder.next().expect("events that follow from one another") {
+            self.dynamo.take(&wire::encode(&numbered.batch, Format::Maps));
+            for event in &numbered.batch.events {
+                self.chains.take(event);
+                self.workers.update("w", radixkv_events::Update::Applied(event)).expect("one block size");
+                self.removals += usize::from(matches!(event, Event::Removed(_)));
+            }
+        }
+    }
+
+    fn agree(&mut self, cache: &PrefixCache, prompt: &[Token]) {
+        let expected = cache.session().peek(&cache.default_namespace(), prompt) / BLOCK_SIZE;
+        let plain = &Scope::default();
+        assert_eq!(self.dynamo.depth(plain, prompt), expected, "dynamo-kv-router");
+        assert_eq!(self.chains.depth(prompt), expected, "kv-index");
+        let own = self.workers.matches(plain, prompt).first().map_or(0, |(_, blocks)| *blocks);
+        assert_eq!(own, expected, "smg-radix-tree");
+        self.hits += usize::from(expected > 0);
+    }
+}
+
+/// A trace is replayed in a cache that evicts: routers that get its events answer every prompt as the cache does.
+#[test]
+fn routers_answer_as_the_cache_does() {
+    let class = CLASSES.iter().find(|class| class.name == "multi-turn").expect("a class");
+    let trace = class.trace(0);
+    let config = ReplayConfig::default().block_size(BLOCK_SIZE).capacity(Capacity::Percent(20.0));
+    let routers = Mutex::new(None);
+    let replayed = replay_watched(&trace, &config, &|served| {
+        let mut routers = routers.lock().expect("no panic");
+        let routers = routers.get_or_insert_with(|| Routers::of(served.cache));
+        routers.catch_up();
+        // The request that was served, one of those before it, and the next one.
+        let requests = trace.requests();
+        for number in [served.number, served.number / 2, (served.number + 1).min(requests.len() - 1)] {
+            let mut prompt = vec![0; requests[number].prompt_tokens()];
+            trace.fill(&requests[number], &mut prompt);
+            routers.agree(served.cache, &prompt);
+        }
+    });
+    let report = replayed.expect("a replay").report;
+    let routers = routers.into_inner().expect("no panic").expect("requests");
+    assert!(routers.removals > 1_000 && routers.hits > report.requests, "{} removals", routers.removals);
 }
 
 /// Adapters and salts keep equal tokens apart, for dynamo-kv-router too.

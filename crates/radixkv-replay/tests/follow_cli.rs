@@ -1,7 +1,9 @@
 //! The command `radixkv follow`: what it shows, how it ends, and what it refuses.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
+    path::Path,
     process::{Child, Command, Output, Stdio},
 };
 
@@ -96,4 +98,46 @@ fn what_cannot_be_followed_is_said() {
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(text(&refused.stderr).contains(message), "{}", text(&refused.stderr));
     }
+}
+
+/// Events change nothing of a replay, whoever reads them.
+#[test]
+fn a_replay_makes_events_and_is_the_same() {
+    let trace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("a_replay_makes_events.jsonl");
+    let row = |at: usize| {
+        let ids: Vec<usize> = (0..8).map(|depth| if depth < at % 5 { depth } else { 8 * at + depth }).collect();
+        format!(r#"{{"timestamp": {at}, "input_length": 512, "output_length": 1, "hash_ids": {ids:?}}}"#)
+    };
+    let rows: Vec<String> = (0..400).map(row).collect();
+    fs::write(&trace, rows.join("\n")).unwrap();
+    let replay = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_radixkv"));
+        command.arg("replay").arg(&trace).args(["--unit", "64", "--capacity", "200", "--json"]).args(options);
+        command.output().unwrap()
+    };
+    let digest = |options: &[&str]| {
+        let replayed = replay(options);
+        assert!(replayed.status.success(), "{replayed:?}");
+        let report: Value = serde_json::from_slice(&replayed.stdout).unwrap();
+        assert!(report["evicted_blocks"].as_u64().unwrap() > 100, "{report}");
+        report["match_digest"].clone()
+    };
+    let silent = digest(&[]);
+    for scheme in ["xxh3", "sglang", "sha256-cbor", "unread"] {
+        assert_eq!(digest(&["--events", scheme]), silent, "{scheme}");
+    }
+    assert_eq!(digest(&["--events", "xxh3", "--publish", ANY, "--publish-replay", ANY]), silent);
+
+    let taken = worker();
+    let refusals = [
+        (vec!["--events", "xxh3", "--publish", taken.endpoint()], format!("{} is taken", taken.endpoint())),
+        (vec!["--events", "unread", "--publish", ANY], "--publish needs events that are read".to_owned()),
+        (vec!["--publish", ANY], "--events".to_owned()),
+    ];
+    for (options, message) in refusals {
+        let refused = replay(&options);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(text(&refused.stderr).contains(&message), "{}", text(&refused.stderr));
+    }
+    fs::remove_file(&trace).unwrap();
 }

@@ -116,6 +116,15 @@ struct Arguments {
     #[cfg(feature = "serve")]
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     waiting: u16,
+    /// Publishes KV events as vLLM does, with --serve: what the cache stores and removes, for routers; such as
+    /// tcp://127.0.0.1:5557.
+    #[cfg(feature = "events")]
+    #[arg(long, value_name = "ENDPOINT", requires = "serve")]
+    events: Option<String>,
+    /// Answers routers that missed events, or that come late, such as at tcp://127.0.0.1:5558.
+    #[cfg(feature = "events")]
+    #[arg(long, value_name = "ENDPOINT", requires = "events")]
+    events_replay: Option<String>,
 }
 
 /// Why the command failed.
@@ -174,6 +183,8 @@ impl CommandError {
             Self::Serve(_) => 2,
             #[cfg(feature = "serve")]
             Self::Server(ServerError::Listen { .. }) => 2,
+            #[cfg(feature = "events")]
+            Self::Server(ServerError::Events(_)) => 2,
             _ => 1,
         }
     }

@@ -55,6 +55,9 @@ pub(crate) struct Arguments {
     /// Keep a file up to date while the replay runs, for `radixkv top --live FILE`
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) live: Option<PathBuf>,
+    #[cfg(feature = "follow")]
+    #[command(flatten)]
+    pub(crate) events: crate::events::Arguments,
 }
 
 fn rate(text: &str) -> Result<f64, &'static str> {

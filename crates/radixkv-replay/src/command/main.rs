@@ -10,6 +10,8 @@ mod bytes;
 mod completions;
 mod console;
 mod convert;
+#[cfg(feature = "follow")]
+mod events;
 mod explain;
 mod failure;
 mod figures;

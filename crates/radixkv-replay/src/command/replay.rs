@@ -8,6 +8,8 @@ use radixkv_replay::{
     workload::CLASSES,
 };
 
+#[cfg(feature = "follow")]
+use crate::events::Events;
 use crate::{
     arguments::Arguments,
     console,
@@ -46,12 +48,21 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
     let serving = &arguments.serving;
     let trace = input.trace(serving.unit, serving.priority_from.as_deref(), &serving.limits())?;
     let (name, config) = (input.name(), arguments.config(TRACE_CAPACITY));
-    let replayed = match &live {
-        Some(file) => {
-            live::told(file, &name, &trace, &config, |watch| serve(arguments, &trace, &config, "replay", watch))?
-        }
-        None => serve(arguments, &trace, &config, "replay", &|_| {})?,
+    #[cfg(feature = "follow")]
+    let events = Events::new(&arguments.events)?;
+    let replay = |watch: &(dyn Fn(Served<'_>) + Sync)| {
+        serve(arguments, &trace, &config, "replay", &|served| {
+            #[cfg(feature = "follow")]
+            events.listen(served.cache);
+            watch(served);
+        })
     };
+    let replayed = match &live {
+        Some(file) => live::told(file, &name, &trace, &config, replay)?,
+        None => replay(&|_| {})?,
+    };
+    #[cfg(feature = "follow")]
+    events.end()?;
     let wants_details = arguments.json || csv.is_some() || page.is_some();
     let details = wants_details.then(|| Details::new(&trace, &config, &replayed)).transpose();
     let details = details.map_err(ReplayError::from)?;

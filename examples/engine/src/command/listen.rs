@@ -11,6 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Arguments, CommandError};
 use crate::model::{HostBackend, Model};
 use crate::serve::Engine;
+#[cfg(feature = "events")]
+use crate::server::PublishedEvents;
 use crate::server::{ServerError, ServerOptions, serve};
 use crate::tokenizer::Tokenizer;
 
@@ -54,6 +56,13 @@ where
         retained_blocks: arguments.blocks / 4,
         ..defaults
     };
+    #[cfg(feature = "events")]
+    let events = arguments.events.as_deref();
+    #[cfg(feature = "events")]
+    let _events = events
+        .map(|endpoint| PublishedEvents::start(engine.cache(), endpoint, arguments.events_replay.as_deref()))
+        .transpose()
+        .map_err(ServerError::Events)?;
     writeln!(out, "serving {} at http://{}", options.model, listener.local_addr()?)?;
     out.flush()?;
     serve(&engine, tokenizer, listener, options, interrupted())?;

@@ -15,10 +15,13 @@
 //! | `worker` | a scheduler thread |
 //! | `salts`, `retention` | namespaces and retained prefixes that clients ask for |
 //! | `metrics` | Prometheus text |
+//! | `events` | what the cache stores and removes, for routers |
 
 mod answer;
 mod connections;
 mod error;
+#[cfg(feature = "events")]
+mod events;
 mod fields;
 mod generation;
 mod metrics;
@@ -44,6 +47,8 @@ use crate::model::HostBackend;
 use crate::sampling::Sampling;
 use crate::serve::{Engine, ServeError};
 use crate::tokenizer::Tokenizer;
+#[cfg(feature = "events")]
+pub use events::{EventsError, PublishedEvents};
 use metrics::Metrics;
 use requests::Requests;
 use retention::Retention;
@@ -100,6 +105,10 @@ pub enum ServerError {
     /// A scheduler thread has failed; requests were answered with an error.
     #[error("{0}")]
     Engine(#[from] ServeError),
+    /// The cache's events cannot be published: the endpoint is none, or taken.
+    #[cfg(feature = "events")]
+    #[error("{0}")]
+    Events(#[from] EventsError),
     /// A scheduler thread has panicked; requests were answered with an error.
     #[error("a scheduler thread has panicked")]
     Panicked,

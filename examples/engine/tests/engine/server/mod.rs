@@ -5,6 +5,8 @@ mod client;
 mod crowd;
 mod load;
 mod refusals;
+#[cfg(feature = "events")]
+mod routing;
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;

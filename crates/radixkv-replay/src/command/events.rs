@@ -1,0 +1,149 @@
+//! A replay whose cache tells what it stores and removes, as an engine's cache tells routers.
+
+use std::{
+    io,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError, SyncSender},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use radixkv::{PrefixCache, Subscription};
+use radixkv_events::{CacheRecorder, ChangeError, HashScheme, PublishError, Publisher, PublisherBuilder};
+
+/// How often events are taken.
+const PERIOD: Duration = Duration::from_millis(2);
+
+/// The heading of these options in the help.
+const HEADING: &str = "KV events";
+
+/// What is told of the cache, and to whom.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Make KV events of what the cache stores and removes, on a thread of their own; blocks have the names of vLLM
+    /// (sha256-cbor), of SGLang (sglang), or 64 bits of XXH3 (xxh3). With `unread` nothing reads the cache's events
+    #[arg(long, help_heading = HEADING, value_name = "SCHEME", requires = "trace")]
+    pub(crate) events: Option<Scheme>,
+    /// Publish the events, such as at tcp://127.0.0.1:5557, for `radixkv follow`
+    #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "events")]
+    publish: Option<String>,
+    /// Answer followers that missed events, or that come late
+    #[arg(long, help_heading = HEADING, value_name = "ENDPOINT", requires = "publish")]
+    publish_replay: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scheme {
+    Sha256Cbor,
+    Sglang,
+    Xxh3,
+    Unread,
+}
+
+/// Why there are no events.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EventsError {
+    #[error("--publish needs events that are read")]
+    Unread,
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    #[error("no thread for events: {0}")]
+    Thread(#[source] io::Error),
+    /// A bug of the cache.
+    #[error("the cache's events contradict each other: {0}")]
+    Contradiction(#[from] ChangeError),
+}
+
+/// Events of a replay that may have begun.
+pub(crate) struct Events<'a> {
+    arguments: &'a Arguments,
+    listener: Mutex<Option<Result<Listener, EventsError>>>,
+}
+
+enum Listener {
+    /// A subscription that is held and not read.
+    Unread(#[expect(dead_code, reason = "dropping it ends it")] Subscription),
+    Reading {
+        stop: SyncSender<()>,
+        thread: JoinHandle<Result<(), ChangeError>>,
+    },
+}
+
+impl<'a> Events<'a> {
+    /// None yet; they begin with the first request that is served.
+    ///
+    /// # Errors
+    ///
+    /// If they are to be published and not read.
+    pub(crate) fn new(arguments: &'a Arguments) -> Result<Self, EventsError> {
+        match (arguments.events, &arguments.publish) {
+            (Some(Scheme::Unread), Some(_)) => Err(EventsError::Unread),
+            _ => Ok(Self { arguments, listener: Mutex::new(None) }),
+        }
+    }
+
+    /// Begins to listen to the cache that serves the trace, unless it has begun.
+    pub(crate) fn listen(&self, cache: &PrefixCache) {
+        if let Some(scheme) = self.arguments.events {
+            let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+            listener.get_or_insert_with(|| self.start(cache, scheme));
+        }
+    }
+
+    /// Takes what is left, and ends.
+    ///
+    /// # Errors
+    ///
+    /// [`EventsError`].
+    pub(crate) fn end(self) -> Result<(), EventsError> {
+        match self.listener.into_inner().unwrap_or_else(PoisonError::into_inner).transpose()? {
+            None | Some(Listener::Unread(_)) => Ok(()),
+            Some(Listener::Reading { stop, thread }) => {
+                drop(stop);
+                Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?)
+            }
+        }
+    }
+
+    fn start(&self, cache: &PrefixCache, scheme: Scheme) -> Result<Listener, EventsError> {
+        let scheme = match scheme {
+            Scheme::Sha256Cbor => HashScheme::sha256_cbor("0"),
+            Scheme::Sglang => HashScheme::sglang(),
+            Scheme::Xxh3 => HashScheme::xxh3(),
+            Scheme::Unread => return Ok(Listener::Unread(cache.subscribe(1))),
+        };
+        let recorder = CacheRecorder::builder(cache, scheme).build();
+        let builder = self.arguments.publish.as_ref().map(Publisher::builder);
+        let builder = builder.map(|builder| builder.snapshot(recorder.snapshots()));
+        let builder = match &self.arguments.publish_replay {
+            Some(endpoint) => builder.map(|builder| builder.replay(endpoint)),
+            None => builder,
+        };
+        let publisher = builder.map(PublisherBuilder::build).transpose()?;
+        let (stop, stopped) = mpsc::sync_channel(0);
+        let read = move || read(recorder, publisher.as_ref(), &|| stopped.recv_timeout(PERIOD));
+        let thread = thread::Builder::new().name("events".to_owned()).spawn(read).map_err(EventsError::Thread)?;
+        Ok(Listener::Reading { stop, thread })
+    }
+}
+
+/// Takes events again and again, until `wait` says that there will be no more.
+fn read(
+    mut recorder: CacheRecorder,
+    publisher: Option<&Publisher>,
+    wait: &dyn Fn() -> Result<(), RecvTimeoutError>,
+) -> Result<(), ChangeError> {
+    loop {
+        let is_over = wait() != Err(RecvTimeoutError::Timeout);
+        match publisher {
+            Some(publisher) => _ = recorder.pump(publisher)?,
+            None => while recorder.next()?.is_some() {},
+        }
+        if is_over {
+            return Ok(());
+        }
+    }
+}
