@@ -16,7 +16,8 @@ const ANY: &str = "tcp://127.0.0.1:0";
 fn worker() -> Publisher {
     let mut recorder = Recorder::builder(2, HashScheme::xxh3()).build();
     let scope = &Scope::default();
-    let change = Change::Stored { tier: 0, scope, parent: None, blocks: &[0, 1, 2], tokens: &[1, 2, 3, 4, 5, 6] };
+    let (blocks, tokens) = (&[0, 1, 2], &[1, 2, 3, 4, 5, 6]);
+    let change = Change::Stored { tier: 0, scope, parent: None, blocks, tokens, bigrams: false };
     recorder.record(&change).unwrap();
     let numbered = recorder.take(now()).unwrap();
     let mut holdings = Holdings::default();

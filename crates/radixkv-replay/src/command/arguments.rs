@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     pub(crate) live: Option<PathBuf>,
     #[cfg(feature = "follow")]
     #[command(flatten)]
-    pub(crate) events: crate::events::Arguments,
+    pub(crate) events: crate::events::EventsOptions,
 }
 
 fn rate(text: &str) -> Result<f64, &'static str> {

@@ -22,7 +22,7 @@ const HEADING: &str = "KV events";
 
 /// What is told of the cache, and to whom.
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct EventsOptions {
     /// Make KV events of what the cache stores and removes, on a thread of their own; blocks have the names of vLLM
     /// (sha256-cbor), of SGLang (sglang), or 64 bits of XXH3 (xxh3). With `unread` nothing reads the cache's events
     #[arg(long, help_heading = HEADING, value_name = "SCHEME", requires = "trace")]
@@ -59,7 +59,7 @@ pub(crate) enum EventsError {
 
 /// Events of a replay that may have begun.
 pub(crate) struct Events<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a EventsOptions,
     listener: Mutex<Option<Result<Listener, EventsError>>>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Events<'a> {
     /// # Errors
     ///
     /// If they are to be published and not read.
-    pub(crate) fn new(arguments: &'a Arguments) -> Result<Self, EventsError> {
+    pub(crate) fn new(arguments: &'a EventsOptions) -> Result<Self, EventsError> {
         match (arguments.events, &arguments.publish) {
             (Some(Scheme::Unread), Some(_)) => Err(EventsError::Unread),
             _ => Ok(Self { arguments, listener: Mutex::new(None) }),

@@ -77,7 +77,8 @@ mod tests {
         let mut recorder = Recorder::builder(1 << 20, HashScheme::xxh3()).media(media).build();
         let (scope, tokens) = (Scope::default(), vec![7; 1 << 20]);
         for tier in 0..2 {
-            let change = Change::Stored { tier, scope: &scope, parent: None, blocks: &[0], tokens: &tokens };
+            let change =
+                Change::Stored { tier, scope: &scope, parent: None, blocks: &[0], tokens: &tokens, bigrams: false };
             recorder.record(&change).unwrap();
         }
         let mut follower = Follower::new();
