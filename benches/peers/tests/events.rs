@@ -1,7 +1,7 @@
 //! Routers that follow the KV events of vLLM and SGLang, given ours: dynamo-kv-router decodes the bytes, kv-index and
 //! dynamo's tree hold what they say, and each answers every prompt as the events' own reader does.
 
-use std::{collections::HashSet, sync::Mutex};
+use std::collections::HashSet;
 
 use dynamo_kv_router::{
     RadixTree,
@@ -14,15 +14,14 @@ use radixkv_events::{
     BlockId, CacheRecorder, Change, Event, Follower, HashScheme, Holdings, Recorder, Scope, Token, Verdict, Workers,
     wire::{self, Format},
 };
-use radixkv_replay::{
-    ReplayConfig,
-    replay::{Capacity, replay_watched},
-    workload::CLASSES,
-};
+use radixkv_replay::workload::CLASSES;
 
 const BLOCK_SIZE: usize = 4;
 const WORKER: u64 = 7;
 const POOL: u32 = 300;
+/// Requests of the trace, and blocks of the cache that serves it.
+const REQUESTS: usize = 400;
+const CAPACITY: usize = 3_000;
 
 /// Random numbers that are the same every time.
 struct Random(u64);
@@ -71,7 +70,14 @@ impl Worker {
             let Some(block) = self.free.pop() else { return };
             let of = self.scopes[scope].clone();
             let tokens_of_block = &tokens[end - BLOCK_SIZE..end];
-            let change = Change::Stored { tier: 0, scope: &of, parent, blocks: &[block], tokens: tokens_of_block, bigrams: false };
+            let change = Change::Stored {
+                tier: 0,
+                scope: &of,
+                parent,
+                blocks: &[block],
+                tokens: tokens_of_block,
+                bigrams: false,
+            };
             self.recorder.record(&change).expect("a change that can be");
             self.held.push((scope, tokens[..end].to_vec(), block));
             parent = Some((0, block));
@@ -267,28 +273,34 @@ impl Routers {
     }
 }
 
-/// A trace is replayed in a cache that evicts: routers that get its events answer every prompt as the cache does.
+/// A trace is served from a cache that evicts: routers that get its events answer every prompt as the cache does.
 #[test]
 fn routers_answer_as_the_cache_does() {
     let class = CLASSES.iter().find(|class| class.name == "multi-turn").expect("a class");
     let trace = class.trace(0);
-    let config = ReplayConfig::default().block_size(BLOCK_SIZE).capacity(Capacity::Percent(20.0));
-    let routers = Mutex::new(None);
-    let replayed = replay_watched(&trace, &config, &|served| {
-        let mut routers = routers.lock().expect("no panic");
-        let routers = routers.get_or_insert_with(|| Routers::of(served.cache));
+    let requests = &trace.requests()[..REQUESTS];
+    let prompt = |number: usize| {
+        let mut tokens = vec![0; requests[number].prompt_tokens()];
+        trace.fill(&requests[number], &mut tokens);
+        tokens
+    };
+    let cache = PrefixCache::builder(BLOCK_SIZE, CAPACITY).build().expect("a cache");
+    let (session, space, mut routers) = (cache.session(), cache.default_namespace(), Routers::of(&cache));
+    for number in 0..REQUESTS {
+        let tokens = prompt(number);
+        let hit = session.match_prefix(&space, &tokens);
+        let missing = tokens.len() / BLOCK_SIZE - hit.len_tokens() / BLOCK_SIZE;
+        let blocks = session.reserve(missing).expect("no other lease is held");
+        drop(session.insert(hit.lease(), &tokens, blocks).expect("blocks for the rest"));
         routers.catch_up();
         // The request that was served, one of those before it, and the next one.
-        let requests = trace.requests();
-        for number in [served.number, served.number / 2, (served.number + 1).min(requests.len() - 1)] {
-            let mut prompt = vec![0; requests[number].prompt_tokens()];
-            trace.fill(&requests[number], &mut prompt);
-            routers.agree(served.cache, &prompt);
+        for asked in [number, number / 2, (number + 1).min(REQUESTS - 1)] {
+            routers.agree(&cache, &prompt(asked));
         }
-    });
-    let report = replayed.expect("a replay").report;
-    let routers = routers.into_inner().expect("no panic").expect("requests");
-    assert!(routers.removals > 1_000 && routers.hits > report.requests, "{} removals", routers.removals);
+    }
+    let evicted = cache.stats().evicted_blocks;
+    println!("{evicted} blocks evicted in {} events, {} answers with blocks", routers.removals, routers.hits);
+    assert!(evicted > 10 * CAPACITY as u64 && routers.removals > 300 && routers.hits > REQUESTS);
 }
 
 /// Adapters and salts keep equal tokens apart, for dynamo-kv-router too.
