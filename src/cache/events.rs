@@ -121,14 +121,18 @@ impl EventBatch {
     }
 }
 
+fn with_room<T>(last: &Vec<T>) -> Vec<T> {
+    Vec::with_capacity(last.len().midpoint(last.capacity()))
+}
+
 impl Gathered {
-    /// Room for as much as `last` had.
+    /// Room for about as much as the last ones had.
     pub(super) fn like(last: &Self) -> Self {
         Self {
             number: last.number + 1,
-            entries: Vec::with_capacity(last.entries.len()),
-            tokens: Vec::with_capacity(last.tokens.len()),
-            blocks: Vec::with_capacity(last.blocks.len()),
+            entries: with_room(&last.entries),
+            tokens: with_room(&last.tokens),
+            blocks: with_room(&last.blocks),
         }
     }
 

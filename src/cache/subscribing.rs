@@ -42,12 +42,20 @@ impl Subscription {
         if let Some(batch) = self.receive() {
             return Some(batch);
         }
-        if let Some(inner) = self.cache.upgrade()
-            && inner.settle_by(|| inner.evictor.try_lock())
-        {
-            inner.try_evicting(|evictor, _| evictor.observers.publish());
+        let inner = self.cache.upgrade()?;
+        inner.settle_by(|| inner.evictor.try_lock());
+        let published = inner.try_evicting(|evictor, _| {
+            evictor.observers.publish();
+            evictor.observers.next()
+        });
+        drop(inner);
+        let batch = self.receive();
+        if let (None, Some(next)) = (&batch, published) {
+            // Those before it that did not come were lost.
+            self.lost += next - self.next;
+            self.next = next;
         }
-        self.receive()
+        batch
     }
 
     fn receive(&mut self) -> Option<EventBatch> {

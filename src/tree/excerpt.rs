@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use smallvec::SmallVec;
+
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Link, Ref};
@@ -70,19 +72,22 @@ impl Excerpt {
         tokens: &mut Vec<Token>,
         guard: &Guard<'_>,
     ) {
-        let begin = tokens.len();
-        tokens.resize(begin + (to - from), 0);
+        tokens.reserve(to - from);
+        // The last part first.
+        let mut parts = SmallVec::<[&[Token]; 4]>::new();
         let (mut piece, mut to) = (&self.pieces[id.0], to);
         loop {
-            let reach = from.max(piece.start);
-            if let Some(arrays) = piece.arrays(guard).filter(|_| reach < to) {
-                let part = &arrays.tokens()[reach - piece.start..to - piece.start];
-                tokens[begin + (reach - from)..][..part.len()].copy_from_slice(part);
-                to = reach;
+            let reach = from.max(piece.start).min(to);
+            if let Some(arrays) = piece.arrays(guard) {
+                parts.push(&arrays.tokens()[reach - piece.start..to - piece.start]);
             }
-            let Some((parent, _)) = piece.parent.filter(|_| to > from) else { return };
-            piece = &self.pieces[parent.0];
+            to = reach;
+            match piece.parent {
+                Some((parent, _)) if to > from => piece = &self.pieces[parent.0],
+                _ => break,
+            }
         }
+        parts.into_iter().rev().for_each(|part| tokens.extend_from_slice(part));
     }
 
     /// The blocks of a piece that end at or before `depth`.

@@ -44,17 +44,18 @@ pub(crate) fn append_blocks(
 /// on the run.
 pub(crate) fn append_tokens(run: Ref<'_, Run>, depths: Range<usize>, tokens: &mut Vec<Token>, guard: &Guard<'_>) {
     let Range { start: from, end: mut to } = depths;
-    let begin = tokens.len();
-    tokens.resize(begin + (to - from), 0);
+    tokens.reserve(to - from);
+    // The last piece first.
+    let mut pieces = SmallVec::<[&[Token]; 4]>::new();
     let mut run = run;
     loop {
         let reach = from.max(run.start()).min(to);
-        let part = &run.tokens(guard)[reach - run.start()..to - run.start()];
-        tokens[begin + (reach - from)..][..part.len()].copy_from_slice(part);
+        pieces.push(&run.tokens(guard)[reach - run.start()..to - run.start()]);
         to = reach;
         match run.parent() {
             Some(parent) if to > from => run = parent.run(),
-            _ => return,
+            _ => break,
         }
     }
+    pieces.into_iter().rev().for_each(|piece| tokens.extend_from_slice(piece));
 }

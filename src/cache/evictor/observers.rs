@@ -53,6 +53,8 @@ impl Observers {
     /// Adds a subscriber; the number of its first batch.
     pub(in crate::cache) fn add(&mut self, subscriber: Subscriber) -> u64 {
         self.publish();
+        // Relaxed: as in `send`.
+        self.subscribers.retain(|subscriber| subscriber.waiting.load(Relaxed) != GONE);
         self.subscribers.push(subscriber);
         self.next()
     }

@@ -147,7 +147,11 @@ impl CacheRecorder {
     pub fn next(&mut self) -> Result<Option<Numbered>, ChangeError> {
         let Some(next) = self.next else { return self.say_everything().map(Some) };
         loop {
-            let Some(batch) = self.subscription.try_next() else { return Ok(None) };
+            let Some(batch) = self.subscription.try_next() else {
+                // The last ones were lost.
+                let is_behind = self.subscription.next_number() > next;
+                return if is_behind { self.say_everything().map(Some) } else { Ok(None) };
+            };
             if batch.number() < next {
                 // Part of what was said.
                 continue;
