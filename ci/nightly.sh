@@ -46,6 +46,7 @@ machine() {
     step 'kernels' bash ci/kernels.sh
     step 'peers' bash ci/peers.sh
     step 'events, pyzmq' bash crates/radixkv-events/peers/run.sh
+    step 'tiers: lints' cargo clippy --locked -p radixkv-tiers --all-features --all-targets -- -D warnings
     step 'tiers: Redis, object stores' cargo test --locked -p radixkv-tiers --all-features
     step 'tiers: S3' bash crates/radixkv-tiers/peers/s3/run.sh
     step 'region: seeded bugs' python3 crates/radixkv-region/teeth.py
