@@ -465,9 +465,9 @@ BUGS = [
     ("cached blocks that do not take a charge over", "exchange::a_charge_that_is_cached_against_another", EXACT,
      [("src/cache/evictor/quota.rs", "        if charged > 0 {\n            holdings.unreserve(charged);\n        }\n", "        _ = charged;\n")]),
     ("a refusal that looks twice", "exchange::a_charge_let_go_against_another", EXACT,
-     [(QUOTA, "    if requested > limit.saturating_sub(pinned) {\n",
-       "    if requested > limit.saturating_sub(pinned) {\n"
-       "        let pinned = holdings.protected() + holdings.reserved();\n")]),
+     [(QUOTA, "        if requested > limit.saturating_sub(pinned) {\n",
+       "        if requested > limit.saturating_sub(pinned) {\n"
+       "            let pinned = self.protected() + self.reserved();\n")]),
     ("candidates left outside their group", "exchange::an_insert_against_a_limit", EXACT,
      [("src/cache/evictor/quota.rs", "            self.quotas.unsorted = self.quotas.round;\n", "")]),
 
