@@ -48,7 +48,9 @@ impl Evictor {
     /// A slice of [`settle`](crate::PrefixCache::settle); true if more is left.
     pub(in crate::cache) fn keep_up(&mut self, upkeep: &mut Upkeep, resources: Resources<'_>) -> bool {
         let begun = self.ranking.exchange.begun;
-        let exchanging = self.advance_exchange(SLICE, resources) && begun == *upkeep.begun.get_or_insert(begun);
+        // Recorded by the first slice in any case: an exchange that begins later is not this one's work.
+        let known = *upkeep.begun.get_or_insert(begun);
+        let exchanging = self.advance_exchange(SLICE, resources) && begun == known;
         let sorting = self.sort_groups(SLICE, resources);
         let mut entries = usize::MAX;
         let aging = upkeep.idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, resources));
