@@ -185,6 +185,22 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
+/// Nothing was being exchanged when it began.
+#[test]
+fn settling_leaves_an_exchange_that_begins_later_to_others() {
+    let cache = PrefixCache::builder(4, 4 * SLICE).clock(Clock::Logical).build().expect("sound");
+    drop(leases(&cache, 3 * SLICE as u32));
+    cache.settle();
+    let mut work = Upkeep::new(None);
+    cache.inner.evicting(|evictor, resources| {
+        assert!(!evictor.keep_up(&mut work, resources), "nothing is pending");
+        evictor.begin_exchange(crate::PolicyKind::Lfu);
+        assert!(!evictor.keep_up(&mut work, resources), "another thread's");
+    });
+    cache.settle();
+    assert_eq!((cache.policy(), cache.validate()), (crate::PolicyKind::Lfu, Ok(())));
+}
+
 /// While the first of two is on its way, the second must not say that it is done.
 #[test]
 fn the_second_drop_of_a_namespace_waits_for_the_first() {
