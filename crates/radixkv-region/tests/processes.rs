@@ -239,7 +239,7 @@ fn processes_killed_at_random_leave_no_wrong_byte_and_no_leak() {
 }
 
 #[test]
-#[ignore = "seconds"]
+#[ignore = "kills fifty processes, in some seconds; run by ci/nightly.sh"]
 fn fifty_processes_killed_at_random_leave_no_wrong_byte_and_no_leak() {
     kill_at_random(50, "fifty");
 }

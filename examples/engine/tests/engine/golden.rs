@@ -38,7 +38,7 @@ fn logits_are_those_of_transformers() {
 }
 
 #[test]
-#[ignore = "writes the models that golden.py reads"]
+#[ignore = "writes the models that golden.py reads; run by ci/nightly.sh"]
 fn write_models() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("golden");
     for (name, config) in models() {
