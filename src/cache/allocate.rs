@@ -199,7 +199,9 @@ impl Inner {
         match ask.charged(self) {
             None => self.take_charged(ask.blocks, QuotaCharge::default(), strong_ref, effort),
             Some(holdings) if holdings.pinned_limit().is_none() => {
-                self.take_charged(ask.blocks, QuotaCharge::of(holdings, ask.blocks), strong_ref, effort)
+                let charge = QuotaCharge::of(holdings, ask.blocks);
+                crate::sync::failpoint!("quota::charged");
+                self.take_charged(ask.blocks, charge, strong_ref, effort)
             }
             Some(holdings) => self.take_within(ask.blocks, holdings, strong_ref, effort),
         }
