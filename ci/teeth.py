@@ -25,6 +25,7 @@ SEQUENCE = "src/scheduler/sequence.rs"
 LIFECYCLE, ABORT = "src/scheduler/lifecycle.rs", "src/scheduler/abort.rs"
 VERBS = "src/cache/namespace/verbs.rs"
 NAMESPACE, MARKS, POINT = "src/cache/namespace.rs", "src/tree/marks.rs", "src/tree/point.rs"
+INVALIDATION = "src/cache/evictor/invalidation.rs"
 RETENTION, RETAINED = "src/cache/retention.rs", "src/cache/evictor/retained.rs"
 HOT, SLOT, DEKKER = "src/tree/hot.rs", "src/tree/word/slot.rs", "src/sync/dekker.rs"
 WAIT_LIST, QUOTA = "src/cache/wait_list.rs", "src/cache/quota/verbs.rs"
@@ -362,8 +363,8 @@ BUGS = [
 
     # Marks and retaining.
     ("a record published in place of another's", "retention::two_mark_one_point", EXACT,
-     [(MARKS, "if self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok() {",
-       "if self.0.swap(record.as_ptr(), Release) == expected || expected.is_null() || there.is_some() {")]),
+     [(MARKS, "let replaced = self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok();",
+       "let replaced = self.0.swap(record.as_ptr(), Release) == expected || expected.is_null() || there.is_some();")]),
     ("a record read Relaxed", "retention::two_mark_one_point", WEAK,
      [(MARKS, "Ref::from_ptr(self.0.load(Acquire), guard)", "Ref::from_ptr(self.0.load(Relaxed), guard)")], "E19"),
     ("a record published Relaxed", "retention::two_mark_one_point", WEAK,
@@ -377,7 +378,7 @@ BUGS = [
     ("a retention announced and not pushed", "retention::a_retention_against_evicting_everything", EXACT,
      [(RETENTION, "            inner.queue.push(point);\n", "")]),
     ("a retention kept in a cleared space", "retention::a_retention_against_a_clear", EXACT,
-     [(RETAINED, "let too_many = detached || self", "let _ = detached;\n        let too_many = self")]),
+     [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = self")]),
     ("retentions that outlive a clear", "retention::a_retention_against_a_clear", EXACT,
      [(SWEEP, "        self.end_retentions(space, resources);\n", "")]),
     ("marks that do not flow", "retention::a_mark_against_the_trim_of_its_point", EXACT,
@@ -469,7 +470,22 @@ BUGS = [
        "        if requested > limit.saturating_sub(pinned) {\n"
        "            let pinned = self.protected() + self.reserved();\n")]),
     ("candidates left outside their group", "exchange::an_insert_against_a_limit", EXACT,
-     [("src/cache/evictor/quota.rs", "            self.quotas.unsorted = self.quotas.round;\n", "")]),
+     [("src/cache/evictor/quota.rs", "        self.quotas.unsorted = self.quotas.round;\n", "")]),
+
+    # Invalidated blocks and weak leases.
+    ("a run that is hidden and left in its map", "invalidation::a_branch_against_an_invalidation", EXACT,
+     [(INVALIDATION, "        parent.as_ref().children.remove(run, resources.guard);\n", "")]),
+    ("a severed run that is not listed", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
+     [(INVALIDATION, "        self.hidden.severed.insert((parent.link(), run.link()));\n", "")]),
+    ("a run left where no lookup comes", "invalidation::an_insert_beyond_what_is_invalidated", EXACT,
+     [("src/cache/evictor/accounts.rs", "            self.sever_if_beyond(run, resources);\n", "")]),
+    ("what is hidden left to be evicted", "invalidation::a_release_against_an_invalidation", EXACT,
+     [(EVICTOR, "(true, 1..) if hidden > 0 => {", "(true, 1..) if hidden > usize::MAX - 1 => {")]),
+    ("an anchor that outlives its point", "invalidation::an_upgrade_against_the_death_of_its_point", EXACT,
+     [(TRIM, "        point.statistics.marks.cast_off(resources.guard);\n", "")]),
+    ("an anchor for each weak lease", "invalidation::two_weak_leases_are_made_at_once", EXACT,
+     [(MARKS, "there.and_then(|record| record.as_ref().anchor.clone()) {\n                return anchor;",
+       "there.and_then(|record| record.as_ref().anchor.clone()).filter(|_| false) {\n                return anchor;")]),
 
     # What checking found.
     ("a point beyond the end taken for it", "creation_trim::a_new_point_beyond_the_end_against_a_trim", EXACT,

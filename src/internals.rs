@@ -152,7 +152,7 @@ pub struct Blocks(Pool);
 
 impl Blocks {
     pub fn new(capacity: usize) -> Self {
-        Self(Pool::new(capacity))
+        Self(Pool::new(capacity, capacity))
     }
 
     pub fn take(&self, n: usize) -> Option<Vec<BlockId>> {

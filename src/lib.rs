@@ -43,10 +43,10 @@ pub use block::{BlockId, write_slots};
 pub use cache::diagnostics;
 pub use cache::{
     Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CacheEvent, CachedRun,
-    Clock, EventBatch, Evicted, Eviction, EvictionReason, InsertError, InsertErrorKind, Inserted, Lease, LeaseError,
-    MakeUniqueError, Namespace, NamespaceInUse, NamespaceStats, PartialHit, PendingCopy, PrefixCache, PrefixMatch,
-    Priority, PriorityError, Quota, Reservation, ReserveError, ResumeError, RetainError, Session, SettingError, Stats,
-    Subscription, Watermarks,
+    Clock, EventBatch, Evicted, Eviction, EvictionReason, GrowError, InsertError, InsertErrorKind, Inserted, Lease,
+    LeaseError, MakeUniqueError, Namespace, NamespaceInUse, NamespaceStats, PartialHit, PendingCopy, PrefixCache,
+    PrefixMatch, Priority, Quota, Reservation, ReserveError, ResumeError, RetainError, Session, SettingError,
+    SharedSpan, Stats, Subscription, Watermarks, WeakLease,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};

@@ -261,11 +261,12 @@ fn settings_change_while_the_cache_runs() {
     assert_eq!(cache.set_watermarks(Watermarks::new(9, 65)), refused);
     assert_eq!(cache.watermarks(), Some(Watermarks::new(20, 30)));
     assert_eq!(cache.stats().aged_blocks, 0);
-    cache.set_time_to_idle(Duration::from_millis(1)).expect("built with one");
+    cache.set_time_to_idle(Some(Duration::from_millis(1)));
     until(&|| cache.stats().free_blocks == 64);
     assert_eq!(cache.stats().aged_blocks, 34);
     let inline = PrefixCache::builder(1, 64).build().expect("valid");
     assert_eq!((inline.watermarks(), inline.time_to_idle()), (None, None));
     assert_eq!(inline.set_watermarks(watermarks), Err(SettingError::NotBackground));
-    assert_eq!(inline.set_time_to_idle(Duration::ZERO), Err(SettingError::NotAging));
+    inline.set_time_to_idle(Some(Duration::ZERO));
+    assert_eq!(inline.time_to_idle(), Some(Duration::ZERO));
 }

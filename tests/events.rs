@@ -114,6 +114,7 @@ fn verb(cache: &PrefixCache, session: &radixkv::Session, dice: &mut Rng) {
             }
         }
         6 => cache.settle(),
+        7 => _ = cache.invalidate_blocks(&[dice.u32(..96), dice.u32(..96)]),
         _ => {
             // Few tokens, so that sequences part in the middle of blocks, and at many depths.
             let prompt: Vec<Token> = (0..dice.usize(..40)).map(|at| u32::from(dice.usize(..at + 8) == 0)).collect();

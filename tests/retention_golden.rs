@@ -39,9 +39,9 @@ impl<S: Subject> Table<S> {
                 let found = self.subject.match_prefix(0, &tokens(sequence));
                 self.subject.release(found.lease);
             }
-            ("prioritize", [sequence, _]) => self.on(sequence, |s, lease| s.prioritize(lease, number(1) as u8, None)),
+            ("prioritize", [sequence, _]) => self.on(sequence, |s, lease| s.prioritize(lease, number(1) as i64, None)),
             ("prioritize", [sequence, _, _]) => {
-                self.on(sequence, |s, lease| s.prioritize(lease, number(1) as u8, Some(number(2))));
+                self.on(sequence, |s, lease| s.prioritize(lease, number(1) as i64, Some(number(2))));
             }
             ("demote", [sequence]) => self.on(sequence, |s, lease| s.demote(lease)),
             ("retain", [sequence, _]) => self.on(sequence, |s, lease| assert!(s.retain(lease, number(1)))),

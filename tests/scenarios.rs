@@ -14,8 +14,12 @@ mod eviction;
 mod external;
 #[path = "scenarios/forks.rs"]
 mod forks;
+#[path = "scenarios/growing.rs"]
+mod growing;
 #[path = "scenarios/handles.rs"]
 mod handles;
+#[path = "scenarios/invalidation.rs"]
+mod invalidation;
 #[path = "scenarios/matching.rs"]
 mod matching;
 #[path = "scenarios/memory.rs"]
@@ -39,6 +43,8 @@ mod retention;
 mod tenants;
 #[path = "scenarios/walk.rs"]
 mod walk;
+#[path = "scenarios/weak.rs"]
+mod weak;
 
 use radixkv::{Clock, Inserted, Lease, Namespace, PolicyKind, PrefixCache, Session, Stats, Token};
 

@@ -50,10 +50,18 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
         4 => Step::Lease(space(bytes)?, sequence(bytes)?),
         5 => Step::Peek(space(bytes)?, sequence(bytes)?),
         6 | 7 => Step::Resume(held(bytes)?, sequence(bytes)?),
-        8 => Step::Clone(held(bytes)?),
+        // Without bytes of their own, as above; so are several below.
+        8 => match held(bytes)? {
+            at @ 0..=3 => Step::Clone(at),
+            at @ 4..=5 => Step::Downgrade(at),
+            at => Step::Upgrade(at),
+        },
         9 | 10 => Step::Release(held(bytes)?),
         11 => Step::Reserve(bytes.int_in_range(0..=MAX_CAPACITY + 1)?),
-        12 => Step::Abort(held(bytes)?),
+        12 => match held(bytes)? {
+            at @ 0..=5 => Step::Abort(at),
+            more => Step::Grow(more),
+        },
         13 | 14 => Step::Insert(held(bytes)?, sequence(bytes)?),
         15 => Step::InsertFrom(held(bytes)?, sequence(bytes)?, held(bytes)?),
         16 => {
@@ -62,22 +70,32 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
         }
         17 => match bytes.int_in_range(0..=12)? {
             blocks @ 10..=12 => Step::EvictOf(blocks - 10, blocks),
+            blocks @ 8..=9 => Step::EvictInto(blocks),
             blocks => Step::Evict(blocks),
         },
         18 => Step::Settle,
         19 => Step::Prioritize(held(bytes)?, bytes.int_in_range(0..=100)?, bytes.arbitrary()?),
         20 => Step::Retain(held(bytes)?, bytes.arbitrary()?),
-        21 => Step::ReleaseRetained(held(bytes)?),
-        // Without bytes of their own, as above.
+        21 => match held(bytes)? {
+            at @ 0..=3 => Step::ReleaseRetained(at),
+            at => Step::Invalidate(7 * at),
+        },
         22 => match held(bytes)? {
             at @ 0..=3 => Step::Demote(at),
             at @ 4..=5 => Step::Renew(at),
             at => Step::CountUse(at),
         },
-        23 => Step::Wait(bytes.arbitrary()?),
+        23 => match bytes.arbitrary()? {
+            idle @ 240.. => Step::EvictIdle(0, idle - 240),
+            units => Step::Wait(units),
+        },
         24 => Step::Partial(held(bytes)?, sequence(bytes)?, bytes.int_in_range(0..=3)?),
         25 => Step::SetPolicy(*bytes.choose(PolicyKind::ALL)?),
-        26 => Step::SetQuota(space(bytes)?, limit(bytes)?, limit(bytes)?),
+        26 => {
+            let (space, cached, pinned) = (space(bytes)?, limit(bytes)?, limit(bytes)?);
+            let time = cached.filter(|cached| cached % 4 == 0).map(|cached| cached as u8 + 1);
+            Step::SetQuota(space, cached, pinned, time)
+        }
         _ if bytes.ratio(1, 4)? => Step::Clear,
         _ => Step::DropNamespace(space(bytes)?),
     })

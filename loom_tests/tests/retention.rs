@@ -30,7 +30,7 @@ fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: u8) -> loom::
     spawn(move || {
         let actor = Actor::new(&world);
         let found = actor.find(tokens);
-        actor.session.prioritize(found.lease(), Priority::new(level).unwrap());
+        actor.session.prioritize(found.lease(), Priority::new(level));
         found.len_tokens() == tokens.len()
     })
 }
@@ -56,7 +56,7 @@ fn a_mark_against_the_trim_of_its_point() {
     explore("prioritize vs evict", || {
         let world = world(3, &[&[1, 2], &[5]]);
         let actor = Actor::new(&world);
-        let other = Priority::new(90).unwrap().expiring_after(Duration::from_nanos(8));
+        let other = Priority::new(90).expiring_after(Duration::from_nanos(8));
         // Used last: without its priority 1,2 would go first.
         world.cache.set_time(2);
         actor.session.prioritize(actor.find(&[5]).lease(), other);

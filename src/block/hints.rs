@@ -17,18 +17,17 @@ pub(super) struct Hints {
 }
 
 impl Hints {
-    /// For a pool of `words`, all with free blocks or none.
-    pub(super) fn new(words: usize, free: bool) -> Self {
+    /// For a pool of `words`, of which the first `free` have free blocks.
+    pub(super) fn new(words: usize, free: usize) -> Self {
         let mut levels = Vec::new();
-        let mut below = words;
+        let (mut below, mut free) = (words, free);
         while levels.is_empty() || below > 1 {
-            let bits = |i: usize| match below - i * BITS {
-                _ if !free => 0,
+            let bits = |i: usize| match free.saturating_sub(i * BITS) {
                 bits if bits >= BITS => u64::MAX,
                 bits => (1 << bits) - 1,
             };
             levels.push((0..below.div_ceil(BITS)).map(|i| AtomicU64::new(bits(i))).collect());
-            below = below.div_ceil(BITS);
+            (below, free) = (below.div_ceil(BITS), free.div_ceil(BITS));
         }
         Self { levels: levels.into() }
     }
@@ -125,7 +124,7 @@ mod tests {
     #[test]
     fn the_next_hint_is_found_over_four_decades() {
         for words in [1, 2, 63, 64, 65, 4_095, 4_096, 4_097, 300_000] {
-            let hints = Hints::new(words, false);
+            let hints = Hints::new(words, 0);
             assert_eq!(hints.after(0), None);
             let set: Vec<usize> =
                 [0, 1, words / 3, words / 2, words - 1].into_iter().filter(|at| *at < words).collect();
@@ -146,7 +145,7 @@ mod tests {
     #[test]
     fn all_hints_are_set_where_all_is_free() {
         for words in [1, 64, 65, 5_000] {
-            let hints = Hints::new(words, true);
+            let hints = Hints::new(words, words);
             (0..words).for_each(|at| assert_eq!(hints.after(at), Some((at + 1) % words)));
         }
     }
@@ -154,7 +153,7 @@ mod tests {
     /// What a giver and a taker that meet can leave: a bit above without one below. It is found, cleared, and hides nothing.
     #[test]
     fn a_bit_that_leads_nowhere_hides_no_other() {
-        let hints = Hints::new(300_000, false);
+        let hints = Hints::new(300_000, 0);
         hints.set_from(1, 3);
         hints.set_from(2, 5);
         hints.set(299_999);
@@ -166,7 +165,7 @@ mod tests {
     /// Whatever threads set and clear at once: a bit that is left has all those above it.
     #[test]
     fn a_hint_that_is_left_can_be_found() {
-        let hints = Hints::new(BITS * BITS, false);
+        let hints = Hints::new(BITS * BITS, 0);
         for round in 0..2_000 {
             let at = round % (BITS * BITS);
             std::thread::scope(|scope| {

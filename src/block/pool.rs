@@ -8,6 +8,8 @@
 //! Where the caller chooses the ids (`take_these`) the count promises nothing: it follows the bits. A pool is used in one
 //! of the two ways only.
 //!
+//! A pool grows by ids beyond its capacity, which are given back to it: their bits have memory from the start.
+//!
 //! # Invariants
 //!
 //! - **B1** A set bit is a free block. The count never exceeds the set bits that are not promised to a taker yet.
@@ -22,6 +24,8 @@
 //! | E16 | `free_for_waiter` | `give_back` raises the count | a later `give_back` sees that a thread waits (cache::wait_list) |
 //! | E21 | `give_back` raises the count; `free_for_waiter` where a charge has ended | `free_for_waiter` | a waiter that looks later sees that charges have ended (cache::wait_list) |
 
+use std::ops::Range;
+
 use crossbeam_utils::CachePadded;
 
 use super::BlockId;
@@ -30,6 +34,7 @@ use crate::sync::atomic::{
     AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
+use crate::sync::gauge::AtomicUsize as AtomicGauge;
 
 /// Free blocks of one tier.
 #[derive(Debug)]
@@ -39,24 +44,31 @@ pub(crate) struct Pool {
     recent: CachePadded<AtomicUsize>,
     words: Box<[AtomicU64]>,
     hints: Hints,
-    capacity: usize,
+    /// Blocks that there are.
+    capacity: AtomicGauge,
+    /// Blocks that there may be.
+    limit: usize,
 }
 
 const BITS: usize = u64::BITS as usize;
 
+/// Blocks whose ids are listed at a time while a pool grows.
+const GROWN_AT_ONCE: usize = 1 << 16;
+
 impl Pool {
-    /// All of `capacity` blocks are free.
-    pub(crate) fn new(capacity: usize) -> Self {
-        let word = |i: usize| match capacity - i * BITS {
+    /// All of `capacity` blocks are free, and there may be up to `limit`.
+    pub(crate) fn new(capacity: usize, limit: usize) -> Self {
+        let word = |i: usize| match capacity.saturating_sub(i * BITS) {
             bits if bits >= BITS => u64::MAX,
             bits => (1 << bits) - 1,
         };
         Self {
             free: CachePadded::new(AtomicUsize::new(capacity)),
             recent: CachePadded::new(AtomicUsize::new(0)),
-            words: (0..capacity.div_ceil(BITS)).map(|i| AtomicU64::new(word(i))).collect(),
-            hints: Hints::new(capacity.div_ceil(BITS), true),
-            capacity,
+            words: (0..limit.div_ceil(BITS)).map(|i| AtomicU64::new(word(i))).collect(),
+            hints: Hints::new(limit.div_ceil(BITS), capacity.div_ceil(BITS)),
+            capacity: AtomicGauge::new(capacity),
+            limit,
         }
     }
 
@@ -66,13 +78,34 @@ impl Pool {
             free: CachePadded::new(AtomicUsize::new(0)),
             recent: CachePadded::new(AtomicUsize::new(0)),
             words: (0..capacity.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect(),
-            hints: Hints::new(capacity.div_ceil(BITS), false),
-            capacity,
+            hints: Hints::new(capacity.div_ceil(BITS), 0),
+            capacity: AtomicGauge::new(capacity),
+            limit: capacity,
         }
     }
 
     pub(crate) fn capacity(&self) -> usize {
-        self.capacity
+        // Relaxed: it only grows, and a thread that has a block of a larger pool got it after it grew (E9).
+        self.capacity.load(Relaxed)
+    }
+
+    /// The most blocks that there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Adds free blocks; their ids, or nothing if there would be more than the limit. Lock-free.
+    pub(crate) fn grow(&self, blocks: usize) -> Option<Range<BlockId>> {
+        let more = |capacity: usize| capacity.checked_add(blocks).filter(|capacity| *capacity <= self.limit);
+        // Relaxed: as in `capacity`.
+        let before = self.capacity.fetch_update(Relaxed, Relaxed, more).ok()?;
+        let added = before as BlockId..(before + blocks) as BlockId;
+        let mut ids = added.clone();
+        while !ids.is_empty() {
+            let some: Vec<_> = ids.by_ref().take(GROWN_AT_ONCE).collect();
+            self.give_back(&some);
+        }
+        Some(added)
     }
 
     pub(crate) fn free(&self) -> usize {
@@ -189,7 +222,7 @@ impl Pool {
                 bits |= bit(block);
                 rest = tail;
             }
-            assert!(bits.ilog2() as usize + word * BITS < self.capacity, "a block beyond the pool was given back");
+            assert!(bits.ilog2() as usize + word * BITS < self.capacity(), "a block beyond the pool was given back");
             // Release: E9. Acquire is not needed: nothing is read.
             let before = self.words[word].fetch_or(bits, Release);
             raised.blocks += (bits & !before).count_ones() as usize;
@@ -209,11 +242,11 @@ impl Pool {
 
     /// Set bits that stand for no block: for `validate`, at rest.
     pub(crate) fn bits_beyond(&self) -> usize {
-        // Only the last word has such bits, and it has at least one that stands for a block.
-        let used = (self.capacity - 1) % BITS + 1;
-        let beyond = |word: u64| (u128::from(word) >> used).count_ones() as usize;
+        let (full, used) = (self.capacity() / BITS, self.capacity() % BITS);
+        let beyond = |(at, word): (usize, u64)| if at == full { word >> used } else { word };
         // Relaxed: at rest, nothing else runs.
-        self.words.last().map_or(0, |word| beyond(word.load(Relaxed)))
+        let words = self.words.iter().map(|word| word.load(Relaxed)).enumerate().skip(full);
+        words.map(|word| beyond(word).count_ones() as usize).sum()
     }
 
     /// Set bits, counted one by one: for `validate`, at rest.
@@ -287,7 +320,7 @@ mod tests {
 
     #[test]
     fn takes_all_or_nothing() {
-        let pool = Pool::new(130);
+        let pool = Pool::new(130, 130);
         let mut blocks = Vec::new();
         assert!(!pool.try_take(131, &mut blocks));
         assert!(blocks.is_empty());
@@ -301,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_next_word_with_free_blocks_is_named_at_once() {
-        let pool = Pool::new(100 * 64 * 64);
+        let pool = Pool::new(100 * 64 * 64, 100 * 64 * 64);
         let all = taken(&pool, pool.capacity());
         // A search that leaves a word without free blocks takes its hint away.
         let mut last = pool.words.len() - 1;
@@ -316,7 +349,7 @@ mod tests {
 
     #[test]
     fn takes_exactly_these_blocks_or_none() {
-        let pool = Pool::new(130);
+        let pool = Pool::new(130, 130);
         assert_eq!(pool.take_these(&[129, 3, 64, 65]), Ok(()));
         assert_eq!((pool.free(), pool.count_bits()), (126, 126));
         assert_eq!(pool.take_these(&[4, 5, 64, 6]), Err(64));
@@ -339,6 +372,22 @@ mod tests {
     }
 
     #[test]
+    fn a_pool_grows_up_to_its_limit() {
+        let pool = Pool::new(3, 200);
+        let few = taken(&pool, 3);
+        assert_eq!((pool.grow(0), pool.grow(100)), (Some(3..3), Some(3..103)));
+        assert_eq!((pool.grow(98), pool.capacity(), pool.free()), (None, 103, 100));
+        assert_eq!((pool.grow(usize::MAX), pool.bits_beyond(), pool.count_bits()), (None, 0, 100));
+        assert_eq!(pool.grow(97), Some(103..200));
+        let mut rest = taken(&pool, 197);
+        rest.sort_unstable();
+        assert!(rest.iter().copied().eq(3..200));
+        pool.give_back(&rest);
+        pool.give_back(&few);
+        assert_eq!((pool.free(), pool.bits_beyond()), (200, 0));
+    }
+
+    #[test]
     fn takes_the_lowest_bits() {
         assert_eq!(lowest(0b1011_0100, 2), 0b0001_0100);
         assert_eq!(lowest(0b1011_0100, 9), 0b1011_0100);
@@ -348,7 +397,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "was given back")]
     fn a_block_given_back_twice_is_found() {
-        let pool = Pool::new(8);
+        let pool = Pool::new(8, 8);
         let mut blocks = Vec::new();
         assert!(pool.try_take(3, &mut blocks));
         pool.give_back(&blocks);

@@ -48,6 +48,8 @@ pub struct Builder {
     eviction: Eviction,
     time_to_idle: Option<Duration>,
     external: bool,
+    /// The most blocks that it may grow to.
+    limit: usize,
     /// The most points that can be hot at once.
     pub(crate) hot_points: usize,
     /// Whether waiting for blocks is possible.
@@ -135,7 +137,8 @@ fn stripes() -> usize {
 impl PrefixCache {
     /// Configures a cache of `capacity_blocks` blocks of `block_size` tokens each.
     ///
-    /// Both are fixed for the life of the cache.
+    /// The block size is fixed for the life of the cache, and so is the capacity unless it may grow
+    /// ([`Builder::growable_to`]).
     ///
     /// # Examples
     ///
@@ -161,6 +164,7 @@ impl Builder {
             eviction: Eviction::Inline,
             time_to_idle: None,
             external: false,
+            limit: 0,
             hot_points: HOT_POINTS,
             waiting: !cfg!(radixkv_loom),
         }
@@ -272,6 +276,31 @@ impl Builder {
         self
     }
 
+    /// Lets the cache [grow](PrefixCache::grow) to this many blocks while it is in use. Default: it does not grow.
+    ///
+    /// Each block that may come costs a bit at once, two with an external pool. The capacity to begin with may then be zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::PrefixCache;
+    ///
+    /// // An engine with an allocator of its own, which does not know yet how many blocks it will have.
+    /// let cache = PrefixCache::builder(16, 0).external().growable_to(1 << 20).build()?;
+    /// assert_eq!(cache.grow(512)?, 0..512);
+    /// let filled = cache.session().adopt(&[511])?;
+    /// # drop(filled);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn growable_to(mut self, blocks: usize) -> Self {
+        self.limit = blocks;
+        self
+    }
+
+    fn most_blocks(&self) -> usize {
+        self.capacity.max(self.limit)
+    }
+
     /// Makes the cache; all its blocks are free.
     ///
     /// # Errors
@@ -303,8 +332,8 @@ impl Builder {
             wait_list: WaitList::new(self.waiting),
             stripes: AtomicUsize::new(0),
             own_participants: AtomicUsize::new(0),
-            pool: Pool::new(self.capacity),
-            returned: self.external.then(|| Pool::empty(self.capacity)),
+            pool: Pool::new(self.capacity, self.most_blocks()),
+            returned: self.external.then(|| Pool::empty(self.most_blocks())),
             time: Time::new(self.clock),
             demotions: Demotions::default(),
             settings: Settings::new(watermarks, self.time_to_idle),
@@ -315,6 +344,7 @@ impl Builder {
             idle: Idle::new(),
             domain,
         };
+        inner.gauges.publish(&inner.evictor.lock().evictor);
         let inner = Arc::new(inner);
         if watermarks.is_some() {
             let weak = Arc::downgrade(&inner);
@@ -330,11 +360,12 @@ impl Builder {
         if block_size == 0 {
             return Err(BuildError::ZeroBlockSize);
         }
-        if capacity == 0 {
+        let most = self.most_blocks();
+        if most == 0 {
             return Err(BuildError::ZeroCapacity);
         }
-        if capacity > BlockId::MAX as usize {
-            return Err(BuildError::CapacityTooLarge { capacity });
+        if most > BlockId::MAX as usize {
+            return Err(BuildError::CapacityTooLarge { capacity: most });
         }
         if block_size > MAX_TOKENS {
             return Err(BuildError::BlockSizeTooLarge { block_size });

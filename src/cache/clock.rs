@@ -74,16 +74,14 @@ impl Time {
         }
     }
 
-    /// The stamp of the moment that lies `duration` back; `None` if the cache is younger.
-    pub(super) fn before(&self, duration: Duration) -> Option<u64> {
-        let (now, nanoseconds) = (self.now(), nanoseconds(duration));
-        let Source::Ticks(_, start) = &self.source else {
-            return now.checked_sub(nanoseconds);
+    /// The present moment, among the stamps.
+    pub(super) fn present(&self) -> Present {
+        let now = self.now();
+        let nanoseconds = match &self.source {
+            Source::Ticks(_, start) => nanoseconds(start.elapsed()).max(1),
+            Source::Instant(_) | Source::Logical(..) => now,
         };
-        // The length of a tick follows from the number of ticks since the cache was built.
-        let elapsed = start.elapsed().as_nanos().max(1);
-        let ticks = u128::from(now) * u128::from(nanoseconds) / elapsed;
-        u64::try_from(ticks).ok().and_then(|ticks| now.checked_sub(ticks))
+        Present { now, nanoseconds }
     }
 
     /// The time of deadlines: nanoseconds since the cache was built, or the latest time that a logical clock was set to.
@@ -140,6 +138,26 @@ impl Time {
     }
 }
 
+/// A moment: its stamp, and the nanoseconds from the stamp 0 to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Present {
+    now: u64,
+    nanoseconds: u64,
+}
+
+impl Present {
+    /// The stamp of the moment that lies `duration` back; `None` if the cache is younger.
+    pub(super) fn before(self, duration: Duration) -> Option<u64> {
+        let duration = nanoseconds(duration);
+        if self.now == self.nanoseconds {
+            return self.now.checked_sub(duration);
+        }
+        // The length of a tick follows from the number of ticks since the cache was built.
+        let ticks = u128::from(self.now) * u128::from(duration) / u128::from(self.nanoseconds);
+        u64::try_from(ticks).ok().and_then(|ticks| self.now.checked_sub(ticks))
+    }
+}
+
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -190,14 +208,14 @@ mod tests {
     fn a_moment_ago_lies_before_now_and_after_the_beginning() {
         for clock in [Clock::Monotonic, Clock::Logical] {
             let time = Time::new(clock);
-            assert_eq!(time.before(Duration::from_secs(1 << 40)), None, "{clock:?}");
+            assert_eq!(time.present().before(Duration::from_secs(1 << 40)), None, "{clock:?}");
             time.set(50);
             let (first, then) = (time.now(), Instant::now());
             while then.elapsed() < Duration::from_millis(5) {
                 std::hint::spin_loop();
             }
             time.set(5_000_050);
-            let ago = time.before(Duration::from_millis(4)).expect("the cache is older");
+            let ago = time.present().before(Duration::from_millis(4)).expect("the cache is older");
             assert!(first < ago && ago < time.now(), "{clock:?}: {first} {ago} {}", time.now());
         }
     }

@@ -139,6 +139,12 @@ pub enum Violation {
     NoRoot,
     /// The end of a run in a detached tree, or the root of the tree, has no lease and no child and is still there.
     IdleInDetached(PointAt),
+    /// The end of a run lies beyond an invalidated block, has no lease and no child, and is still there.
+    IdleHidden(PointAt),
+    /// A run of which a part is hidden is not in the evictor's list of them, or the reverse.
+    HiddenRun(RunAt),
+    /// The evictor's list of runs of which a part is hidden names others than there are.
+    HiddenCount(Mismatch),
     /// A dead point was not unlinked.
     DeadPoint(PointAt),
     /// A point is still marked as new: no thread has proved that it lies on its run.
@@ -413,6 +419,7 @@ impl fmt::Display for Violation {
                 )
             }
             Self::SpaceRuns(counts) => write!(f, "runs of one tree: {counts}"),
+            Self::HiddenCount(counts) => write!(f, "runs of which a part is hidden: {counts}"),
             Self::RunTotal(counts) => write!(f, "runs: {counts}"),
             Self::PointTotal(counts) => write!(f, "points: {counts}"),
             Self::Flow { inserted, gone, cached } => {
@@ -441,6 +448,9 @@ impl Violation {
         match *self {
             Self::IdleInDetached(point) => {
                 write!(f, "{point} of a detached tree has no lease and no child, and was not freed")
+            }
+            Self::IdleHidden(point) => {
+                write!(f, "{point} lies beyond an invalidated block, has no lease and no child, and was not freed")
             }
             Self::DeadPoint(point) => write!(f, "{point} is dead and still linked"),
             Self::NewPoint(point) => write!(f, "{point} was never proved"),
@@ -480,6 +490,7 @@ impl Violation {
     fn fmt_run(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NoEnd { run, len } => write!(f, "{run} does not end in a point at depth {len}"),
+            Self::HiddenRun(run) => write!(f, "{run} is hidden in part and not listed as such, or the reverse"),
             Self::EmptyRun(run) => write!(f, "{run} has length 0 and is still linked"),
             Self::TokensMissing { run, len, tokens } => {
                 write!(f, "{run} has length {len} and holds {tokens} tokens")

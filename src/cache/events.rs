@@ -78,6 +78,8 @@ pub enum EvictionReason {
     Quota,
     /// They were not used for long ([`Builder::time_to_idle`](crate::Builder::time_to_idle)).
     Age,
+    /// They hold wrong keys and values ([`PrefixCache::invalidate_blocks`](crate::PrefixCache::invalidate_blocks)).
+    Invalidated,
 }
 
 /// Consecutive events, in the order in which they came. A clone costs a count.

@@ -76,8 +76,8 @@ impl PrefixCache {
 impl PrefixCache {
     /// Evicts what of a namespace was not used for `idle`, whether blocks are needed or not; returns how many blocks.
     ///
-    /// They count as dropped for their age, as by [`Builder::time_to_idle`](crate::Builder::time_to_idle), which is for all
-    /// namespaces. Looks at every run of the namespace, in slices between which other threads get their turn; waits its turn if
+    /// They count as dropped for their age, as by [`Builder::time_to_idle`](crate::Builder::time_to_idle) for all namespaces and
+    /// [`Quota::time_to_idle`](crate::Quota::time_to_idle) for one, which see to it again and again. Looks at every run of the namespace, in slices between which other threads get their turn; waits its turn if
     /// another thread is evicting.
     ///
     /// # Panics
@@ -105,7 +105,7 @@ impl PrefixCache {
     pub fn evict_idle(&self, namespace: &Namespace, idle: Duration) -> usize {
         let inner = &*self.inner;
         inner.namespaces.check(namespace);
-        let Some(idle_since) = inner.time.before(idle) else { return 0 };
+        let Some(idle_since) = inner.time.present().before(idle) else { return 0 };
         inner.settle_by(|| Some(inner.evictor.lock()));
         let participant = inner.participant();
         // For the whole of it: what other threads evict meanwhile stays readable.

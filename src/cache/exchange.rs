@@ -35,7 +35,7 @@ impl PrefixCache {
     }
 
     /// The policy that evictions go by now: after [`set_policy`](Self::set_policy) still the old one, until the exchange
-    /// is complete. Waits its turn if another thread is evicting.
+    /// is complete. Never waits.
     ///
     /// # Examples
     ///
@@ -47,6 +47,6 @@ impl PrefixCache {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn policy(&self) -> PolicyKind {
-        self.inner.evicting(|evictor, _| evictor.ranking.kind)
+        self.inner.gauges.policy()
     }
 }

@@ -32,7 +32,7 @@ use crate::block::{BlockId, Pool};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdoptError {
-    /// There is no such block: the cache was built with fewer.
+    /// There is no such block: the cache has fewer. If it was built to [grow](PrefixCache::grow), let it grow first.
     OutOfRange {
         /// The first such id in the list.
         block: BlockId,

@@ -2,7 +2,7 @@
 
 use super::background::Background;
 use super::clock::Time;
-use super::evictor::{Evictor, PinnedEvictor, Resources};
+use super::evictor::{AgingPass, Evictor, PinnedEvictor, Resources};
 use super::namespace::Registry;
 use super::settings::Settings;
 use super::stats::{Gauges, Stats};
@@ -72,14 +72,15 @@ impl Inner {
         while self.evictor.try_lock().is_some_and(|pinned| self.with_evictor(pinned, &mut turn, leave)) {}
     }
 
-    /// A prefix that was last used at this time or before has been idle for too long.
-    pub(super) fn idle_since(&self) -> Option<u64> {
-        self.settings.time_to_idle().and_then(|duration| self.time.before(duration))
+    /// A pass over what is too old now, if there may be anything.
+    pub(super) fn aging(&self) -> Option<AgingPass> {
+        self.settings.shortest_time_to_idle()?;
+        Some(AgingPass::new(self.time.present(), self.settings.time_to_idle()))
     }
 
     /// One bounded step of the evictor; true if more is left.
-    pub(super) fn step(&self, idle_since: Option<u64>, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
-        let more = evictor.step(STEP, idle_since, resources);
+    pub(super) fn step(&self, aging: Option<AgingPass>, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        let more = evictor.step(STEP, aging, resources);
         let forgetting = self.namespaces.tidy(evictor, resources);
         more || forgetting
     }
@@ -275,6 +276,7 @@ impl Drop for Inner {
         // trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
         evictor.observers.publish();
-        self.namespaces.tear_down(resources);
+        let severed = evictor.hidden.severed().collect();
+        self.namespaces.tear_down(severed, resources);
     }
 }

@@ -86,7 +86,7 @@ pub struct InsertError {
 /// cache.clear();
 /// let refused = session.insert(miss.lease(), &[1, 2], session.reserve(1)?).unwrap_err();
 /// assert_eq!(refused.kind, InsertErrorKind::NamespaceDropped);
-/// assert_eq!(refused.kind.to_string(), "the lease's namespace was dropped or cleared: match again");
+/// assert_eq!(refused.kind.to_string(), "the lease is of nothing: its namespace was dropped or cleared, or had too many leases: match again");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,8 +132,10 @@ pub enum InsertErrorKind {
     ForeignLease,
     /// The reservation is of another cache.
     ForeignReservation,
-    /// The lease's namespace was dropped or cleared since: match again.
+    /// The lease is of nothing, because its namespace was dropped or cleared since, or had too many leases: match again.
     NamespaceDropped,
+    /// Blocks of the lease were [invalidated](super::PrefixCache::invalidate_blocks): match again, and compute what is missing.
+    Invalidated,
     /// Too many sequences branch off after the same token, or too many leases are held there: retry once some are
     /// released.
     TooManyBranches,
@@ -169,6 +171,7 @@ impl fmt::Display for InsertErrorKind {
             Self::ForeignLease => f.write_str("the lease is of another cache"),
             Self::ForeignReservation => f.write_str("the reservation is of another cache"),
             Self::NamespaceDropped => f.write_str("the lease's namespace was dropped or cleared: match again"),
+            Self::Invalidated => f.write_str("blocks of the lease were invalidated: match again"),
             Self::TooManyBranches => f.write_str(
                 "too many sequences branch off after the same token, or too many leases are held there: \
                  retry once some are released",
@@ -308,8 +311,10 @@ impl Session {
             return Err(InsertErrorKind::SharedBlock { index });
         }
         match lease.held() {
-            Some(held) if !held.point.run().space().is_detached() => Ok(held.point),
-            _ => Err(InsertErrorKind::NamespaceDropped),
+            None => Err(InsertErrorKind::NamespaceDropped),
+            Some(held) if held.point.run().space().is_detached() => Err(InsertErrorKind::NamespaceDropped),
+            Some(_) if self.is_invalidated(lease) => Err(InsertErrorKind::Invalidated),
+            Some(held) => Ok(held.point),
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::tree::{HeldLease, Point, StripeRef};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct Lease {
-    /// The point on which the lease counts, which therefore stays (reclaim, I3); `None` in a namespace that was dropped.
+    /// The point on which the lease counts, which therefore stays (reclaim, I3); `None` if it is of nothing.
     point: Option<Link<Point>>,
     len_tokens: usize,
     counted_on: StripeRef,
@@ -52,7 +52,7 @@ impl Lease {
         Self { point: Some(held.point.link()), len_tokens, counted_on: held.counted_on, offset, counted, cache }
     }
 
-    /// The empty lease of a namespace that was dropped.
+    /// The empty lease of a namespace that was dropped, or can count no more leases.
     pub(super) fn of_nothing(grid: Grid, cache: StrongRef<Inner>) -> Self {
         let offset = grid.offset() as u8;
         Self { point: None, len_tokens: 0, counted_on: StripeRef::word(0), offset, counted: false, cache }
@@ -87,7 +87,7 @@ impl Lease {
         inner.grid.with_offset(u32::from(self.offset))
     }
 
-    /// The counted lease; `None` in a namespace that was dropped.
+    /// The counted lease; `None` where none is counted.
     pub(super) fn held(&self) -> Option<HeldLease<'_>> {
         self.point.map(|point| HeldLease { point: point.get(self), counted_on: self.counted_on })
     }

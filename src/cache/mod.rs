@@ -3,17 +3,19 @@
 //! | file | holds |
 //! |---|---|
 //! | `prefix_cache`, `inner` | the public handle, and what all handles share |
-//! | `builder`, `settings`, `reconfigure` | configuration and its checks; what of it may change at run time |
+//! | `builder`, `settings`, `reconfigure`, `growing` | configuration and its checks; what of it may change at run time |
 //! | `session`, `insert`, `partial`, `allocate`, `acquire` | the verbs of a scheduler thread |
 //! | `retention`, `priority`, `uses` | what a session may ask for a prefix: priorities, retaining, demoting, recency or frequency alone |
 //! | `block_request` | how many blocks are asked for, which namespace pays, and in which lane it waits |
 //! | `wait_list`, `waiter`, `waiting`, `acquiring` | threads and tasks that wait for blocks |
 //! | `lease`, `reservation`, `fork`, `shared_blocks` | handles that give back what they hold when they are dropped |
+//! | `weak_lease`, `sharing` | a prefix to be leased later; how many leases of a set hold a block |
 //! | `owner`, `refusals` | of which cache a handle is; forms of verbs that refuse where others panic |
 //! | `strong_ref` | the counted reference in each handle, which keeps the cache alive |
 //! | `external` | the engine's own pool: its ids in, evicted ids out |
 //! | `namespace` | trees that never share |
 //! | `evicting`, `evicted` | the verbs that evict; evicted blocks that their caller keeps for a while |
+//! | `invalidating` | blocks that hold wrong keys and values |
 //! | `events`, `subscribing` | what is told to those who listen; their channels |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
@@ -37,8 +39,10 @@ mod evictor;
 mod exchange;
 mod external;
 mod fork;
+mod growing;
 mod inner;
 mod insert;
+mod invalidating;
 mod lease;
 mod namespace;
 mod owner;
@@ -54,6 +58,7 @@ mod retention;
 mod session;
 mod settings;
 mod shared_blocks;
+mod sharing;
 mod stats;
 mod strong_ref;
 mod subscribing;
@@ -64,6 +69,7 @@ mod waiter;
 #[cfg(feature = "async")]
 mod waiting;
 mod walk;
+mod weak_lease;
 
 pub use acquire::Acquired;
 #[cfg(feature = "async")]
@@ -76,6 +82,7 @@ pub use events::{CacheEvent, EventBatch, EvictionReason};
 pub use evicted::Evicted;
 pub use external::AdoptError;
 pub use fork::PendingCopy;
+pub use growing::GrowError;
 #[cfg(test)]
 pub(crate) use insert::MAX_TOKENS;
 pub use insert::{InsertError, InsertErrorKind, Inserted};
@@ -83,13 +90,14 @@ pub use lease::{Lease, PrefixMatch};
 pub use namespace::{Namespace, NamespaceInUse};
 pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
-pub use priority::{Priority, PriorityError};
+pub use priority::Priority;
 pub use quota::{NamespaceStats, Quota};
 pub use reconfigure::SettingError;
 pub use refusals::{LeaseError, MakeUniqueError, ResumeError};
 pub use reservation::{AppendError, AppendErrorKind, Reservation, ReserveError};
 pub use retention::RetainError;
 pub use session::Session;
+pub use sharing::SharedSpan;
 pub use stats::Stats;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use strong_ref::{StrongRef, StrongRefs};
@@ -97,6 +105,7 @@ pub use subscribing::Subscription;
 #[cfg(feature = "async")]
 pub use waiting::Reserving;
 pub use walk::CachedRun;
+pub use weak_lease::WeakLease;
 
 #[cfg(test)]
 mod stalled_reader;

@@ -12,14 +12,14 @@ use std::ops::Bound;
 use super::evictor::{Evictor, Resources, runs_below};
 use crate::block::Grid;
 use crate::name::{Keys, NamespaceName};
-use crate::reclaim::{Guard, Local, Ref};
+use crate::reclaim::{Guard, Link, Local, Ref};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire},
 };
 use crate::sync::gauge::{AtomicBool, Relaxed};
 use crate::sync::{Arc, Mutex, is_only, model_size};
-use crate::tree::{Holdings, Point, Space};
+use crate::tree::{Holdings, Point, Run, Space};
 
 /// A handle on a tree of cached sequences that shares nothing with other namespaces; made by
 /// [`PrefixCache::namespace`](crate::PrefixCache::namespace).
@@ -171,7 +171,16 @@ impl Registry {
     /// Whether `namespace` is of this cache.
     #[inline]
     pub(super) fn has_made(&self, namespace: &Namespace) -> bool {
-        Arc::ptr_eq(&self.family, &namespace.0.family)
+        self.is_family(&namespace.0.family)
+    }
+
+    /// What all handles of this cache have in common.
+    pub(super) fn family(&self) -> Arc<()> {
+        Arc::clone(&self.family)
+    }
+
+    pub(super) fn is_family(&self, family: &Arc<()>) -> bool {
+        Arc::ptr_eq(&self.family, family)
     }
 
     /// The counts of the default namespace.
@@ -243,9 +252,9 @@ impl Registry {
         more
     }
 
-    /// Retires every tree when the cache is dropped. Takes no lock: this may be a child process that was forked while
+    /// Retires every tree when the cache is dropped, and the severed runs, under which nothing hangs. Takes no lock: this may be a child process that was forked while
     /// another thread had it locked.
-    pub(super) fn tear_down(&mut self, resources: Resources<'_>) {
+    pub(super) fn tear_down(&mut self, severed: Vec<Link<Run>>, resources: Resources<'_>) {
         let named = self.names.get_mut().states.values();
         for state in named.chain([&self.default]) {
             let Some(space) = state.root(resources.guard).map(|root| root.run().space()) else {
@@ -256,14 +265,18 @@ impl Registry {
             };
             let (mut runs, _) = runs_below(root, usize::MAX, resources.guard);
             runs.push(trunk);
-            for run in runs {
-                run.as_ref().points.for_each(resources.guard, &mut |point| resources.guard.retire(point));
-                run.retire_arrays(resources.guard);
-                resources.guard.retire(run);
-            }
+            runs.into_iter().for_each(|run| retire(run, resources));
             resources.guard.retire(space);
         }
+        severed.into_iter().for_each(|run| retire(run.get(resources.guard), resources));
     }
+}
+
+/// Retires a run with its points.
+fn retire(run: Ref<'_, Run>, resources: Resources<'_>) {
+    run.as_ref().points.for_each(resources.guard, &mut |point| resources.guard.retire(point));
+    run.retire_arrays(resources.guard);
+    resources.guard.retire(run);
 }
 
 impl Names {
@@ -299,6 +312,6 @@ fn is_unused(state: &mut Arc<NamespaceState>, resources: Resources<'_>) -> bool 
     // The order matters. First the handles: they are made only under the lock, so no thread can get one after this look.
     // Then the root's word: a match that found nothing has a lease on the root until its run hangs there, so a word
     // without lease and child means that nothing is cached and no insert is on its way.
-    let limited = state.holdings.both_limits() != (None, None);
+    let limited = state.holdings.both_limits() != (None, None) || state.holdings.time_to_idle().is_some();
     !limited && is_only(state) && state.root(resources.guard).is_none_or(|root| root.word.load(Acquire).is_bare_root())
 }

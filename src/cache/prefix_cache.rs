@@ -152,9 +152,9 @@ impl PrefixCache {
     /// ```
     pub fn settle(&self) {
         let inner = &*self.inner;
-        let idle_since = inner.idle_since();
+        let aging = inner.aging();
         inner.settle_by(|| Some(inner.evictor.lock()));
-        let mut work = Upkeep::new(idle_since);
+        let mut work = Upkeep::new(aging);
         while inner.in_turn(|evictor, resources| evictor.keep_up(&mut work, resources)) {}
         let mut pass = Pass::default();
         while inner.in_turn(|evictor, resources| inner.namespaces.forget_empty(&mut pass, evictor, resources)) {}
@@ -175,8 +175,8 @@ impl PrefixCache {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn run_once(&self) -> bool {
-        let idle_since = self.inner.idle_since();
-        self.inner.in_turn(|evictor, resources| self.inner.step(idle_since, evictor, resources))
+        let aging = self.inner.aging();
+        self.inner.in_turn(|evictor, resources| self.inner.step(aging, evictor, resources))
     }
 
     /// Sets the time of a cache built with [`Clock::Logical`](crate::Clock::Logical): matches and inserts are stamped
@@ -199,7 +199,7 @@ impl PrefixCache {
         let inner = &*self.inner;
         inner.time.set(now);
         // A retention may be over, or a prefix idle for too long.
-        let by_time = || inner.settings.time_to_idle().is_some() || inner.time.has_deadlines();
+        let by_time = || inner.settings.shortest_time_to_idle().is_some() || inner.time.has_deadlines();
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }

@@ -1,13 +1,15 @@
-//! Quotas: how much of the cache a namespace may have, so that one tenant cannot hold all of it.
+//! Quotas: how much of the cache a namespace may have and for how long, so that one tenant cannot hold all of it.
 
 mod verbs;
 
 pub(super) use verbs::OverQuota;
 
+use std::time::Duration;
+
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
-/// How many blocks a namespace may have; [`PrefixCache::set_quota`](crate::PrefixCache::set_quota).
+/// How many blocks a namespace may have, and for how long; [`PrefixCache::set_quota`](crate::PrefixCache::set_quota).
 ///
 /// With both limits, a namespace never has more blocks in leases and reservations at once than the sum of the limits:
 /// blocks get cached only from reservations, which `pinned_blocks` bounds, and only cached blocks can be leased, which
@@ -34,6 +36,9 @@ pub struct Quota {
     /// reservation have counts once. A reservation beyond the limit is refused, and so is an insert of blocks that another
     /// namespace paid for; a match is not.
     pub pinned_blocks: Option<usize>,
+    /// How long its prefixes may stay without a use, if that is shorter than the time for all namespaces
+    /// ([`Builder::time_to_idle`](crate::Builder::time_to_idle)), and with its accuracy; no limit if `None`.
+    pub time_to_idle: Option<Duration>,
 }
 
 impl Quota {
@@ -48,6 +53,32 @@ impl Quota {
     #[must_use]
     pub const fn pinned_blocks(mut self, blocks: usize) -> Self {
         self.pinned_blocks = Some(blocks);
+        self
+    }
+
+    /// Limits how long its prefixes may stay without a use.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use radixkv::{Clock, PrefixCache, Quota};
+    /// let cache = PrefixCache::builder(2, 8).clock(Clock::Logical).build()?;
+    /// let (session, tenant) = (cache.session(), cache.namespace(&["tenant-7"]));
+    /// cache.set_quota(&tenant, Quota::default().time_to_idle(Duration::from_nanos(10)));
+    /// for space in [&tenant, &cache.default_namespace()] {
+    ///     let start = session.acquire(space, &[1, 2], 0)?;
+    ///     drop(session.insert(start.hit.lease(), &[1, 2], start.blocks)?);
+    /// }
+    /// cache.set_time(10);
+    /// cache.settle();
+    /// let left = [&tenant, &cache.default_namespace()].map(|space| session.peek(space, &[1, 2]));
+    /// assert_eq!((left, cache.stats().aged_blocks), ([0, 2], 1));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn time_to_idle(mut self, duration: Duration) -> Self {
+        self.time_to_idle = Some(duration);
         self
     }
 }

@@ -31,8 +31,6 @@ pub enum SettingError {
         /// Blocks of the cache.
         capacity: usize,
     },
-    /// The cache drops nothing for its age: build it with [`Builder::time_to_idle`](crate::Builder::time_to_idle).
-    NotAging,
 }
 
 impl fmt::Display for SettingError {
@@ -43,7 +41,6 @@ impl fmt::Display for SettingError {
                 f,
                 "watermarks: low ({low} blocks) must not exceed high ({high}), nor high the capacity ({capacity})"
             ),
-            Self::NotAging => f.write_str("the cache was built without a time to idle"),
         }
     }
 }
@@ -90,31 +87,28 @@ impl PrefixCache {
         self.inner.settings.time_to_idle()
     }
 
-    /// Another such time, from the evictor's next look on. A background evictor looks at once.
+    /// Another such time, or none, from the evictor's next look on. A background evictor looks at once.
     ///
-    /// # Errors
-    ///
-    /// [`SettingError::NotAging`] if the cache was built without one.
+    /// Waits its turn if another thread is evicting. The first time sorts all candidates for eviction anew, in slices, as
+    /// [`set_policy`](Self::set_policy) does; nothing is dropped before that is done.
     ///
     /// # Examples
     ///
     /// ```
     /// use std::time::Duration;
     ///
-    /// let cache = radixkv::PrefixCache::builder(16, 1024).time_to_idle(Duration::from_secs(3600)).build()?;
-    /// cache.set_time_to_idle(Duration::from_secs(60))?;
+    /// let cache = radixkv::PrefixCache::builder(16, 1024).build()?;
+    /// cache.set_time_to_idle(Some(Duration::from_secs(60)));
     /// assert_eq!(cache.time_to_idle(), Some(Duration::from_secs(60)));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok::<_, radixkv::BuildError>(())
     /// ```
-    pub fn set_time_to_idle(&self, duration: Duration) -> Result<(), SettingError> {
-        let settings = &self.inner.settings;
-        if settings.time_to_idle().is_none() {
-            return Err(SettingError::NotAging);
+    pub fn set_time_to_idle(&self, duration: Option<Duration>) {
+        self.inner.settings.set_time_to_idle(duration);
+        if duration.is_some() {
+            self.inner.evicting(|evictor, resources| evictor.begin_aging(resources));
         }
-        settings.set_time_to_idle(duration);
         if let Some(background) = self.inner.background.get() {
             background.changes_pending();
         }
-        Ok(())
     }
 }

@@ -99,7 +99,7 @@ impl Session {
         if given < leased { Err(LeaseError::TokensTooShort { leased, given }) } else { Ok(()) }
     }
 
-    /// [`resume`](Self::resume) without its panics, but for the 2^28th lease.
+    /// [`resume`](Self::resume) without its panics.
     ///
     /// # Errors
     ///

@@ -32,6 +32,8 @@ use crate::tree::Marked;
 pub enum RetainError {
     /// The lease's namespace was dropped or cleared: no lookup finds the prefix any more.
     NamespaceDropped,
+    /// Blocks of the lease were [invalidated](crate::PrefixCache::invalidate_blocks).
+    Invalidated,
     /// The prefix has as many leases as can be counted: retry when some are dropped.
     TooManyLeases,
     /// The lease is of another cache.
@@ -42,6 +44,7 @@ impl fmt::Display for RetainError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NamespaceDropped => "the lease's namespace was dropped or cleared",
+            Self::Invalidated => "blocks of the lease were invalidated",
             Self::TooManyLeases => "the prefix has too many leases: retry when some are dropped",
             Self::ForeignLease => "the lease is of another cache",
         })
@@ -75,7 +78,7 @@ impl Session {
     /// for (prompt, level) in [([1, 2], 80), ([3, 4], 10)] {
     ///     let miss = session.match_prefix(&space, &prompt);
     ///     let inserted = session.insert(miss.lease(), &prompt, session.reserve(1)?)?;
-    ///     session.prioritize(&inserted.lease, Priority::new(level)?.expiring_after(Duration::from_secs(60)));
+    ///     session.prioritize(&inserted.lease, Priority::new(level).expiring_after(Duration::from_secs(60)));
     /// }
     /// cache.evict(1);
     /// assert_eq!((session.peek(&space, &[1, 2]), session.peek(&space, &[3, 4])), (2, 0));
@@ -125,8 +128,10 @@ impl Session {
         }
         let inner = self.inner();
         let point = match lease.held() {
-            Some(held) if !held.point.run().space().is_detached() => held.point,
-            _ => return Err(RetainError::NamespaceDropped),
+            None => return Err(RetainError::NamespaceDropped),
+            Some(held) if held.point.run().space().is_detached() => return Err(RetainError::NamespaceDropped),
+            Some(_) if self.is_invalidated(lease) => return Err(RetainError::Invalidated),
+            Some(held) => held.point,
         };
         if point.depth() == 0 {
             return Ok(());

@@ -13,7 +13,7 @@ use crate::key::Token;
 use crate::reclaim::{Guard, Local};
 use crate::sync::gauge::Relaxed;
 use crate::sync::{Arc, model_size};
-use crate::tree::lease::{lease_deepest, release};
+use crate::tree::lease::{Refused, lease_deepest, release};
 use crate::tree::path::append_blocks;
 use crate::tree::{HeldLease, Ledger, Position, walk};
 
@@ -109,9 +109,12 @@ impl Session {
     /// Only whole blocks match; a miss is an empty match. Lock-free: retries only if another thread changed the place
     /// that it was about to lease. Allocates the result, and a point for a match that ends inside a run.
     ///
+    /// A prefix counts up to 2^28 leases at once: beyond them a match is shorter, and where the root, too, has so many it is
+    /// empty and leases nothing.
+    ///
     /// # Panics
     ///
-    /// If the namespace is of another cache, or its root holds 2^28 leases.
+    /// If the namespace is of another cache.
     ///
     /// # Examples
     ///
@@ -200,7 +203,7 @@ impl Session {
         lease
     }
 
-    /// Leases the deepest block boundary that `tokens` reach; `None` if the namespace was dropped.
+    /// Leases the deepest block boundary that `tokens` reach; `None` if the namespace was dropped, or can count no more leases.
     fn lease_longest<'g>(
         &self,
         namespace: &Namespace,
@@ -211,9 +214,11 @@ impl Session {
         loop {
             let root = namespace.0.root(guard)?;
             let reached = walk(root, tokens, guard);
-            // A dead root belongs to a space that was detached after it was loaded: the next round loads the new one.
-            if let Ok(held) = lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
-                return Some(held);
+            match lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
+                Ok(held) => return Some(held),
+                Err(Refused::Full) => return None,
+                // The root of a space that was detached after it was loaded: the next round loads the new one.
+                Err(_) => {}
             }
         }
     }
@@ -228,8 +233,7 @@ impl Session {
     ///
     /// # Panics
     ///
-    /// If `tokens` is shorter than the lease, the lease is of another cache, or every boundary down to the root holds
-    /// 2^28 leases.
+    /// If `tokens` is shorter than the lease, or the lease is of another cache.
     ///
     /// # Examples
     ///

@@ -1,6 +1,7 @@
 //! Numbers of a cache.
 
 use super::evictor::Evictor;
+use crate::policy::PolicyKind;
 use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
 
 /// Numbers of a cache at one moment.
@@ -42,6 +43,9 @@ pub struct Stats {
     pub aged_blocks: u64,
     /// Blocks of namespaces that were cleared or dropped since the cache was built, freed by now; not among those evicted.
     pub cleared_blocks: u64,
+    /// Blocks that were [invalidated](crate::PrefixCache::invalidate_blocks) since the cache was built, freed by now; not among
+    /// those evicted.
+    pub invalidated_blocks: u64,
     /// Requests that wait for blocks.
     pub waiting_requests: usize,
     /// Bytes of index memory: tokens, block ids and nodes, including garbage.
@@ -70,9 +74,12 @@ pub(super) struct Gauges {
     evicted_for_quota: AtomicU64,
     aged: AtomicU64,
     cleared: AtomicU64,
+    invalidated: AtomicU64,
     runs: AtomicUsize,
     points: AtomicUsize,
     behind: AtomicBool,
+    /// The policy in force, as a number.
+    policy: AtomicU64,
 }
 
 impl Gauges {
@@ -80,6 +87,7 @@ impl Gauges {
         let totals = &evictor.totals;
         // Relaxed: numbers to look at.
         self.behind.store(evictor.is_behind(), Relaxed);
+        self.policy.store(evictor.ranking.kind.code(), Relaxed);
         self.evictable.store(totals.evictable, Relaxed);
         self.protected.store(totals.protected, Relaxed);
         self.inserted.store(totals.inserted, Relaxed);
@@ -87,8 +95,15 @@ impl Gauges {
         self.evicted_for_quota.store(totals.evicted_for_quota, Relaxed);
         self.aged.store(totals.aged, Relaxed);
         self.cleared.store(totals.cleared, Relaxed);
+        self.invalidated.store(totals.invalidated, Relaxed);
         self.runs.store(totals.runs, Relaxed);
         self.points.store(totals.points, Relaxed);
+    }
+
+    /// The policy that evictions went by.
+    pub(super) fn policy(&self) -> PolicyKind {
+        // Relaxed: a number to look at.
+        PolicyKind::of_code(self.policy.load(Relaxed))
     }
 
     /// Whether the evictor had work left that is not in the queue.
@@ -115,6 +130,7 @@ impl Gauges {
             evicted_for_quota_blocks: self.evicted_for_quota.load(Relaxed),
             aged_blocks: self.aged.load(Relaxed),
             cleared_blocks: self.cleared.load(Relaxed),
+            invalidated_blocks: self.invalidated.load(Relaxed),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),
             ..Stats::default()

@@ -156,7 +156,8 @@ impl PrefixCache {
                 let told = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.registered);
                 for run in runs.into_iter().flatten().filter(told) {
                     let piece = excerpt.take(run, grid, &guard);
-                    listed.push((piece, run.word().len(), grid.blocks(run.start()), space.holdings.name.clone(), grid));
+                    let len = run.word().len().min(run.shown(&guard));
+                    listed.push((piece, len, grid.blocks(run.start()), space.holdings.name.clone(), grid));
                 }
             }
             (evictor.observers.next(), excerpt, listed)

@@ -67,7 +67,7 @@ impl PrefixCache {
             add_below(root, None, &mut found, &guard);
             while let Some(&(run, parent)) = found.get(at) {
                 at += 1;
-                let (len, id) = (run.word().len(), runs.len());
+                let (len, id) = (run.word().len().min(run.shown(&guard)), runs.len());
                 // On a dead run nothing hangs.
                 if len > 0 {
                     let seen = visit_points(run, &guard, &mut |point| add_below(point, Some(id), &mut found, &guard));

@@ -53,7 +53,7 @@ pub(crate) struct Standing {
     /// Runs from the root to it, itself included.
     pub(crate) level: u32,
     /// Its priority at this moment.
-    pub(crate) priority: u8,
+    pub(crate) priority: i64,
     /// It was demoted and not used since: under every policy it goes before all candidates that were not.
     pub(crate) demoted: bool,
 }

@@ -17,6 +17,8 @@ pub(crate) use table::Table;
 
 /// The built-in policies. Of candidates with equal ranks the one that was inserted first goes first.
 ///
+/// A cache may exchange its policy while it is in use ([`set_policy`](crate::PrefixCache::set_policy)).
+///
 /// # Examples
 ///
 /// ```
@@ -24,6 +26,7 @@ pub(crate) use table::Table;
 ///
 /// let policy: PolicyKind = "slru".parse()?;
 /// assert_eq!(policy, PolicyKind::Slru);
+/// assert_eq!("slru:3".parse(), Ok(PolicyKind::SlruFrom(3)));
 /// let cache = PrefixCache::builder(16, 1024).policy(policy).build()?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -43,6 +46,8 @@ pub enum PolicyKind {
     Filo,
     /// Prefixes used once before prefixes used again, the least recent first.
     Slru,
+    /// As [`Slru`](Self::Slru), but prefixes used so many times or more go last, instead of those used twice or more.
+    SlruFrom(u32),
     /// The deepest first: the run with the most runs above it; of equals the least recent.
     Level,
     /// Lowest [`Priority`](crate::Priority) first, the least recent of equals.
@@ -50,11 +55,12 @@ pub enum PolicyKind {
 }
 
 impl PolicyKind {
-    /// Every built-in policy.
+    /// Every built-in policy; of [`SlruFrom`](Self::SlruFrom) the one with its usual threshold, [`Slru`](Self::Slru).
     pub const ALL: &[Self] =
         &[Self::Lru, Self::Lfu, Self::Fifo, Self::Mru, Self::Filo, Self::Slru, Self::Level, Self::Priority];
 
-    /// The name that `FromStr` reads and `Display` writes: `"lru"`, `"lfu"` and so on.
+    /// The name that `FromStr` reads and `Display` writes: `"lru"`, `"lfu"` and so on. Both add the threshold of
+    /// [`SlruFrom`](Self::SlruFrom): `"slru:3"`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lru => "lru",
@@ -62,7 +68,7 @@ impl PolicyKind {
             Self::Fifo => "fifo",
             Self::Mru => "mru",
             Self::Filo => "filo",
-            Self::Slru => "slru",
+            Self::Slru | Self::SlruFrom(_) => "slru",
             Self::Level => "level",
             Self::Priority => "priority",
         }
@@ -76,16 +82,45 @@ impl PolicyKind {
             Self::Fifo => Box::new(RankedCandidates::by(|s| (s.born, 0))),
             Self::Mru => Box::new(RankedCandidates::by(|s| (!s.last, 0))),
             Self::Filo => Box::new(RankedCandidates::by(|s| (!s.born, 0))),
-            Self::Slru => Box::new(RankedCandidates::by(|s| (u64::from(s.hits >= 2), s.last))),
+            Self::Slru => Self::SlruFrom(2).build(),
+            Self::SlruFrom(uses) => {
+                Box::new(RankedCandidates::by(move |s| (u64::from(s.hits >= u64::from(uses)), s.last)))
+            }
             Self::Level => Box::new(RankedCandidates::by(|s| (u64::from(!s.level), s.last))),
-            Self::Priority => Box::new(RankedCandidates::by(|s| (u64::from(s.priority), s.last))),
+            Self::Priority => Box::new(RankedCandidates::by(|s| (ascending(s.priority), s.last))),
         }
     }
 }
 
+impl PolicyKind {
+    /// It as a number.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::SlruFrom(uses) => WITH_USES | u64::from(uses),
+            _ => Self::ALL.iter().position(|kind| *kind == self).expect("all others are listed") as u64,
+        }
+    }
+
+    /// The policy of this number.
+    pub(crate) fn of_code(code: u64) -> Self {
+        if code & WITH_USES != 0 { Self::SlruFrom(code as u32) } else { Self::ALL[code as usize] }
+    }
+}
+
+/// In the number of a policy: a number of uses follows.
+const WITH_USES: u64 = 1 << 32;
+
+/// The same order among unsigned numbers.
+fn ascending(level: i64) -> u64 {
+    level as u64 ^ 1 << 63
+}
+
 impl fmt::Display for PolicyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match self {
+            Self::SlruFrom(uses) => f.pad(&format!("slru:{uses}")),
+            _ => f.pad(self.name()),
+        }
     }
 }
 
@@ -97,7 +132,7 @@ impl fmt::Display for PolicyKind {
 /// use radixkv::PolicyKind;
 ///
 /// let error = "least-recent".parse::<PolicyKind>().unwrap_err();
-/// assert_eq!(error.to_string(), "unknown policy 'least-recent', known are lru lfu fifo mru filo slru level priority");
+/// assert_eq!(error.to_string(), "unknown policy 'least-recent', known are lru lfu fifo mru filo slru slru:USES level priority");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPolicy {
@@ -107,7 +142,10 @@ pub struct UnknownPolicy {
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "unknown policy '{}', known are", self.name)?;
-        PolicyKind::ALL.iter().try_for_each(|kind| write!(f, " {kind}"))
+        PolicyKind::ALL.iter().try_for_each(|kind| {
+            let with_uses = if *kind == PolicyKind::Slru { " slru:USES" } else { "" };
+            write!(f, " {kind}{with_uses}")
+        })
     }
 }
 
@@ -117,7 +155,8 @@ impl FromStr for PolicyKind {
     type Err = UnknownPolicy;
 
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        let found = Self::ALL.iter().copied().find(|kind| kind.name() == name);
+        let with_uses = name.strip_prefix("slru:").and_then(|uses| uses.parse().ok()).map(Self::SlruFrom);
+        let found = with_uses.or_else(|| Self::ALL.iter().copied().find(|kind| kind.name() == name));
         found.ok_or_else(|| UnknownPolicy { name: name.into() })
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use super::candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use super::order::{CandidateRank, Order, RankKey};
 
-type RankBy = fn(Standing) -> (u64, u64);
+type RankBy = dyn Fn(Standing) -> (u64, u64) + Send;
 
 impl RankKey {
     /// Its key among the candidates of its group: the demoted ones first.
@@ -21,7 +21,7 @@ impl RankKey {
 
 /// Candidates in the order that `rank_by` gives.
 pub(super) struct RankedCandidates {
-    rank_by: RankBy,
+    rank_by: Box<RankBy>,
     order: Order,
     /// Those of groups, each group in the same order.
     grouped: BTreeMap<(QuotaGroup, bool, CandidateRank), CandidateId>,
@@ -34,8 +34,8 @@ impl fmt::Debug for RankedCandidates {
 }
 
 impl RankedCandidates {
-    pub(super) fn by(rank_by: RankBy) -> Self {
-        Self { rank_by, order: Order::default(), grouped: BTreeMap::new() }
+    pub(super) fn by(rank_by: impl Fn(Standing) -> (u64, u64) + Send + 'static) -> Self {
+        Self { rank_by: Box::new(rank_by), order: Order::default(), grouped: BTreeMap::new() }
     }
 
     fn key(&self, standing: Standing, entry: CandidateEntry) -> RankKey {

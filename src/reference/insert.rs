@@ -159,6 +159,9 @@ impl Reference {
         if needed != given {
             return Some(InsertErrorKind::BlockCount { needed, given });
         }
+        if self.store.is_hidden(lease.at) {
+            return Some(InsertErrorKind::Invalidated);
+        }
         let owner = self.store.namespace_of(lease.at);
         let limit = *self.pinned_limits.get(&owner)?;
         let (requested, pinned) = (self.unpaid(owner, reservation), self.store.pinned_by(owner));

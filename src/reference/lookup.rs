@@ -1,7 +1,7 @@
 //! Matching, and the leases that it gives.
 
 use super::Reference;
-use super::outcome::{Lease, PrefixMatch};
+use super::outcome::{Lease, PrefixMatch, WeakLease};
 use super::store::{BlockId, Place, TreeId};
 use crate::key::Token;
 
@@ -112,6 +112,23 @@ impl Reference {
     pub fn clone_lease(&mut self, lease: &Lease) -> Lease {
         self.store.lease(lease.at);
         Lease { touched: false, ..*lease }
+    }
+
+    /// What can be leased again without looking it up.
+    pub fn downgrade(&self, lease: &Lease) -> WeakLease {
+        let Lease { tree, at, len_tokens, .. } = *lease;
+        WeakLease { tree, at, len_tokens, piece: self.store.piece_at(at) }
+    }
+
+    /// A lease on all of a prefix, not counted as a use; `None` if a block of it has gone since, or it is empty.
+    pub fn upgrade(&mut self, weak: &WeakLease) -> Option<Lease> {
+        let WeakLease { tree, at, len_tokens, piece } = *weak;
+        let stands = piece.is_some() && self.store.piece_at(at) == piece;
+        if !stands || self.store.is_dropped(tree) || self.store.is_hidden(at) {
+            return None;
+        }
+        self.store.lease(at);
+        Some(Lease { tree, at, len_tokens, touched: false })
     }
 
     /// Gives a lease back.

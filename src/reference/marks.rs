@@ -1,12 +1,12 @@
 //! The marks of a block: its priorities, and whether it is demoted.
 
 /// The priority of a block that has none.
-const DEFAULT_PRIORITY: u8 = 35;
+const DEFAULT_PRIORITY: i64 = 35;
 
 /// A priority, and the moment when it expires; `None` if it never does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pair {
-    priority: u8,
+    priority: i64,
     expiry: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct BlockMarks {
 
 impl BlockMarks {
     /// Adds a priority. Keeps only the highest and the one that lasts longest.
-    pub(super) fn prioritize(&mut self, priority: u8, expiry: Option<u64>) {
+    pub(super) fn prioritize(&mut self, priority: i64, expiry: Option<u64>) {
         let new = Pair { priority, expiry };
         let pairs = || [self.highest, self.longest, Some(new)].into_iter().flatten();
         let highest = pairs().max_by_key(|pair| (pair.priority, pair.lasts()));
@@ -52,7 +52,7 @@ impl BlockMarks {
     }
 
     /// The highest priority that has not expired.
-    pub(super) fn priority(&self, now: u64) -> u8 {
+    pub(super) fn priority(&self, now: u64) -> i64 {
         let pairs = [self.highest, self.longest].into_iter().flatten();
         pairs.filter(|pair| pair.counts_at(now)).map(|pair| pair.priority).max().unwrap_or(DEFAULT_PRIORITY)
     }

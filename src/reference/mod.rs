@@ -81,6 +81,9 @@
 //! **Clear and drop** detach trees: later lookups start from an empty tree, an insert from a lease of a detached tree is
 //! refused, and detached blocks are free as soon as no lease protects them. Resuming such a lease still finds the blocks
 //! that other leases protect beyond it.
+//!
+//! **Invalidate** hides blocks and all below them in the same way: lookups, resumes too, do not find them, an insert from a lease on
+//! one is refused, and they are free as soon as no lease protects them.
 
 mod insert;
 mod lookup;
@@ -93,7 +96,7 @@ mod upkeep;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats};
+pub use outcome::{InsertError, Inserted, Lease, PrefixMatch, Reservation, Stats, WeakLease};
 pub use policy::Statistics;
 pub use store::{BlockId, Violation};
 use store::{NamespaceId, Store, TreeId};
@@ -132,6 +135,7 @@ pub struct Reference {
     pinned_limits: HashMap<NamespaceId, usize>,
     next_namespace: NamespaceId,
     time_to_idle: Option<u64>,
+    times_to_idle: BTreeMap<NamespaceId, u64>,
 }
 
 impl Reference {
@@ -162,6 +166,7 @@ impl Reference {
             pinned_limits: HashMap::new(),
             next_namespace: 0,
             time_to_idle: None,
+            times_to_idle: BTreeMap::new(),
         }
     }
 

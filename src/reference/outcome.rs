@@ -28,6 +28,16 @@ pub struct Lease {
     pub(super) touched: bool,
 }
 
+/// A prefix that may be leased again for as long as it stays; [`Reference::downgrade`](super::Reference::downgrade).
+#[derive(Debug, Clone, Copy)]
+pub struct WeakLease {
+    pub(super) tree: TreeId,
+    pub(super) at: Place,
+    pub(super) len_tokens: usize,
+    /// The number of the insert that cached its last block.
+    pub(super) piece: Option<u64>,
+}
+
 /// The result of a match or a resume.
 ///
 /// # Examples

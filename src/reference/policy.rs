@@ -40,6 +40,7 @@ pub(super) fn rank(policy: PolicyKind, of: &Statistics, piece: u64, marks: &Bloc
         PolicyKind::Mru => [-last, 0],
         PolicyKind::Filo => [-born, 0],
         PolicyKind::Slru => [i128::from(hits >= 2), last],
+        PolicyKind::SlruFrom(uses) => [i128::from(hits >= i128::from(uses)), last],
         PolicyKind::Level => [-i128::from(of.level), last],
         PolicyKind::Priority => [i128::from(marks.priority(now)), last],
     };

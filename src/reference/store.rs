@@ -3,9 +3,9 @@
 //! # Invariants
 //!
 //! - **X1** Every block is in exactly one of `free`, `reserved` and `cached`.
-//! - **X2** A cached block is the child of its parent for its tokens, and of no other block.
+//! - **X2** A cached block that is not hidden is the child of its parent for its tokens, and of no other block.
 //! - **X3** `candidates` holds exactly the cached blocks without child and lease, each with its present rank.
-//! - **X4** All blocks that are left of a dropped tree are protected.
+//! - **X4** All blocks that are left of a dropped tree, and all hidden ones, are protected.
 //! - **X5** A block that is charged to a namespace is reserved.
 //! - **X6** A retained place has a lease, is in a tree that was not dropped, and has a deadline that has not passed.
 
@@ -73,6 +73,8 @@ pub(super) struct Store {
     pub(super) charged: BTreeMap<BlockId, NamespaceId>,
     /// Limits on cached blocks, in the order in which namespaces were limited first.
     pub(super) limits: Vec<(NamespaceId, Option<usize>)>,
+    /// Cached blocks that lookups do not find, because they were invalidated.
+    hidden: BTreeSet<BlockId>,
     /// Places on which the store itself has a lease, each with its deadline.
     retained: BTreeMap<Place, u64>,
     now: u64,
@@ -94,6 +96,7 @@ impl Store {
             candidates: BTreeSet::new(),
             charged: BTreeMap::new(),
             limits: Vec::new(),
+            hidden: BTreeSet::new(),
             retained: BTreeMap::new(),
             now: 0,
             pieces: 0,
@@ -161,6 +164,44 @@ impl Store {
         let of_it = self.retained.keys().copied().filter(|&at| self.tree_of(at) == tree);
         of_it.collect::<Vec<_>>().into_iter().for_each(|at| self.release_retained(at));
         self.clear_up();
+    }
+
+    /// Adds free blocks.
+    pub(super) fn grow(&mut self, blocks: usize) {
+        let before = self.capacity();
+        self.cached.resize_with(before + blocks, || None);
+        self.free.extend(before as BlockId..(before + blocks) as BlockId);
+    }
+
+    /// Hides these blocks and all below them: lookups do not find them. Returns how many were hidden.
+    pub(super) fn hide(&mut self, blocks: &[BlockId]) -> usize {
+        let is_visible = |at: &BlockId| {
+            self.cached[*at as usize].is_some()
+                && !self.hidden.contains(at)
+                && !self.is_dropped(self.tree_of(Place::After(*at)))
+        };
+        let goes = |at: &BlockId| self.path(Place::After(*at)).iter().any(|above| blocks.contains(above));
+        let gone: Vec<BlockId> =
+            (0..self.capacity() as BlockId).filter(is_visible).collect::<Vec<_>>().into_iter().filter(goes).collect();
+        for &block in &gone {
+            let (parent, tokens) = (self.vertex(block).parent, self.vertex(block).tokens.clone());
+            self.children_mut(parent).remove(&tokens);
+            self.hidden.insert(block);
+        }
+        gone.iter().for_each(|block| self.release_retained(Place::After(*block)));
+        self.clear_up();
+        gone.len()
+    }
+
+    /// Whether lookups do not find this place any more, though its tree stands.
+    pub(super) fn is_hidden(&self, at: Place) -> bool {
+        matches!(at, Place::After(block) if self.hidden.contains(&block))
+    }
+
+    /// The number of the insert that cached the block before a place, if there is one.
+    pub(super) fn piece_at(&self, at: Place) -> Option<u64> {
+        let Place::After(block) = at else { return None };
+        self.cached[block as usize].as_ref().map(|vertex| vertex.piece)
     }
 
     fn vertex(&self, block: BlockId) -> &Vertex {
@@ -283,7 +324,9 @@ impl Store {
         if let Some(rank) = vertex.filed {
             self.candidates.remove(&(rank, block));
         }
-        self.children_mut(vertex.parent).remove(&vertex.tokens);
+        if !self.hidden.remove(&block) {
+            self.children_mut(vertex.parent).remove(&vertex.tokens);
+        }
         self.file_place(vertex.parent);
         self.free.insert(block);
     }
@@ -327,7 +370,9 @@ impl Store {
     }
 
     fn candidate_rank(&self, block: BlockId, vertex: &Vertex) -> Option<BlockRank> {
-        let idle = vertex.children.is_empty() && !self.leased.contains_key(&Place::After(block));
+        let is_below = |hidden: &BlockId| self.vertex(*hidden).parent == Place::After(block);
+        let childless = vertex.children.is_empty() && !self.hidden.iter().any(is_below);
+        let idle = childless && !self.leased.contains_key(&Place::After(block));
         idle.then(|| rank(self.policy, &vertex.statistics, vertex.piece, &vertex.marks, self.now))
     }
 
@@ -341,14 +386,19 @@ impl Store {
         }
     }
 
-    /// Frees all blocks that were last used at `idle_since` or before and that can be evicted.
-    pub(super) fn age(&mut self, idle_since: u64) {
+    /// Frees all blocks that were last used at `idle_since` or before and that can be evicted, of one namespace or of all;
+    /// returns how many.
+    pub(super) fn age(&mut self, owner: Option<NamespaceId>, idle_since: u64) -> usize {
         let is_old = |block: &BlockId| self.vertex(*block).statistics.last <= idle_since;
-        let old: Vec<BlockId> = self.candidates.iter().map(|(_, block)| *block).filter(is_old).collect();
-        if !old.is_empty() {
-            old.into_iter().for_each(|block| self.remove(block));
-            self.age(idle_since);
+        let is_of = |block: &BlockId| owner.is_none_or(|owner| self.namespace_of(Place::After(*block)) == owner);
+        let candidates = self.candidates.iter().map(|(_, block)| *block);
+        let old: Vec<BlockId> = candidates.filter(is_old).filter(is_of).collect();
+        if old.is_empty() {
+            return 0;
         }
+        let freed = old.len();
+        old.into_iter().for_each(|block| self.remove(block));
+        freed + self.age(owner, idle_since)
     }
 
     /// A namespace's limit on cached blocks; the last one if it had none.
@@ -445,8 +495,14 @@ impl Store {
         self.leased.keys().flat_map(|&at| self.path(at)).collect()
     }
 
-    /// Frees unprotected blocks of dropped trees (X4).
+    /// Frees unprotected blocks of dropped trees, and hidden ones (X4).
     fn clear_up(&mut self) {
+        if !self.hidden.is_empty() {
+            let protected = self.protected();
+            let mut free: Vec<BlockId> = self.hidden.difference(&protected).copied().collect();
+            free.sort_by_key(|block| std::cmp::Reverse(self.path(Place::After(*block)).len()));
+            free.into_iter().for_each(|block| self.remove(block));
+        }
         let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
         let dropped: Vec<TreeId> = dropped.map(|(&id, _)| id).collect();
         if dropped.is_empty() {
@@ -459,7 +515,8 @@ impl Store {
                     self.remove(block);
                 }
             }
-            if self.trees[&tree].children.is_empty() {
+            let is_of_it = |hidden: &BlockId| self.tree_of(Place::After(*hidden)) == tree;
+            if self.trees[&tree].children.is_empty() && !self.hidden.iter().any(is_of_it) {
                 self.trees.remove(&tree);
             }
         }
@@ -478,7 +535,8 @@ impl Store {
 
     /// Checks X1 to X6, in time linear in everything that is cached.
     pub(super) fn validate(&self) -> Result<(), Violation> {
-        let hung: Vec<BlockId> = self.trees.keys().flat_map(|&tree| self.blocks_of(tree)).collect();
+        let hung = self.trees.keys().flat_map(|&tree| self.blocks_of(tree));
+        let hung: Vec<BlockId> = hung.chain(self.hidden.iter().copied()).collect();
         let cached: BTreeSet<BlockId> = hung.iter().copied().collect();
         let found = |id: &BlockId| self.cached[*id as usize].is_some();
         let held = (0..self.capacity() as BlockId).filter(found).collect();
@@ -494,7 +552,7 @@ impl Store {
         for &block in &cached {
             let vertex = self.vertex(block);
             let known = self.child(vertex.parent, &vertex.tokens);
-            check(known == Some(block), "X2: a parent knows its child")?;
+            check((known == Some(block)) != self.hidden.contains(&block), "X2: a parent knows its child")?;
             let rank = self.candidate_rank(block, vertex);
             check(rank == vertex.filed, "X3: a candidate is filed under its rank")?;
             candidates.extend(rank.map(|rank| (rank, block)));
@@ -502,8 +560,9 @@ impl Store {
         check(candidates == self.candidates, "X3: candidates are the idle leaves")?;
         let protected = self.protected();
         let dropped = self.trees.iter().filter(|(_, tree)| tree.dropped);
-        let mut leftover = dropped.flat_map(|(&tree, _)| self.blocks_of(tree));
-        check(leftover.all(|block| protected.contains(&block)), "X4: dropped blocks are protected")?;
+        let leftover = dropped.flat_map(|(&tree, _)| self.blocks_of(tree));
+        let mut leftover = leftover.chain(self.hidden.iter().copied());
+        check(leftover.all(|block| protected.contains(&block)), "X4: dropped and hidden blocks are protected")?;
         let stands = |(at, until): (&Place, &u64)| {
             self.leased.contains_key(at) && !self.is_dropped(self.tree_of(*at)) && *until > self.now
         };

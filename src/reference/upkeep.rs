@@ -33,16 +33,61 @@ impl Reference {
         self.pinned_limits.extend(pinned.map(|limit| (owner, limit)));
     }
 
+    /// Makes [`settle`](Self::settle) drop blocks of one namespace that were not used for `duration`.
+    pub fn set_time_to_idle(&mut self, namespace: &[&str], duration: Option<u64>) {
+        let owner = self.namespace_id(namespace);
+        self.times_to_idle.remove(&owner);
+        if let Some(duration) = duration {
+            // It counts as limited from now on, where the order of limits decides.
+            self.store.limit_of(owner);
+            self.times_to_idle.insert(owner, duration);
+        }
+    }
+
+    /// Adds free blocks.
+    pub fn grow(&mut self, blocks: usize) {
+        self.store.grow(blocks);
+    }
+
+    /// Makes lookups find none of these blocks and nothing beyond them; returns how many blocks that were.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let mut cache = radixkv::reference::Reference::new(2, 8, radixkv::PolicyKind::Lru);
+    /// # let (miss, blocks) = (cache.match_prefix(&[], &[1, 2, 3, 4]), cache.reserve(2)?);
+    /// # let inserted = cache.insert(&miss.lease, &[1, 2, 3, 4], blocks).expect("two blocks");
+    /// # [miss.lease, inserted.lease].map(|lease| cache.release(lease));
+    /// // Cached are the tokens 1, 2, 3, 4 in blocks of two; nothing is leased.
+    /// assert_eq!(cache.invalidate_blocks(&inserted.blocks[1..]), 1);
+    /// assert_eq!((cache.peek(&[], &[1, 2, 3, 4]), cache.stats().free_blocks), (2, 7));
+    /// # Ok::<_, radixkv::ReserveError>(())
+    /// ```
+    pub fn invalidate_blocks(&mut self, blocks: &[BlockId]) -> usize {
+        self.store.hide(blocks)
+    }
+
+    /// Evicts what of a namespace was not used for `idle`; returns how many blocks.
+    pub fn evict_idle(&mut self, namespace: &[&str], idle: u64) -> usize {
+        let owner = self.namespace_id(namespace);
+        self.now.checked_sub(idle).map_or(0, |idle_since| self.store.age(Some(owner), idle_since))
+    }
+
     /// Drops blocks that are too old, then evicts blocks beyond a limit.
     pub fn settle(&mut self) {
         if let Some(idle_since) = self.time_to_idle.and_then(|duration| self.now.checked_sub(duration)) {
-            self.store.age(idle_since);
+            self.store.age(None, idle_since);
+        }
+        for (owner, duration) in &self.times_to_idle {
+            if let Some(idle_since) = self.now.checked_sub(*duration) {
+                self.store.age(Some(*owner), idle_since);
+            }
         }
         self.store.keep_to_limits();
     }
 
     /// Gives every block up to the lease a priority, which expires after `ttl` if there is one.
-    pub fn prioritize(&mut self, lease: &Lease, priority: u8, ttl: Option<u64>) {
+    pub fn prioritize(&mut self, lease: &Lease, priority: i64, ttl: Option<u64>) {
         let expiry = ttl.map(|ttl| self.now.saturating_add(ttl));
         self.store.mark(lease.at, |marks| marks.prioritize(priority, expiry));
     }
@@ -66,9 +111,10 @@ impl Reference {
         }
     }
 
-    /// Protects every block up to the lease until `duration` has passed. False if the lease's tree was dropped.
+    /// Protects every block up to the lease until `duration` has passed. False if the lease's tree was dropped, or its
+    /// blocks were invalidated.
     pub fn retain(&mut self, lease: &Lease, duration: u64) -> bool {
-        if self.store.is_dropped(lease.tree) {
+        if self.store.is_dropped(lease.tree) || self.store.is_hidden(lease.at) {
             return false;
         }
         let now = self.now;
@@ -116,6 +162,7 @@ impl Reference {
         if let Some(owner) = self.namespace_ids.remove(&key) {
             self.store.limits.retain(|(limited, _)| *limited != owner);
             self.pinned_limits.remove(&owner);
+            self.times_to_idle.remove(&owner);
         }
     }
 

@@ -7,7 +7,7 @@
 //! # Invariants
 //!
 //! - **A1** An `Arrays` is made by [`Arrays::allocate`] alone, which initialises every token and block id; nothing
-//!   writes them afterwards. A pointer to one keeps the provenance of its whole allocation.
+//!   writes them afterwards, and it never shows more tokens than it has. A pointer to one keeps the provenance of its whole allocation.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -16,6 +16,7 @@ use std::ptr::NonNull;
 use crate::block::BlockId;
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
+use crate::sync::gauge::{AtomicU32, Relaxed};
 
 /// From this many tokens on, alignment to a cache line is worth the padding.
 const ALIGN_FROM: usize = 256;
@@ -27,6 +28,8 @@ pub(crate) struct Arrays {
     canary: Canary,
     tokens: u32,
     blocks: u32,
+    /// Tokens that walks compare: all, or fewer once blocks were invalidated.
+    shown: AtomicU32,
     /// Offset of the tokens in words: in bytes, that of the longest run of blocks of one token would not fit.
     tokens_at: u32,
 }
@@ -64,8 +67,13 @@ impl Arrays {
         // Not empty: the header is part of it.
         let start = guard.allocate(parts.layout);
         let tokens_at = parts.tokens_at(start.addr().get());
-        let header =
-            Self { canary: Canary::new(), tokens: tokens.len() as u32, blocks: blocks.len() as u32, tokens_at };
+        let header = Self {
+            canary: Canary::new(),
+            tokens: tokens.len() as u32,
+            blocks: blocks.len() as u32,
+            shown: AtomicU32::new(tokens.len() as u32),
+            tokens_at,
+        };
         let node = start.cast::<Self>();
         // SAFETY: the allocation starts with room for the header, aligned for it.
         unsafe { node.write(header) };
@@ -99,6 +107,24 @@ impl<'g> Ref<'g, Arrays> {
     #[inline]
     pub(crate) fn blocks(self) -> &'g [BlockId] {
         words(self, size_of::<Arrays>(), self.blocks as usize)
+    }
+
+    /// The tokens that walks compare.
+    #[inline]
+    pub(crate) fn shown_tokens(self) -> &'g [Token] {
+        words(self, self.tokens_at as usize * size_of::<Token>(), self.shown() as usize)
+    }
+
+    #[inline]
+    pub(crate) fn shown(self) -> u32 {
+        // Relaxed: a walk that begins after the call that hid tokens sees that; an earlier one may see more.
+        self.shown.load(Relaxed)
+    }
+
+    /// Shows the first `tokens` alone. The evictor's.
+    pub(crate) fn show(self, tokens: u32) {
+        // Relaxed: as in `shown`.
+        self.shown.store(tokens.min(self.tokens), Relaxed);
     }
 
     pub(crate) fn len_tokens(self) -> usize {

@@ -1,5 +1,7 @@
 //! A namespace over all generations of its tree: its name, its blocks and their limits.
 
+use std::time::Duration;
+
 use crate::name::NamespaceName;
 use crate::policy::QuotaGroup;
 use crate::sync::OwnerCell;
@@ -18,6 +20,8 @@ pub(crate) struct Holdings {
     /// In reservations, and in runs that were inserted from them and are not in the accounts yet.
     reserved: Counter,
     limits: AtomicU64,
+    /// Its own time to idle in nanoseconds; `u64::MAX` without one.
+    time_to_idle: AtomicU64,
     /// Of its candidates, once it has had a limit on its cached blocks.
     pub(crate) group: OwnerCell<Option<QuotaGroup>>,
 }
@@ -53,6 +57,7 @@ impl Holdings {
             protected: AtomicUsize::new(0),
             reserved: Counter::new(0),
             limits: AtomicU64::new(Limits::new(None, None).0),
+            time_to_idle: AtomicU64::new(u64::MAX),
             group: OwnerCell::new(None),
         }
     }
@@ -96,6 +101,18 @@ impl Holdings {
     pub(crate) fn limit(&self, cached: Option<usize>, pinned: Option<usize>) {
         // Relaxed: a setting.
         self.limits.store(Limits::new(cached, pinned).0, Relaxed);
+    }
+
+    /// How long its prefixes may stay without a use.
+    pub(crate) fn time_to_idle(&self) -> Option<Duration> {
+        // Relaxed: a setting.
+        Some(self.time_to_idle.load(Relaxed)).filter(|time| *time != u64::MAX).map(Duration::from_nanos)
+    }
+
+    pub(crate) fn set_time_to_idle(&self, time: Option<Duration>) {
+        let nanoseconds = time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX - 1));
+        // Relaxed: a setting.
+        self.time_to_idle.store(nanoseconds.unwrap_or(u64::MAX), Relaxed);
     }
 
     /// Cached blocks beyond the limit.

@@ -142,11 +142,7 @@ fn prove<'g>(
 ///
 /// # Errors
 ///
-/// [`Refused::Gone`] alone.
-///
-/// # Panics
-///
-/// If the root, too, has as many leases as it can count.
+/// [`Refused::Gone`], or [`Refused::Full`] if the root, too, has as many leases as it can count.
 pub(crate) fn lease_deepest<'g>(
     mut at: Position<'g>,
     grid: Grid,
@@ -158,10 +154,8 @@ pub(crate) fn lease_deepest<'g>(
             Ok(held) => return Ok(held),
             Err(Refused::Gone) => return Err(Refused::Gone),
             Err(Refused::Shorter(len)) => at.run.start() + len as usize,
-            Err(Refused::Full) => {
-                assert!(at.end() > 0, "a namespace's root holds {} leases", super::word::MAX_LEASES);
-                at.end() - 1
-            }
+            Err(Refused::Full) if at.end() == 0 => return Err(Refused::Full),
+            Err(Refused::Full) => at.end() - 1,
         };
         at = position(at.run, grid.boundary(end));
     }
@@ -179,6 +173,14 @@ pub(crate) fn lease_again<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Opti
             unreachable!("a held lease keeps its point, and was proved")
         }
     }
+}
+
+/// Leases a point that was proved, unless it is dead or can count no more leases.
+pub(crate) fn lease_again_if_alive<'g>(point: Ref<'g, Point>, ledger: Ledger<'_>) -> Option<HeldLease<'g>> {
+    let Attempt::Held(held) = attempt(point, ledger) else {
+        return None;
+    };
+    Some(held)
 }
 
 /// Gives a lease back. Needs no pin: the point is touched again only for the push, and `QUEUED` keeps it then.

@@ -16,7 +16,8 @@
 //!
 //! # Which threads write
 //!
-//! A thread with a lease on the point, and the evictor: when marks flow down, and when it takes over a request to retain.
+//! A thread with a lease on the point, and the evictor: when marks flow down, and when it takes over a request to retain. The
+//! record also has the point's anchor.
 //! A mark that is made before the lease is released is seen by the evictor when it takes the change out of the queue and when
 //! it kills the point (word.rs, E2, E3): so a point is never ranked without its marks, and its statistics never flow
 //! without them.
@@ -35,7 +36,9 @@
 
 use std::ptr::{self, NonNull};
 
+use super::anchor::Anchor;
 use crate::reclaim::{Canary, Guard, Node, Own, Ref, free_owned};
+use crate::sync::Arc;
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
@@ -100,9 +103,9 @@ impl Expiry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marked {
     /// The highest priority, and of equals the longest.
-    highest: Option<(u8, Expiry)>,
+    highest: Option<(i64, Expiry)>,
     /// The priority that lasts longest, and of equals the highest.
-    longest: Option<(Expiry, u8)>,
+    longest: Option<(Expiry, i64)>,
     /// `number of demotions:63 | KEPT`: the last word on demoting it. Of a demotion and its undoing, which have one number,
     /// the undoing is the greater.
     last_word: u64,
@@ -115,7 +118,7 @@ impl Marked {
     pub(crate) const NONE: Self = Self { highest: None, longest: None, last_word: 0, demoted_at: 0 };
 
     /// A priority until `expiry`, by the clock of deadlines; without one it never ends.
-    pub(crate) fn priority(priority: u8, expiry: Option<u64>) -> Self {
+    pub(crate) fn priority(priority: i64, expiry: Option<u64>) -> Self {
         let expiry = expiry.map_or(Expiry::Never, Expiry::At);
         Self { highest: Some((priority, expiry)), longest: Some((expiry, priority)), ..Self::NONE }
     }
@@ -131,7 +134,7 @@ impl Marked {
     }
 
     /// The highest priority that has not expired at `now`, and the time at which it expires.
-    pub(crate) fn priority_at(self, now: u64) -> Option<(u8, Option<u64>)> {
+    pub(crate) fn priority_at(self, now: u64) -> Option<(i64, Option<u64>)> {
         let longest = self.longest.map(|(expiry, priority)| (priority, expiry));
         let mut pairs = [self.highest, longest].into_iter().flatten();
         let (priority, expiry) = pairs.find(|(_, expiry)| !expiry.has_come(now))?;
@@ -164,10 +167,12 @@ struct Record {
     marked: Marked,
     /// For the evictor, which has not taken it over yet. It does not flow.
     asked: Option<RetentionRequest>,
+    /// Of the weak leases on the point, once there was one. It does not flow.
+    anchor: Option<Arc<Anchor>>,
     canary: Canary,
 }
 
-// SAFETY: a record is a `Box` of numbers.
+// SAFETY: a record is a `Box` of numbers and a counted reference to an anchor, which leads to no node when it is dropped.
 unsafe impl Node for Record {
     fn bytes(&self) -> usize {
         size_of::<Self>()
@@ -232,16 +237,49 @@ impl Marks {
             if (marked, asked) == before {
                 return before.1;
             }
-            let record = Own::new(Record { marked, asked, canary: Canary::new() }, guard);
-            let expected = there.map_or(ptr::null_mut(), Ref::as_ptr);
-            crate::sync::failpoint!("marks::made");
-            // Release: E19. Where another was first, `record` acquires. No record comes back to a place while a guard
-            // holds on to it.
-            if self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok() {
-                record.publish();
-                there.into_iter().for_each(|there| guard.retire(there));
+            let anchor = there.and_then(|record| record.as_ref().anchor.clone());
+            let record = Own::new(Record { marked, asked, anchor, canary: Canary::new() }, guard);
+            if self.replace(there, record, guard) {
                 return before.1;
             }
+        }
+    }
+
+    /// Puts `record` in the place of the one that was found there; false if another thread was first.
+    fn replace<'g>(&self, there: Option<Ref<'g, Record>>, record: Own<'g, Record>, guard: &Guard<'_>) -> bool {
+        let expected = there.map_or(ptr::null_mut(), Ref::as_ptr);
+        crate::sync::failpoint!("marks::made");
+        // Release: E19. Where another was first, `record` acquires. No record comes back to a place while a guard holds on to
+        // it.
+        let replaced = self.0.compare_exchange(expected, record.as_ptr(), Release, Relaxed).is_ok();
+        if replaced {
+            record.publish();
+            there.into_iter().for_each(|there| guard.retire(there));
+        }
+        replaced
+    }
+
+    /// The anchor of the point, made if there is none. The caller has a lease on the point. Lock-free.
+    pub(crate) fn anchor(&self, make: impl Fn() -> Arc<Anchor>, guard: &Guard<'_>) -> Arc<Anchor> {
+        loop {
+            let there = self.record(guard);
+            if let Some(anchor) = there.and_then(|record| record.as_ref().anchor.clone()) {
+                return anchor;
+            }
+            let (marked, asked) = there.map_or((Marked::NONE, None), |record| (record.marked, record.asked));
+            let (anchor, canary) = (make(), Canary::new());
+            let record = Own::new(Record { marked, asked, anchor: Some(Arc::clone(&anchor)), canary }, guard);
+            if self.replace(there, record, guard) {
+                return anchor;
+            }
+        }
+    }
+
+    /// Casts the anchor off, if there is one: the point was killed. The evictor's.
+    #[inline]
+    pub(crate) fn cast_off(&self, guard: &Guard<'_>) {
+        if let Some(anchor) = self.record(guard).and_then(|record| record.as_ref().anchor.as_ref()) {
+            anchor.cast_off();
         }
     }
 
@@ -268,7 +306,7 @@ impl Drop for Marks {
 mod tests {
     use super::*;
 
-    fn pairs(pairs: &[(u8, Option<u64>)]) -> Marked {
+    fn pairs(pairs: &[(i64, Option<u64>)]) -> Marked {
         let marked = pairs.iter().map(|&(priority, expiry)| Marked::priority(priority, expiry));
         marked.fold(Marked::NONE, Marked::joined)
     }

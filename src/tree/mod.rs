@@ -17,6 +17,7 @@
 //! | `points` | the points of a run, counted |
 //! | `map` | children by token, points by depth |
 //! | `marks` | priorities and overrides of a prefix |
+//! | `anchor` | what a weak lease has of a point |
 //! | `walk` | comparing tokens along runs |
 //! | `lease` | creating, proving, leasing and releasing points |
 //! | `nearest` | the block beyond a boundary with the longest common prefix |
@@ -34,7 +35,10 @@
 //! - **T3** At rest a run of length `L > 0` has exactly one live point at depth `L`. A run of length 0 stays dead.
 //! - **T4** A point with a lease or a child is never killed; a run with a held point at `j` is never shorter than `j`.
 //! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
+//! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs; nothing hangs, in a map, on a
+//!   hidden point.
 
+mod anchor;
 mod arrays;
 mod excerpt;
 mod holdings;
@@ -54,6 +58,7 @@ mod space;
 mod walk;
 mod word;
 
+pub(crate) use anchor::Anchor;
 pub(crate) use excerpt::{Excerpt, PieceId};
 pub(crate) use holdings::Holdings;
 pub(crate) use hot::{HotPoints, StripeRef};

@@ -48,7 +48,7 @@ pub(crate) fn nearest<'g>(
                 return None;
             }
             // From the second turn on only this depth is left: the rest of the run was searched in the first.
-            let last = if depth == piece.to { piece.run.word().len() } else { depth };
+            let last = if depth == piece.to { present(piece.run, guard) } else { depth };
             let found = block_beyond(piece.run, depth..=last, end, guard);
             if let Some(end) = found {
                 return Some(Nearest { end, agreed });
@@ -87,14 +87,14 @@ fn block_beyond<'g>(
 ) -> Option<Position<'g>> {
     // Runs that end before the block does, and at which depths to look on them.
     let mut short = SmallVec::<[(Ref<'g, Run>, RangeInclusive<u32>); 2]>::new();
-    let mut found = block_on(run, end);
+    let mut found = block_on(run, end, guard);
     short.push((run, depths));
     while let (None, Some((run, depths))) = (found, short.pop()) {
         for point in depths.filter_map(|depth| run.as_ref().points.get(depth, guard)) {
             point.as_ref().children.seek(guard, &mut |child| {
-                found = block_on(child, end);
+                found = block_on(child, end, guard);
                 if found.is_none() {
-                    short.push((child, 0..=child.word().len()));
+                    short.push((child, 0..=present(child, guard)));
                 }
                 found.is_some()
             });
@@ -107,7 +107,12 @@ fn block_beyond<'g>(
 }
 
 /// The end of the block on `run` itself, if it reaches that far.
-fn block_on(run: Ref<'_, Run>, end: usize) -> Option<Position<'_>> {
+fn block_on<'g>(run: Ref<'g, Run>, end: usize, guard: &'g Guard<'_>) -> Option<Position<'g>> {
     let depth = end.checked_sub(run.start())? as u32;
-    (1..=run.word().len()).contains(&depth).then_some(Position { run, depth })
+    (1..=present(run, guard)).contains(&depth).then_some(Position { run, depth })
+}
+
+/// How far the run reaches for lookups.
+fn present(run: Ref<'_, Run>, guard: &Guard<'_>) -> u32 {
+    run.word().len().min(run.shown(guard))
 }

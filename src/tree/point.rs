@@ -88,6 +88,18 @@ impl<'g> Ref<'g, Point> {
         point.run.get(point)
     }
 
+    /// Whether walks do not come here, because a block before it was invalidated.
+    #[inline]
+    pub(crate) fn is_hidden(self, guard: &Guard<'_>) -> bool {
+        self.depth() > self.run().shown(guard)
+    }
+
+    /// Whether lookups do not find it any more: its space was detached, or a block before it invalidated.
+    #[inline]
+    pub(crate) fn is_cut_off(self, guard: &Guard<'_>) -> bool {
+        self.run().space().is_detached() || self.is_hidden(guard)
+    }
+
     /// Depth from the namespace's root, in tokens.
     #[inline]
     pub(crate) fn end(self) -> usize {

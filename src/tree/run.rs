@@ -253,6 +253,7 @@ impl Run {
         }
         let blocks = &old.blocks()[..self.blocks_to(len, grid)];
         let new = Arrays::allocate(&old.tokens()[..keep], blocks, guard).publish();
+        new.show(old.shown());
         // Release: a reader finds the copy initialised. Readers take the shorter of array and length.
         self.arrays.store(new.as_ptr(), Release);
         guard.retire(old);
@@ -292,11 +293,24 @@ impl<'g> Ref<'g, Run> {
         }
     }
 
+    /// Up to which depth walks compare: less than the length, if blocks were invalidated.
+    #[inline]
+    pub(crate) fn shown(self, guard: &'g Guard<'_>) -> u32 {
+        self.arrays(guard).map_or(0, |arrays| arrays.shown())
+    }
+
+    /// Makes walks compare up to `depth` alone. The evictor's.
+    pub(crate) fn show(self, depth: u32, guard: &'g Guard<'_>) {
+        if let Some(arrays) = self.arrays(guard) {
+            arrays.show(depth);
+        }
+    }
+
     /// The present tokens, to be compared. They prove nothing: a lease does.
     #[inline]
     pub(crate) fn tokens(self, guard: &'g Guard<'_>) -> &'g [Token] {
         let len = self.word().len() as usize;
-        let tokens = self.arrays(guard).map_or(&[][..], |arrays| arrays.tokens());
+        let tokens = self.arrays(guard).map_or(&[][..], |arrays| arrays.shown_tokens());
         &tokens[..len.min(tokens.len())]
     }
 

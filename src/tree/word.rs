@@ -43,7 +43,9 @@ use crate::sync::atomic::{
 mod slot;
 mod snapshot;
 
-pub(crate) use snapshot::{HotSlotId, MAX_LEASES, MAX_SLOTS, Snapshot};
+#[cfg(test)]
+use snapshot::MAX_LEASES;
+pub(crate) use snapshot::{HotSlotId, MAX_SLOTS, Snapshot};
 
 use snapshot::{CHILDREN, LEASE, NEW, QUEUED};
 

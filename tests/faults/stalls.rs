@@ -219,7 +219,7 @@ fn retain(cache: &PrefixCache) {
 fn prioritize(cache: &PrefixCache) {
     let user = User::of(cache);
     let lease = user.matched(&sequence(0, BLOCKS));
-    as_victim(|| user.session.prioritize(&lease, Priority::new(80).expect("up to 100")));
+    as_victim(|| user.session.prioritize(&lease, Priority::new(80)));
 }
 
 fn reserve_in(cache: &PrefixCache) {

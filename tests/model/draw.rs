@@ -13,8 +13,8 @@ fn sequence() -> impl Strategy<Value = Sequence> {
 }
 
 /// Few different ones, so that they meet.
-fn priority() -> impl Strategy<Value = u8> {
-    prop::sample::select(vec![0, 20, 35, 60, 61, 100])
+fn priority() -> impl Strategy<Value = i64> {
+    prop::sample::select(vec![i64::MIN, -1, 0, 35, 60, 61, i64::MAX])
 }
 
 /// Mostly so short that it ends within a case.
@@ -22,11 +22,17 @@ fn ttl() -> impl Strategy<Value = Option<u8>> {
     prop_oneof![1 => Just(None), 3 => (0..50_u8).prop_map(Some)]
 }
 
+pub fn policy() -> impl Strategy<Value = PolicyKind> {
+    let with_uses = [1, 3, 5].map(PolicyKind::SlruFrom);
+    prop::sample::select(PolicyKind::ALL.iter().copied().chain(with_uses).collect::<Vec<_>>())
+}
+
 /// One step of any kind.
 pub fn step() -> impl Strategy<Value = Step> {
     let space = || prop_oneof![4 => Just(0), 2 => 1..SPACES.len(), 2 => 3..SPACES.len()];
     let at = || 0..8_usize;
     let limit = || prop::option::weighted(0.6, 0..24_usize);
+    let time = prop::option::weighted(0.3, 1..100_u8);
     let fault = prop_oneof![Just(Fault::OneTooMany), Just(Fault::OneTooFew), Just(Fault::TooShort)];
     prop_oneof![
         8 => (space(), sequence()).prop_map(|(space, seq)| Step::Serve(space, seq)),
@@ -44,6 +50,12 @@ pub fn step() -> impl Strategy<Value = Step> {
         3 => at().prop_map(Step::Abort),
         4 => (0..12_usize).prop_map(Step::Evict),
         2 => (space(), 0..12_usize).prop_map(|(space, blocks)| Step::EvictOf(space, blocks)),
+        1 => (0..12_usize).prop_map(Step::EvictInto),
+        1 => (space(), 0..60_u8).prop_map(|(space, idle)| Step::EvictIdle(space, idle)),
+        2 => (0..64_usize).prop_map(Step::Invalidate),
+        2 => at().prop_map(Step::Downgrade),
+        2 => at().prop_map(Step::Upgrade),
+        1 => (0..3_usize).prop_map(Step::Grow),
         4 => (at(), priority(), ttl()).prop_map(|(at, priority, ttl)| Step::Prioritize(at, priority, ttl)),
         1 => (at(), 0..40_u8).prop_map(|(at, duration)| Step::Retain(at, duration)),
         1 => at().prop_map(Step::ReleaseRetained),
@@ -53,8 +65,10 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (0..60_u8).prop_map(Step::Wait),
         2 => Just(Step::Settle),
         1 => (0..2_usize).prop_map(|_| Step::Clear),
-        1 => prop::sample::select(PolicyKind::ALL.to_vec()).prop_map(Step::SetPolicy),
-        2 => (space(), limit(), limit()).prop_map(|(space, cached, pinned)| Step::SetQuota(space, cached, pinned)),
+        1 => policy().prop_map(Step::SetPolicy),
+        2 => (space(), limit(), limit(), time).prop_map(|(space, cached, pinned, time)| {
+            Step::SetQuota(space, cached, pinned, time)
+        }),
         1 => space().prop_map(Step::DropNamespace),
     ]
 }

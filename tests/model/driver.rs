@@ -11,7 +11,7 @@ use radixkv::Token;
 use radixkv::reference::{self, Reference};
 
 use crate::step::{Sequence, Step};
-use crate::subject::{Found, Setting, Subject, offset};
+use crate::subject::{Found, GROWTH, Setting, Subject, offset};
 
 /// Leases, and reservations, held at once; with more of them the oldest goes.
 const MOST_HELD: usize = 8;
@@ -50,6 +50,11 @@ pub struct Driver<S: Subject> {
     leases: Vec<HeldLease<S::Lease>>,
     reservations: Vec<HeldReservation<S::Reservation>>,
     sources: Vec<HeldSource<S::Source>>,
+    weak: Vec<(reference::WeakLease, S::Weak)>,
+    /// Blocks of the cache, which grows.
+    capacity: usize,
+    /// Whether leases may protect blocks that were invalidated.
+    hides: bool,
     /// The subject's block for each of the reference's that is not free.
     blocks: HashMap<u32, u32>,
 }
@@ -81,6 +86,9 @@ impl<S: Subject> Driver<S> {
             leases: Vec::new(),
             reservations: Vec::new(),
             sources: Vec::new(),
+            weak: Vec::new(),
+            capacity: setting.capacity,
+            hides: false,
             blocks: HashMap::new(),
         }
     }
@@ -112,6 +120,12 @@ impl<S: Subject> Driver<S> {
             Step::Serve(space, sequence) => self.serve(*space, sequence)?,
             Step::Evict(blocks) => self.evict(*blocks)?,
             Step::EvictOf(space, blocks) => self.evict_of(*space, *blocks)?,
+            Step::EvictInto(blocks) => self.evict_into(*blocks)?,
+            Step::EvictIdle(space, idle) => self.evict_idle(*space, *idle)?,
+            Step::Invalidate(at) => self.invalidate(*at)?,
+            Step::Downgrade(at) => self.downgrade(*at),
+            Step::Upgrade(at) => self.upgrade(*at)?,
+            Step::Grow(blocks) => self.grow(*blocks),
             Step::Prioritize(at, priority, ttl) => self.prioritize(*at, *priority, *ttl),
             Step::Retain(at, duration) => self.retain(*at, *duration)?,
             Step::ReleaseRetained(at) => self.release_retained(*at),
@@ -124,10 +138,10 @@ impl<S: Subject> Driver<S> {
                 Subject::set_policy(&mut self.reference, *policy);
                 self.subject.set_policy(*policy);
             }
-            Step::SetQuota(space, cached, pinned) => {
-                let pinned = &pinned.filter(|_| S::CLAIMS);
-                Subject::set_quota(&mut self.reference, *space, *cached, *pinned);
-                self.subject.set_quota(*space, *cached, *pinned);
+            Step::SetQuota(space, cached, pinned, time) => {
+                let (pinned, time) = (pinned.filter(|_| S::CLAIMS), time.map(u64::from));
+                Subject::set_quota(&mut self.reference, *space, *cached, pinned, time);
+                self.subject.set_quota(*space, *cached, pinned, time);
             }
             Step::Clear => self.clear(),
             Step::DropNamespace(space) => self.drop_namespace(*space),
@@ -156,7 +170,7 @@ impl<S: Subject> Driver<S> {
         self.settle();
         let expected = self.reference.accounts();
         equal("free, reserved, evictable, protected", self.subject.accounts(), expected)?;
-        equal("capacity", expected.iter().sum(), self.setting.capacity)?;
+        equal("capacity", expected.iter().sum(), self.capacity)?;
         equal("validate", self.subject.validate(), Ok(()))?;
         equal("the reference's own validate", Subject::validate(&mut self.reference), Ok(()))
     }
@@ -175,9 +189,9 @@ impl<S: Subject> Driver<S> {
         // Longer than anything is retained.
         self.wait(u64::from(u8::MAX));
         self.compare_settled()?;
-        self.evict(self.setting.capacity)?;
+        self.evict(self.capacity)?;
         self.compare_settled()?;
-        equal("all free", self.subject.accounts()[0], self.setting.capacity)
+        equal("all free", self.subject.accounts()[0], self.capacity)
     }
 
     fn bound_held(&mut self) {
@@ -298,10 +312,50 @@ impl<S: Subject> Driver<S> {
         if let Some(held) = self.take_lease(at) {
             Subject::release(&mut self.reference, held.expected);
             self.subject.release(held.actual);
-            if held.detached {
+            if held.detached || self.hides {
                 self.settle();
             }
         }
+    }
+
+    /// The reference names one of the blocks in use, cached or not.
+    fn invalidate(&mut self, at: usize) -> Result<(), Difference> {
+        let in_use: Vec<u32> = self.reference.blocks_in_use().into_iter().collect();
+        let Some(at) = at.checked_rem(in_use.len()) else { return Ok(()) };
+        let block = in_use[at];
+        let expected = Subject::invalidate(&mut self.reference, block);
+        equal("invalidated blocks", self.subject.invalidate(self.blocks[&block]), expected)?;
+        self.hides = true;
+        // Freed at once for the reference.
+        self.settle();
+        Ok(())
+    }
+
+    fn downgrade(&mut self, at: usize) {
+        let Some(at) = at.checked_rem(self.leases.len()) else { return };
+        let held = &self.leases[at];
+        let weak = (self.reference.downgrade(&held.expected), self.subject.downgrade(&held.actual));
+        self.weak.truncate(MOST_HELD - 1);
+        self.weak.insert(0, weak);
+    }
+
+    fn upgrade(&mut self, at: usize) -> Result<(), Difference> {
+        let Some(at) = at.checked_rem(self.weak.len()) else { return Ok(()) };
+        let (expected, actual) = &self.weak[at];
+        let (expected, actual) = (self.reference.upgrade(expected), self.subject.upgrade(actual));
+        equal("upgraded", actual.is_some(), expected.is_some())?;
+        if let (Some(expected), Some(actual)) = (expected, actual) {
+            Subject::release(&mut self.reference, expected);
+            self.subject.release(actual);
+        }
+        Ok(())
+    }
+
+    fn grow(&mut self, blocks: usize) {
+        let blocks = blocks.min(self.setting.capacity + GROWTH - self.capacity);
+        self.capacity += blocks;
+        Subject::grow(&mut self.reference, blocks);
+        self.subject.grow(blocks);
     }
 
     fn clear(&mut self) {
@@ -366,6 +420,16 @@ impl<S: Subject> Driver<S> {
     fn evict(&mut self, blocks: usize) -> Result<(), Difference> {
         let expected = Subject::evict(&mut self.reference, blocks);
         equal("evicted blocks", self.subject.evict(blocks), expected)
+    }
+
+    fn evict_into(&mut self, blocks: usize) -> Result<(), Difference> {
+        let expected = Subject::evict(&mut self.reference, blocks);
+        equal("evicted blocks", self.subject.evict_into(blocks), expected)
+    }
+
+    fn evict_idle(&mut self, space: usize, idle: u8) -> Result<(), Difference> {
+        let expected = Subject::evict_idle(&mut self.reference, space, idle.into());
+        equal("idle blocks", self.subject.evict_idle(space, idle.into()), expected)
     }
 
     fn evict_of(&mut self, space: usize, blocks: usize) -> Result<(), Difference> {

@@ -33,7 +33,7 @@ const STARTS: [u64; 5] = [0, 1_800_000_000_000_000_000, (1 << 56) - 60, (1 << 62
 
 fn setting() -> impl Strategy<Value = Setting> {
     let block_size = prop::sample::select(vec![1, 3, 16]);
-    let policy = prop::sample::select(PolicyKind::ALL.to_vec());
+    let policy = draw::policy();
     let time_to_idle = prop::option::weighted(0.3, 1..200_u64);
     let clock = (prop::sample::select(STARTS.to_vec()), any::<bool>());
     (block_size, 1..48_usize, policy, time_to_idle, clock).prop_map(

@@ -62,8 +62,17 @@ pub enum Step {
     Serve(usize, Sequence),
     Evict(usize),
     EvictOf(usize, usize),
+    /// As `Evict`, by the verb that keeps the victims for a while.
+    EvictInto(usize),
+    /// What of a namespace was not used for so long.
+    EvictIdle(usize, u8),
+    /// One of the blocks in use.
+    Invalidate(usize),
+    Downgrade(usize),
+    Upgrade(usize),
+    Grow(usize),
     /// Of a lease's prefix, for so many units of time or for good.
-    Prioritize(usize, u8, Option<u8>),
+    Prioritize(usize, i64, Option<u8>),
     Retain(usize, u8),
     ReleaseRetained(usize),
     Demote(usize),
@@ -73,8 +82,8 @@ pub enum Step {
     Wait(u8),
     Settle,
     SetPolicy(PolicyKind),
-    /// Limits of a namespace on cached and on pinned blocks.
-    SetQuota(usize, Option<usize>, Option<usize>),
+    /// Limits of a namespace on cached and on pinned blocks, and its time to idle.
+    SetQuota(usize, Option<usize>, Option<usize>, Option<u8>),
     Clear,
     DropNamespace(usize),
 }

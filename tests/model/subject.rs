@@ -5,7 +5,7 @@ use std::time::Duration;
 use radixkv::reference::{self, Reference};
 use radixkv::{
     Clock, Keys, Lease, Namespace, PartialHit, PolicyKind, PrefixCache, PrefixMatch, Priority, Quota, Reservation,
-    ReserveError, Session, Token,
+    ReserveError, Session, Token, WeakLease,
 };
 
 /// The namespaces of the model, by parts that would collide if they were joined; the last ones compare bigrams, one of
@@ -23,6 +23,9 @@ pub fn offset(space: usize) -> usize {
 fn keys(space: usize) -> Keys {
     if offset(space) == 0 { Keys::Tokens } else { Keys::Bigrams }
 }
+
+/// Blocks that a cache may grow by.
+pub const GROWTH: usize = 8;
 
 /// Size and policy of a cache under test.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +73,8 @@ pub trait Subject {
     type Reservation;
     /// The lease of a partial hit.
     type Source;
+    /// What can be leased again without looking it up.
+    type Weak;
     /// Whether reservations count with a namespace; an engine's own blocks do not.
     const CLAIMS: bool = true;
 
@@ -96,7 +101,16 @@ pub trait Subject {
     fn abort(&mut self, reservation: Self::Reservation);
     fn evict(&mut self, blocks: usize) -> usize;
     fn evict_of(&mut self, space: usize, blocks: usize) -> usize;
-    fn prioritize(&mut self, lease: &Self::Lease, priority: u8, ttl: Option<u64>);
+    fn evict_into(&mut self, blocks: usize) -> usize {
+        self.evict(blocks)
+    }
+    fn evict_idle(&mut self, space: usize, idle: u64) -> usize;
+    fn invalidate(&mut self, block: u32) -> usize;
+    fn downgrade(&mut self, lease: &Self::Lease) -> Self::Weak;
+    fn upgrade(&mut self, weak: &Self::Weak) -> Option<Self::Lease>;
+    /// Adds blocks; no more than [`GROWTH`] in all.
+    fn grow(&mut self, blocks: usize);
+    fn prioritize(&mut self, lease: &Self::Lease, priority: i64, ttl: Option<u64>);
     /// Whether the lease's namespace stands.
     fn retain(&mut self, lease: &Self::Lease, duration: u64) -> bool;
     fn release_retained(&mut self, lease: &Self::Lease);
@@ -105,7 +119,7 @@ pub trait Subject {
     fn count_use(&mut self, lease: &Self::Lease);
     fn settle(&mut self);
     fn set_policy(&mut self, policy: PolicyKind);
-    fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>);
+    fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>, time: Option<u64>);
     fn clear(&mut self);
     fn drop_namespace(&mut self, space: usize);
     /// Free, reserved, evictable, protected.
@@ -121,6 +135,7 @@ impl Subject for Reference {
     type Lease = reference::Lease;
     type Reservation = reference::Reservation;
     type Source = reference::Lease;
+    type Weak = reference::WeakLease;
 
     fn new(setting: Setting) -> Self {
         let mut reference = Reference::new(setting.block_size, setting.capacity, setting.policy);
@@ -216,7 +231,27 @@ impl Subject for Reference {
         Reference::evict_namespace(self, REFERENCE_SPACES[space], blocks)
     }
 
-    fn prioritize(&mut self, lease: &Self::Lease, priority: u8, ttl: Option<u64>) {
+    fn evict_idle(&mut self, space: usize, idle: u64) -> usize {
+        Reference::evict_idle(self, REFERENCE_SPACES[space], idle)
+    }
+
+    fn invalidate(&mut self, block: u32) -> usize {
+        self.invalidate_blocks(&[block])
+    }
+
+    fn downgrade(&mut self, lease: &Self::Lease) -> Self::Weak {
+        Reference::downgrade(self, lease)
+    }
+
+    fn upgrade(&mut self, weak: &Self::Weak) -> Option<Self::Lease> {
+        Reference::upgrade(self, weak)
+    }
+
+    fn grow(&mut self, blocks: usize) {
+        Reference::grow(self, blocks);
+    }
+
+    fn prioritize(&mut self, lease: &Self::Lease, priority: i64, ttl: Option<u64>) {
         Reference::prioritize(self, lease, priority, ttl);
     }
 
@@ -248,8 +283,9 @@ impl Subject for Reference {
         Reference::set_policy(self, policy);
     }
 
-    fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>) {
+    fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>, time: Option<u64>) {
         Reference::set_quota(self, REFERENCE_SPACES[space], cached, pinned);
+        self.set_time_to_idle(REFERENCE_SPACES[space], time);
     }
 
     fn clear(&mut self) {
@@ -318,11 +354,12 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
     type Lease = Lease;
     type Reservation = Reservation;
     type Source = PartialHit;
+    type Weak = WeakLease;
     const CLAIMS: bool = !EXTERNAL;
 
     fn new(setting: Setting) -> Self {
         let policy = setting.policy;
-        let cache = PrefixCache::builder(setting.block_size, setting.capacity);
+        let cache = PrefixCache::builder(setting.block_size, setting.capacity).growable_to(setting.capacity + GROWTH);
         let cache = if EXTERNAL { cache.external() } else { cache };
         let mut builder = cache.policy(policy).clock(Clock::Logical);
         if let Some(duration) = setting.time_to_idle {
@@ -430,8 +467,38 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
         self.cache.evict_namespace(&self.spaces[space], blocks)
     }
 
-    fn prioritize(&mut self, lease: &Lease, priority: u8, ttl: Option<u64>) {
-        let priority = Priority::new(priority).expect("up to 100");
+    fn evict_into(&mut self, blocks: usize) -> usize {
+        let mut evicted = Vec::new();
+        let freed = self.cache.evict_into(blocks, &mut evicted);
+        assert_eq!(evicted.iter().map(|evicted| evicted.blocks.len()).sum::<usize>(), freed);
+        freed
+    }
+
+    fn evict_idle(&mut self, space: usize, idle: u64) -> usize {
+        self.cache.evict_idle(&self.spaces[space], Duration::from_nanos(idle))
+    }
+
+    fn invalidate(&mut self, block: u32) -> usize {
+        self.cache.invalidate_blocks(&[block])
+    }
+
+    fn downgrade(&mut self, lease: &Lease) -> WeakLease {
+        self.session.downgrade(lease)
+    }
+
+    fn upgrade(&mut self, weak: &WeakLease) -> Option<Lease> {
+        self.session.upgrade(weak)
+    }
+
+    fn grow(&mut self, blocks: usize) {
+        let added = self.cache.grow(blocks).expect("within the limit");
+        if EXTERNAL {
+            self.engine.extend(added);
+        }
+    }
+
+    fn prioritize(&mut self, lease: &Lease, priority: i64, ttl: Option<u64>) {
+        let priority = Priority::new(priority);
         let priority = ttl.map_or(priority, |ttl| priority.expiring_after(Duration::from_nanos(ttl)));
         self.session.prioritize(lease, priority);
     }
@@ -464,9 +531,10 @@ impl<const EXTERNAL: bool> Subject for Cache<EXTERNAL> {
         self.cache.set_policy(policy);
     }
 
-    fn set_quota(&mut self, space: usize, cached_blocks: Option<usize>, pinned_blocks: Option<usize>) {
+    fn set_quota(&mut self, space: usize, cached: Option<usize>, pinned: Option<usize>, time: Option<u64>) {
         let mut quota = Quota::default();
-        (quota.cached_blocks, quota.pinned_blocks) = (cached_blocks, pinned_blocks);
+        (quota.cached_blocks, quota.pinned_blocks) = (cached, pinned);
+        quota.time_to_idle = time.map(Duration::from_nanos);
         self.cache.set_quota(&self.spaces[space], quota);
     }
 

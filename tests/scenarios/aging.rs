@@ -39,6 +39,58 @@ fn a_prefix_goes_when_it_was_idle_for_the_time() {
 }
 
 #[test]
+fn a_namespace_may_have_a_time_of_its_own() {
+    let bench = Bench::new(4, 64);
+    let tenants = ["a", "b"].map(|name| bench.cache.namespace(&[name]));
+    let serve = |space: &radixkv::Namespace| {
+        let hit = bench.session.match_prefix(space, &sequence(1, 16));
+        let missing = bench.session.reserve(4 - hit.blocks().len()).expect("room");
+        drop(bench.session.insert(hit.lease(), &sequence(1, 16), missing).expect("fits"));
+    };
+    [&bench.space, &tenants[0], &tenants[1]].into_iter().for_each(serve);
+    let left = |now| {
+        bench.cache.set_time(now);
+        bench.cache.settle();
+        [&bench.space, &tenants[0], &tenants[1]].map(|space| bench.session.peek(space, &sequence(1, 16)))
+    };
+    let idle = |ticks| Quota::default().time_to_idle(Duration::from_nanos(ticks));
+    bench.cache.set_quota(&tenants[0], idle(10));
+    bench.cache.set_quota(&tenants[1], idle(20));
+    assert_eq!((left(9), left(10), left(19), left(20)), ([16; 3], [16, 0, 16], [16, 0, 16], [16, 0, 0]));
+    serve(&tenants[0]);
+    // A longer one than that of all has no effect, and one that is taken away neither.
+    bench.cache.set_time_to_idle(Some(Duration::from_nanos(50)));
+    bench.cache.set_quota(&tenants[0], idle(100));
+    assert_eq!((left(49), left(50), left(70)), ([16, 16, 0], [0, 16, 0], [0, 0, 0]));
+    bench.cache.set_time_to_idle(None);
+    bench.cache.set_quota(&tenants[0], Quota::default());
+    serve(&tenants[0]);
+    assert_eq!(
+        (left(1 << 40), bench.cache.namespace_stats(&tenants[1]).quota.time_to_idle),
+        ([0, 16, 0], idle(20).time_to_idle)
+    );
+    assert_eq!(bench.stats().aged_blocks, 16);
+}
+
+#[test]
+fn the_thread_drops_what_is_idle_in_one_namespace() {
+    let watermarks = Watermarks::new(0, 0);
+    let cache = PrefixCache::builder(4, 64).eviction(Eviction::Background(watermarks)).build().expect("valid");
+    let (session, tenant) = (cache.session(), cache.namespace(&["a"]));
+    let tokens = sequence(1, 16);
+    let start = session.acquire(&tenant, &tokens, 0).expect("room");
+    drop(session.insert(start.hit.lease(), &tokens, start.blocks).expect("fits"));
+    drop(start.hit);
+    cache.set_quota(&tenant, Quota::default().time_to_idle(Duration::from_millis(20)));
+    let end = Instant::now() + Duration::from_secs(60);
+    while session.peek(&tenant, &tokens) > 0 {
+        assert!(Instant::now() < end, "{:?}", cache.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(cache.stats().aged_blocks, 4);
+}
+
+#[test]
 fn what_is_leased_does_not_age() {
     let bench = aging(PolicyKind::Lru, 10);
     bench.serve_at(1, &sequence(1, 16));

@@ -35,7 +35,7 @@ fn a_logical_clock_may_be_set_back() {
 fn a_time_to_live_may_be_as_long_as_a_time() {
     for ttl in [1 << 57, 1 << 63, u64::MAX] {
         let bench = Bench::with_policy(4, 8, PolicyKind::Priority);
-        let high = Priority::new(90).expect("up to 100").expiring_after(Duration::from_nanos(ttl));
+        let high = Priority::new(90).expiring_after(Duration::from_nanos(ttl));
         let lease = bench.insert(&sequence(0, 4));
         bench.session.prioritize(&lease, high);
         bench.session.retain(&lease, Duration::from_nanos(ttl)).expect("cached");

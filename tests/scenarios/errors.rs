@@ -1,6 +1,6 @@
 //! Bad input: typed refusals that change nothing and hand back what was given.
 
-use radixkv::{BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, Priority, ReserveError, Watermarks};
+use radixkv::{BuildError, Eviction, InsertErrorKind, PolicyKind, PrefixCache, ReserveError, Watermarks};
 
 use crate::{Bench, sequence};
 
@@ -127,14 +127,4 @@ fn policies_are_read_by_the_names_that_they_print() {
     }
     let unknown = "LRU".parse::<PolicyKind>().expect_err("names are in lower case").to_string();
     assert!(unknown.starts_with("unknown policy 'LRU'") && unknown.contains(" lru "), "{unknown}");
-}
-
-#[test]
-fn a_priority_above_a_hundred_is_refused() {
-    assert_eq!(Priority::new(Priority::MAX).map(Priority::level), Ok(100));
-    let refused = Priority::new(101).expect_err("above the highest");
-    assert_eq!(
-        (refused, refused.to_string()),
-        (Priority::new(101).unwrap_err(), "a priority of 101 is not from 0 to 100".into())
-    );
 }

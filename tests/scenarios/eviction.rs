@@ -184,6 +184,26 @@ fn every_policy_has_its_order() {
 }
 
 #[test]
+fn the_threshold_of_slru_is_a_setting() {
+    let first = |policy| {
+        let bench = Bench::with_policy(4, 16, policy);
+        bench.serve_at(1, &sequence(1, 8));
+        bench.cache.set_time(2);
+        drop(bench.matched(&sequence(1, 8)));
+        bench.serve_at(3, &sequence(2, 8));
+        // The one was used twice, and the other later.
+        bench.cache.evict(2);
+        if bench.peek(&sequence(1, 8)) == 0 { 1 } else { 2 }
+    };
+    assert_eq!([PolicyKind::Slru, PolicyKind::SlruFrom(2)].map(first), [2, 2]);
+    assert_eq!([1, 3].map(|uses| first(PolicyKind::SlruFrom(uses))), [1, 1], "both are on one side of it");
+    assert_eq!(("slru:3".parse(), "slru:x".parse::<PolicyKind>().is_err()), (Ok(PolicyKind::SlruFrom(3)), true));
+    let bench = Bench::new(4, 16);
+    bench.cache.set_policy(PolicyKind::SlruFrom(7));
+    assert_eq!((bench.cache.policy(), bench.cache.policy().to_string()), (PolicyKind::SlruFrom(7), "slru:7".into()));
+}
+
+#[test]
 fn only_a_match_counts_as_use() {
     let bench = Bench::new(4, 16);
     bench.serve_at(1, &sequence(1, 8));

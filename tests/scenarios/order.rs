@@ -170,11 +170,11 @@ fn a_priority_expires_at_the_step_it_says_however_late() {
         bench.cache.set_time(time);
         drop(bench.insert(&sequence(1, 4)));
         drop(bench.insert(&sequence(2, 4)));
-        let high = Priority::new(90).expect("below 100").expiring_after(Duration::from_nanos(10));
+        let high = Priority::new(90).expiring_after(Duration::from_nanos(10));
         bench
             .session
             .prioritize(&bench.session.match_prefix_untouched(&bench.space, &sequence(1, 4)).into_lease(), high);
-        let low = Priority::new(50).expect("below 100");
+        let low = Priority::new(50);
         bench
             .session
             .prioritize(&bench.session.match_prefix_untouched(&bench.space, &sequence(2, 4)).into_lease(), low);

@@ -7,8 +7,8 @@ use radixkv::{Clock, PolicyKind, PrefixCache, Priority, ReserveError, RetainErro
 
 use crate::{Bench, sequence};
 
-fn priority(level: u8) -> Priority {
-    Priority::new(level).expect("up to 100")
+fn priority(level: i64) -> Priority {
+    Priority::new(level)
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn marks_leave_nothing_in_an_empty_index() {
     let empty = bench.stats().index_bytes;
     for key in 1..200 {
         let lease = bench.insert(&[sequence(key % 5, 8), sequence(key, 8)].concat());
-        bench.session.prioritize(&lease, priority((key % 101) as u8).expiring_after(Duration::from_nanos(5)));
+        bench.session.prioritize(&lease, priority(i64::from(key % 101)).expiring_after(Duration::from_nanos(5)));
         bench.session.demote(&lease);
         bench.session.retain(&lease, Duration::from_nanos(1)).expect("the namespace stands");
         bench.cache.set_time(u64::from(key));

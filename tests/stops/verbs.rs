@@ -81,7 +81,7 @@ pub const LOCK_FREE: [Verb; 19] = [
     verb("clone and drop of a Lease", |user| drop(user.held.clone())),
     verb("prioritize", |user| {
         let ttl = Duration::from_micros(user.dice.u64(1..1000));
-        let priority = Priority::new(user.dice.u8(..=100)).expect("up to 100");
+        let priority = Priority::new(user.dice.i64(..));
         user.session.prioritize(&user.held, priority.expiring_after(ttl));
     }),
     verb("demote", |user| user.session.demote(&user.held)),

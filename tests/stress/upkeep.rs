@@ -19,9 +19,9 @@ impl Worker {
         let duration = LONGEST_RETAINED / self.dice.u32(1..=1000);
         match self.dice.u8(..4) {
             0 => {
-                let priority = Priority::new(self.dice.u8(..=100)).expect("up to 100");
+                let priority = Priority::new(self.dice.i64(..));
                 self.session.prioritize(lease, priority.expiring_after(duration));
-                self.session.prioritize(lease, Priority::new(self.dice.u8(..=100)).expect("up to 100"));
+                self.session.prioritize(lease, Priority::new(self.dice.i64(..)));
             }
             1 => match self.session.retain(lease, duration) {
                 Ok(()) => {}

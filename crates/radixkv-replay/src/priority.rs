@@ -14,7 +14,7 @@ use super::value_kind::ValueKind;
 /// # Examples
 ///
 /// ```
-/// assert_eq!(radixkv_replay::PriorityFault::NotAPriority.to_string(), "not an integer from 0 to 100");
+/// assert_eq!(radixkv_replay::PriorityFault::NotAPriority.to_string(), "not an integer of 64 bits");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -23,19 +23,20 @@ pub enum PriorityFault {
     #[error("missing")]
     Missing,
     /// Its value is not a priority.
-    #[error("not an integer from 0 to {}", Priority::MAX)]
+    #[error("not an integer of 64 bits")]
     NotAPriority,
 }
 
 /// The priority in `field` of a line that was read as a row before.
 pub(super) fn parse(line: &[u8], field: &str) -> Result<Priority, PriorityFault> {
     let mut row = serde_json::Deserializer::from_slice(line);
-    let ValueKind::Natural(level) = Named(field).deserialize(&mut row).ok().flatten().ok_or(PriorityFault::Missing)?
-    else {
-        return Err(PriorityFault::NotAPriority);
+    let level = Named(field).deserialize(&mut row).ok().flatten().ok_or(PriorityFault::Missing)?;
+    let level = match level {
+        ValueKind::Natural(level) => i64::try_from(level).ok(),
+        ValueKind::Negative(level) => Some(level),
+        _ => None,
     };
-    let level = u8::try_from(level).map_err(|_| PriorityFault::NotAPriority)?;
-    Priority::new(level).map_err(|_| PriorityFault::NotAPriority)
+    level.map(Priority::new).ok_or(PriorityFault::NotAPriority)
 }
 
 /// One field of an object; the values of the others are ignored.
@@ -74,12 +75,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_priority_is_an_integer_up_to_a_hundred() {
+    fn a_priority_is_an_integer_of_64_bits() {
         let parsed = |line: &str| parse(line.as_bytes(), "slo").map(Priority::level);
         assert_eq!(parsed(r#"{"a": [1, {"slo": 3}], "slo": 7, "b": {}}"#), Ok(7));
-        assert_eq!((parsed(r#"{"slo": 0}"#), parsed(r#"{"\u0073lo": 100}"#)), (Ok(0), Ok(100)));
+        assert_eq!((parsed(r#"{"slo": -1}"#), parsed(r#"{"\u0073lo": 100}"#)), (Ok(-1), Ok(100)));
+        for level in [i64::MIN, i64::MAX] {
+            assert_eq!(parsed(&format!("{{\"slo\": {level}}}")), Ok(level));
+        }
         assert_eq!(parsed(r#"{"SLO": 1}"#), Err(PriorityFault::Missing));
-        for value in ["101", "-1", "1.5", "null", "\"7\"", "[7]", "1e300", "256"] {
+        for value in ["9223372036854775808", "-9223372036854775809", "1.5", "null", "\"7\"", "[7]", "1e300"] {
             assert_eq!(parsed(&format!("{{\"slo\": {value}}}")), Err(PriorityFault::NotAPriority), "{value}");
         }
     }

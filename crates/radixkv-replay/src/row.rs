@@ -54,9 +54,10 @@ impl Field {
     fn fault(self, value: ValueKind) -> Option<RowFault> {
         let is_token = |number: u64| Token::try_from(number).is_ok();
         let (right, fault) = match self {
-            Self::Timestamp => {
-                (matches!(value, ValueKind::Natural(_) | ValueKind::Number), RowFault::NotANumber { field: self })
-            }
+            Self::Timestamp => (
+                matches!(value, ValueKind::Natural(_) | ValueKind::Negative(_) | ValueKind::Number),
+                RowFault::NotANumber { field: self },
+            ),
             Self::InputLength | Self::OutputLength => {
                 (matches!(value, ValueKind::Natural(length) if is_token(length)), RowFault::NotALength { field: self })
             }

@@ -10,6 +10,8 @@ pub(super) enum ValueKind {
     Null,
     /// An integer from 0 to 2^64 - 1.
     Natural(u64),
+    /// An integer from -2^63 to -1.
+    Negative(i64),
     /// Any other number.
     Number,
     /// A list of such integers, of which this is the largest; 0 if it is empty.
@@ -49,7 +51,7 @@ impl<'de> Visitor<'de> for ValueKinds {
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<ValueKind, E> {
-        Ok(u64::try_from(number).map_or(ValueKind::Number, ValueKind::Natural))
+        Ok(u64::try_from(number).map_or(ValueKind::Negative(number), ValueKind::Natural))
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<ValueKind, E> {
@@ -84,7 +86,8 @@ mod tests {
             ("7", ValueKind::Natural(7)),
             ("18446744073709551615", ValueKind::Natural(u64::MAX)),
             ("18446744073709551616", ValueKind::Number),
-            ("-1", ValueKind::Number),
+            ("-1", ValueKind::Negative(-1)),
+            ("-9223372036854775809", ValueKind::Number),
             ("1.0", ValueKind::Number),
             ("[]", ValueKind::Naturals(0)),
             ("[3, 9, 4]", ValueKind::Naturals(9)),

@@ -47,9 +47,9 @@ impl PrefixCache {
 }
 
 impl Inner {
-    /// The time to idle, on a clock by which it passes while nothing is called.
+    /// The shortest time to idle, on a clock by which it passes while nothing is called.
     fn time_to_idle_passes(&self) -> Option<Duration> {
-        self.settings.time_to_idle().filter(|_| !self.time.is_logical())
+        self.settings.shortest_time_to_idle().filter(|_| !self.time.is_logical())
     }
 
     /// Takes in the queued changes, and evicts up to the high watermark if free blocks were below the low one. Returns
@@ -60,12 +60,12 @@ impl Inner {
         let (mut evicting, mut waits) = (false, false);
         loop {
             evicting |= short();
-            let idle_since = self.idle_since();
+            let aging = self.aging();
             let (more, retained) = self.in_turn(|evictor, resources| {
                 if std::mem::take(&mut waits) {
                     evictor.settle_for_waiter(resources);
                 }
-                let more = self.step(idle_since, evictor, resources);
+                let more = self.step(aging, evictor, resources);
                 let mut entries = STEP;
                 let missing = if evicting { watermarks.high.saturating_sub(evictor.free(resources)) } else { 0 };
                 let evicted = if missing == 0 { 0 } else { evictor.evict(missing.min(SLICE), &mut entries, resources) };

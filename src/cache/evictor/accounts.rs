@@ -36,6 +36,7 @@ impl Evictor {
             self.totals.evictable += blocks;
             self.totals.inserted += blocks as u64;
             self.count_cached(run, blocks, charged as usize);
+            self.sever_if_beyond(run, resources);
             self.tell_stored(run, blocks, resources);
             if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
                 self.know(parent);

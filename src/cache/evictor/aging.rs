@@ -1,69 +1,179 @@
 //! Dropping prefixes that were not used for a time, whether their blocks are needed or not.
 //!
-//! If that is configured, the candidates are ordered a second time, by last use. The oldest is trimmed as a victim of the
-//! policy would be; what is left of its path was used no earlier, and is a candidate of its own then.
+//! Once that is asked for, the candidates are ordered a second time, by last use, and those of a group among themselves. The
+//! oldest is trimmed as a victim of the policy would be; what is left of its path was used no earlier, and is a candidate of
+//! its own then.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::time::Duration;
 
 use super::exchange::SLICE;
 use super::{Choice, Evictor, Ranking, Resources};
+use crate::cache::clock::Present;
 use crate::cache::events::EvictionReason;
-use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
-use crate::reclaim::Link;
+use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Standing};
+use crate::reclaim::{Guard, Link};
 use crate::tree::Point;
 
-/// Candidates by last use; `None` if nothing is dropped for its age.
+/// Candidates by last use.
 #[derive(Debug, Default)]
-pub(in crate::cache) struct Aging(Option<Box<dyn Policy>>);
+pub(in crate::cache) struct Aging {
+    /// `None` until something is to be dropped for its age.
+    order: Option<Box<dyn Policy>>,
+    /// Namespaces with a time of their own.
+    timed: BTreeMap<QuotaGroup, Duration>,
+    /// Where the pass of the evictor's steps goes on.
+    up_to: Option<QuotaGroup>,
+}
+
+/// One pass over what may be too old: what is so at one moment, and no more, whatever other threads add meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) struct AgingPass {
+    present: Present,
+    /// After how long prefixes of any namespace go.
+    of_all: Option<Duration>,
+    /// The last of the namespaces with a time of their own that the pass is done with.
+    up_to: Option<QuotaGroup>,
+}
+
+impl AgingPass {
+    pub(in crate::cache) fn new(present: Present, of_all: Option<Duration>) -> Self {
+        Self { present, of_all, up_to: None }
+    }
+}
 
 impl Aging {
     pub(super) fn new(wanted: bool) -> Self {
-        Self(wanted.then(|| PolicyKind::Lru.build()))
+        Self { order: wanted.then(|| PolicyKind::Lru.build()), ..Self::default() }
     }
 
     pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
-        if let Some(order) = &mut self.0 {
-            order.file(slot, Standing { demoted: false, ..standing }, CandidateEntry { group: None, ..entry });
+        if let Some(order) = &mut self.order {
+            order.file(slot, Standing { demoted: false, ..standing }, entry);
         }
     }
 
     pub(super) fn remove(&mut self, slot: CandidateId) {
-        if let Some(order) = &mut self.0 {
+        if let Some(order) = &mut self.order {
             order.remove(slot);
         }
     }
 
-    fn oldest(&mut self) -> Option<CandidateId> {
-        self.0.as_mut()?.choose()
+    fn oldest(&mut self, group: Option<QuotaGroup>) -> Option<CandidateId> {
+        let order = self.order.as_mut()?;
+        match group {
+            Some(group) => order.choose_of(group),
+            None => order.choose(),
+        }
+    }
+
+    /// The next namespace with a time of its own, and that time.
+    fn after(&self, group: Option<QuotaGroup>) -> Option<(QuotaGroup, Duration)> {
+        let from = group.map_or(Bound::Unbounded, Bound::Excluded);
+        self.timed.range((from, Bound::Unbounded)).next().map(|(group, time)| (*group, *time))
+    }
+
+    /// Namespaces with a time of their own.
+    pub(super) fn timed(&self) -> usize {
+        self.timed.len()
+    }
+
+    pub(super) fn forget(&mut self, group: QuotaGroup) {
+        self.timed.remove(&group);
     }
 
     /// The order, for tests to overwrite.
     #[cfg(test)]
     pub(in crate::cache) fn order_mut(&mut self) -> &mut dyn Policy {
-        &mut **self.0.as_mut().expect("built with an age")
+        &mut **self.order.as_mut().expect("built with an age")
     }
 
     /// The order, for `validate`.
     pub(in crate::cache) fn order(&self) -> Option<&dyn Policy> {
-        self.0.as_deref()
+        self.order.as_deref()
     }
 }
 
 impl Ranking {
-    fn oldest(&mut self) -> Option<Link<Point>> {
-        let slot = self.aging.oldest()?;
-        self.at(slot)
+    /// The oldest candidate, of a group or of all, if it was last used at `idle_since` or before.
+    fn idle(&mut self, group: Option<QuotaGroup>, idle_since: u64, guard: &Guard<'_>) -> Option<Link<Point>> {
+        let slot = self.aging.oldest(group)?;
+        self.at(slot).filter(|oldest| oldest.get(guard).statistics.last() <= idle_since)
     }
 }
 
 impl Evictor {
-    /// Drops a slice of the prefixes that were last used at `idle_since` or before; true if more is left. Takes in at most
-    /// `entries` changes meanwhile, from which it subtracts what it took.
-    pub(super) fn age(&mut self, idle_since: u64, entries: &mut usize, resources: Resources<'_>) -> bool {
-        let dropped = self.evict_by(SLICE, entries, resources, |evictor| {
-            let oldest = evictor.ranking.oldest()?;
-            let last = oldest.get(resources.guard).statistics.last();
-            let reason = EvictionReason::Age;
-            (last <= idle_since).then_some(Choice { victim: oldest, most: usize::MAX, reason })
-        });
-        dropped == SLICE
+    /// Begins to order the candidates by last use, unless they are; sorts a slice.
+    pub(in crate::cache) fn begin_aging(&mut self, resources: Resources<'_>) {
+        if self.ranking.aging.order.is_none() {
+            self.ranking.aging.order = Some(PolicyKind::Lru.build());
+            self.begin_sorting();
+        }
+        self.sort_groups(SLICE, resources);
+    }
+
+    /// Sets the time of a namespace, whose group this is.
+    pub(super) fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
+        match time {
+            Some(time) => _ = self.ranking.aging.timed.insert(group, time),
+            None => self.ranking.aging.forget(group),
+        }
+    }
+
+    /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from which it subtracts what it
+    /// took. Does nothing while candidates are being sorted.
+    pub(super) fn age(&mut self, pass: &mut AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
+        if self.quotas.is_sorting() {
+            return false;
+        }
+        let mut slice = SLICE;
+        if let Some(since) = pass.of_all.and_then(|time| pass.present.before(time)) {
+            slice -= self.drop_idle(None, since, slice, entries, resources);
+        }
+        while slice > 0 {
+            let Some((group, time)) = self.ranking.aging.after(pass.up_to) else {
+                return false;
+            };
+            // A namespace without a prefix that is too old counts too: there may be many of them.
+            slice -= 1;
+            let since = pass.present.before(time);
+            let dropped = since.map_or(0, |since| self.drop_idle(Some(group), since, slice, entries, resources));
+            slice -= dropped;
+            if slice > 0 {
+                pass.up_to = Some(group);
+            }
+        }
+        true
+    }
+
+    /// As [`age`](Self::age), of the pass that the evictor's steps make together, each at its own moment.
+    pub(super) fn age_on(&mut self, mut pass: AgingPass, entries: &mut usize, resources: Resources<'_>) -> bool {
+        pass.up_to = self.ranking.aging.up_to;
+        let more = self.age(&mut pass, entries, resources);
+        self.ranking.aging.up_to = pass.up_to.filter(|_| more);
+        more
+    }
+
+    /// Drops up to `most` blocks that were last used at `idle_since` or before, of a group or of all; returns how many.
+    fn drop_idle(
+        &mut self,
+        group: Option<QuotaGroup>,
+        idle_since: u64,
+        most: usize,
+        entries: &mut usize,
+        resources: Resources<'_>,
+    ) -> usize {
+        // What is in the queue may be old too.
+        if !self.is_caught_up(resources) {
+            self.take_in(entries, resources);
+        }
+        if self.ranking.idle(group, idle_since, resources.guard).is_none() {
+            return 0;
+        }
+        self.evict_by(most, entries, resources, |evictor| {
+            let victim = evictor.ranking.idle(group, idle_since, resources.guard)?;
+            Some(Choice { victim, most: usize::MAX, reason: EvictionReason::Age })
+        })
     }
 }

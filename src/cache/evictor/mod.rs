@@ -17,12 +17,14 @@
 //! | `observers` | those who listen to what is stored and removed |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
 //! | `sweep` | taking a detached space apart |
+//! | `invalidation` | hiding blocks from lookups |
 
 mod accounts;
 mod aging;
 mod ahead;
 mod due;
 mod exchange;
+mod invalidation;
 mod observers;
 mod quota;
 mod ranking;
@@ -34,8 +36,10 @@ mod upkeep;
 #[cfg(test)]
 mod tests;
 
+pub(super) use aging::AgingPass;
 use ahead::Soon;
 pub(super) use exchange::SLICE;
+pub(super) use invalidation::{Cut, Hidden};
 use observers::Observers;
 pub(super) use observers::{GONE, Subscriber, Victim, Victims};
 pub(super) use quota::QuotaPass;
@@ -86,6 +90,7 @@ pub(super) struct Totals {
     pub(super) evicted_for_quota: u64,
     pub(super) aged: u64,
     pub(super) cleared: u64,
+    pub(super) invalidated: u64,
     pub(super) runs: usize,
     pub(super) points: usize,
 }
@@ -100,6 +105,7 @@ impl Totals {
                 self.evicted_for_quota += blocks;
             }
             EvictionReason::Age => self.aged += blocks,
+            EvictionReason::Invalidated => self.invalidated += blocks,
         }
     }
 }
@@ -151,6 +157,8 @@ pub(super) struct Evictor {
     pub(super) victims: Option<Box<Victims>>,
     /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
     pub(super) detached: HashSet<Link<Space>>,
+    /// Runs that lookups do not find whole.
+    pub(super) hidden: Hidden,
     /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
     patience: usize,
 }
@@ -189,6 +197,7 @@ impl Evictor {
             victims: None,
             patience,
             detached: HashSet::new(),
+            hidden: Hidden::default(),
         }
     }
 
@@ -331,11 +340,16 @@ impl Evictor {
         let below = self.point_below(point).map_or(0, |below| below.depth());
         let grid = resources.grid_of(run);
         let blocks = run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid);
+        let hidden = self.hidden_of(run, run.blocks_to(point.depth(), grid), resources);
         let in_block = point.end() != grid.boundary(point.end());
         match (is_last, blocks) {
             (true, 1..) if run.space().is_detached() => {
                 self.unfile(point);
                 self.trim(point, usize::MAX, resources);
+            }
+            (true, 1..) if hidden > 0 => {
+                self.unfile(point);
+                self.trim(point, hidden, resources);
             }
             // A run ends inside a block while a branch hangs there. The boundary below may be unknown still, or withdrawn
             // by a trim: then the number of blocks means nothing.

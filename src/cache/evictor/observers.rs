@@ -119,7 +119,7 @@ impl Evictor {
     #[cold]
     fn gather_stored<'g>(&mut self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) {
         let (space, grid, guard) = (run.space(), resources.grid_of(run), resources.guard);
-        if blocks == 0 || space.is_detached() {
+        if blocks == 0 || space.is_detached() || run.shown(guard) == 0 {
             return;
         }
         let first = grid.blocks(run.start());
@@ -142,13 +142,30 @@ impl Evictor {
             self.freed.extend_from_slice(blocks);
             return;
         }
+        // What is hidden was told of then, and goes to no tier.
+        let hidden = self.hidden_of(run, held, resources).min(blocks.len());
+        let (blocks, hidden) = blocks.split_at(blocks.len() - hidden);
+        self.totals.count_evicted(hidden.len() as u64, EvictionReason::Invalidated);
+        self.freed.extend_from_slice(hidden);
         self.totals.count_evicted(blocks.len() as u64, self.reason);
-        if self.observers.is_listened_to() && !blocks.is_empty() {
-            self.gather_removed(run, keep, blocks, resources);
-        }
+        self.tell_removed(run, keep, blocks, resources);
         match &mut self.victims {
             None => self.freed.extend_from_slice(blocks),
             Some(victims) => victims.add(run, keep, blocks, self.reason, resources),
+        }
+    }
+
+    /// Tells that lookups do not find `blocks` any more, the blocks of `run` from the `keep`-th on.
+    #[inline]
+    pub(super) fn tell_removed<'g>(
+        &mut self,
+        run: Ref<'g, Run>,
+        keep: usize,
+        blocks: &[BlockId],
+        resources: Resources<'g>,
+    ) {
+        if self.observers.is_listened_to() && !blocks.is_empty() {
+            self.gather_removed(run, keep, blocks, resources);
         }
     }
 

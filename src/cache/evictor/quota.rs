@@ -89,14 +89,28 @@ impl Evictor {
         }
     }
 
-    pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, resources: Resources<'_>) {
+    /// Sets the limits of a namespace; returns how many namespaces have a time to idle of their own.
+    pub(in crate::cache) fn set_quota(
+        &mut self,
+        holdings: &Arc<Holdings>,
+        quota: Quota,
+        resources: Resources<'_>,
+    ) -> usize {
         holdings.limit(quota.cached_blocks, quota.pinned_blocks);
-        let group = match quota.cached_blocks {
-            Some(_) => Some(self.group_of(holdings)),
-            None => holdings.group.get(&self.owner),
+        holdings.set_time_to_idle(quota.time_to_idle);
+        let group = match (quota.cached_blocks, quota.time_to_idle) {
+            (None, None) => holdings.group.get(&self.owner),
+            _ => Some(self.group_of(holdings)),
         };
         self.note_group(group, holdings);
+        if let Some(group) = group {
+            self.set_time(group, quota.time_to_idle);
+        }
+        if quota.time_to_idle.is_some() {
+            self.begin_aging(resources);
+        }
         self.sort_groups(SLICE, resources);
+        self.ranking.aging.timed()
     }
 
     /// The group of a namespace's candidates; if it is a new one, sorting them into it begins.
@@ -110,10 +124,15 @@ impl Evictor {
         holdings.group.with_mut(&mut self.owner, |of| *of = Some(group));
         // Without cached blocks there is no candidate, and later ones are filed under the group at once.
         if holdings.cached() > 0 {
-            self.quotas.round = self.ranking.slots().len();
-            self.quotas.unsorted = self.quotas.round;
+            self.begin_sorting();
         }
         group
+    }
+
+    /// From now on every slot is filed again, slice by slice.
+    pub(super) fn begin_sorting(&mut self) {
+        self.quotas.round = self.ranking.slots().len();
+        self.quotas.unsorted = self.quotas.round;
     }
 
     /// Frees up to `want` blocks of one namespace, in the policy's order; nothing while its candidates are being sorted, of
@@ -151,8 +170,10 @@ impl Evictor {
     /// Forgets the quota of a namespace that has ended.
     pub(in crate::cache) fn end_quota(&mut self, holdings: &Holdings) {
         holdings.limit(None, None);
+        holdings.set_time_to_idle(None);
         if let Some(group) = holdings.group.get(&self.owner) {
             self.quotas.limited.remove(&group);
+            self.ranking.aging.forget(group);
         }
     }
 

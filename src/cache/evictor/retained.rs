@@ -125,9 +125,8 @@ impl Evictor {
         let Some(asked) = point.statistics.marks.take_asked(resources.guard) else {
             return;
         };
-        // Lookups do not find a detached space, so nothing in it is worth keeping.
-        let detached = point.run().space().is_detached();
-        let too_many = detached || self.retained.enter(point, asked.until);
+        // What lookups do not find is not worth keeping.
+        let too_many = point.is_cut_off(resources.guard) || self.retained.enter(point, asked.until);
         for _ in u32::from(!too_many)..asked.leases {
             self.give_back(point);
         }

@@ -57,10 +57,10 @@ impl Evictor {
             while let Some(last) = self.idle_end(run, resources).filter(|last| last.statistics.last() <= idle_since) {
                 self.unfile(last);
                 self.reason = EvictionReason::Age;
-                let trimmed = self.trim(last, usize::MAX, resources);
+                freed += self.trim(last, usize::MAX, resources);
                 self.visit_again(resources);
-                freed += trimmed;
-                if trimmed == 0 {
+                // An end inside a block frees none, and the next one may. One that was leased meanwhile stays.
+                if run.word().len() == last.depth() {
                     break;
                 }
             }
@@ -70,7 +70,7 @@ impl Evictor {
     }
 
     /// The end of a run, if it has no lease and no child. A run that is being inserted is in the queue, or about to be.
-    fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+    pub(super) fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         let len = run.word().len();
         let registered = len > 0 && run.account.with(&self.owner, |account| account.registered);
         let last = run.as_ref().points.get(len, resources.guard).filter(|_| registered)?;

@@ -41,6 +41,7 @@ impl Evictor {
         };
         crate::sync::failpoint!("trim::shortened");
         let freed = self.free_beyond(run, end, len, resources);
+        self.note_end(run, end, resources);
         if end == 0 {
             self.bury(run, dead, resources);
             return freed;
@@ -137,6 +138,7 @@ impl Evictor {
         let before = point.word.kill()?;
         crate::sync::failpoint!("trim::killed");
         let tally = point.statistics.read(resources.guard);
+        point.statistics.marks.cast_off(resources.guard);
         self.strike(point, resources);
         Some((Killed { point, is_queued: before.is_queued() }, tally))
     }

@@ -2,14 +2,14 @@
 
 use super::exchange::SLICE;
 use super::quota::QuotaPass;
-use super::{Evictor, Resources};
+use super::{AgingPass, Evictor, Resources};
 
 /// The work of one [`settle`](crate::PrefixCache::settle): what was pending when it began, and no more, whatever other
 /// threads add meanwhile.
 #[derive(Debug)]
 pub(in crate::cache) struct Upkeep {
-    /// What was last used at this time or before is dropped for its age.
-    idle_since: Option<u64>,
+    /// Drops what is too old.
+    aging: Option<AgingPass>,
     /// The number of exchanges that had begun; set by the first slice.
     begun: Option<u64>,
     /// Begins when candidates are sorted by their groups.
@@ -17,8 +17,8 @@ pub(in crate::cache) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(in crate::cache) fn new(idle_since: Option<u64>) -> Self {
-        Self { idle_since, begun: None, quotas: QuotaPass::default() }
+    pub(in crate::cache) fn new(aging: Option<AgingPass>) -> Self {
+        Self { aging, begun: None, quotas: QuotaPass::default() }
     }
 }
 
@@ -31,16 +31,16 @@ impl Evictor {
         !drained || exchanging || sorting
     }
 
-    /// As [`tidy`](Self::tidy), and evicts a slice of what must go even if no blocks are needed: prefixes last used at
-    /// `idle_since` or before, then blocks beyond a quota, taking in up to `entries` more changes. True if more is left.
+    /// As [`tidy`](Self::tidy), and evicts a slice of what must go even if no blocks are needed: prefixes that are too
+    /// old, then blocks beyond a quota, taking in up to `entries` more changes. True if more is left.
     pub(in crate::cache) fn step(
         &mut self,
         mut entries: usize,
-        idle_since: Option<u64>,
+        aging: Option<AgingPass>,
         resources: Resources<'_>,
     ) -> bool {
         let untidy = self.tidy(entries, resources);
-        let aging = idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, resources));
+        let aging = aging.is_some_and(|pass| self.age_on(pass, &mut entries, resources));
         let over = !aging && self.keep_to_quotas(&mut QuotaPass::default(), &mut entries, resources);
         untidy || aging || over
     }
@@ -53,7 +53,7 @@ impl Evictor {
         let exchanging = self.advance_exchange(SLICE, resources) && begun == known;
         let sorting = self.sort_groups(SLICE, resources);
         let mut entries = usize::MAX;
-        let aging = upkeep.idle_since.is_some_and(|idle_since| self.age(idle_since, &mut entries, resources));
+        let aging = upkeep.aging.as_mut().is_some_and(|pass| self.age(pass, &mut entries, resources));
         exchanging || sorting || aging || self.keep_to_quotas(&mut upkeep.quotas, &mut entries, resources)
     }
 

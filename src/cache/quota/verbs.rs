@@ -50,7 +50,10 @@ impl PrefixCache {
         self.inner.namespaces.check(namespace);
         self.inner.evicting(|evictor, resources| {
             if namespace.0.root(resources.guard).is_some() {
-                evictor.set_quota(&namespace.0.holdings, quota, resources);
+                let timed = evictor.set_quota(&namespace.0.holdings, quota, resources);
+                if timed == 0 || quota.time_to_idle.is_some() {
+                    self.inner.settings.note_time_of_namespace(quota.time_to_idle);
+                }
             }
         });
         if let Some(background) = self.inner.background.get() {
@@ -81,12 +84,12 @@ impl PrefixCache {
         self.inner.namespaces.check(namespace);
         self.inner.settle_by(|| self.inner.evictor.try_lock());
         let holdings = &namespace.0.holdings;
-        let (cached, pinned) = holdings.both_limits();
+        let (cached_blocks, pinned_blocks) = holdings.both_limits();
         NamespaceStats {
             cached_blocks: holdings.cached(),
             protected_blocks: holdings.protected(),
             reserved_blocks: holdings.reserved(),
-            quota: Quota { cached_blocks: cached, pinned_blocks: pinned },
+            quota: Quota { cached_blocks, pinned_blocks, time_to_idle: holdings.time_to_idle() },
         }
     }
 }

@@ -60,7 +60,7 @@ fn check_totals(recorded: &Totals, found: &Totals) -> Result<(), Violation> {
     total(recorded.points, found.points).settle(Violation::PointTotal)?;
     let cached = found.evictable + found.protected;
     let (inserted, evicted) = (recorded.inserted, recorded.evicted);
-    let gone = evicted + recorded.aged + recorded.cleared;
+    let gone = evicted + recorded.aged + recorded.cleared + recorded.invalidated;
     let flows = inserted.checked_sub(gone) == Some(cached as u64);
     ensure(flows, || Violation::Flow { inserted, gone, cached })
 }
@@ -115,7 +115,7 @@ fn check_active_children<'g>(
 ) -> Result<(), Violation> {
     let recorded = point.account.get(&evictor.owner).active_children as usize;
     let is_active = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.protected > 0);
-    let found = children_of(point, resources).iter().filter(|&run| is_active(run)).count();
+    let found = children_of(point, evictor, resources).iter().filter(|&run| is_active(run)).count();
     let at = PointAt::on(point.run(), point.depth());
     Mismatch { recorded, found }.settle(|counts| Violation::ActiveChildren(at, counts))
 }

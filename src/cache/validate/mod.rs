@@ -24,7 +24,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use super::diagnostics::Violation;
+use super::diagnostics::{Mismatch, Violation};
 use super::evictor::{Evictor, Resources};
 use super::inner::Inner;
 
@@ -34,8 +34,10 @@ pub(super) fn validate(inner: &Inner, evictor: &Evictor, resources: Resources<'_
     let spaces = tree::spaces(inner, evictor, resources)?;
     let mut runs = Vec::new();
     for space in spaces {
-        tree::walk(space, resources, &mut runs)?;
+        tree::walk(space, evictor, resources, &mut runs)?;
     }
+    let listed = Mismatch { recorded: evictor.hidden.len(), found: tree::hidden(&runs, resources) };
+    listed.settle(Violation::HiddenCount)?;
     blocks::check(inner, &runs, evictor, resources)?;
     accounts::check(&runs, evictor, resources)?;
     ranking::check(&runs, evictor, resources)?;

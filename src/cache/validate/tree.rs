@@ -35,6 +35,7 @@ pub(super) fn spaces<'g>(
 /// A run is followed only from the parent that it names, so this ends whatever the links say.
 pub(super) fn walk<'g>(
     space: Ref<'g, Space>,
+    evictor: &Evictor,
     resources: Resources<'g>,
     runs: &mut Vec<Ref<'g, Run>>,
 ) -> Result<(), Violation> {
@@ -45,20 +46,27 @@ pub(super) fn walk<'g>(
     let mut at = runs.len();
     runs.push(trunk);
     while let Some(&run) = runs.get(at) {
-        check_run(run, resources, runs)?;
+        check_run(run, evictor, resources, runs)?;
         at += 1;
     }
     Ok(())
 }
 
 /// Checks a run and its points, and appends the runs that hang on them.
-fn check_run<'g>(run: Ref<'g, Run>, resources: Resources<'g>, runs: &mut Vec<Ref<'g, Run>>) -> Result<(), Violation> {
+fn check_run<'g>(
+    run: Ref<'g, Run>,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+    runs: &mut Vec<Ref<'g, Run>>,
+) -> Result<(), Violation> {
     let len = run.word().len();
     check_arrays(run, len, resources)?;
+    let is_hidden = run.shown(resources.guard) < len;
+    ensure(is_hidden == evictor.hidden.contains(run), || Violation::HiddenRun(RunAt::of(run)))?;
     let points = points_of(run, resources);
     for &point in &points {
         check_point(run, len, point, resources)?;
-        check_children(point, resources, runs)?;
+        check_children(point, evictor, resources, runs)?;
     }
     let ended = points.last().is_some_and(|last| last.depth() == len);
     ensure(ended, || Violation::NoEnd { run: RunAt::of(run), len })
@@ -97,6 +105,8 @@ fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, resources: Re
         ensure(word.leases() == 0, || Violation::LeasedInBlock { point: at, leases: word.leases() })?;
         ensure(word.children() > 0, || Violation::StrayBranch(at))?;
     }
+    let is_hidden = point.depth() == len && word.is_idle() && point.is_hidden(resources.guard);
+    ensure(!is_hidden, || Violation::IdleHidden(at))?;
     ensure(!is_leftover(run, len, point, word), || Violation::IdleInDetached(at))
 }
 
@@ -108,14 +118,15 @@ fn is_leftover(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, word: Snapsho
 /// Checks what hangs on `point`, and appends it.
 fn check_children<'g>(
     point: Ref<'g, Point>,
+    evictor: &Evictor,
     resources: Resources<'g>,
     runs: &mut Vec<Ref<'g, Run>>,
 ) -> Result<(), Violation> {
     let run = point.run();
     let at = PointAt::on(run, point.depth());
-    let children = children_of(point, resources);
+    let children = children_of(point, evictor, resources);
     for &child in &children {
-        check_child(point, child, resources)?;
+        check_child(point, child, evictor, resources)?;
     }
     // A root's permanent child goes when its space is detached.
     let permanent = u64::from(run.is_trunk() && !run.space().is_detached());
@@ -128,18 +139,29 @@ fn check_children<'g>(
 }
 
 /// Checks the beginning of a run where it hangs.
-fn check_child<'g>(point: Ref<'g, Point>, child: Ref<'g, Run>, resources: Resources<'g>) -> Result<(), Violation> {
+fn check_child<'g>(
+    point: Ref<'g, Point>,
+    child: Ref<'g, Run>,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+) -> Result<(), Violation> {
     let run = RunAt::of(child);
     ensure(child.parent() == Some(point), || Violation::WrongParent(run))?;
     let found = point.as_ref().children.get(child.first(), resources.guard);
-    ensure(found == Some(child), || Violation::RunMisplaced(run))?;
+    let is_severed = evictor.hidden.severed_from(point).any(|severed| severed == child.link());
+    ensure((found == Some(child)) != is_severed, || Violation::RunMisplaced(run))?;
     let end = point.end();
     ensure(child.start() == end, || Violation::WrongStart { run, end })?;
     ensure(child.space() == point.run().space(), || Violation::WrongSpace(run))?;
     ensure(child.word().len() > 0, || Violation::EmptyRun(run))?;
     let next = point.run().tokens(resources.guard).get(point.depth() as usize);
-    let own = next == Some(&child.first());
+    let own = next == Some(&child.first()) && !is_severed;
     ensure(!own, || Violation::SameToken(PointAt::on(point.run(), point.depth()), child.first()))
+}
+
+/// Runs of which a part is hidden.
+pub(super) fn hidden(runs: &[Ref<'_, Run>], resources: Resources<'_>) -> usize {
+    runs.iter().filter(|run| run.shown(resources.guard) < run.word().len()).count()
 }
 
 /// The points of `run`, by depth.
@@ -150,9 +172,14 @@ pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> Smal
     points
 }
 
-/// The child runs of `point`.
-pub(super) fn children_of<'g>(point: Ref<'g, Point>, resources: Resources<'g>) -> SmallVec<[Ref<'g, Run>; 4]> {
+/// The child runs of `point`, those among them that were severed too.
+pub(super) fn children_of<'g>(
+    point: Ref<'g, Point>,
+    evictor: &Evictor,
+    resources: Resources<'g>,
+) -> SmallVec<[Ref<'g, Run>; 4]> {
     let mut children = SmallVec::new();
     point.as_ref().children.for_each(resources.guard, &mut |run| children.push(run));
+    children.extend(evictor.hidden.severed_from(point).map(|run| run.get(resources.guard)));
     children
 }

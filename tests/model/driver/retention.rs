@@ -4,7 +4,7 @@ use super::{Difference, Driver, equal};
 use crate::subject::Subject;
 
 impl<S: Subject> Driver<S> {
-    pub(super) fn prioritize(&mut self, at: usize, priority: u8, ttl: Option<u8>) {
+    pub(super) fn prioritize(&mut self, at: usize, priority: i64, ttl: Option<u8>) {
         let Some(at) = at.checked_rem(self.leases.len()) else { return };
         let ttl = ttl.map(u64::from);
         Subject::prioritize(&mut self.reference, &self.leases[at].expected, priority, ttl);

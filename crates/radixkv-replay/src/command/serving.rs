@@ -43,7 +43,7 @@ pub(crate) struct Serving {
     /// Bypass the cache for requests of more than this many blocks [default: as many as the cache holds]
     #[arg(long, value_name = "BLOCKS", value_parser = natural)]
     longest: Option<usize>,
-    /// Field of the rows that holds each request's priority, an integer from 0 to 100; for --policy priority
+    /// Field of the rows that holds each request's priority, an integer; for --policy priority
     #[arg(long, value_name = "FIELD", requires = "trace")]
     pub(crate) priority_from: Option<String>,
     /// Hold each request's lease while the next output_length requests of the trace are served

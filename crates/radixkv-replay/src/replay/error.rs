@@ -119,7 +119,7 @@ mod tests {
     fn a_refused_insert_says_why_in_words() {
         let error = ReplayError::NotInserted { row: 3, kind: InsertErrorKind::NamespaceDropped };
         let said = "row 3 (counted from 0): the cache refused to insert the request's blocks: \
-                    the lease's namespace was dropped or cleared: match again";
+                    the lease is of nothing: its namespace was dropped or cleared, or had too many leases: match again";
         assert_eq!(error.to_string(), said);
     }
 }

@@ -55,7 +55,7 @@ impl Churn {
         let duration = Duration::from_nanos(self.dice.u64(..200));
         match self.dice.u8(..6) {
             0..3 => {
-                let priority = Priority::new(self.dice.u8(..=100)).expect("up to 100");
+                let priority = Priority::new(self.dice.i64(..));
                 let expires = self.dice.u8(..3) > 0;
                 let priority = if expires { priority.expiring_after(duration) } else { priority };
                 self.session.prioritize(lease, priority);

@@ -1,0 +1,152 @@
+//! Invalidating blocks: against matches, inserts and releases; weak leases against the death of their point.
+//!
+//! Property: a lookup that begins after the call finds none of the blocks, whatever was held; what holds them keeps them, and
+//! they are free when it lets go; nothing that is inserted beyond them meanwhile is lost from the accounts, and none of it is
+//! found. A weak lease leases its prefix whole, or says that it went.
+//!
+//! Edges: E1 (the slot that a run is severed from), E2, E3, E6, E19 (the record that has the anchor).
+//!
+//! Teeth: a run that is hidden and not severed; one severed without being listed; one hung under a hidden point and not severed;
+//! what is hidden left until it is needed; a dead point's anchor left; an anchor made twice.
+#![cfg(radixkv_loom)]
+
+mod common;
+
+use common::{Actor, World, explore, explore_fewer_loads, spawn};
+use radixkv::InsertErrorKind;
+
+#[test]
+fn a_match_against_an_invalidation() {
+    explore("find 1,2 vs invalidate 2", || {
+        let world = World::with(1, 3, &[&[1, 2]]);
+        let wrong = Actor::new(&world).find(&[1, 2]).blocks()[1];
+        let reader = spawn({
+            let world = world.clone();
+            move || Actor::new(&world).find(&[1, 2])
+        });
+        let hidden = world.beside(move |world| world.cache.invalidate_blocks(&[wrong]));
+        let found = reader.join().unwrap();
+        assert_eq!(hidden, 1);
+        assert_eq!(Actor::new(&world).find(&[1, 2]).len_tokens(), 1);
+        world.rest(found.len_tokens(), 0);
+        drop(found);
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// The whole run goes, while another branches off it.
+#[test]
+fn a_branch_against_an_invalidation() {
+    explore_fewer_loads("insert 1,3 vs invalidate 1 of 1,2", || {
+        let world = World::with(1, 5, &[&[1, 2]]);
+        let wrong = Actor::new(&world).find(&[1]).blocks()[0];
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let found = actor.find(&[1, 3]);
+                let blocks = actor.session.reserve(2 - found.len_tokens()).expect("there are five");
+                actor.fill(&[1, 3], found.len_tokens(), &blocks);
+                actor.session.insert(found.lease(), &[1, 3], blocks).map_err(|refused| refused.kind)
+            }
+        });
+        let hidden = world.beside(move |world| world.cache.invalidate_blocks(&[wrong]));
+        let held = writer.join().unwrap();
+        assert!((2..=3).contains(&hidden), "{hidden}");
+        assert!(matches!(held, Ok(_) | Err(InsertErrorKind::Invalidated)));
+        assert!(Actor::new(&world).find(&[1, 2]).len_tokens() <= 1, "2 is not computed anew");
+        drop(held);
+        let stats = world.rest(0, 0);
+        assert!(stats.free_blocks == 5 || stats.evictable_blocks == 2, "hidden, or computed anew: {stats:?}");
+        world.close();
+    });
+}
+
+#[test]
+fn an_insert_beyond_what_is_invalidated() {
+    explore_fewer_loads("insert 1,2,3 from 1,2 vs invalidate 2", || {
+        let world = World::with(1, 4, &[&[1, 2]]);
+        let found = Actor::new(&world).find(&[1, 2]);
+        let wrong = found.blocks()[1];
+        let writer = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let blocks = actor.session.reserve(1).expect("there are four");
+                actor.fill(&[1, 2, 3], 2, &blocks);
+                actor.session.insert(found.lease(), &[1, 2, 3], blocks).map(|inserted| (found, inserted))
+            }
+        });
+        let hidden = world.beside(move |world| world.cache.invalidate_blocks(&[wrong]));
+        let inserted = writer.join().unwrap();
+        match inserted {
+            Ok(held) => {
+                assert!((1..=2).contains(&hidden), "{hidden}");
+                world.rest(3, 0);
+                assert_eq!(Actor::new(&world).find(&[1, 2, 3]).len_tokens(), 1);
+                drop(held);
+            }
+            Err(refused) => assert_eq!((refused.kind, hidden), (InsertErrorKind::Invalidated, 1)),
+        }
+        assert_eq!(world.rest(0, 0).free_blocks, 3);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+#[test]
+fn a_release_against_an_invalidation() {
+    explore("release of 1,2 vs invalidate 1", || {
+        let world = World::with(1, 2, &[&[1, 2]]);
+        let found = Actor::new(&world).find(&[1, 2]);
+        let wrong = found.blocks()[0];
+        let holder = spawn(move || drop(found));
+        assert_eq!(world.beside(move |world| world.cache.invalidate_blocks(&[wrong])), 2);
+        holder.join().unwrap();
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+#[test]
+fn an_upgrade_against_the_death_of_its_point() {
+    explore("upgrade 1,2 vs evict 1", || {
+        let world = World::with(1, 2, &[&[1, 2]]);
+        let actor = Actor::new(&world);
+        let weak = actor.session.downgrade(actor.find(&[1, 2]).lease());
+        drop(actor);
+        let waiting = spawn({
+            let (world, weak) = (world.clone(), weak.clone());
+            move || Actor::new(&world).session.upgrade(&weak)
+        });
+        let freed = world.beside(move |world| world.cache.evict(1));
+        let upgraded = waiting.join().unwrap();
+        assert_eq!(freed, usize::from(upgraded.is_none()));
+        world.rest(upgraded.as_ref().map_or(0, |lease| lease.len_tokens()), 0);
+        let again = Actor::new(&world).session.upgrade(&weak);
+        assert_eq!(again.is_some(), upgraded.is_some());
+        drop((again, upgraded));
+        world.close();
+    });
+}
+
+/// Two threads make the anchor of one point: both have the one that is cast off.
+#[test]
+fn two_weak_leases_are_made_at_once() {
+    explore("downgrade vs downgrade", || {
+        let world = World::with(1, 1, &[&[1]]);
+        let downgrade = |world: &std::sync::Arc<World>| {
+            let world = world.clone();
+            spawn(move || {
+                let actor = Actor::new(&world);
+                actor.session.downgrade(actor.find(&[1]).lease())
+            })
+        };
+        let made = [downgrade(&world), downgrade(&world)].map(|made| made.join().unwrap());
+        assert_eq!(world.cache.evict(1), 1);
+        let actor = Actor::new(&world);
+        assert!(made.iter().all(|weak| actor.session.upgrade(weak).is_none()));
+        drop(actor);
+        world.close();
+    });
+}

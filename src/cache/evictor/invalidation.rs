@@ -1,0 +1,209 @@
+//! Invalidating blocks: what holds wrong keys and values is found by no lookup any more, though leases may still protect it.
+//!
+//! A block goes with all that lies beyond it. The run that it lies on is *shown* up to it alone, or up to a branch inside it: walks
+//! compare no further, so no match reaches its end. Runs that hang beyond are *severed*: taken out of their points' maps, and not shown at all. A severed run still counts as a child
+//! of its point, so the path of a lease stays; no map leads to it, so the evictor lists it until it dies. The runs beyond go
+//! first, children before parents: what is told of a run is told while its path is whole, and a run that takes its place later is
+//! told later.
+//!
+//! What is hidden is freed at once if nothing holds it, and else by the change that says that nothing does. A run that is hung
+//! under a hidden point meanwhile is severed when it is taken into the accounts.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::exchange::SLICE;
+use super::{Evictor, Resources};
+use crate::block::BlockId;
+use crate::cache::events::EvictionReason;
+use crate::reclaim::{Guard, Link, Ref};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::tree::{Point, Run};
+
+/// Runs of which a part is hidden.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Hidden {
+    runs: BTreeSet<Link<Run>>,
+    /// Of those, the ones that no map leads to, each behind its parent.
+    severed: BTreeSet<(Link<Point>, Link<Run>)>,
+}
+
+impl Hidden {
+    /// Nothing is hidden, as nearly always.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The runs that no map leads to.
+    pub(in crate::cache) fn severed(&self) -> impl Iterator<Item = Link<Run>> {
+        self.severed.iter().map(|(_, run)| *run)
+    }
+
+    /// Of those, the children of `point`.
+    pub(in crate::cache) fn severed_from(&self, point: Ref<'_, Point>) -> impl Iterator<Item = Link<Run>> {
+        let of_it = move |(parent, run): &(Link<Point>, Link<Run>)| (*parent == point.link()).then_some(*run);
+        self.severed.iter().filter_map(of_it)
+    }
+
+    /// Whether a part of `run` is hidden.
+    pub(in crate::cache) fn contains(&self, run: Ref<'_, Run>) -> bool {
+        self.runs.contains(&run.link())
+    }
+
+    /// Runs of which a part is hidden, for `validate`.
+    pub(in crate::cache) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Forgets a run of which nothing hidden is left.
+    fn forget(&mut self, run: Ref<'_, Run>) {
+        self.runs.remove(&run.link());
+        if let Some(parent) = run.parent() {
+            self.severed.remove(&(parent.link(), run.link()));
+        }
+    }
+}
+
+/// A run that is to be shown up to one of its blocks.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::cache) struct Cut {
+    run: Link<Run>,
+    /// Blocks of it that stay.
+    keep: usize,
+    /// The block behind them; the cut is given up if it has left the run. `None` if the whole run goes.
+    block: Option<BlockId>,
+}
+
+impl Cut {
+    pub(in crate::cache) fn before(run: Ref<'_, Run>, keep: usize, block: BlockId) -> Self {
+        Self { run: run.link(), keep, block: Some(block) }
+    }
+
+    fn whole(run: Ref<'_, Run>) -> Self {
+        Self { run: run.link(), keep: 0, block: None }
+    }
+
+    /// The depths between which the first block that goes lies on the run: a block may begin above it. `None` if it is not
+    /// there any more, or is hidden.
+    fn place(self, run: Ref<'_, Run>, resources: Resources<'_>) -> Option<Range<u32>> {
+        let Some(block) = self.block else {
+            return (run.shown(resources.guard) > 0).then_some(0..1);
+        };
+        let (grid, first) = (resources.grid_of(run), resources.grid_of(run).blocks(run.start()) + self.keep);
+        let there = run.block_ids(resources.guard).get(self.keep).filter(|there| **there == block);
+        let [begins, ends] = [first, first + 1].map(|blocks| grid.end_of(blocks).saturating_sub(run.start()) as u32);
+        let shown = run.shown(resources.guard).min(run.word().len());
+        there.filter(|_| ends <= shown).map(|_| if self.keep == 0 { 0..ends } else { begins..ends })
+    }
+}
+
+impl Evictor {
+    /// Does a slice of `cuts`, the last one first, and adds those that must come before; returns how many blocks were hidden.
+    pub(in crate::cache) fn invalidate(&mut self, cuts: &mut Vec<Cut>, resources: Resources<'_>) -> usize {
+        let (mut slice, mut hidden) = (SLICE, 0);
+        while let Some(cut) = cuts.last().copied().filter(|_| slice > 0) {
+            slice -= 1;
+            let run = cut.run.get(resources.guard);
+            let goes = run.word().len() > 0 && !run.space().is_detached();
+            let Some(place) = cut.place(run, resources).filter(|_| goes) else {
+                cuts.pop();
+                continue;
+            };
+            self.register(run, resources);
+            let (beyond, depth) = hanging(run, place, resources.guard);
+            if beyond.is_empty() {
+                cuts.pop();
+                hidden += self.hide(run, cut.keep, depth, resources);
+            }
+            cuts.extend(beyond.into_iter().map(Cut::whole));
+        }
+        // What the evictor has caused by that.
+        self.drain(&mut 0, resources);
+        hidden
+    }
+
+    /// Shows `run` up to `depth` alone, where `keep` blocks have ended; what nothing holds of the rest is freed. Returns how many
+    /// blocks were hidden.
+    fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
+        let until = run.shown(resources.guard).min(run.word().len());
+        let held = run.blocks_to(until, resources.grid_of(run));
+        self.reason = EvictionReason::Invalidated;
+        self.tell_removed(run, keep, &run.block_ids(resources.guard)[keep..held], resources);
+        if depth == 0 {
+            self.sever(run, resources);
+        } else {
+            self.hidden.runs.insert(run.link());
+            run.show(depth, resources.guard);
+        }
+        if self.retained.next().is_some() {
+            let mut points = SmallVec::<[Ref<'_, Point>; 8]>::new();
+            run.as_ref().points.for_each(resources.guard, &mut |point| points.push(point));
+            let beyond = points.into_iter().filter(|point| point.depth() > depth);
+            beyond.for_each(|point| self.end_retention(point, resources));
+        }
+        if let Some(last) = self.idle_end(run, resources) {
+            // Relaxed: as in `visit_again`.
+            self.rank(last, last.word.load(Relaxed), resources);
+            self.visit_again(resources);
+        }
+        held - keep
+    }
+
+    /// Takes a run out of the map that leads to it, and shows nothing of it.
+    fn sever<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
+        let Some(parent) = run.parent() else { return };
+        parent.as_ref().children.remove(run, resources.guard);
+        run.show(0, resources.guard);
+        self.hidden.runs.insert(run.link());
+        self.hidden.severed.insert((parent.link(), run.link()));
+    }
+
+    /// Severs a run that was hung under a hidden point; called before it is told of.
+    #[inline]
+    pub(super) fn sever_if_beyond<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
+        if !self.hidden.is_empty() && run.parent().is_some_and(|parent| parent.is_hidden(resources.guard)) {
+            self.sever(run, resources);
+        }
+    }
+
+    /// How many of the first `blocks` blocks of `run` are hidden.
+    #[inline]
+    pub(super) fn hidden_of<'g>(&self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) -> usize {
+        if self.hidden.is_empty() {
+            return 0;
+        }
+        blocks.saturating_sub(run.blocks_to(run.shown(resources.guard), resources.grid_of(run)))
+    }
+
+    /// Notes that `run` ends at `end` now.
+    #[inline]
+    pub(super) fn note_end(&mut self, run: Ref<'_, Run>, end: u32, resources: Resources<'_>) {
+        if !self.hidden.is_empty() && (end == 0 || end <= run.shown(resources.guard)) {
+            self.hidden.forget(run);
+        }
+    }
+}
+
+/// Some of the runs that hang on `run` at the end of a block or beyond, none if there are none; and the last depth before that
+/// end at which a run hangs, or where the block begins. What hangs inside a block has a copy of its beginning.
+fn hanging<'g>(run: Ref<'g, Run>, block: Range<u32>, guard: &'g Guard<'_>) -> (Vec<Ref<'g, Run>>, u32) {
+    let (mut beyond, mut last) = (Vec::new(), block.start);
+    run.as_ref().points.for_each(guard, &mut |point| {
+        let is_beyond = point.depth() >= block.end;
+        if (is_beyond && beyond.len() == SLICE) || point.depth() <= last {
+            return;
+        }
+        point.as_ref().children.seek(guard, &mut |child| {
+            if is_beyond {
+                beyond.push(child);
+            } else {
+                last = point.depth();
+            }
+            !is_beyond || beyond.len() == SLICE
+        });
+    });
+    (beyond, last)
+}
