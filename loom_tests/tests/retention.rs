@@ -25,7 +25,7 @@ fn world(capacity: usize, sequences: &[&[Token]]) -> Arc<World> {
 }
 
 /// Gives a prefix a priority if it is there.
-fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: u8) -> loom::thread::JoinHandle<bool> {
+fn prioritize(world: &Arc<World>, tokens: &'static [Token], level: i64) -> loom::thread::JoinHandle<bool> {
     let world = Arc::clone(world);
     spawn(move || {
         let actor = Actor::new(&world);

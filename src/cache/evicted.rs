@@ -33,7 +33,8 @@ impl PrefixCache {
     /// and returns how many blocks these are.
     ///
     /// They stay reserved, and are free when the entries are dropped: for an engine that copies evicted blocks to slower memory
-    /// before they are written to again. Tokens are copied under no lock: an entry costs its sequence's length. Waits its turn if
+    /// before they are written to again. Tokens are copied under no lock: an entry costs its sequence's length, from the beginning, so a
+    /// conversation of n runs costs n squared: ask for as many blocks as are needed, not for all. Waits its turn if
     /// another thread is evicting.
     ///
     /// # Examples

@@ -1,5 +1,7 @@
 //! `Inner`: what the handles of one cache share, and the ways to its evictor.
 
+use std::time::Duration;
+
 use super::background::Background;
 use super::clock::Time;
 use super::evictor::{AgingPass, Evictor, PinnedEvictor, Resources};
@@ -72,9 +74,14 @@ impl Inner {
         while self.evictor.try_lock().is_some_and(|pinned| self.with_evictor(pinned, &mut turn, leave)) {}
     }
 
+    /// No prefix is dropped for its age earlier than so long after its last use.
+    pub(super) fn shortest_time_to_idle(&self) -> Option<Duration> {
+        self.settings.time_to_idle().into_iter().chain(self.gauges.shortest_time_to_idle()).min()
+    }
+
     /// A pass over what is too old now, if there may be anything.
     pub(super) fn aging(&self) -> Option<AgingPass> {
-        self.settings.shortest_time_to_idle()?;
+        self.shortest_time_to_idle()?;
         Some(AgingPass::new(self.time.present(), self.settings.time_to_idle()))
     }
 

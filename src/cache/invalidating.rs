@@ -16,11 +16,11 @@ impl PrefixCache {
     ///
     /// What no lease and no retention holds is free when this returns. Leases stay, so what reads the blocks is not disturbed: ask
     /// [`Session::is_invalidated`] which requests to abort. Their blocks are free once they are dropped; retentions end at once.
-    /// An insert from such a lease is refused. The same tokens can be computed and inserted again at once.
+    /// An insert from such a lease is refused. Leases of namespaces that were cleared or dropped are looked at too. The same tokens can be computed and inserted again at once.
     ///
     /// Blocks in reservations, and ids that are not cached, are ignored: what was inserted before the call counts. Looks at every
-    /// run of the cache; withdraws in slices, between which other threads get their turn. Waits its turn if another thread is
-    /// evicting.
+    /// run of the cache; hides in slices of up to 256 runs, between which other threads get their turn (a run that was matched at
+    /// many depths is taken whole, at about a microsecond for each). Waits its turn if another thread is evicting.
     ///
     /// # Examples
     ///
@@ -58,14 +58,17 @@ impl Inner {
     /// Where the first of these blocks lies on each run.
     fn cuts(&self, wrong: &HashSet<BlockId>, guard: &Guard<'_>) -> Vec<Cut> {
         let mut cuts = Vec::new();
-        for space in self.namespaces.spaces(guard) {
+        // Leases of namespaces that were cleared read their blocks as others do.
+        let detached: Vec<_> = self.evicting(|evictor, _| evictor.detached.iter().copied().collect());
+        let detached = detached.into_iter().map(|space| space.get(guard));
+        for space in self.namespaces.spaces(guard).into_iter().chain(detached) {
             let grid = self.grid.with_offset(space.offset);
             let runs = space.root(guard).map(|root| runs_below(root, usize::MAX, guard).0);
             for run in runs.into_iter().flatten() {
                 let held = run.blocks_to(run.word().len(), grid);
                 let mut ids = run.block_ids(guard).iter().take(held);
                 if let Some(at) = ids.position(|id| wrong.contains(id)) {
-                    cuts.push(Cut::before(run, at, run.block_ids(guard)[at]));
+                    cuts.extend(Cut::before(run, at, run.block_ids(guard)[at]).with_all_beyond(grid, guard));
                 }
             }
         }

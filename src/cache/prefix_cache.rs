@@ -199,7 +199,7 @@ impl PrefixCache {
         let inner = &*self.inner;
         inner.time.set(now);
         // A retention may be over, or a prefix idle for too long.
-        let by_time = || inner.settings.shortest_time_to_idle().is_some() || inner.time.has_deadlines();
+        let by_time = || inner.shortest_time_to_idle().is_some() || inner.time.has_deadlines();
         if let Some(background) = inner.background.get().filter(|_| by_time()) {
             background.changes_pending();
         }

@@ -13,10 +13,8 @@ const NONE: u64 = u64::MAX;
 pub(super) struct Settings {
     /// The low one above the high one.
     watermarks: AtomicU64,
-    /// In nanoseconds, as the next.
+    /// In nanoseconds.
     time_to_idle: AtomicU64,
-    /// Of the namespaces with a time of their own none has a shorter one.
-    time_of_namespaces: AtomicU64,
 }
 
 impl Settings {
@@ -24,7 +22,6 @@ impl Settings {
         Self {
             watermarks: AtomicU64::new(watermarks.map_or(NONE, packed)),
             time_to_idle: AtomicU64::new(time_to_idle.map_or(NONE, nanoseconds)),
-            time_of_namespaces: AtomicU64::new(NONE),
         }
     }
 
@@ -48,27 +45,10 @@ impl Settings {
         self.time_to_idle.store(duration.map_or(NONE, nanoseconds), Relaxed);
     }
 
-    /// Notes the time of a namespace, or that none has a time of its own.
-    pub(super) fn note_time_of_namespace(&self, duration: Option<Duration>) {
-        match duration {
-            Some(duration) => _ = self.time_of_namespaces.fetch_min(nanoseconds(duration), Relaxed),
-            None => self.time_of_namespaces.store(NONE, Relaxed),
-        }
-    }
-
     /// After how long without a use a prefix of any namespace is dropped.
     pub(super) fn time_to_idle(&self) -> Option<Duration> {
-        duration(self.time_to_idle.load(Relaxed))
+        Some(self.time_to_idle.load(Relaxed)).filter(|nanoseconds| *nanoseconds != NONE).map(Duration::from_nanos)
     }
-
-    /// No prefix is dropped earlier than so long after its last use.
-    pub(super) fn shortest_time_to_idle(&self) -> Option<Duration> {
-        duration(self.time_to_idle.load(Relaxed).min(self.time_of_namespaces.load(Relaxed)))
-    }
-}
-
-fn duration(nanoseconds: u64) -> Option<Duration> {
-    Some(nanoseconds).filter(|nanoseconds| *nanoseconds != NONE).map(Duration::from_nanos)
 }
 
 /// Blocks fit into 32 bits.

@@ -1,5 +1,7 @@
 //! Numbers of a cache.
 
+use std::time::Duration;
+
 use super::evictor::Evictor;
 use crate::policy::PolicyKind;
 use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
@@ -78,6 +80,8 @@ pub(super) struct Gauges {
     runs: AtomicUsize,
     points: AtomicUsize,
     behind: AtomicBool,
+    /// The shortest time to idle that a namespace has for its own, in nanoseconds, plus one; zero without any.
+    time_to_idle: AtomicU64,
     /// The policy in force, as a number.
     policy: AtomicU64,
 }
@@ -88,6 +92,9 @@ impl Gauges {
         // Relaxed: numbers to look at.
         self.behind.store(evictor.is_behind(), Relaxed);
         self.policy.store(evictor.ranking.kind.code(), Relaxed);
+        let shortest = evictor.ranking.aging.shortest();
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).saturating_add(1);
+        self.time_to_idle.store(shortest.map_or(0, nanoseconds), Relaxed);
         self.evictable.store(totals.evictable, Relaxed);
         self.protected.store(totals.protected, Relaxed);
         self.inserted.store(totals.inserted, Relaxed);
@@ -98,6 +105,12 @@ impl Gauges {
         self.invalidated.store(totals.invalidated, Relaxed);
         self.runs.store(totals.runs, Relaxed);
         self.points.store(totals.points, Relaxed);
+    }
+
+    /// The shortest time to idle that a namespace has for its own.
+    pub(super) fn shortest_time_to_idle(&self) -> Option<Duration> {
+        // Relaxed: a number to look at.
+        self.time_to_idle.load(Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 
     /// The policy that evictions went by.

@@ -6,6 +6,7 @@
 mod candidate;
 mod order;
 mod ranked;
+mod stack;
 mod table;
 
 use std::fmt;
@@ -13,6 +14,7 @@ use std::str::FromStr;
 
 pub(crate) use candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use ranked::RankedCandidates;
+pub(crate) use stack::Stack;
 pub(crate) use table::Table;
 
 /// The built-in policies. Of candidates with equal ranks the one that was inserted first goes first.
@@ -76,19 +78,18 @@ impl PolicyKind {
 
     /// A fresh structure for this policy.
     pub(crate) fn build(self) -> Box<dyn Policy> {
-        match self {
-            Self::Lru => Box::new(RankedCandidates::by(|s| (s.last, 0))),
-            Self::Lfu => Box::new(RankedCandidates::by(|s| (s.hits, s.last))),
-            Self::Fifo => Box::new(RankedCandidates::by(|s| (s.born, 0))),
-            Self::Mru => Box::new(RankedCandidates::by(|s| (!s.last, 0))),
-            Self::Filo => Box::new(RankedCandidates::by(|s| (!s.born, 0))),
-            Self::Slru => Self::SlruFrom(2).build(),
-            Self::SlruFrom(uses) => {
-                Box::new(RankedCandidates::by(move |s| (u64::from(s.hits >= u64::from(uses)), s.last)))
-            }
-            Self::Level => Box::new(RankedCandidates::by(|s| (u64::from(!s.level), s.last))),
-            Self::Priority => Box::new(RankedCandidates::by(|s| (ascending(s.priority), s.last))),
-        }
+        let (rank_by, uses): (fn(Standing, u32) -> (u64, u64), u32) = match self {
+            Self::Lru => (|s, _| (s.last, 0), 0),
+            Self::Lfu => (|s, _| (s.hits, s.last), 0),
+            Self::Fifo => (|s, _| (s.born, 0), 0),
+            Self::Mru => (|s, _| (!s.last, 0), 0),
+            Self::Filo => (|s, _| (!s.born, 0), 0),
+            Self::Slru => return Self::SlruFrom(2).build(),
+            Self::SlruFrom(uses) => (|s, uses| (u64::from(s.hits >= u64::from(uses)), s.last), uses),
+            Self::Level => (|s, _| (u64::from(!s.level), s.last), 0),
+            Self::Priority => (|s, _| (ascending(s.priority), s.last), 0),
+        };
+        Box::new(RankedCandidates::by(rank_by, uses))
     }
 }
 

@@ -10,7 +10,7 @@ use std::fmt;
 use super::candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use super::order::{CandidateRank, Order, RankKey};
 
-type RankBy = dyn Fn(Standing) -> (u64, u64) + Send;
+type RankBy = fn(Standing, u32) -> (u64, u64);
 
 impl RankKey {
     /// Its key among the candidates of its group: the demoted ones first.
@@ -21,7 +21,9 @@ impl RankKey {
 
 /// Candidates in the order that `rank_by` gives.
 pub(super) struct RankedCandidates {
-    rank_by: Box<RankBy>,
+    rank_by: RankBy,
+    /// What `rank_by` counts as many uses.
+    uses: u32,
     order: Order,
     /// Those of groups, each group in the same order.
     grouped: BTreeMap<(QuotaGroup, bool, CandidateRank), CandidateId>,
@@ -34,12 +36,16 @@ impl fmt::Debug for RankedCandidates {
 }
 
 impl RankedCandidates {
-    pub(super) fn by(rank_by: impl Fn(Standing) -> (u64, u64) + Send + 'static) -> Self {
-        Self { rank_by: Box::new(rank_by), order: Order::default(), grouped: BTreeMap::new() }
+    pub(super) fn by(rank_by: RankBy, uses: u32) -> Self {
+        Self { rank_by, uses, order: Order::default(), grouped: BTreeMap::new() }
     }
 
     fn key(&self, standing: Standing, entry: CandidateEntry) -> RankKey {
-        RankKey { rank: ((self.rank_by)(standing), entry.serial), demoted: standing.demoted, group: entry.group }
+        RankKey {
+            rank: ((self.rank_by)(standing, self.uses), entry.serial),
+            demoted: standing.demoted,
+            group: entry.group,
+        }
     }
 }
 
@@ -125,7 +131,7 @@ mod tests {
 
     #[test]
     fn equals_an_ordered_map_under_random_filing() {
-        let mut ranked = RankedCandidates::by(|s| (s.last, 0));
+        let mut ranked = RankedCandidates::by(|s, _| (s.last, 0), 0);
         let mut model = BTreeMap::new();
         let mut dice = fastrand::Rng::with_seed(1);
         for step in 0..20_000 {
@@ -160,7 +166,7 @@ mod tests {
 
     #[test]
     fn equal_keys_leave_by_their_serial_numbers() {
-        let mut ranked = RankedCandidates::by(|_| (0, 0));
+        let mut ranked = RankedCandidates::by(|_, _| (0, 0), 0);
         (0..50).for_each(|i| ranked.file(CandidateId::at(i * 7 % 50), used_at(0), entry(i as u64, 0)));
         for i in 0..50 {
             let candidate = ranked.choose().expect("not empty");
@@ -171,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_is_discarded_in_slices_is_gone_in_the_end() {
-        let mut ranked = RankedCandidates::by(|s| (s.last, 0));
+        let mut ranked = RankedCandidates::by(|s, _| (s.last, 0), 0);
         let of = |i: usize| (CandidateId::at(i), used_at(i as u64), entry(i as u64, i % 3));
         (0..5_000).map(of).for_each(|(candidate, standing, entry)| ranked.file(candidate, standing, entry));
         let slices = (1..).find(|_| ranked.discard(100)).expect("it ends");

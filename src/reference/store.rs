@@ -173,16 +173,15 @@ impl Store {
         self.free.extend(before as BlockId..(before + blocks) as BlockId);
     }
 
-    /// Hides these blocks and all below them: lookups do not find them. Returns how many were hidden.
+    /// Hides these blocks and all below them: lookups do not find them, and resumes neither. Returns how many lookups
+    /// found until now.
     pub(super) fn hide(&mut self, blocks: &[BlockId]) -> usize {
-        let is_visible = |at: &BlockId| {
-            self.cached[*at as usize].is_some()
-                && !self.hidden.contains(at)
-                && !self.is_dropped(self.tree_of(Place::After(*at)))
-        };
+        let is_visible = |at: &BlockId| self.cached[*at as usize].is_some() && !self.hidden.contains(at);
+        let is_found = |at: &&BlockId| !self.is_dropped(self.tree_of(Place::After(**at)));
         let goes = |at: &BlockId| self.path(Place::After(*at)).iter().any(|above| blocks.contains(above));
         let gone: Vec<BlockId> =
             (0..self.capacity() as BlockId).filter(is_visible).collect::<Vec<_>>().into_iter().filter(goes).collect();
+        let found = gone.iter().filter(is_found).count();
         for &block in &gone {
             let (parent, tokens) = (self.vertex(block).parent, self.vertex(block).tokens.clone());
             self.children_mut(parent).remove(&tokens);
@@ -190,7 +189,7 @@ impl Store {
         }
         gone.iter().for_each(|block| self.release_retained(Place::After(*block)));
         self.clear_up();
-        gone.len()
+        found
     }
 
     /// Whether lookups do not find this place any more, though its tree stands.

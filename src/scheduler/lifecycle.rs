@@ -177,6 +177,14 @@ impl Scheduler {
         self.running.iter().find(|sequence| sequence.id() == id)
     }
 
+    /// Whether cached blocks of a sequence that is served here were
+    /// [invalidated](crate::PrefixCache::invalidate_blocks): abort it, and submit it again. It goes on otherwise, over wrong keys
+    /// and values.
+    pub fn is_invalidated(&self, id: SequenceId) -> bool {
+        let lease = self.sequence(id).and_then(|sequence| sequence.lease.as_ref());
+        lease.is_some_and(|lease| self.workspace.session.is_invalidated(lease))
+    }
+
     /// Request slots that are free.
     pub fn free_slots(&self) -> usize {
         self.workspace.slots.free()

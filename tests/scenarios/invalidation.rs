@@ -144,6 +144,27 @@ fn a_cache_ends_while_something_is_hidden() {
     drop((late, early));
 }
 
+#[test]
+fn leases_of_namespaces_that_were_cleared_learn_of_it_too() {
+    for end in [PrefixCache::clear_namespace, PrefixCache::drop_namespace] {
+        let bench = Bench::new(2, 16);
+        let bench = Bench { space: bench.cache.namespace(&["tenant"]), ..bench };
+        let prompt = sequence(1, 8);
+        let (short, long) = (bench.insert(&prompt[..4]), bench.insert(&prompt));
+        let ids = blocks(&bench, &prompt);
+        end(&bench.cache, &bench.space);
+        assert_eq!(bench.cache.invalidate_blocks(&[ids[2]]), 0, "lookups found none of it");
+        assert_eq!([&short, &long].map(|lease| bench.session.is_invalidated(lease)), [false, true]);
+        assert_eq!(bench.accounts(), [12, 0, 0, 4]);
+        drop(long);
+        assert_eq!(bench.accounts(), [14, 0, 0, 2]);
+        assert_eq!(bench.cache.invalidate_blocks(&ids), 0);
+        assert!(bench.session.is_invalidated(&short));
+        drop(short);
+        assert_eq!(bench.accounts(), [16, 0, 0, 0]);
+    }
+}
+
 /// Wide, deep, and with many branches on one run: in slices.
 #[test]
 fn many_runs_go_in_slices() {

@@ -43,6 +43,25 @@ fn it_resumes_from_what_is_left_after_an_eviction() {
     world.rest();
 }
 
+#[test]
+fn a_sequence_says_that_its_blocks_were_invalidated() {
+    let world = World::new(4, 32);
+    let mut scheduler = world.scheduler(2, 32);
+    let prompt = sequence(1, 18);
+    world.submit(&prompt, 7);
+    world.finish_all(&mut scheduler);
+    let id = world.submit(&prompt, 7);
+    world.step(&mut scheduler, &mut Vec::new());
+    assert!(!scheduler.is_invalidated(id));
+    let session = world.cache.session();
+    let wrong = session.match_prefix(&world.cache.default_namespace(), &prompt).blocks()[1];
+    assert!(world.cache.invalidate_blocks(&[wrong]) > 0);
+    assert!(scheduler.is_invalidated(id));
+    scheduler.abort(id);
+    assert!(!scheduler.is_invalidated(id), "it is served no more");
+    world.rest();
+}
+
 /// Each request fits alone, all together do not: the youngest is preempted, and all are served.
 #[test]
 fn a_pool_too_small_for_all_serves_all() {

@@ -49,7 +49,7 @@ impl PrefixCache {
 impl Inner {
     /// The shortest time to idle, on a clock by which it passes while nothing is called.
     fn time_to_idle_passes(&self) -> Option<Duration> {
-        self.settings.shortest_time_to_idle().filter(|_| !self.time.is_logical())
+        self.shortest_time_to_idle().filter(|_| !self.time.is_logical())
     }
 
     /// Takes in the queued changes, and evicts up to the high watermark if free blocks were below the low one. Returns

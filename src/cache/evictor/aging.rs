@@ -4,7 +4,7 @@
 //! oldest is trimmed as a victim of the policy would be; what is left of its path was used no earlier, and is a candidate of
 //! its own then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub(in crate::cache) struct Aging {
     order: Option<Box<dyn Policy>>,
     /// Namespaces with a time of their own.
     timed: BTreeMap<QuotaGroup, Duration>,
+    /// The same, the shortest time first.
+    times: BTreeSet<(Duration, QuotaGroup)>,
     /// Where the pass of the evictor's steps goes on.
     up_to: Option<QuotaGroup>,
 }
@@ -74,13 +76,19 @@ impl Aging {
         self.timed.range((from, Bound::Unbounded)).next().map(|(group, time)| (*group, *time))
     }
 
-    /// Namespaces with a time of their own.
-    pub(super) fn timed(&self) -> usize {
-        self.timed.len()
+    /// The shortest time that a namespace has for its own.
+    pub(in crate::cache) fn shortest(&self) -> Option<Duration> {
+        self.times.first().map(|(time, _)| *time)
     }
 
-    pub(super) fn forget(&mut self, group: QuotaGroup) {
-        self.timed.remove(&group);
+    /// Sets the time of a namespace, whose group this is.
+    pub(super) fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
+        let before = match time {
+            Some(time) => self.timed.insert(group, time),
+            None => self.timed.remove(&group),
+        };
+        before.into_iter().for_each(|before| _ = self.times.remove(&(before, group)));
+        self.times.extend(time.map(|time| (time, group)));
     }
 
     /// The order, for tests to overwrite.
@@ -111,14 +119,6 @@ impl Evictor {
             self.begin_sorting();
         }
         self.sort_groups(SLICE, resources);
-    }
-
-    /// Sets the time of a namespace, whose group this is.
-    pub(super) fn set_time(&mut self, group: QuotaGroup, time: Option<Duration>) {
-        match time {
-            Some(time) => _ = self.ranking.aging.timed.insert(group, time),
-            None => self.ranking.aging.forget(group),
-        }
     }
 
     /// A slice of a pass; true if more is left. Takes in at most `entries` changes meanwhile, from which it subtracts what it

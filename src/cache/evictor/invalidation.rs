@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use super::exchange::SLICE;
 use super::{Evictor, Resources};
-use crate::block::BlockId;
+use crate::block::{BlockId, Grid};
 use crate::cache::events::EvictionReason;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -86,6 +86,20 @@ impl Cut {
         Self { run: run.link(), keep: 0, block: None }
     }
 
+    /// It, and after it the cuts of all runs that hang beyond, parents before children: the last one is to be done first. Takes
+    /// no lock: runs that are hung meanwhile are found when their parent is cut.
+    pub(in crate::cache) fn with_all_beyond<'g>(self, grid: Grid, guard: &'g Guard<'_>) -> Vec<Self> {
+        let run = self.run.get(guard);
+        let end = grid.end_of(grid.blocks(run.start()) + self.keep + 1).saturating_sub(run.start()) as u32;
+        let (mut runs, mut at) = (Vec::new(), 0);
+        add_hanging(run, end, &mut runs, guard);
+        while let Some(&run) = runs.get(at) {
+            add_hanging(run, 0, &mut runs, guard);
+            at += 1;
+        }
+        std::iter::once(self).chain(runs.into_iter().map(Self::whole)).collect()
+    }
+
     /// The depths between which the first block that goes lies on the run: a block may begin above it. `None` if it is not
     /// there any more, or is hidden.
     fn place(self, run: Ref<'_, Run>, resources: Resources<'_>) -> Option<Range<u32>> {
@@ -107,8 +121,7 @@ impl Evictor {
         while let Some(cut) = cuts.last().copied().filter(|_| slice > 0) {
             slice -= 1;
             let run = cut.run.get(resources.guard);
-            let goes = run.word().len() > 0 && !run.space().is_detached();
-            let Some(place) = cut.place(run, resources).filter(|_| goes) else {
+            let Some(place) = cut.place(run, resources).filter(|_| run.word().len() > 0) else {
                 cuts.pop();
                 continue;
             };
@@ -126,12 +139,16 @@ impl Evictor {
     }
 
     /// Shows `run` up to `depth` alone, where `keep` blocks have ended; what nothing holds of the rest is freed. Returns how many
-    /// blocks were hidden.
+    /// blocks lookups found until now.
     fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
         let until = run.shown(resources.guard).min(run.word().len());
         let held = run.blocks_to(until, resources.grid_of(run));
+        // Subscribers know of a detached space already that lookups do not find it.
+        let is_found = !run.space().is_detached();
         self.reason = EvictionReason::Invalidated;
-        self.tell_removed(run, keep, &run.block_ids(resources.guard)[keep..held], resources);
+        if is_found {
+            self.tell_removed(run, keep, &run.block_ids(resources.guard)[keep..held], resources);
+        }
         if depth == 0 {
             self.sever(run, resources);
         } else {
@@ -149,7 +166,7 @@ impl Evictor {
             self.rank(last, last.word.load(Relaxed), resources);
             self.visit_again(resources);
         }
-        held - keep
+        if is_found { held - keep } else { 0 }
     }
 
     /// Takes a run out of the map that leads to it, and shows nothing of it.
@@ -185,6 +202,15 @@ impl Evictor {
             self.hidden.forget(run);
         }
     }
+}
+
+/// Adds the runs that hang on `run` at this depth or beyond.
+fn add_hanging<'g>(run: Ref<'g, Run>, depth: u32, runs: &mut Vec<Ref<'g, Run>>, guard: &'g Guard<'_>) {
+    run.as_ref().points.for_each(guard, &mut |point| {
+        if point.depth() >= depth {
+            point.as_ref().children.for_each(guard, &mut |child| runs.push(child));
+        }
+    });
 }
 
 /// Some of the runs that hang on `run` at the end of a block or beyond, none if there are none; and the last depth before that

@@ -340,7 +340,8 @@ impl Evictor {
         let below = self.point_below(point).map_or(0, |below| below.depth());
         let grid = resources.grid_of(run);
         let blocks = run.blocks_to(point.depth(), grid) - run.blocks_to(below, grid);
-        let hidden = self.hidden_of(run, run.blocks_to(point.depth(), grid), resources);
+        let hidden =
+            if self.hidden.is_empty() { 0 } else { self.hidden_of(run, run.blocks_to(point.depth(), grid), resources) };
         let in_block = point.end() != grid.boundary(point.end());
         match (is_last, blocks) {
             (true, 1..) if run.space().is_detached() => {

@@ -89,13 +89,7 @@ impl Evictor {
         }
     }
 
-    /// Sets the limits of a namespace; returns how many namespaces have a time to idle of their own.
-    pub(in crate::cache) fn set_quota(
-        &mut self,
-        holdings: &Arc<Holdings>,
-        quota: Quota,
-        resources: Resources<'_>,
-    ) -> usize {
+    pub(in crate::cache) fn set_quota(&mut self, holdings: &Arc<Holdings>, quota: Quota, resources: Resources<'_>) {
         holdings.limit(quota.cached_blocks, quota.pinned_blocks);
         holdings.set_time_to_idle(quota.time_to_idle);
         let group = match (quota.cached_blocks, quota.time_to_idle) {
@@ -104,13 +98,12 @@ impl Evictor {
         };
         self.note_group(group, holdings);
         if let Some(group) = group {
-            self.set_time(group, quota.time_to_idle);
+            self.ranking.aging.set_time(group, quota.time_to_idle);
         }
         if quota.time_to_idle.is_some() {
             self.begin_aging(resources);
         }
         self.sort_groups(SLICE, resources);
-        self.ranking.aging.timed()
     }
 
     /// The group of a namespace's candidates; if it is a new one, sorting them into it begins.
@@ -173,7 +166,7 @@ impl Evictor {
         holdings.set_time_to_idle(None);
         if let Some(group) = holdings.group.get(&self.owner) {
             self.quotas.limited.remove(&group);
-            self.ranking.aging.forget(group);
+            self.ranking.aging.set_time(group, None);
         }
     }
 

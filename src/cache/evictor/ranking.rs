@@ -5,7 +5,7 @@ use super::due::Due;
 use super::exchange::Exchange;
 use super::{Evictor, Resources};
 use crate::cache::priority::Priority;
-use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Standing, Table};
+use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, QuotaGroup, Stack, Standing, Table};
 use crate::reclaim::{Link, Ref};
 use crate::tree::Point;
 
@@ -22,7 +22,7 @@ pub(in crate::cache) struct Ranking {
     /// The times at which time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
     candidates: Table<Link<Point>>,
-    vacant: Vec<CandidateId>,
+    vacant: Stack<CandidateId>,
 }
 
 impl Ranking {
@@ -34,7 +34,7 @@ impl Ranking {
             aging: Aging::new(aging),
             due: Due::default(),
             candidates: Table::default(),
-            vacant: Vec::new(),
+            vacant: Stack::default(),
         }
     }
 
@@ -61,13 +61,13 @@ impl Ranking {
     }
 
     /// Slots without a point.
-    pub(in crate::cache) fn vacant(&self) -> &[CandidateId] {
+    pub(in crate::cache) fn vacant(&self) -> &Stack<CandidateId> {
         &self.vacant
     }
 
     /// Both tables, for tests to overwrite.
     #[cfg(test)]
-    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Vec<CandidateId>) {
+    pub(in crate::cache) fn tables(&mut self) -> (&mut Table<Link<Point>>, &mut Stack<CandidateId>) {
         (&mut self.candidates, &mut self.vacant)
     }
 
@@ -92,7 +92,7 @@ impl Ranking {
         self.vacant.push(slot);
         if self.vacant.len() == self.candidates.len() && self.vacant.len() > FEW {
             // No candidate is left: ids begin anew.
-            self.vacant = Vec::new();
+            self.vacant = Stack::default();
             self.candidates = Table::default();
         }
     }

@@ -50,10 +50,7 @@ impl PrefixCache {
         self.inner.namespaces.check(namespace);
         self.inner.evicting(|evictor, resources| {
             if namespace.0.root(resources.guard).is_some() {
-                let timed = evictor.set_quota(&namespace.0.holdings, quota, resources);
-                if timed == 0 || quota.time_to_idle.is_some() {
-                    self.inner.settings.note_time_of_namespace(quota.time_to_idle);
-                }
+                evictor.set_quota(&namespace.0.holdings, quota, resources);
             }
         });
         if let Some(background) = self.inner.background.get() {

@@ -93,7 +93,7 @@ fn check_incoming(ranking: &Ranking) -> Result<(), Violation> {
 /// Each slot without a candidate is vacant once.
 fn check_vacant(ranking: &Ranking, occupied: usize) -> Result<(), Violation> {
     let mut met = vec![false; ranking.slots().len()];
-    for slot in ranking.vacant() {
+    for slot in ranking.vacant().iter() {
         let slot = slot.index();
         let empty = slot < met.len() && ranking.slots().get(slot).is_none();
         ensure(empty && !std::mem::replace(&mut met[slot], true), || Violation::VacantSlot { slot })?;

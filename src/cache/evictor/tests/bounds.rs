@@ -1,11 +1,34 @@
 //! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
 
+use std::time::Duration;
+
 use super::super::{SLICE, Upkeep};
 use crate::cache::inner::STEP;
 use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, thread};
-use crate::{Clock, Eviction, Lease, PrefixCache, Quota, Watermarks};
+use crate::{Clock, Eviction, Lease, Namespace, PrefixCache, Quota, Watermarks};
+
+/// How often the background thread looks follows from this.
+#[test]
+fn no_time_to_idle_outlives_its_namespace_or_its_change() {
+    let cache = PrefixCache::builder(1, 8).build().expect("valid");
+    let [a, b] = ["a", "b"].map(|name| cache.namespace(&[name]));
+    let set = |space: &Namespace, seconds: Option<u64>| {
+        let quota =
+            seconds.map_or(Quota::default(), |seconds| Quota::default().time_to_idle(Duration::from_secs(seconds)));
+        cache.set_quota(space, quota);
+        cache.inner.shortest_time_to_idle().map(|time| time.as_secs())
+    };
+    assert_eq!((set(&a, Some(9)), set(&b, Some(5)), set(&b, Some(7))), (Some(9), Some(5), Some(7)));
+    assert_eq!((set(&b, Some(70)), set(&a, Some(80))), (Some(9), Some(70)));
+    cache.drop_namespace(&b);
+    cache.set_time_to_idle(Some(Duration::from_secs(90)));
+    assert_eq!(cache.inner.shortest_time_to_idle(), Some(Duration::from_secs(80)));
+    assert_eq!(set(&a, None), Some(90));
+    cache.set_time_to_idle(None);
+    assert_eq!(cache.inner.shortest_time_to_idle(), None);
+}
 
 /// Leases and lets go of a prefix whenever a candidate is filed: for each change that is taken in there is a new one.
 #[derive(Debug)]
