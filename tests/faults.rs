@@ -35,6 +35,8 @@
 mod gate;
 #[path = "faults/hot.rs"]
 mod hot;
+#[path = "faults/invalidation.rs"]
+mod invalidation;
 #[path = "faults/panics.rs"]
 mod panics;
 #[path = "faults/stalls.rs"]

@@ -313,7 +313,7 @@ impl Session {
         match lease.held() {
             None => Err(InsertErrorKind::NamespaceDropped),
             Some(held) if held.point.run().space().is_detached() => Err(InsertErrorKind::NamespaceDropped),
-            Some(_) if self.is_invalidated(lease) => Err(InsertErrorKind::Invalidated),
+            Some(_) if self.is_tip_invalidated(lease) => Err(InsertErrorKind::Invalidated),
             Some(held) => Ok(held.point),
         }
     }

@@ -66,9 +66,10 @@ impl Inner {
             let runs = space.root(guard).map(|root| runs_below(root, usize::MAX, guard).0);
             for run in runs.into_iter().flatten() {
                 let held = run.blocks_to(run.word().len(), grid);
-                let mut ids = run.block_ids(guard).iter().take(held);
-                if let Some(at) = ids.position(|id| wrong.contains(id)) {
-                    cuts.extend(Cut::before(run, at, run.block_ids(guard)[at]).with_all_beyond(grid, guard));
+                // Read once: a trim may put shorter ones in their place.
+                let mut ids = run.block_ids(guard).iter().take(held).enumerate();
+                if let Some((at, block)) = ids.find(|(_, id)| wrong.contains(id)) {
+                    cuts.extend(Cut::before(run, at, *block).with_all_beyond(grid, guard));
                 }
             }
         }
@@ -78,13 +79,23 @@ impl Inner {
 
 impl Session {
     /// Whether blocks of this lease were [invalidated](PrefixCache::invalidate_blocks), so that its request must be computed
-    /// again. Lock-free.
+    /// again. Lock-free; time linear in the inserts that made the prefix.
+    ///
+    /// Also of a lease that an insert gave which was on its way meanwhile.
     ///
     /// # Panics
     ///
     /// If the lease is of another cache.
     pub fn is_invalidated(&self, lease: &Lease) -> bool {
         assert!(self.is_ours(lease.cache()), "the lease is of another cache");
+        let participant = self.participant();
+        let guard = participant.pin();
+        let tip = lease.held().map(|held| held.point);
+        std::iter::successors(tip, |point| point.run().parent()).any(|point| point.is_hidden(&guard))
+    }
+
+    /// The same, if the evictor knows of it already: what must go by then at the latest is refused by it.
+    pub(super) fn is_tip_invalidated(&self, lease: &Lease) -> bool {
         let participant = self.participant();
         let guard = participant.pin();
         lease.held().is_some_and(|held| held.point.is_hidden(&guard))

@@ -130,7 +130,7 @@ impl Session {
         let point = match lease.held() {
             None => return Err(RetainError::NamespaceDropped),
             Some(held) if held.point.run().space().is_detached() => return Err(RetainError::NamespaceDropped),
-            Some(_) if self.is_invalidated(lease) => return Err(RetainError::Invalidated),
+            Some(_) if self.is_tip_invalidated(lease) => return Err(RetainError::Invalidated),
             Some(held) => held.point,
         };
         if point.depth() == 0 {

@@ -121,11 +121,14 @@ impl Evictor {
         while let Some(cut) = cuts.last().copied().filter(|_| slice > 0) {
             slice -= 1;
             let run = cut.run.get(resources.guard);
+            if run.word().len() > 0 {
+                // It may be severed by that.
+                self.register(run, resources);
+            }
             let Some(place) = cut.place(run, resources).filter(|_| run.word().len() > 0) else {
                 cuts.pop();
                 continue;
             };
-            self.register(run, resources);
             let (beyond, depth) = hanging(run, place, resources.guard);
             if beyond.is_empty() {
                 cuts.pop();

@@ -1,0 +1,60 @@
+//! Invalidating blocks while an insert stops between its steps.
+
+use std::thread;
+
+use radixkv::PrefixCache;
+
+use crate::gate::{Gate, arm, as_victim, stay_victim};
+
+/// 8,8,1,2,3,9 is cached in blocks of two. An insert of 8,8,1,2,3,4,5,6 from a lease on 8,8,1,2 stops when it has made its branch
+/// point inside the third block; the block of 1,2 is invalidated; the insert hangs its run and stops again before it tells of it, and
+/// `then` runs with the insert's own blocks. Whether the leases that the insert has, and comes from, are invalidated.
+fn hung_beyond(then: impl Fn(&PrefixCache, &[u32])) -> [bool; 2] {
+    let cache = PrefixCache::builder(2, 64).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let start = session.acquire(&space, &[8, 8, 1, 2, 3, 9], 0).expect("room");
+    let first = session.insert(start.hit.lease(), &[8, 8, 1, 2, 3, 9], start.blocks).expect("fits");
+    let wrong = first.blocks[1];
+    drop((first, start.hit));
+    let hit = session.match_prefix(&space, &[8, 8, 1, 2, 7, 7]);
+    assert_eq!(hit.len_tokens(), 4);
+    cache.settle();
+    let (branched, hung) = (Gate::default(), Gate::default());
+    let stops = (branched.clone(), hung.clone());
+    let armed = arm("lease::published", move || {
+        stops.0.stop();
+        stay_victim();
+    });
+    armed.and("insert::counted", move || stops.1.stop());
+    let blocks = session.reserve(2).expect("room");
+    let ids = blocks.blocks().to_vec();
+    let told = thread::scope(|scope| {
+        let (inserting, lease) = (cache.clone(), hit.lease().clone());
+        let worker = scope.spawn(move || {
+            let session = inserting.session();
+            let inserted = as_victim(|| session.insert(&lease, &[8, 8, 1, 2, 3, 4, 5, 6], blocks).expect("on its way"));
+            [&inserted.lease, &lease].map(|lease| session.is_invalidated(lease))
+        });
+        branched.wait_for_arrival();
+        assert_eq!(cache.invalidate_blocks(&[wrong]), 2);
+        branched.open();
+        hung.wait_for_arrival();
+        then(&cache, &ids);
+        hung.open();
+        worker.join().expect("no panic")
+    });
+    drop(hit);
+    cache.settle();
+    assert_eq!((cache.validate(), cache.stats().evictable_blocks), (Ok(()), 1));
+    told
+}
+
+#[test]
+fn a_lease_of_an_insert_on_its_way_is_known_to_be_wrong() {
+    assert_eq!(hung_beyond(|_, _| ()), [true, true]);
+}
+
+#[test]
+fn what_was_hung_meanwhile_is_invalidated_a_second_time() {
+    assert_eq!(hung_beyond(|cache, ids| _ = cache.invalidate_blocks(&ids[1..])), [true, true]);
+}
