@@ -70,6 +70,7 @@ pub(crate) const COUNTERS: &[Family<u64>] = &[
                 ("quota", |stats| stats.evicted_for_quota_blocks),
                 ("age", |stats| stats.aged_blocks),
                 ("cleared", |stats| stats.cleared_blocks),
+                ("invalidated", |stats| stats.invalidated_blocks),
             ],
         ),
     },

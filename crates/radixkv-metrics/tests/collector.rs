@@ -74,7 +74,7 @@ fn no_count_is_left_out() {
         text(&registry)
     };
     let nothing = counted(Stats::default());
-    let set: [fn(&mut Stats) -> &mut u64; 21] = [
+    let set: [fn(&mut Stats) -> &mut u64; 22] = [
         |stats| &mut stats.inserted_blocks,
         |stats| &mut stats.evicted_blocks,
         |stats| {
@@ -83,6 +83,7 @@ fn no_count_is_left_out() {
         },
         |stats| &mut stats.aged_blocks,
         |stats| &mut stats.cleared_blocks,
+        |stats| &mut stats.invalidated_blocks,
         |stats| &mut stats.lookups,
         |stats| &mut stats.query_tokens,
         |stats| &mut stats.hit_tokens,
