@@ -28,6 +28,7 @@ DOORS = {
     # It pads cache lines, no more.
     "crossbeam_utils::CachePadded": EVERYWHERE,
     "smallvec": EVERYWHERE,
+    "tracing": ("cache::spans",),
 }
 # Its modules show on what comes from outside.
 HALL = "sync"

@@ -6,6 +6,8 @@ mod aging;
 mod bigrams;
 #[path = "scenarios/clocks.rs"]
 mod clocks;
+#[path = "scenarios/counters.rs"]
+mod counters;
 #[path = "scenarios/errors.rs"]
 mod errors;
 #[path = "scenarios/eviction.rs"]

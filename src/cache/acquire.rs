@@ -106,6 +106,13 @@ impl Session {
     /// ```
     pub fn acquire(&self, namespace: &Namespace, tokens: &[Token], room: usize) -> Result<Acquired, ReserveError> {
         let prompt = Prompt { namespace, tokens, room };
+        let acquired = self.acquire_once(prompt);
+        self.count_acquired(tokens, &acquired);
+        acquired
+    }
+
+    /// The same, and counts no lookup and no refusal.
+    pub(super) fn acquire_once(&self, prompt: Prompt<'_>) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         match self.try_acquire(prompt, Effort::Once) {
             Ok(acquired) => Ok(self.counted(acquired)),
@@ -150,15 +157,23 @@ impl Session {
         room: usize,
         deadline: Instant,
     ) -> Result<Acquired, ReserveError> {
-        let (inner, prompt) = (self.inner(), Prompt { namespace, tokens, room });
+        let prompt = Prompt { namespace, tokens, room };
+        let acquired = self.acquire_by(prompt, deadline);
+        self.count_acquired(tokens, &acquired);
+        acquired
+    }
+
+    /// The same, and counts no lookup and no refusal.
+    fn acquire_by(&self, prompt: Prompt<'_>, deadline: Instant) -> Result<Acquired, ReserveError> {
+        let inner = self.inner();
         if !inner.wait_list.has_waiters() {
-            match self.acquire(namespace, tokens, room) {
+            match self.acquire_once(prompt) {
                 Err(refused) if refused.is_for_now() => {}
                 served => return served,
             }
         }
         let cache = self.strong_refs.take();
-        let request = BlockRequest::new(0).paid_by(namespace);
+        let request = BlockRequest::new(0).paid_by(prompt.namespace);
         let waiter = Waiter::join(&cache, Ask::new(request, inner));
         loop {
             let refused = match self.acquire_in_turn(prompt, &waiter) {
@@ -242,6 +257,7 @@ impl Session {
             inner.undo_demotions(held.point, now, &guard);
             lease.counted = true;
         }
+        lease.queried = true;
         acquired
     }
 }

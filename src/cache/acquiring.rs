@@ -78,9 +78,12 @@ impl Future for Acquiring {
         let Self { cache, namespace, tokens, room, waiter } = &mut *self;
         let (session, prompt) = (cache.session(), Prompt { namespace, tokens, room: *room });
         if waiter.is_none() && !cache.inner.wait_list.has_waiters() {
-            match session.acquire(namespace, tokens, *room) {
+            match session.acquire_once(prompt) {
                 Err(refused) if refused.is_for_now() => {}
-                served => return Poll::Ready(served),
+                served => {
+                    session.count_acquired(tokens, &served);
+                    return Poll::Ready(served);
+                }
             }
         }
         let waiting = waiter.get_or_insert_with(|| {
@@ -93,6 +96,7 @@ impl Future for Acquiring {
             Err(refused) if refused.is_for_now() => Poll::Pending,
             served => {
                 *waiter = None;
+                session.count_acquired(tokens, &served);
                 Poll::Ready(served)
             }
         }

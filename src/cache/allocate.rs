@@ -9,6 +9,7 @@ use super::quota::QuotaCharge;
 use super::reservation::{Reservation, ReserveError};
 use super::session::Session;
 use super::shared_blocks::SharedBlocks;
+use super::spans::within_span;
 use super::strong_ref::StrongRef;
 use super::wait_list::{Lane, Standing};
 use super::waiter::Waiter;
@@ -62,7 +63,9 @@ impl Session {
         let inner = &**self.strong_refs.inner();
         let ask = Ask::new(blocks.into(), inner);
         inner.check_request(ask.blocks)?;
-        inner.take(ask, &|| self.strong_refs.take(), Effort::Once)
+        let taken = inner.take(ask, &|| self.strong_refs.take(), Effort::Once);
+        self.count_reserved(&taken);
+        taken
     }
 
     /// Takes the blocks of a [`BlockRequest`] (a number is one), and waits for them until `deadline` if leases and
@@ -114,6 +117,14 @@ impl Session {
         let inner = &**self.strong_refs.inner();
         let ask = Ask::new(blocks.into(), inner);
         inner.check_request(ask.blocks)?;
+        let taken = self.take_by(ask, deadline);
+        self.count_reserved(&taken);
+        taken
+    }
+
+    /// Takes the blocks, or waits for them until `deadline`.
+    fn take_by(&self, ask: Ask<'_>, deadline: Instant) -> Result<Reservation, ReserveError> {
+        let inner = &**self.strong_refs.inner();
         if !inner.wait_list.has_waiters() {
             match inner.take(ask, &|| self.strong_refs.take(), Effort::Once) {
                 Err(refused) if refused.is_for_now() => {}
@@ -278,6 +289,7 @@ impl Inner {
     /// taken by other threads before the next.
     #[cold]
     fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
+        within_span!("evict");
         let in_background = self.background.get().is_some();
         // Under no lock.
         blocks.reserve(n);

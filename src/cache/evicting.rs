@@ -6,6 +6,7 @@ use super::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
 use super::inner::Inner;
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
+use super::spans::within_span;
 
 /// Garbage of evictions that may wait for the next one.
 const RECLAIM_BYTES: usize = 32 << 10;
@@ -129,6 +130,7 @@ impl Inner {
         blocks: usize,
         mut evict: impl FnMut(&mut Evictor, usize, Resources<'_>) -> Option<usize>,
     ) -> usize {
+        within_span!("evict");
         let mut evicted = 0;
         let mut slice = |evictor: &mut Evictor, resources: Resources<'_>| {
             let want = (blocks - evicted).min(SLICE);

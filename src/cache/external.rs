@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::counters::Count;
 use super::inner::Inner;
 use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
@@ -109,6 +110,7 @@ impl Session {
         }
         inner.pool.take_these(blocks).map_err(|block| AdoptError::Held { block })?;
         inner.note_blocks_left();
+        self.participant().count([(Count::Reservations, 1), (Count::TakenBlocks, blocks.len())]);
         Ok(Reservation {
             blocks: blocks.to_vec(),
             shared: SharedBlocks::default(),

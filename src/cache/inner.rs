@@ -7,10 +7,11 @@ use super::clock::Time;
 use super::evictor::{AgingPass, Evictor, PinnedEvictor, Resources};
 use super::namespace::Registry;
 use super::settings::Settings;
+use super::spans::within_span;
 use super::stats::{Gauges, Stats};
 use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
-use crate::reclaim::{Domain, Guard, Idle, Ref};
+use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Mutex, MutexGuard, OnceLock, unlock_fairly};
 use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
@@ -40,7 +41,7 @@ pub(super) struct Inner {
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<PinnedEvictor>,
     /// Participants of sessions that have ended, and those that calls borrow.
-    pub(super) idle: Idle,
+    pub(super) idle: Idle<Local>,
     /// Sessions that have a participant of their own.
     pub(super) own_participants: AtomicUsize,
     /// The last field: memory that the other fields retire when they are dropped is freed with it.
@@ -87,6 +88,7 @@ impl Inner {
 
     /// One bounded step of the evictor; true if more is left.
     pub(super) fn step(&self, aging: Option<AgingPass>, evictor: &mut Evictor, resources: Resources<'_>) -> bool {
+        within_span!("step");
         let more = evictor.step(STEP, aging, resources);
         let forgetting = self.namespaces.tidy(evictor, resources);
         more || forgetting
@@ -211,13 +213,13 @@ impl Inner {
     pub(super) fn stats(&self) -> Stats {
         let free = self.pool.free() + self.returned.as_ref().map_or(0, Pool::free);
         let gauged = self.gauges.read(self.pool.capacity(), free);
-        Stats {
+        self.counted(Stats {
             waiting_requests: self.wait_list.len(),
             index_bytes: self.domain.bytes().total(),
             garbage_bytes: self.domain.garbage_bytes(),
             slab_bytes: self.domain.slab_bytes(),
             ..gauged
-        }
+        })
     }
 
     /// A use at `now` undoes the demotions that were there before it, of `point` and of all that its marks flow to.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::counters::Count;
 use super::lease::Lease;
 use super::quota::OverQuota;
 use super::reservation::Reservation;
@@ -243,6 +244,7 @@ impl Session {
         let moved = match inner.move_charge(&mut reservation, holdings) {
             Ok(moved) => moved,
             Err(OverQuota { requested, pinned, limit }) => {
+                participant.count([(Count::OverQuotaRefusals, 1)]);
                 return refused(InsertErrorKind::OverQuota { requested, pinned, limit }, reservation);
             }
         };
@@ -274,6 +276,7 @@ impl Session {
         }
         inner.undo_demotions(published.tip.point, now, &guard);
         drop(guard);
+        participant.count([(Count::Inserts, 1), (Count::DuplicateBlocks, reservation.blocks.len())]);
         if limited && inserted > 0 {
             inner.keep_to_quotas();
         } else {

@@ -40,6 +40,8 @@ pub struct Lease {
     offset: u8,
     /// Whether the request was counted in the point's statistics.
     pub(super) counted: bool,
+    /// Whether the lookup of its sequence was counted.
+    pub(super) queried: bool,
     cache: StrongRef<Inner>,
 }
 
@@ -49,13 +51,15 @@ impl Lease {
     pub(super) fn new(held: HeldLease<'_>, counted: bool, grid: Grid, cache: StrongRef<Inner>) -> Self {
         let len_tokens = grid.filled(held.point.end());
         let offset = grid.offset() as u8;
-        Self { point: Some(held.point.link()), len_tokens, counted_on: held.counted_on, offset, counted, cache }
+        let (point, counted_on) = (Some(held.point.link()), held.counted_on);
+        Self { point, len_tokens, counted_on, offset, counted, queried: counted, cache }
     }
 
     /// The empty lease of a namespace that was dropped, or can count no more leases.
     pub(super) fn of_nothing(grid: Grid, cache: StrongRef<Inner>) -> Self {
         let offset = grid.offset() as u8;
-        Self { point: None, len_tokens: 0, counted_on: StripeRef::word(0), offset, counted: false, cache }
+        let (counted_on, counted, queried) = (StripeRef::word(0), false, false);
+        Self { point: None, len_tokens: 0, counted_on, offset, counted, queried, cache }
     }
 
     /// Tokens whose keys and values it protects: those of whole blocks.

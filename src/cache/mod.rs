@@ -19,9 +19,10 @@
 //! | `events`, `subscribing` | what is told to those who listen; their channels |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
-//! | `clock`, `stats` | time, numbers |
+//! | `clock`, `counters`, `stats` | time, what is counted, numbers |
 //! | `validate`, `diagnostics` | the check of every invariant, and what it reports |
 //! | `walk` | what is cached, run by run |
+//! | `spans` | what the crate `tracing` is told |
 
 mod acquire;
 #[cfg(feature = "async")]
@@ -31,6 +32,7 @@ mod background;
 mod block_request;
 mod builder;
 mod clock;
+mod counters;
 pub mod diagnostics;
 mod events;
 mod evicted;
@@ -59,6 +61,7 @@ mod session;
 mod settings;
 mod shared_blocks;
 mod sharing;
+mod spans;
 mod stats;
 mod strong_ref;
 mod subscribing;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::counters::Count;
 use super::lease::Lease;
 use super::session::Session;
 use crate::block::BlockId;
@@ -124,8 +125,10 @@ impl Session {
         let mut block = Vec::with_capacity(1);
         append_blocks(held.point, known, grid, &mut block, &guard);
         drop(guard);
+        let len_tokens = agreed - unfilled;
+        participant.count([(Count::PartialTokens, len_tokens)]);
         self.help();
         let block = block.pop().expect("the leased path ends with the block");
-        Some(PartialHit { block, len_tokens: agreed - unfilled, source })
+        Some(PartialHit { block, len_tokens, source })
     }
 }

@@ -9,7 +9,7 @@ use crate::reclaim::{Lent, Local};
 #[derive(Debug)]
 pub(super) enum Participant<'a> {
     Own(&'a Local),
-    Lent(Lent<'a>),
+    Lent(Lent<'a, Local>),
 }
 
 impl Deref for Participant<'_> {

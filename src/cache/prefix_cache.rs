@@ -7,6 +7,7 @@ use super::evictor::Upkeep;
 use super::inner::Inner;
 use super::namespace::Pass;
 use super::session::Session;
+use super::spans::within_span;
 use super::stats::Stats;
 use super::validate::validate;
 use crate::sync::Arc;
@@ -151,6 +152,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
+        within_span!("settle");
         let inner = &*self.inner;
         let aging = inner.aging();
         inner.settle_by(|| Some(inner.evictor.lock()));

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::counters::Count;
 use super::lease::Lease;
 use super::priority::Priority;
 use super::session::Session;
@@ -146,6 +147,8 @@ impl Session {
         point.statistics.marks.ask(inner.demotions.undone(), until, &guard);
         guard.hand_over();
         drop(guard);
+        let blocks = inner.grid.blocks(lease.len_tokens());
+        participant.count([(Count::Retentions, 1), (Count::RetainedBlocks, blocks)]);
         crate::sync::failpoint!("retain::noted");
         if point.word.announce() {
             inner.queue.push(point);

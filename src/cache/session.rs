@@ -188,11 +188,18 @@ impl Session {
         let participant = self.participant();
         let guard = participant.pin();
         let Some(held) = self.lease_longest(namespace, tokens, &guard) else {
+            if use_ == Use::Counted {
+                participant.count_lookup(tokens.len(), 0);
+            }
             return Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
         };
         let counted = use_ == Use::Counted && held.point.depth() > 0;
-        let lease = Lease::new(held, counted, namespace.0.grid, self.strong_refs.take());
+        let mut lease = Lease::new(held, counted, namespace.0.grid, self.strong_refs.take());
         crate::sync::failpoint!("session::leased");
+        if use_ == Use::Counted {
+            lease.queried = true;
+            participant.count_lookup(tokens.len(), lease.len_tokens());
+        }
         if counted {
             inner.hot.statistics(&held).touch(now);
             inner.undo_demotions(held.point, now, &guard);
@@ -309,11 +316,17 @@ impl Session {
         }
         inner.undo_demotions(tip.point, now, &guard);
         append_blocks(tip.point, first, grid, blocks, &guard);
+        let found = grid.filled(tip.point.end());
         drop(guard);
+        if lease.queried {
+            participant.count_resumed(found - lease.len_tokens());
+        } else {
+            participant.count_lookup(tokens.len(), found);
+        }
         let mut lease = resumed.unwrap_or(lease);
         // Written only if it changes: a store here would delay the copy of the whole lease that follows.
-        if lease.counted != counted {
-            lease.counted = counted;
+        if !lease.queried || lease.counted != counted {
+            (lease.queried, lease.counted) = (true, counted);
         }
         self.help();
         lease

@@ -8,6 +8,9 @@ use crate::sync::gauge::{AtomicBool, AtomicU64, AtomicUsize, Relaxed};
 
 /// Numbers of a cache at one moment.
 ///
+/// Blocks by state, memory, and what was counted since the cache was built. Counting costs a thread a few stores to a cache
+/// line of its own. A rate is the [`delta`](Self::delta) of two moments.
+///
 /// `free + reserved + evictable + protected` is the capacity. `evictable` and `protected` are exact as of the last
 /// [`settle`](crate::PrefixCache::settle): evicting everything would free exactly the evictable blocks. Leases, releases
 /// and inserts since then are not in them yet; blocks inserted since then count as reserved. Made by
@@ -64,6 +67,88 @@ pub struct Stats {
     pub is_settled: bool,
     /// Points: places on runs where leases, branches and statistics are kept.
     pub points: usize,
+    /// Lookups: each match that counts as a use, each [`acquire`](crate::Session::acquire) that was served, and each
+    /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for.
+    pub lookups: u64,
+    /// Tokens of the sequences that were looked up.
+    pub query_tokens: u64,
+    /// Of those, tokens that were found. Over `query_tokens`, the hit rate.
+    pub hit_tokens: u64,
+    /// Tokens that a resume found beyond a lease whose lookup had been counted already: not among `hit_tokens`.
+    pub resumed_tokens: u64,
+    /// Tokens of [partial hits](crate::PartialHit): not among `hit_tokens`.
+    pub partial_tokens: u64,
+    /// Inserts that were not refused.
+    pub inserts: u64,
+    /// Blocks that inserts gave back because their tokens were cached already.
+    pub duplicate_blocks: u64,
+    /// Reservations: requests for blocks that were served, and lists of blocks that were
+    /// [adopted](crate::Session::adopt).
+    pub reservations: u64,
+    /// Blocks of those reservations.
+    pub taken_blocks: u64,
+    /// Requests for blocks that were refused, or whose deadline passed, because leases and reservations held too many.
+    pub exhausted_refusals: u64,
+    /// Requests for blocks, and inserts, that were refused because of a namespace's quota.
+    pub over_quota_refusals: u64,
+    /// Requests that have waited for blocks, however it ended.
+    pub waits: u64,
+    /// Nanoseconds that they have waited, all together.
+    pub waited_nanos: u64,
+    /// Prefixes that were [retained](crate::Session::retain), each time.
+    pub retentions: u64,
+    /// Blocks of those prefixes, each time.
+    pub retained_blocks: u64,
+    /// Hot points whose leases are counted in one place again, since no thread leases them any more.
+    pub deflations: u64,
+}
+
+impl Stats {
+    /// What was counted since an `earlier` moment. All other numbers are as they are in `self`.
+    ///
+    /// A count that is lower than it was, because the two are of different caches, becomes zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// # let (session, space) = (cache.session(), cache.default_namespace());
+    /// let before = cache.stats();
+    /// let miss = session.match_prefix(&space, &[7; 40]);
+    /// let minute = cache.stats().delta(&before);
+    /// assert_eq!((minute.lookups, minute.query_tokens, minute.hit_tokens), (1, 40, 0));
+    /// # drop(miss);
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn delta(&self, earlier: &Self) -> Self {
+        let since = |count: fn(&Self) -> u64| count(self).saturating_sub(count(earlier));
+        Self {
+            inserted_blocks: since(|stats| stats.inserted_blocks),
+            evicted_blocks: since(|stats| stats.evicted_blocks),
+            evicted_for_quota_blocks: since(|stats| stats.evicted_for_quota_blocks),
+            aged_blocks: since(|stats| stats.aged_blocks),
+            cleared_blocks: since(|stats| stats.cleared_blocks),
+            invalidated_blocks: since(|stats| stats.invalidated_blocks),
+            lookups: since(|stats| stats.lookups),
+            query_tokens: since(|stats| stats.query_tokens),
+            hit_tokens: since(|stats| stats.hit_tokens),
+            resumed_tokens: since(|stats| stats.resumed_tokens),
+            partial_tokens: since(|stats| stats.partial_tokens),
+            inserts: since(|stats| stats.inserts),
+            duplicate_blocks: since(|stats| stats.duplicate_blocks),
+            reservations: since(|stats| stats.reservations),
+            taken_blocks: since(|stats| stats.taken_blocks),
+            exhausted_refusals: since(|stats| stats.exhausted_refusals),
+            over_quota_refusals: since(|stats| stats.over_quota_refusals),
+            waits: since(|stats| stats.waits),
+            waited_nanos: since(|stats| stats.waited_nanos),
+            retentions: since(|stats| stats.retentions),
+            retained_blocks: since(|stats| stats.retained_blocks),
+            deflations: since(|stats| stats.deflations),
+            ..*self
+        }
+    }
 }
 
 /// The evictor's totals as it last published them.
@@ -77,6 +162,7 @@ pub(super) struct Gauges {
     aged: AtomicU64,
     cleared: AtomicU64,
     invalidated: AtomicU64,
+    deflations: AtomicU64,
     runs: AtomicUsize,
     points: AtomicUsize,
     behind: AtomicBool,
@@ -103,6 +189,7 @@ impl Gauges {
         self.aged.store(totals.aged, Relaxed);
         self.cleared.store(totals.cleared, Relaxed);
         self.invalidated.store(totals.invalidated, Relaxed);
+        self.deflations.store(totals.deflations, Relaxed);
         self.runs.store(totals.runs, Relaxed);
         self.points.store(totals.points, Relaxed);
     }
@@ -144,6 +231,7 @@ impl Gauges {
             aged_blocks: self.aged.load(Relaxed),
             cleared_blocks: self.cleared.load(Relaxed),
             invalidated_blocks: self.invalidated.load(Relaxed),
+            deflations: self.deflations.load(Relaxed),
             runs: self.runs.load(Relaxed),
             points: self.points.load(Relaxed),
             ..Stats::default()

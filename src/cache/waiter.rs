@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::block_request::Ask;
 use super::inner::Inner;
+use super::spans::WaitSpan;
 use super::strong_ref::StrongRef;
 use super::wait_list::{Place, Standing};
 use crate::sync::{Arc, Signal};
@@ -14,13 +15,16 @@ pub(super) struct Waiter {
     cache: StrongRef<Inner>,
     place: Place,
     signal: Arc<Signal>,
+    since: Instant,
+    _span: WaitSpan,
 }
 
 impl Waiter {
     /// Joins the cache's list as the last of its lane.
     pub(super) fn join(cache: &StrongRef<Inner>, ask: Ask<'_>) -> Self {
         let (place, signal) = cache.wait_list.append(ask.lane, ask.line(cache));
-        let waiter = Self { cache: cache.clone(), place, signal };
+        let (since, _span) = (Instant::now(), WaitSpan::open());
+        let waiter = Self { cache: cache.clone(), place, signal, since, _span };
         crate::sync::failpoint!("wait_list::joined");
         waiter
     }
@@ -67,6 +71,7 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
+        self.cache.participant().count_wait(self.since.elapsed());
         self.cache.wait_list.leave(self.place);
     }
 }

@@ -122,7 +122,10 @@ impl Future for Reserving {
         if waiter.is_none() && !cache.wait_list.has_waiters() {
             match cache.take(ask, &|| cache.clone(), Effort::Once) {
                 Err(refused) if refused.is_for_now() => {}
-                served => return Poll::Ready(served),
+                served => {
+                    cache.participant().count_reserved(served.as_ref());
+                    return Poll::Ready(served);
+                }
             }
         }
         let waiting = waiter.get_or_insert_with(|| Waiter::join(cache, ask));
@@ -132,6 +135,7 @@ impl Future for Reserving {
             Err(refused) if refused.is_for_now() => Poll::Pending,
             served => {
                 *waiter = None;
+                cache.participant().count_reserved(served.as_ref());
                 Poll::Ready(served)
             }
         }

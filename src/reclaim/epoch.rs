@@ -11,7 +11,8 @@ use crossbeam_epoch as ce;
 
 use super::memory::{Freed, Magazines, Memory};
 use super::node::end;
-use super::{Bytes, Node, Ref};
+use super::records::Records;
+use super::{Bytes, COUNTS, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
 /// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes, or so many nodes.
@@ -36,12 +37,18 @@ struct Shared {
     bytes: Bytes,
     /// Bytes that were handed over and are not freed yet: a gauge.
     garbage: AtomicUsize,
+    records: Records,
     memory: Memory,
 }
 
 impl Domain {
     pub(crate) fn new() -> Self {
-        let shared = Shared { bytes: Bytes::new(), garbage: AtomicUsize::new(0), memory: Memory::new() };
+        let shared = Shared {
+            bytes: Bytes::new(),
+            garbage: AtomicUsize::new(0),
+            records: Records::new(),
+            memory: Memory::new(),
+        };
         Self { collector: ce::Collector::new(), shared: Box::new(shared), next_stripe: AtomicUsize::new(0) }
     }
 
@@ -56,11 +63,17 @@ impl Domain {
             limbo: RefCell::new(Vec::new()),
             keeps: false,
             magazines: Magazines::new(),
+            record: self.shared.records.hold(),
         }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.shared.bytes
+    }
+
+    /// What all participants have counted in their records, those that have gone too.
+    pub(crate) fn counts(&self) -> [u64; COUNTS] {
+        self.shared.records.sum()
     }
 
     /// How many participants were registered so far.
@@ -94,6 +107,7 @@ pub(crate) struct Local {
     /// It hands over only when it is asked to.
     keeps: bool,
     magazines: Magazines,
+    record: Record,
 }
 
 /// A node that was retired: its address, and how one of its type is freed.
@@ -163,6 +177,12 @@ impl Local {
         unsafe { self.shared.as_ref() }
     }
 
+    /// Where it counts what its users do.
+    #[inline]
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
     /// Reclaims what no thread can see any more. Call it without a guard: each pass may advance the epoch once, and frees
     /// some.
     pub(crate) fn reclaim(&self) {
@@ -216,6 +236,7 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.hand_over();
         self.magazines.empty_out(&self.shared().memory);
+        self.shared().records.leave(&self.record);
     }
 }
 

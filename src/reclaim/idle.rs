@@ -11,7 +11,6 @@
 use std::cell::UnsafeCell;
 use std::ops::Deref;
 
-use super::Local;
 use crate::sync::apart::AtomicUsize;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -31,7 +30,7 @@ struct IdleSlot<T> {
 
 /// Idle participants of one domain, which must outlive them; a model stores values of its own instead.
 #[derive(Debug)]
-pub(crate) struct Idle<T = Local, const N: usize = SLOTS>([IdleSlot<T>; N]);
+pub(crate) struct Idle<T, const N: usize = SLOTS>([IdleSlot<T>; N]);
 
 // SAFETY: N1: one thread at a time touches a participant, and the state hands it over; a participant may be sent.
 unsafe impl<T: Send, const N: usize> Sync for Idle<T, N> {}
@@ -80,7 +79,7 @@ impl<T, const N: usize> Idle<T, N> {
 
 /// A participant for the length of a call.
 #[derive(Debug)]
-pub(crate) struct Lent<'a, T = Local>(Kept<'a, T>);
+pub(crate) struct Lent<'a, T>(Kept<'a, T>);
 
 #[derive(Debug)]
 enum Kept<'a, T> {
@@ -147,12 +146,12 @@ impl<T> IdleSlot<T> {
 #[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
 mod tests {
     use super::*;
-    use crate::reclaim::Domain;
+    use crate::reclaim::{Domain, Local};
 
     #[test]
     fn what_was_put_is_taken_once_and_what_finds_no_slot_comes_back() {
         let domain = Domain::new();
-        let idle: Idle = Idle::new();
+        let idle: Idle<Local> = Idle::new();
         assert!(idle.take().is_none());
         assert!((0..SLOTS).all(|_| idle.put(domain.register()).is_none()));
         assert!(idle.put(domain.register()).is_some());
@@ -162,9 +161,9 @@ mod tests {
     #[test]
     fn what_is_lent_lies_in_a_slot_while_there_are_any() {
         let domain = Domain::new();
-        let idle: Idle = Idle::new();
+        let idle: Idle<Local> = Idle::new();
         let lend = || idle.lend(7, || domain.register());
-        let address = |lent: Lent<'_>| std::ptr::from_ref::<Local>(&lent).addr();
+        let address = |lent: Lent<'_, Local>| std::ptr::from_ref::<Local>(&lent).addr();
         assert_eq!(address(lend()), address(lend()), "the same one again");
         let lent: Vec<_> = (0..=SLOTS).map(|_| lend()).collect();
         assert_eq!(lent.iter().filter(|lent| matches!(lent.0, Kept::Alone(_))).count(), 1);
@@ -176,7 +175,7 @@ mod tests {
     #[test]
     fn a_slot_that_a_stopped_thread_has_claimed_is_skipped() {
         let domain = Domain::new();
-        let idle: Idle = Idle::new();
+        let idle: Idle<Local> = Idle::new();
         assert!(idle.put(domain.register()).is_none());
         assert!(idle.0[0].claim(FULL), "a thread that stops here");
         assert!(idle.take().is_none());

@@ -24,6 +24,7 @@ mod memory;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 mod model;
 mod node;
+mod records;
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 pub(crate) use epoch::{Domain, Guard, Local};
@@ -35,6 +36,7 @@ pub use model::track;
 #[cfg(any(radixkv_loom, radixkv_shuttle))]
 pub(crate) use model::{Domain, Guard, Local};
 pub(crate) use node::{Canary, Link, Node, Own, Ref, free_owned};
+pub(crate) use records::{COUNTS, Record};
 
 use crossbeam_utils::CachePadded;
 

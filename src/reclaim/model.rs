@@ -15,7 +15,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 use super::node::{end, free_now};
-use super::{Bytes, Node, Ref};
+use super::records::Records;
+use super::{Bytes, COUNTS, Node, Record, Ref};
 #[cfg(radixkv_loom)]
 use crate::sync::TrackedCell;
 use crate::sync::atomic::{
@@ -138,6 +139,7 @@ struct DomainState {
     next: Cell<usize>,
     garbage: RefCell<Vec<Garbage>>,
     bytes: Bytes,
+    records: Records,
 }
 
 impl DomainState {
@@ -192,6 +194,7 @@ impl Domain {
             next: Cell::new(0),
             garbage: RefCell::new(Vec::new()),
             bytes: Bytes::new(),
+            records: Records::new(),
         }))
     }
 
@@ -199,11 +202,16 @@ impl Domain {
         let id = self.0.next.get();
         assert!(id < PARTICIPANTS, "too many participants in one model");
         self.0.next.set(id + 1);
-        Local { state: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0) }
+        let record = self.0.records.hold();
+        Local { state: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0), record }
     }
 
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.0.bytes
+    }
+
+    pub(crate) fn counts(&self) -> [u64; COUNTS] {
+        self.0.records.sum()
     }
 
     pub(crate) fn garbage_bytes(&self) -> usize {
@@ -225,6 +233,7 @@ pub(crate) struct Local {
     id: usize,
     depth: Cell<usize>,
     sequence: Cell<usize>,
+    record: Record,
 }
 
 // SAFETY: all threads of a model share one thread of the system.
@@ -237,6 +246,10 @@ impl std::fmt::Debug for Local {
 }
 
 impl Local {
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
     pub(crate) fn reclaim(&self) {
         self.state.collect();
     }
@@ -267,6 +280,12 @@ impl Local {
             fence(SeqCst);
         }
         Guard { local: self }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.state.records.leave(&self.record);
     }
 }
 

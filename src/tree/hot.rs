@@ -206,38 +206,41 @@ impl HotPoints {
         self.taken.fetch_and(!(1 << (name.get() - 1)), Release);
     }
 
-    /// The evictor's: takes the slots off all points without leases.
+    /// The evictor's: takes the slots off all points without leases; returns how many it took off.
     #[inline]
-    pub(crate) fn deflate_idle(&self, queue: &Queue, guard: &Guard<'_>) {
+    pub(crate) fn deflate_idle(&self, queue: &Queue, guard: &Guard<'_>) -> u64 {
         // Relaxed: a point that is inflated now is found by the next look.
         let taken = self.taken.load(Relaxed);
-        if taken != 0 {
-            let leases = |name| self.stripes(name).iter().map(|stripe| stripe.leases.load(Relaxed)).sum::<u64>();
-            // The sum is a hint, to leave slots in use alone: closing one delays its users.
-            let idle = self.taken(taken).filter(|name| leases(*name) == 0);
-            idle.for_each(|name| self.deflate(name, queue, guard));
+        if taken == 0 {
+            return 0;
         }
+        let leases = |name| self.stripes(name).iter().map(|stripe| stripe.leases.load(Relaxed)).sum::<u64>();
+        // The sum is a hint, to leave slots in use alone: closing one delays its users.
+        let idle = self.taken(taken).filter(|name| leases(*name) == 0);
+        idle.map(|name| u64::from(self.deflate(name, queue, guard))).sum()
     }
 
     /// The evictor's: the same, but closes every slot to be sure of its sum.
-    pub(crate) fn deflate_all(&self, queue: &Queue, guard: &Guard<'_>) {
+    pub(crate) fn deflate_all(&self, queue: &Queue, guard: &Guard<'_>) -> u64 {
         // Changes nothing. Acquire: finds attached what was attached before. Release: E18.
-        self.taken(self.taken.fetch_or(0, AcqRel)).for_each(|name| self.deflate(name, queue, guard));
+        let taken = self.taken(self.taken.fetch_or(0, AcqRel));
+        taken.map(|name| u64::from(self.deflate(name, queue, guard))).sum()
     }
 
     fn taken(&self, bits: u64) -> impl Iterator<Item = HotSlotId> {
         (0..self.slots.len() as u8).filter(move |i| bits & 1 << i != 0).filter_map(|i| HotSlotId::new(i + 1))
     }
 
-    fn deflate(&self, name: HotSlotId, queue: &Queue, guard: &Guard<'_>) {
+    /// Takes a slot off its point, if no lease is counted on it; whether it did.
+    fn deflate(&self, name: HotSlotId, queue: &Queue, guard: &Guard<'_>) -> bool {
         // Acquire: HP1.
-        let Some(point) = Ref::from_ptr(self.slot(name).point.load(Acquire), guard) else { return };
+        let Some(point) = Ref::from_ptr(self.slot(name).point.load(Acquire), guard) else { return false };
         // Relaxed: the evictor alone detaches; if the slot is not attached yet there is nothing to do.
         if point.word.load(Relaxed).slot() != Some(name) {
-            return;
+            return false;
         }
         if !self.close_idle(&point.word, name) {
-            return;
+            return false;
         }
         crate::sync::failpoint!("hot::summed");
         for stripe in self.stripes(name) {
@@ -247,6 +250,7 @@ impl HotPoints {
             queue.push(point);
         }
         self.vacate(name);
+        true
     }
 
     /// Closes the slot that is attached to `word` if no lease is counted on its stripes. The evictor's.

@@ -9,6 +9,8 @@ mod files;
 #[cfg(unix)]
 #[path = "replay_cli/input.rs"]
 mod input;
+#[path = "replay_cli/metrics.rs"]
+mod metrics;
 #[path = "replay_cli/random.rs"]
 mod random;
 #[path = "replay_cli/screen.rs"]

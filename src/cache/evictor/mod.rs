@@ -91,6 +91,7 @@ pub(super) struct Totals {
     pub(super) aged: u64,
     pub(super) cleared: u64,
     pub(super) invalidated: u64,
+    pub(super) deflations: u64,
     pub(super) runs: usize,
     pub(super) points: usize,
 }
@@ -204,7 +205,7 @@ impl Evictor {
     /// Deflates idle hot points and takes in changes, by time and from the queue. Takes in at most `entries`, from which
     /// it subtracts what it took, and none that came after it began. True if nothing was left.
     pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
-        resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
         self.take_in(entries, resources)
     }
 
@@ -258,7 +259,7 @@ impl Evictor {
     /// wrote before (cache::wait_list).
     pub(super) fn settle_for_waiter(&mut self, resources: Resources<'_>) {
         resources.pool.free_for_waiter();
-        resources.hot.deflate_all(resources.queue, resources.guard);
+        self.totals.deflations += resources.hot.deflate_all(resources.queue, resources.guard);
         let mut all = usize::MAX;
         self.take_in(&mut all, resources);
         self.backlog.receive(resources.queue.drain_for_waiter());
@@ -288,7 +289,7 @@ impl Evictor {
         mut choose: impl FnMut(&mut Self) -> Option<Choice>,
     ) -> usize {
         let mut freed = 0;
-        resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
         self.now = self.now.max(resources.now);
         while freed < want {
             if !self.is_caught_up(resources) {

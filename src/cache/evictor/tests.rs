@@ -132,6 +132,7 @@ fn a_hot_point_is_a_point_like_any_other() {
     let resumed = other.resume(clone, &tokens[0]);
     drop(resumed);
     assert_eq!((cache.stats().protected_blocks, cache.stats().evictable_blocks), (0, 1), "settled, so deflated");
+    assert_eq!(cache.stats().deflations, 1);
     // Four hits and the insert's, most of them counted on stripes: three of the other one are fewer.
     let miss = session.match_prefix(&space, &tokens[1]);
     drop(session.insert(miss.lease(), &tokens[1], session.reserve(1).expect("room")).expect("inserted"));

@@ -6,6 +6,7 @@ use super::{Namespace, NamespaceState};
 use crate::cache::evictor::{SWEEP_SLICE, runs_below};
 use crate::cache::inner::Inner;
 use crate::cache::prefix_cache::PrefixCache;
+use crate::cache::spans::within_span;
 use crate::name::{Keys, NamespaceName};
 use crate::reclaim::Link;
 use crate::sync::Arc;
@@ -230,6 +231,7 @@ impl Inner {
         renew: bool,
         may: impl FnOnce() -> Result<(), (usize, usize)>,
     ) -> (usize, usize) {
+        within_span!("clear");
         let mut in_use = (0, 0);
         let unswept = self.settled(|evictor, resources| {
             if let Err(numbers) = may() {

@@ -20,9 +20,9 @@ use crate::{publish::Publisher, publish::Snapshot};
 /// Records a [`radixkv::PrefixCache`]: its batches of events become batches for a `Publisher`.
 ///
 /// The first batch, number 0, says what is cached when this is built: a [`Cleared`](crate::Event::Cleared), and everything as stores. Each batch
-/// of the cache is one batch then. If batches of the cache were lost because nothing called [`next`](Self::next) for long, their
-/// numbers are left out, and the batch that comes after them says everything anew. So a follower is right again with it, whether it asks for
-/// snapshots or not; one that does is right earlier.
+/// of the cache is one batch then. If batches were lost, because nothing called [`next`](Self::next) for long or because a publisher's queue
+/// was full, their numbers are left out, and the batch that comes after them says everything anew. So a follower is right again with it,
+/// whether it asks for snapshots or not; one that does is right earlier.
 ///
 /// The numbers of batches keep their distance to those of the cache, so snapshots need no word with the thread that records.
 ///
@@ -180,7 +180,8 @@ impl CacheRecorder {
 
     /// Puts the batches that are there into a publisher's queue, as many as the channel holds at most; how many there were.
     ///
-    /// A batch that finds the queue full is lost, with its number; the publisher counts it.
+    /// A batch that finds the queue full is lost, with its number; the publisher counts it. Then nothing more is put there before the
+    /// queue has room, and the first batch after that says everything anew.
     ///
     /// # Errors
     ///
@@ -188,9 +189,14 @@ impl CacheRecorder {
     #[cfg(feature = "zmq")]
     pub fn pump(&mut self, publisher: &Publisher) -> Result<usize, ChangeError> {
         for pumped in 0..=self.settings.channel {
+            // Saying everything takes long, and would be in vain.
+            if self.next.is_none() && !publisher.has_room() {
+                return Ok(pumped);
+            }
             let Some(numbered) = self.next()? else { return Ok(pumped) };
-            // Followers see the gap, and ask for a snapshot.
-            let _ = publisher.publish(numbered);
+            if publisher.publish(numbered).is_err() {
+                self.next = None;
+            }
         }
         Ok(self.settings.channel)
     }

@@ -196,6 +196,12 @@ impl Publisher {
         })
     }
 
+    /// Whether the queue has room for a batch.
+    #[cfg(feature = "cache")]
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.capacity() > 0)
+    }
+
     /// Where to subscribe, with the port that was bound.
     pub fn endpoint(&self) -> &str {
         &self.endpoint

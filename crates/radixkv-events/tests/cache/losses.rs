@@ -97,6 +97,33 @@ fn a_subscriber_is_right_again_after_batches_were_lost_in_the_queue() {
     assert_eq!(subscriber.with(|follower| follower.epoch()), Some(recorder.epoch()));
 }
 
+/// The same with a subscriber that can ask nobody: the publisher says everything anew.
+#[test]
+fn a_subscriber_that_cannot_ask_is_right_again_after_a_loss_in_the_queue() {
+    let cache = cache();
+    let mut recorder = CacheRecorder::builder(&cache, HashScheme::xxh3()).build();
+    let publisher = Publisher::builder(ANY).queue(1).build().expect("a free port");
+    let subscriber = Subscriber::builder(publisher.endpoint()).start().expect("an endpoint");
+    let mut pump = || recorder.pump(&publisher).expect("events that follow from one another");
+    for round in 0..2_000 {
+        run(&cache, round, 500);
+        pump();
+        if round > 20 && publisher.lost_batches() > 0 {
+            break;
+        }
+    }
+    assert!(publisher.lost_batches() > 0);
+    let truth = of_cache(&cache);
+    // What is said anew is one batch: nothing else is stored or removed any more.
+    let is_right = (0..2_000).any(|_| {
+        pump();
+        thread::sleep(Duration::from_millis(5));
+        subscriber.with(|follower| follower.is_complete() && of_follower(follower.holdings()) == truth)
+    });
+    assert!(is_right, "{} batches were lost", publisher.lost_batches());
+    assert!(recorder.resets() > 1);
+}
+
 #[test]
 fn a_recorder_that_comes_late_begins_with_everything() {
     let cache = cache();

@@ -55,6 +55,8 @@ pub(crate) struct Arguments {
     /// Keep a file up to date while the replay runs, for `radixkv top --live FILE`
     #[arg(long, value_name = "FILE", requires = "trace")]
     pub(crate) live: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) metrics: crate::metrics::MetricsOptions,
     #[cfg(feature = "follow")]
     #[command(flatten)]
     pub(crate) events: crate::events::EventsOptions,

@@ -38,6 +38,7 @@ const LISTED: usize = 20;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) trace: String,
+    /// Empty if nobody says.
     pub(crate) policy: String,
     pub(crate) capacity_blocks: usize,
     pub(crate) block_size: usize,
@@ -58,6 +59,9 @@ pub(crate) struct State {
     /// What each of the last periods brought, the latest at the end.
     pub(crate) periods: VecDeque<Period>,
     pub(crate) top_prefixes: Vec<HotPrefix>,
+    /// Lookups a second, where that is not requests over seconds.
+    #[serde(default)]
+    pub(crate) per_second: Option<f64>,
     /// Whether the replay has ended.
     pub(crate) ended: bool,
 }

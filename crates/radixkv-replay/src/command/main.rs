@@ -22,6 +22,7 @@ mod grid;
 mod input;
 mod inspect;
 mod live;
+mod metrics;
 mod output;
 mod page;
 mod progress;

@@ -16,6 +16,7 @@ use crate::{
     failure::fail,
     input::Input,
     live::{self, LiveFile},
+    metrics::Metrics,
     output::{Output, OutputError, Written, check_distinct},
     page, progress,
     report::{ClassReport, TraceReport, WorkloadReport, json},
@@ -46,12 +47,16 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
     let live = arguments.live.as_deref().map(|live| LiveFile::new(live, &input)).transpose()?;
     check_distinct([&arguments.requests, &arguments.report, &arguments.live])?;
     let serving = &arguments.serving;
+    let metrics = Metrics::start(&arguments.metrics, serving.block_size)?;
     let trace = input.trace(serving.unit, serving.priority_from.as_deref(), &serving.limits())?;
     let (name, config) = (input.name(), arguments.config(TRACE_CAPACITY));
     #[cfg(feature = "follow")]
     let events = Events::new(&arguments.events)?;
     let replay = |watch: &(dyn Fn(Served<'_>) + Sync)| {
         serve(arguments, &trace, &config, "replay", &|served| {
+            if let Some(metrics) = &metrics {
+                metrics.show(served.cache);
+            }
             #[cfg(feature = "follow")]
             events.listen(served.cache);
             watch(served);
@@ -84,6 +89,9 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
         return Ok(broken);
     }
     written.into_iter().try_for_each(Written::publish)?;
+    if let Some(metrics) = &metrics {
+        metrics.linger();
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -157,7 +157,7 @@ where
         requests: Requests::new(options.waiting, slots),
         salts: Salts::new(engine.cache().clone()),
         retention: Retention::new(options.retained_blocks, setup.block_size),
-        metrics: Metrics::new(&options.model),
+        metrics: Metrics::new(&options.model, engine.cache()),
         options,
     });
     let runtime =

@@ -96,6 +96,6 @@ async fn health(State(service): State<Arc<Service>>) -> Response {
 }
 
 async fn measured(State(service): State<Arc<Service>>) -> Response {
-    let text = service.metrics.text(&service.cache, service.intake.queue());
+    let text = service.metrics.text(service.intake.queue());
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }

@@ -76,7 +76,7 @@ fn choose(service: &Service, row: Row<'_>, end_tokens: &[radixkv::Token]) -> Cho
 fn end(service: &Service, session: &Session, finished: &Finished, end_tokens: &[radixkv::Token]) {
     let Some(served) = service.requests.get(finished.id) else { return };
     let completion_tokens = finished.tokens.len() - finished.prompt_len;
-    service.metrics.finished(finished.prompt_len, finished.cached_len, completion_tokens);
+    service.metrics.finished(finished.prompt_len, completion_tokens);
     service.retention.used(session, &served.namespace, &finished.tokens, served.retain);
     service.requests.took(served.began.elapsed());
     let by_end_token = finished.tokens.last().is_some_and(|token| end_tokens.contains(token));

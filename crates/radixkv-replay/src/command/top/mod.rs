@@ -1,9 +1,10 @@
-//! `radixkv top`: how a running replay does, in the terminal.
+//! `radixkv top`: how a cache does, in the terminal.
 //!
-//! What is shown is a [`State`]. It is read from the file of `radixkv replay --live` ([`read`]); another source of states
-//! can stand beside it.
+//! What is shown is a [`State`]. It is read from the file of `radixkv replay --live`, or made of the metrics at an address.
 
 mod plain;
+mod scrape;
+mod scraped;
 mod view;
 
 use std::{
@@ -25,19 +26,34 @@ use ratatui::{
 };
 
 use crate::{console, live::State, output::OutputError, screen::Screen, status::AT_FAULT};
+use scrape::ScrapeError;
+use scraped::Scraped;
 
-/// How long a key is waited for before the file is read again.
+/// How long a key is waited for before the state is read again.
 const PERIOD: Duration = Duration::from_millis(200);
+/// The same for metrics, which cost the cache a little.
+const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Show how a running replay does: occupancy, hit rate, hottest prefixes, evictions.
+/// Show how a cache does: occupancy, hit rate, hottest prefixes, evictions.
 ///
-/// Start `radixkv replay TRACE --live FILE` first, and this beside it. q, Esc and Ctrl-C end it. Where standard output is no
-/// terminal, or one that shows text alone (TERM=dumb), the present state is printed as text.
+/// Start `radixkv replay TRACE --live FILE` first, and this beside it; or give the address of an engine's metrics. q, Esc
+/// and Ctrl-C end it. Where standard output is no terminal, or one that shows text alone (TERM=dumb), the present state is
+/// printed as text.
 #[derive(Args)]
+#[group(required = true, multiple = false)]
 pub(crate) struct Arguments {
     /// The file that `radixkv replay --live FILE` keeps up to date
-    #[arg(long, value_name = "FILE", required = true)]
-    live: PathBuf,
+    #[arg(long, value_name = "FILE")]
+    live: Option<PathBuf>,
+    /// Where metrics of a cache are served, such as 127.0.0.1:9400 or http://HOST:PORT/metrics
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<String>,
+}
+
+/// Where states come from.
+enum Source {
+    File(PathBuf),
+    Metrics(Scraped),
 }
 
 /// Why nothing is shown.
@@ -49,6 +65,12 @@ enum TopError {
     /// Name the file of a replay.
     #[error("{}: not a file of `radixkv replay --live`: {source}", path.display())]
     Malformed { path: PathBuf, source: serde_json::Error },
+    /// Start the engine, or a replay with `--metrics`, first; or name another address.
+    #[error("{address}: {source}")]
+    Scrape { address: String, source: ScrapeError },
+    /// Name the address of a program that has a cache.
+    #[error("{address}: there are no metrics of a cache there")]
+    NoCache { address: String },
     /// The terminal refuses.
     #[error("the terminal: {0}")]
     Terminal(#[source] io::Error),
@@ -57,13 +79,11 @@ enum TopError {
 }
 
 pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
-    let path = &arguments.live;
+    let source = Source::new(arguments);
     let shown = if io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb") {
-        watch(path)
+        watch(source)
     } else {
-        read(path).and_then(|state| {
-            console::print(&plain::text(&state, screen)).map_err(|error| TopError::Output(OutputError::stdout(error)))
-        })
+        print(source, screen)
     };
     match shown {
         Ok(()) => ExitCode::SUCCESS,
@@ -74,35 +94,78 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
     }
 }
 
+impl Source {
+    fn new(arguments: &Arguments) -> Self {
+        match (&arguments.live, &arguments.metrics) {
+            (_, Some(address)) => Self::Metrics(Scraped::new(address)),
+            (live, None) => Self::File(live.clone().unwrap_or_default()),
+        }
+    }
+
+    /// How long a key is waited for before the next look.
+    fn period(&self) -> Duration {
+        match self {
+            Self::File(_) => PERIOD,
+            Self::Metrics(_) => SCRAPE_PERIOD,
+        }
+    }
+
+    /// The present state.
+    fn read(&mut self) -> Result<State, TopError> {
+        match self {
+            Self::File(path) => read(path),
+            Self::Metrics(scraped) => {
+                let read = scraped.read();
+                let address = || scraped.name().to_owned();
+                match read {
+                    Ok(state) => state.ok_or_else(|| TopError::NoCache { address: address() }),
+                    Err(source) => Err(TopError::Scrape { address: address(), source }),
+                }
+            }
+        }
+    }
+}
+
 /// Reads a state from a file.
 fn read(path: &Path) -> Result<State, TopError> {
     let text = fs::read(path).map_err(|source| TopError::Unreadable { path: path.into(), source })?;
     serde_json::from_slice(&text).map_err(|source| TopError::Malformed { path: path.into(), source })
 }
 
+/// Prints the present state as text.
+fn print(mut source: Source, screen: &Screen) -> Result<(), TopError> {
+    let state = source.read()?;
+    console::print(&plain::text(&state, screen)).map_err(|error| TopError::Output(OutputError::stdout(error)))
+}
+
 /// Shows states until a key or a signal ends it; the terminal is then as it was.
-fn watch(path: &Path) -> Result<(), TopError> {
-    let mut state = read(path)?;
+fn watch(mut source: Source) -> Result<(), TopError> {
+    let mut state = source.read()?;
     let stop = Arc::new(AtomicBool::new(false));
     #[cfg(unix)]
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(TopError::Terminal)?;
     }
     let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
-    let watched = show_until(&mut terminal, path, &mut state, &stop);
+    let watched = show_until(&mut terminal, &mut source, &mut state, &stop);
     ratatui::restore();
     watched.map_err(TopError::Terminal)
 }
 
-fn show_until(terminal: &mut DefaultTerminal, path: &Path, state: &mut State, stop: &AtomicBool) -> io::Result<()> {
+fn show_until(
+    terminal: &mut DefaultTerminal,
+    source: &mut Source,
+    state: &mut State,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     // Relaxed: a wish; nothing else depends on it.
     while !stop.load(Relaxed) {
         terminal.draw(|frame| view::draw(frame, state))?;
-        if event::poll(PERIOD)? && matches!(event::read()?, Event::Key(key) if ends(key)) {
+        if event::poll(source.period())? && matches!(event::read()?, Event::Key(key) if ends(key)) {
             return Ok(());
         }
-        // A file that is gone or half written leaves the last state on the screen.
-        if let Ok(next) = read(path) {
+        // A file that is gone or half written, or metrics that nobody serves now, leave the last state on the screen.
+        if let Ok(next) = source.read() {
             *state = next;
         }
     }

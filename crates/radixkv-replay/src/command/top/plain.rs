@@ -31,6 +31,9 @@ pub(super) fn text(state: &State, screen: &Screen) -> String {
             percent(share(prefix.hit_tokens, state.hit_tokens)).into(),
         ]);
     }
+    if is_of_metrics(state) {
+        return table.text(screen);
+    }
     format!("{}\n{}", table.text(screen), prefixes.text(screen))
 }
 
@@ -39,26 +42,39 @@ pub(super) fn figures(state: &State) -> Vec<(&'static str, String)> {
     let blocks = |blocks: usize| {
         format!("{} ({})", grouped(blocks as u64), percent(share(blocks as u64, state.capacity_blocks as u64)))
     };
-    let rate = state.requests as f64 / state.seconds.max(f64::MIN_POSITIVE);
-    let mut figures = vec![
-        ("trace", state.trace.clone()),
-        ("policy", state.policy.clone()),
-        ("capacity", format!("{} x {} tokens", grouped(state.capacity_blocks as u64), state.block_size)),
-        ("requests", format!("{} of {}", grouped(state.requests as u64), grouped(state.all_requests as u64))),
+    let capacity = format!("{} x {} tokens", grouped(state.capacity_blocks as u64), state.block_size);
+    let mut figures = if is_of_metrics(state) {
+        vec![("metrics", state.trace.clone()), ("capacity", capacity), ("lookups", grouped(state.requests as u64))]
+    } else {
+        let requests = format!("{} of {}", grouped(state.requests as u64), grouped(state.all_requests as u64));
+        let (trace, policy) = (state.trace.clone(), state.policy.clone());
+        vec![("trace", trace), ("policy", policy), ("capacity", capacity), ("requests", requests)]
+    };
+    figures.extend([
         ("hit rate", percent(share(state.hit_tokens, state.prompt_tokens))),
         ("cached blocks", blocks(state.cached_blocks)),
         ("protected blocks", blocks(state.protected_blocks)),
         ("inserted blocks", grouped(state.inserted_blocks)),
         ("evicted blocks", grouped(state.evicted_blocks)),
-        ("bypassed", grouped(state.bypassed_requests as u64)),
         ("index bytes", grouped(state.index_bytes as u64)),
         ("runs", grouped(state.runs as u64)),
-        ("requests / s", grouped(rate as u64)),
-    ];
+    ]);
+    if is_of_metrics(state) {
+        figures.extend(state.per_second.map(|rate| ("lookups / s", grouped(rate as u64))));
+    } else {
+        let rate = state.requests as f64 / state.seconds.max(f64::MIN_POSITIVE);
+        let bypassed = grouped(state.bypassed_requests as u64);
+        figures.extend([("bypassed", bypassed), ("requests / s", grouped(rate as u64))]);
+    }
     if state.ended {
         figures.push(("ended", format!("after {:.1} s", state.seconds)));
     }
     figures
+}
+
+/// Whether a state is of a cache that is watched by its metrics, and not of a replay.
+pub(super) fn is_of_metrics(state: &State) -> bool {
+    state.policy.is_empty()
 }
 
 pub(super) fn share(part: u64, whole: u64) -> f64 {

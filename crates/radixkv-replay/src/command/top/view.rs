@@ -8,7 +8,7 @@ use ratatui::{
     widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table},
 };
 
-use super::plain::{figures, share};
+use super::plain::{figures, is_of_metrics, share};
 use crate::{
     figures::{grouped, percent},
     live::State,
@@ -27,7 +27,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let [title, gauges, body, keys] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(Line::from(headline(state)).bold(), title);
     draw_gauges(frame, gauges, state);
-    let upper = (body.height * 3 / 5).clamp(1, 15);
+    // Metrics say nothing of prefixes.
+    let upper = if is_of_metrics(state) { body.height } else { (body.height * 3 / 5).clamp(1, 15) };
     let [upper, lower] = Layout::vertical([Constraint::Length(upper), Constraint::Min(0)]).areas(body);
     if body.width < SIDE_BY_SIDE {
         draw_figures(frame, upper, state);
@@ -36,7 +37,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         draw_figures(frame, left, state);
         draw_curves(frame, right, state);
     }
-    draw_prefixes(frame, lower, state);
+    if !is_of_metrics(state) {
+        draw_prefixes(frame, lower, state);
+    }
     let what = if state.ended { "the replay has ended   q quits" } else { "q quits" };
     frame.render_widget(Line::from(what).dim(), keys);
 }
@@ -54,7 +57,8 @@ fn draw_gauges(frame: &mut Frame<'_>, area: Rect, state: &State) {
         ("cached", state.cached_blocks, state.capacity_blocks, Color::Green),
         ("leased", state.protected_blocks, state.capacity_blocks, Color::Magenta),
     ];
-    for (&row, (name, part, whole, colour)) in rows.iter().zip(gauges) {
+    let of_all = |gauge: &(&str, usize, usize, Color)| gauge.0 != "served" || !is_of_metrics(state);
+    for (&row, (name, part, whole, colour)) in rows.iter().zip(gauges.into_iter().filter(of_all)) {
         let ratio = share(part as u64, whole as u64).clamp(0.0, 1.0);
         let label = format!("{name} {} of {} ({})", grouped(part as u64), grouped(whole as u64), percent(ratio));
         frame.render_widget(Gauge::default().ratio(ratio).label(label).gauge_style(Style::new().fg(colour)), row);
@@ -62,8 +66,9 @@ fn draw_gauges(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 fn draw_figures(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let shown =
-        figures(state).into_iter().filter(|(name, _)| !["trace", "policy", "capacity", "requests"].contains(name));
+    let shown = figures(state)
+        .into_iter()
+        .filter(|(name, _)| !["metrics", "trace", "policy", "capacity", "requests"].contains(name));
     let line =
         |(name, value): (&str, String)| Line::from(vec![Span::from(format!("{name:<NAME$}")).dim(), Span::from(value)]);
     let lines: Vec<Line<'_>> = shown.map(line).collect();
@@ -149,6 +154,23 @@ mod tests {
                 assert!(screen.contains(figure), "{figure} at {width} x {height}:\n{screen}");
             }
         }
+    }
+
+    #[test]
+    fn what_metrics_do_not_say_is_not_drawn() {
+        let screen = |state: &State| {
+            let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a terminal");
+            terminal.draw(|frame| draw(frame, state)).expect("drawn");
+            terminal.backend().to_string()
+        };
+        let scraped = State { policy: String::new(), per_second: Some(42.0), ..state() };
+        let drawn = screen(&scraped);
+        for figure in
+            ["37.12 %", "123,456", "lookups", "lookups / s      42", "hit rate, now", "cached 13,000 of 13,321"]
+        {
+            assert!(drawn.contains(figure), "{figure}:\n{drawn}");
+        }
+        assert!(!drawn.contains("served") && !drawn.contains("hottest"), "{drawn}");
     }
 
     #[test]

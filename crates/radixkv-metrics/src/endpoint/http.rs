@@ -1,0 +1,173 @@
+//! One request and its answer: as much of HTTP/1.1 as a scraper needs.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Instant;
+
+use crate::CONTENT_TYPE;
+
+/// Bytes of a request up to the end of its headers.
+const MOST_BYTES: usize = 8 << 10;
+/// Bytes that are read and forgotten after the answer, so that a client that is still sending reads it.
+const MOST_LEFT: usize = 64 << 10;
+const PATH: &str = "/metrics";
+
+/// Why a request is not answered with the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    Malformed,
+    NoSuchPath,
+    OtherMethod,
+    TooSlow,
+    TooLong,
+}
+
+impl Refusal {
+    fn status(self) -> &'static str {
+        match self {
+            Self::Malformed => "400 Bad Request",
+            Self::NoSuchPath => "404 Not Found",
+            Self::OtherMethod => "405 Method Not Allowed",
+            Self::TooSlow => "408 Request Timeout",
+            Self::TooLong => "431 Request Header Fields Too Large",
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Malformed => "this is no request of HTTP/1\n",
+            Self::NoSuchPath => "there is only /metrics\n",
+            Self::OtherMethod => "this path is read with GET or HEAD\n",
+            Self::TooSlow => "the request did not come in time\n",
+            Self::TooLong => "the request's headers have more than 8 KiB\n",
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    All,
+    /// The headers alone.
+    Head,
+}
+
+/// Reads one request and answers it, until the deadline.
+pub(super) fn answer(stream: &TcpStream, deadline: Instant, text: impl FnOnce() -> String) {
+    // A client that goes has its answer, or wants none.
+    let _ = respond(stream, deadline, text);
+}
+
+fn respond(mut stream: &TcpStream, deadline: Instant, text: impl FnOnce() -> String) -> io::Result<()> {
+    let wanted = read_head(stream, deadline)?.and_then(|head| parse(&head));
+    let (status, kind, body) = match wanted {
+        Ok(_) => ("200 OK", CONTENT_TYPE, text()),
+        Err(refusal) => (refusal.status(), "text/plain; charset=utf-8", refusal.reason().to_owned()),
+    };
+    let allow = if wanted == Err(Refusal::OtherMethod) { "allow: GET, HEAD\r\n" } else { "" };
+    let length = body.len();
+    let mut answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{allow}connection: close\r\n\r\n"
+    );
+    if wanted != Ok(Wanted::Head) {
+        answer.push_str(&body);
+    }
+    let mut rest = answer.as_bytes();
+    while !rest.is_empty() {
+        stream.set_write_timeout(Some(left(deadline)?))?;
+        let written = stream.write(rest)?;
+        rest = &rest[written..];
+    }
+    stream.shutdown(Shutdown::Write)?;
+    forget_rest(stream, deadline)
+}
+
+/// The time that is left; an error if there is none.
+fn left(deadline: Instant) -> io::Result<std::time::Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Reads up to the empty line after the headers.
+fn read_head(mut stream: &TcpStream, deadline: Instant) -> io::Result<Result<Vec<u8>, Refusal>> {
+    let (mut head, mut part) = (Vec::new(), [0; 1024]);
+    loop {
+        let Ok(left) = left(deadline) else { return Ok(Err(Refusal::TooSlow)) };
+        stream.set_read_timeout(Some(left))?;
+        let read = match stream.read(&mut part) {
+            Ok(0) => return Ok(Err(Refusal::Malformed)),
+            Ok(read) => read,
+            Err(error) if is_timeout(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        // The end may lie on both sides of two parts.
+        let seen = head.len().saturating_sub(3);
+        head.extend_from_slice(&part[..read]);
+        if head[seen..].windows(4).any(|end| end == b"\r\n\r\n") || head[seen..].windows(2).any(|end| end == b"\n\n") {
+            return Ok(Ok(head));
+        }
+        if head.len() > MOST_BYTES {
+            return Ok(Err(Refusal::TooLong));
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+/// What the first line of a request asks for.
+fn parse(head: &[u8]) -> Result<Wanted, Refusal> {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).map_err(|_| Refusal::Malformed)?.trim_end_matches('\r');
+    let mut words = line.split(' ');
+    let (Some(method), Some(target), Some(version), None) = (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(Refusal::Malformed);
+    };
+    if !version.starts_with("HTTP/1.") {
+        return Err(Refusal::Malformed);
+    }
+    match (method, target.split('?').next()) {
+        ("GET", Some(PATH)) => Ok(Wanted::All),
+        ("HEAD", Some(PATH)) => Ok(Wanted::Head),
+        (_, Some(PATH)) => Err(Refusal::OtherMethod),
+        _ => Err(Refusal::NoSuchPath),
+    }
+}
+
+/// Reads what a client still sends: closing before that would take the answer from it.
+fn forget_rest(mut stream: &TcpStream, deadline: Instant) -> io::Result<()> {
+    let (mut part, mut forgotten) = ([0; 1024], 0);
+    while forgotten < MOST_LEFT {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut part)? {
+            0 => return Ok(()),
+            read => forgotten += read,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_says_what_is_wanted() {
+        for (line, wanted) in [
+            ("GET /metrics HTTP/1.1", Ok(Wanted::All)),
+            ("GET /metrics?name=x HTTP/1.0", Ok(Wanted::All)),
+            ("HEAD /metrics HTTP/1.1", Ok(Wanted::Head)),
+            ("POST /metrics HTTP/1.1", Err(Refusal::OtherMethod)),
+            ("GET / HTTP/1.1", Err(Refusal::NoSuchPath)),
+            ("GET /metrics", Err(Refusal::Malformed)),
+            ("GET /metrics HTTP/2", Err(Refusal::Malformed)),
+            ("GET  /metrics HTTP/1.1", Err(Refusal::Malformed)),
+            ("", Err(Refusal::Malformed)),
+        ] {
+            assert_eq!(parse(format!("{line}\r\nhost: x\r\n\r\n").as_bytes()), wanted, "{line:?}");
+        }
+        assert_eq!(parse(b"\xff\xfe /metrics HTTP/1.1\r\n\r\n"), Err(Refusal::Malformed));
+    }
+}

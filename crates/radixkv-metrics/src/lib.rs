@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod collector;
+mod endpoint;
+mod families;
+mod lives;
+mod text;
+mod timer;
+
+pub use collector::CacheCollector;
+pub use endpoint::{Endpoint, EndpointError};
+pub use lives::BlockLives;
+pub use prometheus_client;
+pub use text::{CONTENT_TYPE, text};
+pub use timer::{Timer, Timers};

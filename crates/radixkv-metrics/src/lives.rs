@@ -1,0 +1,186 @@
+//! How long blocks are cached, and how long they are idle: of a sample of them.
+//!
+//! A sample is every block whose id is a multiple of a number. Ids say nothing of what a block holds, so the sample is as good
+//! as one by lot, and whether a block belongs to it costs a division.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use radixkv::{BlockId, CacheEvent, EventBatch, PrefixCache, Subscription};
+
+/// Histograms of the lives of cached blocks, under vLLM's names: lifetime, idle time before the eviction, time from one use to
+/// the next. A clone counts in the same histograms.
+///
+/// When blocks come and go is known from the cache's events, which somebody must [pump](Self::pump): times are as exact as that
+/// is frequent. Uses are told by the threads that find blocks. Blocks that were cleared or dropped are left out.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_metrics::prometheus_client::registry::Registry;
+/// use radixkv_metrics::{BlockLives, text};
+///
+/// let cache = radixkv::PrefixCache::builder(2, 64).build()?;
+/// let (session, space) = (cache.session(), cache.default_namespace());
+/// let (mut registry, mut events) = (Registry::default(), cache.subscribe(64));
+/// let lives = BlockLives::register(&cache, 1, &mut registry); // of every block
+/// let miss = session.match_prefix(&space, &[1, 2, 3, 4]);
+/// drop(session.insert(miss.lease(), &[1, 2, 3, 4], session.reserve(2)?)?);
+/// lives.pump(&mut events);
+/// // A scheduler thread finds one of the blocks:
+/// lives.used(session.match_prefix(&space, &[1, 2]).blocks());
+/// cache.evict(1);
+/// lives.pump(&mut events);
+/// let text = text(&registry);
+/// assert!(text.contains("vllm:kv_block_reuse_gap_seconds_count 1\n"));
+/// assert!(text.contains("vllm:kv_block_lifetime_seconds_count 1\n"));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct BlockLives(Arc<Sample>);
+
+struct Sample {
+    /// Before every time of a block.
+    began: Instant,
+    every: u32,
+    lives: Box<[Life]>,
+    lifetime: Histogram,
+    idle: Histogram,
+    reuse_gap: Histogram,
+}
+
+/// When a block was stored and used last, in nanoseconds since the beginning; 0 if it is not known to be cached.
+#[derive(Default)]
+struct Life {
+    stored: AtomicU64,
+    used: AtomicU64,
+}
+
+impl fmt::Debug for BlockLives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockLives").field("every", &self.0.every).finish_non_exhaustive()
+    }
+}
+
+impl BlockLives {
+    /// Adds the histograms to a registry; one of `every` blocks is watched, or each if that is zero. Two words a watched block.
+    pub fn register(cache: &PrefixCache, every: u32, registry: &mut Registry) -> Self {
+        let every = every.max(1);
+        let watched = cache.capacity_blocks().div_ceil(every as usize);
+        // From a millisecond to three days.
+        let histogram = || Histogram::new(exponential_buckets(1e-3, 4.0, 15));
+        let sample = Sample {
+            began: Instant::now(),
+            every,
+            lives: (0..watched).map(|_| Life::default()).collect(),
+            lifetime: histogram(),
+            idle: histogram(),
+            reuse_gap: histogram(),
+        };
+        for (name, help, histogram) in [
+            ("vllm:kv_block_lifetime_seconds", "Time that evicted blocks were cached; sampled", &sample.lifetime),
+            (
+                "vllm:kv_block_idle_before_evict_seconds",
+                "Time from the last use to the eviction; sampled",
+                &sample.idle,
+            ),
+            ("vllm:kv_block_reuse_gap_seconds", "Time from one use to the next; sampled", &sample.reuse_gap),
+        ] {
+            registry.register(name, help, histogram.clone());
+        }
+        Self(Arc::new(sample))
+    }
+
+    /// Says that these blocks were found. Lock-free but for those of the sample, of which one takes the histogram's lock.
+    pub fn used(&self, blocks: &[BlockId]) {
+        let now = self.now();
+        for life in blocks.iter().filter_map(|&block| self.life(block)) {
+            // Relaxed, as everywhere here: times to look at.
+            let before = life.used.load(Relaxed);
+            if before > 0 {
+                life.used.store(now, Relaxed);
+                self.0.reuse_gap.observe(seconds(before, now));
+            }
+        }
+    }
+
+    /// Takes in what a subscription has of the cache's events. Events that it missed are blocks whose lives are not seen.
+    pub fn pump(&self, events: &mut Subscription) {
+        while let Some(batch) = events.try_next() {
+            self.take_in(&batch);
+        }
+    }
+
+    /// Takes in one batch of the cache's events: for those who have a subscription already.
+    pub fn take_in(&self, batch: &EventBatch) {
+        let now = self.now();
+        for event in batch.events() {
+            match event {
+                CacheEvent::Stored { blocks, .. } => self.lives(blocks).for_each(|life| {
+                    life.stored.store(now, Relaxed);
+                    life.used.store(now, Relaxed);
+                }),
+                CacheEvent::Removed { blocks, .. } => self.lives(blocks).for_each(|life| self.end(life, now)),
+                _ => {}
+            }
+        }
+    }
+
+    fn end(&self, life: &Life, now: u64) {
+        let (stored, used) = (life.stored.swap(0, Relaxed), life.used.swap(0, Relaxed));
+        if stored > 0 && used > 0 {
+            self.0.lifetime.observe(seconds(stored, now));
+            self.0.idle.observe(seconds(used, now));
+        }
+    }
+
+    fn lives<'a>(&'a self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a Life> {
+        blocks.iter().filter_map(|&block| self.life(block))
+    }
+
+    /// The record of a block of the sample.
+    fn life(&self, block: BlockId) -> Option<&Life> {
+        let every = self.0.every;
+        if block % every == 0 { self.0.lives.get((block / every) as usize) } else { None }
+    }
+
+    /// Nanoseconds since the beginning, at least one.
+    fn now(&self) -> u64 {
+        u64::try_from(self.0.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+fn seconds(from: u64, to: u64) -> f64 {
+    to.saturating_sub(from) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text;
+
+    #[test]
+    fn only_blocks_of_the_sample_are_watched() {
+        let cache = PrefixCache::builder(1, 40).build().expect("valid");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let (mut registry, mut events) = (Registry::default(), cache.subscribe(64));
+        let lives = BlockLives::register(&cache, 10, &mut registry);
+        let tokens: Vec<u32> = (0..40).collect();
+        let miss = session.match_prefix(&space, &tokens);
+        drop(session.insert(miss.lease(), &tokens, session.reserve(40).expect("free")).expect("it fits"));
+        lives.pump(&mut events);
+        lives.used(session.match_prefix(&space, &tokens).blocks());
+        assert_eq!(cache.evict(40), 40);
+        lives.pump(&mut events);
+        // What was evicted and is found by nobody has no life to end.
+        lives.used(&[0, 10]);
+        let text = text(&registry);
+        for name in ["lifetime", "idle_before_evict", "reuse_gap"] {
+            assert!(text.contains(&format!("vllm:kv_block_{name}_seconds_count 4\n")), "{name}:\n{text}");
+        }
+    }
+}

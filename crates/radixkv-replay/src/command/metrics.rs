@@ -1,0 +1,63 @@
+//! A replay whose cache can be watched by a scraper while it runs.
+
+use std::{
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
+
+use clap::Args;
+use radixkv::PrefixCache;
+use radixkv_metrics::{CacheCollector, Endpoint, EndpointError, prometheus_client::registry::Registry};
+
+use crate::{console, serving::natural};
+
+/// The heading of these options in the help.
+const HEADING: &str = "Metrics";
+
+/// Where the cache's metrics are served.
+#[derive(Args)]
+pub(crate) struct MetricsOptions {
+    /// Serve Prometheus metrics of the cache while it runs, such as at 127.0.0.1:9400; with port 0 at any that is free
+    #[arg(long, help_heading = HEADING, value_name = "ADDR", requires = "trace")]
+    metrics: Option<String>,
+    /// Go on serving them for so many seconds after the report
+    #[arg(long, help_heading = HEADING, value_name = "SECONDS", requires = "metrics", value_parser = natural)]
+    metrics_linger: Option<usize>,
+}
+
+/// Metrics of a replay that may have begun.
+pub(crate) struct Metrics {
+    /// Listens as long as it lives.
+    _endpoint: Endpoint,
+    cache: Arc<OnceLock<PrefixCache>>,
+    linger: Duration,
+}
+
+impl Metrics {
+    /// Listens, if that was asked for, and says where. The metrics are zero until a cache is shown.
+    ///
+    /// # Errors
+    ///
+    /// [`EndpointError`].
+    pub(crate) fn start(options: &MetricsOptions, block_size: usize) -> Result<Option<Self>, EndpointError> {
+        let Some(address) = &options.metrics else { return Ok(None) };
+        let cache = Arc::<OnceLock<PrefixCache>>::default();
+        let (mut registry, shown) = (Registry::default(), Arc::clone(&cache));
+        CacheCollector::register_with(block_size, move || Some(shown.get()?.stats()), &mut registry);
+        let endpoint = Endpoint::start(address, registry)?;
+        console::say(format_args!("radixkv: metrics at http://{}/metrics", endpoint.address()));
+        let linger = Duration::from_secs(options.metrics_linger.unwrap_or(0) as u64);
+        Ok(Some(Self { _endpoint: endpoint, cache, linger }))
+    }
+
+    /// The metrics are those of this cache from now on.
+    pub(crate) fn show(&self, cache: &PrefixCache) {
+        self.cache.get_or_init(|| cache.clone());
+    }
+
+    /// Goes on for as long as was asked for.
+    pub(crate) fn linger(&self) {
+        thread::sleep(self.linger);
+    }
+}

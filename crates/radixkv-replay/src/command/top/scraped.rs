@@ -1,0 +1,84 @@
+//! States of a cache whose metrics are served at an address.
+
+use std::time::Instant;
+
+use super::scrape::{Address, Samples, ScrapeError};
+use crate::live::{Period, State};
+
+/// Periods that are kept.
+const KEPT: usize = 240;
+
+/// A cache that is watched by its metrics.
+pub(super) struct Scraped {
+    name: String,
+    address: Address,
+    /// The state before, and when it was read.
+    last: Option<(State, Instant)>,
+}
+
+impl Scraped {
+    pub(super) fn new(address: &str) -> Self {
+        Self { name: address.to_owned(), address: Address::new(address), last: None }
+    }
+
+    /// The address as it was given.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is told there now, and what each of the last looks brought.
+    ///
+    /// # Errors
+    ///
+    /// [`ScrapeError`]; `Ok(None)` if no cache tells of itself there.
+    pub(super) fn read(&mut self) -> Result<Option<State>, ScrapeError> {
+        let samples = Samples::scrape(&self.address)?;
+        let Some(mut state) = state(&samples) else { return Ok(None) };
+        state.trace.clone_from(&self.name);
+        let now = Instant::now();
+        if let Some((before, when)) = &mut self.last {
+            state.periods = std::mem::take(&mut before.periods);
+            let period = period(before, &state);
+            state.per_second = Some(period.requests as f64 / (now - *when).as_secs_f64().max(1e-3));
+            state.periods.push_back(period);
+            if state.periods.len() > KEPT {
+                state.periods.pop_front();
+            }
+        }
+        self.last = Some((state.clone(), now));
+        Ok(Some(state))
+    }
+}
+
+/// What happened between two states. A cache that was started anew counts from zero.
+fn period(before: &State, now: &State) -> Period {
+    Period {
+        requests: now.requests.saturating_sub(before.requests),
+        prompt_tokens: now.prompt_tokens.saturating_sub(before.prompt_tokens),
+        hit_tokens: now.hit_tokens.saturating_sub(before.hit_tokens),
+        evicted_blocks: now.evicted_blocks.saturating_sub(before.evicted_blocks),
+    }
+}
+
+/// The state that samples tell of; `None` if they are not of a cache.
+fn state(samples: &Samples) -> Option<State> {
+    let count = |name: &str| samples.sum(name).unwrap_or(0.0) as u64;
+    let blocks = |state: &str| samples.sum_of("radixkv_blocks", &format!("state=\"{state}\"")).unwrap_or(0.0) as usize;
+    let evicted = |reason: &str| {
+        samples.sum_of("radixkv_evicted_blocks_total", &format!("reason=\"{reason}\"")).unwrap_or(0.0) as u64
+    };
+    Some(State {
+        capacity_blocks: samples.sum("radixkv_capacity_blocks")? as usize,
+        block_size: count("radixkv_block_size_tokens") as usize,
+        requests: count("radixkv_lookups_total") as usize,
+        prompt_tokens: count("radixkv_query_tokens_total"),
+        hit_tokens: count("radixkv_hit_tokens_total"),
+        cached_blocks: blocks("evictable") + blocks("protected"),
+        protected_blocks: blocks("protected"),
+        inserted_blocks: count("radixkv_inserted_blocks_total"),
+        evicted_blocks: evicted("capacity") + evicted("quota"),
+        index_bytes: count("radixkv_index_bytes") as usize,
+        runs: count("radixkv_runs") as usize,
+        ..State::default()
+    })
+}
