@@ -43,7 +43,9 @@ fn random_trees_of_many_namespaces_come_back_equal() {
 }
 
 /// A run as `walk` shows it: its place, its parent's, its tokens, how many blocks it has.
-fn runs(cache: &PrefixCache) -> Vec<Vec<(usize, Option<usize>, Vec<Token>, usize)>> {
+type Seen = (usize, Option<usize>, Vec<Token>, usize);
+
+fn runs(cache: &PrefixCache) -> Vec<Vec<Seen>> {
     let mut all = Vec::new();
     for name in names(cache) {
         let (parts, mut runs) = (name.parts().collect::<Vec<_>>(), Vec::new());

@@ -4,9 +4,47 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use common::{Memory, contents, count, layout, load, names};
+use common::{Memory, contents, count, layout, load, names, serve};
 use radixkv::PrefixCache;
-use radixkv_save::{Restored, Save, Saved};
+use radixkv_save::{BlockBytes, Restored, Save, Saved};
+
+/// Memory beside which, before each block is read, everything is evicted that can be, and its room is used anew.
+struct Meddling<'a> {
+    cache: &'a PrefixCache,
+    memory: Memory,
+    reads: u32,
+}
+
+impl BlockBytes for Meddling<'_> {
+    fn block_bytes(&self) -> usize {
+        self.memory.block_bytes()
+    }
+
+    fn read(&mut self, block: u32, bytes: &mut [u8]) -> bool {
+        self.reads += 1;
+        self.cache.evict(self.cache.capacity_blocks());
+        let room = self.cache.stats().free_blocks as u32;
+        let tokens: Vec<u32> = (0..room * 2).map(|at| self.reads << 16 | at).collect();
+        assert!(serve(self.cache, &self.cache.session(), &self.cache.default_namespace(), &self.memory, &tokens));
+        self.memory.read(block, bytes)
+    }
+
+    fn write(&mut self, _block: u32, _bytes: &[u8]) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_is_leased_while_it_is_copied_has_no_wrong_byte() {
+    let (cache, memory, layout) = (PrefixCache::builder(2, 60).build().unwrap(), Memory::new(60), layout(2));
+    load(&cache, &memory, &mut fastrand::Rng::with_seed(6), 100, 24);
+    let (folder, mut meddling) = (tempfile::tempdir().unwrap(), Meddling { cache: &cache, memory, reads: 0 });
+    let report = Save::new(&cache, &layout).to(folder.path(), &mut meddling).unwrap();
+    assert!(report.blocks > 0 && report.evicted_blocks > 0, "{report:?}");
+    let (new, mut fresh) = (PrefixCache::builder(2, 60).build().unwrap(), Memory::new(60));
+    let restored = Saved::open(folder.path(), &layout).unwrap().restore(&new, &mut fresh).unwrap();
+    assert_eq!((restored.blocks, count(&contents(&new, Some(&fresh), &names(&new)))), (report.blocks, report.blocks));
+}
 
 /// Runs `body` while four threads serve requests that keep the pool full.
 fn beside_load(cache: &PrefixCache, memory: &Memory, body: impl FnOnce()) {
