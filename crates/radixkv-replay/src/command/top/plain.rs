@@ -1,6 +1,7 @@
 //! A state as text.
 
 use crate::{
+    console::printable,
     figures::{grouped, percent},
     grid::{Column, Grid},
     live::State,
@@ -15,10 +16,10 @@ pub(super) fn text(state: &State, screen: &Screen) -> String {
     }
     let mut prefixes = Grid::new([
         Column::figures("row"),
-        Column::figures("from token"),
-        Column::figures("to token"),
-        Column::figures("requests"),
-        Column::figures("hit tokens"),
+        Column::figures("from token").rank(3),
+        Column::figures("to token").rank(2),
+        Column::figures("requests").rank(4),
+        Column::figures("hit tokens").rank(1),
         Column::figures("of all hits"),
     ]);
     for prefix in &state.top_prefixes {
@@ -41,8 +42,8 @@ pub(super) fn figures(state: &State) -> Vec<(&'static str, String)> {
     };
     let rate = state.requests as f64 / state.seconds.max(f64::MIN_POSITIVE);
     let mut figures = vec![
-        ("trace", state.trace.clone()),
-        ("policy", state.policy.clone()),
+        ("trace", printable(&state.trace)),
+        ("policy", printable(&state.policy)),
         ("capacity", format!("{} x {} tokens", grouped(state.capacity_blocks as u64), state.block_size)),
         ("requests", format!("{} of {}", grouped(state.requests as u64), grouped(state.all_requests as u64))),
         ("hit rate", percent(share(state.hit_tokens, state.prompt_tokens))),
