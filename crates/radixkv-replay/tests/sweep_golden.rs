@@ -114,7 +114,7 @@ fn lines_and_policies_equal_the_oracle_on_taubench() {
 }
 
 #[test]
-#[ignore = "replays 206 million tokens 36 times: for release builds; run by ci/nightly.sh"]
+#[ignore = "replays two large traces 30 times each: for release builds; run by ci/nightly.sh"]
 fn policies_equal_the_oracle_on_the_large_traces() {
     check_golden("mooncake_conversation", &SIX);
     check_golden("mooncake_synthetic", &SIX);

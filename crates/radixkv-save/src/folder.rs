@@ -42,7 +42,7 @@ impl Unfinished {
         let io = |error| SaveError::io(folder.display(), error);
         // The process may go to another folder meanwhile.
         let folder = std::path::absolute(folder).map_err(io)?;
-        fs::create_dir_all(&folder).map_err(io)?;
+        make(&folder).map_err(io)?;
         let lock = lock(&folder)?;
         let path = unfinished_in(&folder);
         let file = File::create(&path).map_err(|error| SaveError::io(path.display(), error))?;
@@ -71,6 +71,15 @@ impl Drop for Unfinished {
         }
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
+}
+
+/// Makes a folder that is not there, with a name that is on the disk.
+fn make(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    folder.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
 fn unfinished_in(folder: &Path) -> PathBuf {

@@ -96,6 +96,22 @@ fn a_converted_trace_goes_to_standard_output_under_the_name_of_a_dash() {
     assert_eq!(fs::read_dir(&scratch.0).expect("a folder").count(), 1);
 }
 
+/// Other outputs are beside what is printed.
+#[test]
+fn a_dash_is_no_file_to_be_written() {
+    let scratch = Scratch::new("tools-no-dash");
+    let trace = scratch.file("t.jsonl", sweep::rows());
+    let commands: [&[&str]; 4] = [
+        &["sweep", &trace, "--csv", "-"],
+        &["replay", &trace, "--report", "-"],
+        &["replay", &trace, "--live", "-"],
+        &["inspect", &trace, "--svg", "-"],
+    ];
+    for command in commands {
+        assert!(complaint(command).contains("-: not written: a file is needed here"), "{command:?}");
+    }
+}
+
 #[test]
 fn a_reader_may_close_a_converted_trace_early() {
     let scratch = Scratch::new("tools-closed");
