@@ -274,7 +274,7 @@ impl<B: BlockBytes + ?Sized> Restoring<'_, B> {
 
 /// What is left of a priority, if it still counts.
 fn priority_at(saved: SavedPriority, now: Duration) -> Option<Priority> {
-    let priority = Priority::new(saved.level).ok()?;
+    let priority = Priority::new(saved.level);
     let Some(until) = saved.until.map(Duration::from_millis) else { return Some(priority) };
     let left = until.checked_sub(now).filter(|left| !left.is_zero())?;
     Some(priority.expiring_after(left))

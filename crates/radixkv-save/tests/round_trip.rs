@@ -204,7 +204,7 @@ fn priorities_are_given_again_until_they_expire() {
         assert!(serve(&old, &old.session(), &old.default_namespace(), &memory, &[number, number]));
     }
     let (folder, layout) = (tempfile::tempdir().unwrap(), layout(2));
-    let level = |level| Priority::new(level).unwrap();
+    let level = Priority::new;
     let of = |tokens: &[Token]| match tokens[0] {
         0 => Some(level(90)),
         1 => Some(level(80).expiring_after(std::time::Duration::from_secs(3600))),

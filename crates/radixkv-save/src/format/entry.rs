@@ -6,8 +6,6 @@ use super::cursor::Cursor;
 
 const NAMESPACE: u8 = 1;
 const RUN: u8 = 2;
-/// In place of a level: the run has no priority.
-const NO_LEVEL: u8 = u8::MAX;
 
 /// What a record has.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +50,7 @@ pub(crate) struct Place {
 /// A priority, and until when it counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SavedPriority {
-    pub(crate) level: u8,
+    pub(crate) level: i64,
     /// In milliseconds since 1970; none if it does not expire.
     pub(crate) until: Option<u64>,
 }
@@ -100,12 +98,13 @@ impl SavedRun {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64 + 16 * self.blocks.len() + 4 * self.tokens.len());
         bytes.push(RUN);
-        bytes.push(self.priority.map_or(NO_LEVEL, |priority| priority.level));
+        bytes.push(u8::from(self.priority.is_some()));
+        let level = self.priority.map_or(0, |priority| priority.level) as u64;
         let until = self.priority.and_then(|priority| priority.until).unwrap_or(u64::MAX);
         // The parent's number plus one; 0 for none.
         let parent = self.parent.map_or(0, |parent| parent as u64 + 1);
         let sizes = [self.namespace as u64, parent, self.start as u64, self.blocks.len() as u64];
-        for number in sizes.into_iter().chain([self.last_used, self.uses, until]) {
+        for number in sizes.into_iter().chain([self.last_used, self.uses, level, until]) {
             bytes.extend(number.to_le_bytes());
         }
         for place in &self.blocks {
@@ -117,11 +116,12 @@ impl SavedRun {
     }
 
     fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
-        let level = cursor.u8()?;
+        let has_priority = cursor.u8()? == 1;
         let (namespace, parent, start, count) = (cursor.size()?, cursor.size()?, cursor.size()?, cursor.size()?);
-        let (last_used, uses, until) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
-        let priority =
-            (level != NO_LEVEL).then_some(SavedPriority { level, until: Some(until).filter(|&at| at < u64::MAX) });
+        let (last_used, uses) = (cursor.u64()?, cursor.u64()?);
+        let (level, until) = (cursor.u64()? as i64, cursor.u64()?);
+        let until = Some(until).filter(|&at| at < u64::MAX);
+        let priority = has_priority.then_some(SavedPriority { level, until });
         let mut places = Cursor(cursor.bytes(count.checked_mul(16)?)?);
         let blocks = std::iter::from_fn(|| Some(Place { number: places.u64()?, sum: places.u64()? })).collect();
         let tokens = cursor.0.chunks_exact(4).map(|token| u32::from_le_bytes([token[0], token[1], token[2], token[3]]));
@@ -157,7 +157,7 @@ mod tests {
             start: 16,
             last_used: 77,
             uses: 2,
-            priority: Some(SavedPriority { level: 80, until: Some(5) }),
+            priority: Some(SavedPriority { level: -80, until: Some(5) }),
             blocks: vec![Place { number: 1, sum: 2 }, Place { number: u64::MAX, sum: 0 }],
             tokens: vec![1, 2, u32::MAX],
         };

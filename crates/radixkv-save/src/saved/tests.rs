@@ -102,9 +102,9 @@ fn runs_follow_what_is_there_alone() {
 fn numbers_at_their_limits_change_nothing() {
     let priority = |level, until| Some(SavedPriority { level, until });
     for odd in [
-        SavedRun { last_used: u64::MAX, uses: u64::MAX, priority: priority(200, Some(0)), ..run() },
+        SavedRun { last_used: u64::MAX, uses: u64::MAX, priority: priority(i64::MIN, Some(0)), ..run() },
         SavedRun { uses: 0, priority: priority(100, Some(u64::MAX - 1)), ..run() },
-        SavedRun { priority: priority(101, None), ..run() },
+        SavedRun { priority: priority(i64::MAX, None), ..run() },
     ] {
         assert_eq!(restored(&file(&[space(), odd.write()], 0, 0, u64::MAX), &mut TreeOnly).blocks, 2);
     }
