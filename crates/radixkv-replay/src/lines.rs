@@ -5,6 +5,9 @@ use std::{
     io::{self, BufRead, Read},
 };
 
+/// What some editors write before a text in UTF-8; no part of the text.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Why there is no next line.
 #[derive(Debug)]
 pub(super) enum LineFault {
@@ -21,11 +24,13 @@ pub(super) struct Lines {
     source: Box<dyn BufRead>,
     text: Vec<u8>,
     max_bytes: usize,
+    /// Whether no line was read yet.
+    at_start: bool,
 }
 
 impl Lines {
     pub(super) fn new(source: Box<dyn BufRead>, max_bytes: usize) -> Self {
-        Self { source, text: Vec::new(), max_bytes }
+        Self { source, text: Vec::new(), max_bytes, at_start: true }
     }
 
     /// The next line without the byte that ends it; `None` at the end of the text.
@@ -47,7 +52,9 @@ impl Lines {
             }
             if ended || line < self.text.len() {
                 let none_left = self.text.is_empty();
-                return Ok((!none_left).then_some(&self.text[..line]));
+                let mark = std::mem::take(&mut self.at_start) && self.text.starts_with(MARK);
+                let start = if mark { MARK.len() } else { 0 };
+                return Ok((!none_left).then_some(&self.text[start..line]));
             }
         }
     }
@@ -81,6 +88,14 @@ mod tests {
         assert_eq!(lines(b"\n", 9), [ok(b"")]);
         assert_eq!(lines(b"ab\n\nabcdefgh\nx", 9), [ok(b"ab"), ok(b""), ok(b"abcdefgh"), ok(b"x")]);
         assert_eq!(lines(b"abc\nabcdef\n", 6), [ok(b"abc"), ok(b"abcdef")]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_text() {
+        let read = |text| lines(text, 10).into_iter().map(Result::unwrap).collect::<Vec<_>>();
+        assert_eq!(read(b"\xef\xbb\xbfone\n\xef\xbb\xbftwo"), [&b"one"[..], b"\xef\xbb\xbftwo"]);
+        assert_eq!(read(b"\xef\xbb\xbf"), [b""]);
+        assert_eq!(read(b"\xef\xbb"), [b"\xef\xbb"]);
     }
 
     #[test]

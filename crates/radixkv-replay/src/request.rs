@@ -244,6 +244,14 @@ impl Trace {
         self.requests.push(Request { timestamp, row, first, end, prompt_tokens, output_tokens, priority });
     }
 
+    /// Adds a request that stands for another one: its row, its time, and other tokens.
+    pub(super) fn push_for(&mut self, of: &Request, prompt: impl IntoIterator<Item = Segment>, prompt_tokens: u32) {
+        self.push(of.timestamp, prompt, prompt_tokens, None, 0);
+        if let Some(request) = self.requests.last_mut() {
+            (request.row, request.priority) = (of.row, of.priority);
+        }
+    }
+
     /// Makes room for a row: its segments, one for the prompt tokens of its own, and one for its output.
     pub(super) fn reserve(&mut self, row: &Row) -> Result<(), TryReserveError> {
         let (segments, literals) = match &row.prompt {

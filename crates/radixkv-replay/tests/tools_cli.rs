@@ -7,6 +7,8 @@ mod convert;
 mod explain;
 #[path = "tools_cli/size.rs"]
 mod size;
+#[path = "tools_cli/strange.rs"]
+mod strange;
 #[path = "tools_cli/sweep.rs"]
 mod sweep;
 
@@ -88,8 +90,10 @@ fn fed(arguments: &[&str], text: &str) -> Output {
     child.wait_with_output().expect("the command ends")
 }
 
+/// Columns of the longest line on a terminal, where each of the characters from the East that the tests have takes two.
 fn widest(text: &str) -> usize {
-    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
+    let columns = |line: &str| line.chars().map(|character| 1 + usize::from(character >= '\u{2e80}')).sum();
+    text.lines().map(columns).max().unwrap_or(0)
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn every_table_fits_its_screen() {
         &["explain", &a, &b],
     ];
     for command in commands {
-        for columns in [60, 80, 120, 200] {
+        for columns in [40, 60, 80, 120, 200] {
             let output = run_at(columns, command);
             let text = String::from_utf8(output.stdout).expect("text");
             assert!(output.status.success() && widest(&text) <= columns, "{command:?} at {columns}:\n{text}");

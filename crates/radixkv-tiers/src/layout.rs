@@ -183,7 +183,8 @@ impl Layout {
         self.blocks("", &vec![0; self.block_size])[0].key()
     }
 
-    fn fields(&self) -> [(&'static str, String); 6] {
+    /// Its fields as text, in the order of the manifest: for stores of another kind that write down what their blocks mean.
+    pub fn fields(&self) -> [(&'static str, String); 6] {
         [
             ("model", self.model.clone()),
             ("dtype", self.dtype.clone()),

@@ -7,7 +7,18 @@ use std::{
 
 /// Writes a message to standard error; a message that cannot be written is dropped.
 pub(crate) fn say(message: impl Display) {
-    let _ = writeln!(io::stderr(), "{message}");
+    let lines: Vec<_> = message.to_string().split('\n').map(printable).collect();
+    let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
+}
+
+/// A text with its control characters written out: a name may have any characters, also those that a terminal obeys and those
+/// that a picture must not have.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() { shown.extend(character.escape_default()) } else { shown.push(character) }
+    }
+    shown
 }
 
 /// Prints a text and a line end on standard output, to the last byte, unless its reader has closed it.
@@ -25,5 +36,16 @@ pub(crate) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn control_characters_are_written_out() {
+        assert_eq!(printable("a\u{1b}[31m\nb\u{85}"), "a\\u{1b}[31m\\nb\\u{85}");
+        assert_eq!(printable("日本語 \\ é"), "日本語 \\ é");
     }
 }

@@ -18,6 +18,9 @@ use crate::{
     tokenizer,
 };
 
+/// What stands for standard output where a file could stand.
+const STDOUT: &str = "-";
+
 /// Make a trace of a request log: ids instead of texts, so that it can be shared.
 ///
 /// A prompt becomes a list of ids, one for each --unit tokens; two requests have the same id where they have the same tokens
@@ -49,7 +52,7 @@ pub(crate) struct Arguments {
     /// A model's tokenizer.json (in builds with the feature tokenizers), or bytes: a token for each byte
     #[arg(long, value_name = "FILE|bytes")]
     tokenizer: Option<PathBuf>,
-    /// Write the trace to a file; an existing file is replaced only on success [default: standard output]
+    /// Write the trace to a file, or - for standard output; an existing file is replaced only on success [default: -]
     #[arg(long, short, value_name = "FILE.jsonl")]
     output: Option<PathBuf>,
     /// Bytes of a line, decompressed [default: 64 MiB]
@@ -62,7 +65,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match converted(arguments) {
-        Ok(Converted { requests, prompt_tokens, hash_ids, other_lines, .. }) => {
+        // The reader of standard output has what it wants.
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(Converted { requests, prompt_tokens, hash_ids, other_lines, .. })) => {
             let lines = counted(other_lines as u64, "other line");
             let (requests, tokens) = (counted(requests as u64, "request"), counted(prompt_tokens, "prompt token"));
             let ids = counted(hash_ids as u64, "distinct id");
@@ -89,10 +94,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-fn converted(arguments: &Arguments) -> Result<Converted, Box<dyn Error>> {
+/// Converts the log; nothing if the reader of standard output closed it before the end.
+fn converted(arguments: &Arguments) -> Result<Option<Converted>, Box<dyn Error>> {
     let input = Input::new(&arguments.log);
     input.check_stdout()?;
-    let output = arguments.output.as_deref().map(|path| Output::new(path, &input)).transpose()?;
+    let output = arguments.output.as_deref().filter(|path| path.as_os_str() != STDOUT);
+    let output = output.map(|path| Output::new(path, &input)).transpose()?;
     let tokenizer = arguments.tokenizer.as_deref().map(tokenizer::open).transpose()?;
     let mut limits = Limits::default();
     limits.line_bytes = arguments.max_line_bytes.unwrap_or(limits.line_bytes);
@@ -108,8 +115,11 @@ fn converted(arguments: &Arguments) -> Result<Converted, Box<dyn Error>> {
     let Some(output) = output else {
         let mut stdout = io::BufWriter::new(io::stdout().lock());
         let written = convert(log, &config, &mut stdout);
-        let flushed = console::unless_closed(io::Write::flush(&mut stdout));
-        return Ok(written.and_then(|found| flushed.map(|()| found).map_err(ConvertError::Write))?);
+        let flushed = |found| io::Write::flush(&mut stdout).map(|()| found).map_err(ConvertError::Write);
+        return match written.and_then(flushed) {
+            Err(ConvertError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+            found => Ok(Some(found?)),
+        };
     };
     // A log that cannot be converted leaves an older file as it is.
     let mut log = Some(log);
@@ -121,5 +131,5 @@ fn converted(arguments: &Arguments) -> Result<Converted, Box<dyn Error>> {
     })?;
     let found = found?;
     Written::publish(written)?;
-    Ok(found)
+    Ok(Some(found))
 }

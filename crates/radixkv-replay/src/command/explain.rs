@@ -20,6 +20,8 @@ use crate::{
     tokenizer,
 };
 
+/// Bytes of a prompt at most.
+const MAX_BYTES: u64 = 64 << 20;
 /// Tokens that are shown before the place where prompts part, and from there on.
 const BEFORE: usize = 4;
 const AFTER: usize = 8;
@@ -84,7 +86,7 @@ fn explain(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>>
 
 fn read(input: &Input, tokenizer: Option<&dyn Tokenize>) -> Result<Vec<Token>, Box<dyn Error>> {
     let name = input.name();
-    let bytes = input.bytes().map_err(|error| format!("{name}: cannot be read: {error}"))?;
+    let bytes = input.bytes(MAX_BYTES).map_err(|error| format!("{name}: cannot be read: {error}"))?;
     let text = String::from_utf8(bytes).map_err(|_| format!("{name}: not a text in UTF-8"))?;
     match tokenizer {
         Some(tokenizer) => {

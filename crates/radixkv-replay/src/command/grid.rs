@@ -12,6 +12,7 @@
 use comfy_table::{
     Attribute, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, Width, presets::UTF8_FULL_CONDENSED,
 };
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr};
 
 use crate::screen::Screen;
 
@@ -21,6 +22,8 @@ const FRAME: usize = 3;
 const MOST_LINES: usize = 2;
 /// A word of more columns than this may be broken: the path of a file.
 const LONGEST_WORD: usize = 24;
+/// Words are broken into pieces of no fewer columns than this.
+const SHORTEST: usize = 8;
 
 /// A table, column by column and row by row.
 pub(crate) struct Grid {
@@ -171,6 +174,19 @@ impl Grid {
         }
     }
 
+    /// Columns of text that each column that is shown has at least. Where they do not fit, words are broken.
+    fn least_widths(&self, shown: &[usize], width: Option<usize>) -> Vec<usize> {
+        let mut least: Vec<usize> = shown.iter().map(|&at| self.narrowest(at)).collect();
+        let fits =
+            |least: &[usize]| width.is_none_or(|width| least.iter().map(|text| text + FRAME).sum::<usize>() < width);
+        while !fits(&least) {
+            let is_words = |&place: &usize| self.columns[shown[place]].kind == Kind::Words && least[place] > SHORTEST;
+            let Some(widest) = (0..least.len()).filter(is_words).max_by_key(|&place| least[place]) else { break };
+            least[widest] -= 1;
+        }
+        least
+    }
+
     fn table(&self, shown: &[usize], screen: &Screen) -> Table {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
@@ -191,14 +207,15 @@ impl Grid {
         for row in &self.rows {
             table.add_row(shown.iter().map(|&at| row[at].styled()));
         }
-        for (column, &at) in table.column_iter_mut().zip(shown) {
+        let least = self.least_widths(shown, screen.width());
+        for ((column, &at), least) in table.column_iter_mut().zip(shown).zip(least) {
             let is_last_of_pairs = !self.titled && at > 0;
             let right = self.columns[at].kind == Kind::Figures || is_last_of_pairs;
             column.set_cell_alignment(if right { CellAlignment::Right } else { CellAlignment::Left });
             if self.columns[at].kind == Kind::Figures {
                 column.set_constraint(ColumnConstraint::ContentWidth);
             } else {
-                let least = u16::try_from(self.narrowest(at) + FRAME - 1).unwrap_or(u16::MAX);
+                let least = u16::try_from(least + FRAME - 1).unwrap_or(u16::MAX);
                 column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
             }
         }
@@ -218,28 +235,34 @@ impl Cell {
     }
 }
 
-/// A text in lines of at most `width` columns, cut at its words.
+/// A text in lines of at most `width` columns, cut at its words, and inside those alone that are longer than a line.
 pub(crate) fn wrapped(text: &str, width: Option<usize>) -> String {
+    let width = width.unwrap_or(usize::MAX);
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
         let mut current = String::new();
         for word in line.split(' ') {
-            let longer = current.chars().count() + 1 + word.chars().count();
-            if !current.is_empty() && width.is_some_and(|width| longer > width) {
+            let longer = current.width() + 1 + word.width();
+            if !current.is_empty() && longer > width {
                 lines.push(std::mem::take(&mut current));
             } else if !current.is_empty() {
                 current.push(' ');
             }
-            current.push_str(word);
+            for character in word.chars() {
+                if current.width() + character.width().unwrap_or(0) > width {
+                    lines.push(std::mem::take(&mut current));
+                }
+                current.push(character);
+            }
         }
         lines.push(current);
     }
     lines.join("\n")
 }
 
-/// Columns of the longest piece.
+/// Columns of the longest piece: those of a terminal, where a character may take two of them or none.
 fn width<'a>(pieces: impl Iterator<Item = &'a str>) -> usize {
-    pieces.map(|piece| piece.chars().count()).max().unwrap_or(0)
+    pieces.map(UnicodeWidthStr::width).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -300,5 +323,8 @@ mod tests {
     fn lines_are_cut_at_words() {
         assert_eq!(wrapped("one two three", Some(8)), "one two\nthree");
         assert_eq!(wrapped("one two\nthree", None), "one two\nthree");
+        assert_eq!(wrapped("a toolongforaline", Some(6)), "a\ntoolon\ngforal\nine");
+        // Two columns each.
+        assert_eq!(wrapped("日本 日本語", Some(7)), "日本\n日本語");
     }
 }

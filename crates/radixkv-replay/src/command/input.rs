@@ -8,7 +8,7 @@ use std::{
 
 use radixkv_replay::{Limits, Trace, TraceError};
 
-use crate::{console, file_id::FileId, output::OutputError};
+use crate::{bytes::shown, console, file_id::FileId, output::OutputError};
 
 /// What stands for standard input where a file could stand.
 const STDIN: &str = "-";
@@ -25,10 +25,10 @@ impl Input {
         if path.as_os_str() == STDIN { Self::Stdin } else { Self::File(path.into()) }
     }
 
-    /// How messages name it.
+    /// How messages, tables and pictures name it.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::File(path) => path.display().to_string(),
+            Self::File(path) => console::printable(&path.display().to_string()),
             Self::Stdin => "standard input".to_owned(),
         }
     }
@@ -49,10 +49,13 @@ impl Input {
         })
     }
 
-    /// All that is read.
-    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
+    /// All that is read; fails if it is more than `limit` bytes: a device may have no end.
+    pub(crate) fn bytes(&self, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.open()?.read_to_end(&mut bytes)?;
+        self.open()?.take(limit + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > limit {
+            return Err(io::Error::other(format!("more than {}", shown(limit))));
+        }
         Ok(bytes)
     }
 

@@ -4,6 +4,7 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use radixkv_replay::{
+    Request, Trace,
     picture::{CacheTree, Icicle},
     replay::Capacity,
 };
@@ -67,6 +68,7 @@ fn inspect(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>>
     let tree = CacheTree::after(&trace, at, &serving.config(CAPACITY), &|| bar.inc(1));
     bar.finish_and_clear();
     let tree = tree?;
+    warn_of_nothing(&trace, at, &tree);
     let is_drawn = svg.is_some() || dot.is_some();
     let mut written = Vec::new();
     if let Some(svg) = svg {
@@ -83,4 +85,15 @@ fn inspect(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>>
     }
     written.into_iter().try_for_each(|written| written.publish())?;
     Ok(())
+}
+
+/// Says so if a cache that served requests has nothing to show.
+fn warn_of_nothing(trace: &Trace, at: usize, tree: &CacheTree) {
+    let has_block = |request: &Request| request.prompt_tokens() >= tree.block_size();
+    if tree.blocks() == 0 && trace.requests().iter().take(at).any(has_block) {
+        console::say(
+            "radixkv: warning: nothing is cached: each request was larger than the cache, or than --longest allows, or is still \
+             being computed",
+        );
+    }
 }

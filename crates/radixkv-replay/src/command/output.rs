@@ -27,6 +27,9 @@ pub(crate) enum OutputError {
     /// Write to another file.
     #[error("{}: not written: it is the trace that is being read; write to another file", path.display())]
     IsInput { path: PathBuf },
+    /// Name a file.
+    #[error("-: not written: a file is needed here; ./- is one of that name")]
+    Dash,
     /// Write to two files.
     #[error("{}: not written: it is to be written twice; write to two files", path.display())]
     Twice { path: PathBuf },
@@ -66,6 +69,9 @@ pub(crate) struct Written {
 impl Output {
     /// Finds the file that `path` leads to and checks that it can be written. Changes nothing.
     pub(crate) fn new(path: &Path, input: &Input) -> Result<Self, OutputError> {
+        if path.as_os_str() == "-" {
+            return Err(OutputError::Dash);
+        }
         if FileId::of_contents(path).is_some_and(|output| input.file_id() == Some(output)) {
             return Err(OutputError::IsInput { path: path.into() });
         }

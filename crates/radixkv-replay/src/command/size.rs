@@ -19,6 +19,8 @@ use crate::{
     status::AT_FAULT,
 };
 
+/// Bytes of a config.json at most.
+const MAX_BYTES: u64 = 16 << 20;
 /// Tokens of a sequence where neither the command line nor the model says.
 const SEQUENCE: u64 = 8192;
 
@@ -95,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
 pub(crate) fn model(path: &Path) -> Result<ModelConfig, Box<dyn Error>> {
     let input = Input::new(path);
     let name = input.name();
-    let text = input.bytes().map_err(|error| format!("{name}: cannot be read: {error}"))?;
+    let text = input.bytes(MAX_BYTES).map_err(|error| format!("{name}: cannot be read: {error}"))?;
     let model = ModelConfig::from_json(&text).map_err(|error| format!("{name}: {error}"))?;
     if !model.unknown_fields().is_empty() {
         let unknown = model.unknown_fields().join(", ");
@@ -115,7 +117,7 @@ fn size(arguments: &Arguments, screen: &Screen) -> Result<(), Box<dyn Error>> {
     let fit = Fit::new(&model, memory, weights, dtype, arguments.block_size as u64, sequence)?;
     let (sliding_layers, window_tokens) = model.window().unwrap_or((0, 0));
     let sized = Sized {
-        model_config: arguments.model_config.display().to_string(),
+        model_config: console::printable(&arguments.model_config.display().to_string()),
         kv_dtype: dtype.name(),
         parameters: model.parameters(),
         layers: model.layers(),

@@ -113,6 +113,8 @@ pub struct SweepPlan<'a> {
 #[derive(Debug)]
 struct Size {
     runs: Runs,
+    /// The requests with a token for each block, if policies are replayed and blocks have more than one.
+    numbered: Option<Trace>,
     working_set: usize,
     capacities: Vec<usize>,
 }
@@ -151,7 +153,7 @@ impl<'a> SweepPlan<'a> {
     ///
     /// # Errors
     ///
-    /// Fails if a block size is zero.
+    /// Fails if a block size is zero, or if memory is short.
     pub fn new(trace: &'a Trace, config: &SweepConfig) -> Result<Self, SweepError> {
         if config.block_sizes.contains(&0) {
             return Err(SweepError::ZeroBlockSize);
@@ -161,9 +163,11 @@ impl<'a> SweepPlan<'a> {
             let runs = Runs::new(trace, &sorted, block_size);
             let working_set = trace.working_set_blocks(block_size);
             let blocks = |capacity: &Capacity| capacity.of_working_set(working_set, block_size);
-            Size { runs, working_set, capacities: config.capacities.iter().map(blocks).collect() }
+            let is_numbered = block_size > 1 && config.policies.iter().any(|&policy| is_of_blocks_alone(policy));
+            let numbered = is_numbered.then(|| runs.numbered(trace)).transpose()?;
+            Ok(Size { runs, numbered, working_set, capacities: config.capacities.iter().map(blocks).collect() })
         });
-        let sizes: Vec<Size> = sizes.collect();
+        let sizes = sizes.collect::<Result<Vec<Size>, SweepError>>()?;
         let shared_tokens = trace.prompt_tokens() - trace.working_set_blocks(1) as u64;
         let jobs = jobs(config, &sizes);
         Ok(Self { trace, config: config.clone(), sizes, jobs, shared_tokens })
@@ -319,15 +323,39 @@ impl<'a> SweepPlan<'a> {
     ) -> Result<SweepPoint, SweepError> {
         let flat = |accounting| flat::hits(self.trace, &size.runs, capacity, accounting, &|| served());
         let hits = match line {
-            Line::Policy(policy) => {
-                let report = replay(self.trace, &self.replay_config(size, capacity, policy), served)?.report;
-                return Ok(SweepPoint::of_replay(line, size.working_set, report));
-            }
+            Line::Policy(policy) => self.replayed(size, capacity, policy, served)?,
             Line::Apc => flat(flat::Accounting::Blocks)?,
             Line::ApcVllm => flat(flat::Accounting::Vllm)?,
             Line::Belady | Line::Infinite => belady::hits(self.trace, &size.runs, capacity, &|| served()),
         };
         Ok(size.point(line, capacity, &hits))
+    }
+
+    /// What a cache with this policy hits.
+    fn replayed(
+        &self,
+        size: &Size,
+        capacity: usize,
+        policy: PolicyKind,
+        served: &(dyn Fn() + Sync),
+    ) -> Result<Hits, SweepError> {
+        let config = self.replay_config(size, capacity, policy);
+        let replayed = match &size.numbered {
+            Some(numbered) if is_of_blocks_alone(policy) => {
+                replay(numbered, &config.block_size(1).outputs(false), served)?
+            }
+            _ => replay(self.trace, &config, served)?,
+        };
+        let mut hits = Hits::default();
+        for (request, outcome) in self.trace.requests().iter().zip(&replayed.outcomes) {
+            match outcome.hit_blocks {
+                Some(blocks) => hits.served(request, blocks as usize, size.runs.block_size()),
+                None => hits.bypassed(request),
+            }
+        }
+        hits.inserted_blocks = replayed.report.inserted_blocks;
+        hits.evicted_blocks = replayed.report.evicted_blocks;
+        Ok(hits)
     }
 
     fn replay_config(&self, size: &Size, capacity: usize, policy: PolicyKind) -> ReplayConfig {
@@ -371,6 +399,11 @@ impl Size {
         let blocks = served.fold(0, |sum: usize, &key| sum.saturating_add(key)).min(self.runs.distinct_blocks());
         if blocks > limit { Err(SweepError::TooManyBlocks { blocks, limit }) } else { Ok(()) }
     }
+}
+
+/// Whether a policy goes by whole blocks alone, and not by where sequences part inside a block; lru is not replayed.
+fn is_of_blocks_alone(policy: PolicyKind) -> bool {
+    !matches!(policy, PolicyKind::Lru | PolicyKind::Level)
 }
 
 /// The lines of every capacity, in the order of the points.

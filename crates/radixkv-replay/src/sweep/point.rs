@@ -6,7 +6,6 @@ use radixkv::PolicyKind;
 use serde::{Serialize, Serializer};
 
 use super::hits::Hits;
-use crate::replay::Report;
 
 /// What a point was computed with.
 ///
@@ -104,7 +103,7 @@ pub struct SweepPoint {
     pub bypassed_requests: usize,
     /// Tokens of their prompts.
     pub bypassed_tokens: u64,
-    /// The digest of every request's hit blocks, as in a replay's [`Report`].
+    /// The digest of every request's hit blocks, as in a replay's [`Report`](crate::replay::Report).
     pub match_digest: String,
 }
 
@@ -125,25 +124,6 @@ impl SweepPoint {
             bypassed_requests: hits.bypassed_requests,
             bypassed_tokens: hits.bypassed_tokens,
             match_digest: hits.digest(),
-        }
-    }
-
-    pub(super) fn of_replay(line: Line, working_set: usize, report: Report) -> Self {
-        Self {
-            line,
-            block_size: report.block_size,
-            capacity: report.capacity,
-            capacity_tokens: report.capacity.saturating_mul(report.block_size),
-            working_set_share: rate(report.capacity as u64, working_set as u64),
-            hit_tokens: report.hit_tokens,
-            hit_rate: report.hit_rate,
-            hit_tokens_capped: report.hit_tokens_capped,
-            hit_rate_capped: report.hit_rate_capped,
-            inserted_blocks: report.inserted_blocks,
-            evicted_blocks: report.evicted_blocks,
-            bypassed_requests: report.bypassed_requests,
-            bypassed_tokens: report.bypassed_tokens,
-            match_digest: report.match_digest,
         }
     }
 }

@@ -7,7 +7,9 @@
 //! The tree is made from the sorted keys and the lengths in which neighbours agree, as a suffix tree is made from a suffix
 //! array: no tokens are made but where two keys part.
 
-use crate::request::Trace;
+use std::collections::TryReserveError;
+
+use crate::request::{Segment, Trace};
 
 /// No run: above the first one of a path.
 const ROOT: u32 = u32::MAX;
@@ -132,6 +134,25 @@ impl Runs {
             at = self.above(run);
         }
         path.reverse();
+    }
+
+    /// The requests with a token for each whole block: two blocks have the same one if they have the same tokens and stand behind
+    /// the same blocks. A cache of single tokens finds of these what one of whole blocks finds of the requests.
+    pub(super) fn numbered(&self, trace: &Trace) -> Result<Trace, TryReserveError> {
+        let (mut blocks, mut first) = (0, Vec::with_capacity(self.runs.len()));
+        for run in &self.runs {
+            first.push(blocks);
+            blocks += run.blocks;
+        }
+        let (mut numbered, mut path) = (Trace::default(), Vec::new());
+        numbered.literals.try_reserve_exact(blocks)?;
+        numbered.literals.extend(0..blocks as u32);
+        for (number, request) in trace.requests().iter().enumerate() {
+            self.path(number, &mut path);
+            let segment = |&run: &u32| Segment::Literal { start: first[run as usize], len: self.blocks(run) as u32 };
+            numbered.push_for(request, path.iter().map(segment), self.keys[number] as u32);
+        }
+        Ok(numbered)
     }
 
     /// Distinct blocks of all requests.

@@ -37,7 +37,8 @@ fn rates(sweep: &Sweep, block_size: usize, kv_bytes: Option<u64>) -> Grid {
     points.iter().map(|point| point.line).for_each(|line| lines.extend((!lines.contains(&line)).then_some(line)));
     let extent_name = if kv_bytes.is_some() { "memory" } else { "tokens" };
     let heads = [
-        Column::figures("capacity"),
+        // Beside the memory, which says the same.
+        Column::figures("capacity").rank(u8::from(kv_bytes.is_some())),
         Column::figures("blocks").rank(BLOCKS),
         Column::figures(extent_name).rank(if kv_bytes.is_some() { 0 } else { TOKENS }),
     ];
@@ -91,10 +92,10 @@ fn head(point: &SweepPoint, kv_bytes: Option<u64>) -> [Cell; 3] {
 fn sizes(sweep: &Sweep) -> Grid {
     let mut grid = Grid::new([
         Column::figures("block\nsize"),
-        Column::figures("distinct\nblocks").rank(2),
+        Column::figures("distinct\nblocks").rank(3),
         Column::figures("infinite\ncache"),
-        Column::figures("prompt tokens\nin no whole block").rank(1),
-        Column::figures("hit tokens\nlost to rounding"),
+        Column::figures("prompt tokens\nin no whole block").rank(2),
+        Column::figures("hit tokens\nlost to rounding").rank(1),
         Column::figures("index bytes\n/ token"),
     ]);
     for size in &sweep.block_sizes {

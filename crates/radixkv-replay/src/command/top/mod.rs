@@ -8,7 +8,7 @@ mod scraped;
 mod view;
 
 use std::{
-    env, fs, io,
+    env, io,
     io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -25,10 +25,12 @@ use ratatui::{
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
 };
 
-use crate::{console, live::State, output::OutputError, screen::Screen, status::AT_FAULT};
+use crate::{console, input::Input, live::State, output::OutputError, screen::Screen, status::AT_FAULT};
 use scrape::ScrapeError;
 use scraped::Scraped;
 
+/// Bytes of a state at most.
+const MAX_BYTES: u64 = 16 << 20;
 /// How long a key is waited for before the state is read again.
 const PERIOD: Duration = Duration::from_millis(200);
 /// The same for metrics, which cost the cache a little.
@@ -128,7 +130,8 @@ impl Source {
 
 /// Reads a state from a file.
 fn read(path: &Path) -> Result<State, TopError> {
-    let text = fs::read(path).map_err(|source| TopError::Unreadable { path: path.into(), source })?;
+    let text = Input::File(path.into()).bytes(MAX_BYTES);
+    let text = text.map_err(|source| TopError::Unreadable { path: path.into(), source })?;
     serde_json::from_slice(&text).map_err(|source| TopError::Malformed { path: path.into(), source })
 }
 

@@ -1,6 +1,7 @@
 //! A state as text.
 
 use crate::{
+    console::printable,
     figures::{grouped, percent},
     grid::{Column, Grid},
     live::State,
@@ -15,10 +16,10 @@ pub(super) fn text(state: &State, screen: &Screen) -> String {
     }
     let mut prefixes = Grid::new([
         Column::figures("row"),
-        Column::figures("from token"),
-        Column::figures("to token"),
-        Column::figures("requests"),
-        Column::figures("hit tokens"),
+        Column::figures("from token").rank(3),
+        Column::figures("to token").rank(2),
+        Column::figures("requests").rank(4),
+        Column::figures("hit tokens").rank(1),
         Column::figures("of all hits"),
     ]);
     for prefix in &state.top_prefixes {
@@ -44,10 +45,10 @@ pub(super) fn figures(state: &State) -> Vec<(&'static str, String)> {
     };
     let capacity = format!("{} x {} tokens", grouped(state.capacity_blocks as u64), state.block_size);
     let mut figures = if is_of_metrics(state) {
-        vec![("metrics", state.trace.clone()), ("capacity", capacity), ("lookups", grouped(state.requests as u64))]
+        vec![("metrics", printable(&state.trace)), ("capacity", capacity), ("lookups", grouped(state.requests as u64))]
     } else {
         let requests = format!("{} of {}", grouped(state.requests as u64), grouped(state.all_requests as u64));
-        let (trace, policy) = (state.trace.clone(), state.policy.clone());
+        let (trace, policy) = (printable(&state.trace), printable(&state.policy));
         vec![("trace", trace), ("policy", policy), ("capacity", capacity), ("requests", requests)]
     };
     figures.extend([

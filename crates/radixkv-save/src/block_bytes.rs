@@ -1,0 +1,69 @@
+//! The engine's memory, as saving and restoring see it.
+
+use radixkv::BlockId;
+
+/// The keys and values that block ids stand for: the engine's memory, read while a cache is saved and written while it is restored.
+///
+/// [`Save::to`](crate::Save::to) reads a block while a lease keeps it in place. [`Saved::restore`](crate::Saved::restore) writes a
+/// block while it is reserved: no other thread has it.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv_save::BlockBytes;
+///
+/// /// Blocks of 4 KiB in one piece of memory.
+/// struct Host(Vec<u8>);
+///
+/// impl Host {
+///     fn block(&mut self, block: u32) -> &mut [u8] {
+///         &mut self.0[block as usize * 4096..][..4096]
+///     }
+/// }
+///
+/// impl BlockBytes for Host {
+///     fn block_bytes(&self) -> usize {
+///         4096
+///     }
+///
+///     fn read(&mut self, block: u32, bytes: &mut [u8]) -> bool {
+///         bytes.copy_from_slice(self.block(block));
+///         true
+///     }
+///
+///     fn write(&mut self, block: u32, bytes: &[u8]) -> bool {
+///         self.block(block).copy_from_slice(bytes);
+///         true
+///     }
+/// }
+/// ```
+pub trait BlockBytes {
+    /// Bytes of a block: those of the layout, or 0 if the tree alone is saved and restored.
+    fn block_bytes(&self) -> usize;
+
+    /// Copies a block out, into as many bytes. False if it cannot be had: it is left out, with all that follows it.
+    fn read(&mut self, block: BlockId, bytes: &mut [u8]) -> bool;
+
+    /// Copies a block in. False if it cannot be written: it is left out, with all that follows it.
+    fn write(&mut self, block: BlockId, bytes: &[u8]) -> bool;
+}
+
+/// No bytes: the tree alone, for simulations and for engines that bring the bytes by another way.
+///
+/// What is restored so is cached at once, and a match finds it: the bytes must be in place before other threads look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TreeOnly;
+
+impl BlockBytes for TreeOnly {
+    fn block_bytes(&self) -> usize {
+        0
+    }
+
+    fn read(&mut self, _block: BlockId, _bytes: &mut [u8]) -> bool {
+        true
+    }
+
+    fn write(&mut self, _block: BlockId, _bytes: &[u8]) -> bool {
+        true
+    }
+}

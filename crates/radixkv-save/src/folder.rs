@@ -1,0 +1,98 @@
+//! The folder of a save: replaced whole, or not at all.
+//!
+//! ```text
+//! FOLDER/save      the last save that was completed
+//! FOLDER/save.new  one that is being written; removed when it fails, and by the next one
+//! FOLDER/lock      held while a save is written; the system lets go of it when the process ends, however it ends
+//! ```
+//!
+//! The new file is synchronised with the disk before it gets its name, and the folder after that: a process that is killed and a
+//! machine that loses power leave the old save or the new one. Who reads the old one meanwhile goes on reading it.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
+use crate::error::SaveError;
+
+/// A folder that this process alone saves to, and the file that is being written.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    folder: PathBuf,
+    pub(crate) file: File,
+    lock: File,
+    is_published: bool,
+}
+
+/// Where a folder's save is.
+pub(crate) fn save_in(folder: &Path) -> PathBuf {
+    folder.join("save")
+}
+
+impl Unfinished {
+    /// Makes the folder if it is not there, and an empty file in it.
+    pub(crate) fn new(folder: &Path) -> Result<Self, SaveError> {
+        let io = |error| SaveError::io(folder.display(), error);
+        // The process may go to another folder meanwhile.
+        let folder = std::path::absolute(folder).map_err(io)?;
+        make(&folder).map_err(io)?;
+        let lock = lock(&folder)?;
+        let path = unfinished_in(&folder);
+        let file = File::create(&path).map_err(|error| SaveError::io(path.display(), error))?;
+        Ok(Self { folder, file, lock, is_published: false })
+    }
+
+    /// Makes the file the folder's save.
+    pub(crate) fn publish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(unfinished_in(&self.folder), save_in(&self.folder))?;
+        self.is_published = true;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// The error of writing the file.
+    pub(crate) fn error(folder: &Path, error: io::Error) -> SaveError {
+        SaveError::io(unfinished_in(folder).display(), error)
+    }
+}
+
+impl Drop for Unfinished {
+    /// The lock is given up here: a process that was forked at this moment has the file too, until it runs its own program.
+    fn drop(&mut self) {
+        if !self.is_published {
+            let _ = fs::remove_file(unfinished_in(&self.folder));
+        }
+        let _ = flock(&self.lock, FlockOperation::Unlock);
+    }
+}
+
+/// Makes a folder that is not there, with a name that is on the disk.
+fn make(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    folder.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+}
+
+fn unfinished_in(folder: &Path) -> PathBuf {
+    folder.join("save.new")
+}
+
+fn lock(folder: &Path) -> Result<File, SaveError> {
+    let path = folder.join("lock");
+    let io = |error| SaveError::io(path.display(), error);
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(Errno::WOULDBLOCK) => Err(SaveError::InUse { place: folder.display().to_string() }),
+        Err(error) => Err(io(error.into())),
+    }
+}

@@ -1,0 +1,141 @@
+//! The first bytes of a save: whose it is, and what its blocks mean.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..12 | `radixkv-save` |
+//! | 12..16 | the version |
+//! | 16..24 | a number that no other save has |
+//! | 24..32 | bytes of a block; 0 if the tree alone was saved |
+//! | 32..36 | bytes of the layout's text |
+//! | 36.. | the layout, a line for each field; then zeros |
+//! | 8184..8192 | the checksum of all before it |
+
+use radixkv_tiers::Layout;
+
+use super::cursor::Cursor;
+use super::{VERSION, checksum};
+
+/// Blocks begin behind it, where a disk's block may begin.
+pub(crate) const BYTES: usize = 8192;
+const MAGIC: &[u8; 12] = b"radixkv-save";
+const SUM_AT: usize = BYTES - 8;
+const TEXT_AT: usize = 36;
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) block_bytes: usize,
+    /// Its checksum, from which all others follow.
+    pub(crate) seed: u64,
+}
+
+/// Why bytes are not the header of a save with this layout.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Mismatch {
+    NotASave,
+    Version(u32),
+    Damaged,
+    Field { field: String, stored: String, asked: String },
+}
+
+/// The bytes of a header, and what it says.
+pub(crate) fn write(layout: &Layout, block_bytes: usize, number: u64) -> (Header, Vec<u8>) {
+    let text: String = layout.fields().map(|(field, value)| format!("{field}: {value}\n")).concat();
+    let mut bytes = Vec::with_capacity(BYTES);
+    bytes.extend(MAGIC);
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(number.to_le_bytes());
+    bytes.extend((block_bytes as u64).to_le_bytes());
+    bytes.extend((text.len() as u32).to_le_bytes());
+    bytes.extend(text.as_bytes());
+    assert!(bytes.len() <= SUM_AT, "the bounds of a layout's names leave room");
+    bytes.resize(SUM_AT, 0);
+    let seed = checksum(0, 0, &bytes);
+    bytes.extend(seed.to_le_bytes());
+    (Header { block_bytes, seed }, bytes)
+}
+
+/// Compares a header, which may be any bytes, with a layout.
+pub(crate) fn read(bytes: &[u8], layout: &Layout) -> Result<Header, Mismatch> {
+    let mut cursor = Cursor(bytes);
+    if cursor.bytes(MAGIC.len()) != Some(MAGIC) {
+        return Err(Mismatch::NotASave);
+    }
+    match cursor.u32().ok_or(Mismatch::Damaged)? {
+        VERSION => {}
+        version => return Err(Mismatch::Version(version)),
+    }
+    let (before, sum) = bytes.split_last_chunk().ok_or(Mismatch::Damaged)?;
+    let seed = checksum(0, 0, before);
+    if bytes.len() != BYTES || u64::from_le_bytes(*sum) != seed {
+        return Err(Mismatch::Damaged);
+    }
+    let (_number, block_bytes) = (cursor.u64(), cursor.size());
+    let length = cursor.u32().ok_or(Mismatch::Damaged)?;
+    let text = bytes.get(TEXT_AT..TEXT_AT + length as usize).and_then(|text| std::str::from_utf8(text).ok());
+    compare(text.ok_or(Mismatch::Damaged)?, layout)?;
+    // A tree alone, or blocks as the layout has them.
+    let block_bytes = block_bytes.filter(|&bytes| bytes == 0 || bytes == layout.block_bytes());
+    Ok(Header { block_bytes: block_bytes.ok_or(Mismatch::Damaged)?, seed })
+}
+
+fn compare(text: &str, layout: &Layout) -> Result<(), Mismatch> {
+    let mut lines = text.lines();
+    for (field, asked) in layout.fields() {
+        let value = |line: &str| line.strip_prefix(field)?.strip_prefix(": ").map(str::to_owned);
+        let stored = lines.next().and_then(value).ok_or(Mismatch::Damaged)?;
+        if stored != asked {
+            return Err(Mismatch::Field { field: field.to_owned(), stored, asked });
+        }
+    }
+    lines.next().map_or(Ok(()), |_| Err(Mismatch::Damaged))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout::new("m", "bf16", 4, 32).unwrap().kv_layout("x".repeat(1024)).unwrap()
+    }
+
+    #[test]
+    fn every_field_is_compared() {
+        let (header, bytes) = write(&layout(), 32, 7);
+        assert_eq!((read(&bytes, &layout()), bytes.len()), (Ok(header), BYTES));
+        let others = [
+            ("model", Layout::new("n", "bf16", 4, 32)),
+            ("dtype", Layout::new("m", "fp8", 4, 32)),
+            ("kv layout", layout().kv_layout("y")),
+            ("tensor parallel", layout().tensor_parallel(0, 2)),
+            ("block size", Layout::new("m", "bf16", 5, 32)),
+            ("block bytes", Layout::new("m", "bf16", 4, 33)),
+        ];
+        for (differs, other) in others {
+            let other = other.unwrap();
+            // A layout made anew has no text about its arrangement.
+            let other = if differs == "kv layout" { other } else { other.kv_layout("x".repeat(1024)).unwrap() };
+            match read(&bytes, &other) {
+                Err(Mismatch::Field { field, stored, asked }) => assert!(field == differs && stored != asked),
+                found => panic!("{differs}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn no_cut_and_no_changed_byte_passes() {
+        let (_, bytes) = write(&layout(), 32, 7);
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 1 << (at % 8);
+            let found = read(&other, &layout()).unwrap_err();
+            match at {
+                0..12 => assert_eq!(found, Mismatch::NotASave),
+                12..16 => assert!(matches!(found, Mismatch::Version(version) if version != VERSION)),
+                _ => assert_eq!(found, Mismatch::Damaged),
+            }
+            assert!(read(&bytes[..at], &layout()).is_err());
+        }
+        assert!(read(&[], &layout()).is_err());
+    }
+}

@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod block_bytes;
+mod cached;
+mod copying;
+mod error;
+mod folder;
+mod format;
+mod order;
+mod plan;
+mod restore;
+mod save;
+mod saved;
+
+pub use block_bytes::{BlockBytes, TreeOnly};
+pub use error::{OpenError, RestoreError, SaveError};
+pub use radixkv_tiers::{Layout, LayoutError};
+pub use restore::Restored;
+pub use save::{Save, SaveReport};
+pub use saved::Saved;

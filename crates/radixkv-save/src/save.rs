@@ -1,0 +1,321 @@
+//! Saving a cache while it works.
+
+use std::{
+    fmt,
+    io::{self, BufWriter, Write},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use radixkv::{Namespace, NamespaceName, PrefixCache, Priority, Session, Token};
+use radixkv_tiers::Layout;
+
+use crate::block_bytes::BlockBytes;
+use crate::cached::{Cached, CachedBlocks};
+use crate::copying::Copying;
+use crate::error::SaveError;
+use crate::folder::Unfinished;
+use crate::format::entry::{Place, SavedNamespace, SavedPriority, SavedRun, extra_tokens};
+use crate::format::header;
+use crate::format::record::Records;
+use crate::format::trailer::Trailer;
+use crate::order::depth_first;
+
+/// Bytes that go to the file at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+type PriorityOf<'a> = Box<dyn Fn(&NamespaceName, &[Token]) -> Option<Priority> + 'a>;
+type Keep<'a> = Box<dyn Fn(&NamespaceName) -> bool + 'a>;
+
+/// Saves a cache to a folder.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::{PrefixCache, Priority};
+/// use radixkv_save::{Layout, Save, TreeOnly};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let cache = PrefixCache::builder(16, 1024).build()?;
+/// let layout = Layout::new("llama-3-8b", "bf16", 16, 2 << 20)?;
+/// let report = Save::new(&cache, &layout)
+///     .keep(|namespace| namespace.parts().next() != Some("private"))
+///     .priorities(|_, tokens| tokens.starts_with(&[1, 2, 3]).then_some(Priority::DEFAULT))
+///     .to(folder.path(), &mut TreeOnly)?;
+/// assert_eq!(report.blocks, 0);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Save<'a> {
+    cache: &'a PrefixCache,
+    layout: &'a Layout,
+    keep: Keep<'a>,
+    priorities: PriorityOf<'a>,
+}
+
+/// What was saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct SaveReport {
+    /// Blocks that are in the save.
+    pub blocks: usize,
+    /// Runs that are.
+    pub runs: usize,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Blocks that were cached when the save began and went before they were copied.
+    pub evicted_blocks: usize,
+    /// Blocks that the engine's memory did not give, and those behind them.
+    pub unreadable_blocks: usize,
+}
+
+impl fmt::Debug for Save<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Save").field("cache", self.cache).field("layout", self.layout).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Save<'a> {
+    /// A save of everything that the cache holds, whose blocks are as the layout says.
+    pub fn new(cache: &'a PrefixCache, layout: &'a Layout) -> Self {
+        Self { cache, layout, keep: Box::new(|_| true), priorities: Box::new(|_, _| None) }
+    }
+
+    /// Which namespaces may be stored. Default: all of them.
+    #[must_use]
+    pub fn keep(self, keep: impl Fn(&NamespaceName) -> bool + 'a) -> Self {
+        Self { keep: Box::new(keep), ..self }
+    }
+
+    /// The priority that a prefix gets again when it is restored: asked for the whole sequence of each cached run. A time to live
+    /// begins now, and goes on while the engine is down. Default: none.
+    ///
+    /// A cache does not tell the priorities that it was given.
+    #[must_use]
+    pub fn priorities(self, of: impl Fn(&NamespaceName, &[Token]) -> Option<Priority> + 'a) -> Self {
+        Self { priorities: Box::new(of), ..self }
+    }
+
+    /// Writes what is cached now, and replaces an older save in the folder when all of it is on the disk.
+    ///
+    /// The cache may work meanwhile. What is saved was cached at one moment, that of the call; blocks that are evicted before they
+    /// are copied are left out, and counted. Each sequence is leased while its blocks are copied: so long they are protected. Its
+    /// uses and its age do not change.
+    ///
+    /// Needs room for the new save beside the old one, and memory for the cached tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]. The folder's old save is as it was.
+    ///
+    /// # Panics
+    ///
+    /// If `memory` does; the folder's old save is as it was.
+    pub fn to(
+        &self,
+        folder: impl AsRef<Path>,
+        memory: &mut (impl BlockBytes + ?Sized),
+    ) -> Result<SaveReport, SaveError> {
+        let (folder, block_bytes) = (folder.as_ref(), memory.block_bytes());
+        let (cache, layout) = (self.cache.block_size(), self.layout.block_size());
+        if cache != layout {
+            return Err(SaveError::BlockSize { cache, layout });
+        }
+        if block_bytes != 0 && block_bytes != self.layout.block_bytes() {
+            return Err(SaveError::BlockBytes { memory: block_bytes, layout: self.layout.block_bytes() });
+        }
+        let unfinished = Unfinished::new(folder)?;
+        let report = self.write(&unfinished, memory).map_err(|error| Unfinished::error(folder, error))?;
+        unfinished.publish().map_err(|error| Unfinished::error(folder, error))?;
+        Ok(report)
+    }
+
+    fn write(&self, unfinished: &Unfinished, memory: &mut (impl BlockBytes + ?Sized)) -> io::Result<SaveReport> {
+        let saved_at = since_1970();
+        let number = saved_at.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
+        let (header, head) = header::write(self.layout, memory.block_bytes(), number);
+        let mut to = BufWriter::with_capacity(CHUNK_BYTES, &unfinished.file);
+        to.write_all(&head)?;
+
+        let snapshot = self.cache.snapshot();
+        let known = |name: &NamespaceName| extra_tokens(name.keys()).is_some();
+        let cached = Cached::of(self.cache, &snapshot, |name| known(name) && (self.keep)(name));
+        let mut copies = Copies::new(self, &cached, saved_at);
+        let mut copying = Copying::new(memory, to, header.seed);
+        copies.copy_all(&mut copying)?;
+
+        let (blocks, block_bytes) = (copying.blocks, header.block_bytes as u64);
+        let records_at = header::BYTES as u64 + blocks * block_bytes;
+        let mut records = Records::new(copying.into_inner(), header.seed);
+        let runs = copies.write_records(&mut records)?;
+        let trailer =
+            Trailer { records_at, records_bytes: records.bytes, blocks, saved_at: saved_at.as_millis() as u64 };
+        let (records_bytes, mut to) = (records.bytes, records.into_inner());
+        let tail = trailer.write(&header);
+        to.write_all(&tail)?;
+        to.flush()?;
+        let unreadable_blocks = copies.unreadable();
+        let all: usize = cached.runs.iter().map(|run| run.blocks.len()).sum();
+        Ok(SaveReport {
+            blocks: blocks as usize,
+            runs,
+            bytes: records_at + records_bytes + tail.len() as u64,
+            evicted_blocks: all - blocks as usize - unreadable_blocks,
+            unreadable_blocks,
+        })
+    }
+}
+
+/// What was copied so far of each run.
+struct Copies<'a> {
+    save: &'a Save<'a>,
+    cached: &'a Cached<'a>,
+    saved_at: Duration,
+    session: Session,
+    spaces: Vec<Namespace>,
+    copied: Vec<Copied>,
+    /// Of each run, whether a run follows its last block.
+    is_continued: Vec<bool>,
+}
+
+/// The beginning of a run that was copied.
+#[derive(Debug, Clone, Default)]
+struct Copied {
+    places: Vec<Place>,
+    is_unreadable: bool,
+    priority: Option<SavedPriority>,
+}
+
+impl<'a> Copies<'a> {
+    fn new(save: &'a Save<'a>, cached: &'a Cached<'a>, saved_at: Duration) -> Self {
+        let handle = |name: &&NamespaceName| save.cache.namespace_with(&name.parts().collect::<Vec<_>>(), name.keys());
+        let spaces = cached.namespaces.iter().map(handle).collect();
+        let mut is_continued = vec![false; cached.runs.len()];
+        let size = save.cache.block_size();
+        for run in &cached.runs {
+            if let Some(parent) = run.parent {
+                is_continued[parent] |= run.start == end_of(&cached.runs[parent], size);
+            }
+        }
+        let copied = vec![Copied::default(); cached.runs.len()];
+        Self { save, cached, saved_at, session: save.cache.session(), spaces, copied, is_continued }
+    }
+
+    /// Matches each sequence that no longer one continues, and copies what is cached of it.
+    fn copy_all<B: BlockBytes + ?Sized, W: Write>(&mut self, copying: &mut Copying<'_, B, W>) -> io::Result<()> {
+        let runs = &self.cached.runs;
+        let places: Vec<_> = runs.iter().map(|run| (run.parent, run.start)).collect();
+        let mut tokens = Vec::new();
+        for number in depth_first(&places) {
+            let run = &runs[number];
+            tokens.truncate(run.start);
+            tokens.extend(run.tokens);
+            self.copied[number].priority = self.priority_of(run, &tokens);
+            if !self.is_continued[number] {
+                self.copy_sequence(number, &tokens, copying)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn priority_of(&self, run: &CachedBlocks<'_>, tokens: &[Token]) -> Option<SavedPriority> {
+        let priority = (self.save.priorities)(self.cached.namespaces[run.namespace], tokens)?;
+        let until = priority.ttl().map(|ttl| self.saved_at.saturating_add(ttl).as_millis());
+        Some(SavedPriority {
+            level: priority.level(),
+            until: until.map(|until| u64::try_from(until).unwrap_or(u64::MAX - 1)),
+        })
+    }
+
+    /// Copies what is cached of the sequence that ends with a run, and was not copied with another one.
+    fn copy_sequence<B: BlockBytes + ?Sized, W: Write>(
+        &mut self,
+        last: usize,
+        tokens: &[Token],
+        copying: &mut Copying<'_, B, W>,
+    ) -> io::Result<()> {
+        let (runs, size) = (&self.cached.runs, self.save.cache.block_size());
+        let hit = self.session.match_prefix_untouched(&self.spaces[runs[last].namespace], tokens);
+        // From the end of the sequence up to a run whose part of it was copied.
+        let (mut path, mut end, mut next) = (Vec::new(), end_of(&runs[last], size), Some(last));
+        while let Some(run) = next.filter(|&run| self.end_of_copy(run) < end) {
+            path.push((run, end));
+            (end, next) = (runs[run].start, runs[run].parent);
+        }
+        for (run, end) in path.into_iter().rev() {
+            let copied = self.end_of_copy(run);
+            let blocks = copied / size..end.min(hit.len_tokens()) / size;
+            for &block in hit.blocks().get(blocks).unwrap_or_default() {
+                match copying.copy(block)? {
+                    Some(place) => self.copied[run].places.push(place),
+                    None => {
+                        self.copied[run].is_unreadable = true;
+                        return Ok(());
+                    }
+                }
+            }
+            // What follows stays where it was cut.
+            if self.end_of_copy(run) < end {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tokens up to the end of what was copied of a run.
+    fn end_of_copy(&self, run: usize) -> usize {
+        self.cached.runs[run].start + self.copied[run].places.len() * self.save.cache.block_size()
+    }
+
+    /// Blocks that were not copied because a block of their own run or before it could not be read.
+    fn unreadable(&self) -> usize {
+        let size = self.save.cache.block_size();
+        let mut is_cut = vec![false; self.copied.len()];
+        let mut unreadable = 0;
+        for (number, run) in self.cached.runs.iter().enumerate() {
+            let copied = &self.copied[number];
+            let is_behind = run.parent.is_some_and(|parent| is_cut[parent] && self.end_of_copy(parent) < run.start);
+            is_cut[number] = copied.is_unreadable || is_behind;
+            debug_assert!(run.start + run.blocks.len() * size == end_of(run, size));
+            if is_cut[number] {
+                unreadable += run.blocks.len() - copied.places.len();
+            }
+        }
+        unreadable
+    }
+
+    /// Writes namespaces, and the runs that were copied; how many runs.
+    fn write_records(&self, records: &mut Records<impl Write>) -> io::Result<usize> {
+        let names = self.cached.namespaces.iter().map(|name| records.write(&SavedNamespace::of(name).write()));
+        let namespaces = names.collect::<io::Result<Vec<_>>>()?;
+        let (mut numbers, mut count) = (vec![None; self.copied.len()], 0);
+        for (number, (run, copied)) in self.cached.runs.iter().zip(&self.copied).enumerate() {
+            if copied.places.is_empty() {
+                continue;
+            }
+            let blocks = copied.places.clone();
+            let extra = run.tokens.len() - run.blocks.len() * self.save.cache.block_size();
+            let saved = SavedRun {
+                namespace: namespaces[run.namespace],
+                parent: run.parent.and_then(|parent| numbers[parent]),
+                start: run.start,
+                last_used: run.last_used,
+                uses: run.uses,
+                priority: copied.priority,
+                tokens: run.tokens[..blocks.len() * self.save.cache.block_size() + extra].to_vec(),
+                blocks,
+            };
+            numbers[number] = Some(records.write(&saved.write())?);
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+fn end_of(run: &CachedBlocks<'_>, block_size: usize) -> usize {
+    run.start + run.blocks.len() * block_size
+}
+
+/// By the system's clock.
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}

@@ -1,0 +1,282 @@
+//! A save that was opened.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, ErrorKind},
+    os::unix::fs::FileExt as _,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use radixkv::{BlockId, PrefixCache};
+use radixkv_tiers::Layout;
+
+use crate::block_bytes::BlockBytes;
+use crate::error::{OpenError, RestoreError};
+use crate::folder::save_in;
+use crate::format::checksum;
+use crate::format::entry::{Entry, Place, SavedNamespace, SavedRun, extra_tokens};
+use crate::format::header::{self, Header, Mismatch};
+use crate::format::record::records;
+use crate::format::trailer::{self, Trailer};
+use crate::restore::{Restored, Source, restore};
+
+/// A save whose tree is in memory; the blocks' bytes are read when it is restored.
+///
+/// It stays what it is when the folder is saved to again.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv_save::{Layout, OpenError, Save, Saved, TreeOnly};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let layout = Layout::new("llama-3-8b", "bf16", 2, 2 << 20)?;
+/// assert!(matches!(Saved::open(folder.path(), &layout), Err(OpenError::NothingSaved { .. })));
+///
+/// let cache = PrefixCache::builder(2, 8).build()?;
+/// let (session, space) = (cache.session(), cache.namespace(&["tenant 7"]));
+/// drop(session.insert(session.match_prefix(&space, &[1, 2, 3, 4]).lease(), &[1, 2, 3, 4], session.reserve(2)?)?);
+/// Save::new(&cache, &layout).to(folder.path(), &mut TreeOnly)?;
+///
+/// let saved = Saved::open(folder.path(), &layout)?;
+/// assert_eq!(saved.blocks(), 2);
+/// let restarted = PrefixCache::builder(2, 8).build()?;
+/// saved.restore(&restarted, &mut TreeOnly)?;
+/// let session = restarted.session();
+/// assert_eq!(session.peek(&restarted.namespace(&["tenant 7"]), &[1, 2, 3, 4]), 4);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct Saved {
+    pub(crate) blocks: BlockFile,
+    pub(crate) tree: SavedTree,
+    trailer: Trailer,
+    block_size: usize,
+}
+
+/// The blocks' bytes in the file.
+pub(crate) struct BlockFile {
+    file: File,
+    header: Header,
+    /// Blocks whose bytes the file has.
+    count: u64,
+}
+
+/// What the records say, as far as they say what can be.
+#[derive(Debug, Default)]
+pub(crate) struct SavedTree {
+    pub(crate) namespaces: Vec<SavedNamespace>,
+    /// Each after the one that it follows.
+    pub(crate) runs: Vec<LinkedRun>,
+}
+
+/// A run that follows another one, or nothing.
+#[derive(Debug)]
+pub(crate) struct LinkedRun {
+    /// The index of its namespace.
+    pub(crate) namespace: usize,
+    /// The index of the run that it follows.
+    pub(crate) parent: Option<usize>,
+    pub(crate) saved: SavedRun,
+}
+
+impl fmt::Debug for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saved")
+            .field("blocks", &self.blocks())
+            .field("saved_at", &self.saved_at())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Saved {
+    /// Opens the folder's save and reads its tree, into memory in proportion to the file.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: nothing is there, it has another layout or version, or it is damaged where nothing can be left out.
+    pub fn open(folder: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
+        let path = save_in(folder.as_ref());
+        let place = || path.display().to_string();
+        let io = |source| OpenError::Io { place: place(), source };
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => OpenError::NothingSaved { place: folder.as_ref().display().to_string() },
+            _ => io(error),
+        })?;
+        let length = file.metadata().map_err(io)?.len();
+        let head = read(&file, 0, header::BYTES.min(usize::try_from(length).unwrap_or(usize::MAX))).map_err(io)?;
+        let header = header::read(&head, layout).map_err(|mismatch| match mismatch {
+            Mismatch::NotASave => OpenError::NotASave { place: place() },
+            Mismatch::Version(version) => OpenError::UnknownVersion { place: place(), version },
+            Mismatch::Damaged => OpenError::Damaged { place: place(), part: "header" },
+            Mismatch::Field { field, stored, asked } => OpenError::OtherLayout { place: place(), field, stored, asked },
+        })?;
+        let damaged = || OpenError::Damaged { place: place(), part: "trailer" };
+        let tail_at = length.checked_sub(trailer::BYTES as u64).ok_or_else(damaged)?;
+        let tail = read(&file, tail_at, trailer::BYTES).map_err(io)?;
+        let trailer = Trailer::read(&tail, &header, length).ok_or_else(damaged)?;
+        let bytes = usize::try_from(trailer.records_bytes).map_err(|_| damaged())?;
+        let bytes = read(&file, trailer.records_at, bytes).map_err(io)?;
+        let tree = SavedTree::read(&bytes, header.seed, layout.block_size());
+        let room = trailer.records_at - header::BYTES as u64;
+        let count = room.checked_div(header.block_bytes as u64).unwrap_or(u64::MAX);
+        Ok(Self { blocks: BlockFile { file, header, count }, tree, trailer, block_size: layout.block_size() })
+    }
+
+    /// Blocks that were saved.
+    pub fn blocks(&self) -> usize {
+        usize::try_from(self.trailer.blocks).unwrap_or(usize::MAX)
+    }
+
+    /// When it was saved, by the system's clock.
+    pub fn saved_at(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+            .checked_add(Duration::from_millis(self.trailer.saved_at))
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    /// Whether the blocks' bytes were saved, or the tree alone.
+    pub fn has_bytes(&self) -> bool {
+        self.blocks.header.block_bytes > 0
+    }
+
+    /// Inserts what was saved into a cache, with the bytes of its blocks in `memory`.
+    ///
+    /// Takes no more blocks than are free when it begins: if fewer are free than were saved, the sequences that were used last are
+    /// restored, and the others counted. Each block is verified before it is written. The order of the last uses is restored, and up
+    /// to 256 uses of each run; priorities that were saved are given again.
+    ///
+    /// The cache may work meanwhile: other threads find a sequence as soon as it is inserted. Restored blocks are leased until this
+    /// returns, unless a quota forbids it. Quotas and other limits are those of the cache: set them before.
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`]; the cache is as it was.
+    ///
+    /// # Panics
+    ///
+    /// If `memory` does; what was inserted before stays.
+    pub fn restore(
+        &self,
+        cache: &PrefixCache,
+        memory: &mut (impl BlockBytes + ?Sized),
+    ) -> Result<Restored, RestoreError> {
+        if cache.is_external() {
+            return Err(RestoreError::External);
+        }
+        self.check(cache, memory.block_bytes())?;
+        Ok(restore(self, cache, memory, Source::Cache))
+    }
+
+    /// As [`restore`](Self::restore), into a cache whose pool the engine owns: takes ids from the end of `free`.
+    ///
+    /// Ids that are not cached in the end are in `free`, or come back by [`PrefixCache::take_evicted`].
+    ///
+    /// # Errors
+    ///
+    /// As `restore`.
+    ///
+    /// # Panics
+    ///
+    /// As `restore`.
+    pub fn restore_external(
+        &self,
+        cache: &PrefixCache,
+        free: &mut Vec<BlockId>,
+        memory: &mut (impl BlockBytes + ?Sized),
+    ) -> Result<Restored, RestoreError> {
+        if !cache.is_external() {
+            return Err(RestoreError::NotExternal);
+        }
+        self.check(cache, memory.block_bytes())?;
+        Ok(restore(self, cache, memory, Source::Engine(free)))
+    }
+
+    fn check(&self, cache: &PrefixCache, memory: usize) -> Result<(), RestoreError> {
+        let saved = self.blocks.header.block_bytes;
+        if cache.block_size() != self.block_size {
+            return Err(RestoreError::BlockSize { cache: cache.block_size(), saved: self.block_size });
+        }
+        if memory != saved {
+            return Err(RestoreError::BlockBytes { memory, saved });
+        }
+        Ok(())
+    }
+}
+
+impl BlockFile {
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.header.block_bytes
+    }
+
+    /// Reads a block; whether it is the one that was saved.
+    pub(crate) fn read(&self, place: Place, bytes: &mut [u8]) -> bool {
+        let at = place.number.checked_mul(bytes.len() as u64).and_then(|at| at.checked_add(header::BYTES as u64));
+        let read =
+            at.filter(|_| place.number < self.count).is_some_and(|at| self.file.read_exact_at(bytes, at).is_ok());
+        read && checksum(self.header.seed, place.number, bytes) == place.sum
+    }
+}
+
+impl SavedTree {
+    /// What records say that may be any bytes: runs that cannot be are left out, with all that follow them.
+    fn read(bytes: &[u8], seed: u64, block_size: usize) -> Self {
+        let mut tree = Self::default();
+        // The index of each record's namespace or run.
+        let (mut namespaces, mut runs) = (Vec::new(), Vec::new());
+        for content in records(bytes, seed) {
+            let (mut namespace, mut run) = (None, None);
+            match content.and_then(Entry::read) {
+                Some(Entry::Namespace(saved)) => {
+                    namespace = Some(tree.namespaces.len());
+                    tree.namespaces.push(saved);
+                }
+                Some(Entry::Run(saved)) => run = tree.link(saved, &namespaces, &runs, block_size),
+                None => {}
+            }
+            namespaces.push(namespace);
+            runs.push(run);
+        }
+        tree
+    }
+
+    /// Adds a run that can be; its index.
+    fn link(
+        &mut self,
+        saved: SavedRun,
+        namespaces: &[Option<usize>],
+        runs: &[Option<usize>],
+        block_size: usize,
+    ) -> Option<usize> {
+        let namespace = (*namespaces.get(saved.namespace)?)?;
+        let parent = match saved.parent {
+            Some(parent) => Some((*runs.get(parent)?)?),
+            None => None,
+        };
+        let begins_well = match parent.map(|parent| &self.runs[parent]) {
+            Some(before) => {
+                let end = before.saved.start + before.saved.blocks.len() * block_size;
+                before.namespace == namespace && (before.saved.start + 1..=end).contains(&saved.start)
+            }
+            None => saved.start == 0,
+        };
+        let extra = extra_tokens(self.namespaces[namespace].keys)?;
+        let whole = saved.blocks.len().checked_mul(block_size)?.checked_add(extra)? == saved.tokens.len();
+        if !begins_well || !whole || saved.blocks.is_empty() || saved.start % block_size != 0 {
+            return None;
+        }
+        self.runs.push(LinkedRun { namespace, parent, saved });
+        Some(self.runs.len() - 1)
+    }
+}
+
+fn read(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;
