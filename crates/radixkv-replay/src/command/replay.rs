@@ -21,6 +21,7 @@ use crate::{
     report::{ClassReport, TraceReport, WorkloadReport, json},
     rows,
     screen::Screen,
+    seconds::Seconds,
     status::BROKEN,
     table,
 };
@@ -50,8 +51,12 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
     let (name, config) = (input.name(), arguments.config(TRACE_CAPACITY));
     #[cfg(feature = "follow")]
     let events = Events::new(&arguments.events)?;
+    let seconds = arguments.tiers.log.then(|| Seconds::new(&trace, &config));
     let replay = |watch: &(dyn Fn(Served<'_>) + Sync)| {
         serve(arguments, &trace, &config, "replay", &|served| {
+            if let Some(seconds) = &seconds {
+                seconds.add(&served);
+            }
             #[cfg(feature = "follow")]
             events.listen(served.cache);
             watch(served);
@@ -61,6 +66,9 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
         Some(file) => live::told(file, &name, &trace, &config, replay)?,
         None => replay(&|_| {})?,
     };
+    if let Some(seconds) = seconds {
+        seconds.end();
+    }
     #[cfg(feature = "follow")]
     events.end()?;
     let wants_details = arguments.json || csv.is_some() || page.is_some();
@@ -124,6 +132,9 @@ fn serve(
     let measured = &replayed.outcomes[replayed.report.warm_up_requests..];
     let ttft = |rate| TimeToFirstToken::new(measured, config.block_size, rate);
     replayed.report.ttft = arguments.prefill_rate.map(ttft);
+    if let (Some(tiers), Some(rate)) = (&mut replayed.report.tiers, arguments.prefill_rate) {
+        tiers.save_at(rate);
+    }
     warn_of_bypasses(&replayed.report);
     Ok(replayed)
 }
