@@ -25,6 +25,6 @@ pub use offload::{Arrival, Offload};
 pub use stats::{HostStats, HostViolation, Leftovers};
 pub use tier::{HostBlock, HostTier};
 pub use tiered::{
-    TierMode, TieredBuildError, TieredBuilder, TieredCache, TieredMatch, TieredSession, TieredStart, TieredStats,
-    WritePolicy,
+    Onboarding, TierMode, TieredBuildError, TieredBuilder, TieredCache, TieredMatch, TieredSession, TieredStart,
+    TieredStats, WritePolicy,
 };

@@ -4,21 +4,34 @@
 //! into blocks that were reserved for it. The cache's own verbs know nothing of it: a lookup that is answered by the device
 //! never takes the tier's lock.
 
+mod copies;
+mod keeping_free;
 mod offloading;
+mod onboarding;
 mod session;
 mod sizes;
 mod start;
 mod stats;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, atomic::AtomicUsize},
+};
 
 use radixkv::{Namespace, PrefixCache};
 
+pub use onboarding::Onboarding;
 pub use session::{TieredMatch, TieredSession};
 pub use start::TieredStart;
 pub use stats::TieredStats;
 
-use crate::{mover::Mover, tier::HostTier};
+use crate::{
+    mover::{MoveError, Mover},
+    tier::HostTier,
+};
+use copies::Copies;
+use keeping_free::{KeepingFree, Marks};
 use sizes::Sizes;
 use stats::Counters;
 
@@ -63,6 +76,11 @@ struct Shared {
     write: WritePolicy,
     sizes: Sizes,
     counters: Counters,
+    /// The mover's thread, if it has one.
+    copies: Option<Copies>,
+    keeping_free: Option<KeepingFree>,
+    /// Blocks that are evicted, and not free yet.
+    leaving: AtomicUsize,
 }
 
 /// Puts a cache over a tier.
@@ -73,6 +91,8 @@ pub struct TieredBuilder {
     mover: Box<dyn Mover>,
     mode: TierMode,
     write: WritePolicy,
+    in_flight: Option<usize>,
+    marks: Option<Marks>,
 }
 
 /// Why a cache and a tier do not go together.
@@ -109,6 +129,25 @@ pub enum TieredBuildError {
     /// Take [`TierMode::Shared`], or [`WritePolicy::Back`].
     #[error("write-through keeps each block in two places, which exclusive tiers do not")]
     ExclusiveThrough,
+    /// Blocks in flight are at least one.
+    #[error("no block may be in flight, so that none can be copied")]
+    NothingInFlight,
+    /// The low mark is not above the high one, nor the high one above the capacity.
+    #[error("blocks kept free: low ({low}) must not exceed high ({high}), nor high the capacity ({capacity})")]
+    Marks {
+        /// The low one.
+        low: usize,
+        /// The high one.
+        high: usize,
+        /// Blocks of the cache.
+        capacity: usize,
+    },
+    /// The system refused to start a thread.
+    #[error("the system did not start a thread for the tiers: {kind}")]
+    NoThread {
+        /// The kind of the system's error.
+        kind: io::ErrorKind,
+    },
     /// Build the cache with a pool of its own.
     #[error("the engine owns the cache's pool, so that nothing can be reserved for what comes from the host")]
     External,
@@ -123,6 +162,8 @@ impl TieredCache {
             mover: Box::new(mover),
             mode: TierMode::default(),
             write: WritePolicy::default(),
+            in_flight: None,
+            marks: None,
         }
     }
 
@@ -172,6 +213,13 @@ impl TieredCache {
     }
 }
 
+impl Shared {
+    /// Whether the mover made its copies; one that panics did not.
+    fn is_moved(&self, copy: impl FnOnce(&dyn Mover) -> Result<(), MoveError>) -> bool {
+        matches!(catch_unwind(AssertUnwindSafe(|| copy(&*self.mover))), Ok(Ok(())))
+    }
+}
+
 impl TieredBuilder {
     /// Where a block lives that both could have. Default: [`TierMode::Exclusive`].
     pub fn mode(self, mode: TierMode) -> Self {
@@ -183,22 +231,58 @@ impl TieredBuilder {
         Self { write, ..self }
     }
 
+    /// Copies on a thread of their own, with at most `blocks` blocks on their way: [`TieredSession::begin`] does not wait for
+    /// copies, but for room where that many are on their way. Default: the thread that asks copies.
+    pub fn mover_thread(self, blocks: usize) -> Self {
+        Self { in_flight: Some(blocks), ..self }
+    }
+
+    /// Evicts on a thread of its own when fewer than `low` blocks of the device are free, until `high` are free or on their way to the
+    /// host: so a request finds free blocks. Where the mover's thread has too much to do, blocks are evicted and not copied
+    /// ([`TieredStats::dropped_blocks`]). Default: the request that needs blocks evicts.
+    pub fn keep_free(self, low: usize, high: usize) -> Self {
+        Self { marks: Some(Marks { low, high }), ..self }
+    }
+
     /// Puts them together.
     ///
     /// # Errors
     ///
     /// [`TieredBuildError`].
     pub fn build(self) -> Result<TieredCache, TieredBuildError> {
-        let Self { cache, host, mover, mode, write } = self;
+        self.check()?;
+        let Self { cache, host, mover, mode, write, in_flight, marks } = self;
+        let no_thread = |error: io::Error| TieredBuildError::NoThread { kind: error.kind() };
+        let copies = in_flight.map(Copies::start).transpose().map_err(no_thread)?;
+        let shared = Arc::new(Shared {
+            sizes: Sizes { device: cache.block_size(), host: host.block_size() },
+            cache,
+            host,
+            mover,
+            mode,
+            write,
+            counters: Counters::default(),
+            copies,
+            keeping_free: marks.map(KeepingFree::new),
+            leaving: AtomicUsize::new(0),
+        });
+        if let Some(keeping_free) = &shared.keeping_free {
+            keeping_free.start(Arc::downgrade(&shared)).map_err(no_thread)?;
+        }
+        Ok(TieredCache { shared })
+    }
+
+    fn check(&self) -> Result<(), TieredBuildError> {
+        let Self { cache, host, mode, write, in_flight, marks, .. } = self;
         let sizes = Sizes { device: cache.block_size(), host: host.block_size() };
         let Sizes { device, host: host_size } = sizes;
         if !sizes.are_multiples() {
             return Err(TieredBuildError::BlockSizes { device, host: host_size });
         }
-        if mode == TierMode::Exclusive && host_size > device {
+        if *mode == TierMode::Exclusive && host_size > device {
             return Err(TieredBuildError::ExclusiveInPieces { device, host: host_size });
         }
-        if mode == TierMode::Exclusive && write == WritePolicy::Through {
+        if *mode == TierMode::Exclusive && *write == WritePolicy::Through {
             return Err(TieredBuildError::ExclusiveThrough);
         }
         let parts = (host_size / device).max(1);
@@ -208,8 +292,16 @@ impl TieredBuilder {
         if cache.is_external() {
             return Err(TieredBuildError::External);
         }
-        let counters = Counters::default();
-        Ok(TieredCache { shared: Arc::new(Shared { cache, host, mover, mode, write, sizes, counters }) })
+        if *in_flight == Some(0) {
+            return Err(TieredBuildError::NothingInFlight);
+        }
+        let capacity = cache.capacity_blocks();
+        match *marks {
+            Some(Marks { low, high }) if low > high || high > capacity => {
+                Err(TieredBuildError::Marks { low, high, capacity })
+            }
+            _ => Ok(()),
+        }
     }
 }
 

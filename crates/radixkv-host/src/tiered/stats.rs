@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct TieredStats {
     /// Blocks that the device evicted through it.
     pub evicted_blocks: u64,
+    /// Of those, blocks that its thread evicted without copying them, because the line of copies was full.
+    pub dropped_blocks: u64,
     /// Tokens that were copied to the host.
     pub offloaded_tokens: u64,
     /// Bytes that were copied to the host.
@@ -29,6 +31,7 @@ pub struct TieredStats {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) evicted_blocks: Counter,
+    pub(super) dropped_blocks: Counter,
     pub(super) offloaded_tokens: Counter,
     pub(super) offloaded_bytes: Counter,
     pub(super) onboarded_tokens: Counter,
@@ -56,7 +59,8 @@ impl Counter {
 impl Counters {
     pub(super) fn read(&self) -> TieredStats {
         TieredStats {
-            evicted_blocks: self.evicted_blocks.get(),
+            evicted_blocks: self.evicted_blocks.get() + self.dropped_blocks.get(),
+            dropped_blocks: self.dropped_blocks.get(),
             offloaded_tokens: self.offloaded_tokens.get(),
             offloaded_bytes: self.offloaded_bytes.get(),
             onboarded_tokens: self.onboarded_tokens.get(),

@@ -3,7 +3,7 @@
 use std::{collections::TryReserveError, time::Instant};
 
 use radixkv::{Clock, Namespace, PrefixCache, Stats, Token};
-use radixkv_host::{HostTier, NoCopies, TieredCache, TieredSession, TieredStart};
+use radixkv_host::{HostTier, NoCopies, Onboarding, TieredCache, TieredSession, TieredStart};
 
 use super::{TierReport, Tiers};
 use crate::{
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
         let found = session.match_prefix(namespace, tokens);
         self.tally.matches.record(began.elapsed());
         let began = Instant::now();
-        let start = session.start(namespace, tokens, 0, found);
+        let start = session.begin(namespace, tokens, 0, found).map(Onboarding::wait);
         self.tally.evictions.record(began.elapsed());
         let refused = |source| ReplayError::Refused { row: request.row(), source };
         let TieredStart { lease, cached, mut blocks, device_tokens, host_tokens, .. } = start.map_err(refused)?;
