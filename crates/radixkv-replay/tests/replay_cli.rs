@@ -16,6 +16,8 @@ mod screen;
 #[cfg(unix)]
 #[path = "replay_cli/streams.rs"]
 mod streams;
+#[path = "replay_cli/tiers.rs"]
+mod tiers;
 
 use std::{
     collections::BTreeSet,

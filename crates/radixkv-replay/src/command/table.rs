@@ -82,10 +82,8 @@ pub(crate) fn report(trace: &str, report: &Report) -> Grid {
 fn tier_rows(tiers: &TierReport, row: &mut impl FnMut(&str, String)) {
     let blocks = counted(tiers.host_capacity as u64, "block");
     let size = counted(tiers.host_block_size as u64, "token");
-    row(
-        "host tier",
-        format!("{}, {}, write-{}, {blocks} of {size}", tiers.host_kind, tiers.tier_mode, tiers.write_policy),
-    );
+    row("host tier", format!("{}, {}, write-{}", tiers.host_kind, tiers.tier_mode, tiers.write_policy));
+    row("host capacity", format!("{blocks} of {size}"));
     row("instances", format!("{}, {}", tiers.instances, tiers.route));
     row("device hit tokens", format!("{} ({})", grouped(tiers.first_hit_tokens), percent(tiers.first_hit_rate)));
     row("host hit tokens", format!("{} ({})", grouped(tiers.host_hit_tokens), percent(tiers.host_hit_rate)));

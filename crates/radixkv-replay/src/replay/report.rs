@@ -116,7 +116,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceReport>,
     /// Hits by tier and what was copied, if there is a host tier.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     pub tiers: Option<TierReport>,
 }
 
