@@ -178,6 +178,11 @@ impl Slots {
         SlotCounts { listed, reserved, pinned, free: self.all - listed - reserved - pinned }
     }
 
+    /// Bytes that it takes for all blocks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * size_of::<HostBlock>()
+    }
+
     /// The places of cached blocks with their blocks, oldest first and then those that are pinned.
     pub(crate) fn cached(&self) -> Vec<(HostBlock, Place)> {
         let mut found = Vec::new();

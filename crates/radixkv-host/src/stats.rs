@@ -42,7 +42,7 @@ pub struct HostStats {
     pub reserved_blocks: usize,
     /// Blocks that hold nothing, those of staging among them.
     pub free_blocks: usize,
-    /// Bytes of the index: tokens, blocks and runs.
+    /// Bytes of the index and of the order of use: tokens, blocks and runs.
     pub index_bytes: usize,
     /// Lookups.
     pub lookups: u64,
@@ -113,7 +113,7 @@ impl HostTier {
             pinned_blocks: pinned,
             reserved_blocks: reserved,
             free_blocks: free,
-            index_bytes: state.index.bytes(),
+            index_bytes: state.index.bytes() + state.slots.bytes(),
             lookups: counters.lookups,
             hit_blocks: counters.hit_blocks,
             arrived_blocks: counters.arrived_blocks,
