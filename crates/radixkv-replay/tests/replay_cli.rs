@@ -18,6 +18,8 @@ mod screen;
 #[cfg(unix)]
 #[path = "replay_cli/streams.rs"]
 mod streams;
+#[path = "replay_cli/tiers.rs"]
+mod tiers;
 
 use std::{
     collections::BTreeSet,

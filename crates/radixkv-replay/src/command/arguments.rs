@@ -8,7 +8,10 @@ use radixkv_replay::{
     replay::{Capacity, WarmUp},
 };
 
-use crate::serving::{Serving, natural, set};
+use crate::{
+    serving::{Serving, natural, set},
+    tiers::TierOptions,
+};
 
 /// Slower than this, seconds are more than a number can say.
 const SLOWEST: f64 = 1e-6;
@@ -57,6 +60,8 @@ pub(crate) struct Arguments {
     pub(crate) live: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) metrics: crate::metrics::MetricsOptions,
+    #[command(flatten)]
+    pub(crate) tiers: TierOptions,
     #[cfg(feature = "follow")]
     #[command(flatten)]
     pub(crate) events: crate::events::EventsOptions,
@@ -73,6 +78,7 @@ fn rate(text: &str) -> Result<f64, &'static str> {
 impl Arguments {
     pub(crate) fn config(&self, default_capacity: Capacity) -> ReplayConfig {
         let config = self.serving.config(default_capacity).verify(self.verify).checks(self.checks);
+        let config = set(config, self.tiers.tiers(), ReplayConfig::tiers);
         set(config, self.warm_up, ReplayConfig::warm_up)
     }
 }

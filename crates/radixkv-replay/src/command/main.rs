@@ -30,11 +30,13 @@ mod replay;
 mod report;
 mod rows;
 mod screen;
+mod seconds;
 mod serving;
 mod size;
 mod status;
 mod sweep;
 mod table;
+mod tiers;
 mod tokenizer;
 mod top;
 

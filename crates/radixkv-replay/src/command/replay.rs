@@ -22,6 +22,7 @@ use crate::{
     report::{ClassReport, TraceReport, WorkloadReport, json},
     rows,
     screen::Screen,
+    seconds::Seconds,
     status::BROKEN,
     table,
 };
@@ -52,10 +53,14 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
     let (name, config) = (input.name(), arguments.config(TRACE_CAPACITY));
     #[cfg(feature = "follow")]
     let events = Events::new(&arguments.events)?;
+    let seconds = arguments.tiers.log.then(|| Seconds::new(&trace, &config));
     let replay = |watch: &(dyn Fn(Served<'_>) + Sync)| {
         serve(arguments, &trace, &config, "replay", &|served| {
             if let Some(metrics) = &metrics {
                 metrics.show(served.cache);
+            }
+            if let Some(seconds) = &seconds {
+                seconds.add(&served);
             }
             #[cfg(feature = "follow")]
             events.listen(served.cache);
@@ -66,6 +71,9 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
         Some(file) => live::told(file, &name, &trace, &config, replay)?,
         None => replay(&|_| {})?,
     };
+    if let Some(seconds) = seconds {
+        seconds.end();
+    }
     #[cfg(feature = "follow")]
     events.end()?;
     let wants_details = arguments.json || csv.is_some() || page.is_some();
@@ -132,6 +140,9 @@ fn serve(
     let measured = &replayed.outcomes[replayed.report.warm_up_requests..];
     let ttft = |rate| TimeToFirstToken::new(measured, config.block_size, rate);
     replayed.report.ttft = arguments.prefill_rate.map(ttft);
+    if let (Some(tiers), Some(rate)) = (&mut replayed.report.tiers, arguments.prefill_rate) {
+        tiers.save_at(rate);
+    }
     warn_of_bypasses(&replayed.report);
     Ok(replayed)
 }

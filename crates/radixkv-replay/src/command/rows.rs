@@ -6,8 +6,12 @@ use radixkv_replay::{Details, Replay, ReplayConfig, Trace};
 
 const NAMES: &str = "request,prompt_tokens,prefix_hit_len,computed_tokens,timestamp,namespace,miss_reason,queue_wait";
 
+/// What follows over a host tier.
+const TIERS: &str = "device_hit,host_hit,remote_hit";
+
 /// Writes the rows in replay order. The namespace is empty, as for the cache's default one: no trace names another.
 /// A request that missed nothing has no reason, and only requests that were served in trace time have a wait, in seconds.
+/// Over a host tier there are the hits of each tier too, in tokens; no replay has a remote one.
 pub(crate) fn write(
     file: &mut dyn Write,
     trace: &Trace,
@@ -15,13 +19,18 @@ pub(crate) fn write(
     replayed: &Replay,
     details: &Details,
 ) -> io::Result<()> {
-    writeln!(file, "{NAMES}")?;
+    let has_tiers = config.tiers.is_some();
+    writeln!(file, "{NAMES}{}", if has_tiers { format!(",{TIERS}") } else { String::new() })?;
     for (number, (request, outcome)) in trace.requests().iter().zip(&replayed.outcomes).enumerate() {
         let (hit, computed) = (outcome.hit_tokens(config.block_size), outcome.computed_tokens(config.block_size));
         let reason = details.missed[number].first().map_or("", |reason| reason.name());
         let wait = replayed.times.get(number).map_or(String::new(), |times| times.queue_wait.to_string());
         let (row, prompt, timestamp) = (outcome.row, outcome.prompt_tokens, request.timestamp());
-        writeln!(file, "{row},{prompt},{hit},{computed},{timestamp},,{reason},{wait}")?;
+        write!(file, "{row},{prompt},{hit},{computed},{timestamp},,{reason},{wait}")?;
+        if has_tiers {
+            write!(file, ",{},{},0", outcome.device_tokens(config.block_size), outcome.host_tokens)?;
+        }
+        writeln!(file)?;
     }
     Ok(())
 }

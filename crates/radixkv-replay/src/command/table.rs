@@ -2,11 +2,12 @@
 
 use radixkv_replay::{
     Report,
-    replay::{Percentiles, TtftPercentiles, Waits},
+    replay::{Percentiles, TierReport, TtftPercentiles, Waits},
     workload::{BAND_BLOCK_SIZE, Band},
 };
 
 use crate::{
+    bytes::shown,
     figures::{counted, grouped, percent},
     grid::{Cell, Column, Grid},
     report::ClassReport,
@@ -65,6 +66,9 @@ pub(crate) fn report(trace: &str, report: &Report) -> Grid {
         row("queue wait", waits(served.queue_wait));
         row("first token", waits(served.first_token));
     }
+    if let Some(tiers) = &report.tiers {
+        tier_rows(tiers, &mut row);
+    }
     if let Some(ttft) = report.ttft {
         row("prefill rate", format!("{} tokens / s", ttft.prefill_rate));
         row("ttft with cache", seconds(ttft.cached));
@@ -72,6 +76,30 @@ pub(crate) fn report(trace: &str, report: &Report) -> Grid {
         row("ttft speedup, mean", format!("{:.2} x", ttft.speedup));
     }
     table
+}
+
+/// What a host tier adds.
+fn tier_rows(tiers: &TierReport, row: &mut impl FnMut(&str, String)) {
+    let blocks = counted(tiers.host_capacity as u64, "block");
+    let size = counted(tiers.host_block_size as u64, "token");
+    row("host tier", format!("{}, {}, write-{}", tiers.host_kind, tiers.tier_mode, tiers.write_policy));
+    row("host capacity", format!("{blocks} of {size}"));
+    row("instances", format!("{}, {}", tiers.instances, tiers.route));
+    row("device hit tokens", format!("{} ({})", grouped(tiers.first_hit_tokens), percent(tiers.first_hit_rate)));
+    row("host hit tokens", format!("{} ({})", grouped(tiers.host_hit_tokens), percent(tiers.host_hit_rate)));
+    row("device match digest", tiers.first_digest.clone());
+    row("host blocks, peak / end", both(tiers.host_peak_blocks, tiers.host_final_blocks));
+    row("host evicted blocks", grouped(tiers.host_evicted_blocks));
+    row("bytes to host / to device", format!("{} / {}", shown(tiers.offloaded_bytes), shown(tiers.onboarded_bytes)));
+    row("copies to the device", format!("{:.3} s", tiers.onboard_seconds));
+    if let Some(saved) = tiers.saved_seconds {
+        row("prefill saved by the host", format!("{saved:.3} s, its copies taken off"));
+    }
+    for left in &tiers.leftovers {
+        let name =
+            if left.namespace.is_empty() { "the default namespace".to_owned() } else { left.namespace.join(", ") };
+        row("left in the host", format!("{name}: {}", counted(left.blocks as u64, "block")));
+    }
 }
 
 /// One line for each class of the built-in workloads.

@@ -173,9 +173,9 @@ impl Missed {
         };
         let inserted = inserted.max(hit);
         let ends = [inserted, begun.max(inserted), request.key_tokens(config.outputs) / config.block_size];
-        let (mut tokens, mut from) = ([0; 5], min(hit * config.block_size, prompt));
+        let (mut tokens, mut from) = ([0; 5], min(outcome.hit_tokens(config.block_size), prompt));
         for (part, end) in tokens.iter_mut().zip(ends) {
-            let end = min(end * config.block_size, prompt);
+            let end = min(end * config.block_size, prompt).max(from);
             (*part, from) = ((end - from) as u32, end);
         }
         tokens[MissReason::Partial as usize] = (prompt - from) as u32;

@@ -5,6 +5,7 @@ use radixkv::PolicyKind;
 use super::{
     capacity::Capacity,
     error::ReplayError,
+    tiers::Tiers,
     trace_time::{Service, TimeUnit, WarmUp},
 };
 
@@ -90,6 +91,8 @@ pub struct ReplayConfig {
     pub warm_up: WarmUp,
     /// How requests are served in trace time; `None`: one after the other.
     pub service: Option<Service>,
+    /// A host tier, and the caches over it; `None`: one cache alone.
+    pub tiers: Option<Tiers>,
     /// The unit of the trace's timestamps.
     pub time_unit: TimeUnit,
     /// Tokens of the longest request that is not bypassed.
@@ -114,6 +117,7 @@ impl Default for ReplayConfig {
             checks: 0,
             warm_up: WarmUp::Requests(0),
             service: None,
+            tiers: None,
             time_unit: TimeUnit::default(),
             max_request_tokens: 1 << 24,
             max_cached_tokens: 1 << 28,
@@ -342,6 +346,13 @@ impl ReplayConfig {
         Self { service: Some(service), ..self }
     }
 
+    /// Puts one or several caches of [`capacity`](Self::capacity) over a host tier. Excludes several threads, background
+    /// eviction, the naive cache, [`service`](Self::service), [`hold`](Self::hold), [`verify`](Self::verify) and
+    /// [`checks`](Self::checks). Default: one cache alone. [`Tiers`] has an example.
+    pub fn tiers(self, tiers: Tiers) -> Self {
+        Self { tiers: Some(tiers), ..self }
+    }
+
     /// The unit of the trace's timestamps. Default: milliseconds.
     ///
     /// # Examples
@@ -386,6 +397,10 @@ impl ReplayConfig {
     /// ```
     pub fn max_cached_tokens(self, max_cached_tokens: usize) -> Self {
         Self { max_cached_tokens, ..self }
+    }
+
+    pub(super) fn check_block_size(&self) -> Result<(), ReplayError> {
+        if self.block_size == 0 { Err(ReplayError::ZeroBlockSize) } else { Ok(()) }
     }
 
     /// Fails if options exclude each other.

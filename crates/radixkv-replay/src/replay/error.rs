@@ -3,8 +3,9 @@
 use std::{collections::TryReserveError, io};
 
 use radixkv::{BuildError, InsertErrorKind, ReserveError};
+use radixkv_host::{HostBuildError, TieredBuildError};
 
-use super::{check::CheckFault, config::MAX_THREADS};
+use super::{check::CheckFault, config::MAX_THREADS, tiers::MAX_INSTANCES};
 
 /// Why a replay could not start, or stopped.
 ///
@@ -44,6 +45,27 @@ pub enum ReplayError {
         "a replay in trace time has one thread, the prefix cache and inline eviction, and takes no hold and no checks"
     )]
     ServiceExcludes,
+    /// Leave out [`tiers`](super::ReplayConfig::tiers), or what they exclude.
+    #[error(
+        "a replay over a host tier has one thread, the prefix cache and inline eviction, and takes no service, no hold, no \
+         verifying and no checks"
+    )]
+    TiersExclude,
+    /// A host tier needs a cache over it.
+    #[error("the number of instances must be more than zero")]
+    ZeroInstances,
+    /// Use fewer instances.
+    #[error("{instances} instances are more than {MAX_INSTANCES}, the limit for a replay")]
+    TooManyInstances {
+        /// Instances asked for.
+        instances: usize,
+    },
+    /// No host tier can have this block size and capacity.
+    #[error("the host tier cannot be built: {0}")]
+    HostTier(#[from] HostBuildError),
+    /// The cache and the host tier do not go together.
+    #[error("the tiers do not go together: {0}")]
+    Tiers(#[from] TieredBuildError),
     /// Look at an earlier moment.
     #[error("there is no moment after {at} requests: the trace has {requests}")]
     NoSuchMoment {

@@ -18,6 +18,9 @@
 //! With [`service`](ReplayConfig::service) requests arrive when the trace says and run side by side, each with its lease,
 //! in as many slots as there are: how many leases are held at once is then the trace's.
 //!
+//! With [`tiers`](ReplayConfig::tiers) one or several caches stand over a host tier: what they evict goes there, and is found
+//! again, by all of them. Nothing is copied; what copying would take is computed from bytes, a bandwidth and a latency.
+//!
 //! In a trace that was read with priorities, each request gives its priority to the prefix that it matched and inserted.
 
 mod capacity;
@@ -31,6 +34,7 @@ mod schedule;
 mod size;
 mod stamps;
 mod tally;
+mod tiers;
 mod times;
 mod trace_time;
 mod ttft;
@@ -48,6 +52,7 @@ pub use latency::{Latencies, LatencyBar, Percentiles};
 pub use outcome::Outcome;
 pub use report::Report;
 pub use stamps::Mismatch;
+pub use tiers::{HostKind, Leftover, MAX_INSTANCES, Route, TierReport, Tiers};
 pub use times::{RequestTimes, ServiceReport, Waits};
 pub use trace_time::{Service, TimeUnit, WarmUp};
 pub use ttft::{TimeToFirstToken, TtftPercentiles};
@@ -130,11 +135,21 @@ pub fn replay_watched(
 ) -> Result<Replay, ReplayError> {
     let began = Instant::now();
     let warm_up = config.warm_up.requests(trace, config.time_unit)?;
-    let (cache, tally) = serve(trace, trace.requests().len(), config, watch, false)?;
-    cache.settle();
-    let totals = cache.stats();
+    config.check_tiers()?;
+    let (totals, tally, tiers) = match &config.tiers {
+        Some(tiers) => {
+            config.check_block_size()?;
+            let (totals, tally, report) = tiers::run(trace, config, tiers, warm_up, watch)?;
+            (totals, tally, Some(report))
+        }
+        None => {
+            let (cache, tally) = serve(trace, trace.requests().len(), config, watch, false)?;
+            cache.settle();
+            (cache.stats(), tally, None)
+        }
+    };
     let seconds = (trace.read_time() + began.elapsed()).as_secs_f64();
-    let report = Report::new(trace, config, &totals, &tally, warm_up, seconds);
+    let report = Report { tiers, ..Report::new(trace, config, &totals, &tally, warm_up, seconds) };
     let latencies = Latencies::new(&tally);
     Ok(Replay { report, outcomes: tally.outcomes, mismatches: tally.mismatches, times: tally.times, latencies })
 }
@@ -172,9 +187,7 @@ fn serve(
     watch: &(dyn Fn(Served<'_>) + Sync),
     stops_running: bool,
 ) -> Result<(PrefixCache, Tally), ReplayError> {
-    if config.block_size == 0 {
-        return Err(ReplayError::ZeroBlockSize);
-    }
+    config.check_block_size()?;
     if config.threads == 0 {
         return Err(ReplayError::ZeroThreads);
     }

@@ -21,8 +21,14 @@ pub struct Outcome {
     pub row: usize,
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
-    /// Blocks that were cached; `None` if the request was bypassed.
+    /// Blocks that were cached, in any tier; `None` if the request was bypassed.
     pub hit_blocks: Option<u32>,
+    /// Tokens beyond them that were cached in smaller blocks of a host tier.
+    pub tail_tokens: u32,
+    /// Of all these, tokens that the host tier had.
+    pub host_tokens: u32,
+    /// How long it takes to copy those to the device, in nanoseconds.
+    pub copy_ns: u64,
     /// Blocks cached after it; on several threads of one of the requests shortly before.
     pub cached_blocks: u32,
     /// Those of them that leases protect.
@@ -30,10 +36,28 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// What is found of a request that is bypassed.
+    pub(super) const BYPASSED: Self = Self {
+        row: 0,
+        prompt_tokens: 0,
+        hit_blocks: None,
+        tail_tokens: 0,
+        host_tokens: 0,
+        copy_ns: 0,
+        cached_blocks: 0,
+        protected_blocks: 0,
+    };
+
     /// Tokens that were cached.
     #[must_use]
     pub fn hit_tokens(&self, block_size: usize) -> usize {
-        self.hit_blocks.unwrap_or(0) as usize * block_size
+        self.hit_blocks.unwrap_or(0) as usize * block_size + self.tail_tokens as usize
+    }
+
+    /// Tokens that were cached on the device.
+    #[must_use]
+    pub fn device_tokens(&self, block_size: usize) -> usize {
+        self.hit_tokens(block_size) - self.host_tokens as usize
     }
 
     /// Tokens that were cached and of use to an engine that always computes the last prompt token, to get its logits.
@@ -52,7 +76,9 @@ impl Outcome {
     /// ```
     #[must_use]
     pub fn hit_tokens_capped(&self, block_size: usize) -> usize {
-        let most = self.prompt_tokens.saturating_sub(1) / block_size * block_size;
+        let most = self.prompt_tokens.saturating_sub(1);
+        // Tokens of a block that is not whole came from a tier that has smaller blocks.
+        let most = if self.tail_tokens > 0 { most } else { most / block_size * block_size };
         self.hit_tokens(block_size).min(most)
     }
 

@@ -10,6 +10,7 @@ use super::{
     latency::Percentiles,
     outcome::Outcome,
     tally::Tally,
+    tiers::TierReport,
     times::ServiceReport,
     ttft::TimeToFirstToken,
 };
@@ -43,7 +44,7 @@ pub struct Report {
     pub cache: &'static str,
     /// `inline` or `background`.
     pub eviction: &'static str,
-    /// Blocks in the cache.
+    /// Blocks in the cache; over a host tier, in those of all instances.
     pub capacity: usize,
     /// Tokens per block.
     pub block_size: usize,
@@ -114,6 +115,9 @@ pub struct Report {
     /// What requests waited for, if they were served in trace time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceReport>,
+    /// Hits by tier and what was copied, if there is a host tier.
+    #[serde(flatten)]
+    pub tiers: Option<TierReport>,
 }
 
 impl Report {
@@ -166,7 +170,7 @@ impl Report {
             final_blocks,
             bypassed_requests: outcomes.iter().filter(bypassed).count(),
             bypassed_tokens: outcomes.iter().filter(bypassed).map(|outcome| outcome.prompt_tokens as u64).sum(),
-            match_digest: digest(&tally.outcomes),
+            match_digest: digest(tally.outcomes.iter().map(|outcome| outcome.hit_blocks)),
             seconds,
             tokens_per_second: trace.prompt_tokens() as f64 / seconds.max(f64::MIN_POSITIVE),
             match_ns: tally.matches.percentiles(),
@@ -180,19 +184,21 @@ impl Report {
             service: config
                 .service
                 .map(|service| ServiceReport::new(service, &tally.times, tally.peak_running, warm_up)),
+            tiers: None,
         }
     }
 }
 
 /// Rounded to six decimals; zero if `of` is zero.
-fn rate(tokens: u64, of: u64) -> f64 {
+pub(super) fn rate(tokens: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { (tokens as f64 / of as f64 * 1e6).round() / 1e6 }
 }
 
-fn digest(outcomes: &[Outcome]) -> String {
+/// The digest of each request's blocks that were hit; none of a request that was bypassed.
+pub(super) fn digest(hit_blocks: impl Iterator<Item = Option<u32>>) -> String {
     let mut hash = Sha256::new();
-    for outcome in outcomes {
-        hash.update(outcome.hit_blocks.unwrap_or(BYPASSED).to_le_bytes());
+    for blocks in hit_blocks {
+        hash.update(blocks.unwrap_or(BYPASSED).to_le_bytes());
     }
     hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -27,6 +27,16 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
+    /// Seconds from the first arrival to that of the request of this number.
+    ///
+    /// # Panics
+    ///
+    /// If the trace has no such request.
+    #[must_use]
+    pub fn seconds_between(self, trace: &Trace, number: usize) -> f64 {
+        arrival(trace, &trace.requests()[number], self)
+    }
+
     pub(super) fn seconds(self, timestamps: f64) -> f64 {
         timestamps
             / match self {

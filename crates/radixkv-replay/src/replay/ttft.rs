@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::outcome::Outcome;
 
 /// Time to first token in seconds, modelled as prefill alone at a constant rate: tokens computed, over the rate. The last
-/// prompt token is always computed.
+/// prompt token is always computed. What a host tier had is copied before.
 ///
 /// # Examples
 ///
@@ -68,11 +68,15 @@ impl TimeToFirstToken {
     /// ```
     #[must_use]
     pub fn new(outcomes: &[Outcome], block_size: usize, prefill_rate: f64) -> Self {
+        // A copy takes as long as computing so many tokens.
+        let copied = |outcome: &Outcome| outcome.copy_ns as f64 / 1e9 * prefill_rate;
         let computed = |outcome: &Outcome| outcome.computed_tokens(block_size).max(outcome.prompt_tokens.min(1));
-        let cached = TtftPercentiles::of(outcomes.iter().map(computed), prefill_rate);
-        let uncached = TtftPercentiles::of(outcomes.iter().map(|outcome| outcome.prompt_tokens), prefill_rate);
-        let all = |tokens: &dyn Fn(&Outcome) -> usize| outcomes.iter().map(tokens).sum::<usize>() as f64;
-        let (most, least) = (all(&|outcome| outcome.prompt_tokens), all(&computed));
+        let cached = |outcome: &Outcome| computed(outcome) as f64 + copied(outcome);
+        let uncached = |outcome: &Outcome| outcome.prompt_tokens as f64;
+        let all = |tokens: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(tokens).sum::<f64>();
+        let (most, least) = (all(&uncached), all(&cached));
+        let cached = TtftPercentiles::of(outcomes.iter().map(cached), prefill_rate);
+        let uncached = TtftPercentiles::of(outcomes.iter().map(uncached), prefill_rate);
         // From tokens, not from seconds: seconds may be too small to be told from zero.
         let speedup = if least > 0.0 { most / least } else { 1.0 };
         Self { prefill_rate, cached, uncached, speedup }
@@ -80,15 +84,15 @@ impl TimeToFirstToken {
 }
 
 impl TtftPercentiles {
-    fn of(tokens: impl Iterator<Item = usize>, rate: f64) -> Self {
-        let mut tokens: Vec<usize> = tokens.collect();
-        tokens.sort_unstable();
+    fn of(tokens: impl Iterator<Item = f64>, rate: f64) -> Self {
+        let mut tokens: Vec<f64> = tokens.collect();
+        tokens.sort_unstable_by(f64::total_cmp);
         let count = tokens.len().max(1);
         let at = |quantile: f64| {
             let rank = (quantile * count as f64).ceil() as usize;
-            tokens.get(rank.saturating_sub(1)).map_or(0.0, |&tokens| tokens as f64 / rate)
+            tokens.get(rank.saturating_sub(1)).map_or(0.0, |&tokens| tokens / rate)
         };
-        let mean = tokens.iter().sum::<usize>() as f64 / count as f64 / rate;
+        let mean = tokens.iter().sum::<f64>() / count as f64 / rate;
         Self { mean, p50: at(0.5), p99: at(0.99) }
     }
 }
@@ -99,13 +103,7 @@ mod tests {
 
     #[test]
     fn the_last_token_is_always_computed() {
-        let outcome = |prompt_tokens, hit_blocks| Outcome {
-            row: 0,
-            prompt_tokens,
-            hit_blocks,
-            cached_blocks: 0,
-            protected_blocks: 0,
-        };
+        let outcome = |prompt_tokens, hit_blocks| Outcome { prompt_tokens, hit_blocks, ..Outcome::BYPASSED };
         let outcomes = [outcome(32, Some(2)), outcome(100, Some(3)), outcome(50, None), outcome(0, Some(0))];
         let ttft = TimeToFirstToken::new(&outcomes, 16, 10.0);
         let tokens = [1, 52, 50, 0];
@@ -114,5 +112,12 @@ mod tests {
         assert_eq!((ttft.uncached.p50, ttft.uncached.p99), (3.2, 10.0));
         assert!((ttft.speedup - 182.0 / 103.0).abs() < 1e-12);
         assert_eq!(TimeToFirstToken::new(&[], 16, 10.0).cached.mean, 0.0);
+    }
+
+    #[test]
+    fn a_copy_from_the_host_takes_its_time() {
+        let copied = Outcome { prompt_tokens: 32, hit_blocks: Some(1), copy_ns: 500_000_000, ..Outcome::BYPASSED };
+        let ttft = TimeToFirstToken::new(&[copied], 16, 10.0);
+        assert_eq!((ttft.cached.mean, ttft.uncached.mean), (2.1, 3.2));
     }
 }

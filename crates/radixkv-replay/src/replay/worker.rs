@@ -18,6 +18,7 @@ use std::{
 
 use crossbeam_utils::Backoff;
 use radixkv::{BlockId, Lease, Namespace, PrefixCache, Reservation, ReserveError, Session, Stats, Token};
+use radixkv_host::HostTier;
 
 use super::{
     config::{CacheKind, ReplayConfig},
@@ -59,8 +60,10 @@ pub struct Served<'a> {
     pub number: usize,
     /// What was found of it.
     pub outcome: &'a Outcome,
-    /// The cache that serves the trace.
+    /// The cache that served it.
     pub cache: &'a PrefixCache,
+    /// The host tier below the cache.
+    pub host: Option<&'a HostTier>,
 }
 
 /// What the threads of a replay share.
@@ -170,13 +173,14 @@ impl<'a> Worker<'a> {
             hit_blocks,
             cached_blocks: (evictable_blocks + protected_blocks) as u32,
             protected_blocks: protected_blocks as u32,
+            ..Outcome::BYPASSED
         }
     }
 
     /// Counts a request and tells of it.
     fn served(&mut self, number: usize, outcome: Outcome) -> Result<(), ReplayError> {
         self.tally.served(number, outcome)?;
-        (self.shared.watch)(Served { number, outcome: &outcome, cache: self.shared.cache });
+        (self.shared.watch)(Served { number, outcome: &outcome, cache: self.shared.cache, host: None });
         Ok(())
     }
 

@@ -1,0 +1,105 @@
+//! Which arrivals are of before a clear, and must not come in.
+//!
+//! A cache's blocks may leave it just before its namespace is cleared, and arrive here after the tier's own part of the clear.
+//! So an offload notes the time when it begins, before a block is evicted for it, and a namespace the time since which it is
+//! let in. Time counts the clears.
+
+use std::collections::{BTreeMap, HashMap};
+
+use radixkv::NamespaceName;
+
+#[derive(Debug, Default)]
+pub(crate) struct Eras {
+    now: u64,
+    /// Namespaces that are kept out, and by how many.
+    kept_out: HashMap<NamespaceName, usize>,
+    /// Since when namespaces are let in, as long as an offload from before is under way.
+    let_in: HashMap<NamespaceName, u64>,
+    /// When the last clear of everything was.
+    cleared: u64,
+    /// Offloads that are under way, by the time at which they began.
+    offloads: BTreeMap<u64, usize>,
+}
+
+impl Eras {
+    /// An offload begins; the time.
+    pub(crate) fn begin(&mut self) -> u64 {
+        *self.offloads.entry(self.now).or_default() += 1;
+        self.now
+    }
+
+    /// An offload that began then has ended.
+    pub(crate) fn end(&mut self, began: u64) {
+        if let Some(count) = self.offloads.get_mut(&began) {
+            *count -= 1;
+            if *count == 0 {
+                self.offloads.remove(&began);
+            }
+        }
+        self.forget();
+    }
+
+    /// Whether what an offload brings that began then may come in.
+    pub(crate) fn allows(&self, namespace: &NamespaceName, began: u64) -> bool {
+        let since = self.let_in.get(namespace).map_or(self.cleared, |&since| since.max(self.cleared));
+        began >= since && !self.kept_out.contains_key(namespace)
+    }
+
+    pub(crate) fn keep_out(&mut self, namespace: &NamespaceName) {
+        *self.kept_out.entry(namespace.clone()).or_default() += 1;
+    }
+
+    pub(crate) fn let_in(&mut self, namespace: &NamespaceName) {
+        if let Some(count) = self.kept_out.get_mut(namespace) {
+            *count -= 1;
+            if *count > 0 {
+                return;
+            }
+        }
+        self.kept_out.remove(namespace);
+        self.now += 1;
+        self.let_in.insert(namespace.clone(), self.now);
+        self.forget();
+    }
+
+    /// Everything is cleared.
+    pub(crate) fn clear(&mut self) {
+        self.now += 1;
+        self.cleared = self.now;
+        self.let_in.clear();
+    }
+
+    /// Forgets what no offload that is under way is older than.
+    fn forget(&mut self) {
+        let oldest = self.offloads.first_key_value().map_or(u64::MAX, |(&began, _)| began);
+        self.let_in.retain(|_, since| *since > oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_began_before_a_namespace_was_let_in_stays_out() {
+        let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
+        let [one, two] = ["one", "two"].map(|name| cache.namespace(&[name]).name());
+        let mut eras = Eras::default();
+        let before = eras.begin();
+        eras.keep_out(&one);
+        eras.keep_out(&one);
+        let between = eras.begin();
+        eras.let_in(&one);
+        assert!(!eras.allows(&one, between), "it is kept out for another reason");
+        eras.let_in(&one);
+        let after = eras.begin();
+        assert_eq!([before, between, after].map(|began| eras.allows(&one, began)), [false, false, true]);
+        assert_eq!([before, between, after].map(|began| eras.allows(&two, began)), [true; 3]);
+        eras.end(before);
+        assert!(!eras.allows(&one, between));
+        eras.end(between);
+        assert!(eras.let_in.is_empty(), "no offload is older");
+        eras.clear();
+        assert!(!eras.allows(&two, after) && eras.allows(&two, eras.now));
+    }
+}

@@ -1,0 +1,47 @@
+//! Where blocks end in the sequences of a namespace.
+
+use radixkv::Keys;
+
+/// Block size and offset. A *depth* counts the tokens that name a prefix: in a namespace of bigrams one more than have keys
+/// and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grid {
+    block_size: usize,
+    offset: usize,
+}
+
+impl Grid {
+    pub(crate) fn new(block_size: usize, keys: Keys) -> Self {
+        Self { block_size, offset: offset(keys) }
+    }
+
+    /// The depth at which block number `block` ends.
+    pub(crate) fn end_of(self, block: usize) -> usize {
+        (block + 1) * self.block_size + self.offset
+    }
+
+    /// Whole blocks of a prefix.
+    pub(crate) fn blocks(self, depth: usize) -> usize {
+        depth.saturating_sub(self.offset) / self.block_size
+    }
+}
+
+/// Tokens that a prefix needs for its name, beyond those that have keys and values.
+pub(crate) fn offset(keys: Keys) -> usize {
+    usize::from(keys == Keys::Bigrams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_pairs_ends_one_token_later() {
+        let (tokens, pairs) = (Grid::new(4, Keys::Tokens), Grid::new(4, Keys::Bigrams));
+        assert_eq!((tokens.end_of(0), pairs.end_of(0)), (4, 5));
+        for depth in 0..30 {
+            assert_eq!(tokens.blocks(depth), (0..30).filter(|&block| tokens.end_of(block) <= depth).count());
+            assert_eq!(pairs.blocks(depth), (0..30).filter(|&block| pairs.end_of(block) <= depth).count());
+        }
+    }
+}

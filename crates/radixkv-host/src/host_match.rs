@@ -1,0 +1,89 @@
+//! Blocks of a host tier that continue a sequence, pinned.
+
+use std::{fmt, ops::Range, sync::Arc};
+
+use crate::{
+    index::Place,
+    tier::{HostBlock, Inner},
+};
+
+/// The host blocks that continue a cached prefix, pinned: while it lives, they are not evicted and not written to.
+///
+/// Made by [`HostTier::match_from`](crate::HostTier::match_from). Dropping it makes its blocks the newest of the tier.
+#[must_use = "dropping it unpins its blocks"]
+pub struct HostMatch {
+    tier: Arc<Inner>,
+    from: usize,
+    blocks: Vec<HostBlock>,
+}
+
+impl HostMatch {
+    pub(crate) fn new(tier: Arc<Inner>, from: usize, found: Vec<(HostBlock, Place)>) -> Self {
+        Self { tier, from, blocks: found.into_iter().map(|(block, _)| block).collect() }
+    }
+
+    /// Tokens that it has beyond the first `from` of the sequence.
+    pub fn len_tokens(&self) -> usize {
+        self.tokens().len()
+    }
+
+    /// Which tokens of the sequence it has.
+    pub fn tokens(&self) -> Range<usize> {
+        let first = self.from / self.tier.block_size();
+        let end = (first + self.blocks.len()) * self.tier.block_size();
+        self.from..end.max(self.from)
+    }
+
+    /// Its blocks, in the order of the sequence. The first one may begin before token `from`.
+    pub fn blocks(&self) -> &[HostBlock] {
+        &self.blocks
+    }
+
+    /// The bytes of the block at this place of [`blocks`](Self::blocks); none if the tier only counts.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such place.
+    #[allow(unsafe_code)]
+    pub fn bytes(&self, at: usize) -> &[u8] {
+        let block = self.blocks[at] as usize;
+        // SAFETY: this has the block pinned, and the slice borrows this.
+        unsafe { self.tier.memory().block(block, self.tier.block_bytes()) }
+    }
+
+    /// Takes the blocks that end within the first `tokens` tokens of the sequence out of the tier: they live elsewhere now. Their
+    /// memory is free when nothing reads them any more. Returns how many were there still.
+    pub fn remove_up_to(&self, tokens: usize) -> usize {
+        let first = self.from / self.tier.block_size();
+        let whole = (tokens / self.tier.block_size()).saturating_sub(first).min(self.blocks.len());
+        let mut state = self.tier.lock();
+        // Deepest first: a run is cut once for each block, at its end.
+        let removed = self.blocks[..whole].iter().rev().filter(|&&block| state.remove(block)).count();
+        state.counters.removed_blocks += removed as u64;
+        removed
+    }
+
+    /// Gives up the blocks that end beyond the first `tokens` tokens of the sequence.
+    pub fn shorten(&mut self, tokens: usize) {
+        let first = self.from / self.tier.block_size();
+        let kept = (tokens / self.tier.block_size()).saturating_sub(first);
+        if kept < self.blocks.len() {
+            let given_up = self.blocks.split_off(kept);
+            self.tier.lock().unpin(given_up.into_iter());
+        }
+    }
+}
+
+impl Drop for HostMatch {
+    fn drop(&mut self) {
+        if !self.blocks.is_empty() {
+            self.tier.lock().unpin(self.blocks.iter().copied());
+        }
+    }
+}
+
+impl fmt::Debug for HostMatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostMatch").field("tokens", &self.tokens()).finish_non_exhaustive()
+    }
+}

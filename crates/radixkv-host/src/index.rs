@@ -1,0 +1,309 @@
+//! The index: which tokens lead to which host blocks.
+//!
+//! A radix tree for each namespace, behind the tier's lock. A *run* is an edge: a piece of a sequence. Where another sequence
+//! parts from it, a run hangs below it at that depth, and nothing is split. A block belongs to the run in which its last token
+//! lies.
+//!
+//! Any block of a run may be missing: a *hole*. A cache evicts the end of a sequence before what comes before it, so blocks
+//! arrive here without their ancestors. The tokens of a hole stay as long as something beyond them is held: they are a part of
+//! its identity, and every lookup compares all of them. A run without blocks and without runs below it goes, and a run's end is
+//! cut where nothing needs it.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
+
+use radixkv::{NamespaceName, Token, key::common_prefix};
+
+use crate::{grid::Grid, tier::HostBlock};
+
+/// No block: a hole.
+const HOLE: HostBlock = HostBlock::MAX;
+
+type RunId = u32;
+
+/// Where a block stands in the index: its run, and its number in the sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    run: RunId,
+    block: u32,
+}
+
+/// The blocks of a path that belong to one run.
+#[derive(Debug)]
+struct Leg {
+    run: RunId,
+    blocks: Range<usize>,
+}
+
+/// A path from the root: its legs, and how far its tokens agreed.
+#[derive(Debug)]
+pub(crate) struct Path {
+    legs: Vec<Leg>,
+    depth: usize,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    space: u32,
+    /// The run that it hangs below; none for a root.
+    parent: Option<RunId>,
+    /// Its first token, by which the parent finds it. It stays when the run is cut.
+    first_token: Token,
+    /// Tokens before it.
+    start: usize,
+    tokens: Vec<Token>,
+    /// The number of its first block.
+    first_block: usize,
+    /// Its blocks, or holes.
+    blocks: Vec<HostBlock>,
+    held: usize,
+    /// The runs below it, by depth and first token.
+    children: BTreeMap<(usize, Token), RunId>,
+}
+
+/// A namespace's tree.
+#[derive(Debug)]
+struct Space {
+    name: NamespaceName,
+    grid: Grid,
+    root: RunId,
+    held: usize,
+}
+
+/// The trees of all namespaces that hold a block.
+#[derive(Debug)]
+pub(crate) struct Index {
+    block_size: usize,
+    runs: Vec<Run>,
+    unused_runs: Vec<RunId>,
+    spaces: Vec<Option<Space>>,
+    names: HashMap<NamespaceName, u32>,
+}
+
+impl Run {
+    fn end(&self) -> usize {
+        self.start + self.tokens.len()
+    }
+
+    fn place_of(&self, place: Place) -> usize {
+        place.block as usize - self.first_block
+    }
+}
+
+impl Path {
+    /// Where a block stands.
+    pub(crate) fn place(&self, block: usize) -> Option<Place> {
+        let at = self.legs.partition_point(|leg| leg.blocks.end <= block);
+        let leg = self.legs.get(at).filter(|leg| leg.blocks.contains(&block))?;
+        Some(Place { run: leg.run, block: block as u32 })
+    }
+}
+
+impl Index {
+    pub(crate) fn new(block_size: usize) -> Self {
+        Self { block_size, runs: Vec::new(), unused_runs: Vec::new(), spaces: Vec::new(), names: HashMap::new() }
+    }
+
+    /// The path that agrees with `tokens` the longest; none if the namespace holds nothing.
+    pub(crate) fn path(&self, name: &NamespaceName, tokens: &[Token]) -> Option<Path> {
+        let space = self.space(*self.names.get(name)?);
+        Some(self.descend(space, tokens))
+    }
+
+    /// The path of all of `tokens`, which is made where it is not there. What is put on it keeps it; otherwise
+    /// [`cut`](Self::cut) takes it back.
+    pub(crate) fn make_path(&mut self, name: &NamespaceName, tokens: &[Token]) -> Path {
+        let number = self.names.get(name).copied().unwrap_or_else(|| self.plant(name));
+        let space = self.space(number);
+        let (grid, root, mut path) = (space.grid, space.root, self.descend(space, tokens));
+        if path.depth < tokens.len() {
+            let parent = path.legs.last().map_or(root, |leg| leg.run);
+            let blocks = grid.blocks(path.depth)..grid.blocks(tokens.len());
+            let run = Run {
+                space: number,
+                parent: Some(parent),
+                first_token: tokens[path.depth],
+                start: path.depth,
+                tokens: tokens[path.depth..].to_vec(),
+                first_block: blocks.start,
+                blocks: vec![HOLE; blocks.len()],
+                held: 0,
+                children: BTreeMap::new(),
+            };
+            let child = self.add(run);
+            self.run_mut(parent).children.insert((path.depth, tokens[path.depth]), child);
+            path.legs.push(Leg { run: child, blocks });
+            path.depth = tokens.len();
+        }
+        path
+    }
+
+    /// The block at a place.
+    pub(crate) fn get(&self, place: Place) -> Option<HostBlock> {
+        let run = &self.runs[place.run as usize];
+        Some(run.blocks[run.place_of(place)]).filter(|&block| block != HOLE)
+    }
+
+    /// Puts a block into a hole.
+    pub(crate) fn put(&mut self, place: Place, block: HostBlock) {
+        let run = self.run_mut(place.run);
+        let at = run.place_of(place);
+        debug_assert_eq!(run.blocks[at], HOLE, "one block for one place");
+        run.blocks[at] = block;
+        run.held += 1;
+        let space = run.space;
+        self.space_mut(space).held += 1;
+    }
+
+    /// Makes a hole where a block is.
+    pub(crate) fn remove(&mut self, place: Place) {
+        let run = self.run_mut(place.run);
+        let at = run.place_of(place);
+        debug_assert_ne!(run.blocks[at], HOLE, "a block stands at its place");
+        run.blocks[at] = HOLE;
+        run.held -= 1;
+        let space = run.space;
+        self.space_mut(space).held -= 1;
+        self.shrink(place.run);
+    }
+
+    /// Takes back what of a path nothing needs.
+    pub(crate) fn cut(&mut self, path: &Path) {
+        if let Some(leg) = path.legs.last() {
+            self.shrink(leg.run);
+        }
+    }
+
+    /// Takes a namespace out, and appends the blocks that it held to `blocks`.
+    pub(crate) fn clear(&mut self, name: &NamespaceName, blocks: &mut Vec<HostBlock>) {
+        let Some(number) = self.names.remove(name) else { return };
+        let Some(space) = self.spaces[number as usize].take() else { return };
+        let mut left = vec![space.root];
+        while let Some(run) = left.pop() {
+            let gone = self.take(run);
+            blocks.extend(gone.blocks.into_iter().filter(|&block| block != HOLE));
+            left.extend(gone.children.into_values());
+        }
+    }
+
+    /// The namespaces that hold blocks, and how many.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&NamespaceName, usize)> {
+        self.spaces.iter().flatten().map(|space| (&space.name, space.held))
+    }
+
+    /// Bytes of tokens, blocks and runs, without what maps and names take.
+    pub(crate) fn bytes(&self) -> usize {
+        let of_run = |run: &Run| {
+            size_of::<Run>()
+                + run.tokens.capacity() * size_of::<Token>()
+                + run.blocks.capacity() * size_of::<HostBlock>()
+        };
+        self.runs.iter().map(of_run).sum()
+    }
+
+    fn space(&self, number: u32) -> &Space {
+        self.spaces[number as usize].as_ref().expect("a name leads to its space")
+    }
+
+    fn space_mut(&mut self, number: u32) -> &mut Space {
+        self.spaces[number as usize].as_mut().expect("a run is of a space that stands")
+    }
+
+    fn run_mut(&mut self, run: RunId) -> &mut Run {
+        &mut self.runs[run as usize]
+    }
+
+    fn descend(&self, space: &Space, tokens: &[Token]) -> Path {
+        let (mut run, mut path) = (space.root, Path { legs: Vec::new(), depth: 0 });
+        loop {
+            let here = &self.runs[run as usize];
+            path.depth += common_prefix(&here.tokens[path.depth - here.start..], &tokens[path.depth..]);
+            path.legs.push(Leg { run, blocks: here.first_block..space.grid.blocks(path.depth) });
+            let below = tokens.get(path.depth).and_then(|&token| here.children.get(&(path.depth, token)));
+            match below {
+                Some(&child) => run = child,
+                None => return path,
+            }
+        }
+    }
+
+    /// A tree without a block.
+    fn plant(&mut self, name: &NamespaceName) -> u32 {
+        let number = match self.spaces.iter().position(Option::is_none) {
+            Some(vacant) => vacant,
+            None => {
+                self.spaces.push(None);
+                self.spaces.len() - 1
+            }
+        };
+        let root = self.add(Run { space: number as u32, ..Run::default() });
+        let grid = Grid::new(self.block_size, name.keys());
+        self.spaces[number] = Some(Space { name: name.clone(), grid, root, held: 0 });
+        self.names.insert(name.clone(), number as u32);
+        number as u32
+    }
+
+    fn add(&mut self, run: Run) -> RunId {
+        match self.unused_runs.pop() {
+            Some(id) => {
+                self.runs[id as usize] = run;
+                id
+            }
+            None => {
+                self.runs.push(run);
+                (self.runs.len() - 1) as RunId
+            }
+        }
+    }
+
+    /// Takes a run out of the list; its number may be used again.
+    fn take(&mut self, id: RunId) -> Run {
+        self.unused_runs.push(id);
+        std::mem::take(self.run_mut(id))
+    }
+
+    /// Removes a run that is not needed, and those above it for which this was the last; else cuts its end.
+    fn shrink(&mut self, mut id: RunId) {
+        loop {
+            let run = &self.runs[id as usize];
+            if run.held > 0 || !run.children.is_empty() {
+                return self.cut_end(id);
+            }
+            let gone = self.take(id);
+            let Some(parent) = gone.parent else {
+                if let Some(space) = self.spaces[gone.space as usize].take() {
+                    self.names.remove(&space.name);
+                }
+                return;
+            };
+            self.run_mut(parent).children.remove(&(gone.start, gone.first_token));
+            id = parent;
+        }
+    }
+
+    /// Cuts a run where neither a block nor a run below it needs what follows.
+    ///
+    /// Looks only at blocks beyond the deepest run below: of those the last one is held, until it is removed. So the
+    /// holes that this goes over were made since.
+    fn cut_end(&mut self, id: RunId) {
+        let grid = self.space(self.runs[id as usize].space).grid;
+        let run = self.run_mut(id);
+        let deepest = run.children.last_key_value().map_or(run.start, |(&(depth, _), _)| depth);
+        let least = grid.blocks(deepest).saturating_sub(run.first_block);
+        while run.blocks.len() > least && run.blocks.last() == Some(&HOLE) {
+            run.blocks.pop();
+        }
+        let held = run.blocks.len().checked_sub(1).map_or(0, |last| grid.end_of(run.first_block + last));
+        let end = held.max(deepest).min(run.end());
+        run.tokens.truncate(end - run.start);
+        if run.tokens.capacity() > 4 * run.tokens.len() {
+            run.tokens.shrink_to_fit();
+            run.blocks.shrink_to_fit();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! Blocks on their way into a tier.
+
+use std::{fmt, ops::Range};
+
+use radixkv::{NamespaceName, Token};
+
+use crate::tier::{HostBlock, HostTier, Inner};
+
+/// An offload that is under way. It is begun before blocks are evicted for it: what it brings of a namespace that was cleared
+/// since does not come in.
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let (session, space) = (cache.session(), cache.default_namespace());
+/// # let prompt = [1, 2, 3, 4];
+/// # let start = session.acquire(&space, &prompt, 0)?;
+/// # drop(session.insert(start.hit.lease(), &prompt, start.blocks)?);
+/// let tier = radixkv_host::HostTier::builder(2, 8).block_bytes(64).build()?;
+/// let offload = tier.offload();
+/// let mut evicted = Vec::new();
+/// cache.evict_into(1, &mut evicted);
+/// for piece in &evicted {
+///     let mut arrival = offload.reserve(&piece.namespace, &piece.tokens, piece.start);
+///     for (block, bytes) in arrival.blocks_mut() {
+///         bytes.fill(block as u8); // ... copy block `block` of the sequence ...
+///     }
+///     arrival.publish();
+/// }
+/// drop(evicted); // only now may the cache's blocks be written to again
+/// let found = tier.match_from(&space.name(), &prompt, 2);
+/// assert_eq!((found.len_tokens(), found.bytes(0)[0]), (2, 1));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Offload {
+    tier: HostTier,
+    began: u64,
+}
+
+/// Host blocks that are being filled; dropped instead of published, they are free again.
+#[must_use = "dropping it gives its blocks back"]
+pub struct Arrival<'a> {
+    tier: &'a Inner,
+    began: u64,
+    namespace: &'a NamespaceName,
+    tokens: &'a [Token],
+    /// The numbers of its blocks in the sequence.
+    numbers: Range<usize>,
+    /// Of each block: where it is being filled; none if the tier has it, or has no room for it.
+    reserved: Vec<Option<HostBlock>>,
+    lacking: usize,
+}
+
+impl HostTier {
+    /// Begins an offload.
+    pub fn offload(&self) -> Offload {
+        let began = self.inner.lock().eras.begin();
+        Offload { tier: self.clone(), began }
+    }
+}
+
+impl Offload {
+    /// Reserves host blocks for the end of a sequence: those that end beyond its first `from` tokens, and that the tier does not
+    /// have. The least recently used blocks go for them. Where there is no room for all, the first ones come in.
+    ///
+    /// `tokens` is the sequence from its beginning to the last block's end; in a namespace of bigrams, with the token behind it.
+    pub fn reserve<'a>(&'a self, namespace: &'a NamespaceName, tokens: &'a [Token], from: usize) -> Arrival<'a> {
+        let tier = &*self.tier.inner;
+        let grid = crate::grid::Grid::new(tier.block_size(), namespace.keys());
+        let numbers = from / tier.block_size()..grid.blocks(tokens.len()).max(from / tier.block_size());
+        let mut reserved = vec![None; numbers.len()];
+        let mut lacking = 0;
+        let mut state = tier.lock();
+        if state.eras.allows(namespace, self.began) {
+            // First what is here, which must not go for what comes.
+            let is_here = state.refresh(namespace, tokens, numbers.clone());
+            for (block, _) in reserved.iter_mut().zip(is_here).filter(|(_, is_here)| !is_here) {
+                *block = state.reserve();
+                lacking += usize::from(block.is_none());
+            }
+        } else {
+            state.counters.kept_out_blocks += numbers.len() as u64;
+        }
+        drop(state);
+        Arrival { tier, began: self.began, namespace, tokens, numbers, reserved, lacking }
+    }
+}
+
+impl Drop for Offload {
+    fn drop(&mut self) {
+        self.tier.inner.lock().eras.end(self.began);
+    }
+}
+
+impl Arrival<'_> {
+    /// Blocks for which there was no room.
+    pub fn lacking_blocks(&self) -> usize {
+        self.lacking
+    }
+
+    /// The blocks that are to be filled: their numbers in the sequence.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.numbers.clone().zip(&self.reserved).filter(|(_, block)| block.is_some()).map(|(number, _)| number)
+    }
+
+    /// The blocks that are to be filled: the number of each in the sequence, and its bytes; none if the tier only counts.
+    pub fn blocks_mut(&mut self) -> impl Iterator<Item = (usize, &mut [u8])> {
+        self.parts_mut().map(|(number, _, bytes)| (number, bytes))
+    }
+
+    /// As [`blocks_mut`](Self::blocks_mut), with the host block of each.
+    #[allow(unsafe_code)]
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = (usize, HostBlock, &mut [u8])> {
+        let tier = self.tier;
+        self.numbers.clone().zip(&self.reserved).filter_map(move |(number, block)| {
+            let block = (*block)?;
+            // SAFETY: this has the block reserved, is borrowed mutably by the slice, and each of its blocks is another one.
+            let bytes = unsafe { tier.memory().block_mut(block as usize, tier.block_bytes()) };
+            Some((number, block, bytes))
+        })
+    }
+
+    /// Gives back the block of this number, which is not filled.
+    pub fn give_back(&mut self, number: usize) {
+        let at = number.checked_sub(self.numbers.start).filter(|&at| at < self.reserved.len());
+        if let Some(block) = at.and_then(|at| self.reserved[at].take()) {
+            self.tier.lock().slots.give_back(block);
+        }
+    }
+
+    /// Lets the blocks be found, as the newest of the tier, the first one as the newest of them; those that the tier had
+    /// already count as used. Returns how many came in.
+    ///
+    /// If the namespace was cleared since the offload began, or is kept out, none does.
+    pub fn publish(mut self) -> usize {
+        let reserved = std::mem::take(&mut self.reserved);
+        let mut state = self.tier.lock();
+        if !state.eras.allows(self.namespace, self.began) {
+            let refused = reserved.into_iter().flatten();
+            state.counters.kept_out_blocks += refused.map(|block| state.slots.give_back(block)).count() as u64;
+            return 0;
+        }
+        let path = state.index.make_path(self.namespace, self.tokens);
+        let mut arrived = 0;
+        for (number, block) in self.numbers.clone().zip(reserved).rev() {
+            match (state.held(&path, number), block) {
+                (Some((held, _)), ours) => {
+                    // Another arrival was first.
+                    ours.into_iter().for_each(|ours| state.slots.give_back(ours));
+                    state.slots.refresh(held);
+                    state.counters.duplicate_blocks += 1;
+                }
+                (None, Some(block)) => {
+                    let Some(place) = path.place(number) else { unreachable!("the path has all of its tokens") };
+                    state.index.put(place, block);
+                    state.slots.publish(block, place);
+                    arrived += 1;
+                }
+                (None, None) => {}
+            }
+        }
+        state.index.cut(&path);
+        state.counters.arrived_blocks += arrived as u64;
+        arrived
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        if self.reserved.iter().any(Option::is_some) {
+            let mut state = self.tier.lock();
+            self.reserved.drain(..).flatten().for_each(|block| state.slots.give_back(block));
+        }
+    }
+}
+
+impl fmt::Debug for Arrival<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrival").field("numbers", &self.numbers).finish_non_exhaustive()
+    }
+}

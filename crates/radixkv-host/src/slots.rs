@@ -1,0 +1,301 @@
+//! The pool of host blocks, and their order of use.
+//!
+//! A host block is *free*, *reserved* (being filled), *cached* (in the index), or *detached* (out of the index, and read
+//! still). A cached or detached block may be *pinned*: a reader copies from it. What is cached and not pinned is *listed*: in a
+//! list by the time of arrival or last use, from whose old end blocks are evicted.
+//!
+//! # Invariants
+//!
+//! - **H1** A block is written by the one arrival that has it reserved, and by nobody else.
+//! - **H2** A block that is cached or pinned is not reserved and not free.
+//! - **H3** Listed and reserved blocks together are never more than the capacity.
+
+use crate::{index::Place, tier::HostBlock};
+
+const NONE: HostBlock = HostBlock::MAX;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Reserved,
+    Cached(Place),
+    Detached,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    state: State,
+    pins: u32,
+    older: HostBlock,
+    newer: HostBlock,
+}
+
+/// What the caller has to do after a pin has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Unpinned {
+    /// Nothing.
+    Done,
+    /// The block is listed again: there may be more than the capacity.
+    Listed,
+}
+
+/// Numbers of blocks by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SlotCounts {
+    pub(crate) listed: usize,
+    pub(crate) reserved: usize,
+    pub(crate) pinned: usize,
+    pub(crate) free: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// Those that were used so far; the others are free.
+    slots: Vec<Slot>,
+    free: Vec<HostBlock>,
+    /// Blocks that there are.
+    all: usize,
+    /// Blocks that may be listed or reserved.
+    capacity: usize,
+    oldest: HostBlock,
+    newest: HostBlock,
+    listed: usize,
+    reserved: usize,
+    pinned: usize,
+}
+
+impl Slots {
+    pub(crate) fn new(all: usize, capacity: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            all,
+            capacity,
+            oldest: NONE,
+            newest: NONE,
+            listed: 0,
+            reserved: 0,
+            pinned: 0,
+        }
+    }
+
+    /// Reserves a free block, if that leaves no more than the capacity in use.
+    pub(crate) fn reserve(&mut self) -> Option<HostBlock> {
+        if self.is_over(1) {
+            return None;
+        }
+        let block = match self.free.pop() {
+            Some(block) => block,
+            None if self.slots.len() < self.all => {
+                self.slots.push(Slot { state: State::Free, pins: 0, older: NONE, newer: NONE });
+                (self.slots.len() - 1) as HostBlock
+            }
+            None => return None,
+        };
+        self.slot(block).state = State::Reserved;
+        self.reserved += 1;
+        Some(block)
+    }
+
+    /// Whether so many more blocks would be too many.
+    pub(crate) fn is_over(&self, more: usize) -> bool {
+        self.listed + self.reserved + more > self.capacity
+    }
+
+    /// The block that goes next: cached, not pinned, and the longest time without use. It is taken out of the list and free;
+    /// the caller takes it out of the index.
+    pub(crate) fn evict(&mut self) -> Option<Place> {
+        let block = Some(self.oldest).filter(|&block| block != NONE)?;
+        self.unlist(block);
+        let State::Cached(place) = self.slot(block).state else { unreachable!("what is listed is cached") };
+        self.release(block);
+        Some(place)
+    }
+
+    /// Gives a reserved block back.
+    pub(crate) fn give_back(&mut self, block: HostBlock) {
+        debug_assert_eq!(self.slot(block).state, State::Reserved);
+        self.reserved -= 1;
+        self.release(block);
+    }
+
+    /// Makes a reserved block a cached one, the newest.
+    pub(crate) fn publish(&mut self, block: HostBlock, place: Place) {
+        debug_assert_eq!(self.slot(block).state, State::Reserved);
+        self.reserved -= 1;
+        self.slot(block).state = State::Cached(place);
+        self.list(block);
+    }
+
+    /// Makes a cached block the newest, unless it is pinned: then it will be when its pins end.
+    pub(crate) fn refresh(&mut self, block: HostBlock) {
+        if self.slot(block).pins == 0 {
+            self.unlist(block);
+            self.list(block);
+        }
+    }
+
+    /// Pins a cached block.
+    pub(crate) fn pin(&mut self, block: HostBlock) {
+        if self.slot(block).pins == 0 {
+            self.unlist(block);
+            self.pinned += 1;
+        }
+        self.slot(block).pins += 1;
+    }
+
+    /// Ends a pin; the last one lists the block as the newest, or frees it if it is detached.
+    pub(crate) fn unpin(&mut self, block: HostBlock) -> Unpinned {
+        self.slot(block).pins -= 1;
+        if self.slot(block).pins > 0 {
+            return Unpinned::Done;
+        }
+        self.pinned -= 1;
+        if self.slot(block).state == State::Detached {
+            self.release(block);
+            return Unpinned::Done;
+        }
+        self.list(block);
+        Unpinned::Listed
+    }
+
+    /// Detaches a block; free at once if it is not pinned. The caller takes it out of the index, where it was if a place is
+    /// returned.
+    pub(crate) fn detach(&mut self, block: HostBlock) -> Option<Place> {
+        let State::Cached(place) = self.slot(block).state else { return None };
+        if self.slot(block).pins > 0 {
+            self.slot(block).state = State::Detached;
+        } else {
+            self.unlist(block);
+            self.release(block);
+        }
+        Some(place)
+    }
+
+    pub(crate) fn counts(&self) -> SlotCounts {
+        let Self { listed, reserved, pinned, .. } = *self;
+        SlotCounts { listed, reserved, pinned, free: self.all - listed - reserved - pinned }
+    }
+
+    /// Bytes that it takes for all blocks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * size_of::<HostBlock>()
+    }
+
+    /// The places of cached blocks with their blocks, oldest first and then those that are pinned.
+    pub(crate) fn cached(&self) -> Vec<(HostBlock, Place)> {
+        let mut found = Vec::new();
+        let mut block = self.oldest;
+        while let Some(slot) = self.slots.get(block as usize) {
+            found.extend(place(slot).map(|place| (block, place)));
+            block = slot.newer;
+        }
+        let pinned = (0..).zip(&self.slots).filter(|(_, slot)| slot.pins > 0);
+        found.extend(pinned.filter_map(|(block, slot)| Some((block, place(slot)?))));
+        found
+    }
+
+    fn slot(&mut self, block: HostBlock) -> &mut Slot {
+        &mut self.slots[block as usize]
+    }
+
+    fn release(&mut self, block: HostBlock) {
+        self.slot(block).state = State::Free;
+        self.free.push(block);
+    }
+
+    fn list(&mut self, block: HostBlock) {
+        let older = self.newest;
+        *self.slot(block) = Slot { older, newer: NONE, ..*self.slot(block) };
+        match older {
+            NONE => self.oldest = block,
+            older => self.slot(older).newer = block,
+        }
+        self.newest = block;
+        self.listed += 1;
+    }
+
+    fn unlist(&mut self, block: HostBlock) {
+        let Slot { older, newer, .. } = *self.slot(block);
+        match older {
+            NONE => self.oldest = newer,
+            older => self.slot(older).newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => self.slot(newer).older = older,
+        }
+        self.listed -= 1;
+    }
+}
+
+fn place(slot: &Slot) -> Option<Place> {
+    match slot.state {
+        State::Cached(place) => Some(place),
+        State::Free | State::Reserved | State::Detached => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::Index;
+
+    /// Places of an index that nothing else looks at.
+    fn places(number: usize) -> Vec<Place> {
+        let cache = radixkv::PrefixCache::builder(1, 1).build().expect("a cache");
+        let tokens: Vec<u32> = (0..number as u32).collect();
+        let path = Index::new(1).make_path(&cache.default_namespace().name(), &tokens);
+        (0..number).map(|block| path.place(block).expect("it was made")).collect()
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_a_use_makes_new() {
+        let (mut slots, places) = (Slots::new(4, 3), places(3));
+        let blocks: Vec<_> = places
+            .iter()
+            .map(|&place| {
+                let block = slots.reserve().expect("room");
+                slots.publish(block, place);
+                block
+            })
+            .collect();
+        assert_eq!(slots.reserve(), None, "one is free, and the capacity is reached");
+        slots.refresh(blocks[0]);
+        assert_eq!(slots.evict(), Some(places[1]));
+        assert_eq!(slots.evict(), Some(places[2]));
+        assert_eq!(slots.evict(), Some(places[0]));
+        assert_eq!(slots.evict(), None);
+        assert_eq!(slots.counts(), SlotCounts { free: 4, ..SlotCounts::default() });
+    }
+
+    #[test]
+    fn what_is_pinned_stays_and_does_not_count_for_the_capacity() {
+        let (mut slots, places) = (Slots::new(2, 1), places(2));
+        let first = slots.reserve().expect("room");
+        slots.publish(first, places[0]);
+        slots.pin(first);
+        slots.pin(first);
+        assert_eq!(slots.evict(), None);
+        let second = slots.reserve().expect("the pinned one does not count");
+        slots.publish(second, places[1]);
+        assert_eq!(slots.unpin(first), Unpinned::Done);
+        assert_eq!(slots.unpin(first), Unpinned::Listed);
+        assert!(slots.is_over(0));
+        assert_eq!(slots.evict(), Some(places[1]), "the pinned one was used later");
+    }
+
+    #[test]
+    fn a_detached_block_is_free_when_its_pins_end() {
+        let (mut slots, places) = (Slots::new(1, 1), places(1));
+        let block = slots.reserve().expect("room");
+        slots.publish(block, places[0]);
+        slots.pin(block);
+        assert_eq!(slots.detach(block), Some(places[0]));
+        assert_eq!(slots.detach(block), None);
+        assert_eq!(slots.counts().free, 0);
+        assert_eq!(slots.unpin(block), Unpinned::Done);
+        assert_eq!(slots.counts().free, 1);
+    }
+}

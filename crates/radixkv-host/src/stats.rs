@@ -1,0 +1,176 @@
+//! Numbers of a tier, and the check of its invariants.
+
+use std::fmt;
+
+use radixkv::NamespaceName;
+
+use crate::{slots::SlotCounts, tier::HostTier};
+
+/// Counts since the tier was built, behind its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) lookups: u64,
+    pub(crate) hit_blocks: u64,
+    pub(crate) arrived_blocks: u64,
+    pub(crate) duplicate_blocks: u64,
+    pub(crate) evicted_blocks: u64,
+    pub(crate) removed_blocks: u64,
+    pub(crate) cleared_blocks: u64,
+    pub(crate) kept_out_blocks: u64,
+}
+
+impl Counters {
+    pub(crate) fn looked_up(&mut self, hit_blocks: usize) {
+        self.lookups += 1;
+        self.hit_blocks += hit_blocks as u64;
+    }
+}
+
+/// Numbers of a host tier at one moment.
+///
+/// `cached + pinned + reserved + free` are all its blocks, those of staging too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostStats {
+    /// Blocks that the tier may hold.
+    pub capacity_blocks: usize,
+    /// Blocks that are cached and not pinned.
+    pub cached_blocks: usize,
+    /// Blocks that are being read.
+    pub pinned_blocks: usize,
+    /// Blocks that are being filled.
+    pub reserved_blocks: usize,
+    /// Blocks that hold nothing, those of staging among them.
+    pub free_blocks: usize,
+    /// Bytes of the index and of the order of use: tokens, blocks and runs.
+    pub index_bytes: usize,
+    /// Lookups.
+    pub lookups: u64,
+    /// Blocks that they found.
+    pub hit_blocks: u64,
+    /// Blocks that came in.
+    pub arrived_blocks: u64,
+    /// Blocks that were here already when they came.
+    pub duplicate_blocks: u64,
+    /// Blocks that went because others came.
+    pub evicted_blocks: u64,
+    /// Blocks that moved to a cache.
+    pub removed_blocks: u64,
+    /// Blocks of namespaces that were cleared.
+    pub cleared_blocks: u64,
+    /// Blocks that did not come in, because their namespace was cleared on their way or is kept out.
+    pub kept_out_blocks: u64,
+}
+
+/// What a tier holds of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leftovers {
+    /// Which.
+    pub namespace: NamespaceName,
+    /// Its blocks.
+    pub blocks: usize,
+    /// Their tokens.
+    pub tokens: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+/// An invariant of a tier that does not hold: a bug of this package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HostViolation {
+    /// Blocks were lost or counted twice.
+    NotConserved {
+        /// Blocks in all states.
+        counted: usize,
+        /// Blocks that there are.
+        blocks: usize,
+    },
+    /// The index leads to another number of blocks than are cached.
+    Index {
+        /// Blocks that the index holds.
+        indexed: usize,
+        /// Blocks that are cached.
+        cached: usize,
+    },
+    /// A cached block is not where the index should have it.
+    Misplaced {
+        /// Which.
+        block: u32,
+    },
+}
+
+impl HostTier {
+    /// Numbers of the tier as it is now.
+    pub fn stats(&self) -> HostStats {
+        let state = self.inner.lock();
+        let SlotCounts { listed, reserved, pinned, free } = state.slots.counts();
+        let counters = &state.counters;
+        HostStats {
+            capacity_blocks: self.capacity_blocks(),
+            cached_blocks: listed,
+            pinned_blocks: pinned,
+            reserved_blocks: reserved,
+            free_blocks: free,
+            index_bytes: state.index.bytes() + state.slots.bytes(),
+            lookups: counters.lookups,
+            hit_blocks: counters.hit_blocks,
+            arrived_blocks: counters.arrived_blocks,
+            duplicate_blocks: counters.duplicate_blocks,
+            evicted_blocks: counters.evicted_blocks,
+            removed_blocks: counters.removed_blocks,
+            cleared_blocks: counters.cleared_blocks,
+            kept_out_blocks: counters.kept_out_blocks,
+        }
+    }
+
+    /// What the tier holds, by namespace, in the order of their names.
+    pub fn leftovers(&self) -> Vec<Leftovers> {
+        let state = self.inner.lock();
+        let held = state.index.held().map(|(name, blocks)| Leftovers {
+            namespace: name.clone(),
+            blocks,
+            tokens: blocks * self.block_size(),
+            bytes: blocks * self.block_bytes(),
+        });
+        let mut held: Vec<Leftovers> = held.collect();
+        held.sort_by(|a, b| a.namespace.cmp(&b.namespace));
+        held
+    }
+
+    /// Checks every invariant of pool and index.
+    ///
+    /// # Errors
+    ///
+    /// The first one that does not hold.
+    pub fn validate(&self) -> Result<(), HostViolation> {
+        let state = self.inner.lock();
+        let SlotCounts { listed, reserved, pinned, free } = state.slots.counts();
+        let (counted, blocks) = (listed + reserved + pinned + free, self.inner.blocks());
+        let cached = state.slots.cached();
+        if counted != blocks || free > blocks {
+            return Err(HostViolation::NotConserved { counted, blocks });
+        }
+        let indexed = state.index.held().map(|(_, held)| held).sum();
+        if indexed != cached.len() {
+            return Err(HostViolation::Index { indexed, cached: cached.len() });
+        }
+        match cached.into_iter().find(|&(block, place)| state.index.get(place) != Some(block)) {
+            Some((block, _)) => Err(HostViolation::Misplaced { block }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for HostViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotConserved { counted, blocks } => write!(f, "{counted} blocks are counted of {blocks}"),
+            Self::Index { indexed, cached } => write!(f, "the index holds {indexed} blocks, {cached} are cached"),
+            Self::Misplaced { block } => write!(f, "block {block} is not at its place in the index"),
+        }
+    }
+}
+
+impl std::error::Error for HostViolation {}

@@ -1,0 +1,172 @@
+//! Copies on a thread of their own, bounded in flight.
+//!
+//! A thread first takes room in the line, then makes the job: what waits in the line never has more blocks than the bound,
+//! but for a job that is larger than the bound, which goes alone. The line's thread takes jobs in their order. It ends when the
+//! line is closed and empty; a job keeps both ends of its copies, so nothing that is being copied is given away before.
+
+use std::{
+    collections::VecDeque,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The line and its thread, which ends after this was dropped.
+#[derive(Debug)]
+pub(super) struct Copies(Arc<Line>);
+
+#[derive(Debug)]
+struct Line {
+    most: usize,
+    state: Mutex<LineState>,
+    job_came: Condvar,
+    room_came: Condvar,
+}
+
+#[derive(Default)]
+struct LineState {
+    jobs: VecDeque<Job>,
+    /// Blocks for which there is room taken.
+    in_flight: usize,
+    closed: bool,
+}
+
+/// Room in the line, given back when it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Room {
+    line: Arc<Line>,
+    blocks: usize,
+}
+
+impl Copies {
+    /// Starts the thread of a line of at most `most` blocks.
+    pub(super) fn start(most: usize) -> io::Result<Self> {
+        let state = Mutex::default();
+        let line = Arc::new(Line { most, state, job_came: Condvar::new(), room_came: Condvar::new() });
+        let worker = Arc::clone(&line);
+        thread::Builder::new().name("radixkv-mover".to_owned()).spawn(move || worker.work())?;
+        Ok(Self(line))
+    }
+
+    /// Takes room for a job; waits for it.
+    pub(super) fn room(&self, blocks: usize) -> Room {
+        let mut state = self.0.lock();
+        while !self.0.fits(&state, blocks) {
+            state = self.0.room_came.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.0.take(&mut state, blocks)
+    }
+
+    /// Takes room for a job, if there is.
+    pub(super) fn try_room(&self, blocks: usize) -> Option<Room> {
+        let mut state = self.0.lock();
+        self.0.fits(&state, blocks).then(|| self.0.take(&mut state, blocks))
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        self.0.lock().closed = true;
+        self.0.job_came.notify_all();
+    }
+}
+
+impl Room {
+    /// Puts a job into the line; the room is given back when it has ended.
+    pub(super) fn submit(self, job: impl FnOnce() + Send + 'static) {
+        let line = Arc::clone(&self.line);
+        let job = move || {
+            job();
+            drop(self);
+        };
+        line.lock().jobs.push_back(Box::new(job));
+        line.job_came.notify_one();
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.line.lock().in_flight -= self.blocks;
+        self.line.room_came.notify_all();
+    }
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, LineState> {
+        // No job runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fits(&self, state: &LineState, blocks: usize) -> bool {
+        state.in_flight == 0 || state.in_flight.saturating_add(blocks) <= self.most
+    }
+
+    fn take(self: &Arc<Self>, state: &mut LineState, blocks: usize) -> Room {
+        state.in_flight += blocks;
+        Room { line: Arc::clone(self), blocks }
+    }
+
+    fn work(&self) {
+        while let Some(job) = self.next() {
+            // A job that panics gives back what it holds; the panic hook has reported it.
+            drop(catch_unwind(AssertUnwindSafe(job)));
+        }
+    }
+
+    /// The next job; none when the line is closed and empty.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            state = self.job_came.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl std::fmt::Debug for LineState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LineState").field("jobs", &self.jobs.len()).field("in_flight", &self.in_flight).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_or_waits() {
+        let copies = Copies::start(4).expect("a thread");
+        let (go, gate) = mpsc::channel::<()>();
+        copies.room(3).submit(move || gate.recv().expect("the test goes on"));
+        assert!(copies.try_room(2).is_none());
+        let one = copies.try_room(1).expect("there is room for one");
+        assert!(copies.try_room(1).is_none());
+        drop(one);
+        go.send(()).expect("the job waits");
+        // Larger than the bound: alone.
+        let (done, ended) = mpsc::channel();
+        copies.room(9).submit(move || done.send(()).expect("the test waits"));
+        ended.recv().expect("it ran");
+    }
+
+    #[test]
+    fn a_job_that_panics_gives_its_room_back_and_stops_no_other() {
+        let copies = Copies::start(1).expect("a thread");
+        copies.room(1).submit(|| panic!("planned"));
+        let (done, ended) = mpsc::channel();
+        copies.room(1).submit(move || done.send(7).expect("the test waits"));
+        drop(copies);
+        assert_eq!(ended.recv(), Ok(7), "a closed line ends its jobs");
+    }
+}

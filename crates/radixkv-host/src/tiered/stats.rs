@@ -1,0 +1,74 @@
+//! What a cache over a tier counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts of a [`TieredCache`](super::TieredCache) since it was built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TieredStats {
+    /// Blocks that the device evicted through it.
+    pub evicted_blocks: u64,
+    /// Of those, blocks that its thread evicted without copying them, because the line of copies was full.
+    pub dropped_blocks: u64,
+    /// Tokens that were copied to the host.
+    pub offloaded_tokens: u64,
+    /// Bytes that were copied to the host.
+    pub offloaded_bytes: u64,
+    /// Tokens that were copied to the device.
+    pub onboarded_tokens: u64,
+    /// Bytes that were copied to the device.
+    pub onboarded_bytes: u64,
+    /// Host blocks that were not filled, because the host had no room.
+    pub lacking_blocks: u64,
+    /// Host blocks that were not filled, because a part of them had left the device.
+    pub incomplete_blocks: u64,
+    /// Host blocks that were not filled, because the mover failed.
+    pub failed_offload_blocks: u64,
+    /// Tokens that were computed although the host had them, because the mover failed.
+    pub failed_onboard_tokens: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) evicted_blocks: Counter,
+    pub(super) dropped_blocks: Counter,
+    pub(super) offloaded_tokens: Counter,
+    pub(super) offloaded_bytes: Counter,
+    pub(super) onboarded_tokens: Counter,
+    pub(super) onboarded_bytes: Counter,
+    pub(super) lacking_blocks: Counter,
+    pub(super) incomplete_blocks: Counter,
+    pub(super) failed_offload_blocks: Counter,
+    pub(super) failed_onboard_tokens: Counter,
+}
+
+/// A number to look at: it orders nothing.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, more: usize) {
+        self.0.fetch_add(more as u64, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Counters {
+    pub(super) fn read(&self) -> TieredStats {
+        TieredStats {
+            evicted_blocks: self.evicted_blocks.get() + self.dropped_blocks.get(),
+            dropped_blocks: self.dropped_blocks.get(),
+            offloaded_tokens: self.offloaded_tokens.get(),
+            offloaded_bytes: self.offloaded_bytes.get(),
+            onboarded_tokens: self.onboarded_tokens.get(),
+            onboarded_bytes: self.onboarded_bytes.get(),
+            lacking_blocks: self.lacking_blocks.get(),
+            incomplete_blocks: self.incomplete_blocks.get(),
+            failed_offload_blocks: self.failed_offload_blocks.get(),
+            failed_onboard_tokens: self.failed_onboard_tokens.get(),
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A cache over a host tier: what moves where, what stays out, and what waits.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+};
+
+use radixkv::{Keys, Namespace, PrefixCache};
+use radixkv_host::{
+    DeviceMemory, HostTier, Memory, MoveError, Mover, NoCopies, TierMode, TieredBuildError, TieredCache, TieredStart,
+    ToDevice, ToHost, WritePolicy,
+};
+
+/// A cache of `device` blocks over a tier of `host`, both of two tokens.
+fn tiers(device: usize, host: usize, mode: TierMode) -> (TieredCache, Namespace) {
+    let cache = PrefixCache::builder(2, device).build().expect("a cache");
+    let host = HostTier::builder(2, host).build().expect("a tier");
+    let tiers = TieredCache::builder(&cache, &host, NoCopies).mode(mode).build().expect("they go together");
+    (tiers, cache.default_namespace())
+}
+
+/// Serves a prompt; the tokens that were found on the device, and in the host.
+fn serve(tiers: &TieredCache, namespace: &Namespace, prompt: &[u32]) -> (usize, usize) {
+    let session = tiers.session();
+    let start = session.acquire(namespace, prompt, 0).expect("room");
+    let found = (start.device_tokens, start.host_tokens);
+    let TieredStart { lease, cached, mut blocks, .. } = start;
+    let whole = prompt.len() / tiers.cache().block_size() - cached.len();
+    drop(session.insert(namespace, &lease, prompt, blocks.split(whole)).expect("it is inserted"));
+    found
+}
+
+const A: &[u32] = &[1, 2, 3, 4];
+const B: &[u32] = &[11, 12, 13, 14];
+
+#[test]
+fn exclusive_tiers_have_a_block_once_and_shared_ones_keep_it() {
+    for (mode, left) in [(TierMode::Exclusive, 2), (TierMode::Shared, 4)] {
+        let (tiers, space) = tiers(2, 8, mode);
+        assert_eq!([A, B, A].map(|prompt| serve(&tiers, &space, prompt)), [(0, 0), (0, 0), (0, 4)]);
+        assert_eq!(tiers.host().stats().cached_blocks, left, "{mode:?}");
+        assert_eq!(tiers.host().leftovers()[0].blocks, left);
+    }
+}
+
+#[test]
+fn a_tier_outlives_its_caches() {
+    let (first, space) = tiers(2, 8, TierMode::Exclusive);
+    let host = first.host().clone();
+    serve(&first, &space, A);
+    first.evict(2);
+    drop((first, space));
+    let cache = PrefixCache::builder(2, 2).build().expect("a cache");
+    let second = TieredCache::builder(&cache, &host, NoCopies).build().expect("they go together");
+    assert_eq!(serve(&second, &cache.default_namespace(), A), (0, 4));
+}
+
+#[test]
+fn namespaces_share_nothing() {
+    let (tiers, space) = tiers(2, 8, TierMode::Shared);
+    let tenant = tiers.cache().namespace(&["tenant"]);
+    let pairs = tiers.cache().namespace_with(&["tenant"], Keys::Bigrams);
+    serve(&tiers, &space, A);
+    tiers.evict(2);
+    let found = [&space, &tenant, &pairs].map(|space| tiers.host().peek(&space.name(), A, 0));
+    assert_eq!(found, [4, 0, 0]);
+}
+
+#[test]
+fn what_must_not_be_stored_is_not() {
+    let (tiers, space) = tiers(2, 8, TierMode::Shared);
+    serve(&tiers, &space, A);
+    tiers.evict(1);
+    let kept_out = tiers.host().keep_out(&space.name());
+    assert_eq!(tiers.host().stats().cached_blocks, 0);
+    tiers.evict(1);
+    assert_eq!((tiers.host().stats().cached_blocks, tiers.host().stats().kept_out_blocks), (0, 1));
+    drop(kept_out);
+    serve(&tiers, &space, A);
+    tiers.evict(2);
+    assert_eq!(tiers.host().stats().cached_blocks, 2);
+}
+
+/// A mover that tells when it is called, and goes on when it may.
+struct Gated {
+    called: Sender<()>,
+    go: Mutex<Receiver<()>>,
+}
+
+fn gated() -> (Gated, Receiver<()>, Sender<()>) {
+    let ((called, is_called), (go, gate)) = (mpsc::channel(), mpsc::channel());
+    (Gated { called, go: Mutex::new(gate) }, is_called, go)
+}
+
+impl Gated {
+    fn pass(&self) -> Result<(), MoveError> {
+        self.called.send(()).expect("the test waits");
+        self.go.lock().expect("no panic").recv().map_err(MoveError::new)
+    }
+}
+
+impl Mover for Gated {
+    fn offload(&self, _copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
+        self.pass()
+    }
+
+    fn onboard(&self, _copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
+        self.pass()
+    }
+}
+
+#[test]
+fn what_left_before_a_clear_does_not_come_in_after_it() {
+    let cache = PrefixCache::builder(2, 2).build().expect("a cache");
+    let host = HostTier::builder(2, 8).build().expect("a tier");
+    let (mover, is_called, go) = gated();
+    let tiers = TieredCache::builder(&cache, &host, mover).build().expect("they go together");
+    let space = cache.default_namespace();
+    serve(&tiers, &space, A);
+    thread::scope(|scope| {
+        let evicting = scope.spawn(|| tiers.evict(2));
+        is_called.recv().expect("the copy began");
+        tiers.clear_namespace(&space);
+        go.send(()).expect("the mover waits");
+        assert_eq!(evicting.join().expect("no panic"), 2);
+    });
+    assert_eq!((host.peek(&space.name(), A, 0), host.stats().kept_out_blocks), (0, 2));
+    assert_eq!(cache.stats().free_blocks, 2);
+}
+
+#[test]
+fn a_request_need_not_wait_for_its_copies() {
+    let cache = PrefixCache::builder(2, 4).build().expect("a cache");
+    let host = HostTier::builder(2, 8).build().expect("a tier");
+    let (mover, is_called, go) = gated();
+    let tiers = TieredCache::builder(&cache, &host, mover).mover_thread(4).build().expect("they go together");
+    let (session, space) = (tiers.session(), cache.default_namespace());
+    serve(&tiers, &space, A);
+    go.send(()).expect("the mover waits");
+    assert_eq!(tiers.evict(2), 2);
+    is_called.recv().expect("they were copied");
+
+    let onboarding = session.begin(&space, A, 2, session.match_prefix(&space, A)).expect("room");
+    is_called.recv().expect("the copy began");
+    let onboarding = onboarding.poll().expect_err("the mover waits");
+    assert_eq!(cache.stats().reserved_blocks, 3, "both ends are held");
+    assert_eq!(host.stats().pinned_blocks, 2);
+    go.send(()).expect("the mover waits");
+    let start = onboarding.wait();
+    assert_eq!((start.len_tokens(), start.lease.len_tokens(), start.blocks.len()), (4, 4, 1));
+}
+
+#[test]
+fn a_mover_that_fails_costs_a_hit_and_no_block() {
+    let cache = PrefixCache::builder(2, 2).build().expect("a cache");
+    let host = HostTier::builder(2, 8).build().expect("a tier");
+    let (mover, _is_called, go) = gated();
+    let tiers = TieredCache::builder(&cache, &host, mover).build().expect("they go together");
+    let space = cache.default_namespace();
+    serve(&tiers, &space, A);
+    go.send(()).expect("the mover waits");
+    tiers.evict(2);
+    drop(go); // From now on it fails.
+    assert_eq!(serve(&tiers, &space, A), (0, 0));
+    assert_eq!((tiers.stats().failed_onboard_tokens, host.stats().cached_blocks), (4, 2), "the host keeps its blocks");
+    assert_eq!(serve(&tiers, &space, B), (0, 0));
+    assert_eq!((tiers.stats().failed_offload_blocks, host.stats().reserved_blocks), (0, 0), "it has them already");
+    serve(&tiers, &space, A);
+    assert_eq!((tiers.stats().failed_offload_blocks, host.stats().reserved_blocks), (2, 0));
+    host.validate().expect("a valid tier");
+}
+
+#[test]
+fn where_too_much_is_on_its_way_the_thread_evicts_without_copying() {
+    let cache = PrefixCache::builder(2, 8).build().expect("a cache");
+    let host = HostTier::builder(2, 8).build().expect("a tier");
+    let (mover, is_called, go) = gated();
+    let tiers = TieredCache::builder(&cache, &host, mover).mover_thread(1).keep_free(4, 4).build();
+    let (tiers, space) = (tiers.expect("they go together"), cache.default_namespace());
+    for prompt in [A, B, &[21, 22, 23, 24]] {
+        serve(&tiers, &space, prompt);
+    }
+    // Two blocks are free: two more are evicted, and their copy waits.
+    is_called.recv().expect("the copy began");
+    let session = tiers.session();
+    let _held = session.acquire(&space, &[31, 32, 33, 34], 0).expect("two are free");
+    // No block is free now, two are on their way, and the line is full.
+    while cache.stats().free_blocks < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(tiers.stats().dropped_blocks, 2);
+    drop(go);
+}
+
+#[test]
+fn a_prompt_that_will_come_is_copied_ahead() {
+    let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
+    let session = tiers.session();
+    serve(&tiers, &space, A);
+    assert!(!session.prefetch(&space, A), "it is on the device");
+    tiers.evict(2);
+    assert!(session.prefetch(&space, A));
+    assert_eq!((session.device().peek(&space, A), tiers.host().stats().cached_blocks), (4, 0));
+    tiers.evict(2);
+    let _held = session.device().reserve(3).expect("three of four");
+    assert!(!session.prefetch(&space, A), "one block is free, two are missing");
+}
+
+#[test]
+fn write_through_copies_when_it_inserts() {
+    let (host, device) = (HostTier::builder(2, 8).block_bytes(8), Arc::new(DeviceMemory::new(2, 8, 4)));
+    let host = host.build().expect("a tier");
+    let caches = [(); 2].map(|()| PrefixCache::builder(2, 4).build().expect("a cache"));
+    let tiers = caches.each_ref().map(|cache| {
+        let tiers = TieredCache::builder(cache, &host, Arc::clone(&device)).mode(TierMode::Shared);
+        tiers.write_policy(WritePolicy::Through).build().expect("they go together")
+    });
+    let spaces = caches.each_ref().map(PrefixCache::default_namespace);
+    serve(&tiers[0], &spaces[0], A);
+    assert_eq!(serve(&tiers[1], &spaces[1], A), (0, 4));
+    tiers[0].evict(2);
+    assert_eq!(tiers[0].stats().offloaded_tokens, 4, "what is evicted is there already");
+}
+
+#[test]
+fn a_full_host_keeps_what_came_or_was_used_last() {
+    let (tiers, space) = tiers(2, 4, TierMode::Shared);
+    let prompts: [&[u32]; 3] = [A, B, &[21, 22, 23, 24]];
+    for prompt in [prompts[0], prompts[1], prompts[0], prompts[2]] {
+        serve(&tiers, &space, prompt);
+    }
+    tiers.evict(2);
+    let found = prompts.map(|prompt| tiers.host().peek(&space.name(), prompt, 0));
+    assert_eq!(found, [4, 0, 4], "the second one was used the longest time ago");
+}
+
+#[test]
+fn what_does_not_go_together_says_why() {
+    let cache = PrefixCache::builder(4, 8).build().expect("a cache");
+    let host = |size| HostTier::builder(size, 8).block_bytes(6).build().expect("a tier");
+    let refused = |tiers: Result<TieredCache, TieredBuildError>| tiers.expect_err("refused").to_string();
+    let of = |size| TieredCache::builder(&cache, &host(size), NoCopies);
+    let sizes = "the device's block size (4 tokens) and the host's (6) are not multiples of one another";
+    assert_eq!(refused(of(6).build()), sizes);
+    assert!(refused(of(8).build()).starts_with("exclusive tiers need host blocks that are no larger (8 tokens)"));
+    let uneven = refused(of(16).mode(TierMode::Shared).build());
+    assert_eq!(uneven, "6 bytes of a host block cannot be cut into 4 device blocks");
+    assert!(refused(of(4).write_policy(WritePolicy::Through).build()).starts_with("write-through"));
+    let marks = "blocks kept free: low (3) must not exceed high (2), nor high the capacity (8)";
+    assert_eq!(refused(of(4).keep_free(3, 2).build()), marks);
+    assert!(refused(of(4).mover_thread(0).build()).starts_with("no block may be in flight"));
+    let external = PrefixCache::builder(4, 8).external().build().expect("a cache");
+    let external = TieredCache::builder(&external, &host(4), NoCopies).build();
+    assert!(refused(external).contains("the engine owns the cache's pool"));
+}
+
+#[test]
+fn memory_of_the_callers_own_is_dropped_with_the_tier() {
+    struct Owned(Vec<u8>, Sender<()>);
+    impl AsMut<[u8]> for Owned {
+        fn as_mut(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+    }
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            self.1.send(()).expect("the test waits");
+        }
+    }
+    let (dropped, is_dropped) = mpsc::channel();
+    let host = HostTier::builder(2, 4).memory(8, Memory::new(Owned(vec![0; 32], dropped))).build().expect("a tier");
+    let again = host.clone();
+    drop(host);
+    assert!(is_dropped.try_recv().is_err());
+    drop(again);
+    assert!(is_dropped.try_recv().is_ok());
+}

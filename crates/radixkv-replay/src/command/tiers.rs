@@ -1,0 +1,151 @@
+//! The options of a host tier below the cache.
+
+use clap::{Args, ValueEnum};
+use radixkv_host::{TierMode, WritePolicy};
+use radixkv_replay::replay::{Capacity, HostKind, MAX_INSTANCES, Route, Tiers};
+
+use crate::{
+    bytes::Bytes,
+    serving::{count, set},
+};
+
+/// The heading of these options in the help.
+const HEADING: &str = "Host tier";
+
+/// A host tier, and the caches over it.
+#[derive(Args)]
+pub(crate) struct TierOptions {
+    /// Put the cache over a host tier: its size in host blocks, or in percent of the distinct full blocks of all prompts
+    #[arg(long, help_heading = HEADING, value_name = "BLOCKS|N%", requires = "trace")]
+    host_capacity: Option<Capacity>,
+    /// Tokens per host block: a multiple of --block-size, or a part of it [default: as --block-size]
+    #[arg(long, help_heading = HEADING, value_name = "TOKENS", value_parser = count, requires = "host_capacity")]
+    host_block_size: Option<usize>,
+    /// What the tier's memory is: the processor's (50 GB/s, 5 us), or behind CXL (25 GB/s, 10 us)
+    #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
+    host_kind: Kind,
+    /// Where a block lives that both tiers could have: in one of them, or copied up and kept
+    #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
+    tier_mode: Mode,
+    /// When a block is copied to the host: when the device evicts it, or when it is inserted (for --tier-mode shared)
+    #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
+    write_policy: Write,
+    /// Caches of --capacity over the one tier, 1024 at most
+    #[arg(long, help_heading = HEADING, default_value = "1", value_name = "K", value_parser = instances, requires = "host_capacity")]
+    instances: usize,
+    /// Which instance serves a request: one after the other, any, or the one that caches the longest prefix
+    #[arg(long, help_heading = HEADING, value_enum, default_value_t, requires = "host_capacity")]
+    route: Routing,
+    /// Bytes a second that are copied, such as 50GB/s [default: by --host-kind]
+    #[arg(long, help_heading = HEADING, value_name = "RATE", value_parser = bandwidth, requires = "host_capacity")]
+    bandwidth_host: Option<f64>,
+    /// Time before the first byte of a copy, such as 5us [default: by --host-kind]
+    #[arg(long, help_heading = HEADING, value_name = "TIME", value_parser = latency, requires = "host_capacity")]
+    latency_host: Option<f64>,
+    /// Bytes of a token's keys and values, such as 128KiB; `radixkv size` says how many a model has [default: 128KiB]
+    #[arg(long, help_heading = HEADING, value_name = "BYTES", requires = "host_capacity")]
+    token_bytes: Option<Bytes>,
+    /// Say on standard error what each second of the trace's time brought
+    #[arg(long, help_heading = HEADING, requires = "host_capacity")]
+    pub(crate) log: bool,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Kind {
+    #[default]
+    Cpu,
+    Cxl,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Mode {
+    #[default]
+    Exclusive,
+    Shared,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Write {
+    #[default]
+    Back,
+    Through,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum Routing {
+    #[default]
+    RoundRobin,
+    Random,
+    Prefix,
+}
+
+fn instances(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        instances if instances > MAX_INSTANCES => Err(format!("more than {MAX_INSTANCES} instances are not supported")),
+        instances => Ok(instances),
+    }
+}
+
+/// Bytes a second.
+fn bandwidth(text: &str) -> Result<f64, &'static str> {
+    const WANTED: &str = "not a number of bytes a second above zero, such as 50GB/s";
+    let Bytes(bytes) = text.strip_suffix("/s").and_then(|bytes| bytes.parse().ok()).ok_or(WANTED)?;
+    if bytes == 0 { Err(WANTED) } else { Ok(bytes as f64) }
+}
+
+/// Seconds.
+fn latency(text: &str) -> Result<f64, &'static str> {
+    const WANTED: &str = "not a time, such as 5us, 300ns or 1ms";
+    let units = [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let unit = units.into_iter().find_map(|(name, seconds)| Some((text.strip_suffix(name)?, seconds)));
+    let (number, seconds) = unit.ok_or(WANTED)?;
+    let latency = number.trim_end().parse::<f64>().map_err(|_| WANTED)? * seconds;
+    // A day: far more than any copy takes, and exact enough below.
+    if (0.0..86_400.0).contains(&latency) { Ok(latency) } else { Err(WANTED) }
+}
+
+impl TierOptions {
+    /// What they say; nothing without a host tier.
+    pub(crate) fn tiers(&self) -> Option<Tiers> {
+        let tiers = Tiers::new(self.host_capacity?)
+            .kind(match self.host_kind {
+                Kind::Cpu => HostKind::Cpu,
+                Kind::Cxl => HostKind::Cxl,
+            })
+            .mode(match self.tier_mode {
+                Mode::Exclusive => TierMode::Exclusive,
+                Mode::Shared => TierMode::Shared,
+            })
+            .write(match self.write_policy {
+                Write::Back => WritePolicy::Back,
+                Write::Through => WritePolicy::Through,
+            })
+            .instances(self.instances)
+            .route(match self.route {
+                Routing::RoundRobin => Route::RoundRobin,
+                Routing::Random => Route::Random,
+                Routing::Prefix => Route::Prefix,
+            });
+        let tiers = set(tiers, self.host_block_size, Tiers::host_block_size);
+        let tiers = set(tiers, self.bandwidth_host, Tiers::bandwidth);
+        let tiers = set(tiers, self.latency_host, Tiers::latency);
+        Some(set(tiers, self.token_bytes, |tiers, Bytes(bytes)| tiers.token_bytes(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_and_times_have_units() {
+        assert_eq!((bandwidth("50GB/s"), bandwidth("1.5 KiB/s")), (Ok(50e9), Ok(1536.0)));
+        for wrong in ["", "50GB", "0B/s", "-1GB/s", "fast/s"] {
+            assert!(bandwidth(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((latency("2ms"), latency("0s"), latency("300 ns")), (Ok(2e-3), Ok(0.0), Ok(300.0 * 1e-9)));
+        for wrong in ["", "5", "-5us", "long", "NaNs", "1e9s"] {
+            assert!(latency(wrong).is_err(), "{wrong}");
+        }
+    }
+}

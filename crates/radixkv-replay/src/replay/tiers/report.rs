@@ -1,0 +1,139 @@
+//! What a replay over a host tier adds to the report.
+
+use radixkv_host::{HostStats, HostTier, TierMode, TieredStats, WritePolicy};
+use serde::Serialize;
+
+use super::Tiers;
+use crate::replay::{
+    outcome::Outcome,
+    report::{digest, rate},
+};
+
+/// Hits by tier, and what was copied. Serialized with `serde`, the names of the fields are the keys.
+///
+/// Hits count after the warm-up, everything else from the beginning.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TierReport {
+    /// `exclusive` or `shared`.
+    pub tier_mode: &'static str,
+    /// When blocks are copied to the host: `back` or `through`.
+    pub write_policy: &'static str,
+    /// `cpu` or `cxl`.
+    pub host_kind: &'static str,
+    /// Host blocks that the tier may hold.
+    pub host_capacity: usize,
+    /// Tokens per host block.
+    pub host_block_size: usize,
+    /// Caches over the tier.
+    pub instances: usize,
+    /// `round-robin`, `random` or `prefix`.
+    pub route: &'static str,
+    /// Tokens found on the device.
+    pub first_hit_tokens: u64,
+    /// `first_hit_tokens` over the prompts' tokens.
+    pub first_hit_rate: f64,
+    /// The digest of every request's blocks found on the device; the report's is of those found in both tiers.
+    pub first_digest: String,
+    /// Tokens found in the host.
+    pub host_hit_tokens: u64,
+    /// `host_hit_tokens` over the prompts' tokens.
+    pub host_hit_rate: f64,
+    /// Host blocks that were evicted from the host.
+    pub host_evicted_blocks: u64,
+    /// The most host blocks in use after a request.
+    pub host_peak_blocks: usize,
+    /// Host blocks in use at the end.
+    pub host_final_blocks: usize,
+    /// Bytes of the host tier's index at the end.
+    pub host_index_bytes: usize,
+    /// Bytes of the keys and values of a token.
+    pub token_bytes: u64,
+    /// Bytes copied to the host.
+    pub offloaded_bytes: u64,
+    /// Bytes copied to the device.
+    pub onboarded_bytes: u64,
+    /// Time of all copies to the device, one for each request that found something in the host.
+    pub onboard_seconds: f64,
+    /// Prefill time that the host's hits saved, less that of their copies; if a prefill rate was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_seconds: Option<f64>,
+    /// What the host holds at the end, by namespace.
+    pub leftovers: Vec<Leftover>,
+}
+
+/// What the host holds of one namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Leftover {
+    /// The parts of its name; none for the default namespace.
+    pub namespace: Vec<String>,
+    /// Host blocks.
+    pub blocks: usize,
+    /// Their tokens.
+    pub tokens: usize,
+}
+
+impl TierReport {
+    pub(super) fn new(
+        tiers: &Tiers,
+        host: &HostTier,
+        block_size: usize,
+        outcomes: &[Outcome],
+        warm_up: usize,
+        copied: &[TieredStats],
+        host_peak_blocks: usize,
+    ) -> Self {
+        let measured = &outcomes[warm_up..];
+        let sum = |tokens: &dyn Fn(&Outcome) -> usize| measured.iter().map(|outcome| tokens(outcome) as u64).sum();
+        let prompt_tokens: u64 = sum(&|outcome| outcome.prompt_tokens);
+        let first_hit_tokens = sum(&|outcome| outcome.device_tokens(block_size));
+        let host_hit_tokens = sum(&|outcome| outcome.host_tokens as usize);
+        let bytes = |tokens: &dyn Fn(&TieredStats) -> u64| copied.iter().map(tokens).sum::<u64>() * tiers.token_bytes;
+        let HostStats { cached_blocks, pinned_blocks, evicted_blocks, index_bytes, .. } = host.stats();
+        let leftovers = host.leftovers().into_iter().map(|left| Leftover {
+            namespace: left.namespace.parts().map(str::to_owned).collect(),
+            blocks: left.blocks,
+            tokens: left.tokens,
+        });
+        Self {
+            tier_mode: match tiers.mode {
+                TierMode::Shared => "shared",
+                _ => "exclusive",
+            },
+            write_policy: match tiers.write {
+                WritePolicy::Through => "through",
+                _ => "back",
+            },
+            host_kind: tiers.kind.name(),
+            host_capacity: host.capacity_blocks(),
+            host_block_size: host.block_size(),
+            instances: tiers.instances,
+            route: tiers.route.name(),
+            first_hit_tokens,
+            first_hit_rate: rate(first_hit_tokens, prompt_tokens),
+            first_digest: digest(
+                outcomes
+                    .iter()
+                    .map(|outcome| outcome.hit_blocks.map(|_| (outcome.device_tokens(block_size) / block_size) as u32)),
+            ),
+            host_hit_tokens,
+            host_hit_rate: rate(host_hit_tokens, prompt_tokens),
+            host_evicted_blocks: evicted_blocks,
+            host_peak_blocks,
+            host_final_blocks: cached_blocks + pinned_blocks,
+            host_index_bytes: index_bytes,
+            token_bytes: tiers.token_bytes,
+            offloaded_bytes: bytes(&|copied| copied.offloaded_tokens),
+            onboarded_bytes: bytes(&|copied| copied.onboarded_tokens),
+            onboard_seconds: measured.iter().map(|outcome| outcome.copy_ns as f64 / 1e9).sum(),
+            saved_seconds: None,
+            leftovers: leftovers.collect(),
+        }
+    }
+
+    /// Says what the host's hits saved an engine that computes `prefill_rate` prompt tokens a second.
+    pub fn save_at(&mut self, prefill_rate: f64) {
+        self.saved_seconds = Some(self.host_hit_tokens as f64 / prefill_rate - self.onboard_seconds);
+    }
+}

@@ -1,0 +1,174 @@
+//! Serving a trace from instances over one host tier, one request after the other.
+
+use std::{collections::TryReserveError, time::Instant};
+
+use radixkv::{Clock, Namespace, PrefixCache, Stats, Token};
+use radixkv_host::{HostTier, NoCopies, Onboarding, TieredCache, TieredSession, TieredStart};
+
+use super::{TierReport, Tiers};
+use crate::{
+    replay::{
+        capacity::Capacity, config::ReplayConfig, error::ReplayError, outcome::Outcome, tally::Tally, worker::Served,
+    },
+    request::{Request, Trace},
+};
+
+/// Everything that serves the trace.
+struct Run<'a> {
+    trace: &'a Trace,
+    config: &'a ReplayConfig,
+    tiers: &'a Tiers,
+    host: HostTier,
+    caches: Vec<TieredCache>,
+    sessions: Vec<(TieredSession, Namespace)>,
+    /// Larger requests are bypassed.
+    max_blocks: usize,
+    tally: Tally,
+    tokens: Vec<Token>,
+    host_peak_blocks: usize,
+}
+
+/// Replays the trace; the sums over the instances, what was counted, and what is reported of the tiers.
+pub(in crate::replay) fn run(
+    trace: &Trace,
+    config: &ReplayConfig,
+    tiers: &Tiers,
+    warm_up: usize,
+    watch: &(dyn Fn(Served<'_>) + Sync),
+) -> Result<(Stats, Tally, TierReport), ReplayError> {
+    let mut run = Run::new(trace, config, tiers)?;
+    for (number, request) in trace.requests().iter().enumerate() {
+        let (instance, outcome) = run.serve(number, request)?;
+        run.tally.served(number, outcome)?;
+        let (cache, host) = (run.caches[instance].cache(), Some(&run.host));
+        watch(Served { number, outcome: &outcome, cache, host });
+    }
+    Ok(run.end(warm_up))
+}
+
+impl<'a> Run<'a> {
+    fn new(trace: &'a Trace, config: &'a ReplayConfig, tiers: &'a Tiers) -> Result<Self, ReplayError> {
+        let (block_size, host_block_size) = (config.block_size, tiers.host_block_size.unwrap_or(config.block_size));
+        let is_share = |capacity| matches!(capacity, Capacity::Percent(_));
+        let working_set = if is_share(config.capacity) || is_share(tiers.host_capacity) {
+            trace.try_working_set_blocks(block_size)?
+        } else {
+            0
+        };
+        let capacity = config.capacity.of_working_set(working_set, block_size);
+        let host_blocks = match tiers.host_capacity {
+            Capacity::Blocks(blocks) => blocks,
+            other => (other.of_working_set(working_set, block_size) * block_size / host_block_size).max(1),
+        };
+        let max_blocks = config.max_blocks(capacity);
+        let all = capacity.saturating_mul(tiers.instances);
+        let all = all.saturating_add(host_blocks.saturating_mul(host_block_size) / block_size);
+        config.clone().longest(max_blocks).check_sizes(trace, all)?;
+        // What one request moves up makes room for what it pushes down.
+        let staging = max_blocks.saturating_mul(block_size).div_ceil(host_block_size);
+        let host = HostTier::builder(host_block_size, host_blocks).staging(staging).build()?;
+        let mut caches = Vec::with_capacity(tiers.instances);
+        for _ in 0..tiers.instances {
+            let cache = PrefixCache::builder(block_size, capacity).policy(config.policy).clock(Clock::Logical);
+            let cache = cache.build().map_err(ReplayError::Build)?;
+            let tiered = TieredCache::builder(&cache, &host, NoCopies).mode(tiers.mode).write_policy(tiers.write);
+            caches.push(tiered.build()?);
+        }
+        let session = |tiered: &TieredCache| (tiered.session(), tiered.cache().default_namespace());
+        let sessions = caches.iter().map(session).collect();
+        let (tally, tokens, host_peak_blocks) = (Tally::new(), Vec::new(), 0);
+        Ok(Self { trace, config, tiers, host, caches, sessions, max_blocks, tally, tokens, host_peak_blocks })
+    }
+
+    /// Serves a request; the instance, and what was found.
+    fn serve(&mut self, number: usize, request: &Request) -> Result<(usize, Outcome), ReplayError> {
+        let block_size = self.config.block_size;
+        let key_tokens = request.key_tokens(self.config.outputs);
+        // A smaller host block may be hit in the block that the key does not fill.
+        let is_exact = self.host.block_size() < block_size;
+        let length = if is_exact { key_tokens } else { key_tokens / block_size * block_size };
+        let mut outcome = Outcome { row: request.row(), prompt_tokens: request.prompt_tokens(), ..Outcome::BYPASSED };
+        let is_bypassed = length.div_ceil(block_size) > self.max_blocks;
+        if !is_bypassed {
+            self.prepare(request, length)?;
+        }
+        let known = if is_bypassed { &[][..] } else { &self.tokens[..length] };
+        let instance = self.tiers.route.choose(number, known, &self.sessions);
+        if !is_bypassed {
+            self.start(number, request, length, instance, &mut outcome)?;
+        }
+        let stats = self.caches[instance].cache().stats();
+        self.tally.sample(&stats, block_size);
+        outcome.cached_blocks = (stats.evictable_blocks + stats.protected_blocks) as u32;
+        outcome.protected_blocks = stats.protected_blocks as u32;
+        self.host_peak_blocks = self.host_peak_blocks.max(self.host.cached_blocks());
+        Ok((instance, outcome))
+    }
+
+    /// Makes the first `length` tokens of a request.
+    fn prepare(&mut self, request: &Request, length: usize) -> Result<(), TryReserveError> {
+        if self.tokens.len() < length {
+            self.tokens.try_reserve_exact(length - self.tokens.len())?;
+            self.tokens.resize(length, 0);
+        }
+        self.trace.fill(request, &mut self.tokens[..length]);
+        Ok(())
+    }
+
+    /// Matches, onboards, and inserts the rest.
+    fn start(
+        &mut self,
+        number: usize,
+        request: &Request,
+        length: usize,
+        instance: usize,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReplayError> {
+        let (block_size, tokens) = (self.config.block_size, &self.tokens[..length]);
+        let (session, namespace) = &self.sessions[instance];
+        self.caches[instance].cache().set_time(2 * number as u64 + 1);
+        let began = Instant::now();
+        let found = session.match_prefix(namespace, tokens);
+        self.tally.matches.record(began.elapsed());
+        let missing = length.div_ceil(block_size) - found.device.blocks().len();
+        let evicts = missing > self.caches[instance].cache().stats().free_blocks;
+        let began = Instant::now();
+        let start = session.begin(namespace, tokens, 0, found).map(Onboarding::wait);
+        if evicts {
+            self.tally.evictions.record(began.elapsed());
+        }
+        let refused = |source| ReplayError::Refused { row: request.row(), source };
+        let TieredStart { lease, cached, mut blocks, device_tokens, host_tokens, .. } = start.map_err(refused)?;
+        let whole = length / block_size;
+        let missing = blocks.split(whole - cached.len());
+        self.tally.inserted_blocks += (cached.len() - device_tokens / block_size + missing.len()) as u64;
+        if !missing.is_empty() {
+            let began = Instant::now();
+            let inserted = session.insert(namespace, &lease, &tokens[..whole * block_size], missing);
+            self.tally.inserts.record(began.elapsed());
+            drop(inserted.map_err(|error| ReplayError::NotInserted { row: request.row(), kind: error.kind })?);
+        }
+        outcome.hit_blocks = Some(((device_tokens + host_tokens) / block_size) as u32);
+        outcome.tail_tokens = ((device_tokens + host_tokens) % block_size) as u32;
+        outcome.host_tokens = host_tokens as u32;
+        outcome.copy_ns = (self.tiers.seconds(host_tokens) * 1e9).round() as u64;
+        Ok(())
+    }
+
+    fn end(self, warm_up: usize) -> (Stats, Tally, TierReport) {
+        let mut totals = Stats::default();
+        for tiered in &self.caches {
+            tiered.cache().settle();
+            let stats = tiered.cache().stats();
+            totals.capacity_blocks += stats.capacity_blocks;
+            totals.free_blocks += stats.free_blocks;
+            totals.evicted_blocks += stats.evicted_blocks;
+            totals.index_bytes += stats.index_bytes;
+        }
+        let copied: Vec<_> = self.caches.iter().map(TieredCache::stats).collect();
+        let (tally, block_size) = (self.tally, self.config.block_size);
+        let peak = self.host_peak_blocks;
+        let report = TierReport::new(self.tiers, &self.host, block_size, &tally.outcomes, warm_up, &copied, peak);
+        (totals, tally, report)
+    }
+}
