@@ -5,6 +5,7 @@ mod bed;
 mod edges;
 mod hostile;
 mod numbers;
+mod prefix;
 
 use std::sync::LazyLock;
 
