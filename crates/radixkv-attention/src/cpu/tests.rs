@@ -3,6 +3,7 @@
 
 mod bed;
 mod edges;
+mod extremes;
 mod hostile;
 mod numbers;
 mod prefix;

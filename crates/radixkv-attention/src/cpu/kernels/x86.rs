@@ -34,7 +34,8 @@ pub(in super::super) struct Avx512(());
 
 impl Avx2 {
     pub(super) fn detect() -> Option<Self> {
-        let has = !cfg!(miri)
+        // Miri has no such instructions, and ThreadSanitizer does not see their loads.
+        let has = !cfg!(any(miri, radixkv_tsan))
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
