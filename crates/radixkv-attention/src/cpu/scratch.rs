@@ -7,7 +7,7 @@ use super::aligned::Aligned;
 use super::kernels::{Hints, LANES, QUERIES_AT_ONCE, Softmax};
 use crate::layout::Layout;
 
-/// Memory of one thread: for a head of 128 elements 100 KiB, and 1 KiB for each query of a task beside.
+/// Memory of one thread: for a head of 128 elements 130 KiB, and 1 KiB for each query of a task beside.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// Of the rows that are read.

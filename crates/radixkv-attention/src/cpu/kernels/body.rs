@@ -23,7 +23,8 @@ const UNITS_OF_VALUES: usize = 1;
 pub(in super::super) struct PartWork<'a> {
     /// `[queries, key_columns]`
     pub(in super::super) queries: &'a [f32],
-    /// The keys of the part, `[tokens, key_columns]`, or its values, `[tokens, columns]`.
+    /// The keys of the part, `[tokens, key_columns]`, or those of the whole range as columns, `[key_columns, RANGE_TOKENS]`;
+    /// or the values of the part, `[tokens, columns]`.
     pub(in super::super) rows: &'a [f32],
     /// Elements of a key, filled up with zeros to whole vectors.
     pub(in super::super) key_columns: usize,
@@ -91,7 +92,7 @@ impl PartWork<'_> {
         }
     }
 
-    /// Products with the keys of the whole range, which are columns: `[key_columns, RANGE_TOKENS]`.
+    /// Products with the keys of the whole range, which are columns.
     #[inline(always)]
     pub(super) fn add_columns<const N: usize>(self) {
         let Some(queries) = self.seeing() else { return };

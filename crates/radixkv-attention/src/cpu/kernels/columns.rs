@@ -2,8 +2,8 @@
 //!
 //! A product is that of `scores`, to the bit: sixteen chains of fused multiply-adds, added in halves. There a vector holds the
 //! sixteen chains of one product, and adding them takes as many shuffles as additions. Here it holds one chain of the
-//! products with sixteen keys, and whole vectors are added. What turning the keys takes is won back from about forty queries
-//! on.
+//! products with sixteen keys, and whole vectors are added. By the count of instructions, what turning the keys takes is won
+//! back from about forty queries on.
 
 use super::super::RANGE_TOKENS;
 use super::hints::Hints;

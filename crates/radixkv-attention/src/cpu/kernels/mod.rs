@@ -60,8 +60,7 @@ impl Level {
         }
     }
 
-    /// Turns some keys, [`LANES`] at most of so many elements, to columns of a range: from the vector on with which
-    /// `columns` begins.
+    /// Turns [`LANES`] keys of so many elements to columns of a range: from the token on with which `columns` begins.
     pub(super) fn turn(self, keys: &[f32], elements: usize, columns: &mut [f32]) {
         match self {
             Self::Plain => columns::turn(Plain, keys, elements, columns),

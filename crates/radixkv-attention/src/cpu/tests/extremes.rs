@@ -44,7 +44,7 @@ fn contexts_over_four_decades_are_computed_as_defined() {
     }
 }
 
-/// Any finite factor of the scores: all processors against the first.
+/// Any finite factor of the scores: each level against the first.
 #[test]
 fn factors_at_the_ends_of_their_range_have_the_same_bits_everywhere() {
     let dice = &mut Rng::with_seed(3);
@@ -64,7 +64,7 @@ fn factors_at_the_ends_of_their_range_have_the_same_bits_everywhere() {
                 (bits(&rows), bits(&lse))
             };
             let expected = compute(plain());
-            for on in PROCESSORS.iter().skip(1) {
+            for on in PROCESSORS.iter().skip(1).step_by(4) {
                 assert!(compute(on) == expected, "scale {scale}, soft-cap {soft_cap:?}");
             }
         }
