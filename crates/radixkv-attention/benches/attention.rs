@@ -10,49 +10,34 @@
 mod baseline;
 #[path = "attention/clock.rs"]
 mod clock;
+#[path = "attention/gemm.rs"]
+mod gemm;
 #[path = "attention/load.rs"]
 mod load;
+#[path = "attention/products.rs"]
+mod products;
+#[path = "attention/row.rs"]
+mod row;
 #[path = "attention/step.rs"]
 mod step;
 
+use std::cell::RefCell;
 use std::io::BufRead;
 
-use baseline::{PlainLoop, Products, gemm, stream};
+use baseline::{PlainLoop, Products, stream};
 use clock::Clock;
+use gemm::gemm;
 use load::{HEAD_DIM, Load, QUERY_HEADS};
+use products::StepProducts;
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::{Processor, Weights};
-use step::{Step, StepProducts};
+use row::Row;
+use step::Step;
 
-const ROUNDS: usize = 15;
 const TYPES: [Dtype; 4] = [Dtype::Bf16, Dtype::F32, Dtype::F16, Dtype::I8];
 
-/// Two things that are measured in turn, and what their times mean.
-struct Row<'a> {
-    name: String,
-    ours: Box<dyn FnMut() + 'a>,
-    theirs: Box<dyn FnMut() + 'a>,
-    /// From the seconds of both to a figure.
-    figure: Box<dyn Fn(f64, f64) -> f64>,
-    unit: &'static str,
-    clock: Clock,
-}
-
-fn quartiles(mut figures: Vec<f64>) -> [f64; 3] {
-    figures.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|quarter| figures[(figures.len() - 1) * quarter / 4])
-}
-
-fn measure(row: &mut Row<'_>) {
-    let clock = row.clock;
-    (row.ours)();
-    (row.theirs)();
-    let rounds: Vec<[f64; 2]> =
-        (0..ROUNDS).map(|_| [clock.seconds(&mut row.ours), clock.seconds(&mut row.theirs)]).collect();
-    let median = |side: usize| quartiles(rounds.iter().map(|round| round[side]).collect())[1] * 1e3;
-    let [low, middle, high] = quartiles(rounds.iter().map(|[ours, theirs]| (row.figure)(*ours, *theirs)).collect());
-    let (ours, theirs) = (median(0), median(1));
-    println!("| {} | {ours:.2} | {theirs:.2} | {middle:.2} [{low:.2} {high:.2}] {} |", row.name, row.unit);
+fn faster(ours: f64, theirs: f64) -> f64 {
+    theirs / ours
 }
 
 fn main() {
@@ -60,7 +45,7 @@ fn main() {
     if named.iter().any(|name| name == "--serve") {
         return serve();
     }
-    println!("| row | ours, ms | other, ms | figure |\n|---|---:|---:|---:|");
+    Row::header();
     let wanted = |name: &str| named.is_empty() || named.iter().any(|wanted| name.contains(wanted.as_str()));
     decode(&wanted);
     extend(&wanted);
@@ -77,29 +62,14 @@ fn decode(wanted: &dyn Fn(&str) -> bool) {
         if wanted(&name) {
             let mut load = Load::new(dtype, 8, 4096, 0, 1);
             let words = vec![1; load.bytes() / 8];
-            let (ours, theirs) = (Box::new(|| load.decode(&one)), Box::new(|| stream(&words)));
-            measure(&mut Row {
-                name,
-                ours,
-                theirs,
-                figure: Box::new(|ours, read| 100.0 * read / ours),
-                unit: "%",
-                clock: Clock::Thread,
-            });
+            let row = Row::of_one(name, |ours, read| 100.0 * read / ours, "%");
+            row.measure(|| load.decode(&one), || stream(&words));
         }
     }
-    let name = "decode f32 8 x 4k, one thread: over a plain loop".to_owned();
-    if wanted(&name) {
+    let name = "decode f32 8 x 4k, one thread: over a plain loop";
+    if wanted(name) {
         let (mut load, mut plain) = (Load::new(Dtype::F32, 8, 4096, 0, 1), PlainLoop::new(4096, 8 * 4096));
-        let (ours, theirs) = (Box::new(|| load.decode(&one)), Box::new(|| plain.run()));
-        measure(&mut Row {
-            name,
-            ours,
-            theirs,
-            figure: Box::new(|ours, plain| plain / ours),
-            unit: "x as fast",
-            clock: Clock::Thread,
-        });
+        Row::of_one(name, faster, "x as fast").measure(|| load.decode(&one), || plain.run());
     }
 }
 
@@ -109,60 +79,35 @@ fn extend(wanted: &dyn Fn(&str) -> bool) {
         let name = format!("extend {dtype}, 512 rows over 4k, one thread: share of `gemm` alone");
         if wanted(&name) {
             let (mut load, mut products) = (Load::new(dtype, 1, 4096, 0, 512), Products::new(512, 4096));
-            let (ours, theirs) = (Box::new(|| load.extend(&one)), Box::new(|| products.run()));
             // A row does not see the rows after it: 3,840 tokens on average.
-            let figure = Box::new(|ours, gemm| gemm / ours * 3840.0 / 4096.0);
-            measure(&mut Row { name, ours, theirs, figure, unit: "", clock: Clock::Thread });
+            let row = Row::of_one(name, |ours, gemm| gemm / ours * 3840.0 / 4096.0, "");
+            row.measure(|| load.extend(&one), || products.run());
         }
     }
 }
 
 fn cascade(wanted: &dyn Fn(&str) -> bool) {
-    let name = "cascade bf16, 32 share 4k and have 256 each, one thread: over decode".to_owned();
-    if wanted(&name) {
-        let (one, load) = (Processor::new(), std::cell::RefCell::new(Load::new(Dtype::Bf16, 32, 4096 + 256, 4096, 1)));
-        let (ours, theirs) = (|| load.borrow_mut().cascade(&one), || load.borrow_mut().decode(&one));
-        let figure = Box::new(|ours, decode| decode / ours);
-        measure(&mut Row {
-            name,
-            ours: Box::new(ours),
-            theirs: Box::new(theirs),
-            figure,
-            unit: "x as fast",
-            clock: Clock::Thread,
-        });
+    let name = "cascade bf16, 32 share 4k and have 256 each, one thread: over decode";
+    if wanted(name) {
+        let (one, load) = (Processor::new(), RefCell::new(Load::new(Dtype::Bf16, 32, 4096 + 256, 4096, 1)));
+        let row = Row::of_one(name, faster, "x as fast");
+        row.measure(|| load.borrow_mut().cascade(&one), || load.borrow_mut().decode(&one));
     }
 }
 
 fn threads(wanted: &dyn Fn(&str) -> bool) {
     let (one, two) = (Processor::new(), Processor::with_threads(2).expect("threads"));
-    let faster = || Box::new(|two, one| one / two);
-    let load = |rows| std::cell::RefCell::new(Load::new(Dtype::Bf16, 1, 4096, 0, rows));
-    let name = "two threads over one: decode bf16 1 x 4k".to_owned();
-    if wanted(&name) {
-        let load = load(1);
-        let (ours, theirs) = (|| load.borrow_mut().decode(&two), || load.borrow_mut().decode(&one));
-        measure(&mut Row {
-            name,
-            ours: Box::new(ours),
-            theirs: Box::new(theirs),
-            figure: faster(),
-            unit: "x as fast",
-            clock: Clock::Wall,
-        });
+    let name = "two threads over one: decode bf16 1 x 4k";
+    if wanted(name) {
+        let load = RefCell::new(Load::new(Dtype::Bf16, 1, 4096, 0, 1));
+        let row = Row::of_several(name, faster, "x as fast");
+        row.measure(|| load.borrow_mut().decode(&two), || load.borrow_mut().decode(&one));
     }
-    let name = "two threads over one: extend bf16, 512 rows over 4k".to_owned();
-    if wanted(&name) {
-        let load = load(512);
-        let (ours, theirs) = (|| load.borrow_mut().extend(&two), || load.borrow_mut().extend(&one));
-        measure(&mut Row {
-            name,
-            ours: Box::new(ours),
-            theirs: Box::new(theirs),
-            figure: faster(),
-            unit: "x as fast",
-            clock: Clock::Wall,
-        });
+    let name = "two threads over one: extend bf16, 512 rows over 4k";
+    if wanted(name) {
+        let load = RefCell::new(Load::new(Dtype::Bf16, 1, 4096, 0, 512));
+        let row = Row::of_several(name, faster, "x as fast");
+        row.measure(|| load.borrow_mut().extend(&two), || load.borrow_mut().extend(&one));
     }
 }
 
@@ -174,16 +119,10 @@ fn weights(wanted: &dyn Fn(&str) -> bool) {
             let numbers = vec![0.5; inputs * outputs];
             let (weights, given) = (Weights::from_f32(inputs, outputs, &numbers), vec![0.5; rows * inputs]);
             let (mut products, mut theirs) = (vec![0.0; rows * outputs], vec![0.0; rows * outputs]);
-            let ours = Box::new(|| one.multiply(&weights, &given, &mut products));
-            let theirs = Box::new(|| gemm(rows, inputs, outputs, &given, &numbers, &mut theirs));
-            measure(&mut Row {
-                name,
-                ours,
-                theirs,
-                figure: Box::new(|ours, gemm| gemm / ours),
-                unit: "",
-                clock: Clock::Thread,
-            });
+            Row::of_one(name, faster, "").measure(
+                || one.multiply(&weights, &given, &mut products),
+                || gemm(rows, inputs, outputs, &given, &numbers, &mut theirs),
+            );
         }
     }
 }
@@ -194,14 +133,12 @@ fn steps(wanted: &dyn Fn(&str) -> bool) {
         let name = format!("step of 100 M parameters, {name}, one thread: over `gemm` alone");
         if wanted(&name) {
             let (mut step, mut products) = (Step::new(tokens, rows), StepProducts::new(tokens, rows));
-            let (ours, theirs) = (Box::new(|| step.run(&one)), Box::new(|| products.run()));
-            let (figure, unit) = (Box::new(|ours, gemm| ours / gemm), "x its time");
-            measure(&mut Row { name, ours, theirs, figure, unit, clock: Clock::Thread });
+            Row::of_one(name, |ours, gemm| ours / gemm, "x its time").measure(|| step.run(&one), || products.run());
         }
     }
 }
 
-/// One round for each line: `decode TYPE` or `extend TYPE`.
+/// One round for each line: `decode TYPE`, `extend TYPE` or `cascade TYPE`.
 fn serve() {
     let one = Processor::new();
     let mut loads: Vec<(String, Load)> = Vec::new();
@@ -210,12 +147,19 @@ fn serve() {
         let Some((kind, dtype)) = line.split_once(' ') else { break };
         let dtype = dtype.parse().expect("an element type");
         if !loads.iter().any(|(name, _)| *name == line) {
-            let load =
-                if kind == "decode" { Load::new(dtype, 8, 4096, 0, 1) } else { Load::new(dtype, 1, 4096, 0, 512) };
+            let load = match kind {
+                "decode" => Load::new(dtype, 8, 4096, 0, 1),
+                "extend" => Load::new(dtype, 1, 4096, 0, 512),
+                _ => Load::new(dtype, 32, 4096 + 256, 4096, 1),
+            };
             loads.push((line.clone(), load));
         }
         let load = loads.iter_mut().find(|(name, _)| *name == line).map(|(_, load)| load).expect("just made");
-        let mut run = || if kind == "decode" { load.decode(&one) } else { load.extend(&one) };
+        let mut run = || match kind {
+            "decode" => load.decode(&one),
+            "extend" => load.extend(&one),
+            _ => load.cascade(&one),
+        };
         println!("{}", Clock::Thread.seconds(&mut run));
     }
 }

@@ -1,6 +1,6 @@
 //! What attention is compared with: a read of the same bytes, the products alone by another crate, a plain loop.
-#![allow(unsafe_code)]
 
+use super::gemm::gemm;
 use super::load::{HEAD_DIM, KV_HEADS, QUERY_HEADS};
 
 /// Reads all words once, in order.
@@ -10,20 +10,6 @@ pub fn stream(words: &[u64]) {
         sums.iter_mut().zip(words).for_each(|(sum, word)| *sum ^= *word);
     }
     std::hint::black_box(sums);
-}
-
-/// A matrix product by the crate `gemm` on one thread: `[m, k]` times `[k, n]`, rows of both one after another.
-pub fn gemm(m: usize, k: usize, n: usize, a: &[f32], b: &[f32], out: &mut [f32]) {
-    assert!(a.len() >= m * k && b.len() >= k * n && out.len() >= m * n);
-    let (k_stride, n_stride) = (k as isize, n as isize);
-    let (to, a, b) = (out.as_mut_ptr(), a.as_ptr(), b.as_ptr());
-    let one_thread = gemm::Parallelism::None;
-    // SAFETY: the three matrices lie inside their slices.
-    unsafe {
-        gemm::gemm(
-            m, n, k, to, 1, n_stride, false, a, 1, k_stride, b, 1, n_stride, 0.0, 1.0, false, false, false, one_thread,
-        );
-    }
 }
 
 /// The two products of attention, for `rows` rows over `tokens` tokens, without what is between them.

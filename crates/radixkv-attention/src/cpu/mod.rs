@@ -16,6 +16,7 @@ mod number;
 mod operations;
 mod prepared;
 mod processor;
+mod ranges;
 mod read;
 mod scratch;
 mod storage;

@@ -6,7 +6,6 @@ use super::kernels::{Hints, Level, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
-use super::word::per_word;
 use crate::batch::Batch;
 use crate::element::{round, scale_of, to_i8};
 use crate::layout::{Dtype, Half, Layout, Order};
@@ -20,6 +19,7 @@ pub(super) struct RowSource<'a, E> {
 }
 
 /// Some tokens of a sequence, which lie in one range.
+#[derive(Debug, Clone)]
 pub(super) struct RangePlace {
     pub(super) sequence: usize,
     pub(super) tokens: Range<usize>,
@@ -124,22 +124,19 @@ impl<E: Number> RowSource<'_, E> {
         heads: Range<usize>,
         hints: &mut Hints,
     ) {
-        hints.clear();
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
-        let bytes_of = |words: usize| words * size_of::<u64>();
         let (plane, layout) = (Plane { layer: self.layer, half }, self.layout().of(half));
-        let words_of_row = layout.head_dim / per_word(layout.dtype);
+        let row_bytes = layout.head_dim * layout.dtype.bytes();
         self.each_piece(batch, ahead.sequence, ahead.tokens.start..end, |block, tokens| match layout.order {
             Order::Nhd => {
                 let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
-                for words in words.chunks(stride).take(tokens.len()) {
-                    hints.add(words.as_ptr().cast(), bytes_of(heads.len() * words_of_row));
-                }
+                let spaced = [tokens.len(), stride * size_of::<u64>()];
+                hints.add(words.as_ptr().cast(), heads.len() * row_bytes, spaced);
             }
             Order::Hnd => {
                 for head in heads.clone() {
-                    let (words, stride) = self.kv.rows(plane, block, tokens.start, head);
-                    hints.add(words.as_ptr().cast(), bytes_of(tokens.len() * stride));
+                    let (words, _) = self.kv.rows(plane, block, tokens.start, head);
+                    hints.add(words.as_ptr().cast(), tokens.len() * row_bytes, [1, 0]);
                 }
             }
         });

@@ -7,7 +7,7 @@ use super::aligned::Aligned;
 use super::kernels::{Hints, LANES, QUERIES_AT_ONCE, Softmax};
 use crate::layout::Layout;
 
-/// Memory of one thread: for a head of 128 elements 100 KiB, and 1 KiB for each query of a task beside.
+/// Memory of one thread: for a head of 128 elements 130 KiB, and 1 KiB for each query of a task beside.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// Of the rows that are read.
@@ -16,6 +16,8 @@ pub(super) struct Scratch {
     /// Keys or values of a range, or of a part of it, widened.
     pub(super) keys: Aligned<f32>,
     pub(super) values: Aligned<f32>,
+    /// The keys of a range as columns.
+    pub(super) turned: Aligned<f32>,
     /// Of one range, as are the two below.
     pub(super) range: Vec<Softmax>,
     pub(super) weights: Aligned<f32>,
@@ -38,6 +40,7 @@ impl Scratch {
         self.scales.resize(RANGE_TOKENS, 0.0);
         self.keys.resize(RANGE_TOKENS * key_columns);
         self.values.resize(RANGE_TOKENS * columns);
+        self.turned.resize(RANGE_TOKENS * key_columns);
         // Few queries of all heads, or some of one head.
         let at_once = if queries <= QUERIES_AT_ONCE { heads * queries } else { heads.max(1) * QUERIES_AT_ONCE };
         self.range.resize(at_once, Softmax::NONE);

@@ -3,8 +3,10 @@
 
 mod bed;
 mod edges;
+mod extremes;
 mod hostile;
 mod numbers;
+mod prefix;
 
 use std::sync::LazyLock;
 

@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use super::super::RANGE_TOKENS;
+use super::columns;
 use super::hints::Hints;
 use super::lanes::{LANES, Rows, product};
 use super::rows::{Ops, units_of_row};
 use super::scores::{UNITS_OF_PRODUCTS, products};
-use super::softmax::{Score, Softmax, merge, weigh};
+use super::softmax::{Score, Softmax, merge, merge_values, weigh};
 use crate::layout::Half;
 
 /// Queries whose scores are kept at once: they and some of a range's keys or values stay in the first cache.
@@ -22,7 +23,8 @@ const UNITS_OF_VALUES: usize = 1;
 pub(in super::super) struct PartWork<'a> {
     /// `[queries, key_columns]`
     pub(in super::super) queries: &'a [f32],
-    /// The keys of the part, `[tokens, key_columns]`, or its values, `[tokens, columns]`.
+    /// The keys of the part, `[tokens, key_columns]`, or those of the whole range as columns, `[key_columns, RANGE_TOKENS]`;
+    /// or the values of the part, `[tokens, columns]`.
     pub(in super::super) rows: &'a [f32],
     /// Elements of a key, filled up with zeros to whole vectors.
     pub(in super::super) key_columns: usize,
@@ -67,17 +69,22 @@ impl PartWork<'_> {
         (first < end).then_some((first, end))
     }
 
+    /// The queries from the first to the last one that see a token of the range.
+    #[inline(always)]
+    fn seeing(&self) -> Option<Range<usize>> {
+        let sees = |query: &usize| self.tokens(*query).is_some();
+        let all = 0..self.seen.len();
+        Some(all.clone().find(sees)?..all.clone().rfind(sees)? + 1)
+    }
+
     /// Products with the keys of the part.
     #[inline(always)]
     pub(super) fn add_keys<const N: usize, O: Ops>(self, ops: O) {
-        let seeing = |query: &usize| self.tokens(*query).is_some();
-        let all = 0..self.seen.len();
-        let (Some(first), Some(last)) = (all.clone().find(seeing), all.clone().rfind(seeing)) else { return };
+        let Some(queries) = self.seeing() else { return };
         let stride = self.key_columns;
-        let queries = Rows { numbers: self.queries, stride }.from(first);
-        let rows = [queries, Rows { numbers: self.rows, stride }];
-        let counts = [last + 1 - first, self.part.len(), stride];
-        let to = &mut self.weights[first * RANGE_TOKENS + self.part.start..];
+        let rows = [Rows { numbers: self.queries, stride }.from(queries.start), Rows { numbers: self.rows, stride }];
+        let counts = [queries.len(), self.part.len(), stride];
+        let to = &mut self.weights[queries.start * RANGE_TOKENS + self.part.start..];
         if N > 1 {
             products::<true, O>(ops, rows, counts, to, self.hints);
         } else {
@@ -85,16 +92,30 @@ impl PartWork<'_> {
         }
     }
 
+    /// Products with the keys of the whole range, which are columns.
+    #[inline(always)]
+    pub(super) fn add_columns<const N: usize>(self) {
+        let Some(queries) = self.seeing() else { return };
+        let rows = Rows { numbers: self.queries, stride: self.key_columns }.from(queries.start);
+        let to = &mut self.weights[queries.start * RANGE_TOKENS..];
+        let shape = [queries.len(), self.key_columns];
+        if N > 1 {
+            columns::products::<4, 4>(rows, self.rows, shape, to, self.hints);
+        } else {
+            columns::products::<2, 2>(rows, self.rows, shape, to, self.hints);
+        }
+    }
+
     /// Weights, before the first part; the values of the part; and after the last one, the merge of the range.
     #[inline(always)]
-    pub(super) fn add_values<const N: usize>(mut self, last: bool) {
+    pub(super) fn add_values<const N: usize, O: Ops>(mut self, ops: O, last: bool) {
         let queries = self.seen.len();
         let mut at = 0;
         while at < queries {
             let tokens = self.tokens(at);
             let same = (at + 1..queries).find(|query| self.tokens(*query) != tokens).unwrap_or(queries);
             if let Some(tokens) = tokens {
-                self.add_values_of::<N>(at..same, tokens, last);
+                self.add_values_of::<N, O>(ops, at..same, tokens, last);
             }
             at = same;
         }
@@ -102,21 +123,27 @@ impl PartWork<'_> {
 
     /// As `add_values`, for neighbours that see the same tokens.
     #[inline(always)]
-    fn add_values_of<const N: usize>(&mut self, queries: Range<usize>, seen: (usize, usize), last: bool) {
+    fn add_values_of<const N: usize, O: Ops>(
+        &mut self,
+        ops: O,
+        queries: Range<usize>,
+        seen: (usize, usize),
+        last: bool,
+    ) {
+        let groups = queries.clone().step_by(LANES).map(|first| first..queries.end.min(first + LANES));
         if self.part.start == 0 {
-            let weights = &mut self.weights[queries.start * RANGE_TOKENS..queries.end * RANGE_TOKENS];
-            for (range, weights) in self.range[queries.clone()].iter_mut().zip(weights.chunks_exact_mut(RANGE_TOKENS)) {
-                let Ok(weights) = weights.try_into() else { continue };
-                *range = weigh(weights, self.score, seen.0, seen.1);
+            for queries in groups.clone() {
+                let weights = &mut self.weights[queries.start * RANGE_TOKENS..queries.end * RANGE_TOKENS];
+                weigh(ops, weights, self.score, [seen.0, seen.1], &mut self.range[queries]);
             }
         }
         let tokens = seen.0.max(self.part.start)..seen.1.min(self.part.end);
-        let weighted = &mut self.weighted[queries.start * self.columns..];
         if tokens.start < tokens.end {
             let weights = &self.weights[queries.start * RANGE_TOKENS + tokens.start..];
             let weights = Rows { numbers: weights, stride: RANGE_TOKENS };
             let values = &self.rows[(tokens.start - self.part.start) * self.columns..];
             let values = Rows { numbers: values, stride: self.columns };
+            let weighted = &mut self.weighted[queries.start * self.columns..];
             let shape = [tokens.len(), self.columns];
             let step = |vectors| self.hints.step(vectors * UNITS_OF_VALUES);
             if tokens.start == seen.0 {
@@ -126,11 +153,19 @@ impl PartWork<'_> {
             }
         }
         if last {
-            let out = self.out[queries.start * self.columns..].chunks_exact_mut(self.columns);
-            let ranges = self.range[queries.clone()].iter().zip(weighted.chunks_exact(self.columns));
-            for ((softmax, out), (range, values)) in self.softmax[queries].iter_mut().zip(out).zip(ranges) {
-                merge(softmax, out, *range, values);
-            }
+            groups.for_each(|queries| self.merge(queries));
+        }
+    }
+
+    /// Merges the range into some queries, [`LANES`] at most.
+    #[inline(always)]
+    fn merge(&mut self, queries: Range<usize>) {
+        let [earlier, new] = merge(&mut self.softmax[queries.clone()], &self.range[queries.clone()]);
+        let rows = queries.start * self.columns..queries.end * self.columns;
+        let values = self.weighted[rows.clone()].chunks_exact(self.columns);
+        let rows = self.out[rows].chunks_exact_mut(self.columns).zip(values);
+        for ((out, values), factors) in rows.zip(earlier.into_iter().zip(new)) {
+            merge_values(out, values, factors.into());
         }
     }
 }

@@ -10,12 +10,11 @@ const LINE: usize = 64;
 /// Fractions of a line.
 const ONE: usize = 1 << 16;
 
-/// Stretches of memory, asked for line by line.
+/// Rows of memory, asked for line by line.
 #[derive(Debug, Default)]
 pub(in super::super) struct Hints {
-    /// First and end.
-    stretches: Vec<[*const u8; 2]>,
-    /// The stretch that is asked for next.
+    rows: Vec<SpacedRows>,
+    /// The rows that are asked for next.
     next: usize,
     lines: usize,
     /// Fractions of a line for each unit of work, and those that are left over.
@@ -23,20 +22,30 @@ pub(in super::super) struct Hints {
     over: usize,
 }
 
+/// Rows of as many bytes each, `stride` bytes from one to the next.
+#[derive(Debug, Clone, Copy)]
+struct SpacedRows {
+    /// What is asked for next, and the end of its row.
+    at: *const u8,
+    end: *const u8,
+    bytes: usize,
+    stride: usize,
+    /// Rows that are left.
+    count: usize,
+}
+
 impl Hints {
     /// Forgets all.
     pub(in super::super) fn clear(&mut self) {
-        *self = Self { stretches: std::mem::take(&mut self.stretches), ..Self::default() };
-        self.stretches.clear();
+        *self = Self { rows: std::mem::take(&mut self.rows), ..Self::default() };
+        self.rows.clear();
     }
 
-    /// Memory that is read soon.
-    pub(in super::super) fn add(&mut self, first: *const u8, bytes: usize) {
-        let end = first.wrapping_add(bytes);
-        self.lines += bytes.div_ceil(LINE);
-        match self.stretches.last_mut() {
-            Some(last) if last[1] == first => last[1] = end,
-            _ => self.stretches.push([first, end]),
+    /// Memory that is read soon: so many rows of so many bytes, `stride` bytes from one to the next.
+    pub(in super::super) fn add(&mut self, first: *const u8, bytes: usize, [count, stride]: [usize; 2]) {
+        if bytes * count > 0 {
+            self.lines += bytes.div_ceil(LINE) * count;
+            self.rows.push(SpacedRows { at: first, end: first.wrapping_add(bytes), bytes, stride, count });
         }
     }
 
@@ -52,15 +61,17 @@ impl Hints {
         self.over += units * self.each;
         while self.over >= ONE {
             self.over -= ONE;
-            let Some([first, end]) = self.stretches.get_mut(self.next) else {
-                self.each = 0;
-                self.over = 0;
+            let Some(rows) = self.rows.get_mut(self.next) else {
+                (self.each, self.over) = (0, 0);
                 return;
             };
-            ask(*first);
-            *first = first.wrapping_add(LINE);
-            if *first >= *end {
-                self.next += 1;
+            ask(rows.at);
+            rows.at = rows.at.wrapping_add(LINE);
+            if rows.at >= rows.end {
+                rows.end = rows.end.wrapping_add(rows.stride);
+                rows.at = rows.end.wrapping_sub(rows.bytes);
+                rows.count -= 1;
+                self.next += usize::from(rows.count == 0);
             }
         }
     }

@@ -45,7 +45,21 @@ impl Lanes {
     }
 
     #[inline(always)]
-    fn add_product(mut self, a: f32, b: Self) -> Self {
+    pub(super) fn map(mut self, of: impl Fn(f32) -> f32) -> Self {
+        self.0.iter_mut().for_each(|number| *number = of(*number));
+        self
+    }
+
+    /// Lane by lane.
+    #[inline(always)]
+    pub(super) fn zip(mut self, other: Self, both: impl Fn(f32, f32) -> f32) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(number, other)| *number = both(*number, other));
+        self
+    }
+
+    /// Adds the products of a number and the lanes.
+    #[inline(always)]
+    pub(super) fn add_product(mut self, a: f32, b: Self) -> Self {
         for (sum, b) in self.0.iter_mut().zip(b.0) {
             *sum = a.mul_add(b, *sum);
         }
@@ -68,6 +82,18 @@ impl Lanes {
         let four: [f32; 4] = std::array::from_fn(|i| both(eight[i], eight[i + 4]));
         both(both(four[0], four[2]), both(four[1], four[3]))
     }
+}
+
+/// The larger of two; the first one where neither is.
+#[inline(always)]
+pub(super) fn larger(a: f32, b: f32) -> f32 {
+    if b > a { b } else { a }
+}
+
+/// Rows as columns.
+#[inline(always)]
+pub(super) fn turned(rows: &[Lanes; LANES]) -> [Lanes; LANES] {
+    std::array::from_fn(|i| Lanes(std::array::from_fn(|row| rows[row].0[i])))
 }
 
 /// `rows x inner` times `inner x columns`, where `columns` is a multiple of [`LANES`]; `N` vectors of a row of `b` stay

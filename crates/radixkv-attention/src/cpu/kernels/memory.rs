@@ -11,93 +11,71 @@
 // Compiled only where the intrinsics are stable (`kernels::x86`).
 #![allow(clippy::incompatible_msrv)]
 
-#[rustversion::since(1.89)]
-#[cfg(target_arch = "x86_64")]
-use core::arch::x86_64::*;
-#[rustversion::since(1.89)]
-#[cfg(target_arch = "x86_64")]
-use std::sync::atomic::AtomicU64;
-
-/// Reads vectors of elements, as many as are whole, by a load that widens them; returns how many elements.
-#[rustversion::since(1.89)]
-#[cfg(target_arch = "x86_64")]
-macro_rules! reader {
-    (
-        $(#[$about:meta])*
-        $name:ident: $features:literal, $words:literal words by $load:literal to $class:ident $vector:ty,
-        $lanes:literal by $store:ident, $widen:expr
-    ) => {
-        $(#[$about])*
-        #[inline]
-        #[target_feature(enable = $features)]
-        pub(in super::super) fn $name(from: &[AtomicU64], scale: f32, to: &mut [f32]) -> usize {
-            let elements = to.len() / $lanes * $lanes;
-            for (from, to) in from.chunks_exact($words).zip(to.chunks_exact_mut($lanes)) {
-                let loaded: $vector;
-                // SAFETY: X2, a chunk; X3.
-                unsafe {
-                    core::arch::asm!(
-                        concat!($load, " {loaded}, [{from}]"),
-                        loaded = out($class) loaded,
-                        from = in(reg) from.as_ptr(),
-                        options(nostack, preserves_flags, readonly),
-                    );
-                }
-                let widened = $widen(loaded, scale);
-                // SAFETY: X2, a chunk.
-                unsafe { $store(to.as_mut_ptr(), widened) };
-            }
-            elements
-        }
-    };
-}
-
+/// Readers of each level, by the type of elements.
 #[rustversion::since(1.89)]
 #[cfg(target_arch = "x86_64")]
 mod readers {
-    use super::*;
+    use core::arch::x86_64::*;
+    use std::sync::atomic::AtomicU64;
 
-    reader!(
-        /// Elements of `f32`, by AVX-512.
-        f32_avx512: "avx512f", 8 words by "vmovups" to zmm_reg __m512, 16 by _mm512_storeu_ps, |loaded, _| loaded
-    );
-    reader!(
-        /// Elements of `f16`, by AVX-512.
-        f16_avx512: "avx512f", 4 words by "vcvtph2ps" to zmm_reg __m512, 16 by _mm512_storeu_ps, |loaded, _| loaded
-    );
-    reader!(
-        /// Elements of `bf16`, by AVX-512.
-        bf16_avx512: "avx512f", 4 words by "vpmovzxwd" to zmm_reg __m512i, 16 by _mm512_storeu_ps,
-        |loaded, _| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(loaded))
-    );
-    reader!(
-        /// Integers times their scale, by AVX-512.
-        i8_avx512: "avx512f", 2 words by "vpmovsxbd" to zmm_reg __m512i, 16 by _mm512_storeu_ps,
-        |loaded, scale| _mm512_mul_ps(_mm512_cvtepi32_ps(loaded), _mm512_set1_ps(scale))
-    );
-    reader!(
-        /// Elements of `f32`, by AVX2.
-        f32_avx2: "avx2", 4 words by "vmovups" to ymm_reg __m256, 8 by _mm256_storeu_ps, |loaded, _| loaded
-    );
-    reader!(
-        /// Elements of `f16`, by AVX2.
-        f16_avx2: "avx2,f16c", 2 words by "vcvtph2ps" to ymm_reg __m256, 8 by _mm256_storeu_ps, |loaded, _| loaded
-    );
-    reader!(
-        /// Elements of `bf16`, by AVX2.
-        bf16_avx2: "avx2", 2 words by "vpmovzxwd" to ymm_reg __m256i, 8 by _mm256_storeu_ps,
-        |loaded, _| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(loaded))
-    );
-    reader!(
-        /// Integers times their scale, by AVX2.
-        i8_avx2: "avx2", 1 words by "vpmovsxbd" to ymm_reg __m256i, 8 by _mm256_storeu_ps,
-        |loaded, scale| _mm256_mul_ps(_mm256_cvtepi32_ps(loaded), _mm256_set1_ps(scale))
-    );
+    /// The readers of a level. Each reads vectors of elements, as many as are whole, by a load that widens them, and returns how
+    /// many elements; those of integers are multiplied by their scale.
+    macro_rules! readers {
+        (
+            $level:ident by $features:literal, $lanes:literal elements by $store:ident:
+            $($dtype:ident: $words:literal words by $load:literal to $class:ident $vector:ty, $widen:expr;)*
+        ) => {
+            pub(in super::super) mod $level {
+                use super::*;
+
+                $(
+                    #[inline]
+                    #[target_feature(enable = $features)]
+                    pub(in super::super::super) fn $dtype(from: &[AtomicU64], scale: f32, to: &mut [f32]) -> usize {
+                        let elements = to.len() / $lanes * $lanes;
+                        for (from, to) in from.chunks_exact($words).zip(to.chunks_exact_mut($lanes)) {
+                            let loaded: $vector;
+                            // SAFETY: X2, a chunk; X3.
+                            unsafe {
+                                core::arch::asm!(
+                                    concat!($load, " {loaded}, [{from}]"),
+                                    loaded = out($class) loaded,
+                                    from = in(reg) from.as_ptr(),
+                                    options(nostack, preserves_flags, readonly),
+                                );
+                            }
+                            let widened = $widen(loaded, scale);
+                            // SAFETY: X2, a chunk.
+                            unsafe { $store(to.as_mut_ptr(), widened) };
+                        }
+                        elements
+                    }
+                )*
+            }
+        };
+    }
+
+    readers! {
+        avx512 by "avx512f", 16 elements by _mm512_storeu_ps:
+        f32: 8 words by "vmovups" to zmm_reg __m512, |loaded, _| loaded;
+        f16: 4 words by "vcvtph2ps" to zmm_reg __m512, |loaded, _| loaded;
+        bf16: 4 words by "vpmovzxwd" to zmm_reg __m512i, |loaded, _| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(loaded));
+        i8: 2 words by "vpmovsxbd" to zmm_reg __m512i,
+            |loaded, scale| _mm512_mul_ps(_mm512_cvtepi32_ps(loaded), _mm512_set1_ps(scale));
+    }
+    readers! {
+        avx2 by "avx2,f16c", 8 elements by _mm256_storeu_ps:
+        f32: 4 words by "vmovups" to ymm_reg __m256, |loaded, _| loaded;
+        f16: 2 words by "vcvtph2ps" to ymm_reg __m256, |loaded, _| loaded;
+        bf16: 2 words by "vpmovzxwd" to ymm_reg __m256i, |loaded, _| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(loaded));
+        i8: 1 words by "vpmovsxbd" to ymm_reg __m256i,
+            |loaded, scale| _mm256_mul_ps(_mm256_cvtepi32_ps(loaded), _mm256_set1_ps(scale));
+    }
 }
 
 #[rustversion::since(1.89)]
 #[cfg(target_arch = "x86_64")]
-pub(super) use readers::*;
+pub(super) use readers::{avx2, avx512};
 
 /// Asks for the cache line at an address. A hint: it reads and changes nothing.
 #[cfg(all(target_arch = "x86_64", not(miri)))]

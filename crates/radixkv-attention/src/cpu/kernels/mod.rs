@@ -1,6 +1,7 @@
 //! The loops over numbers, compiled for several levels of processors; which one runs is found out at run time.
 
 mod body;
+mod columns;
 mod hints;
 mod lanes;
 mod memory;
@@ -59,10 +60,32 @@ impl Level {
         }
     }
 
+    /// Turns [`LANES`] keys of so many elements to columns of a range: from the token on with which `columns` begins.
+    pub(super) fn turn(self, keys: &[f32], elements: usize, columns: &mut [f32]) {
+        match self {
+            Self::Plain => columns::turn(Plain, keys, elements, columns),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.turn(keys, elements, columns),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.turn(keys, elements, columns),
+        }
+    }
+
+    /// Products with the keys of a whole range, which are columns.
+    pub(super) fn add_columns(self, work: PartWork<'_>) {
+        match self {
+            Self::Plain => work.add_columns::<1>(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.add_columns(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.add_columns(work),
+        }
+    }
+
     /// The values of a part of a range, after the keys of all parts; with the last one the range is merged.
     pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {
         match self {
-            Self::Plain => work.add_values::<1>(last),
+            Self::Plain => work.add_values::<1, Plain>(Plain, last),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(level) => level.add_values(work, last),
             #[cfg(target_arch = "x86_64")]

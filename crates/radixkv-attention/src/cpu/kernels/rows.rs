@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::super::word::{per_word, unpack};
 use super::hints::Hints;
-use super::lanes::{LANES, Lanes};
+use super::lanes::{LANES, Lanes, larger, turned};
 use crate::layout::Dtype;
 
 /// Bytes of a row that are read in one unit of work (see [`Hints::step`]).
@@ -22,6 +22,18 @@ pub(super) trait Ops: Copy {
     #[inline(always)]
     fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
         sums.map(|sum| sum.in_halves(|a, b| a + b))
+    }
+
+    /// The largest lane of each vector, found in halves.
+    #[inline(always)]
+    fn max_lanes(self, numbers: &[Lanes; LANES]) -> [f32; LANES] {
+        numbers.map(|numbers| numbers.in_halves(larger))
+    }
+
+    /// Rows as columns.
+    #[inline(always)]
+    fn turn(self, rows: &[Lanes; LANES]) -> [Lanes; LANES] {
+        turned(rows)
     }
 }
 

@@ -20,7 +20,8 @@
 //! weight 0; a query all of whose scores are that has nothing to divide by, and its outputs are NaN too.
 
 use super::super::RANGE_TOKENS;
-use super::lanes::{LANES, Lanes};
+use super::lanes::{LANES, Lanes, larger};
+use super::rows::Ops;
 
 /// What happens to a product of query and key before the softmax.
 #[derive(Debug, Clone, Copy)]
@@ -41,52 +42,63 @@ impl Softmax {
     pub(in super::super) const NONE: Self = Self { max: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Turns the products of a range into weights, of the tokens `first..end` of it; all others get 0.
+/// Turns the products of some queries with a range, `[queries, RANGE_TOKENS]` and [`LANES`] queries at most, into weights of
+/// the tokens `first..end` of it; all others get 0.
 #[inline(always)]
-pub(super) fn weigh(range: &mut [f32; RANGE_TOKENS], score: Score, first: usize, end: usize) -> Softmax {
-    range.iter_mut().for_each(|product| *product *= score.scale);
-    if let Some(cap) = score.soft_cap {
-        range.iter_mut().for_each(|score| *score = cap * tanh(*score / cap));
+pub(super) fn weigh<O: Ops>(ops: O, rows: &mut [f32], score: Score, [first, end]: [usize; 2], ranges: &mut [Softmax]) {
+    let mut most = [Lanes([f32::NEG_INFINITY; LANES]); LANES];
+    for (row, most) in rows.chunks_exact_mut(RANGE_TOKENS).zip(&mut most) {
+        row.iter_mut().for_each(|product| *product *= score.scale);
+        if let Some(cap) = score.soft_cap {
+            row.iter_mut().for_each(|score| *score = cap * tanh(*score / cap));
+        }
+        if end - first < RANGE_TOKENS {
+            row[..first].fill(f32::NEG_INFINITY);
+            row[end..].fill(f32::NEG_INFINITY);
+        }
+        // Scores that are NaN do not count.
+        *most = row.chunks_exact(LANES).fold(*most, |most, scores| most.zip(Lanes::load(scores), larger));
     }
-    if end - first < RANGE_TOKENS {
-        range[..first].fill(f32::NEG_INFINITY);
-        range[end..].fill(f32::NEG_INFINITY);
-    }
-    let max = largest(range);
-    let base = if max == f32::NEG_INFINITY { 0.0 } else { max };
-    let mut sums = [0.0; LANES];
-    for scores in range.chunks_exact_mut(LANES) {
-        for (sum, score) in sums.iter_mut().zip(scores) {
-            *score = exp(*score - base);
-            *sum += *score;
+    let most = ops.max_lanes(&most);
+    let mut sums = [Lanes::ZERO; LANES];
+    for ((row, most), sums) in rows.chunks_exact_mut(RANGE_TOKENS).zip(most).zip(&mut sums) {
+        let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
+        for scores in row.chunks_exact_mut(LANES) {
+            let weights = Lanes::load(scores).map(|score| exp(score - base));
+            scores.copy_from_slice(&weights.0);
+            *sums = sums.zip(weights, |sum, weight| sum + weight);
         }
     }
-    Softmax { max, sum: Lanes(sums).in_halves(|a, b| a + b) }
+    let sums = ops.add_lanes(&sums);
+    for (range, (max, sum)) in ranges.iter_mut().zip(most.into_iter().zip(sums)) {
+        *range = Softmax { max, sum };
+    }
 }
 
-/// The largest score; those that are NaN do not count.
+/// Merges the next range of some queries, [`LANES`] at most, to the right of those merged so far. Returns what the weighted
+/// values so far, and those of the range, are multiplied by.
 #[inline(always)]
-fn largest(range: &[f32; RANGE_TOKENS]) -> f32 {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let mut most = [f32::NEG_INFINITY; LANES];
-    for scores in range.chunks_exact(LANES) {
-        most.iter_mut().zip(scores).for_each(|(most, score)| *most = larger(*most, *score));
+pub(super) fn merge(so_far: &mut [Softmax], ranges: &[Softmax]) -> [[f32; LANES]; 2] {
+    let (mut earlier, mut new) = ([Softmax::NONE; LANES], [Softmax::NONE; LANES]);
+    earlier[..so_far.len()].copy_from_slice(so_far);
+    new[..ranges.len()].copy_from_slice(ranges);
+    let mut factors = [[0.0; LANES]; 2];
+    for i in 0..LANES {
+        let most = larger(earlier[i].max, new[i].max);
+        let base = if most == f32::NEG_INFINITY { 0.0 } else { most };
+        // Where both are negative infinity nothing has a weight, and nothing is scaled.
+        let scale = |max: f32| if max == most { 1.0 } else { exp(max - base) };
+        (factors[0][i], factors[1][i]) = (scale(earlier[i].max), scale(new[i].max));
+        earlier[i] = Softmax { max: most, sum: new[i].sum.mul_add(factors[1][i], earlier[i].sum * factors[0][i]) };
     }
-    Lanes(most).in_halves(larger)
+    so_far.copy_from_slice(&earlier[..so_far.len()]);
+    factors
 }
 
-/// Merges the next range, to the right of those merged so far, and its weighted values.
+/// Merges the weighted values of a query.
 #[inline(always)]
-pub(super) fn merge(so_far: &mut Softmax, out: &mut [f32], range: Softmax, values: &[f32]) {
-    let larger = if range.max > so_far.max { range.max } else { so_far.max };
-    let base = if larger == f32::NEG_INFINITY { 0.0 } else { larger };
-    // Where both are negative infinity nothing has a weight, and nothing is scaled.
-    let scale = |max: f32| if max == larger { 1.0 } else { exp(max - base) };
-    let (earlier, new) = (scale(so_far.max), scale(range.max));
-    *so_far = Softmax { max: larger, sum: range.sum.mul_add(new, so_far.sum * earlier) };
-    for (out, value) in out.iter_mut().zip(values) {
-        *out = value.mul_add(new, *out * earlier);
-    }
+pub(super) fn merge_values(out: &mut [f32], values: &[f32], [earlier, new]: [f32; 2]) {
+    out.iter_mut().zip(values).for_each(|(out, value)| *out = value.mul_add(new, *out * earlier));
 }
 
 /// Divides by the sum of the weights, with that of the sink among them; returns the log-sum-exp of the scores.

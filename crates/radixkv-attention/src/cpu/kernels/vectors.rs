@@ -1,4 +1,5 @@
-//! Sixteen sums of lanes, by instructions that the compiler does not find by itself.
+//! Sixteen vectors: their lanes folded, and rows turned into columns, by instructions that the compiler does not find by
+//! itself.
 //!
 //! # Invariants
 //!
@@ -8,69 +9,134 @@
 // Compiled only where the intrinsics are stable (`kernels::x86`).
 #![allow(clippy::incompatible_msrv)]
 
+/// With AVX-512.
 #[rustversion::since(1.89)]
-use core::arch::x86_64::*;
+pub(super) mod avx512 {
+    use core::arch::x86_64::*;
 
-#[rustversion::since(1.89)]
-use super::lanes::{LANES, Lanes};
+    use super::super::lanes::{LANES, Lanes};
 
-/// Numbers of a 32-byte vector.
-#[rustversion::since(1.89)]
-const HALF: usize = LANES / 2;
+    /// Folds the lanes of each vector in halves, with the lower half as the first operand.
+    macro_rules! fold {
+        ($name:ident by $both:expr) => {
+            #[inline]
+            #[target_feature(enable = "avx512f")]
+            pub(in super::super) fn $name(vectors: &[Lanes; LANES]) -> [f32; LANES] {
+                // SAFETY: X2, a vector.
+                let load = |i: usize| unsafe { _mm512_loadu_ps(vectors[i].0.as_ptr()) };
+                // Four vectors become one: the four results of each of its quarters are those of one vector.
+                let fours: [__m512; 4] = std::array::from_fn(|i| {
+                    let [a, b, c, d] = [load(i), load(i + 4), load(i + 8), load(i + 12)];
+                    let ab = $both(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+                    let cd = $both(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
+                    $both(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd))
+                });
+                let twos: [__m512; 2] = std::array::from_fn(|i| {
+                    let [a, b] = [fours[2 * i], fours[2 * i + 1]].map(|four| _mm512_castps_pd(four));
+                    let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+                    $both(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
+                });
+                let [a, b] = twos;
+                let all = $both(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b));
+                let mut folded = [0.0; LANES];
+                // SAFETY: X2, a vector.
+                unsafe { _mm512_storeu_ps(folded.as_mut_ptr(), all) };
+                folded
+            }
+        };
+    }
 
-/// The lanes of each vector in halves.
-#[rustversion::since(1.89)]
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn add_lanes_avx512(sums: &[Lanes; LANES]) -> [f32; LANES] {
-    // SAFETY: X2, a vector.
-    let load = |i: usize| unsafe { _mm512_loadu_ps(sums[i].0.as_ptr()) };
-    // Four vectors become one: the four sums of each of its quarters are those of one vector.
-    let fours: [__m512; 4] = std::array::from_fn(|i| {
-        let [a, b, c, d] = [load(i), load(i + 4), load(i + 8), load(i + 12)];
-        let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
-        let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
-        _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd))
-    });
-    let twos: [__m512; 2] = std::array::from_fn(|i| {
-        let [a, b] = [fours[2 * i], fours[2 * i + 1]].map(|four| _mm512_castps_pd(four));
-        let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
-        _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
-    });
-    let (even, odd) = (_mm512_shuffle_ps::<0x88>(twos[0], twos[1]), _mm512_shuffle_ps::<0xdd>(twos[0], twos[1]));
-    let (sum, mut added) = (_mm512_add_ps(even, odd), [0.0; LANES]);
-    // SAFETY: X2, a vector.
-    unsafe { _mm512_storeu_ps(added.as_mut_ptr(), sum) };
-    added
+    fold!(add_lanes by _mm512_add_ps);
+    // The instruction takes its second operand where the first is not larger: here that of the lower lanes.
+    fold!(max_lanes by |low, high| _mm512_max_ps(high, low));
+
+    /// Rows as columns.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in super::super) fn turn(rows: &[Lanes; LANES]) -> [Lanes; LANES] {
+        // SAFETY: X2, a vector.
+        let load = |i: usize| unsafe { _mm512_loadu_ps(rows[i].0.as_ptr()) };
+        // A quarter has two elements of two rows, then one of four rows.
+        let twos: [__m512d; LANES] = std::array::from_fn(|i| {
+            let (a, b) = (load(i & !1), load(i | 1));
+            _mm512_castps_pd(if i % 2 == 0 { _mm512_unpacklo_ps(a, b) } else { _mm512_unpackhi_ps(a, b) })
+        });
+        let fours: [__m512; LANES] = std::array::from_fn(|i| {
+            let first = (i & !3) | (i >> 1 & 1);
+            let (a, b) = (twos[first], twos[first + 2]);
+            _mm512_castpd_ps(if i % 2 == 0 { _mm512_unpacklo_pd(a, b) } else { _mm512_unpackhi_pd(a, b) })
+        });
+        let mut columns = [Lanes::ZERO; LANES];
+        for i in 0..4 {
+            let [a, b, c, d] = [fours[i], fours[i + 4], fours[i + 8], fours[i + 12]];
+            let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+            let (even_below, odd_below) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
+            let quarters = [
+                _mm512_shuffle_f32x4::<0x88>(even, even_below),
+                _mm512_shuffle_f32x4::<0x88>(odd, odd_below),
+                _mm512_shuffle_f32x4::<0xdd>(even, even_below),
+                _mm512_shuffle_f32x4::<0xdd>(odd, odd_below),
+            ];
+            for (quarter, column) in quarters.into_iter().enumerate() {
+                // SAFETY: X2, a vector.
+                unsafe { _mm512_storeu_ps(columns[4 * quarter + i].0.as_mut_ptr(), column) };
+            }
+        }
+        columns
+    }
 }
 
-/// As [`add_lanes_avx512`].
+/// With AVX2.
 #[rustversion::since(1.89)]
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn add_lanes_avx2(sums: &[Lanes; LANES]) -> [f32; LANES] {
-    let eight = |i: usize| {
-        // SAFETY: X2, half a vector.
-        let low = unsafe { _mm256_loadu_ps(sums[i].0.as_ptr()) };
-        // SAFETY: X2, the other half.
-        let high = unsafe { _mm256_loadu_ps(sums[i].0[HALF..].as_ptr()) };
-        _mm256_add_ps(low, high)
-    };
-    let mut added = [0.0; LANES];
-    for (first, added) in [0, HALF].into_iter().zip(added.chunks_exact_mut(HALF)) {
-        let fours: [__m256; 4] = std::array::from_fn(|i| {
-            let (a, b) = (eight(first + i), eight(first + i + 4));
-            _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
-        });
-        let twos: [__m256; 2] = std::array::from_fn(|i| {
-            let [a, b] = [fours[2 * i], fours[2 * i + 1]].map(|four| _mm256_castps_pd(four));
-            let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
-            _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
-        });
-        let (even, odd) = (_mm256_shuffle_ps::<0x88>(twos[0], twos[1]), _mm256_shuffle_ps::<0xdd>(twos[0], twos[1]));
-        let sum = _mm256_add_ps(even, odd);
-        // SAFETY: X2, a chunk.
-        unsafe { _mm256_storeu_ps(added.as_mut_ptr(), sum) };
+pub(super) mod avx2 {
+    use core::arch::x86_64::*;
+
+    use super::super::lanes::{LANES, Lanes, turned};
+
+    /// Numbers of a vector.
+    const HALF: usize = LANES / 2;
+
+    /// As that of AVX-512.
+    macro_rules! fold {
+        ($name:ident by $both:expr) => {
+            #[inline]
+            #[target_feature(enable = "avx2")]
+            pub(in super::super) fn $name(vectors: &[Lanes; LANES]) -> [f32; LANES] {
+                let eight = |i: usize| {
+                    // SAFETY: X2, half a vector.
+                    let low = unsafe { _mm256_loadu_ps(vectors[i].0.as_ptr()) };
+                    // SAFETY: X2, the other half.
+                    let high = unsafe { _mm256_loadu_ps(vectors[i].0[HALF..].as_ptr()) };
+                    $both(low, high)
+                };
+                let mut folded = [0.0; LANES];
+                for (first, folded) in [0, HALF].into_iter().zip(folded.chunks_exact_mut(HALF)) {
+                    let fours: [__m256; 4] = std::array::from_fn(|i| {
+                        let (a, b) = (eight(first + i), eight(first + i + 4));
+                        $both(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
+                    });
+                    let twos: [__m256; 2] = std::array::from_fn(|i| {
+                        let [a, b] = [fours[2 * i], fours[2 * i + 1]].map(|four| _mm256_castps_pd(four));
+                        let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+                        $both(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
+                    });
+                    let [a, b] = twos;
+                    let all = $both(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b));
+                    // SAFETY: X2, a chunk.
+                    unsafe { _mm256_storeu_ps(folded.as_mut_ptr(), all) };
+                }
+                folded
+            }
+        };
     }
-    added
+
+    fold!(add_lanes by _mm256_add_ps);
+    fold!(max_lanes by |low, high| _mm256_max_ps(high, low));
+
+    /// Rows as columns, as the compiler does it.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(in super::super) fn turn(rows: &[Lanes; LANES]) -> [Lanes; LANES] {
+        turned(rows)
+    }
 }

@@ -11,6 +11,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::body::PartWork;
+use super::columns;
 use super::hints::Hints;
 #[rustversion::since(1.89)]
 use super::lanes::{LANES, Lanes};
@@ -33,7 +34,8 @@ pub(in super::super) struct Avx512(());
 
 impl Avx2 {
     pub(super) fn detect() -> Option<Self> {
-        let has = !cfg!(miri)
+        // Miri has no such instructions, and ThreadSanitizer does not see their loads.
+        let has = !cfg!(any(miri, radixkv_tsan))
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
@@ -57,55 +59,53 @@ impl Avx512 {
     }
 }
 
+/// What a level does by instructions that the compiler does not find.
 #[rustversion::since(1.89)]
-impl Ops for Avx2 {
-    #[inline(always)]
-    fn read(self, dtype: Dtype, from: &[AtomicU64], scale: f32, to: &mut [f32]) -> usize {
-        match dtype {
-            // SAFETY: X1.
-            Dtype::F32 => unsafe { memory::f32_avx2(from, scale, to) },
-            // SAFETY: X1.
-            Dtype::F16 => unsafe { memory::f16_avx2(from, scale, to) },
-            // SAFETY: X1.
-            Dtype::Bf16 => unsafe { memory::bf16_avx2(from, scale, to) },
-            // SAFETY: X1.
-            Dtype::I8 => unsafe { memory::i8_avx2(from, scale, to) },
-        }
-    }
+macro_rules! ops {
+    ($level:ident, $module:ident) => {
+        impl Ops for $level {
+            #[inline(always)]
+            fn read(self, dtype: Dtype, from: &[AtomicU64], scale: f32, to: &mut [f32]) -> usize {
+                match dtype {
+                    // SAFETY: X1.
+                    Dtype::F32 => unsafe { memory::$module::f32(from, scale, to) },
+                    // SAFETY: X1.
+                    Dtype::F16 => unsafe { memory::$module::f16(from, scale, to) },
+                    // SAFETY: X1.
+                    Dtype::Bf16 => unsafe { memory::$module::bf16(from, scale, to) },
+                    // SAFETY: X1.
+                    Dtype::I8 => unsafe { memory::$module::i8(from, scale, to) },
+                }
+            }
 
-    #[inline(always)]
-    fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
-        // SAFETY: X1.
-        unsafe { vectors::add_lanes_avx2(sums) }
-    }
+            #[inline(always)]
+            fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
+                // SAFETY: X1.
+                unsafe { vectors::$module::add_lanes(sums) }
+            }
+
+            #[inline(always)]
+            fn max_lanes(self, numbers: &[Lanes; LANES]) -> [f32; LANES] {
+                // SAFETY: X1.
+                unsafe { vectors::$module::max_lanes(numbers) }
+            }
+
+            #[inline(always)]
+            fn turn(self, rows: &[Lanes; LANES]) -> [Lanes; LANES] {
+                // SAFETY: X1.
+                unsafe { vectors::$module::turn(rows) }
+            }
+        }
+    };
 }
+
+#[rustversion::since(1.89)]
+ops!(Avx2, avx2);
+#[rustversion::since(1.89)]
+ops!(Avx512, avx512);
 
 #[rustversion::before(1.89)]
 impl Ops for Avx2 {}
-
-#[rustversion::since(1.89)]
-impl Ops for Avx512 {
-    #[inline(always)]
-    fn read(self, dtype: Dtype, from: &[AtomicU64], scale: f32, to: &mut [f32]) -> usize {
-        match dtype {
-            // SAFETY: X1.
-            Dtype::F32 => unsafe { memory::f32_avx512(from, scale, to) },
-            // SAFETY: X1.
-            Dtype::F16 => unsafe { memory::f16_avx512(from, scale, to) },
-            // SAFETY: X1.
-            Dtype::Bf16 => unsafe { memory::bf16_avx512(from, scale, to) },
-            // SAFETY: X1.
-            Dtype::I8 => unsafe { memory::i8_avx512(from, scale, to) },
-        }
-    }
-
-    #[inline(always)]
-    fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
-        // SAFETY: X1.
-        unsafe { vectors::add_lanes_avx512(sums) }
-    }
-}
-
 #[rustversion::before(1.89)]
 impl Ops for Avx512 {}
 
@@ -123,8 +123,20 @@ macro_rules! level {
 
             /// As `add_keys`.
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn add_values(work: PartWork<'_>, last: bool) {
-                work.add_values::<$vectors>(last);
+            pub(super) unsafe fn add_columns(work: PartWork<'_>) {
+                work.add_columns::<$vectors>();
+            }
+
+            /// As `add_keys`.
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn turn(ops: $level, keys: &[f32], elements: usize, columns: &mut [f32]) {
+                columns::turn(ops, keys, elements, columns);
+            }
+
+            /// As `add_keys`.
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn add_values(ops: $level, work: PartWork<'_>, last: bool) {
+                work.add_values::<$vectors, $level>(ops, last);
             }
 
             /// As `add_keys`.
@@ -146,9 +158,19 @@ macro_rules! level {
                 unsafe { $module::add_keys(self, work) }
             }
 
+            pub(super) fn add_columns(self, work: PartWork<'_>) {
+                // SAFETY: X1.
+                unsafe { $module::add_columns(work) }
+            }
+
+            pub(super) fn turn(self, keys: &[f32], elements: usize, columns: &mut [f32]) {
+                // SAFETY: X1.
+                unsafe { $module::turn(self, keys, elements, columns) }
+            }
+
             pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {
                 // SAFETY: X1.
-                unsafe { $module::add_values(work, last) }
+                unsafe { $module::add_values(self, work, last) }
             }
 
             pub(super) fn multiply(self, work: PanelWork<'_>) {
@@ -169,3 +191,34 @@ level!(Avx2, avx2, "avx2,fma,f16c", 1);
 level!(Avx512, avx512, "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl", 4);
 #[rustversion::before(1.89)]
 level!(Avx512, avx512, "avx2,fma,f16c", 1);
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+
+    use super::super::lanes::{LANES, Lanes};
+    use super::super::rows::{Ops, Plain};
+    use super::{Avx2, Avx512};
+
+    fn check(ops: impl Ops) {
+        let dice = &mut Rng::with_seed(1);
+        for round in 0..200 {
+            let mut number = || match round % 2 {
+                0 => dice.f32() - 0.5,
+                _ => dice.choice([0.0, -0.0, f32::NEG_INFINITY, 1e-45, 1.0]).expect("one of them"),
+            };
+            let vectors: [Lanes; LANES] = std::array::from_fn(|_| Lanes(std::array::from_fn(|_| number())));
+            let bits = |numbers: [f32; LANES]| numbers.map(f32::to_bits);
+            assert_eq!(bits(ops.add_lanes(&vectors)), bits(Plain.add_lanes(&vectors)), "{vectors:?}");
+            assert_eq!(bits(ops.max_lanes(&vectors)), bits(Plain.max_lanes(&vectors)), "{vectors:?}");
+            let turned = [ops.turn(&vectors), Plain.turn(&vectors)].map(|columns| columns.map(|lanes| bits(lanes.0)));
+            assert_eq!(turned[0], turned[1], "{vectors:?}");
+        }
+    }
+
+    #[test]
+    fn instructions_compute_what_the_plain_code_does() {
+        Avx2::detect().into_iter().for_each(check);
+        Avx512::detect().into_iter().for_each(check);
+    }
+}

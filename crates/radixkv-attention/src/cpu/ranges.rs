@@ -1,0 +1,210 @@
+//! The ranges of a task: in what order they are read and merged, and what is asked for meanwhile.
+//!
+//! A prefix that several sequences share is merged first, then what follows it in each of them, from left to right and for
+//! all heads of the task.
+
+use std::ops::Range;
+
+use super::RANGE_TOKENS;
+use super::call::{AttentionCall, Task};
+use super::kernels::{PartWork, QUERIES_AT_ONCE, Score, TOKENS_AT_ONCE, units};
+use super::number::Number;
+use super::read::RangePlace;
+use super::scratch::{Scratch, columns};
+use crate::layout::Half;
+
+/// A range of a sequence, for some queries of each head.
+#[derive(Debug, Clone)]
+struct RangeWork {
+    place: RangePlace,
+    queries: Range<usize>,
+}
+
+/// What is computed with a part of a range.
+#[derive(Debug, Clone, Copy)]
+enum PartStep {
+    /// Products with its keys.
+    Keys,
+    /// The same, with keys that were turned into columns.
+    Columns,
+    Values,
+}
+
+/// The parts of a range of so many tokens.
+fn parts(tokens: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    (0..tokens).step_by(TOKENS_AT_ONCE).map(move |from| from..tokens.min(from + TOKENS_AT_ONCE))
+}
+
+/// The tokens of a place that are asked for with one head of so many.
+fn share_of(place: &RangePlace, head: usize, heads: usize) -> RangePlace {
+    let token = |head: usize| place.tokens.len() * head / heads;
+    place.part(&(token(head)..token(head + 1)))
+}
+
+/// Those of `ranges` in which some of `queries` see a token: `seen` together.
+fn works(
+    sequence: u32,
+    seen: Range<usize>,
+    ranges: Range<usize>,
+    queries: Range<usize>,
+) -> impl Iterator<Item = RangeWork> + Clone {
+    let first = (seen.start / RANGE_TOKENS).max(ranges.start);
+    (first..seen.end.div_ceil(RANGE_TOKENS).min(ranges.end)).map(move |range| {
+        let tokens = range * RANGE_TOKENS..seen.end.min((range + 1) * RANGE_TOKENS);
+        RangeWork { place: RangePlace { sequence: sequence as usize, tokens }, queries: queries.clone() }
+    })
+}
+
+impl<E: Number> AttentionCall<'_, E> {
+    /// Merges all ranges of a task, which has so many queries of each head.
+    pub(super) fn attend_all(&self, task: &Task<'_>, queries: usize, scratch: &mut Scratch) {
+        let shared = task.piece.shared_ranges;
+        let each = task.piece.rows.len() * self.group();
+        let following = task.sequences.iter().enumerate().flat_map(move |(index, sequence)| {
+            let seen = self.seen_together(task, *sequence);
+            works(*sequence, seen, shared..usize::MAX, index * each..(index + 1) * each)
+        });
+        let seen = task.sequences.iter().map(|sequence| self.seen_together(task, *sequence));
+        let seen = seen.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0);
+        let first = task.sequences.first().copied().unwrap_or(0);
+        let prefix = works(first, seen, 0..shared, 0..queries);
+        self.attend(task, prefix.chain(following), scratch);
+    }
+
+    /// Merges some ranges, one after another; the next one is asked for meanwhile.
+    ///
+    /// Tried, and slower by a half: a prefix head by head, with what follows that of the head before read between its
+    /// ranges. Parts of a token's row are slow to read.
+    fn attend(&self, task: &Task<'_>, works: impl Iterator<Item = RangeWork>, scratch: &mut Scratch) {
+        let mut works = works.peekable();
+        while let Some(work) = works.next() {
+            let next = works.peek();
+            if work.queries.len() <= QUERIES_AT_ONCE {
+                self.attend_few(task, &work, next, scratch);
+                continue;
+            }
+            for head in 0..task.heads.len() {
+                scratch.hints.clear();
+                next.into_iter().for_each(|next| self.ask_for(task, next, head, scratch));
+                self.attend_many(task, head, &work, scratch);
+            }
+        }
+    }
+
+    /// Adds the keys and values of some tokens of a range to what is asked for: the share of them that one head of the task
+    /// has.
+    fn ask_for(&self, task: &Task<'_>, RangeWork { place, .. }: &RangeWork, head: usize, scratch: &mut Scratch) {
+        let ahead = share_of(place, head, task.heads.len());
+        for half in [Half::Keys, Half::Values] {
+            self.source.collect_hints(&self.batch, half, &ahead, task.heads.clone(), &mut scratch.hints);
+        }
+    }
+
+    /// Merges a range into some queries of each head. What all heads have for a few tokens is read before that for the
+    /// next ones: it lies side by side.
+    fn attend_few(
+        &self,
+        task: &Task<'_>,
+        RangeWork { place, queries }: &RangeWork,
+        next: Option<&RangeWork>,
+        scratch: &mut Scratch,
+    ) {
+        let steps = [(Half::Keys, PartStep::Keys), (Half::Values, PartStep::Values)];
+        let steps = steps.into_iter().flat_map(|step| parts(place.tokens.len()).map(move |part| (step, part)));
+        let mut steps = steps.peekable();
+        let heads = task.heads.len();
+        while let Some(((half, step), part)) = steps.next() {
+            let ahead = match steps.peek() {
+                Some(((half, _), part)) => Some((*half, place.part(part))),
+                None => next.map(|RangeWork { place, .. }| {
+                    (Half::Keys, place.part(&(0..TOKENS_AT_ONCE.min(place.tokens.len()))))
+                }),
+            };
+            let within = place.part(&part);
+            for head in 0..heads {
+                scratch.hints.clear();
+                if let Some((half, ahead)) = &ahead {
+                    let (ahead, hints) = (share_of(ahead, head, heads), &mut scratch.hints);
+                    self.source.collect_hints(&self.batch, *half, &ahead, task.heads.clone(), hints);
+                }
+                scratch.hints.begin(self.units(half, part.len(), queries.len()));
+                self.source.load(self.level, &self.batch, half, &within, task.heads.start + head, scratch);
+                let slots = head * queries.len();
+                self.attend_part([head, slots], place, step, part.clone(), queries.clone(), scratch);
+            }
+        }
+    }
+
+    /// Merges a range into many queries of one head: it has the whole range at once, its keys as columns, and all of it for
+    /// some queries after the others.
+    fn attend_many(
+        &self,
+        task: &Task<'_>,
+        head: usize,
+        RangeWork { place, queries }: &RangeWork,
+        scratch: &mut Scratch,
+    ) {
+        let tokens = place.tokens.len();
+        let units = [Half::Keys, Half::Values].map(|half| self.units(half, tokens, queries.len()));
+        scratch.hints.begin(units.iter().sum());
+        for part in parts(tokens) {
+            let within = place.part(&part);
+            self.source.load(self.level, &self.batch, Half::Keys, &within, task.heads.start + head, scratch);
+            self.level.turn(&scratch.keys, columns(self.layout().head_dim), &mut scratch.turned[part.start..]);
+        }
+        self.source.load(self.level, &self.batch, Half::Values, place, task.heads.start + head, scratch);
+        for from in queries.clone().step_by(QUERIES_AT_ONCE) {
+            let some = from..queries.end.min(from + QUERIES_AT_ONCE);
+            for step in [PartStep::Columns, PartStep::Values] {
+                self.attend_part([head, 0], place, step, 0..tokens, some.clone(), scratch);
+            }
+        }
+    }
+
+    /// Work on some keys or values for some queries, in units of that to read a row.
+    fn units(&self, half: Half, tokens: usize, queries: usize) -> usize {
+        let layout = self.layout().of(half);
+        units(half, [tokens, queries], [layout.head_dim * layout.dtype.bytes(), columns(layout.head_dim)])
+    }
+
+    /// The keys or values of a part of a range, for some queries, whose weights are those from `slots` on.
+    fn attend_part(
+        &self,
+        [head, slots]: [usize; 2],
+        place: &RangePlace,
+        step: PartStep,
+        part: Range<usize>,
+        queries: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        let (key_columns, columns) = (columns(self.layout().head_dim), columns(self.layout().value_dim));
+        let all = scratch.seen.len();
+        let of = head * all + queries.start..head * all + queries.end;
+        let last = part.end == place.tokens.len();
+        let work = PartWork {
+            queries: &scratch.queries[of.start * key_columns..of.end * key_columns],
+            rows: match step {
+                PartStep::Keys => &scratch.keys,
+                PartStep::Columns => &scratch.turned,
+                PartStep::Values => &scratch.values,
+            },
+            key_columns,
+            columns,
+            score: Score { scale: self.batch.scale, soft_cap: self.batch.scoring.soft_cap },
+            seen: &scratch.seen[queries],
+            first: place.tokens.start as u32,
+            part,
+            softmax: &mut scratch.softmax[of.clone()],
+            out: &mut scratch.out[of.start * columns..of.end * columns],
+            range: &mut scratch.range[slots..],
+            weights: &mut scratch.weights[slots * RANGE_TOKENS..],
+            weighted: &mut scratch.weighted[slots * columns..],
+            hints: &mut scratch.hints,
+        };
+        match step {
+            PartStep::Keys => self.level.add_keys(work),
+            PartStep::Columns => self.level.add_columns(work),
+            PartStep::Values => self.level.add_values(work, last),
+        }
+    }
+}
