@@ -9,7 +9,7 @@
 //! What is hidden is freed at once if nothing holds it, and else by the change that says that nothing does. A run that is hung
 //! under a hidden point meanwhile is severed when it is taken into the accounts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -26,8 +26,8 @@ use crate::tree::{Point, Run};
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Hidden {
     runs: BTreeSet<Link<Run>>,
-    /// Of those, the ones that no map leads to, each behind its parent.
-    severed: BTreeSet<(Link<Point>, Link<Run>)>,
+    /// Of those, the ones that no map leads to, by their parents.
+    severed: BTreeMap<Link<Point>, BTreeSet<Link<Run>>>,
 }
 
 impl Hidden {
@@ -39,13 +39,12 @@ impl Hidden {
 
     /// The runs that no map leads to.
     pub(in crate::cache) fn severed(&self) -> impl Iterator<Item = Link<Run>> {
-        self.severed.iter().map(|(_, run)| *run)
+        self.severed.values().flatten().copied()
     }
 
     /// Of those, the children of `point`.
     pub(in crate::cache) fn severed_from(&self, point: Ref<'_, Point>) -> impl Iterator<Item = Link<Run>> {
-        let of_it = move |(parent, run): &(Link<Point>, Link<Run>)| (*parent == point.link()).then_some(*run);
-        self.severed.iter().filter_map(of_it)
+        self.severed.get(&point.link()).into_iter().flatten().copied()
     }
 
     /// Whether a part of `run` is hidden.
@@ -61,8 +60,12 @@ impl Hidden {
     /// Forgets a run of which nothing hidden is left.
     fn forget(&mut self, run: Ref<'_, Run>) {
         self.runs.remove(&run.link());
-        if let Some(parent) = run.parent() {
-            self.severed.remove(&(parent.link(), run.link()));
+        let Some(parent) = run.parent().map(Ref::link) else { return };
+        if let Some(of_parent) = self.severed.get_mut(&parent) {
+            of_parent.remove(&run.link());
+            if of_parent.is_empty() {
+                self.severed.remove(&parent);
+            }
         }
     }
 }
@@ -178,7 +181,7 @@ impl Evictor {
         parent.as_ref().children.remove(run, resources.guard);
         run.show(0, resources.guard);
         self.hidden.runs.insert(run.link());
-        self.hidden.severed.insert((parent.link(), run.link()));
+        self.hidden.severed.entry(parent.link()).or_default().insert(run.link());
     }
 
     /// Severs a run that was hung under a hidden point; called before it is told of.
