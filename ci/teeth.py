@@ -481,6 +481,8 @@ BUGS = [
      [("src/cache/evictor/accounts.rs", "            self.sever_if_beyond(run, resources);\n", "")]),
     ("what is hidden left to be evicted", "invalidation::a_release_against_an_invalidation", EXACT,
      [(EVICTOR, "(true, 1..) if hidden > 0 => {", "(true, 1..) if hidden > usize::MAX - 1 => {")]),
+    ("a retention kept of what is hidden", "invalidation::a_retention_against_an_invalidation", EXACT,
+     [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = point.run().space().is_detached() || self")]),
     ("an anchor that outlives its point", "invalidation::an_upgrade_against_the_death_of_its_point", EXACT,
      [(TRIM, "        point.statistics.marks.cast_off(resources.guard);\n", "")]),
     ("an anchor for each weak lease", "invalidation::two_weak_leases_are_made_at_once", EXACT,

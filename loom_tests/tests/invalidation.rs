@@ -7,7 +7,7 @@
 //! Edges: E1 (the slot that a run is severed from), E2, E3, E6, E19 (the record that has the anchor).
 //!
 //! Teeth: a run that is hidden and not severed; one severed without being listed; one hung under a hidden point and not severed;
-//! what is hidden left until it is needed; a dead point's anchor left; an anchor made twice.
+//! what is hidden left until it is needed; a retention of what is hidden kept; a dead point's anchor left; an anchor made twice.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -105,6 +105,44 @@ fn a_release_against_an_invalidation() {
         holder.join().unwrap();
         assert_eq!(world.rest(0, 0).free_blocks, 2);
         assert_eq!(world.close(), 0);
+    });
+}
+
+/// A retention of what is invalidated ends, whichever comes first.
+#[test]
+fn a_retention_against_an_invalidation() {
+    explore_fewer_loads("retain 1,2 vs invalidate 2", || {
+        let world = World::with(1, 3, &[&[1, 2]]);
+        let found = Actor::new(&world).find(&[1, 2]);
+        let wrong = found.blocks()[1];
+        let holder = spawn({
+            let world = world.clone();
+            move || {
+                let actor = Actor::new(&world);
+                let _ = actor.session.retain(found.lease(), std::time::Duration::from_nanos(1 << 40));
+            }
+        });
+        assert_eq!(world.beside(move |world| world.cache.invalidate_blocks(&[wrong])), 1);
+        holder.join().unwrap();
+        assert_eq!(world.rest(0, 0).free_blocks, 2);
+        assert_eq!(world.close(), 1);
+    });
+}
+
+/// The run's arrays are replaced by smaller ones while its blocks are looked at.
+#[test]
+fn a_trim_against_an_invalidation() {
+    explore_fewer_loads("evict 3 of 1,2,3,4 vs invalidate 4", || {
+        let world = World::with(1, 4, &[&[1, 2, 3, 4]]);
+        let wrong = Actor::new(&world).find(&[1, 2, 3, 4]).blocks()[3];
+        let evicting = spawn({
+            let world = world.clone();
+            move || world.cache.evict(3)
+        });
+        let hidden = world.beside(move |world| world.cache.invalidate_blocks(&[wrong]));
+        assert!((2..=3).contains(&evicting.join().unwrap()) && hidden <= 1);
+        world.rest(0, 0);
+        world.close();
     });
 }
 

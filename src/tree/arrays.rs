@@ -169,6 +169,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn no_more_is_shown_than_there_is() {
+        let domain = crate::reclaim::Domain::new();
+        let local = domain.register();
+        let guard = local.pin();
+        let arrays = Arrays::allocate(&[7, 8, 9], &[1], &guard).publish();
+        for (asked, shown) in [(3, 3), (4, 3), (u32::MAX, 3), (1, 1), (0, 0), (2, 2)] {
+            arrays.show(asked);
+            assert_eq!(
+                (arrays.shown(), arrays.shown_tokens().len(), arrays.tokens().len()),
+                (shown, shown as usize, 3)
+            );
+        }
+        guard.retire(arrays);
+    }
+
     /// Nothing is allocated: the longest sequence alone takes eight gigabytes.
     #[test]
     fn the_longest_run_of_the_smallest_blocks_has_a_layout() {

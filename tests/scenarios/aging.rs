@@ -72,6 +72,25 @@ fn a_namespace_may_have_a_time_of_its_own() {
     assert_eq!(bench.stats().aged_blocks, 16);
 }
 
+/// Far more than one slice, and all of it in one `settle`; and the time alone keeps a namespace that no handle names.
+#[test]
+fn a_namespace_loses_all_that_is_too_old_at_once_and_keeps_its_time() {
+    let bench = Bench::new(1, 2_000);
+    let tenant = bench.cache.namespace(&["a"]);
+    bench.cache.set_quota(&tenant, Quota::default().time_to_idle(Duration::from_nanos(10)));
+    for token in 0..1_000 {
+        let start = bench.session.acquire(&tenant, &[token], 0).expect("room");
+        drop(bench.session.insert(start.hit.lease(), &[token], start.blocks).expect("fits"));
+    }
+    bench.cache.set_time(10);
+    bench.cache.settle();
+    assert_eq!((bench.stats().aged_blocks, bench.stats().free_blocks), (1_000, 2_000));
+    drop(tenant);
+    bench.cache.settle();
+    let again = bench.cache.namespace(&["a"]);
+    assert_eq!(bench.cache.namespace_stats(&again).quota.time_to_idle, Some(Duration::from_nanos(10)));
+}
+
 #[test]
 fn the_thread_drops_what_is_idle_in_one_namespace() {
     let watermarks = Watermarks::new(0, 0);

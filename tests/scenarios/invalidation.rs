@@ -144,6 +144,21 @@ fn a_cache_ends_while_something_is_hidden() {
     drop((late, early));
 }
 
+/// A branch inside a block keeps the block's beginning shown; a partial hit there is the branch's own copy.
+#[test]
+fn no_partial_hit_is_of_a_block_that_is_wrong_and_held() {
+    let bench = Bench::new(4, 64);
+    let (prompt, mut branch) = (sequence(1, 16), sequence(1, 8));
+    branch[6] = 99;
+    let (held, beside) = (bench.insert(&prompt), bench.insert(&branch));
+    let (of_prompt, of_branch) = (blocks(&bench, &prompt), blocks(&bench, &branch));
+    let below = bench.matched(&prompt[..4]);
+    assert_eq!(bench.cache.invalidate_blocks(&[of_prompt[1]]), 3);
+    let hit = bench.session.match_partial(&below, &prompt[..7], 1).expect("the branch agrees in two tokens");
+    assert_eq!((hit.block(), hit.len_tokens()), (of_branch[1], 2));
+    drop((held, beside));
+}
+
 #[test]
 fn leases_of_namespaces_that_were_cleared_learn_of_it_too() {
     for end in [PrefixCache::clear_namespace, PrefixCache::drop_namespace] {

@@ -1,6 +1,8 @@
 //! Weak leases, and how many leases share a block.
 
-use radixkv::{LeaseError, PrefixCache};
+use std::time::Duration;
+
+use radixkv::{LeaseError, PolicyKind, PrefixCache, Priority};
 
 use crate::{Bench, sequence};
 
@@ -54,7 +56,46 @@ fn a_weak_lease_keeps_no_cache_and_is_refused_by_another() {
     assert_eq!(weak.clone().len_tokens(), 8);
 }
 
-/// A million weak leases on one prefix cost it one anchor.
+/// A mark that is made later makes another record of a prefix: the weak lease ends with the prefix all the same.
+#[test]
+fn weak_leases_end_though_their_prefixes_were_marked_later() {
+    const MANY: u32 = 2_000;
+    let bench = Bench::new(1, MANY as usize);
+    let weak: Vec<_> = (0..MANY)
+        .map(|token| {
+            let lease = bench.insert(&[token]);
+            let weak = bench.session.downgrade(&lease);
+            bench.session.prioritize(&lease, Priority::new(7));
+            weak
+        })
+        .collect();
+    assert_eq!(bench.cache.evict(MANY as usize), MANY as usize);
+    // In the memory of those that went.
+    let again: Vec<_> = (0..MANY).map(|token| bench.insert(&[token])).collect();
+    assert!(weak.iter().all(|weak| bench.session.upgrade(weak).is_none()));
+    drop(again);
+    assert_eq!(bench.accounts()[2], MANY as usize);
+}
+
+/// A weak lease that is made after a mark, or a request to retain, leaves it.
+#[test]
+fn a_weak_lease_leaves_what_was_asked_for_its_prefix() {
+    let bench = Bench::with_policy(1, 8, PolicyKind::Priority);
+    let lease = bench.insert(&[1]);
+    bench.session.prioritize(&lease, Priority::new(90));
+    let weak = bench.session.downgrade(&lease);
+    drop((lease, bench.insert(&[2])));
+    assert_eq!((bench.cache.evict(1), bench.peek(&[1])), (1, 1), "the higher priority stays");
+    let lease = bench.session.upgrade(&weak).expect("it is there");
+    bench.session.retain(&lease, Duration::from_nanos(9)).expect("it can be");
+    let again = bench.session.downgrade(&lease);
+    drop(lease);
+    assert_eq!((bench.cache.evict(8), bench.session.upgrade(&again).is_some()), (0, true));
+    bench.cache.set_time(9);
+    assert_eq!((bench.cache.evict(8), bench.session.upgrade(&again).is_none()), (1, true));
+}
+
+/// A thousand weak leases on one prefix cost it one anchor.
 #[test]
 fn weak_leases_on_one_prefix_share_their_memory() {
     let bench = Bench::new(2, 16);
@@ -85,6 +126,10 @@ fn spans_say_how_many_leases_hold_each_block() {
     let expected = vec![vec![(4, 3), (1, 2), (3, 1)], vec![(4, 3)], vec![(4, 3), (1, 2), (3, 1)], vec![(2, 1)], vec![]];
     assert_eq!(of(&[&whole, &half, &branch, &other, &empty]), expected);
     assert_eq!(of(&[&half, &half]), [[(4, 2)], [(4, 2)]], "one lease twice counts twice");
+    let joined = bench.insert(&sequence(3, 8));
+    let longer = bench.insert(&sequence(3, 16));
+    assert_eq!(of(&[&longer]), [[(8, 1)]], "of two inserts one span");
+    drop((joined, longer));
     let foreign = PrefixCache::builder(2, 8).build().expect("valid");
     let foreign = foreign.session().match_prefix(&foreign.default_namespace(), &[]).into_lease();
     assert_eq!(bench.session.shared_spans(&[&whole, &foreign]), Err(LeaseError::ForeignLease));
