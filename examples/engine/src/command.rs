@@ -281,6 +281,7 @@ impl Arguments {
         Options {
             block_size: self.block_size,
             blocks: self.blocks,
+            host_blocks: 0,
             dtype: self.dtype,
             policy: self.policy,
             eviction: Eviction::Background(watermarks),
@@ -310,7 +311,7 @@ impl Arguments {
     fn serve_on<B>(&self, backend: B, model: &Model, prompts: &[Vec<Token>], publish: bool) -> Result<Run, CommandError>
     where
         B: HostBackend + Sync,
-        B::Kv: Sync,
+        B::Kv: Send + Sync,
     {
         let engine = Engine::new(model, backend, self.options(publish))?;
         for (index, tokens) in prompts.iter().enumerate() {

@@ -18,6 +18,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod config;
 pub mod dice;
+mod host_tier;
 pub mod intake;
 pub mod matrix;
 pub mod model;

@@ -1,6 +1,7 @@
 //! The engine's loop: schedule a step, compute it, sample tokens, complete it.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -10,8 +11,10 @@ use radixkv::scheduler::{
 };
 use radixkv::{BuildError, Eviction, PolicyKind, PrefixCache, Token};
 use radixkv_attention::{Dtype, Layout};
+use radixkv_host::TieredCache;
 
 use crate::config::Config;
+use crate::host_tier;
 use crate::intake::{Intake, Refusal};
 use crate::model::{HostBackend, Model};
 use crate::sampling::{Sampling, SamplingError};
@@ -26,6 +29,8 @@ pub struct Options {
     pub block_size: usize,
     /// Blocks.
     pub blocks: usize,
+    /// Blocks of the host tier, for [`Engine::over_host_tier`].
+    pub host_blocks: usize,
     /// How keys and values are stored.
     pub dtype: Dtype,
     /// Which idle prefix is evicted first.
@@ -51,6 +56,7 @@ impl Default for Options {
         Self {
             block_size: 16,
             blocks: 512,
+            host_blocks: 0,
             dtype: Dtype::F32,
             policy: PolicyKind::default(),
             eviction: Eviction::Inline,
@@ -68,10 +74,11 @@ impl Default for Options {
 pub struct Engine<'m, B: HostBackend> {
     model: &'m Model,
     backend: B,
-    kv: B::Kv,
+    kv: Arc<B::Kv>,
     layout: Layout,
     cache: PrefixCache,
     queue: WaitingQueue,
+    tiers: Option<TieredCache>,
     options: Options,
 }
 
@@ -167,10 +174,25 @@ impl<'m, B: HostBackend> Engine<'m, B> {
             .policy(options.policy)
             .eviction(options.eviction)
             .build()?;
-        let layout = model.layout(options.block_size, options.blocks, options.dtype);
-        let kv = backend.allocate(layout).map_err(failed)?;
+        let blocks = options.blocks.saturating_add(options.host_blocks);
+        let layout = model.layout(options.block_size, blocks, options.dtype);
+        let kv = Arc::new(backend.allocate(layout).map_err(failed)?);
         let queue = WaitingQueue::new(&cache, options.queue);
-        Ok(Self { model, backend, kv, layout, cache, queue, options })
+        Ok(Self { model, backend, kv, layout, cache, queue, tiers: None, options })
+    }
+
+    /// The cache over a host tier, if there is one.
+    pub fn tiers(&self) -> Option<&TieredCache> {
+        self.tiers.as_ref()
+    }
+
+    pub(crate) fn set_tiers(&mut self, tiers: TieredCache) {
+        self.tiers = Some(tiers);
+    }
+
+    /// The attention backend, and the keys and values.
+    pub(crate) fn storage(&self) -> (&B, &Arc<B::Kv>) {
+        (&self.backend, &self.kv)
     }
 
     /// Its cache.
@@ -205,6 +227,9 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     ///
     /// If the model or the pool cannot take the prompt.
     pub fn submit(&self, number: usize, tokens: Vec<Token>, new_tokens: usize) -> Result<SequenceId, ServeError> {
+        if let Some(tiers) = &self.tiers {
+            host_tier::bring_up(tiers, &self.cache.default_namespace(), &tokens);
+        }
         let mut request = Request::new(self.cache.default_namespace(), tokens, new_tokens);
         request.publish = self.options.publish;
         self.intake().submit(request).map_err(|refusal| ServeError::Refused { number, refusal })
@@ -256,6 +281,9 @@ impl<'m, B: HostBackend> Engine<'m, B> {
         scheduler: &mut Scheduler,
         choose: &dyn Fn(Row<'_>) -> Chosen,
     ) -> Result<Stepped, ServeError> {
+        if let Some(tiers) = &self.tiers {
+            host_tier::make_room(tiers);
+        }
         let step = scheduler.schedule();
         if step.is_empty() {
             return Ok(Stepped::Idle);
@@ -301,7 +329,7 @@ impl<'m, B: HostBackend> Engine<'m, B> {
     pub fn serve(&self, observe: &(dyn Fn(Observed<'_>) + Sync)) -> Result<Vec<Finished>, ServeError>
     where
         B: Sync,
-        B::Kv: Sync,
+        B::Kv: Send + Sync,
     {
         let stop = AtomicBool::new(false);
         let results: Vec<_> = thread::scope(|scope| {

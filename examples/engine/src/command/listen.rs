@@ -43,7 +43,7 @@ fn listen_on<B>(
 ) -> Result<(), CommandError>
 where
     B: HostBackend + Sync,
-    B::Kv: Sync,
+    B::Kv: Send + Sync,
 {
     let engine = Engine::new(model, backend, arguments.options(!arguments.no_cache))?;
     let listener = TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?;

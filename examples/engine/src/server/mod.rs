@@ -144,7 +144,7 @@ pub fn serve<B>(
 ) -> Result<(), ServerError>
 where
     B: HostBackend + Sync,
-    B::Kv: Sync,
+    B::Kv: Send + Sync,
 {
     let setup = engine.options();
     let slots = setup.threads * setup.scheduler.max_running as usize;

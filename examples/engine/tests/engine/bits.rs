@@ -132,6 +132,7 @@ fn options(dice: &mut Dice, corpus: &[Continuation]) -> Options {
     Options {
         block_size,
         blocks,
+        host_blocks: 0,
         dtype: Dtype::F32,
         policy: pick(dice, &[PolicyKind::Lru, PolicyKind::Lfu, PolicyKind::Fifo]),
         eviction: if dice.below(2) == 0 { Eviction::Inline } else { background },

@@ -14,6 +14,7 @@ mod saved;
 mod server;
 mod sharing;
 mod texts;
+mod tiers;
 mod weights;
 
 use engine::config::{Architecture, Config, Rope};
