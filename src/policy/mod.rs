@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub(crate) use candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
-use ranked::RankedCandidates;
+use ranked::{RankBy, RankedCandidates};
 pub(crate) use stack::Stack;
 pub(crate) use table::Table;
 
@@ -78,7 +78,7 @@ impl PolicyKind {
 
     /// A fresh structure for this policy.
     pub(crate) fn build(self) -> Box<dyn Policy> {
-        let (rank_by, uses): (fn(Standing, u32) -> (u64, u64), u32) = match self {
+        let (rank_by, uses): (RankBy, u32) = match self {
             Self::Lru => (|s, _| (s.last, 0), 0),
             Self::Lfu => (|s, _| (s.hits, s.last), 0),
             Self::Fifo => (|s, _| (s.born, 0), 0),

@@ -10,7 +10,8 @@ use std::fmt;
 use super::candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use super::order::{CandidateRank, Order, RankKey};
 
-type RankBy = fn(Standing, u32) -> (u64, u64);
+/// The key of a standing, where so many uses are many.
+pub(super) type RankBy = fn(Standing, u32) -> (u64, u64);
 
 impl RankKey {
     /// Its key among the candidates of its group: the demoted ones first.

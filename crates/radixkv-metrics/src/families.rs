@@ -12,11 +12,14 @@ pub(crate) struct Family<V: 'static> {
     pub(crate) values: Values<V>,
 }
 
+/// The value of a label, and how the number is read.
+type Labelled<V> = (&'static str, fn(&Stats) -> V);
+
 /// The values of a metric.
 pub(crate) enum Values<V: 'static> {
     One(fn(&Stats) -> V),
     /// By the value of one label, which is named first.
-    By(&'static str, &'static [(&'static str, fn(&Stats) -> V)]),
+    By(&'static str, &'static [Labelled<V>]),
 }
 
 use Values::{By, One};

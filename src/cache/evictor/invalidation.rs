@@ -91,7 +91,7 @@ impl Cut {
 
     /// It, and after it the cuts of all runs that hang beyond, parents before children: the last one is to be done first. Takes
     /// no lock: runs that are hung meanwhile are found when their parent is cut.
-    pub(in crate::cache) fn with_all_beyond<'g>(self, grid: Grid, guard: &'g Guard<'_>) -> Vec<Self> {
+    pub(in crate::cache) fn with_all_beyond(self, grid: Grid, guard: &Guard<'_>) -> Vec<Self> {
         let run = self.run.get(guard);
         let end = grid.end_of(grid.blocks(run.start()) + self.keep + 1).saturating_sub(run.start()) as u32;
         let (mut runs, mut at) = (Vec::new(), 0);

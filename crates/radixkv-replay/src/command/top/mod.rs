@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
 /// Where states come from.
 enum Source {
     File(PathBuf),
-    Metrics(Scraped),
+    Metrics(Box<Scraped>),
 }
 
 /// Why nothing is shown.
@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
 impl Source {
     fn new(arguments: &Arguments) -> Self {
         match (&arguments.live, &arguments.metrics) {
-            (_, Some(address)) => Self::Metrics(Scraped::new(address)),
+            (_, Some(address)) => Self::Metrics(Box::new(Scraped::new(address))),
             (live, None) => Self::File(live.clone().unwrap_or_default()),
         }
     }
