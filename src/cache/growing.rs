@@ -42,7 +42,7 @@ impl PrefixCache {
     /// Adds `blocks` blocks, free at once, and returns their ids, which follow those that there are: for an engine that gets
     /// more memory while it runs, a segment at a time.
     ///
-    /// What was sized by the capacity before stays so: make a [`WaitingQueue`](crate::scheduler::WaitingQueue) of the scheduler after
+    /// What was sized by the capacity before stays so: make a `WaitingQueue` of the scheduler after
     /// the first growth, because it takes no request longer than the cache was then.
     ///
     /// With an [external pool](crate::Builder::external) the engine has the new blocks, and may pass them to the cache from now
