@@ -171,7 +171,9 @@ impl fmt::Display for InsertErrorKind {
             }
             Self::ForeignLease => f.write_str("the lease is of another cache"),
             Self::ForeignReservation => f.write_str("the reservation is of another cache"),
-            Self::NamespaceDropped => f.write_str("the lease's namespace was dropped or cleared: match again"),
+            Self::NamespaceDropped => f.write_str(
+                "the lease is of nothing: its namespace was dropped or cleared, or had too many leases: match again",
+            ),
             Self::Invalidated => f.write_str("blocks of the lease were invalidated: match again"),
             Self::TooManyBranches => f.write_str(
                 "too many sequences branch off after the same token, or too many leases are held there: \
