@@ -49,6 +49,9 @@ machine() {
     step 'tiers: lints' cargo clippy --locked -p radixkv-tiers --all-features --all-targets -- -D warnings
     step 'tiers: Redis, object stores' cargo test --locked -p radixkv-tiers --all-features
     step 'tiers: S3' bash crates/radixkv-tiers/peers/s3/run.sh
+    step 'host tier: content' env STRESS_SECONDS=60 cargo test --release -p radixkv-host --test content
+    step 'spans' cargo test --locked -p radixkv --features tracing --test spans
+    step 'metrics, two parsers' bash crates/radixkv-metrics/peers/run.sh
     step 'region: seeded bugs' python3 crates/radixkv-region/teeth.py
     step 'region: threads' env STRESS_SECONDS=60 cargo test --release -p radixkv-region --test threads
     step 'radixkv follow' cargo test --locked -p radixkv-replay --features follow --test follow_cli --bin radixkv
