@@ -4,6 +4,7 @@ use super::lease::Lease;
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
 use super::reservation::Reservation;
+use super::weak_lease::WeakLease;
 
 impl Lease {
     /// Whether it is of this cache: verbs panic with a lease of another one.
@@ -43,5 +44,12 @@ impl Namespace {
     /// ```
     pub fn is_of(&self, cache: &PrefixCache) -> bool {
         cache.inner.namespaces.has_made(self)
+    }
+}
+
+impl WeakLease {
+    /// Whether it is of this cache: [`upgrade`](crate::Session::upgrade) panics with one of another.
+    pub fn is_of(&self, cache: &PrefixCache) -> bool {
+        cache.inner.namespaces.is_family(self.family())
     }
 }

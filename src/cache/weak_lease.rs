@@ -44,6 +44,10 @@ impl WeakLease {
     pub fn len_tokens(&self) -> usize {
         self.len_tokens
     }
+
+    pub(super) fn family(&self) -> &Arc<()> {
+        &self.cache
+    }
 }
 
 impl fmt::Debug for WeakLease {

@@ -52,7 +52,11 @@ fn a_weak_lease_keeps_no_cache_and_is_refused_by_another() {
     drop(bench);
     let other = Bench::new(2, 16);
     let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| other.session.upgrade(&weak)));
-    assert!(refused.is_err());
+    assert!(
+        refused.is_err()
+            && !weak.is_of(&other.cache)
+            && other.session.downgrade(&other.matched(&[])).is_of(&other.cache)
+    );
     assert_eq!(weak.clone().len_tokens(), 8);
 }
 
