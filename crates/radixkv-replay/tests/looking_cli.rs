@@ -104,10 +104,11 @@ fn elements(node: &Handle, look: &mut impl FnMut(&str, &[(String, String)])) {
 fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
     let scratch = Scratch::new("report");
     let (trace, page) = (scratch.file("chats & <tools>.jsonl", &chats()), scratch.path("page.html"));
-    let runs: [&[&str]; 3] = [
+    let runs: [&[&str]; 4] = [
         &["--capacity", "20%"],
         &["--capacity", "20%", "--service", "800,20,8", "--warm-up", "50", "--longest", "12"],
         &["--capacity", "100%", "--threads", "2", "--cache", "naive"],
+        &["--capacity", "20%", "--host-capacity", "30%", "--tier-mode", "exclusive"],
     ];
     for options in runs {
         let json = printed(&[&["replay", &trace, "--json", "--report", &page], options].concat());
@@ -135,7 +136,10 @@ fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
             }
         });
         assert!(!html.contains("url(") && !html.contains("@import"), "a style may ask for something");
-        assert!(figures >= 30 && plots == 8, "{figures} figures and {plots} plots");
+        assert!(
+            figures >= 30 && plots == 8 + usize::from(options.contains(&"--host-capacity")),
+            "{figures} figures and {plots} plots"
+        );
         for svg in html.split("<svg ").skip(1) {
             svg_text::check(&format!("<svg {}", svg.split("</svg>").next().expect("a picture")));
         }

@@ -35,6 +35,7 @@ pub(crate) fn page(trace: &str, report: &Report, details: &Details) -> Result<St
                 (head(trace, report))
                 (tiles(report))
                 (course(report, details)?)
+                (tiers(report)?)
                 (misses(details)?)
                 (evictions(details)?)
                 (prefixes(details)?)
@@ -99,6 +100,30 @@ fn course(report: &Report, details: &Details) -> Result<Markup, fmt::Error> {
         p { "Requests from left to right, in " (parts) " parts of equally many (" code { "details.series" } ")." }
         (PreEscaped(plots::lines("hit rate, percent of prompt tokens", &rates, 100.0)?))
         (PreEscaped(plots::lines("occupancy, blocks", &blocks, report.capacity as f64)?))
+    })
+}
+
+/// Of a replay over a host tier.
+fn tiers(report: &Report) -> Result<Markup, fmt::Error> {
+    let Some(tiers) = &report.tiers else { return Ok(html! {}) };
+    let rows = [("device", tiers.first_hit_tokens), ("host", tiers.host_hit_tokens)];
+    let bars: Vec<Bar> = rows.iter().map(|&(name, tokens)| Bar::new(name, tokens)).collect();
+    let host = format!("{}, {}, write-{}", tiers.host_kind, tiers.tier_mode, tiers.write_policy);
+    Ok(html! {
+        h2 { "Hits by tier" }
+        p { "The host tier (" (host) ") has " (count(tiers.host_capacity as u64)) " blocks of " (tiers.host_block_size) " tokens." }
+        (PreEscaped(plots::bars("hit tokens, by where they were found", &bars)?))
+        div class="scroll" { table {
+            tr { th { "tier" } th { "tokens" } }
+            @for (name, tokens) in rows { tr { td { (name) } td { (count(tokens)) } } }
+        } }
+        div class="scroll" { table {
+            tr { th { "host tier" } th { "" } }
+            tr { td { "bytes to it" } td { (count(tiers.offloaded_bytes)) } }
+            tr { td { "bytes from it" } td { (count(tiers.onboarded_bytes)) } }
+            tr { td { "evicted blocks" } td { (count(tiers.host_evicted_blocks)) } }
+            tr { td { "most blocks" } td { (count(tiers.host_peak_blocks as u64)) } }
+        } }
     })
 }
 
