@@ -245,6 +245,7 @@ impl Trace {
     }
 
     /// Adds a request that stands for another one: its row, its time, and other tokens.
+    #[cfg(feature = "sweep")]
     pub(super) fn push_for(&mut self, of: &Request, prompt: impl IntoIterator<Item = Segment>, prompt_tokens: u32) {
         self.push(of.timestamp, prompt, prompt_tokens, None, 0);
         if let Some(request) = self.requests.last_mut() {
