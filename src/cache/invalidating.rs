@@ -55,21 +55,27 @@ impl PrefixCache {
 }
 
 impl Inner {
-    /// Where the first of these blocks lies on each run.
+    /// Where the first of these blocks lies on each run, and all that hangs beyond; each run once.
     fn cuts(&self, wrong: &HashSet<BlockId>, guard: &Guard<'_>) -> Vec<Cut> {
-        let mut cuts = Vec::new();
+        let (mut cuts, mut cut) = (Vec::new(), HashSet::new());
         // Leases of namespaces that were cleared read their blocks as others do.
         let detached: Vec<_> = self.evicting(|evictor, _| evictor.detached.iter().copied().collect());
         let detached = detached.into_iter().map(|space| space.get(guard));
         for space in self.namespaces.spaces(guard).into_iter().chain(detached) {
             let grid = self.grid.with_offset(space.offset);
             let runs = space.root(guard).map(|root| runs_below(root, usize::MAX, guard).0);
+            // Parents come before children: what hangs beyond a cut is known to go when it is met.
             for run in runs.into_iter().flatten() {
+                if cut.contains(&run.link()) {
+                    continue;
+                }
                 let held = run.blocks_to(run.word().len(), grid);
                 // Read once: a trim may put shorter ones in their place.
                 let mut ids = run.block_ids(guard).iter().take(held).enumerate();
                 if let Some((at, block)) = ids.find(|(_, id)| wrong.contains(id)) {
+                    let first = cuts.len();
                     cuts.extend(Cut::before(run, at, *block).with_all_beyond(grid, guard));
+                    cut.extend(cuts[first..].iter().map(|cut| cut.run()));
                 }
             }
         }
@@ -99,5 +105,28 @@ impl Session {
         let participant = self.participant();
         let guard = participant.pin();
         lease.held().is_some_and(|held| held.point.is_hidden(&guard))
+    }
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// A chain of runs, all of whose blocks go: what hangs beyond is listed below the first alone.
+    #[test]
+    fn each_run_is_cut_once() {
+        let cache = PrefixCache::builder(1, 400).build().expect("valid");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let tokens: Vec<_> = (0..300).collect();
+        for len in 1..=tokens.len() {
+            let start = session.acquire(&space, &tokens[..len], 0).expect("room");
+            drop(session.insert(start.hit.lease(), &tokens[..len], start.blocks).expect("fits"));
+        }
+        let wrong: HashSet<BlockId> = session.match_prefix(&space, &tokens).blocks().iter().copied().collect();
+        let participant = cache.inner.participant();
+        assert_eq!(cache.inner.cuts(&wrong, &participant.pin()).len(), 300);
+        drop(participant);
+        assert_eq!(cache.invalidate_blocks(&wrong.into_iter().collect::<Vec<_>>()), 300);
+        assert_eq!((cache.stats().free_blocks, cache.validate()), (400, Ok(())));
     }
 }

@@ -85,6 +85,10 @@ impl Cut {
         Self { run: run.link(), keep, block: Some(block) }
     }
 
+    pub(in crate::cache) fn run(self) -> Link<Run> {
+        self.run
+    }
+
     fn whole(run: Ref<'_, Run>) -> Self {
         Self { run: run.link(), keep: 0, block: None }
     }
