@@ -9,7 +9,7 @@ use super::reservation::Reservation;
 use super::session::Session;
 use crate::block::BlockId;
 use crate::key::Token;
-use crate::reclaim::Ref;
+use crate::reclaim::{Guard, Ref};
 use crate::tree::Point;
 use crate::tree::insert::{NewTokens, insert};
 use crate::tree::path::append_blocks;
@@ -234,12 +234,12 @@ impl Session {
         let inner = &**self.strong_refs.inner();
         let refused = |kind, reservation| Err(InsertError { reservation, kind });
         let grid = lease.grid(inner);
-        let from = match self.check_insert(lease, tokens, &mut reservation) {
+        let participant = self.participant();
+        let guard = participant.pin();
+        let from = match self.check_insert(lease, tokens, &mut reservation, &guard) {
             Ok(from) => from,
             Err(kind) => return refused(kind, reservation),
         };
-        let participant = self.participant();
-        let guard = participant.pin();
         let aligned = grid.boundary(tokens.len()).max(from.end());
         let now = inner.time.now();
         let holdings = &from.run().space().holdings;
@@ -262,10 +262,7 @@ impl Session {
             inner.ring();
             return refused(InsertErrorKind::TooManyBranches, reservation);
         };
-        // The blocks beyond the duplicates belong to the tree now.
-        let inserted = reservation.blocks.len() - published.duplicates;
-        reservation.blocks.truncate(published.duplicates);
-        reservation.charge.spend(inserted, charged > 0);
+        let inserted = reservation.leave_to_tree(published.duplicates, charged > 0);
         if reservation.keep_for_duplicates(moved) {
             inner.charge_ended();
         }
@@ -293,6 +290,7 @@ impl Session {
         lease: &'l Lease,
         tokens: &[Token],
         reservation: &mut Reservation,
+        guard: &Guard<'_>,
     ) -> Result<Ref<'l, Point>, InsertErrorKind> {
         if !self.is_ours(lease.cache()) {
             return Err(InsertErrorKind::ForeignLease);
@@ -318,8 +316,19 @@ impl Session {
         match lease.held() {
             None => Err(InsertErrorKind::NamespaceDropped),
             Some(held) if held.point.run().space().is_detached() => Err(InsertErrorKind::NamespaceDropped),
-            Some(_) if self.is_tip_invalidated(lease) => Err(InsertErrorKind::Invalidated),
+            Some(held) if held.point.is_hidden(guard) => Err(InsertErrorKind::Invalidated),
             Some(held) => Ok(held.point),
         }
+    }
+}
+
+impl Reservation {
+    /// Leaves its blocks beyond the first `duplicates`, which the tree has now, and their charge; how many. `handed_over` if their
+    /// run charges them until the evictor counts them.
+    fn leave_to_tree(&mut self, duplicates: usize, handed_over: bool) -> usize {
+        let inserted = self.blocks.len() - duplicates;
+        self.blocks.truncate(duplicates);
+        self.charge.spend(inserted, handed_over);
+        inserted
     }
 }

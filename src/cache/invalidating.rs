@@ -99,13 +99,6 @@ impl Session {
         let tip = lease.held().map(|held| held.point);
         std::iter::successors(tip, |point| point.run().parent()).any(|point| point.is_hidden(&guard))
     }
-
-    /// The same, if the evictor knows of it already: what must go by then at the latest is refused by it.
-    pub(super) fn is_tip_invalidated(&self, lease: &Lease) -> bool {
-        let participant = self.participant();
-        let guard = participant.pin();
-        lease.held().is_some_and(|held| held.point.is_hidden(&guard))
-    }
 }
 
 #[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]

@@ -127,11 +127,12 @@ impl Session {
         if !self.is_ours(lease.cache()) {
             return Err(RetainError::ForeignLease);
         }
-        let inner = self.inner();
+        let (inner, participant) = (self.inner(), self.participant());
+        let guard = participant.pin();
         let point = match lease.held() {
             None => return Err(RetainError::NamespaceDropped),
             Some(held) if held.point.run().space().is_detached() => return Err(RetainError::NamespaceDropped),
-            Some(_) if self.is_tip_invalidated(lease) => return Err(RetainError::Invalidated),
+            Some(held) if held.point.is_hidden(&guard) => return Err(RetainError::Invalidated),
             Some(held) => held.point,
         };
         if point.depth() == 0 {
@@ -142,8 +143,6 @@ impl Session {
         }
         crate::sync::failpoint!("retain::leased");
         let until = inner.time.after(duration);
-        let participant = self.participant();
-        let guard = participant.pin();
         point.statistics.marks.ask(inner.demotions.undone(), until, &guard);
         guard.hand_over();
         drop(guard);
