@@ -42,11 +42,11 @@ impl PrefixCache {
     /// Adds `blocks` blocks, free at once, and returns their ids, which follow those that there are: for an engine that gets
     /// more memory while it runs, a segment at a time.
     ///
-    /// What was sized by the capacity before stays so: make a `WaitingQueue` of the scheduler after
-    /// the first growth, because it takes no request longer than the cache was then.
+    /// What was sized by the capacity before stays so: make a `WaitingQueue` of the scheduler after the first growth, because it
+    /// takes no request longer than the cache was then.
     ///
     /// With an [external pool](crate::Builder::external) the engine has the new blocks, and may pass them to the cache from now
-    /// on. Wakes those that wait for blocks. Lock-free but for the waking; takes about 1 ns a block.
+    /// on. Wakes those that wait for blocks. Lock-free but for the waking; time linear in `blocks`.
     ///
     /// # Errors
     ///

@@ -16,7 +16,8 @@ impl PrefixCache {
     ///
     /// What no lease and no retention holds is free when this returns. Leases stay, so what reads the blocks is not disturbed: ask
     /// [`Session::is_invalidated`] which requests to abort. Their blocks are free once they are dropped; retentions end at once.
-    /// An insert from such a lease is refused. Leases of namespaces that were cleared or dropped are looked at too. The same tokens can be computed and inserted again at once.
+    /// An insert from such a lease is refused. Leases of namespaces that were cleared or dropped are looked at too. The same
+    /// tokens can be computed and inserted again at once.
     ///
     /// Blocks in reservations, and ids that are not cached, are ignored: what was inserted before the call counts. Looks at every
     /// run of the cache; hides in slices of up to 256 runs, between which other threads get their turn (a run that was matched at

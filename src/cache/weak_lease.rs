@@ -77,8 +77,8 @@ impl Session {
         WeakLease { anchor, grid: lease.grid(inner), len_tokens: lease.len_tokens(), cache }
     }
 
-    /// A lease on the prefix of `weak`, all of it; `None` if any of its blocks was evicted since or was about to be, its namespace was cleared or
-    /// dropped, or it holds 2^28 leases. Its blocks are those that were matched.
+    /// A lease on the prefix of `weak`, all of it; `None` if any of its blocks was evicted since or was about to be, or
+    /// invalidated, its namespace was cleared or dropped, or it holds 2^28 leases. Its blocks are those that were matched.
     ///
     /// Does not count as a use: [`renew`](Self::renew) and [`count_use`](Self::count_use) do, and [`resume`](Self::resume),
     /// which also looks for what was cached beyond it meanwhile. Lock-free, at the cost of a lease: nothing is compared. An empty

@@ -1,8 +1,9 @@
 //! Invalidating blocks while an insert stops between its steps.
 
+use std::collections::HashSet;
 use std::thread;
 
-use radixkv::PrefixCache;
+use radixkv::{CacheEvent, PrefixCache};
 
 use crate::gate::{Gate, arm, as_victim, stay_victim};
 
@@ -11,7 +12,7 @@ use crate::gate::{Gate, arm, as_victim, stay_victim};
 /// `then` runs with the insert's own blocks. Whether the leases that the insert has, and comes from, are invalidated.
 fn hung_beyond(then: impl Fn(&PrefixCache, &[u32])) -> [bool; 2] {
     let cache = PrefixCache::builder(2, 64).build().expect("valid");
-    let (session, space) = (cache.session(), cache.default_namespace());
+    let (session, space, mut events) = (cache.session(), cache.default_namespace(), cache.subscribe(64));
     let start = session.acquire(&space, &[8, 8, 1, 2, 3, 9], 0).expect("room");
     let first = session.insert(start.hit.lease(), &[8, 8, 1, 2, 3, 9], start.blocks).expect("fits");
     let wrong = first.blocks[1];
@@ -46,6 +47,18 @@ fn hung_beyond(then: impl Fn(&PrefixCache, &[u32])) -> [bool; 2] {
     drop(hit);
     cache.settle();
     assert_eq!((cache.validate(), cache.stats().evictable_blocks), (Ok(()), 1));
+    // What was hung where no lookup comes was never told of.
+    let mut known = HashSet::new();
+    while let Some(batch) = events.try_next() {
+        for event in batch.events() {
+            match event {
+                CacheEvent::Stored { blocks, .. } => blocks.iter().for_each(|block| assert!(known.insert(*block))),
+                CacheEvent::Removed { blocks, .. } => blocks.iter().for_each(|block| assert!(known.remove(block))),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(known.len(), 1);
     told
 }
 

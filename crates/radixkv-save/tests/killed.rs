@@ -76,7 +76,7 @@ fn four_killed_processes_leave_whole_saves() {
 }
 
 #[test]
-#[ignore = "nightly: a minute"]
+#[ignore = "kills fifty processes, in some seconds; run by ci/nightly.sh"]
 fn fifty_killed_processes_leave_whole_saves() {
     kill_processes(50);
 }

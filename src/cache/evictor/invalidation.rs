@@ -1,10 +1,10 @@
 //! Invalidating blocks: what holds wrong keys and values is found by no lookup any more, though leases may still protect it.
 //!
-//! A block goes with all that lies beyond it. The run that it lies on is *shown* up to it alone, or up to a branch inside it: walks
-//! compare no further, so no match reaches its end. Runs that hang beyond are *severed*: taken out of their points' maps, and not shown at all. A severed run still counts as a child
-//! of its point, so the path of a lease stays; no map leads to it, so the evictor lists it until it dies. The runs beyond go
-//! first, children before parents: what is told of a run is told while its path is whole, and a run that takes its place later is
-//! told later.
+//! A block goes with all that lies beyond it. The run that it lies on is *shown* up to it alone, or up to a branch inside it:
+//! walks compare no further, so no match reaches its end. Runs that hang beyond are *severed*: taken out of their points' maps,
+//! and not shown at all. A severed run still counts as a child of its point, so the path of a lease stays; no map leads to it, so
+//! the evictor lists it until it dies. The runs beyond go first, children before parents: what is told of a run is told while its
+//! path is whole, and a run that takes its place later is told later.
 //!
 //! What is hidden is freed at once if nothing holds it, and else by the change that says that nothing does. A run that is hung
 //! under a hidden point meanwhile is severed when it is taken into the accounts.
