@@ -175,15 +175,23 @@ impl<C: Contender> Inserter<C> {
         self.next = (self.next + 1) % self.prompts.len();
     }
 
-    /// So many prompts, and what each reservation took if that is asked for; the last one matches then.
-    fn turn_over(&mut self, (prompts, timed): (usize, bool)) -> Vec<f64> {
+    /// So many prompts; what each reservation took if that is asked for, and how much of the last prompt matches then.
+    fn turn_over(&mut self, (prompts, timed): (usize, bool)) -> (Vec<f64>, usize) {
         let mut clock = if timed { Clock::running() } else { Clock::default() };
         (0..prompts).for_each(|_| self.insert(&mut clock));
         self.client.settle();
         let last = self.next.checked_sub(1).unwrap_or(self.prompts.len() - 1);
-        check(self.client.look_up(&self.prompts[last]), FRESH);
-        clock.nanoseconds
+        (clock.nanoseconds, self.client.look_up(&self.prompts[last]))
     }
+}
+
+/// What the threads' reservations took. The last prompt of a thread matches whole, unless the others have filled the pool before the thread
+/// looked; that cannot be so of each thread.
+fn checked(turned: Vec<(Vec<f64>, usize)>) -> Vec<f64> {
+    let found = turned.iter().map(|(_, found)| *found);
+    found.clone().filter(|&found| found > 0).for_each(|found| check(found, FRESH));
+    check(found.max().unwrap_or(0), FRESH);
+    turned.into_iter().flat_map(|(waits, _)| waits).collect()
 }
 
 pub(crate) fn turn_over<C: Contender>(settings: &Settings) -> Round {
@@ -191,13 +199,18 @@ pub(crate) fn turn_over<C: Contender>(settings: &Settings) -> Round {
     let (counts, most) = (settings.threads.clone(), most(settings));
     let mut team = Team::new(most, move |thread| Inserter::new(&cache, thread), Inserter::<C>::turn_over);
     // Each thread fills the pool with the first half of its prompts.
-    team.run(most, (CACHED, false));
-    let sample = team.run(1, (CACHED, false)).0;
+    checked(team.run(most, (CACHED, false)).1);
+    let (sample, turned) = team.run(1, (CACHED, false));
+    checked(turned);
     let calls = calls(settings, sample.as_nanos() as f64 / CACHED as f64);
     Box::new(move || {
-        let run = |&count: &usize| millions(count * calls, team.run(count, (calls, false)).0);
+        let run = |&count: &usize| {
+            let (taken, turned) = team.run(count, (calls, false));
+            checked(turned);
+            millions(count * calls, taken)
+        };
         let mut figures: Vec<f64> = counts.iter().map(run).collect();
-        let mut waits = team.run(most, (calls, true)).1.concat();
+        let mut waits = checked(team.run(most, (calls, true)).1);
         waits.sort_by(f64::total_cmp);
         let tail = |of| if waits.is_empty() { f64::NAN } else { share(&waits, of) / 1e3 };
         figures.extend([tail(0.99), tail(0.999)]);
