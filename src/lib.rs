@@ -44,9 +44,9 @@ pub use cache::diagnostics;
 pub use cache::{
     Acquired, AdoptError, AppendError, AppendErrorKind, BlockRequest, BuildError, Builder, CacheEvent, CachedRun,
     Clock, EventBatch, Evicted, Eviction, EvictionReason, GrowError, InsertError, InsertErrorKind, Inserted, Lease,
-    LeaseError, MakeUniqueError, Namespace, NamespaceInUse, NamespaceStats, PartialHit, PendingCopy, PrefixCache,
-    PrefixMatch, Priority, Quota, Reservation, ReserveError, ResumeError, RetainError, Session, SettingError,
-    SharedSpan, Stats, Subscription, Watermarks, WeakLease,
+    LeaseError, LookupStats, MakeUniqueError, Namespace, NamespaceInUse, NamespaceLookups, NamespaceStats, PartialHit,
+    PendingCopy, PrefixCache, PrefixMatch, Priority, Quota, Reservation, ReserveError, ResumeError, RetainError,
+    Session, SettingError, SharedSpan, Stats, Subscription, Watermarks, WeakLease,
 };
 #[cfg(feature = "async")]
 pub use cache::{Acquiring, Reserving};

@@ -107,7 +107,7 @@ impl Session {
     pub fn acquire(&self, namespace: &Namespace, tokens: &[Token], room: usize) -> Result<Acquired, ReserveError> {
         let prompt = Prompt { namespace, tokens, room };
         let acquired = self.acquire_once(prompt);
-        self.count_acquired(tokens, &acquired);
+        self.count_acquired(&acquired);
         acquired
     }
 
@@ -115,7 +115,7 @@ impl Session {
     pub(super) fn acquire_once(&self, prompt: Prompt<'_>) -> Result<Acquired, ReserveError> {
         prompt.check(self.inner())?;
         match self.try_acquire(prompt, Effort::Once) {
-            Ok(acquired) => Ok(self.counted(acquired)),
+            Ok(acquired) => Ok(self.counted(prompt, acquired)),
             Err((refused, _)) => Err(refused),
         }
     }
@@ -159,7 +159,7 @@ impl Session {
     ) -> Result<Acquired, ReserveError> {
         let prompt = Prompt { namespace, tokens, room };
         let acquired = self.acquire_by(prompt, deadline);
-        self.count_acquired(tokens, &acquired);
+        self.count_acquired(&acquired);
         acquired
     }
 
@@ -204,7 +204,7 @@ impl Session {
         let (refused, hit) = match self.try_acquire(prompt, Effort::Waiting) {
             Ok(acquired) => {
                 waiter.count_served();
-                return Ok(self.counted(acquired));
+                return Ok(self.counted(prompt, acquired));
             }
             Err(refused) => refused,
         };
@@ -246,7 +246,7 @@ impl Session {
     }
 
     /// Counts a match that was not counted, as a use.
-    fn counted(&self, mut acquired: Acquired) -> Acquired {
+    fn counted(&self, prompt: Prompt<'_>, mut acquired: Acquired) -> Acquired {
         let inner = self.inner();
         let participant = self.participant();
         let guard = participant.pin();
@@ -258,6 +258,7 @@ impl Session {
             lease.counted = true;
         }
         lease.queried = true;
+        inner.count_lookup(prompt.namespace.query(prompt.tokens), lease, &guard);
         acquired
     }
 }

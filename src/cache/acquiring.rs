@@ -81,7 +81,7 @@ impl Future for Acquiring {
             match session.acquire_once(prompt) {
                 Err(refused) if refused.is_for_now() => {}
                 served => {
-                    session.count_acquired(tokens, &served);
+                    session.count_acquired(&served);
                     return Poll::Ready(served);
                 }
             }
@@ -96,7 +96,7 @@ impl Future for Acquiring {
             Err(refused) if refused.is_for_now() => Poll::Pending,
             served => {
                 *waiter = None;
-                session.count_acquired(tokens, &served);
+                session.count_acquired(&served);
                 Poll::Ready(served)
             }
         }

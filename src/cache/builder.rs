@@ -12,6 +12,7 @@ use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
 use super::namespace::Registry;
 use super::prefix_cache::PrefixCache;
+use super::seen::SeenBlocks;
 use super::settings::Settings;
 use super::stats::Gauges;
 use super::wait_list::WaitList;
@@ -324,7 +325,7 @@ impl Builder {
         let domain = Domain::new();
         let pinned = PinnedEvictor::new(&domain, self.policy, patience, self.time_to_idle.is_some());
         let grid = Grid::new(self.block_size as u32);
-        let namespaces = Registry::new(grid, &pinned.local);
+        let namespaces = Registry::new(grid, domain.records().row(), &pinned.local);
         let inner = Inner {
             grid,
             queue: Queue::new(),
@@ -338,6 +339,7 @@ impl Builder {
             demotions: Demotions::default(),
             settings: Settings::new(watermarks, self.time_to_idle),
             gauges: Gauges::default(),
+            seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
             evictor: Mutex::new(pinned),

@@ -11,16 +11,11 @@ use super::participant::Participant;
 use super::reservation::{Reservation, ReserveError};
 use super::session::Session;
 use super::stats::Stats;
-use crate::key::Token;
 use crate::reclaim::COUNTS;
 
-/// A number of a record, named as in [`Stats`]. Those of lookups are first, on one cache line.
+/// A number of a record, named as in [`Stats`]. What lookups find is counted in rows (`lookups`).
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Count {
-    Lookups,
-    QueryTokens,
-    HitTokens,
-    ResumedTokens,
     Inserts,
     DuplicateBlocks,
     Reservations,
@@ -40,18 +35,6 @@ impl Participant<'_> {
     #[inline]
     pub(super) fn count<const N: usize>(&self, amounts: [(Count, usize); N]) {
         self.record().add(amounts.map(|(count, amount)| (count as usize, amount as u64)));
-    }
-
-    /// Counts a lookup of so many tokens, and how many of them it found.
-    #[inline]
-    pub(super) fn count_lookup(&self, query_tokens: usize, hit_tokens: usize) {
-        self.count([(Count::Lookups, 1), (Count::QueryTokens, query_tokens), (Count::HitTokens, hit_tokens)]);
-    }
-
-    /// Counts tokens that a resume found beyond its lease.
-    #[inline]
-    pub(super) fn count_resumed(&self, tokens: usize) {
-        self.count([(Count::ResumedTokens, tokens)]);
     }
 
     /// Counts a request that has waited for so long.
@@ -89,26 +72,27 @@ impl Session {
         self.participant().count_reserved(reserved.as_ref());
     }
 
-    /// Counts what became of a request for the match of a prompt and blocks.
-    pub(super) fn count_acquired(&self, tokens: &[Token], acquired: &Result<Acquired, ReserveError>) {
-        let participant = self.participant();
-        participant.count_reserved(acquired.as_ref().map(|acquired| &acquired.blocks));
-        if let Ok(Acquired { hit, .. }) = acquired {
-            participant.count_lookup(tokens.len(), hit.len_tokens());
-        }
+    /// Counts what became of a request for the match of a prompt and blocks. Its lookup is counted where it is served.
+    pub(super) fn count_acquired(&self, acquired: &Result<Acquired, ReserveError>) {
+        self.participant().count_reserved(acquired.as_ref().map(|acquired| &acquired.blocks));
     }
 }
 
 impl Inner {
     /// Adds up what was counted.
     pub(super) fn counted(&self, gauged: Stats) -> Stats {
-        let counts = self.domain.counts();
+        let counts = self.domain.records().sum();
         let of = |count: Count| counts[count as usize];
+        let found = self.all_lookups();
         Stats {
-            lookups: of(Count::Lookups),
-            query_tokens: of(Count::QueryTokens),
-            hit_tokens: of(Count::HitTokens),
-            resumed_tokens: of(Count::ResumedTokens),
+            lookups: found.lookups,
+            query_tokens: found.query_tokens,
+            hit_tokens: found.hit_tokens,
+            resumed_tokens: found.resumed_tokens,
+            missed_evicted_tokens: found.missed_evicted_tokens,
+            missed_diverged_tokens: found.missed_diverged_tokens,
+            missed_elsewhere_tokens: found.missed_elsewhere_tokens,
+            missed_new_tokens: found.missed_new_tokens,
             partial_tokens: of(Count::PartialTokens),
             inserts: of(Count::Inserts),
             duplicate_blocks: of(Count::DuplicateBlocks),

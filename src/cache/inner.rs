@@ -6,6 +6,7 @@ use super::background::Background;
 use super::clock::Time;
 use super::evictor::{AgingPass, Evictor, PinnedEvictor, Resources};
 use super::namespace::Registry;
+use super::seen::SeenBlocks;
 use super::settings::Settings;
 use super::spans::within_span;
 use super::stats::{Gauges, Stats};
@@ -37,6 +38,7 @@ pub(super) struct Inner {
     pub(super) demotions: Demotions,
     pub(super) settings: Settings,
     pub(super) gauges: Gauges,
+    pub(super) seen: SeenBlocks,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<PinnedEvictor>,
@@ -203,6 +205,7 @@ impl Inner {
             queue: &self.queue,
             hot: &self.hot,
             pool: self.sink(),
+            seen: &self.seen,
             grid: self.grid,
             now: self.time.elapsed_for_deadlines(),
             guard,
@@ -277,6 +280,7 @@ impl Drop for Inner {
             queue: &self.queue,
             hot: &self.hot,
             pool,
+            seen: &self.seen,
             grid: self.grid,
             now: self.time.elapsed_for_deadlines(),
             guard: &guard,

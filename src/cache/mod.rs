@@ -20,6 +20,7 @@
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
 //! | `clock`, `counters`, `stats` | time, what is counted, numbers |
+//! | `lookups`, `lookup_stats`, `seen` | what lookups found of each namespace, and why they missed |
 //! | `validate`, `diagnostics` | the check of every invariant, and what it reports |
 //! | `walk` | what is cached, run by run |
 //! | `spans` | what the crate `tracing` is told |
@@ -46,6 +47,8 @@ mod inner;
 mod insert;
 mod invalidating;
 mod lease;
+mod lookup_stats;
+mod lookups;
 mod namespace;
 mod owner;
 mod partial;
@@ -57,6 +60,7 @@ mod reconfigure;
 mod refusals;
 mod reservation;
 mod retention;
+mod seen;
 mod session;
 mod settings;
 mod shared_blocks;
@@ -90,6 +94,7 @@ pub use growing::GrowError;
 pub(crate) use insert::MAX_TOKENS;
 pub use insert::{InsertError, InsertErrorKind, Inserted};
 pub use lease::{Lease, PrefixMatch};
+pub use lookup_stats::{LookupStats, NamespaceLookups};
 pub use namespace::{Namespace, NamespaceInUse};
 pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;

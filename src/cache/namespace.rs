@@ -12,7 +12,7 @@ use std::ops::Bound;
 use super::evictor::{Evictor, Resources, runs_below};
 use crate::block::Grid;
 use crate::name::{Keys, NamespaceName};
-use crate::reclaim::{Guard, Link, Local, Ref};
+use crate::reclaim::{Guard, Link, Local, Ref, Row, RowId};
 use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{AcqRel, Acquire},
@@ -43,6 +43,7 @@ pub struct Namespace(pub(super) Arc<NamespaceState>);
 pub(super) struct NamespaceState {
     /// Where blocks end in its sequences.
     pub(super) grid: Grid,
+    pub(super) row: RowId,
     family: Family,
     /// The root of the tree that lookups start in; null once the namespace was dropped.
     root: AtomicPtr<Point>,
@@ -95,11 +96,11 @@ impl Hash for Namespace {
 }
 
 impl NamespaceState {
-    fn new(name: NamespaceName, grid: Grid, family: &Family, guard: &Guard<'_>) -> Self {
-        let grid = grid.with_offset(name.keys().offset());
-        let holdings = Arc::new(Holdings::new(name));
+    fn new(name: NamespaceName, grid: Grid, family: &Family, row: Row, guard: &Guard<'_>) -> Self {
+        let (grid, id) = (grid.with_offset(name.keys().offset()), row.id());
+        let holdings = Arc::new(Holdings::new(name, row));
         let root = AtomicPtr::new(Space::plant(grid.offset(), Arc::clone(&holdings), guard).as_ptr());
-        Self { grid, family: Arc::clone(family), root, holdings }
+        Self { grid, row: id, family: Arc::clone(family), root, holdings }
     }
 
     /// Where lookups start; `None` once the namespace was dropped.
@@ -153,9 +154,9 @@ const SLICE: usize = model_size(256, 8);
 const FEW: usize = 64;
 
 impl Registry {
-    pub(super) fn new(grid: Grid, local: &Local) -> Self {
+    pub(super) fn new(grid: Grid, row: Row, local: &Local) -> Self {
         let family = Family::default();
-        let default = NamespaceState::new(NamespaceName::new(&[], Keys::Tokens), grid, &family, &local.pin());
+        let default = NamespaceState::new(NamespaceName::new(&[], Keys::Tokens), grid, &family, row, &local.pin());
         let names = Names { next_pass: FEW, ..Names::default() };
         Self { names: Mutex::new(names), behind: AtomicBool::new(false), default: Arc::new(default), family }
     }
@@ -195,7 +196,7 @@ impl Registry {
         debug_assert!(removed.is_some_and(|removed| std::ptr::eq(&*removed, state)), "it stood until now");
     }
 
-    fn all(&self) -> Vec<Arc<NamespaceState>> {
+    pub(super) fn all(&self) -> Vec<Arc<NamespaceState>> {
         let mut all = vec![Arc::clone(&self.default)];
         all.extend(self.names.lock().states.values().cloned());
         all

@@ -5,6 +5,7 @@ use std::fmt;
 use super::diagnostics::Violation;
 use super::evictor::Upkeep;
 use super::inner::Inner;
+use super::lookup_stats::NamespaceLookups;
 use super::namespace::Pass;
 use super::session::Session;
 use super::spans::within_span;
@@ -231,6 +232,29 @@ impl PrefixCache {
     pub fn stats(&self) -> Stats {
         let is_settled = self.inner.settle_by(|| self.inner.evictor.try_lock());
         Stats { is_settled, ..self.inner.stats() }
+    }
+
+    /// What the lookups of each namespace found, those of the default namespace first, then by name; the last entry, without a
+    /// name, is of all others together.
+    ///
+    /// 63 namespaces at a time are counted by themselves, the default one and those that were made first. One that comes when
+    /// there are so many counts with the others, and so does one that has gone. Takes a lock; the sum of all entries is in
+    /// [`stats`](Self::stats).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let cache = radixkv::PrefixCache::builder(2, 4).build()?;
+    /// let (session, tenant) = (cache.session(), cache.namespace(&["tenant-7"]));
+    /// drop(session.match_prefix(&tenant, &[1, 2]));
+    /// let queries = cache.lookups_by_namespace().into_iter().map(|of| (of.namespace, of.lookups.query_tokens));
+    /// let [default, tenants, others] = queries.collect::<Vec<_>>().try_into().expect("two namespaces");
+    /// assert_eq!(default, (Some(cache.default_namespace().name()), 0));
+    /// assert_eq!((tenants, others), ((Some(tenant.name()), 2), (None, 0)));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn lookups_by_namespace(&self) -> Vec<NamespaceLookups> {
+        self.inner.lookups_by_namespace()
     }
 
     /// Checks every invariant of tree, pool, queue, ranking and counts; see [`diagnostics`](crate::diagnostics).

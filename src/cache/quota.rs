@@ -6,6 +6,7 @@ pub(super) use verbs::OverQuota;
 
 use std::time::Duration;
 
+use super::lookup_stats::LookupStats;
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
@@ -109,6 +110,9 @@ pub struct NamespaceStats {
     pub reserved_blocks: usize,
     /// Its limits.
     pub quota: Quota,
+    /// What its lookups found; `None` if it was made while there were many namespaces
+    /// ([`lookups_by_namespace`](crate::PrefixCache::lookups_by_namespace)).
+    pub lookups: Option<LookupStats>,
 }
 
 /// The blocks of a reservation, counted with a namespace until they are cached or given back.

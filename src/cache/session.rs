@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::inner::Inner;
 use super::lease::{Lease, PrefixMatch};
+use super::lookups::{Query, count_resumed};
 use super::namespace::Namespace;
 use super::participant::Participant;
 use super::strong_ref::{StrongRef, StrongRefs};
@@ -188,25 +189,34 @@ impl Session {
         let participant = self.participant();
         let guard = participant.pin();
         let Some(held) = self.lease_longest(namespace, tokens, &guard) else {
-            if use_ == Use::Counted {
-                participant.count_lookup(tokens.len(), 0);
-            }
-            return Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
+            return self.find_nothing(namespace, tokens, use_, &guard);
         };
         let counted = use_ == Use::Counted && held.point.depth() > 0;
         let mut lease = Lease::new(held, counted, namespace.0.grid, self.strong_refs.take());
         crate::sync::failpoint!("session::leased");
         if use_ == Use::Counted {
             lease.queried = true;
-            participant.count_lookup(tokens.len(), lease.len_tokens());
         }
         if counted {
             inner.hot.statistics(&held).touch(now);
             inner.undo_demotions(held.point, now, &guard);
         }
         append_blocks(held.point, 0, namespace.0.grid, blocks, &guard);
+        if use_ == Use::Counted {
+            inner.count_lookup(namespace.query(tokens), &lease, &guard);
+        }
         drop(guard);
         self.help();
+        lease
+    }
+
+    /// The result of a lookup in a namespace that was dropped, or can count no more leases.
+    #[cold]
+    fn find_nothing(&self, namespace: &Namespace, tokens: &[Token], use_: Use, guard: &Guard<'_>) -> Lease {
+        let lease = Lease::of_nothing(namespace.0.grid, self.strong_refs.take());
+        if use_ == Use::Counted {
+            self.inner().count_lookup(namespace.query(tokens), &lease, guard);
+        }
         lease
     }
 
@@ -316,14 +326,15 @@ impl Session {
         }
         inner.undo_demotions(tip.point, now, &guard);
         append_blocks(tip.point, first, grid, blocks, &guard);
-        let found = grid.filled(tip.point.end());
-        drop(guard);
-        if lease.queried {
-            participant.count_resumed(found - lease.len_tokens());
-        } else {
-            participant.count_lookup(tokens.len(), found);
-        }
+        let row = tip.point.run().space().holdings.row.id();
+        let (was_queried, known) = (lease.queried, lease.len_tokens());
         let mut lease = resumed.unwrap_or(lease);
+        if was_queried {
+            count_resumed(row, lease.len_tokens() - known, &guard);
+        } else {
+            inner.count_lookup(Query { row, grid, tokens }, &lease, &guard);
+        }
+        drop(guard);
         // Written only if it changes: a store here would delay the copy of the whole lease that follows.
         if !lease.queried || lease.counted != counted {
             (lease.queried, lease.counted) = (true, counted);

@@ -78,6 +78,15 @@ pub struct Stats {
     pub hit_tokens: u64,
     /// Tokens that a resume found beyond a lease whose lookup had been counted already: not among `hit_tokens`.
     pub resumed_tokens: u64,
+    /// Tokens of whole blocks that lookups missed, by the reason of the first of them, as [`LookupStats`](crate::LookupStats)
+    /// explains: it had been cached and was gone.
+    pub missed_evicted_tokens: u64,
+    /// The same: a cached block agrees with its first tokens alone.
+    pub missed_diverged_tokens: u64,
+    /// The same: it was seen in another namespace alone.
+    pub missed_elsewhere_tokens: u64,
+    /// The same: it had not been seen.
+    pub missed_new_tokens: u64,
     /// Tokens of [partial hits](crate::PartialHit): not among `hit_tokens`.
     pub partial_tokens: u64,
     /// Inserts that were not refused.
@@ -136,6 +145,10 @@ impl Stats {
             query_tokens: since(|stats| stats.query_tokens),
             hit_tokens: since(|stats| stats.hit_tokens),
             resumed_tokens: since(|stats| stats.resumed_tokens),
+            missed_evicted_tokens: since(|stats| stats.missed_evicted_tokens),
+            missed_diverged_tokens: since(|stats| stats.missed_diverged_tokens),
+            missed_elsewhere_tokens: since(|stats| stats.missed_elsewhere_tokens),
+            missed_new_tokens: since(|stats| stats.missed_new_tokens),
             partial_tokens: since(|stats| stats.partial_tokens),
             inserts: since(|stats| stats.inserts),
             duplicate_blocks: since(|stats| stats.duplicate_blocks),

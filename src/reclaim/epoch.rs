@@ -12,7 +12,7 @@ use crossbeam_epoch as ce;
 use super::memory::{Freed, Magazines, Memory};
 use super::node::end;
 use super::records::Records;
-use super::{Bytes, COUNTS, Node, Record, Ref};
+use super::{Bytes, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
 /// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes, or so many nodes.
@@ -71,9 +71,9 @@ impl Domain {
         &self.shared.bytes
     }
 
-    /// What all participants have counted in their records, those that have gone too.
-    pub(crate) fn counts(&self) -> [u64; COUNTS] {
-        self.shared.records.sum()
+    /// What all participants have counted, those that have gone too.
+    pub(crate) fn records(&self) -> &Records {
+        &self.shared.records
     }
 
     /// How many participants were registered so far.
@@ -248,6 +248,12 @@ pub(crate) struct Guard<'l> {
 }
 
 impl Guard<'_> {
+    /// Where its participant counts what its users do.
+    #[inline]
+    pub(crate) fn record(&self) -> &Record {
+        self.local.record()
+    }
+
     pub(super) fn bytes(&self) -> &Bytes {
         &self.local.shared().bytes
     }

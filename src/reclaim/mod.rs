@@ -25,6 +25,7 @@ mod memory;
 mod model;
 mod node;
 mod records;
+mod rows;
 
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 pub(crate) use epoch::{Domain, Guard, Local};
@@ -37,6 +38,7 @@ pub use model::track;
 pub(crate) use model::{Domain, Guard, Local};
 pub(crate) use node::{Canary, Link, Node, Own, Ref, free_owned};
 pub(crate) use records::{COUNTS, Record};
+pub(crate) use rows::{ROW_COUNTS, Row, RowId};
 
 use crossbeam_utils::CachePadded;
 

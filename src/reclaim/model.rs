@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use super::node::{end, free_now};
 use super::records::Records;
-use super::{Bytes, COUNTS, Node, Record, Ref};
+use super::{Bytes, Node, Record, Ref};
 #[cfg(radixkv_loom)]
 use crate::sync::TrackedCell;
 use crate::sync::atomic::{
@@ -210,8 +210,8 @@ impl Domain {
         &self.0.bytes
     }
 
-    pub(crate) fn counts(&self) -> [u64; COUNTS] {
-        self.0.records.sum()
+    pub(crate) fn records(&self) -> &Records {
+        &self.0.records
     }
 
     pub(crate) fn garbage_bytes(&self) -> usize {
@@ -296,6 +296,12 @@ pub(crate) struct Guard<'l> {
 }
 
 impl Guard<'_> {
+    /// Where its participant counts what its users do.
+    #[inline]
+    pub(crate) fn record(&self) -> &Record {
+        self.local.record()
+    }
+
     pub(super) fn bytes(&self) -> &Bytes {
         &self.local.state.bytes
     }

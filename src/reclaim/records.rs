@@ -14,11 +14,12 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use super::Idle;
+use super::rows::{FreeRows, ROW_COUNTS, ROWS, Row, RowId};
 use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
-use crate::sync::model_size;
+use crate::sync::{Arc, OnceLock, model_size};
 
-/// Counts in a record: with its number two cache lines, which are fetched together.
-pub(crate) const COUNTS: usize = 15;
+/// Counts in a record, outside of its rows.
+pub(crate) const COUNTS: usize = 11;
 
 /// Records with a number: as many as sessions and calls have participants, but for races.
 const RECORDS: usize = model_size(144, 8);
@@ -26,37 +27,73 @@ const RECORDS: usize = model_size(144, 8);
 /// In place of a number: the record that is shared.
 const SHARED: usize = usize::MAX;
 
+/// A row of a record.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Counted([AtomicU64; ROW_COUNTS]);
+
+impl Counted {
+    fn new() -> Self {
+        Self(array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
 #[derive(Debug)]
 struct Counts {
-    number: usize,
+    /// The first row, which most work is counted in.
+    first: Counted,
     counts: [AtomicU64; COUNTS],
+    number: usize,
+    /// The other rows, once one is used.
+    rest: OnceLock<Box<[Counted]>>,
 }
 
 impl Counts {
     fn new(number: usize) -> CachePadded<Self> {
-        CachePadded::new(Self { number, counts: array::from_fn(|_| AtomicU64::new(0)) })
+        let counts = array::from_fn(|_| AtomicU64::new(0));
+        CachePadded::new(Self { first: Counted::new(), counts, number, rest: OnceLock::new() })
+    }
+
+    /// Waits for no thread: only the owner of a record makes its rows, and those of the shared one are there (`Records::new`).
+    #[inline(never)]
+    fn later_row(&self, row: usize) -> &Counted {
+        &self.rest.get_or_init(|| (1..ROWS).map(|_| Counted::new()).collect())[row - 1]
+    }
+
+    /// The row, if something may have been counted in it.
+    fn used_row(&self, row: usize) -> Option<&Counted> {
+        if row == 0 { Some(&self.first) } else { Some(&self.rest.get()?[row - 1]) }
     }
 }
 
 /// The records of one domain.
 #[derive(Debug)]
-pub(super) struct Records {
+pub(crate) struct Records {
     numbered: Box<[CachePadded<Counts>]>,
     shared: CachePadded<Counts>,
     /// Numbers given out so far.
     issued: AtomicUsize,
     /// Numbers of participants that have gone.
     left: Idle<usize, RECORDS>,
+    rows: Arc<FreeRows>,
 }
 
 impl Records {
     pub(super) fn new() -> Self {
+        let shared = Counts::new(SHARED);
+        shared.later_row(1);
         Self {
             numbered: (0..RECORDS).map(Counts::new).collect(),
-            shared: Counts::new(SHARED),
+            shared,
             issued: AtomicUsize::new(0),
             left: Idle::new(),
+            rows: Arc::new(FreeRows::new()),
         }
+    }
+
+    /// A row to count in. Lock-free.
+    pub(crate) fn row(&self) -> Row {
+        self.rows.take(|row| self.sum_of_row(row))
     }
 
     /// A record for a new participant, which the domain must outlive. Lock-free.
@@ -76,12 +113,35 @@ impl Records {
     }
 
     /// All records added up. Counts that are written meanwhile may be missing.
-    pub(super) fn sum(&self) -> [u64; COUNTS] {
-        // Relaxed, twice: numbers to look at.
-        let issued = self.issued.load(Relaxed).min(RECORDS);
-        let records = self.numbered[..issued].iter().chain([&self.shared]);
-        records.fold([0; COUNTS], |sum, record| array::from_fn(|i| sum[i] + record.counts[i].load(Relaxed)))
+    pub(crate) fn sum(&self) -> [u64; COUNTS] {
+        add_up(self.used().map(|record| &record.counts))
     }
+
+    /// What was counted in a row since its owner has it.
+    pub(crate) fn counted_in(&self, row: &Row) -> [u64; ROW_COUNTS] {
+        row.since(self.sum_of_row(row.id().number))
+    }
+
+    fn sum_of_row(&self, row: usize) -> [u64; ROW_COUNTS] {
+        add_up(self.used().filter_map(|record| Some(&record.used_row(row)?.0)))
+    }
+
+    /// All rows of all records added up.
+    pub(crate) fn sum_of_rows(&self) -> [u64; ROW_COUNTS] {
+        let rows = |record| (0..ROWS).filter_map(move |row| Some(&Counts::used_row(record, row)?.0));
+        add_up(self.used().flat_map(rows))
+    }
+
+    fn used(&self) -> impl Iterator<Item = &Counts> {
+        // Relaxed: a number to look at.
+        let issued = self.issued.load(Relaxed).min(RECORDS);
+        self.numbered[..issued].iter().chain([&self.shared]).map(|record| &**record)
+    }
+}
+
+fn add_up<'a, const N: usize>(all: impl Iterator<Item = &'a [AtomicU64; N]>) -> [u64; N] {
+    // Relaxed: numbers to look at.
+    all.fold([0; N], |sum, counts| array::from_fn(|i| sum[i].wrapping_add(counts[i].load(Relaxed))))
 }
 
 /// A participant's record.
@@ -97,22 +157,35 @@ impl Record {
     /// Adds to some of its counts. Wait-free.
     #[inline]
     pub(crate) fn add<const N: usize>(&self, amounts: [(usize, u64); N]) {
-        let Counts { number, counts } = self.counts();
-        if *number == SHARED {
-            return self.add_shared(&amounts);
-        }
-        for (i, amount) in amounts {
-            // Relaxed, twice: numbers to look at, and no other thread writes this record (RC1).
-            counts[i].store(counts[i].load(Relaxed).wrapping_add(amount), Relaxed);
-        }
+        let Counts { number, counts, .. } = self.counts();
+        add(counts, *number, amounts);
     }
 
-    #[cold]
-    fn add_shared(&self, amounts: &[(usize, u64)]) {
-        for &(i, amount) in amounts {
-            // Relaxed: a number to look at.
-            self.counts().counts[i].fetch_add(amount, Relaxed);
-        }
+    /// The same in one of its rows. The first use of a row that is not the first one allocates.
+    #[inline]
+    pub(crate) fn add_in<const N: usize>(&self, row: RowId, amounts: [(usize, u64); N]) {
+        let counts = self.counts();
+        let in_row = if row.number == 0 { &counts.first } else { counts.later_row(row.number) };
+        add(&in_row.0, counts.number, amounts);
+    }
+}
+
+#[inline]
+fn add<const N: usize>(counts: &[AtomicU64], number: usize, amounts: [(usize, u64); N]) {
+    if number == SHARED {
+        return add_shared(counts, &amounts);
+    }
+    for (i, amount) in amounts {
+        // Relaxed, twice: numbers to look at, and no other thread writes this record (RC1).
+        counts[i].store(counts[i].load(Relaxed).wrapping_add(amount), Relaxed);
+    }
+}
+
+#[cold]
+fn add_shared(counts: &[AtomicU64], amounts: &[(usize, u64)]) {
+    for &(i, amount) in amounts {
+        // Relaxed: a number to look at.
+        counts[i].fetch_add(amount, Relaxed);
     }
 }
 
@@ -141,5 +214,18 @@ mod tests {
         assert_eq!(records.sum()[1], RECORDS as u64 + 2);
         held.iter().for_each(|record| records.leave(record));
         assert_ne!(records.hold().counts().number, SHARED);
+    }
+
+    #[test]
+    fn rows_are_added_up_one_by_one_and_all_together() {
+        let records = Records::new();
+        let held: Vec<_> = (0..RECORDS + 2).map(|_| records.hold()).collect();
+        for (i, record) in held.iter().enumerate() {
+            record.add_in(RowId { number: i % 3, serial: i }, [(0, 1), (ROW_COUNTS - 1, 2)]);
+        }
+        let rows: Vec<_> = (0..4).map(|row| records.sum_of_row(row)[0]).collect();
+        assert_eq!(rows, [49, 49, 48, 0]);
+        assert_eq!((records.sum_of_rows()[0], records.sum_of_rows()[ROW_COUNTS - 1]), (146, 292));
+        assert_eq!(records.sum(), [0; COUNTS]);
     }
 }

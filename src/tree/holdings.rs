@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::name::NamespaceName;
 use crate::policy::QuotaGroup;
+use crate::reclaim::Row;
 use crate::sync::OwnerCell;
 use crate::sync::atomic::AtomicUsize as Counter;
 use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
@@ -15,6 +16,8 @@ use crate::sync::gauge::{AtomicU64, AtomicUsize, Relaxed};
 #[derive(Debug)]
 pub(crate) struct Holdings {
     pub(crate) name: NamespaceName,
+    /// Where its lookups are counted.
+    pub(crate) row: Row,
     cached: AtomicUsize,
     protected: AtomicUsize,
     /// In reservations, and in runs that were inserted from them and are not in the accounts yet.
@@ -50,9 +53,10 @@ impl Limits {
 }
 
 impl Holdings {
-    pub(crate) fn new(name: NamespaceName) -> Self {
+    pub(crate) fn new(name: NamespaceName, row: Row) -> Self {
         Self {
             name,
+            row,
             cached: AtomicUsize::new(0),
             protected: AtomicUsize::new(0),
             reserved: Counter::new(0),

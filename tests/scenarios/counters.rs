@@ -204,6 +204,137 @@ fn threads_and_sessions_that_come_and_go_add_up() {
     let expected = sums.iter().fold([0; 5], |sum, each| std::array::from_fn(|i| sum[i] + each[i]));
     let counted = [stats.lookups, stats.query_tokens, stats.hit_tokens, stats.taken_blocks, stats.duplicate_blocks];
     assert_eq!(counted, expected);
+    assert_eq!(stats.hit_tokens + missed(&stats).iter().sum::<u64>(), stats.query_tokens, "all of them whole blocks");
     assert!(stats.duplicate_blocks <= stats.taken_blocks && stats.hit_tokens > 0);
     drop(crowd);
+}
+
+/// What a lookup missed: evicted, diverged, elsewhere, new.
+fn missed(counted: &Stats) -> [u64; 4] {
+    [
+        counted.missed_evicted_tokens,
+        counted.missed_diverged_tokens,
+        counted.missed_elsewhere_tokens,
+        counted.missed_new_tokens,
+    ]
+}
+
+#[test]
+fn a_miss_has_the_reason_of_the_first_block_that_is_lacking() {
+    let bench = Bench::new(4, 16);
+    let prompt = sequence(1, 14);
+    let matched = |tokens: &[Token]| missed(&bench.counted(|| bench.matched(tokens)));
+    assert_eq!(matched(&prompt), [0, 0, 0, 12], "three blocks, and two tokens that no block holds");
+    drop(bench.insert(&prompt));
+    assert_eq!(matched(&prompt), [0; 4]);
+    assert_eq!(matched(&prompt[..3]), [0; 4], "less than a block");
+    let (mut inside, mut beside) = (prompt.clone(), prompt.clone());
+    (inside[6], beside[4]) = (99, 99);
+    assert_eq!((matched(&inside), matched(&beside)), ([0, 8, 0, 0], [0, 0, 0, 8]));
+    assert_eq!(matched(&[&prompt[..12], &[7; 8]].concat()), [0, 0, 0, 8]);
+    bench.cache.evict(2);
+    assert_eq!(matched(&prompt), [8, 0, 0, 0]);
+    drop(bench.insert(&prompt));
+    let second = bench.session.match_prefix_untouched(&bench.space, &prompt).blocks()[1];
+    bench.cache.invalidate_blocks(&[second]);
+    assert_eq!(matched(&prompt), [8, 0, 0, 0], "what is invalidated has gone, too");
+}
+
+#[test]
+fn what_another_namespace_has_is_told_apart() {
+    let bench = Bench::new(4, 16);
+    let (tenant, prompt) = (bench.cache.namespace(&["tenant"]), sequence(1, 8));
+    drop(bench.insert(&prompt));
+    let matched = || missed(&bench.counted(|| bench.session.match_prefix(&tenant, &prompt)));
+    assert_eq!(matched(), [0, 0, 8, 0]);
+    bench.cache.evict(2);
+    assert_eq!(matched(), [0, 0, 8, 0], "it was there");
+    let start = bench.session.acquire(&tenant, &prompt, 0).expect("room");
+    drop(bench.session.insert(start.hit.lease(), &prompt, start.blocks).expect("it fits"));
+    bench.cache.evict(2);
+    assert_eq!(matched(), [8, 0, 0, 0], "its own is what counts");
+}
+
+#[test]
+fn every_way_to_look_up_counts_what_it_misses() {
+    let bench = Bench::new(4, 16);
+    let (session, space, prompt) = (&bench.session, &bench.space, sequence(1, 8));
+    let kept = session.match_prefix_untouched(space, &prompt).into_lease();
+    let resumed = bench.counted(|| session.resume(kept, &prompt));
+    assert_eq!((missed(&resumed), resumed.query_tokens), ([0, 0, 0, 8], 8));
+    let served = bench.counted(|| session.acquire(space, &prompt, 0).expect("room"));
+    assert_eq!((missed(&served), served.query_tokens), ([0, 0, 0, 8], 8));
+    let refused = bench.counted(|| session.acquire(space, &sequence(1, 400), 0).unwrap_err());
+    assert_eq!(missed(&refused), [0; 4]);
+    let looks = bench.counted(|| (session.match_prefix_untouched(space, &prompt), session.peek(space, &prompt)));
+    assert_eq!(missed(&looks), [0; 4]);
+}
+
+#[test]
+fn pairs_are_missed_by_whole_blocks_of_pairs() {
+    let bench = Bench::new(4, 16);
+    let draft = bench.cache.namespace_with(&["draft"], radixkv::Keys::Bigrams);
+    let matched = |len| missed(&bench.counted(|| bench.session.match_prefix(&draft, &sequence(1, len))));
+    assert_eq!((matched(4), matched(5), matched(9)), ([0; 4], [0, 0, 0, 4], [0, 0, 0, 8]));
+    let start = bench.session.acquire(&draft, &sequence(1, 9), 0).expect("room");
+    drop(bench.session.insert(start.hit.lease(), &sequence(1, 9), start.blocks).expect("it fits"));
+    assert_eq!(matched(9), [0; 4]);
+    bench.cache.evict(1);
+    assert_eq!(matched(9), [4, 0, 0, 0]);
+}
+
+/// A block may begin on one run and end on the next: its mark is that of the whole block.
+#[test]
+fn a_block_that_lies_on_two_runs_is_known_again() {
+    let bench = Bench::new(4, 16);
+    let (one, two) = ([1, 2, 3, 4], [1, 2, 9, 9]);
+    drop((bench.insert(&one), bench.insert(&two)));
+    bench.cache.evict(2);
+    for tokens in [one, two] {
+        assert_eq!(missed(&bench.counted(|| bench.matched(&tokens))), [4, 0, 0, 0]);
+    }
+}
+
+#[test]
+fn namespaces_are_counted_by_themselves_while_there_are_few() {
+    let bench = Bench::new(4, 16);
+    let (session, cache) = (&bench.session, &bench.cache);
+    let name = |i: u32| cache.namespace(&[i.to_string().as_str()]);
+    let spaces: Vec<_> = (0..80).map(name).collect();
+    for (space, lookups) in spaces.iter().zip(1..) {
+        (0..lookups).for_each(|_| drop(session.match_prefix(space, &sequence(1, 5))));
+    }
+    let lookups_of = |space| cache.namespace_stats(space).lookups;
+    let counted: Vec<_> = spaces.iter().map_while(|space| Some(lookups_of(space)?.lookups)).collect();
+    assert_eq!(counted, (1..=62).collect::<Vec<_>>());
+    assert_eq!(spaces.iter().filter_map(lookups_of).count(), 62);
+    let listed = cache.lookups_by_namespace();
+    assert_eq!((listed.len(), listed[0].namespace.clone()), (64, Some(bench.space.name())));
+    assert_eq!(listed.iter().map(|of| of.lookups.lookups).sum::<u64>(), cache.stats().lookups);
+    let others = &listed[63];
+    assert_eq!((others.namespace.clone(), others.lookups.lookups), (None, (63..=80).sum()));
+    assert_eq!(others.lookups.missed_new_tokens + others.lookups.missed_elsewhere_tokens, 4 * (63..=80).sum::<u64>());
+}
+
+/// Whoever comes after a namespace that has gone begins with nothing, and what was counted of it is not lost.
+#[test]
+fn a_namespace_begins_with_nothing() {
+    let bench = Bench::new(4, 16);
+    let (session, cache) = (&bench.session, &bench.cache);
+    let mut lookups = 0;
+    for round in 0..200 {
+        let name = format!("tenant-{round}");
+        let tenant = cache.namespace(&[name.as_str()]);
+        let before = cache.namespace_stats(&tenant).lookups.expect("few at a time");
+        assert_eq!((before.lookups, before.query_tokens), (0, 0), "round {round}");
+        (0..3).for_each(|_| drop(session.match_prefix(&tenant, &sequence(1, 5))));
+        lookups += 3;
+        assert_eq!(cache.namespace_stats(&tenant).lookups.expect("as before").lookups, 3);
+        cache.drop_namespace(&tenant);
+        drop(tenant);
+        cache.settle();
+        assert_eq!(cache.stats().lookups, lookups);
+    }
+    let listed = cache.lookups_by_namespace();
+    assert_eq!(listed.last().expect("the others").lookups.lookups, lookups);
 }

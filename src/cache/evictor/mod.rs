@@ -52,6 +52,7 @@ pub(super) use upkeep::Upkeep;
 use std::collections::HashSet;
 
 use super::events::EvictionReason;
+use super::seen::SeenBlocks;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
@@ -65,6 +66,7 @@ pub(super) struct Resources<'g> {
     pub(super) queue: &'g Queue,
     pub(super) hot: &'g HotPoints,
     pub(super) pool: &'g Pool,
+    pub(super) seen: &'g SeenBlocks,
     /// Where blocks end in sequences of tokens.
     pub(super) grid: Grid,
     /// The present time of deadlines.
@@ -77,6 +79,11 @@ impl Resources<'_> {
     #[inline]
     pub(super) fn grid_of(self, run: Ref<'_, Run>) -> Grid {
         self.grid.with_offset(run.space().offset)
+    }
+
+    /// Marks a block of `run` as seen.
+    fn mark_seen(self, run: Ref<'_, Run>, block: usize) {
+        self.seen.mark(run, block, self.grid_of(run), self.guard);
     }
 }
 

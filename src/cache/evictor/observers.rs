@@ -108,9 +108,12 @@ pub(in crate::cache) struct Victim {
 }
 
 impl Evictor {
-    /// Tells that a run's blocks are in the accounts.
+    /// Tells that a run's blocks are in the accounts, and leaves a mark for lookups that miss them later.
     #[inline]
     pub(super) fn tell_stored<'g>(&mut self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) {
+        if blocks > 0 {
+            resources.mark_seen(run, 0);
+        }
         if self.observers.is_listened_to() {
             self.gather_stored(run, blocks, resources);
         }
@@ -155,7 +158,7 @@ impl Evictor {
         }
     }
 
-    /// Tells that lookups do not find `blocks` any more, the blocks of `run` from the `keep`-th on.
+    /// Tells that lookups do not find `blocks` any more, the blocks of `run` from the `keep`-th on, and leaves a mark for those that miss them.
     #[inline]
     pub(super) fn tell_removed<'g>(
         &mut self,
@@ -164,7 +167,11 @@ impl Evictor {
         blocks: &[BlockId],
         resources: Resources<'g>,
     ) {
-        if self.observers.is_listened_to() && !blocks.is_empty() {
+        if blocks.is_empty() {
+            return;
+        }
+        resources.mark_seen(run, keep);
+        if self.observers.is_listened_to() {
             self.gather_removed(run, keep, blocks, resources);
         }
     }

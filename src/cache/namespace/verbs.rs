@@ -73,7 +73,8 @@ impl PrefixCache {
             return Namespace(Arc::clone(state));
         }
         let local = self.inner.participant();
-        let state = Arc::new(NamespaceState::new(name.clone(), self.inner.grid, &registry.family, &local.pin()));
+        let (grid, row) = (self.inner.grid, self.inner.domain.records().row());
+        let state = Arc::new(NamespaceState::new(name.clone(), grid, &registry.family, row, &local.pin()));
         names.states.insert(name, Arc::clone(&state));
         let pass_is_due = names.states.len() >= names.next_pass;
         drop(names);

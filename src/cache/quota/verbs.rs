@@ -87,6 +87,7 @@ impl PrefixCache {
             protected_blocks: holdings.protected(),
             reserved_blocks: holdings.reserved(),
             quota: Quota { cached_blocks, pinned_blocks, time_to_idle: holdings.time_to_idle() },
+            lookups: self.inner.lookups_of(holdings),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Bed {
 }
 
 fn holdings() -> Arc<Holdings> {
-    Arc::new(Holdings::new(NamespaceName::new(&[], Keys::Tokens)))
+    Arc::new(Holdings::new(NamespaceName::new(&[], Keys::Tokens), Domain::new().records().row()))
 }
 
 /// Retires an empty tree.

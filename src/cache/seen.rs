@@ -1,0 +1,121 @@
+//! Blocks that were seen: marks by which a lookup that misses finds out why.
+//!
+//! The evictor leaves a mark for the first block of each run that it takes into its accounts, and for the first one that each
+//! trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has a hash of the block's end and of its last tokens,
+//! and the namespace. A later mark may take its place. So a reason is a guess, good for statistics and for nothing else.
+
+use crate::block::Grid;
+use crate::key::Token;
+use crate::reclaim::{Guard, Ref};
+use crate::sync::gauge::{AtomicU64, Relaxed};
+use crate::sync::model_size;
+use crate::tree::Run;
+use crate::tree::path::append_tokens;
+
+/// Tokens of a block, its last ones, that are hashed.
+const TAIL: usize = 8;
+
+/// Marks at least and at most: 8 bytes each.
+const FEWEST: usize = model_size(64, 8);
+const MOST: usize = model_size(1 << 16, 8);
+
+/// Bits of a mark that name the namespace; the others are of the hash.
+const NAME_BITS: u32 = 24;
+
+/// The marks of one cache.
+#[derive(Debug)]
+pub(super) struct SeenBlocks(Box<[AtomicU64]>);
+
+/// Where a block was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    Here,
+    Elsewhere,
+    Nowhere,
+}
+
+impl SeenBlocks {
+    /// Marks for a cache of so many blocks: four for each, up to 65,536.
+    pub(super) fn new(blocks: usize) -> Self {
+        let marks = blocks.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
+        Self((0..marks).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Marks a block of `run`, the first one or one after it.
+    pub(super) fn mark(&self, run: Ref<'_, Run>, block: usize, grid: Grid, guard: &Guard<'_>) {
+        let end = grid.end_of(grid.blocks(run.start()) + block + 1);
+        let begin = end - TAIL.min(grid.tokens());
+        // The run may be shorter by now than its arrays. Where it is hidden, its path may be, too.
+        let Some(arrays) = run.arrays(guard).filter(|arrays| arrays.shown() > 0) else { return };
+        let own = arrays.tokens();
+        let hash = match begin.checked_sub(run.start()) {
+            Some(begin) => hash(&own[begin..end - run.start()], end),
+            None => {
+                let mut tokens = Vec::new();
+                if let Some(parent) = run.parent() {
+                    append_tokens(parent.run(), begin..run.start(), &mut tokens, guard);
+                }
+                tokens.extend_from_slice(&own[..end - run.start()]);
+                hash(&tokens, end)
+            }
+        };
+        // Relaxed: a hint, which no memory depends on.
+        self.place(hash).store(mark(hash, run.space().holdings.row.id().serial), Relaxed);
+    }
+
+    /// Where the last block of `tokens` was seen, which end at a boundary.
+    pub(super) fn look(&self, namespace: usize, tokens: &[Token], grid: Grid) -> Seen {
+        let hash = hash(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len());
+        // Relaxed: as in `mark`.
+        let there = self.place(hash).load(Relaxed);
+        match there ^ mark(hash, namespace) {
+            0 => Seen::Here,
+            other if other >> NAME_BITS == 0 && there != 0 => Seen::Elsewhere,
+            _ => Seen::Nowhere,
+        }
+    }
+
+    fn place(&self, hash: u64) -> &AtomicU64 {
+        // The mark has the upper bits.
+        &self.0[hash as usize & (self.0.len() - 1)]
+    }
+}
+
+/// Not zero: the namespace's number is one at least.
+fn mark(hash: u64, namespace: usize) -> u64 {
+    let name = (namespace as u64 + 1) & ((1 << NAME_BITS) - 1);
+    hash >> NAME_BITS << NAME_BITS | name
+}
+
+fn hash(tokens: &[Token], end: usize) -> u64 {
+    // An odd number without a pattern: the golden ratio in 64 bits.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mix = |hash: u64, tokens: u64| (hash ^ tokens).wrapping_mul(FACTOR).rotate_left(29);
+    let pairs = tokens.chunks_exact(2);
+    let last = pairs.remainder().iter().map(|token| u64::from(*token));
+    let pairs = pairs.map(|pair| u64::from(pair[0]) | u64::from(pair[1]) << 32);
+    let mixed = pairs.chain(last).fold(end as u64, mix);
+    mixed ^ mixed >> 32
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_few_for_few_blocks_and_bounded() {
+        assert_eq!(
+            [0, 1, 16, 17, 1 << 14, usize::MAX].map(|blocks| SeenBlocks::new(blocks).0.len()),
+            [64, 64, 64, 128, 1 << 16, 1 << 16]
+        );
+    }
+
+    #[test]
+    fn few_of_many_marks_share_a_place() {
+        let seen = SeenBlocks::new(1 << 14);
+        let places: std::collections::HashSet<_> =
+            (0..1 << 14).map(|i| seen.place(hash(&[7, i, 7, i / 3], 16)) as *const _).collect();
+        // Thrown at random, 16,384 balls fill 14,497 of 65,536 places.
+        assert!(places.len() > 14_000, "{}", places.len());
+    }
+}
