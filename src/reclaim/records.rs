@@ -93,7 +93,7 @@ impl Records {
 
     /// A row to count in. Lock-free.
     pub(crate) fn row(&self) -> Row {
-        self.rows.take(|row| self.sum_of_row(row))
+        FreeRows::take(&self.rows, |row| self.sum_of_row(row))
     }
 
     /// A record for a new participant, which the domain must outlive. Lock-free.

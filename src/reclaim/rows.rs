@@ -28,11 +28,11 @@ impl FreeRows {
     }
 
     /// A free row, from now on, or the shared one. `counted` adds a row up. Lock-free.
-    pub(super) fn take(self: &Arc<Self>, counted: impl FnOnce(usize) -> [u64; ROW_COUNTS]) -> Row {
+    pub(super) fn take(free: &Arc<Self>, counted: impl FnOnce(usize) -> [u64; ROW_COUNTS]) -> Row {
         // Relaxed, twice: each number is given out once. What was counted in a row that was left comes with it (`Idle`).
-        let serial = self.made.fetch_add(1, Relaxed);
-        let number = self.left.take().unwrap_or_else(|| self.issued.fetch_add(1, Relaxed).min(OTHERS));
-        Row { id: RowId { number, serial }, base: counted(number), free: Arc::clone(self) }
+        let serial = free.made.fetch_add(1, Relaxed);
+        let number = free.left.take().unwrap_or_else(|| free.issued.fetch_add(1, Relaxed).min(OTHERS));
+        Row { id: RowId { number, serial }, base: counted(number), free: Arc::clone(free) }
     }
 }
 
@@ -87,11 +87,11 @@ mod tests {
     #[test]
     fn a_row_that_is_given_back_is_taken_with_its_counts() {
         let free = Arc::new(FreeRows::new());
-        let first = free.take(|_| [0; ROW_COUNTS]);
-        let second = free.take(|_| [0; ROW_COUNTS]);
+        let first = FreeRows::take(&free, |_| [0; ROW_COUNTS]);
+        let second = FreeRows::take(&free, |_| [0; ROW_COUNTS]);
         assert_eq!((first.id.number, second.id.number), (0, 1));
         drop(first);
-        let third = free.take(|row| [10 + row as u64; ROW_COUNTS]);
+        let third = FreeRows::take(&free, |row| [10 + row as u64; ROW_COUNTS]);
         assert_eq!((third.id.number, third.id.serial), (0, 2));
         assert_eq!(third.since([12; ROW_COUNTS]), [2; ROW_COUNTS]);
     }
@@ -99,11 +99,11 @@ mod tests {
     #[test]
     fn those_that_find_none_share_the_last() {
         let free = Arc::new(FreeRows::new());
-        let mut rows: Vec<_> = (0..ROWS + 5).map(|_| free.take(|_| [0; ROW_COUNTS])).collect();
+        let mut rows: Vec<_> = (0..ROWS + 5).map(|_| FreeRows::take(&free, |_| [0; ROW_COUNTS])).collect();
         assert_eq!(rows.iter().filter(|row| !row.id.is_own()).count(), 6);
         assert!(rows[..OTHERS].iter().all(|row| row.id.is_own()));
         rows.drain(3..5);
-        let numbers: Vec<_> = (0..3).map(|_| free.take(|_| [0; ROW_COUNTS])).collect();
+        let numbers: Vec<_> = (0..3).map(|_| FreeRows::take(&free, |_| [0; ROW_COUNTS])).collect();
         assert_eq!(numbers.iter().filter(|row| row.id.is_own()).count(), 2);
     }
 }
