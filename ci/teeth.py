@@ -136,7 +136,7 @@ BUGS = [
     ("a dead entry not retired", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
      [(EVICTOR, "            resources.guard.retire(point);\n            return;", "            return;")]),
     ("retired before it is unlinked", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
-     [(TRIM, "        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n        run.retire_arrays", "        run.retire_arrays"),
+     [(TRIM, "        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n        if let Some(arrays)", "        if let Some(arrays)"),
       (TRIM, "        self.totals.runs -= 1;\n",
        "        self.totals.runs -= 1;\n        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n")]),
     ("retired before it is taken out of its run's map", "namespaces::an_eviction_against_a_clear_in_turns", EXACT,
@@ -163,8 +163,8 @@ BUGS = [
     ("arrays published Relaxed", "together::shrinking_arrays_against_a_reader", WEAK,
      [(RUN, "length.\n        self.arrays.store(new.as_ptr(), Release)", "length.\n        self.arrays.store(new.as_ptr(), Relaxed)")], "arrays"),
     ("old arrays retired before the swap", "together::shrinking_arrays_against_a_reader", EXACT,
-     [(RUN, "        self.arrays.store(new.as_ptr(), Release);\n        guard.retire(old);\n",
-       "        guard.retire(old);\n        guard.retire(new);\n")]),
+     [(RUN, "        self.arrays.store(new.as_ptr(), Release);\n        Some(old)\n",
+       "        guard.retire(new);\n        Some(old)\n")]),
 
     # The map.
     ("get without Acquire", "map::a_reader_against_shrinking_and_growing", WEAK,

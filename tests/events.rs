@@ -321,3 +321,93 @@ fn evicted_blocks_stay_until_they_are_dropped() {
     assert_eq!((cache.evict(2), cache.stats().free_blocks), (2, 4096));
     assert_eq!(cache.validate(), Ok(()));
 }
+
+/// The stores of the batches that are there: their tokens.
+fn stored(events: &mut radixkv::Subscription) -> Vec<Vec<Token>> {
+    let batches: Vec<_> = std::iter::from_fn(|| events.try_next()).collect();
+    let stores = batches.iter().flat_map(EventBatch::events).filter_map(|event| match event {
+        CacheEvent::Stored { tokens, .. } => Some(tokens.to_vec()),
+        _ => None,
+    });
+    stores.collect()
+}
+
+/// Sequences of many lengths, each of whole blocks; every third one leaves the one before it inside a block.
+fn sequences(count: u32) -> Vec<Vec<Token>> {
+    let of = |i: u32| {
+        let len = BLOCK * (1 + i as usize % 40);
+        let own = (0..len as u32).map(move |at| if i % 3 == 1 && at < 1 { i - 1 } else { i } << 8 | at);
+        own.collect()
+    };
+    (0..count).map(of).collect()
+}
+
+/// What the batches name has left the tree long before they are read, and its memory would have been used again.
+#[test]
+fn a_batch_that_is_read_late_says_what_was_stored() {
+    let cache = PrefixCache::builder(BLOCK, 2_000).build().expect("sound");
+    let mut events = cache.subscribe(usize::MAX);
+    let (space, sequences) = (cache.default_namespace(), sequences(600));
+    for (sequence, round) in sequences.iter().zip(1..) {
+        insert(&cache, &space, sequence);
+        if round % 10 == 0 {
+            // From the ends: runs are shortened before they go.
+            cache.evict(150);
+            cache.evict(usize::MAX);
+        }
+    }
+    cache.settle();
+    let whole =
+        |tokens: &Vec<Token>| tokens.len().is_multiple_of(BLOCK) && tokens.windows(2).all(|two| two[1] == two[0] + 1);
+    let stored = stored(&mut events);
+    assert_eq!(stored.len(), sequences.len());
+    for (stored, sequence) in stored.iter().zip(&sequences) {
+        assert_eq!(stored, sequence);
+    }
+    assert!(stored.iter().filter(|tokens| !whole(tokens)).count() > 100, "those that begin on another run");
+}
+
+#[test]
+fn batches_are_read_after_the_cache_has_gone() {
+    let cache = PrefixCache::builder(BLOCK, 2_000).build().expect("sound");
+    let (mut one, mut two) = (cache.subscribe(usize::MAX), cache.subscribe(usize::MAX));
+    let (space, sequences) = (cache.default_namespace(), sequences(300));
+    for sequence in &sequences {
+        insert(&cache, &space, sequence);
+        cache.evict(20);
+    }
+    cache.settle();
+    assert_eq!(one.try_next().expect("many").number(), 0);
+    drop((space, cache));
+    let rest = stored(&mut one).len();
+    let all = stored(&mut two);
+    assert_eq!(all, sequences);
+    assert!(rest < all.len() && rest > 0 && one.has_ended() && two.has_ended());
+}
+
+/// A subscriber that does not read keeps what the batches in its channel name, and no more; all of it goes with the subscription.
+#[test]
+fn a_subscriber_that_does_not_read_keeps_little() {
+    let cache = PrefixCache::builder(BLOCK, 4_000).build().expect("sound");
+    let (dead, mut live) = (cache.subscribe(2), cache.subscribe(usize::MAX));
+    let (space, sequences) = (cache.default_namespace(), sequences(2_000));
+    let turn_over = |live: &mut radixkv::Subscription| {
+        for sequence in &sequences {
+            insert(&cache, &space, sequence);
+            cache.evict(usize::MAX);
+        }
+        assert_eq!(stored(live).len(), sequences.len());
+        cache.settle();
+        (0..4).for_each(|_| cache.settle());
+        cache.stats().index_bytes
+    };
+    let once = turn_over(&mut live);
+    let often = (0..4).map(|_| turn_over(&mut live)).max().expect("four");
+    assert!(often < once + 64 * 1024, "{once}, {often}");
+    drop((dead, live));
+    insert(&cache, &space, &sequences[0]);
+    cache.evict(usize::MAX);
+    (0..4).for_each(|_| cache.settle());
+    let left = cache.stats().index_bytes;
+    assert!(left < once && left < 16 * 1024, "{left} of {once}");
+}

@@ -199,6 +199,28 @@ impl Gathered {
         self.push(namespace, 0, 0..0, &[], Kind::Cleared);
     }
 
+    /// It with what `rest` appends to the tokens and the blocks of each store.
+    pub(super) fn completed(&self, mut rest: impl FnMut(&mut Vec<Token>, &mut Vec<BlockId>)) -> Self {
+        let mut whole = Self::numbered(self.number);
+        whole.entries.reserve_exact(self.entries.len());
+        for Entry { namespace, start, tokens, blocks, kind } in &self.entries {
+            let (first_token, first_block) = (whole.tokens.len(), whole.blocks.len());
+            whole.tokens.extend_from_slice(&self.tokens[tokens.clone()]);
+            whole.blocks.extend_from_slice(&self.blocks[blocks.clone()]);
+            if let Kind::Stored { .. } = kind {
+                rest(&mut whole.tokens, &mut whole.blocks);
+            }
+            whole.entries.push(Entry {
+                namespace: namespace.clone(),
+                start: *start,
+                tokens: first_token..whole.tokens.len(),
+                blocks: first_block..whole.blocks.len(),
+                kind: *kind,
+            });
+        }
+        whole
+    }
+
     fn push(&mut self, namespace: NamespaceName, start: usize, tokens: Range<usize>, blocks: &[BlockId], kind: Kind) {
         let from = self.blocks.len();
         self.blocks.extend_from_slice(blocks);

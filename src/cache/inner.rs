@@ -152,7 +152,7 @@ impl Inner {
         let resources = self.resources(&guard);
         let result = work(evictor, resources);
         evictor.return_freed(resources);
-        evictor.observers.publish_full();
+        evictor.observers.publish_full(&guard);
         drop(guard);
         self.gauges.publish(evictor);
         let let_go = std::mem::take(&mut evictor.has_let_go);
@@ -288,7 +288,8 @@ impl Drop for Inner {
         // The only leases left are those of retained prefixes in namespaces that stand, and they are freed with their
         // trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
-        evictor.observers.publish();
+        evictor.observers.publish(&guard);
+        evictor.observers.drafts.copy_all(&guard);
         let severed = evictor.hidden.severed().collect();
         self.namespaces.tear_down(severed, resources);
     }

@@ -16,7 +16,7 @@
 //! | `namespace` | trees that never share |
 //! | `evicting`, `evicted` | the verbs that evict; evicted blocks that their caller keeps for a while |
 //! | `invalidating` | blocks that hold wrong keys and values |
-//! | `events`, `subscribing` | what is told to those who listen; their channels |
+//! | `events`, `draft`, `subscribing` | what is told to those who listen, before and after it is copied; their channels |
 //! | `evictor`, `background` | accounts, ranking, trimming; the thread around them |
 //! | `exchange`, `quota` | another policy at run time; limits of namespaces |
 //! | `clock`, `counters`, `stats` | time, what is counted, numbers |
@@ -35,6 +35,7 @@ mod builder;
 mod clock;
 mod counters;
 pub mod diagnostics;
+mod draft;
 mod events;
 mod evicted;
 mod evicting;

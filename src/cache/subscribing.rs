@@ -6,6 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use super::draft::Draft;
 use super::events::{EventBatch, Gathered};
 use super::evictor::{GONE, Subscriber, runs_below};
 use super::inner::Inner;
@@ -18,7 +19,9 @@ use crate::tree::{Excerpt, Run};
 
 /// A listener's end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It does not keep the cache alive.
 pub struct Subscription {
-    batches: Receiver<EventBatch>,
+    drafts: Receiver<Arc<Draft>>,
+    /// Taken out of the channel while the cache ended, which copies it.
+    taken: Option<Arc<Draft>>,
     /// Batches that wait in the channel.
     waiting: Arc<AtomicUsize>,
     cache: Weak<Inner>,
@@ -37,15 +40,16 @@ impl fmt::Debug for Subscription {
 
 impl Subscription {
     /// The next batch that is there. If there is none, takes the changes that were made before the call into the evictor's
-    /// accounts, unless another thread is evicting, and looks again. Never waits.
+    /// accounts, unless another thread is evicting, and looks again. Copies the tokens of what was stored. Never waits: there is none, either,
+    /// while the cache is being dropped.
     pub fn try_next(&mut self) -> Option<EventBatch> {
         if let Some(batch) = self.receive() {
             return Some(batch);
         }
         let inner = self.cache.upgrade()?;
         inner.settle_by(|| inner.evictor.try_lock());
-        let published = inner.try_evicting(|evictor, _| {
-            evictor.observers.publish();
+        let published = inner.try_evicting(|evictor, resources| {
+            evictor.observers.publish(resources.guard);
             evictor.observers.next()
         });
         drop(inner);
@@ -59,20 +63,29 @@ impl Subscription {
     }
 
     fn receive(&mut self) -> Option<EventBatch> {
-        match self.batches.try_recv() {
-            Ok(batch) => {
-                // Relaxed: a bound.
-                self.waiting.fetch_sub(1, Relaxed);
-                self.lost += batch.number() - self.next;
-                self.next = batch.number() + 1;
-                Some(batch)
-            }
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                self.has_ended = true;
-                None
-            }
-        }
+        let draft = match self.taken.take() {
+            Some(draft) => draft,
+            None => match self.drafts.try_recv() {
+                Ok(draft) => {
+                    // Relaxed: a bound.
+                    self.waiting.fetch_sub(1, Relaxed);
+                    draft
+                }
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => {
+                    self.has_ended = true;
+                    return None;
+                }
+            },
+        };
+        // While the cache is there, what the draft names is, too; as it ends, it copies what drafts name.
+        let Some(batch) = self.cache.upgrade().map(|_cache| draft.batch()).or_else(|| draft.copied()) else {
+            self.taken = Some(draft);
+            return None;
+        };
+        self.lost += batch.number() - self.next;
+        self.next = batch.number() + 1;
+        Some(batch)
     }
 
     /// The number of the next batch, if none is lost.
@@ -102,17 +115,25 @@ impl PrefixCache {
     /// Listens to what is stored and removed from now on, in a channel of up to `batches` batches.
     ///
     /// Batches come when the evictor takes changes in: as it evicts, as sessions help, by [`settle`](Self::settle) and by
-    /// [`Subscription::try_next`]. With a subscriber each insert and each trim copies its tokens and ids into a batch; lookups
-    /// cost the same. Waits its turn if another thread is evicting. Dropping the subscription ends it.
+    /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them: lookups and inserts
+    /// cost the same as without. Until then they stay in memory, though their blocks may be evicted, as far as the channel
+    /// reaches. Waits its turn if another thread is evicting. Dropping the subscription ends it.
     ///
     /// What is cached already is not told: take a [`snapshot`](Self::snapshot) after subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
     pub fn subscribe(&self, batches: usize) -> Subscription {
         let (sender, receiver) = channel();
         let waiting = Arc::new(AtomicUsize::new(0));
-        let subscriber =
-            Subscriber { batches: sender, waiting: Arc::clone(&waiting), most: batches.clamp(1, GONE - 1) };
-        let next = self.inner.settled(|evictor, _| evictor.observers.add(subscriber));
-        Subscription { batches: receiver, waiting, cache: Arc::downgrade(&self.inner), next, lost: 0, has_ended: false }
+        let subscriber = Subscriber { drafts: sender, waiting: Arc::clone(&waiting), most: batches.clamp(1, GONE - 1) };
+        let next = self.inner.settled(|evictor, resources| evictor.observers.add(subscriber, resources.guard));
+        Subscription {
+            drafts: receiver,
+            taken: None,
+            waiting,
+            cache: Arc::downgrade(&self.inner),
+            next,
+            lost: 0,
+            has_ended: false,
+        }
     }
 
     /// What is cached at one moment, as stores, each after the one that it follows. The batch's number is that of the next batch
@@ -148,7 +169,7 @@ impl PrefixCache {
         // Pinned before the lock and after it: what the excerpt has stays readable.
         let guard = participant.pin();
         let (number, excerpt, runs) = self.inner.settled(|evictor, resources| {
-            evictor.observers.publish();
+            evictor.observers.publish(&guard);
             let (mut excerpt, mut listed) = (Excerpt::default(), Vec::new());
             for space in self.inner.namespaces.spaces(&guard) {
                 let grid = resources.grid.with_offset(space.offset);

@@ -59,6 +59,7 @@ mod walk;
 mod word;
 
 pub(crate) use anchor::Anchor;
+pub(crate) use arrays::Arrays;
 pub(crate) use excerpt::{Excerpt, PieceId};
 pub(crate) use holdings::Holdings;
 pub(crate) use hot::{HotPoints, StripeRef};

@@ -242,21 +242,20 @@ impl Run {
     }
 
     /// Copies the arrays into smaller ones if a trim to `len` leaves too much of them unused. The trimmer's.
-    pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) {
+    #[must_use = "what it had is to be retired"]
+    pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) -> Option<Ref<'g, Arrays>> {
         // Relaxed: the evictor alone replaces them, and it reached the run by E1, which orders the first ones.
-        let Some(old) = Ref::from_ptr(self.arrays.load(Relaxed), guard) else {
-            return;
-        };
+        let old = Ref::from_ptr(self.arrays.load(Relaxed), guard)?;
         let keep = len as usize;
         if len == 0 || old.len_tokens() - keep < old.len_tokens().div_ceil(SLACK) {
-            return;
+            return None;
         }
         let blocks = &old.blocks()[..self.blocks_to(len, grid)];
         let new = Arrays::allocate(&old.tokens()[..keep], blocks, guard).publish();
         new.show(old.shown());
         // Release: a reader finds the copy initialised. Readers take the shorter of array and length.
         self.arrays.store(new.as_ptr(), Release);
-        guard.retire(old);
+        Some(old)
     }
 }
 

@@ -22,6 +22,7 @@
 mod accounts;
 mod aging;
 mod ahead;
+mod drafts;
 mod due;
 mod exchange;
 mod invalidation;

@@ -1,10 +1,12 @@
 //! Those who listen to what is stored and removed, and what is gathered for them.
 
+use super::drafts::Drafts;
 use super::{Evictor, Resources};
 use crate::block::BlockId;
-use crate::cache::events::{EventBatch, EvictionReason, Gathered};
+use crate::cache::draft::{Draft, Rest};
+use crate::cache::events::EvictionReason;
 use crate::name::NamespaceName;
-use crate::reclaim::Ref;
+use crate::reclaim::{Guard, Ref};
 use crate::sync::Arc;
 use crate::sync::channel::Sender;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -18,7 +20,8 @@ const FULL: usize = 64;
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Observers {
     subscribers: Vec<Subscriber>,
-    gathered: Gathered,
+    draft: Draft,
+    pub(in crate::cache) drafts: Drafts,
 }
 
 /// In place of a count: the subscriber has gone.
@@ -27,7 +30,7 @@ pub(in crate::cache) const GONE: usize = usize::MAX;
 /// The evictor's end of a subscriber's channel.
 #[derive(Debug)]
 pub(in crate::cache) struct Subscriber {
-    pub(in crate::cache) batches: Sender<EventBatch>,
+    pub(in crate::cache) drafts: Sender<Arc<Draft>>,
     /// Batches that were sent and not received yet, or [`GONE`]; and the most of them.
     pub(in crate::cache) waiting: Arc<AtomicUsize>,
     pub(in crate::cache) most: usize,
@@ -35,7 +38,7 @@ pub(in crate::cache) struct Subscriber {
 
 impl Subscriber {
     /// Sends it if there is room; false if nobody is there to receive it.
-    fn send(&self, batch: &EventBatch) -> bool {
+    fn send(&self, draft: &Arc<Draft>) -> bool {
         // Relaxed: a bound; this end alone raises the count, under the evictor's lock. A count that is raised after the
         // subscriber has gone is zero, and the next batch finds nobody.
         match self.waiting.load(Relaxed) {
@@ -43,7 +46,7 @@ impl Subscriber {
             waiting if waiting >= self.most => true,
             _ => {
                 self.waiting.fetch_add(1, Relaxed);
-                self.batches.send(batch.clone()).is_ok()
+                self.drafts.send(Arc::clone(draft)).is_ok()
             }
         }
     }
@@ -51,8 +54,8 @@ impl Subscriber {
 
 impl Observers {
     /// Adds a subscriber; the number of its first batch.
-    pub(in crate::cache) fn add(&mut self, subscriber: Subscriber) -> u64 {
-        self.publish();
+    pub(in crate::cache) fn add(&mut self, subscriber: Subscriber, guard: &Guard<'_>) -> u64 {
+        self.publish(guard);
         // Relaxed: as in `send`.
         self.subscribers.retain(|subscriber| subscriber.waiting.load(Relaxed) != GONE);
         self.subscribers.push(subscriber);
@@ -61,24 +64,29 @@ impl Observers {
 
     /// The number of the next batch.
     pub(in crate::cache) fn next(&self) -> u64 {
-        self.gathered.number()
+        self.draft.number()
     }
 
     /// Hands what was gathered to every subscriber whose channel has room; it never waits.
-    pub(in crate::cache) fn publish(&mut self) {
-        if self.gathered.len() == 0 {
+    pub(in crate::cache) fn publish(&mut self, guard: &Guard<'_>) {
+        if self.draft.len() == 0 {
             return;
         }
-        let next = Gathered::like(&self.gathered);
-        let batch = std::mem::replace(&mut self.gathered, next).batch();
-        self.subscribers.retain(|subscriber| subscriber.send(&batch));
+        let next = self.draft.next();
+        let draft = Arc::new(std::mem::replace(&mut self.draft, next));
+        self.subscribers.retain(|subscriber| subscriber.send(&draft));
+        self.drafts.add(draft);
+        self.drafts.release(guard);
     }
 
     /// Publishes a batch that is full. At the end of a turn.
     #[inline]
-    pub(in crate::cache) fn publish_full(&mut self) {
-        if self.gathered.len() >= FULL {
-            self.publish();
+    pub(in crate::cache) fn publish_full(&mut self, guard: &Guard<'_>) {
+        if self.draft.len() >= FULL {
+            self.publish(guard);
+        }
+        if !self.drafts.is_empty() {
+            self.drafts.release(guard);
         }
     }
 
@@ -125,14 +133,18 @@ impl Evictor {
         if blocks == 0 || space.is_detached() || run.shown(guard) == 0 {
             return;
         }
+        let Some(arrays) = run.arrays(guard).map(Ref::link) else { return };
         let first = grid.blocks(run.start());
         let mut before = Vec::new();
         if let Some(parent) = run.parent().filter(|_| first > 0) {
             append_blocks(parent, first - 1, grid, &mut before, guard);
         }
-        let (name, ids) = (space.holdings.name.clone(), &run.block_ids(guard)[..blocks]);
-        self.observers.gathered.store(name, grid, first, before.pop(), ids, |part, tokens| {
-            append_tokens(run, part, tokens, guard);
+        let begins = grid.filled(grid.end_of(first)).max(run.start());
+        let tokens = begins - run.start()..grid.end_of(first + blocks) - run.start();
+        self.observers.drafts.name(arrays);
+        let name = space.holdings.name.clone();
+        self.observers.draft.store(name, grid, first, before.pop(), Rest { arrays, tokens, blocks }, |from, tokens| {
+            append_tokens(run, from..begins, tokens, guard);
         });
     }
 
@@ -180,13 +192,13 @@ impl Evictor {
     fn gather_removed<'g>(&mut self, run: Ref<'g, Run>, keep: usize, blocks: &[BlockId], resources: Resources<'g>) {
         let grid = resources.grid_of(run);
         let (name, first) = (run.space().holdings.name.clone(), grid.blocks(run.start()) + keep);
-        self.observers.gathered.remove(name, grid, first, blocks, self.reason);
+        self.observers.draft.remove(name, grid, first, blocks, self.reason);
     }
 
     /// Tells that lookups find nothing of a space any more, which was just detached.
     pub(in crate::cache) fn tell_cleared(&mut self, space: &Space) {
         if self.observers.is_listened_to() {
-            self.observers.gathered.clear_namespace(space.holdings.name.clone());
+            self.observers.draft.clear_namespace(space.holdings.name.clone());
         }
     }
 }

@@ -54,7 +54,9 @@ impl Evictor {
         if end > target && target > 0 {
             self.withdraw(run, target, resources);
         }
-        run.as_ref().shrink(end, resources.grid_of(run), resources.guard);
+        if let Some(arrays) = run.as_ref().shrink(end, resources.grid_of(run), resources.guard) {
+            self.observers.drafts.let_go(arrays, resources.guard);
+        }
         freed
     }
 
@@ -158,7 +160,9 @@ impl Evictor {
         }
         // With the run they are out of reach, and need not be taken out of its map.
         dead.points.into_iter().for_each(|dead| dead.retire(resources));
-        run.retire_arrays(resources.guard);
+        if let Some(arrays) = run.arrays(resources.guard) {
+            self.observers.drafts.let_go(arrays, resources.guard);
+        }
         resources.guard.retire(run);
     }
 
