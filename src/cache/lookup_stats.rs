@@ -94,7 +94,8 @@ impl LookupStats {
     }
 }
 
-/// The lookups of one namespace; made by [`PrefixCache::lookups_by_namespace`].
+/// The lookups of one namespace; made by
+/// [`PrefixCache::lookups_by_namespace`](crate::PrefixCache::lookups_by_namespace).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamespaceLookups {
