@@ -4,5 +4,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-RUST_TEST_NOCAPTURE=1 cargo test --locked -p radixkv-cuda
+cargo test --locked -p radixkv-cuda -- --show-output 2>&1 | awk -f ci/shown.awk
 cargo check --locked -p radixkv-cuda --no-default-features

@@ -27,6 +27,7 @@ step() {
 }
 
 models() {
+    step 'models, 3 preemptions' bash ci/loom.sh
     step "models, 4 preemptions, $loom s each" env LOOM_MAX_PREEMPTIONS=4 LOOM_MAX_DURATION="$loom" bash ci/loom.sh
     step "models, all preemptions, $deep s each" env RADIXKV_UNBOUNDED=1 LOOM_MAX_DURATION="$deep" bash ci/loom.sh
     step "$schedules random and PCT schedules" env SHUTTLE_ITERS="$schedules" bash ci/shuttle.sh
@@ -43,6 +44,7 @@ machine() {
     step "thread sanitizer, $stress s" bash ci/tsan.sh "$stress"
     step "fuzzing, $fuzz s a target" bash ci/fuzz.sh "$fuzz"
     step 'seeded bugs' bash ci/teeth.sh
+    step 'tests with each feature alone' bash ci/features.sh tests
     step 'kernels' bash ci/kernels.sh
     step 'peers' bash ci/peers.sh
     step 'events, pyzmq' bash crates/radixkv-events/peers/run.sh

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# What would be published: packages each crate, checks the archives as a user would build them (with default features, without, and
-# with all that ci/packages.py lists) and runs the doctests of one item against them. Prints the archives' sizes; the core's may have 400 KB.
+# What would be published: packages each crate, checks the archives as a user would build them (with default features, and with all that
+# ci/packages.py lists; ci/features.sh has the others) and runs the doctests of one item against them. Prints the archives' sizes; the
+# core's may have 400 KB.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+root=$PWD
 list=$(python3 ci/packages.py)
 listed=$(python3 ci/packages.py --features)
 mapfile -t packages <<<"$list"
@@ -31,14 +33,15 @@ fi
 # so that dependencies that are checked already are not checked again.
 cp Cargo.lock "$user/"
 {
-    printf '[workspace]\nresolver = "3"\nmembers = ["*-*.*.*"]\n\n[patch.crates-io]\n'
+    printf '[workspace]\nresolver = "3"\nmembers = ["*-*.*.*"]\n\n'
+    sed -n '/^\[profile\.dev/,/^$/p' "$root/Cargo.toml"
+    printf '[patch.crates-io]\n'
     for package in "${packages[@]}"; do printf '%s = { path = "%s" }\n' "$package" "$(cd "$user" && ls -d "$package"-[0-9]*)"; done
-    printf '\n[profile.dev]\nopt-level = 1\ndebug = "line-tables-only"\n'
 } >"$user/Cargo.toml"
 cd "$user"
 export CARGO_TARGET_DIR="$target"
 while read -r package none all; do
-    for features in '' --no-default-features "--no-default-features --features=${all// /,}"; do
+    for features in '' ${all:+"--no-default-features --features=${all// /,}"}; do
         echo "$package ${features:-(default features)}"
         # Unquoted: two options.
         cargo check --quiet -p "$package" $features

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """The seeded bugs, and for each the model that must find it. `--edges` prints what weakens each edge of DESIGN.md;
-`--texts` checks that every text that a bug replaces stands in the sources, once.
+`--texts` checks that every text that a bug replaces stands in the sources, once. `--part K/N` runs the bugs of what changed in
+the last commits, and a part of the others.
 
 A bug is one or more replacements of exact text; where the text is no longer present the run fails, so the table follows
 the code. Each is put into a scratch copy (`target/teeth`), and only the model that is named for it runs.
 """
 
 import os
+import subprocess
 import sys
 import time
 
@@ -15,6 +17,8 @@ from scratch import ROOT, Tree
 # Loads as loads (values that a weak memory returns), or as read-modify-writes (every order of events).
 WEAK, EXACT = "weak", "exact"
 CAP = 240
+# So many commits back a file counts as changed.
+OF_LATE = 20
 
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
@@ -538,14 +542,41 @@ def strays():
     return found
 
 
+def changed():
+    """The files that changed of late; none where the history is not known."""
+    command = ["git", "diff", "--name-only", f"HEAD~{OF_LATE}"]
+    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.split())
+
+
+def part(number, parts):
+    """The bugs in files that changed of late, or whose models did, and one of so many parts of the others: by their models, so that
+    few are built."""
+    late, models = changed(), {}
+    for bug in BUGS:
+        models.setdefault(bug[1].split("::")[0], []).append(bug)
+    # The models with the most bugs are spread over the parts.
+    drawn = sorted(models, key=lambda model: (-len(models[model]), model))[number::parts]
+
+    def is_chosen(bug):
+        model = bug[1].split("::")[0]
+        files = {path for path, _, _ in bug[3]} | {f"loom_tests/tests/{model}.rs"}
+        return model in drawn or files & late
+
+    return [bug for bug in BUGS if is_chosen(bug)]
+
+
 def main():
     if sys.argv[1:] == ["--edges"]:
         print(edges())
         return
     if sys.argv[1:] == ["--texts"]:
         sys.exit("\n".join(strays()) or None)
-    words = " ".join(sys.argv[1:])
-    chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]][int(os.environ.get("TEETH_FROM", "0")):]
+    if sys.argv[1:2] == ["--part"]:
+        number, parts = map(int, sys.argv[2].split("/"))
+        chosen = part(number, parts)
+    else:
+        words = " ".join(sys.argv[1:])
+        chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]][int(os.environ.get("TEETH_FROM", "0")):]
     tree, missed, began = Tree("teeth", level=0), [], time.time()
     files = sorted({bug[1].split("::")[0] for bug in chosen})
     refused = tree.build(files)

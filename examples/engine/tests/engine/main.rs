@@ -9,6 +9,7 @@ mod garbage;
 mod golden;
 mod input;
 mod naive;
+mod quiet;
 mod saved;
 #[cfg(feature = "serve")]
 mod server;
