@@ -1,5 +1,10 @@
 //! Where a publisher is.
 
+use zeromq::{Endpoint, Host};
+
+/// A port of TCP.
+type Port = u16;
+
 /// A text that is no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{endpoint:?} is no endpoint, such as tcp://127.0.0.1:5557")]
@@ -8,17 +13,15 @@ pub struct EndpointError {
     pub endpoint: Box<str>,
 }
 
-/// The endpoint that a text names; `*` as a host is every address of this machine.
-pub(crate) fn parse(endpoint: &str) -> Result<zeromq::Endpoint, EndpointError> {
+/// The host and the port that a text names; `*` as a host is every address of this machine.
+pub(crate) fn parse(endpoint: &str) -> Result<(Host, Port), EndpointError> {
     let refused = || EndpointError { endpoint: endpoint.into() };
     let spelled = match endpoint.strip_prefix("tcp://*:") {
         Some(port) => format!("tcp://0.0.0.0:{port}"),
         None => endpoint.to_owned(),
     };
     match spelled.parse() {
-        Ok(zeromq::Endpoint::Tcp(host, port)) if !host.to_string().contains(['/', ' ']) => {
-            Ok(zeromq::Endpoint::Tcp(host, port))
-        }
+        Ok(Endpoint::Tcp(host, port)) if !host.to_string().contains(['/', ' ']) => Ok((host, port)),
         _ => Err(refused()),
     }
 }
@@ -29,8 +32,9 @@ mod tests {
 
     #[test]
     fn endpoints_are_of_tcp_and_have_a_port() {
-        assert_eq!(parse("tcp://*:5557").unwrap().to_string(), "tcp://0.0.0.0:5557");
-        assert_eq!(parse("tcp://[::1]:7").unwrap().to_string(), "tcp://[::1]:7");
+        let parsed = |endpoint| parse(endpoint).map(|(host, port)| (host.to_string(), port)).unwrap();
+        assert_eq!(parsed("tcp://*:5557"), ("0.0.0.0".to_owned(), 5557));
+        assert_eq!(parsed("tcp://[::1]:7"), ("::1".to_owned(), 7));
         for wrong in ["", "tcp://", "tcp://host", "tcp://host:70000", "udp://host:1", "ipc:///a", "host:5557"] {
             let error = parse(wrong).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{wrong:?} is no endpoint")), "{error}");

@@ -200,7 +200,8 @@ impl Follower {
             self.counts.gaps += u64::from(self.gap.replace(next) != Some(next));
             return Ok(Verdict::Gap { missing: next..*seq });
         }
-        self.next = Some(next + 1);
+        // The last number of all is left to a publisher that lies.
+        self.next = Some(next.saturating_add(1));
         self.time = batch.time;
         self.apply(&batch.events).inspect_err(|_| self.is_incomplete = true)?;
         self.counts.batches += 1;
@@ -212,7 +213,7 @@ impl Follower {
     pub fn accept_gap(&mut self, seq: u64) {
         let next = self.next.unwrap_or(0);
         if seq > next {
-            self.counts.lost_batches += seq - next;
+            self.counts.lost_batches = self.counts.lost_batches.saturating_add(seq - next);
             self.is_incomplete = true;
             self.next = Some(seq);
         }
@@ -222,9 +223,10 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// [`HoldError`], as [`Holdings::apply`].
+    /// [`HoldError`], as [`Holdings::apply`]: then the holdings are a part of it.
     pub fn restore(&mut self, next: u64, epoch: Option<u64>, events: &[Event]) -> Result<(), HoldError> {
         self.forget();
+        self.is_incomplete = true;
         self.apply(events)?;
         self.next = Some(next);
         // Batches that are part of it may still come; none of them is a restart.
@@ -270,8 +272,8 @@ impl Follower {
         self.counts.garbage += 1;
         self.is_incomplete = true;
         if self.next == Some(seq) {
-            self.next = seq.checked_add(1);
-            self.counts.lost_batches += 1;
+            self.next = Some(seq.saturating_add(1));
+            self.counts.lost_batches = self.counts.lost_batches.saturating_add(1);
         }
     }
 }

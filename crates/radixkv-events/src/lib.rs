@@ -15,6 +15,8 @@ mod holdings;
 #[cfg(feature = "zmq")]
 mod publish;
 mod recorder;
+#[cfg(feature = "zmq")]
+mod relay;
 mod scopes;
 pub mod wire;
 #[cfg(feature = "index")]

@@ -44,6 +44,8 @@ pub struct Recorder {
     pending_blocks: usize,
     next: u64,
     lost_batches: u64,
+    /// What a block's hash is made of.
+    bytes: Vec<u8>,
 }
 
 /// A block that is held.
@@ -114,6 +116,7 @@ impl RecorderBuilder {
             pending_blocks: 0,
             next: 0,
             lost_batches: 0,
+            bytes: Vec::new(),
         }
     }
 }
@@ -252,7 +255,8 @@ impl Recorder {
         let (mut hashes, mut pairs) = (Vec::with_capacity(blocks.len()), Vec::new());
         for (at, &block) in blocks.iter().enumerate() {
             let own = &tokens[at * block_size..][..block_size + ahead];
-            let next = scheme.next(scope, link.as_ref(), if bigrams { pairs_of(own, &mut pairs) } else { own });
+            let own = if bigrams { pairs_of(own, &mut pairs) } else { own };
+            let next = scheme.next(scope, link.as_ref(), own, &mut self.bytes);
             self.hold(tier, block, Slot { link: next, scope: number, depth });
             hashes.push(scheme.name(&next));
             (link, depth) = (Some(next), depth + 1);

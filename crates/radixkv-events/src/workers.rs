@@ -184,10 +184,10 @@ impl Holder {
 
 /// What the whole blocks of a sequence are compared by. The scope is part of the first block, and so of every path.
 fn contents(scope: &Scope, from_start: bool, tokens: &[Token], block_size: usize) -> impl Iterator<Item = ContentHash> {
-    tokens
-        .chunks_exact(block_size)
-        .enumerate()
-        .map(move |(at, block)| if from_start && at == 0 { of_first(scope, block) } else { of_tokens(block) })
+    let mut bytes = Vec::new();
+    tokens.chunks_exact(block_size).enumerate().map(move |(at, block)| {
+        if from_start && at == 0 { of_first(scope, block, &mut bytes) } else { of_tokens(block, &mut bytes) }
+    })
 }
 
 impl std::fmt::Debug for Workers {

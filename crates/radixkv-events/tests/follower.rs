@@ -162,3 +162,43 @@ fn circles_end() {
     assert_eq!((holdings.unrooted(), holdings.len()), (3, 3));
     assert_eq!(holdings.snapshot().len(), 1);
 }
+
+/// Numbers as large as they can be, jumping forth and back, from lives that change: every one has a verdict.
+#[test]
+fn numbers_of_any_size_have_a_verdict() {
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut follower = Follower::new();
+    for _ in 0..5_000 {
+        let near = |random: &mut fastrand::Rng, seq: u64| seq.wrapping_add(random.u64(..5)).wrapping_sub(2);
+        let seq = match random.u32(..4) {
+            0 => near(&mut random, u64::MAX),
+            1 => near(&mut random, 0),
+            2 => near(&mut random, follower.next_seq().unwrap_or(0)),
+            _ => random.u64(..),
+        };
+        let epoch = random.choice([None, Some(1), Some(2)]).unwrap();
+        let time = random.choice([0.0, 1.0, f64::NAN, f64::INFINITY, -1.0]).unwrap();
+        match random.u32(..8) {
+            0 => follower.accept_gap(seq),
+            1 => follower.restore(seq, epoch, &[store(1, None, 2)]).unwrap(),
+            2 => drop(follower.receive(seq, b"garbage").unwrap_err()),
+            _ => match follower.take(&batch(seq, time, epoch)).unwrap() {
+                Verdict::Gap { missing } => assert_eq!(missing.end, seq),
+                Verdict::Applied => assert_eq!(follower.next_seq(), Some(seq.saturating_add(1))),
+                Verdict::Duplicate | Verdict::Restarted => {}
+            },
+        }
+    }
+    assert!(follower.counts().restarts > 100 && follower.counts().batches > 100, "{follower:?}");
+}
+
+/// What is refused in the middle of a snapshot leaves a part of it, and is said to.
+#[test]
+fn a_snapshot_that_is_refused_is_not_complete() {
+    let mut follower = Follower::new();
+    let refused = follower.restore(7, None, &[store(1, None, 2), store(2, None, 4)]);
+    assert_eq!(refused, Err(HoldError::BlockSize { expected: 2, got: 4 }));
+    assert_eq!((follower.holdings().len(), follower.is_complete()), (1, false));
+    follower.restore(7, None, &[store(1, None, 2)]).unwrap();
+    assert!(follower.is_complete());
+}

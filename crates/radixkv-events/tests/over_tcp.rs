@@ -6,3 +6,5 @@ mod faults;
 mod following;
 #[path = "over_tcp/source.rs"]
 mod source;
+#[path = "over_tcp/strangers.rs"]
+mod strangers;

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use radixkv_events::{
-    Change, Event, HashScheme, HoldError, Holdings, Medium, Recorder, Removed, Scope, Stored, Token, Update, Workers,
+    BlockHash, Change, Event, HashScheme, HoldError, Holdings, Medium, Recorder, Removed, Scope, Stored, Token, Update,
+    Workers,
 };
 
 const BLOCK_SIZE: usize = 2;
@@ -88,4 +89,47 @@ fn what_cannot_be_placed_is_counted_and_other_block_sizes_are_refused() {
     let child = Stored { parent: Some(radixkv_events::BlockHash::Unsigned(99)), ..stored };
     index.update("one", Update::Applied(&Event::Stored(child))).unwrap();
     assert_eq!((index.left_out("one"), index.blocks("one")), (1, 0));
+}
+
+/// A publisher may say anything: that a block is its own ancestor, that one block has several parents, tokens and places. The index and
+/// the holdings go on, and the worker beside it is answered for as before.
+#[test]
+fn a_worker_that_lies_harms_itself_alone() {
+    let mut random = fastrand::Rng::with_seed(12);
+    let (mut index, mut liar) = (Workers::new(BLOCK_SIZE), Holdings::with_block_size(BLOCK_SIZE as u32));
+    let (scope, tokens) = (Scope::default(), [1, 2, 1, 2, 1, 2]);
+    let hashes = HashScheme::xxh3().chain(&scope, &tokens, BLOCK_SIZE);
+    let names = [hashes.as_slice(), &[BlockHash::Unsigned(7)]].concat();
+    let honest = Stored { hashes: hashes.clone(), tokens: tokens.to_vec(), block_size: 2, ..Stored::default() };
+    index.update("honest", Update::Applied(&Event::Stored(honest))).unwrap();
+    for step in 0..20_000 {
+        let some = |random: &mut fastrand::Rng, most| -> Vec<BlockHash> {
+            (0..random.usize(..most)).map(|_| random.choice(names.iter().copied()).unwrap()).collect()
+        };
+        let named = some(&mut random, 5);
+        let medium = random.choice([None, Some(Medium::Gpu), Some(Medium::Cpu)]).unwrap();
+        let event = match random.u32(..100) {
+            0..70 => Event::Stored(Stored {
+                parent: some(&mut random, 2).pop(),
+                tokens: (0..named.len() * random.usize(..4)).map(|_| random.u32(1..3)).collect(),
+                hashes: named,
+                block_size: random.choice([2, 2, 2, 3]).unwrap(),
+                bigrams: random.u32(..10) == 0,
+                medium,
+                ..Stored::default()
+            }),
+            70..99 => Event::Removed(Removed { hashes: named, medium, ..Removed::default() }),
+            _ => Event::Cleared,
+        };
+        let (_, _) = (index.update("liar", Update::Applied(&event)), liar.apply(&event));
+        if step % 50 == 0 {
+            let matches = index.matches(&scope, &tokens);
+            assert!(matches.contains(&("honest".to_owned(), 3)), "step {step}: {matches:?}");
+            assert!(liar.unrooted() <= liar.len() && index.blocks("liar") <= 4);
+            liar.names().for_each(|name| drop(liar.tokens_to(name)));
+            let mut again = Holdings::with_block_size(BLOCK_SIZE as u32);
+            liar.snapshot().iter().for_each(|event| again.apply(event).unwrap());
+            assert!(again.len() <= liar.len());
+        }
+    }
 }

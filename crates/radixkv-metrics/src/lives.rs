@@ -4,8 +4,9 @@
 //! as one by lot, and whether a block belongs to it costs a division.
 
 use std::fmt;
-use std::sync::Arc;
+use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -47,11 +48,18 @@ struct Sample {
     /// Before every time of a block.
     began: Instant,
     every: u32,
+    /// The watched blocks that there were at first, by id.
     lives: Box<[Life]>,
+    /// Those by which the cache grew: each segment is twice as long as the one before it, and made when one of its blocks is
+    /// stored.
+    grown: [OnceLock<Box<[Life]>>; SEGMENTS],
     lifetime: Histogram,
     idle: Histogram,
     reuse_gap: Histogram,
 }
+
+/// Segments that have room for every block id.
+const SEGMENTS: usize = 33;
 
 /// When a block was stored and used last, in nanoseconds since the beginning; 0 if it is not known to be cached.
 #[derive(Default)]
@@ -67,7 +75,8 @@ impl fmt::Debug for BlockLives {
 }
 
 impl BlockLives {
-    /// Adds the histograms to a registry; one of `every` blocks is watched, or each if that is zero. Two words a watched block.
+    /// Adds the histograms to a registry; one of `every` blocks is watched, or each if that is zero. Takes two words a watched
+    /// block of the cache's capacity, and for those by which it grows up to four.
     pub fn register(cache: &PrefixCache, every: u32, registry: &mut Registry) -> Self {
         let every = every.max(1);
         let watched = cache.capacity_blocks().div_ceil(every as usize);
@@ -76,7 +85,8 @@ impl BlockLives {
         let sample = Sample {
             began: Instant::now(),
             every,
-            lives: (0..watched).map(|_| Life::default()).collect(),
+            lives: lives(watched),
+            grown: [const { OnceLock::new() }; SEGMENTS],
             lifetime: histogram(),
             idle: histogram(),
             reuse_gap: histogram(),
@@ -98,11 +108,11 @@ impl BlockLives {
     /// Says that these blocks were found. Lock-free but for those of the sample, of which one takes the histogram's lock.
     pub fn used(&self, blocks: &[BlockId]) {
         let now = self.now();
-        for life in blocks.iter().filter_map(|&block| self.life(block)) {
+        for life in self.watched(blocks).filter_map(|at| self.0.get(at)) {
             // Relaxed, as everywhere here: times to look at.
             let before = life.used.load(Relaxed);
-            if before > 0 {
-                life.used.store(now, Relaxed);
+            // Of threads that find a block at once, one counts; none revives a life that has ended.
+            if before > 0 && life.used.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
                 self.0.reuse_gap.observe(seconds(before, now));
             }
         }
@@ -120,11 +130,14 @@ impl BlockLives {
         let now = self.now();
         for event in batch.events() {
             match event {
-                CacheEvent::Stored { blocks, .. } => self.lives(blocks).for_each(|life| {
+                CacheEvent::Stored { blocks, .. } => self.watched(blocks).for_each(|at| {
+                    let life = self.0.place(at);
                     life.stored.store(now, Relaxed);
                     life.used.store(now, Relaxed);
                 }),
-                CacheEvent::Removed { blocks, .. } => self.lives(blocks).for_each(|life| self.end(life, now)),
+                CacheEvent::Removed { blocks, .. } => {
+                    self.watched(blocks).filter_map(|at| self.0.get(at)).for_each(|life| self.end(life, now));
+                }
                 _ => {}
             }
         }
@@ -138,20 +151,51 @@ impl BlockLives {
         }
     }
 
-    fn lives<'a>(&'a self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a Life> {
-        blocks.iter().filter_map(|&block| self.life(block))
-    }
-
-    /// The record of a block of the sample.
-    fn life(&self, block: BlockId) -> Option<&Life> {
+    /// The places in the sample of those blocks that belong to it.
+    fn watched<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = usize> + use<'a> {
         let every = self.0.every;
-        if block % every == 0 { self.0.lives.get((block / every) as usize) } else { None }
+        blocks.iter().filter(move |&block| block % every == 0).map(move |&block| (block / every) as usize)
     }
 
     /// Nanoseconds since the beginning, at least one.
     fn now(&self) -> u64 {
         u64::try_from(self.0.began.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
     }
+}
+
+impl Sample {
+    /// The record of the watched block at this place, if it was ever made.
+    fn get(&self, at: usize) -> Option<&Life> {
+        match at.checked_sub(self.lives.len()) {
+            None => self.lives.get(at),
+            Some(beyond) => {
+                let (segment, at) = segment(beyond);
+                self.grown[segment].get()?.get(at)
+            }
+        }
+    }
+
+    /// The same, made if there is none yet.
+    fn place(&self, at: usize) -> &Life {
+        match at.checked_sub(self.lives.len()) {
+            None => &self.lives[at],
+            Some(beyond) => {
+                let (segment, at) = segment(beyond);
+                &self.grown[segment].get_or_init(|| lives(1 << segment))[at]
+            }
+        }
+    }
+}
+
+/// Records of blocks that are not cached.
+fn lives(count: usize) -> Box<[Life]> {
+    iter::repeat_with(Life::default).take(count).collect()
+}
+
+/// The segment of a place, and the place in it.
+fn segment(beyond: usize) -> (usize, usize) {
+    let segment = (beyond + 1).ilog2();
+    (segment as usize, beyond + 1 - (1 << segment))
 }
 
 fn seconds(from: u64, to: u64) -> f64 {
@@ -182,5 +226,35 @@ mod tests {
         for name in ["lifetime", "idle_before_evict", "reuse_gap"] {
             assert!(text.contains(&format!("vllm:kv_block_{name}_seconds_count 4\n")), "{name}:\n{text}");
         }
+    }
+
+    #[test]
+    fn blocks_by_which_a_cache_grew_are_watched_too() {
+        let cache = PrefixCache::builder(1, 3).growable_to(100).build().expect("valid");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let (mut registry, mut events) = (Registry::default(), cache.subscribe(64));
+        let lives = BlockLives::register(&cache, 1, &mut registry);
+        lives.used(&[7, u32::MAX]);
+        for capacity in [4, 20, 100] {
+            cache.grow(capacity - cache.capacity_blocks()).expect("it was built for it");
+            let tokens: Vec<u32> = (0..capacity as u32).collect();
+            let miss = session.match_prefix(&space, &tokens);
+            drop(session.insert(miss.lease(), &tokens, session.reserve(capacity).expect("free")).expect("it fits"));
+            lives.pump(&mut events);
+            lives.used(session.match_prefix(&space, &tokens).blocks());
+            assert_eq!(cache.evict(capacity), capacity);
+            lives.pump(&mut events);
+        }
+        let text = text(&registry);
+        for name in ["lifetime", "idle_before_evict", "reuse_gap"] {
+            assert!(text.contains(&format!("vllm:kv_block_{name}_seconds_count 124\n")), "{name}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn segments_have_a_place_for_each_block_and_one_block_a_place() {
+        let places: Vec<_> = (0..7).map(segment).collect();
+        assert_eq!(places, [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3)]);
+        assert!(segment(u32::MAX as usize).0 < SEGMENTS);
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout;
-use zeromq::{DealerSocket, Socket, SocketOptions, SocketRecv, SocketSend, ZmqMessage};
+use zeromq::{DealerSocket, Host, Socket, SocketOptions, SocketRecv, SocketSend, ZmqMessage};
 
-use crate::wire::END;
+use super::PUBLISHER;
+use crate::{relay::Relay, wire::END};
 
 /// How long a publisher may take for each batch of an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -14,11 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LONGEST: usize = 1 << 30;
 
 /// Asks, and returns the numbers and payloads of the answer; `None` if it does not come to its end.
-pub(super) async fn ask(endpoint: &str, what: [u8; 8]) -> Option<Vec<(u64, Bytes)>> {
+pub(super) async fn ask(publisher: &(Host, u16), what: [u8; 8]) -> Option<Vec<(u64, Bytes)>> {
     let mut options = SocketOptions::default();
     options.connect_timeout(PATIENCE);
     let mut socket = DealerSocket::with_options(options);
-    socket.connect(endpoint).await.ok()?;
+    let (endpoint, _relay) = Relay::outward(publisher, PUBLISHER).await.ok()?;
+    socket.connect(&endpoint).await.ok()?;
     let frames = vec![Bytes::new(), Bytes::copy_from_slice(&what)];
     let request = ZmqMessage::try_from(frames).expect("two frames");
     timeout(PATIENCE, socket.send(request)).await.ok()?.ok()?;

@@ -16,17 +16,20 @@ use tokio::{
     sync::Notify,
     time::{sleep, timeout},
 };
-use zeromq::{Socket, SocketEvent, SocketOptions, SocketRecv, SubSocket};
+use zeromq::{Host, Socket, SocketEvent, SocketOptions, SocketRecv, SubSocket};
 
 use crate::{
     endpoint::{self, EndpointError},
     event::Event,
     follower::{FollowError, Follower, Update, Verdict},
-    wire::{self, SNAPSHOT},
+    relay::{Bounds, Relay},
+    wire::{self, MAX_PAYLOAD, SNAPSHOT},
 };
 
 /// How long a publisher may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(1);
+/// Bytes of a message of a publisher, beside its payload those of the topic. All of them may be as many as there are.
+const PUBLISHER: Bounds = Bounds { message: MAX_PAYLOAD as u64 + (1 << 20), all: u64::MAX };
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -35,7 +38,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// It waits for a publisher that is not there yet, and for one that went away. What it does about a gap is what
 /// [`Follower`] describes: batches asked for again, then a snapshot, then the gap is accepted.
 ///
-/// A publisher is trusted with this process's memory: ZeroMQ has no limit for the size of a message.
+/// A message has at most [`wire::MAX_PAYLOAD`](crate::wire::MAX_PAYLOAD) bytes of payload; a publisher that announces more is cut off, and connected to
+/// again. How many blocks it says that it holds is not bounded: each takes memory here.
 ///
 /// # Examples
 ///
@@ -108,8 +112,8 @@ impl SubscriberBuilder {
     ///
     /// [`SubscribeError`], if an endpoint is none, or there is no thread.
     pub fn start(self) -> Result<Subscriber, SubscribeError> {
-        let endpoint = endpoint::parse(&self.endpoint)?.to_string();
-        let replay = self.replay.as_deref().map(endpoint::parse).transpose()?.map(|replay| replay.to_string());
+        let publisher = endpoint::parse(&self.endpoint)?;
+        let replay = self.replay.as_deref().map(endpoint::parse).transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(SubscribeError::Thread)?;
         let shared = Arc::new(Shared {
@@ -118,7 +122,7 @@ impl SubscriberBuilder {
             failure: Mutex::new(None),
             stop: Notify::new(),
         });
-        let follow = Follow { endpoint, replay, topic: self.topic, shared: Arc::clone(&shared) };
+        let follow = Follow { publisher, replay, topic: self.topic, shared: Arc::clone(&shared) };
         let run = move || runtime.block_on(follow.run());
         let thread = thread::Builder::new().name("kv-follow".to_owned()).spawn(run).map_err(SubscribeError::Thread)?;
         Ok(Subscriber { shared, thread: Some(thread) })
@@ -167,8 +171,8 @@ impl Shared {
 
 /// What the subscriber's thread works with.
 struct Follow {
-    endpoint: String,
-    replay: Option<String>,
+    publisher: (Host, u16),
+    replay: Option<(Host, u16)>,
     topic: String,
     shared: Arc<Shared>,
 }
@@ -208,8 +212,10 @@ impl Follow {
             options.connect_timeout(CONNECT);
             let mut socket = SubSocket::with_options(options);
             let mut connections = socket.monitor();
-            if socket.connect(&self.endpoint).await.is_ok() && socket.subscribe(&self.topic).await.is_ok() {
-                break self.listen(socket, || connections.try_recv().ok()).await;
+            if let Ok((endpoint, _relay)) = Relay::outward(&self.publisher, PUBLISHER).await {
+                if socket.connect(&endpoint).await.is_ok() && socket.subscribe(&self.topic).await.is_ok() {
+                    break self.listen(socket, || connections.try_recv().ok()).await;
+                }
             }
             sleep(PAUSE).await;
         }
@@ -312,7 +318,7 @@ impl Follow {
 
     /// What the publisher answers; `None` if there is nowhere to ask, or the answer does not come to its end.
     async fn ask(&self, what: [u8; 8]) -> Option<Vec<(u64, bytes::Bytes)>> {
-        ask::ask(self.replay.as_deref()?, what).await
+        ask::ask(self.replay.as_ref()?, what).await
     }
 }
 

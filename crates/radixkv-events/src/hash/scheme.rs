@@ -81,36 +81,36 @@ impl HashScheme {
     ///
     /// Panics if `block_size` is zero.
     pub fn chain(&self, scope: &Scope, tokens: &[Token], block_size: usize) -> Vec<BlockHash> {
-        let mut parent = None;
+        let (mut parent, mut bytes) = (None, Vec::new());
         let blocks = tokens.chunks_exact(block_size).map(|block| {
-            let link = self.next(scope, parent.as_ref(), block);
+            let link = self.next(scope, parent.as_ref(), block, &mut bytes);
             parent = Some(link);
             self.name(&link)
         });
         blocks.collect()
     }
 
-    /// The hash of the block after `parent`, or of the first block of a scope.
-    pub(crate) fn next(&self, scope: &Scope, parent: Option<&Link>, block: &[Token]) -> Link {
+    /// The hash of the block after `parent`, or of the first block of a scope. What is hashed is written into `bytes` before.
+    pub(crate) fn next(&self, scope: &Scope, parent: Option<&Link>, block: &[Token], bytes: &mut Vec<u8>) -> Link {
+        bytes.clear();
         match self.0 {
             Kind::Sha256Cbor { root, .. } => {
-                let mut bytes = Vec::with_capacity(48 + 5 * block.len());
                 let before = parent.map_or(&root, |link| &link.0);
-                cbor::block(&mut bytes, before, block, scope.extra_keys(parent.is_none()));
+                cbor::block(bytes, before, block, scope.extra_keys(parent.is_none()));
                 Link(Sha256::digest(bytes).into())
             }
             Kind::Sglang => {
-                let mut hasher = Sha256::new();
                 match parent {
-                    Some(link) => hasher.update(link.0),
+                    Some(link) => bytes.extend(link.0),
                     None if scope.is_plain() => {}
-                    None => hasher.update(Sha256::digest(scope_bytes(scope))),
+                    None => bytes.extend(Sha256::digest(scope_bytes(scope))),
                 }
-                block.iter().for_each(|token| hasher.update(token.to_le_bytes()));
-                Link(hasher.finalize().into())
+                append(bytes, block);
+                Link(Sha256::digest(bytes).into())
             }
             Kind::Xxh3 { seed } => {
-                let local = xxh3_of_tokens(seed, block);
+                append(bytes, block);
+                let local = XxHash3_64::oneshot_with_seed(seed, bytes);
                 let before = match parent {
                     Some(link) => Some(link.head()),
                     None if scope.is_plain() => None,
@@ -147,21 +147,23 @@ impl Link {
     }
 }
 
-/// The hash of a block's tokens alone, wherever the block stands.
+/// The hash of a block's tokens alone, wherever the block stands. They are written into `bytes` before.
 #[cfg(feature = "index")]
-pub(crate) fn of_tokens(block: &[Token]) -> u64 {
-    xxh3_of_tokens(ROUTERS_SEED, block)
+pub(crate) fn of_tokens(block: &[Token], bytes: &mut Vec<u8>) -> u64 {
+    bytes.clear();
+    append(bytes, block);
+    XxHash3_64::oneshot_with_seed(ROUTERS_SEED, bytes)
 }
 
-/// The hash of a scope and a block's tokens: of the first block of a sequence in that scope.
+/// The same with a scope: of the first block of a sequence in that scope.
 #[cfg(feature = "index")]
-pub(crate) fn of_first(scope: &Scope, block: &[Token]) -> u64 {
-    HashScheme::xxh3().next(scope, None, block).head()
+pub(crate) fn of_first(scope: &Scope, block: &[Token], bytes: &mut Vec<u8>) -> u64 {
+    HashScheme::xxh3().next(scope, None, block, bytes).head()
 }
 
-fn xxh3_of_tokens(seed: u64, block: &[Token]) -> u64 {
-    let bytes: Vec<u8> = block.iter().flat_map(|token| token.to_le_bytes()).collect();
-    XxHash3_64::oneshot_with_seed(seed, &bytes)
+/// Appends tokens, each as four bytes.
+fn append(bytes: &mut Vec<u8>, block: &[Token]) {
+    block.iter().for_each(|token| bytes.extend_from_slice(&token.to_le_bytes()));
 }
 
 fn xxh3_of_pair(seed: u64, before: u64, local: u64) -> u64 {

@@ -1,7 +1,8 @@
 //! What the publisher's thread does.
 
 use std::{
-    future,
+    future, io,
+    net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -12,22 +13,30 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
+    net::TcpListener,
     sync::{Semaphore, mpsc},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use zeromq::{
-    PubSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket, SocketRecv, SocketSend, ZmqError, ZmqMessage,
+    Endpoint, PubSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage,
 };
 
 use super::{PublishError, PublisherBuilder, Snapshot, ring::Ring};
 use crate::{
     batch::{Batch, Numbered, now},
     endpoint,
+    relay::{Bounds, Relay},
     wire::{self, END, Format, SNAPSHOT},
 };
 
-/// How long what was sent has to reach the system's buffers before the sockets close.
+/// How long what was sent has to reach the relays before the sockets close.
 const LINGER: Duration = Duration::from_millis(100);
+/// How long the relays may then take to pass it on; a peer that reads more slowly loses it.
+const DRAIN: Duration = Duration::from_millis(500);
+/// Bytes of a subscription, and of all those of a subscriber, whether they were taken back or not.
+const SUBSCRIBER: Bounds = Bounds { message: 64 << 10, all: 1 << 20 };
+/// Bytes of a request. Requests are read one after the other: all of them may be as many as there are.
+const ASKER: Bounds = Bounds { message: 1 << 10, all: u64::MAX };
 /// How long one that asked may take for each batch of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Answers that are given at the same time; who asks beyond that gets none, and asks again.
@@ -44,10 +53,10 @@ pub(super) async fn run(
     ready: &SyncSender<Bound>,
     sent: &AtomicU64,
 ) {
-    let mut server = match Server::bind(settings).await {
-        Ok((server, bound)) => {
+    let (mut server, relays) = match Server::bind(settings).await {
+        Ok((server, relays, bound)) => {
             let _ = ready.send(Ok(bound));
-            server
+            (server, relays)
         }
         Err(error) => {
             let _ = ready.send(Err(error));
@@ -68,6 +77,11 @@ pub(super) async fn run(
         }
     }
     sleep(LINGER).await;
+    drop(server);
+    let end = Instant::now() + DRAIN;
+    for relay in relays {
+        relay.end(end).await;
+    }
 }
 
 struct Server {
@@ -87,17 +101,20 @@ struct Request {
 }
 
 impl Server {
-    async fn bind(settings: PublisherBuilder) -> Result<(Self, (String, Option<String>)), PublishError> {
+    async fn bind(settings: PublisherBuilder) -> Result<(Self, Vec<Relay>, (String, Option<String>)), PublishError> {
+        let mut relays = Vec::new();
         // First, so that a subscriber that is connected can ask.
         let (mut replay, mut halves) = (None, None);
         if let Some(endpoint) = &settings.replay {
             let mut router = RouterSocket::new();
-            replay = Some(bind(&mut router, endpoint).await?);
-            halves = Some(router.split());
+            let (bound, relay) = bind(&mut router, endpoint, ASKER).await?;
+            (replay, halves) = (Some(bound), Some(router.split()));
+            relays.push(relay);
         }
         let (answers, asked) = halves.unzip();
         let mut socket = PubSocket::new();
-        let endpoint = bind(&mut socket, &settings.endpoint).await?;
+        let (endpoint, relay) = bind(&mut socket, &settings.endpoint, SUBSCRIBER).await?;
+        relays.push(relay);
         let server = Self {
             socket,
             asked,
@@ -107,7 +124,7 @@ impl Server {
             topic: settings.topic.clone().into(),
             settings,
         };
-        Ok((server, (endpoint, replay)))
+        Ok((server, relays, (endpoint, replay)))
     }
 
     /// Sends a batch to those that subscribe, and keeps it.
@@ -174,17 +191,20 @@ async fn next_request(asked: Option<&mut RouterRecvHalf>) -> Request {
     }
 }
 
-async fn bind(socket: &mut impl Socket, endpoint: &str) -> Result<String, PublishError> {
-    let at = endpoint::parse(endpoint)?;
-    let refused = |source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::AddrInUse => PublishError::Taken { endpoint: endpoint.to_owned() },
+/// Binds a socket behind a relay, which listens at the endpoint; where that is, with its port.
+async fn bind(socket: &mut impl Socket, endpoint: &str, bounds: Bounds) -> Result<(String, Relay), PublishError> {
+    let (host, port) = endpoint::parse(endpoint)?;
+    let refused = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => PublishError::Taken { endpoint: endpoint.to_owned() },
         _ => PublishError::System { endpoint: endpoint.to_owned(), source },
     };
-    match socket.bind(&at.to_string()).await {
-        Ok(bound) => Ok(bound.to_string()),
-        Err(ZmqError::Network(source)) => Err(refused(source)),
-        Err(other) => Err(refused(std::io::Error::other(other.to_string()))),
-    }
+    let inner = match socket.bind("tcp://127.0.0.1:0").await {
+        Ok(Endpoint::Tcp(_, port)) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        other => return Err(refused(io::Error::other(format!("no port of the loopback interface: {other:?}")))),
+    };
+    let listener = TcpListener::bind((host.to_string().as_str(), port)).await.map_err(refused)?;
+    let bound = Endpoint::Tcp(host, listener.local_addr().map_err(refused)?.port());
+    Ok((bound.to_string(), Relay::inward(listener, inner, bounds)))
 }
 
 fn number(seq: u64) -> Bytes {

@@ -1,5 +1,6 @@
 //! From text to tokens and back: a directory's `tokenizer.json` and chat template, or bytes.
 
+mod bounded;
 mod hostile;
 mod marks;
 mod python_json;

@@ -5,9 +5,11 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-/// The text of a value; with `indent`, on several lines.
+use super::bounded::Bounded;
+
+/// The text of a value, as long as a template's step may make it; with `indent`, on several lines.
 pub(super) fn dumps(value: &impl Serialize, indent: Option<usize>) -> Result<String, serde_json::Error> {
-    let mut bytes = Vec::new();
+    let mut bytes = Bounded::default();
     match indent {
         Some(spaces) => {
             let spaces = " ".repeat(spaces);
@@ -18,7 +20,7 @@ pub(super) fn dumps(value: &impl Serialize, indent: Option<usize>) -> Result<Str
         }
         None => value.serialize(&mut Serializer::with_formatter(&mut bytes, Spaced))?,
     }
-    Ok(String::from_utf8(bytes).expect("JSON is UTF-8"))
+    Ok(String::from_utf8(bytes.0).expect("JSON is UTF-8"))
 }
 
 struct Spaced;

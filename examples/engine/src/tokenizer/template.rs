@@ -3,6 +3,9 @@
 //! The template is `chat_template.jinja`, or else `chat_template` of `tokenizer_config.json` (of several the one named
 //! `default`). It sees `messages`, `tools` and `documents` (both none), `add_generation_prompt`, the special tokens that
 //! the folder names, `raise_exception`, `strftime_now`, and a `tojson` that writes as Python's `json.dumps` does.
+//!
+//! A template of unknown origin is bounded in what it makes: all of it by the library's fuel, and one step of it by `bounded`. Not bounded
+//! is the text of a list that has one other list many times, and that again, where `~` makes it: the library has no place to ask in.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,12 +18,16 @@ use minijinja::value::Kwargs;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use serde_json::Value as Json;
 
+use super::bounded;
 use super::python_json;
 use super::special::Special;
 use crate::prompts::Message;
 
-/// Instructions that one chat may take: a template that needs more goes round in circles.
-const FUEL: u64 = 5_000_000;
+/// What one chat may take beside its messages: the library counts instructions, and 64 bytes made as one. A template that needs more goes round
+/// in circles, or builds what no model reads.
+const FUEL: u64 = 1_000_000;
+/// What it may take for each byte of a message: 32 bytes made.
+const FUEL_OF_BYTE: f64 = 0.5;
 
 const NAME: &str = "chat";
 
@@ -81,12 +88,13 @@ impl Template {
     pub fn new(source: String, special: BTreeMap<&'static str, String>) -> Result<Self, Error> {
         let mut environment = Environment::new();
         environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
-        environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(bounded::method);
         environment.set_formatter(|out, state, value| match python_word(value) {
             Some(word) => out.write_str(word).map_err(Error::from),
+            None if bounded::is_nested(value) => out.write_str(&bounded::text(value)?).map_err(Error::from),
             None => minijinja::escape_formatter(out, state, value),
         });
+        environment.add_filter("string", |value: &Value| bounded::text(value));
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |reason: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, reason))
@@ -112,7 +120,10 @@ impl Template {
         ];
         let special = self.special.iter().map(|(name, text)| (*name, Value::from(text.as_str())));
         let context = Value::from_pairs(given.into_iter().chain(special));
-        self.environment.get_template(NAME).and_then(|template| template.render(context)).map_err(refused)
+        let bytes: usize = messages.iter().map(|m| m.role.len() + m.content.len()).sum();
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(FUEL + (FUEL_OF_BYTE * bytes as f64) as u64));
+        environment.get_template(NAME).and_then(|template| template.render(context)).map_err(refused)
     }
 }
 

@@ -14,6 +14,7 @@ mod saved;
 #[cfg(feature = "serve")]
 mod server;
 mod sharing;
+mod templates;
 mod texts;
 mod tiers;
 mod weights;

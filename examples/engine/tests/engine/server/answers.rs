@@ -5,7 +5,7 @@ use engine::server::ServerOptions;
 use engine::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
-use super::client::{get, post};
+use super::client::{get, metric, post};
 use super::{CHAT, COMPLETIONS, bytes, expected, model, options, with_server};
 
 const QUESTION: &str = "Where do I find the maps of the coast, and may I take one home?";
@@ -83,10 +83,7 @@ fn what_the_cache_saved_is_reported() {
         assert_eq!(cached(json!({ "cache_salt": "other" })), 0);
 
         let text = String::from_utf8(get(server.address, "/metrics").body).expect("text");
-        let value = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).expect(name);
-            line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
-        };
+        let value = |name: &str| metric(server.address, name);
         // The last token is computed in any case, and not looked up.
         let queries = 7.0 * (QUESTION.len() - 1) as f64;
         assert_eq!(value("vllm:prefix_cache_queries_total"), queries);

@@ -88,6 +88,13 @@ pub fn get(address: SocketAddr, path: &str) -> Reply {
     read(&mut stream).expect("an answer")
 }
 
+/// The sample of `/metrics` with this name.
+pub fn metric(address: SocketAddr, name: &str) -> f64 {
+    let text = String::from_utf8(get(address, "/metrics").body).expect("text");
+    let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).expect(name);
+    line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number")
+}
+
 pub fn post(address: SocketAddr, path: &str, body: &Value) -> Reply {
     post_bytes(address, path, body.to_string().as_bytes())
 }

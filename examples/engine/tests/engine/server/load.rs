@@ -9,7 +9,7 @@ use engine::server::ServerOptions;
 use radixkv::scheduler::SchedulerConfig;
 use serde_json::json;
 
-use super::client::{connect, get, post, read, written};
+use super::client::{connect, get, metric, post, read, written};
 use super::{COMPLETIONS, options, with_server};
 use crate::random;
 
@@ -72,11 +72,7 @@ fn nothing_is_computed_for_a_client_that_has_gone() {
     let (model, options) = one_at_a_time();
     let options = engine::serve::Options { blocks: 4_096, ..options };
     with_server(&model, options, ServerOptions::default(), |server| {
-        let value = |name: &str| {
-            let text = String::from_utf8(get(server.address, "/metrics").body).expect("text");
-            let line = text.lines().find(|line| line.starts_with(&format!("{name}{{"))).expect(name).to_owned();
-            line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
-        };
+        let value = |name: &str| metric(server.address, name);
         let running = |wanted: f64| {
             (0..1_000).any(|_| {
                 std::thread::sleep(Duration::from_millis(5));

@@ -12,7 +12,7 @@ use radixkv::Token;
 use radixkv_events::{Scope, Subscriber, Workers};
 use serde_json::{Value, json};
 
-use super::client::post;
+use super::client::{metric, post};
 use super::{CHAT, Running, model, options, with_server};
 
 const ANY: &str = "tcp://127.0.0.1:0";
@@ -76,9 +76,23 @@ impl Followed {
 /// Who serves the next request: `requests` were sent to each server.
 type Route<'r> = dyn Fn(&[Token], [usize; 2]) -> usize + 'r;
 
-/// Cached and all prompt tokens of chats that go on in turns, by the servers' own word.
-fn chats(servers: [&Running; 2], route: &Route<'_>, after: &dyn Fn()) -> [u64; 2] {
-    let (mut sums, mut sent) = ([0, 0], [0, 0]);
+/// Tokens of both servers together, by their own `/metrics`.
+#[derive(Debug, Default, PartialEq)]
+struct Tokens {
+    cached: u64,
+    prompt: u64,
+}
+
+impl Tokens {
+    fn of(servers: [&Running; 2]) -> Self {
+        let sum = |name: &str| servers.iter().map(|server| metric(server.address, name) as u64).sum();
+        Self { cached: sum("vllm:prefix_cache_hits_total"), prompt: sum("vllm:prompt_tokens_total") }
+    }
+}
+
+/// What the servers count of chats that go on in turns.
+fn chats(servers: [&Running; 2], route: &Route<'_>, after: &dyn Fn()) -> Tokens {
+    let (mut cached, mut sent) = (0, [0, 0]);
     let mut messages = vec![vec![json!({ "role": "system", "content": "Answer in few words, and be kind." })]; CHATS];
     for turn in 0..TURNS {
         for (chat, messages) in messages.iter_mut().enumerate() {
@@ -87,17 +101,16 @@ fn chats(servers: [&Running; 2], route: &Route<'_>, after: &dyn Fn()) -> [u64; 2
             let server = route(&tokens(messages), sent);
             sent[server] += 1;
             let answer = post(servers[server].address, CHAT, &json!({ "messages": messages, "max_tokens": 8 })).json();
-            let usage = &answer["usage"];
-            let counts = [&usage["prompt_tokens_details"]["cached_tokens"], &usage["prompt_tokens"]];
-            let add = |(sum, count): (&mut u64, &Value)| *sum += count.as_u64().expect("a number");
-            sums.iter_mut().zip(counts).for_each(add);
+            cached += answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number");
             messages.push(answer["choices"][0]["message"].clone());
             messages.last_mut().and_then(Value::as_object_mut).expect("a message").remove("refusal");
             after();
         }
     }
     assert!(sent.iter().all(|&sent| sent >= CHATS), "both servers work: {sent:?}");
-    sums
+    let counted = Tokens::of(servers);
+    assert_eq!(counted.cached, cached, "the servers tell clients what they count");
+    counted
 }
 
 fn tokens(messages: &[Value]) -> Vec<Token> {
@@ -118,7 +131,7 @@ fn with_two_servers(model: &Model, test: impl FnOnce([&Running; 2])) {
 #[test]
 fn a_router_that_follows_events_finds_what_is_cached() {
     let model = model();
-    let (mut robin, mut routed) = ([0, 0], [0, 0]);
+    let (mut robin, mut routed) = (Tokens::default(), Tokens::default());
     with_two_servers(&model, |servers| {
         robin = chats(servers, &|_, sent| sent.iter().sum::<usize>() % 2, &|| {});
     });
@@ -129,9 +142,9 @@ fn a_router_that_follows_events_finds_what_is_cached() {
         routed = chats(servers, &route, &|| followed.catch_up(servers));
         assert!(followed.sources.iter().all(|(_, subscriber)| subscriber.with(|follower| follower.is_complete())));
     });
-    println!("cached of all prompt tokens: {routed:?} by events, {robin:?} by round robin");
-    assert_eq!(routed[1], robin[1], "the answers are the same");
-    assert!(4 * routed[0] > 5 * robin[0], "{routed:?} by events, {robin:?} by round robin");
+    println!("{routed:?} by events, {robin:?} by round robin");
+    assert_eq!(routed.prompt, robin.prompt, "the answers are the same");
+    assert!(4 * routed.cached > 5 * robin.cached, "{routed:?} by events, {robin:?} by round robin");
 }
 
 #[test]
