@@ -4,7 +4,7 @@ mod common;
 
 use std::{sync::Arc, thread, time::Duration};
 
-use common::{Engine, PATIENCE, files, host, prompt};
+use common::{Engine, PATIENCE, files, folder, host, prompt};
 use radixkv_host::{Admission, TierMode, WritePolicy, radixkv_tiers::RemoteTier};
 
 /// Long enough that a test's steps are over before it ends, on any machine.
@@ -55,7 +55,7 @@ fn a_block_whose_time_is_over_is_replaced_when_it_comes_again() {
 #[test]
 fn a_time_to_live_ends_in_a_remote_tier() {
     for write in [WritePolicy::Back, WritePolicy::Through] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let files = Arc::new(files(folder.path(), 64));
         let host = host(2).remote(Arc::clone(&files)).remote_write(write).time_to_live(SHORT);
         let host = host.build().expect("a tier");
@@ -95,7 +95,7 @@ fn a_block_comes_to_the_host_when_it_is_brought_for_the_second_time() {
 #[test]
 fn what_comes_once_reaches_no_tier() {
     for write in [WritePolicy::Back, WritePolicy::Through] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let files = Arc::new(files(folder.path(), 64));
         let host = host(2).admission(Admission::SecondTouch { remembered: 64 }).remote(Arc::clone(&files));
         let host = host.remote_write(write).build().expect("a tier");

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Engine, Found, PATIENCE, host, layout, prompt};
+use common::{Engine, Found, PATIENCE, folder, host, layout, prompt};
 use radixkv_host::{HostTier, TierMode, radixkv_tiers::RegionTier};
 
 /// What a worker is told.
@@ -81,7 +81,7 @@ fn worker() {
 
 #[test]
 fn a_process_finds_what_another_one_evicted_before_and_after_it_is_killed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let place = folder.path().join("region");
     let mut first = start("leave", &place);
     until_there(&mut first);
@@ -98,7 +98,7 @@ fn a_process_finds_what_another_one_evicted_before_and_after_it_is_killed() {
 
 #[test]
 fn processes_that_are_killed_leave_no_wrong_byte() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let place = folder.path().join("region");
     let (engine, host) = engine(&place);
     let mut rng = fastrand::Rng::with_seed(5);

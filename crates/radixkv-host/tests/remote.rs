@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, host, layout, prompt};
+use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, layout, prompt};
 use radixkv::PrefixCache;
 use radixkv_host::{
     HostTier, NoCopies, RemoteStats, RemoteWait, TierMode, TieredCache, WritePolicy,
@@ -52,7 +52,7 @@ fn is_object(path: &Path) -> bool {
 #[test]
 fn what_leaves_the_host_is_found_in_a_remote_tier() {
     for mode in [TierMode::Exclusive, TierMode::Shared] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let (engine, host, files) = engine(folder.path(), mode);
         let prompts = prompts();
         assert_eq!(prompts.each_ref().map(|prompt| engine.serve(prompt)), [(0, 0, 0); 3]);
@@ -68,7 +68,7 @@ fn what_leaves_the_host_is_found_in_a_remote_tier() {
 
 #[test]
 fn a_prompt_is_put_together_from_all_tiers() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let files = files(folder.path(), 64);
     // With room for what comes while the host's own blocks are read.
     let host = host(2).staging(1).remote(files).build().expect("a tier");
@@ -83,7 +83,7 @@ fn a_prompt_is_put_together_from_all_tiers() {
 
 #[test]
 fn written_through_a_block_is_in_the_remote_tier_before_it_leaves() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let tier = Arc::new(files(folder.path(), 64));
     let host = host(8).remote(Arc::clone(&tier)).remote_write(WritePolicy::Through).build().expect("a tier");
     let cache = PrefixCache::builder(SIZE, 4).build().expect("a cache");
@@ -102,7 +102,7 @@ fn written_through_a_block_is_in_the_remote_tier_before_it_leaves() {
 
 #[test]
 fn another_process_or_a_restart_finds_what_was_left() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let prompts = prompts();
     for expected in [[(0, 0, 0); 3], [(0, 0, 8), (0, 0, 0), (0, 0, 0)]] {
         let (engine, host, files) = engine(folder.path(), TierMode::Exclusive);
@@ -115,7 +115,7 @@ fn another_process_or_a_restart_finds_what_was_left() {
 
 #[test]
 fn a_block_goes_to_each_tier_and_comes_from_the_first_that_has_it() {
-    let folders = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+    let folders = [(); 2].map(|()| folder());
     let [near, far] = folders.each_ref().map(|folder| Faulty::new(files(folder.path(), 64)));
     let host = host(2).remote(Arc::clone(&near)).remote(Arc::clone(&far)).build().expect("a tier");
     let engine = Engine::new(2, &host, TierMode::Shared);
@@ -140,7 +140,7 @@ fn a_block_goes_to_each_tier_and_comes_from_the_first_that_has_it() {
 #[test]
 fn a_tier_that_fails_costs_hits_and_nothing_else() {
     for fault in [Fault::Refuses, Fault::Fails, Fault::FailsGets, Fault::Panics] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let (engine, host, files) = engine(folder.path(), TierMode::Shared);
         let prompts = prompts();
         serve_all(&engine, &prompts);
@@ -159,7 +159,7 @@ fn a_tier_that_fails_costs_hits_and_nothing_else() {
 
 #[test]
 fn files_that_were_changed_are_misses() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let (engine, host, files) = engine(folder.path(), TierMode::Shared);
     let prompts = prompts();
     serve_all(&engine, &prompts);
@@ -186,7 +186,7 @@ fn files_that_were_changed_are_misses() {
 
 #[test]
 fn a_tier_that_says_nothing_costs_a_request_no_more_than_its_bound() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let files = Faulty::new(files(folder.path(), 64));
     let host = host(2).remote(Arc::clone(&files)).remote_timeout(Duration::from_millis(50));
     let host = host.build().expect("a tier");
@@ -207,7 +207,7 @@ fn a_tier_that_says_nothing_costs_a_request_no_more_than_its_bound() {
 
 #[test]
 fn a_request_that_does_not_wait_starts_from_what_has_come() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let files = Faulty::new(files(folder.path(), 64));
     let host = host(2).staging(2).remote(Arc::clone(&files)).build().expect("a tier");
     let cache = PrefixCache::builder(SIZE, 4).build().expect("a cache");
@@ -240,7 +240,7 @@ fn a_request_that_does_not_wait_starts_from_what_has_come() {
 
 #[test]
 fn what_is_on_its_way_is_bounded() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let files = Faulty::new(files(folder.path(), 64));
     let host = host(1).remote(Arc::clone(&files)).remote_in_flight(1).build().expect("a tier");
     let engine = Engine::waiting(4, &host, TierMode::Shared, RemoteWait::BestEffort);
@@ -260,7 +260,7 @@ fn what_is_on_its_way_is_bounded() {
 
 #[test]
 fn what_was_put_before_a_clear_is_not_found_after_it() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let (engine, host, _files) = engine(folder.path(), TierMode::Exclusive);
     let prompts = prompts();
     serve_all(&engine, &prompts);
@@ -276,7 +276,7 @@ fn what_was_put_before_a_clear_is_not_found_after_it() {
 #[test]
 fn what_must_not_be_stored_reaches_no_tier() {
     for write in [WritePolicy::Back, WritePolicy::Through] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let host = host(2).remote(files(folder.path(), 64)).remote_write(write).build().expect("a tier");
         let engine = Engine::new(2, &host, TierMode::Shared);
         let kept_out = host.keep_out(&engine.space().name());
@@ -295,7 +295,7 @@ fn what_must_not_be_stored_reaches_no_tier() {
 
 #[test]
 fn a_put_that_a_clear_overtakes_is_taken_back() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let files = Faulty::new(files(folder.path(), 64));
     let host = host(2).remote(Arc::clone(&files)).build().expect("a tier");
     let engine = Engine::waiting(2, &host, TierMode::Exclusive, RemoteWait::BestEffort);
@@ -312,7 +312,7 @@ fn a_put_that_a_clear_overtakes_is_taken_back() {
 #[test]
 fn a_remote_tier_of_other_blocks_is_refused_with_both_values() {
     let refused = |other: Layout| {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder();
         let tiers = [layout(), other].map(|layout| {
             let folder = folder.path().join(layout.to_string().replace(['/', ' '], "_"));
             FileTier::new(folder, layout, 1 << 20).open().expect("opened")

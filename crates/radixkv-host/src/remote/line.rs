@@ -8,7 +8,12 @@ use std::{
 
 use radixkv::{NamespaceName, Token};
 
-use super::{name::RemoteName, pool::Pool, progress::Progress, stats::Counters};
+use super::{
+    name::RemoteName,
+    pool::Pool,
+    progress::Progress,
+    stats::{Counters, RemoteStats},
+};
 use crate::offload::Offload;
 
 /// Blocks of one sequence to store.
@@ -143,6 +148,11 @@ impl Line {
             state = self.all_done.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
+    }
+
+    pub(super) fn stats(&self) -> RemoteStats {
+        let state = self.lock();
+        self.counters.read(state.puts.taken() as u64, state.gets.taken() as u64)
     }
 
     pub(super) fn close(&self) {

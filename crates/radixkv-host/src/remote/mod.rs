@@ -87,7 +87,7 @@ impl Remote {
     }
 
     pub(crate) fn stats(&self) -> RemoteStats {
-        self.line.counters.read()
+        self.line.stats()
     }
 }
 

@@ -22,17 +22,24 @@ impl Pool {
     }
 
     /// Takes a buffer back.
+    ///
+    /// A tier of another package may have changed it, or give it back after a panic: what does not belong here is dropped.
     pub(super) fn give(&mut self, buffer: Vec<u8>) {
-        self.taken -= 1;
-        // A tier of another package might have changed it.
-        if buffer.len() == self.block_bytes {
+        let is_own = self.taken > 0;
+        self.lose(1);
+        if is_own && buffer.len() == self.block_bytes {
             self.spare.push(buffer);
         }
     }
 
     /// Buffers that do not come back: a tier dropped them.
     pub(super) fn lose(&mut self, buffers: usize) {
-        self.taken -= buffers;
+        self.taken = self.taken.saturating_sub(buffers);
+    }
+
+    /// Buffers that are with others.
+    pub(super) fn taken(&self) -> usize {
+        self.taken
     }
 }
 

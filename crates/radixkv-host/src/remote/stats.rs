@@ -9,14 +9,20 @@ macro_rules! counts {
         /// Each tier counts its own side too ([`RemoteTier::stats`](radixkv_tiers::RemoteTier::stats)).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
-        pub struct RemoteStats { $($(#[$doc])* pub $field: u64,)* }
+        pub struct RemoteStats {
+            $($(#[$doc])* pub $field: u64,)*
+            /// Blocks that are on their way to remote tiers.
+            pub puts_in_flight: u64,
+            /// Blocks that are on their way from there.
+            pub gets_in_flight: u64,
+        }
 
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $(pub(super) $field: Counter,)* }
 
         impl Counters {
-            pub(crate) fn read(&self) -> RemoteStats {
-                RemoteStats { $($field: self.$field.get(),)* }
+            pub(super) fn read(&self, puts_in_flight: u64, gets_in_flight: u64) -> RemoteStats {
+                RemoteStats { $($field: self.$field.get(),)* puts_in_flight, gets_in_flight }
             }
         }
     };

@@ -30,9 +30,15 @@ pub fn layout() -> Layout {
     Layout::new("model", "bf16", SIZE, BLOCK_BYTES).expect("a layout")
 }
 
+/// A folder of the test's own: in memory, where the system has one there.
+pub fn folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.expect("a folder")
+}
+
 /// A tier of files for so many blocks.
 pub fn files(folder: &Path, blocks: u64) -> Tier<Vec<u8>> {
-    FileTier::new(folder, layout(), blocks * 4096).threads(2).open().expect("the folder is free")
+    FileTier::new(folder, layout(), blocks * 4096).threads(2).direct_io(false).open().expect("the folder is free")
 }
 
 /// What a [`Faulty`] tier does.
