@@ -1,10 +1,16 @@
 //! Configuring a host tier.
 
-use std::sync::Arc;
+use std::{io, sync::Arc, time::Duration};
+
+use radixkv_tiers::RemoteTier;
 
 use crate::{
+    admission::Admission,
+    lifetimes::Lifetimes,
     memory::Memory,
-    tier::{HostBlock, HostTier, Inner},
+    remote::{Remote, RemoteSettings},
+    tier::{HostBlock, HostTier, Inner, Parts},
+    write_policy::WritePolicy,
 };
 
 /// Configures a [`HostTier`]; [`build`](HostBuilder::build) checks everything.
@@ -16,10 +22,13 @@ pub struct HostBuilder {
     staging: usize,
     block_bytes: usize,
     memory: Option<Memory>,
+    admission: Admission,
+    time_to_live: Option<Duration>,
+    remote: RemoteSettings,
 }
 
 /// Why a host tier could not be built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostBuildError {
     /// A block needs at least one token.
@@ -46,6 +55,27 @@ pub enum HostBuildError {
         /// Bytes that were given.
         given: usize,
     },
+    /// Open the remote tier with the layout of the host's blocks, or build the host tier with that of the remote one.
+    #[error("the host tier's {field} is {host}, that of remote tier {number} is {remote}")]
+    RemoteLayout {
+        /// Which remote tier, counted from 0.
+        number: usize,
+        /// What differs.
+        field: &'static str,
+        /// The host tier's value, or that of remote tier 0.
+        host: String,
+        /// The remote tier's value.
+        remote: String,
+    },
+    /// Let at least one block be on its way.
+    #[error("no block may be on its way to the remote tiers, so that none gets there")]
+    NothingInFlight,
+    /// The system refused to start a thread.
+    #[error("the system did not start a thread for the remote tiers: {kind}")]
+    NoThread {
+        /// The kind of the system's error.
+        kind: io::ErrorKind,
+    },
 }
 
 impl HostTier {
@@ -53,7 +83,16 @@ impl HostTier {
     ///
     /// The block size may be 1, and need not be that of the caches over the tier: one must be a multiple of the other.
     pub fn builder(block_size: usize, capacity_blocks: usize) -> HostBuilder {
-        HostBuilder { block_size, capacity: capacity_blocks, staging: 0, block_bytes: 0, memory: None }
+        HostBuilder {
+            block_size,
+            capacity: capacity_blocks,
+            staging: 0,
+            block_bytes: 0,
+            memory: None,
+            admission: Admission::All,
+            time_to_live: None,
+            remote: RemoteSettings::default(),
+        }
     }
 }
 
@@ -75,6 +114,61 @@ impl HostBuilder {
         Self { staging: staging_blocks, ..self }
     }
 
+    /// Which blocks come in. Default: [`Admission::All`].
+    pub fn admission(self, admission: Admission) -> Self {
+        Self { admission, ..self }
+    }
+
+    /// How long a block may be found after it came, in every namespace that has no time of its own
+    /// ([`HostTier::set_time_to_live`]). Default: as long as there is room.
+    pub fn time_to_live(self, time_to_live: Duration) -> Self {
+        Self { time_to_live: Some(time_to_live), ..self }
+    }
+
+    /// Puts a remote tier below: what leaves this tier is put there, and found there by a later [`HostTier::fetch`], which every lookup
+    /// of a [`TieredCache`](crate::TieredCache) makes. Called again, another one below that: a block is read from the first that has
+    /// it, and put to each that lacks it.
+    ///
+    /// A thread of the tier's own uses them; no lookup waits for it, and a request no longer than it says
+    /// ([`TieredBuilder::remote_wait`](crate::TieredBuilder::remote_wait)). A remote tier that fails costs hits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_host::{HostBuildError, HostTier, radixkv_tiers::{FileTier, Layout}};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// let layout = Layout::new("llama-3-8b@main", "bf16", 16, 4096)?;
+    /// let files = FileTier::new(folder.path(), layout, 1 << 30).open()?;
+    /// let host = HostTier::builder(16, 64).block_bytes(8192).remote(files).build();
+    /// let refused = "the host tier's block bytes is 8192, that of remote tier 0 is 4096";
+    /// assert_eq!(host.unwrap_err().to_string(), refused);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remote(mut self, tier: impl RemoteTier<Vec<u8>> + 'static) -> Self {
+        self.remote.tiers.push(Box::new(tier));
+        self
+    }
+
+    /// When a block is put to the remote tiers: when it leaves this one, or when it comes. Default: [`WritePolicy::Back`].
+    pub fn remote_write(mut self, write: WritePolicy) -> Self {
+        self.remote.write = write;
+        self
+    }
+
+    /// How many blocks may be on their way to the remote tiers, and how many from there: each takes a buffer. Where there is none, a
+    /// block is not put, and one that is asked for is a miss. Default: 256.
+    pub fn remote_in_flight(mut self, blocks: usize) -> Self {
+        self.remote.in_flight = blocks;
+        self
+    }
+
+    /// After how long a fetch is given up; what has come by then is in the host. Default: 10 s.
+    pub fn remote_timeout(mut self, timeout: Duration) -> Self {
+        self.remote.timeout = timeout;
+        self
+    }
+
     /// Makes the tier; all its blocks are free.
     ///
     /// # Errors
@@ -91,17 +185,9 @@ impl HostBuilder {
     /// assert_eq!(small.unwrap_err(), refused);
     /// ```
     pub fn build(self) -> Result<HostTier, HostBuildError> {
-        let Self { block_size, capacity, staging, block_bytes, memory } = self;
-        if block_size == 0 {
-            return Err(HostBuildError::ZeroBlockSize);
-        }
-        if capacity == 0 {
-            return Err(HostBuildError::ZeroCapacity);
-        }
-        let blocks = capacity.saturating_add(staging);
-        if blocks >= HostBlock::MAX as usize {
-            return Err(HostBuildError::TooManyBlocks { blocks });
-        }
+        self.check()?;
+        let Self { block_size, capacity, staging, block_bytes, memory, admission, time_to_live, remote } = self;
+        let blocks = capacity + staging;
         let needed = blocks.saturating_mul(block_bytes);
         let memory = match memory {
             Some(memory) => memory,
@@ -111,6 +197,50 @@ impl HostBuilder {
         if memory.len() < needed {
             return Err(HostBuildError::TooLittleMemory { blocks, block_bytes, needed, given: memory.len() });
         }
-        Ok(HostTier::of(Arc::new(Inner::new(block_size, block_bytes, blocks, capacity, memory))))
+        let lifetimes = Lifetimes::new(time_to_live);
+        let inner =
+            Arc::new(Inner::new(Parts { block_size, block_bytes, blocks, capacity, memory, admission, lifetimes }));
+        if !remote.tiers.is_empty() {
+            let remote = Remote::start(remote, Arc::downgrade(&inner), block_bytes);
+            inner.set_remote(remote.map_err(|error| HostBuildError::NoThread { kind: error.kind() })?);
+        }
+        Ok(HostTier::of(inner))
+    }
+
+    fn check(&self) -> Result<(), HostBuildError> {
+        if self.block_size == 0 {
+            return Err(HostBuildError::ZeroBlockSize);
+        }
+        if self.capacity == 0 {
+            return Err(HostBuildError::ZeroCapacity);
+        }
+        let blocks = self.capacity.saturating_add(self.staging);
+        if blocks >= HostBlock::MAX as usize {
+            return Err(HostBuildError::TooManyBlocks { blocks });
+        }
+        if self.remote.in_flight == 0 {
+            return Err(HostBuildError::NothingInFlight);
+        }
+        self.check_remote()
+    }
+
+    /// The blocks of all tiers are of one size, and mean the same in all remote ones.
+    fn check_remote(&self) -> Result<(), HostBuildError> {
+        let Some(first) = self.remote.tiers.first() else { return Ok(()) };
+        for (number, tier) in self.remote.tiers.iter().enumerate() {
+            let (layout, wanted) = (tier.layout(), first.layout());
+            let sizes = [
+                ("block size", self.block_size.to_string(), layout.block_size().to_string()),
+                ("block bytes", self.block_bytes.to_string(), layout.block_bytes().to_string()),
+            ];
+            let fields = wanted.fields().into_iter().zip(layout.fields());
+            let fields = fields.map(|((field, host), (_, remote))| (field, host, remote));
+            if let Some((field, host, remote)) =
+                sizes.into_iter().chain(fields).find(|(_, host, remote)| host != remote)
+            {
+                return Err(HostBuildError::RemoteLayout { number, field, host, remote });
+            }
+        }
+        Ok(())
     }
 }

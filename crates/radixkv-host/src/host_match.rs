@@ -69,7 +69,7 @@ impl HostMatch {
         let kept = (tokens / self.tier.block_size()).saturating_sub(first);
         if kept < self.blocks.len() {
             let given_up = self.blocks.split_off(kept);
-            self.tier.lock().unpin(given_up.into_iter());
+            self.tier.unpin(given_up.into_iter());
         }
     }
 }
@@ -77,7 +77,7 @@ impl HostMatch {
 impl Drop for HostMatch {
     fn drop(&mut self) {
         if !self.blocks.is_empty() {
-            self.tier.lock().unpin(self.blocks.iter().copied());
+            self.tier.unpin(self.blocks.iter().copied());
         }
     }
 }

@@ -30,6 +30,18 @@ pub(crate) struct Place {
     block: u32,
 }
 
+impl Place {
+    /// The run, by which blocks of one sequence are told: a number that stays the run's as long as it has a block.
+    pub(crate) fn run(self) -> u32 {
+        self.run
+    }
+
+    /// The block's number in the sequence.
+    pub(crate) fn number(self) -> usize {
+        self.block as usize
+    }
+}
+
 /// The blocks of a path that belong to one run.
 #[derive(Debug)]
 struct Leg {
@@ -144,6 +156,26 @@ impl Index {
     pub(crate) fn get(&self, place: Place) -> Option<HostBlock> {
         let run = &self.runs[place.run as usize];
         Some(run.blocks[run.place_of(place)]).filter(|&block| block != HOLE)
+    }
+
+    /// The namespace of a block.
+    pub(crate) fn namespace(&self, place: Place) -> &NamespaceName {
+        &self.space(self.runs[place.run as usize].space).name
+    }
+
+    /// All tokens up to a block's end.
+    pub(crate) fn tokens(&self, place: Place) -> Vec<Token> {
+        let mut run = &self.runs[place.run as usize];
+        let mut end = self.space(run.space).grid.end_of(place.number());
+        let mut tokens = vec![0; end];
+        loop {
+            tokens[run.start..end].copy_from_slice(&run.tokens[..end - run.start]);
+            end = run.start;
+            match run.parent {
+                Some(parent) => run = &self.runs[parent as usize],
+                None => return tokens,
+            }
+        }
     }
 
     /// Puts a block into a hole.

@@ -2,9 +2,16 @@
 
 use std::{fmt, ops::Range};
 
-use radixkv::{NamespaceName, Token};
+use radixkv::{Keys, NamespaceName, Token};
 
-use crate::tier::{HostBlock, HostTier, Inner};
+use crate::{
+    admission::Admission,
+    departing::Departing,
+    grid::Grid,
+    through::Through,
+    tier::{HostBlock, HostTier, Inner, State},
+    write_policy::WritePolicy,
+};
 
 /// An offload that is under way. It is begun before blocks are evicted for it: what it brings of a namespace that was cleared
 /// since does not come in.
@@ -37,6 +44,8 @@ use crate::tier::{HostBlock, HostTier, Inner};
 pub struct Offload {
     tier: HostTier,
     began: u64,
+    /// Which of the tier's offloads it is.
+    number: u64,
 }
 
 /// Host blocks that are being filled; dropped instead of published, they are free again.
@@ -51,13 +60,22 @@ pub struct Arrival<'a> {
     /// Of each block: where it is being filled; none if the tier has it, or has no room for it.
     reserved: Vec<Option<HostBlock>>,
     lacking: usize,
+    origin: Origin,
+}
+
+/// Where blocks come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Cache,
+    RemoteTier,
 }
 
 impl HostTier {
     /// Begins an offload.
     pub fn offload(&self) -> Offload {
-        let began = self.inner.lock().eras.begin();
-        Offload { tier: self.clone(), began }
+        let mut state = self.inner.lock();
+        state.offloads += 1;
+        Offload { tier: self.clone(), began: state.eras.begin(), number: state.offloads }
     }
 }
 
@@ -67,24 +85,54 @@ impl Offload {
     ///
     /// `tokens` is the sequence from its beginning to the last block's end; in a namespace of bigrams, with the token behind it.
     pub fn reserve<'a>(&'a self, namespace: &'a NamespaceName, tokens: &'a [Token], from: usize) -> Arrival<'a> {
+        self.reserve_from(Origin::Cache, namespace, tokens, from)
+    }
+
+    /// As [`reserve`](Self::reserve), for blocks that a remote tier has: each is admitted, and none is put there again.
+    pub(crate) fn reserve_fetched<'a>(
+        &'a self,
+        namespace: &'a NamespaceName,
+        tokens: &'a [Token],
+        from: usize,
+    ) -> Arrival<'a> {
+        self.reserve_from(Origin::RemoteTier, namespace, tokens, from)
+    }
+
+    /// Whether what it brings of a namespace may come in.
+    pub(crate) fn allows(&self, state: &State, namespace: &NamespaceName) -> bool {
+        state.eras.allows(namespace, self.began)
+    }
+
+    #[allow(unsafe_code)]
+    fn reserve_from<'a>(
+        &'a self,
+        origin: Origin,
+        namespace: &'a NamespaceName,
+        tokens: &'a [Token],
+        from: usize,
+    ) -> Arrival<'a> {
         let tier = &*self.tier.inner;
-        let grid = crate::grid::Grid::new(tier.block_size(), namespace.keys());
+        let grid = Grid::new(tier.block_size(), namespace.keys());
         let numbers = from / tier.block_size()..grid.blocks(tokens.len()).max(from / tier.block_size());
-        let mut reserved = vec![None; numbers.len()];
-        let mut lacking = 0;
-        let mut state = tier.lock();
-        if state.eras.allows(namespace, self.began) {
-            // First what is here, which must not go for what comes.
-            let is_here = state.refresh(namespace, tokens, numbers.clone());
-            for (block, _) in reserved.iter_mut().zip(is_here).filter(|(_, is_here)| !is_here) {
-                *block = state.reserve();
-                lacking += usize::from(block.is_none());
+        let fingerprints = match origin {
+            Origin::Cache if tier.admission != Admission::All => {
+                tier.fingerprints.of(namespace, tokens, grid, numbers.clone())
             }
+            _ => Vec::new(),
+        };
+        let mut arrival =
+            Arrival { tier, began: self.began, namespace, tokens, numbers, reserved: Vec::new(), lacking: 0, origin };
+        let mut leaving = Vec::new();
+        let mut state = tier.lock();
+        if self.allows(&state, namespace) {
+            arrival.take_room(&mut state, self.number, &fingerprints, &mut leaving);
         } else {
-            state.counters.kept_out_blocks += numbers.len() as u64;
+            state.counters.kept_out_blocks += arrival.numbers.len() as u64;
         }
         drop(state);
-        Arrival { tier, began: self.began, namespace, tokens, numbers, reserved, lacking }
+        // SAFETY: the blocks are reserved for this arrival, which nothing writes to before it is returned.
+        unsafe { tier.send_off(leaving) };
+        arrival
     }
 }
 
@@ -94,7 +142,27 @@ impl Drop for Offload {
     }
 }
 
-impl Arrival<'_> {
+impl<'a> Arrival<'a> {
+    /// Reserves a block for each that is admitted and not here.
+    fn take_room(&mut self, state: &mut State, offload: u64, fingerprints: &[u64], leaving: &mut Vec<Departing>) {
+        state.expire(self.namespace, self.tokens, self.numbers.clone());
+        // First what is here, which must not go for what comes.
+        let is_here = state.refresh(self.namespace, self.tokens, self.numbers.clone());
+        self.reserved = vec![None; is_here.len()];
+        for (at, block) in self.reserved.iter_mut().enumerate().filter(|&(at, _)| !is_here[at]) {
+            let is_admitted = match (&mut state.remembered, fingerprints.get(at)) {
+                (Some(remembered), Some(&fingerprint)) => remembered.was_brought(fingerprint, offload),
+                _ => true,
+            };
+            if is_admitted {
+                *block = state.reserve(leaving);
+                self.lacking += usize::from(block.is_none());
+            } else {
+                state.counters.not_admitted_blocks += 1;
+            }
+        }
+    }
+
     /// Blocks for which there was no room.
     pub fn lacking_blocks(&self) -> usize {
         self.lacking
@@ -135,13 +203,17 @@ impl Arrival<'_> {
     ///
     /// If the namespace was cleared since the offload began, or is kept out, none does.
     pub fn publish(mut self) -> usize {
+        let through = self.copy_through();
         let reserved = std::mem::take(&mut self.reserved);
         let mut state = self.tier.lock();
         if !state.eras.allows(self.namespace, self.began) {
             let refused = reserved.into_iter().flatten();
             state.counters.kept_out_blocks += refused.map(|block| state.slots.give_back(block)).count() as u64;
+            drop(state);
+            through.give_back();
             return 0;
         }
+        state.expire(self.namespace, self.tokens, self.numbers.clone());
         let path = state.index.make_path(self.namespace, self.tokens);
         let mut arrived = 0;
         for (number, block) in self.numbers.clone().zip(reserved).rev() {
@@ -163,7 +235,23 @@ impl Arrival<'_> {
         }
         state.index.cut(&path);
         state.counters.arrived_blocks += arrived as u64;
+        if !through.is_empty() {
+            let (name, time_to_live) = (state.generations.name(self.namespace), state.lifetimes.of(self.namespace));
+            drop(state);
+            through.put(name, self.tokens, time_to_live);
+        }
         arrived
+    }
+
+    /// Copies for the remote tiers what is to be put there when it comes in.
+    fn copy_through(&mut self) -> Through<'a> {
+        let is_put = self.origin == Origin::Cache && self.namespace.keys() == Keys::Tokens;
+        match self.tier.remote() {
+            Some(remote) if is_put && remote.write() == WritePolicy::Through => {
+                Through::copy(remote, self.blocks_mut().collect::<Vec<_>>().into_iter())
+            }
+            _ => Through::none(),
+        }
     }
 }
 

@@ -10,6 +10,8 @@
 //! - **H2** A block that is cached or pinned is not reserved and not free.
 //! - **H3** Listed and reserved blocks together are never more than the capacity.
 
+use std::time::{Duration, Instant};
+
 use crate::{index::Place, tier::HostBlock};
 
 const NONE: HostBlock = HostBlock::MAX;
@@ -28,6 +30,8 @@ struct Slot {
     pins: u32,
     older: HostBlock,
     newer: HostBlock,
+    /// When it came, in milliseconds since the pool was made.
+    came: u64,
 }
 
 /// What the caller has to do after a pin has ended.
@@ -63,6 +67,7 @@ pub(crate) struct Slots {
     listed: usize,
     reserved: usize,
     pinned: usize,
+    made: Instant,
 }
 
 impl Slots {
@@ -77,6 +82,7 @@ impl Slots {
             listed: 0,
             reserved: 0,
             pinned: 0,
+            made: Instant::now(),
         }
     }
 
@@ -88,7 +94,7 @@ impl Slots {
         let block = match self.free.pop() {
             Some(block) => block,
             None if self.slots.len() < self.all => {
-                self.slots.push(Slot { state: State::Free, pins: 0, older: NONE, newer: NONE });
+                self.slots.push(Slot { state: State::Free, pins: 0, older: NONE, newer: NONE, came: 0 });
                 (self.slots.len() - 1) as HostBlock
             }
             None => return None,
@@ -103,14 +109,22 @@ impl Slots {
         self.listed + self.reserved + more > self.capacity
     }
 
-    /// The block that goes next: cached, not pinned, and the longest time without use. It is taken out of the list and free;
-    /// the caller takes it out of the index.
-    pub(crate) fn evict(&mut self) -> Option<Place> {
+    /// Reserves the block that goes next, in the place of others: where it was in the index; the caller takes it out there. Its
+    /// bytes are as they were until the caller writes to them.
+    pub(crate) fn replace(&mut self) -> Option<(HostBlock, Place)> {
         let block = Some(self.oldest).filter(|&block| block != NONE)?;
         self.unlist(block);
         let State::Cached(place) = self.slot(block).state else { unreachable!("what is listed is cached") };
-        self.release(block);
-        Some(place)
+        self.slot(block).state = State::Reserved;
+        self.reserved += 1;
+        Some((block, place))
+    }
+
+    /// Detaches the block that goes next, and leaves it pinned: the caller takes it out of the index, and unpins it.
+    pub(crate) fn detach_oldest(&mut self) -> Option<(HostBlock, Place)> {
+        let block = Some(self.oldest).filter(|&block| block != NONE)?;
+        self.pin(block);
+        Some((block, self.detach(block)?))
     }
 
     /// Gives a reserved block back.
@@ -124,8 +138,18 @@ impl Slots {
     pub(crate) fn publish(&mut self, block: HostBlock, place: Place) {
         debug_assert_eq!(self.slot(block).state, State::Reserved);
         self.reserved -= 1;
-        self.slot(block).state = State::Cached(place);
+        let came = self.now();
+        *self.slot(block) = Slot { state: State::Cached(place), came, ..*self.slot(block) };
         self.list(block);
+    }
+
+    /// How long ago a block came.
+    pub(crate) fn age(&self, block: HostBlock) -> Duration {
+        Duration::from_millis(self.now() - self.slots[block as usize].came)
+    }
+
+    fn now(&self) -> u64 {
+        self.made.elapsed().as_millis() as u64
     }
 
     /// Makes a cached block the newest, unless it is pinned: then it will be when its pins end.
@@ -263,10 +287,11 @@ mod tests {
             .collect();
         assert_eq!(slots.reserve(), None, "one is free, and the capacity is reached");
         slots.refresh(blocks[0]);
-        assert_eq!(slots.evict(), Some(places[1]));
-        assert_eq!(slots.evict(), Some(places[2]));
-        assert_eq!(slots.evict(), Some(places[0]));
-        assert_eq!(slots.evict(), None);
+        assert_eq!(slots.replace(), Some((blocks[1], places[1])));
+        assert_eq!(slots.replace(), Some((blocks[2], places[2])));
+        assert_eq!(slots.replace(), Some((blocks[0], places[0])));
+        assert_eq!(slots.replace(), None);
+        blocks.iter().for_each(|&block| slots.give_back(block));
         assert_eq!(slots.counts(), SlotCounts { free: 4, ..SlotCounts::default() });
     }
 
@@ -277,13 +302,16 @@ mod tests {
         slots.publish(first, places[0]);
         slots.pin(first);
         slots.pin(first);
-        assert_eq!(slots.evict(), None);
+        assert_eq!((slots.replace(), slots.detach_oldest()), (None, None));
         let second = slots.reserve().expect("the pinned one does not count");
         slots.publish(second, places[1]);
         assert_eq!(slots.unpin(first), Unpinned::Done);
         assert_eq!(slots.unpin(first), Unpinned::Listed);
         assert!(slots.is_over(0));
-        assert_eq!(slots.evict(), Some(places[1]), "the pinned one was used later");
+        assert_eq!(slots.detach_oldest(), Some((second, places[1])), "the pinned one was used later");
+        assert_eq!((slots.is_over(0), slots.counts().free), (false, 0));
+        assert_eq!(slots.unpin(second), Unpinned::Done);
+        assert_eq!(slots.counts().free, 1);
     }
 
     #[test]

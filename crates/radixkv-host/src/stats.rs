@@ -1,10 +1,14 @@
 //! Numbers of a tier, and the check of its invariants.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use radixkv::NamespaceName;
 
-use crate::{slots::SlotCounts, tier::HostTier};
+use crate::{
+    remote::{Remote, RemoteStats},
+    slots::SlotCounts,
+    tier::HostTier,
+};
 
 /// Counts since the tier was built, behind its lock.
 #[derive(Debug, Default)]
@@ -17,6 +21,8 @@ pub(crate) struct Counters {
     pub(crate) removed_blocks: u64,
     pub(crate) cleared_blocks: u64,
     pub(crate) kept_out_blocks: u64,
+    pub(crate) expired_blocks: u64,
+    pub(crate) not_admitted_blocks: u64,
 }
 
 impl Counters {
@@ -60,6 +66,10 @@ pub struct HostStats {
     pub cleared_blocks: u64,
     /// Blocks that did not come in, because their namespace was cleared on their way or is kept out.
     pub kept_out_blocks: u64,
+    /// Blocks that were removed because their time to live was over.
+    pub expired_blocks: u64,
+    /// Blocks that did not come in, because they were brought for the first time ([`Admission`](crate::Admission)).
+    pub not_admitted_blocks: u64,
 }
 
 /// What a tier holds of a namespace.
@@ -122,7 +132,20 @@ impl HostTier {
             removed_blocks: counters.removed_blocks,
             cleared_blocks: counters.cleared_blocks,
             kept_out_blocks: counters.kept_out_blocks,
+            expired_blocks: counters.expired_blocks,
+            not_admitted_blocks: counters.not_admitted_blocks,
         }
+    }
+
+    /// Counts of what it and its remote tiers did for each other; none if it has none.
+    pub fn remote_stats(&self) -> Option<RemoteStats> {
+        self.inner.remote().map(Remote::stats)
+    }
+
+    /// Waits until nothing is on its way to or from the remote tiers, up to `wait`; whether that is so. Dropping a tier drops what is
+    /// on its way.
+    pub fn settle_remote(&self, wait: Duration) -> bool {
+        self.inner.remote().is_none_or(|remote| remote.settle(wait))
     }
 
     /// What the tier holds, by namespace, in the order of their names.

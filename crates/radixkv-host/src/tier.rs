@@ -3,18 +3,23 @@
 use std::{
     fmt,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use radixkv::{NamespaceName, Token};
 
 use crate::{
+    admission::{Admission, Fingerprints, Remembered},
+    departing::Departing,
     eras::Eras,
     host_match::HostMatch,
     index::{Index, Path, Place},
+    lifetimes::Lifetimes,
     memory::Memory,
-    slots::{Slots, Unpinned},
+    remote::{Generations, Remote},
+    slots::Slots,
     stats::Counters,
+    write_policy::WritePolicy,
 };
 
 /// The id of a block of a host tier: which part of its memory it is.
@@ -43,6 +48,11 @@ pub(crate) struct Inner {
     blocks: usize,
     capacity: usize,
     memory: Memory,
+    /// The tiers below, if there are any.
+    remote: OnceLock<Remote>,
+    /// For an admission that remembers.
+    pub(crate) fingerprints: Fingerprints,
+    pub(crate) admission: Admission,
     state: Mutex<State>,
 }
 
@@ -52,17 +62,63 @@ pub(crate) struct State {
     pub(crate) slots: Slots,
     pub(crate) counters: Counters,
     pub(crate) eras: Eras,
+    pub(crate) generations: Generations,
+    pub(crate) lifetimes: Lifetimes,
+    /// What was brought once, if blocks are admitted by that.
+    pub(crate) remembered: Option<Remembered>,
+    /// Offloads that ever began.
+    pub(crate) offloads: u64,
+    /// Whether what is evicted goes to remote tiers.
+    pub(crate) departs: bool,
+}
+
+/// What a tier is made of.
+pub(crate) struct Parts {
+    pub(crate) block_size: usize,
+    pub(crate) block_bytes: usize,
+    pub(crate) blocks: usize,
+    pub(crate) capacity: usize,
+    pub(crate) memory: Memory,
+    pub(crate) admission: Admission,
+    pub(crate) lifetimes: Lifetimes,
 }
 
 impl Inner {
-    pub(crate) fn new(block_size: usize, block_bytes: usize, blocks: usize, capacity: usize, memory: Memory) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { block_size, block_bytes, blocks, capacity, memory, admission, lifetimes } = parts;
         let state = State {
             index: Index::new(block_size),
             slots: Slots::new(blocks, capacity),
             counters: Counters::default(),
             eras: Eras::default(),
+            generations: Generations::new(),
+            lifetimes,
+            remembered: admission.memory(),
+            offloads: 0,
+            departs: false,
         };
-        Self { block_size, block_bytes, blocks, capacity, memory, state: Mutex::new(state) }
+        Self {
+            block_size,
+            block_bytes,
+            blocks,
+            capacity,
+            memory,
+            remote: OnceLock::new(),
+            fingerprints: Fingerprints::default(),
+            admission,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Puts remote tiers below, once.
+    pub(crate) fn set_remote(&self, remote: Remote) {
+        self.lock().departs = remote.write() == WritePolicy::Back;
+        let is_first = self.remote.set(remote).is_ok();
+        debug_assert!(is_first, "a tier is built once");
+    }
+
+    pub(crate) fn remote(&self) -> Option<&Remote> {
+        self.remote.get()
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -130,15 +186,17 @@ impl HostTier {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn match_from(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> HostMatch {
-        let first = from / self.inner.block_size;
         let mut state = self.inner.lock();
-        let blocks = state.blocks_from(namespace, tokens, first);
-        for &(block, _) in &blocks {
-            state.slots.pin(block);
-        }
-        let found = HostMatch::new(Arc::clone(&self.inner), from, blocks);
-        state.counters.looked_up(found.blocks().len());
-        found
+        let blocks = state.pin_from(namespace, tokens, from / self.inner.block_size);
+        state.counters.looked_up(blocks.len());
+        drop(state);
+        HostMatch::new(Arc::clone(&self.inner), from, blocks)
+    }
+
+    /// As [`match_from`](Self::match_from), and not counted as a lookup.
+    pub(crate) fn pinned_from(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> HostMatch {
+        let blocks = self.inner.lock().pin_from(namespace, tokens, from / self.inner.block_size);
+        HostMatch::new(Arc::clone(&self.inner), from, blocks)
     }
 
     /// Tokens that [`match_from`](Self::match_from) would find. Pins nothing, and is no use.
@@ -157,14 +215,27 @@ impl HostTier {
             state.clear(name);
         }
         state.eras.clear();
+        state.generations.clear_all();
     }
 }
 
 impl State {
-    /// The blocks that continue a sequence from block `first` on, up to the first hole.
-    fn blocks_from(&self, namespace: &NamespaceName, tokens: &[Token], first: usize) -> Vec<(HostBlock, Place)> {
+    /// The blocks that continue a sequence from block `first` on, up to the first hole or to the first whose time is over.
+    fn blocks_from(&mut self, namespace: &NamespaceName, tokens: &[Token], first: usize) -> Vec<(HostBlock, Place)> {
         let Some(path) = self.index.path(namespace, tokens) else { return Vec::new() };
-        (first..).map_while(|block| self.held(&path, block)).collect()
+        let mut held: Vec<_> = (first..).map_while(|block| self.held(&path, block)).collect();
+        if let Some(expired) = held.iter().position(|&(block, place)| self.is_expired(block, place)) {
+            self.expire(namespace, tokens, first + expired..first + held.len());
+            held.truncate(expired);
+        }
+        held
+    }
+
+    /// Pins the blocks that continue a sequence from block `first` on.
+    fn pin_from(&mut self, namespace: &NamespaceName, tokens: &[Token], first: usize) -> Vec<(HostBlock, Place)> {
+        let blocks = self.blocks_from(namespace, tokens, first);
+        blocks.iter().for_each(|&(block, _)| self.slots.pin(block));
+        blocks
     }
 
     /// The block of this number on a path.
@@ -183,39 +254,13 @@ impl State {
         held.iter().map(Option::is_some).collect()
     }
 
-    /// Reserves a block; evicts others for it, if that helps.
-    pub(crate) fn reserve(&mut self) -> Option<HostBlock> {
-        loop {
-            if let Some(block) = self.slots.reserve() {
-                return Some(block);
-            }
-            if !self.evict() {
-                return None;
-            }
-        }
-    }
-
-    /// Evicts what is beyond the capacity.
-    fn keep_to_capacity(&mut self) {
-        while self.slots.is_over(0) && self.evict() {}
-    }
-
-    fn evict(&mut self) -> bool {
-        let Some(place) = self.slots.evict() else { return false };
-        self.index.remove(place);
-        self.counters.evicted_blocks += 1;
-        true
-    }
-
-    /// Ends pins, so that the first block is the newest afterwards.
-    pub(crate) fn unpin(&mut self, blocks: impl DoubleEndedIterator<Item = HostBlock>) {
-        let mut listed = false;
-        for block in blocks.rev() {
-            listed |= self.slots.unpin(block) == Unpinned::Listed;
-        }
-        if listed {
-            self.keep_to_capacity();
-        }
+    /// Reserves a block; evicts another for it, if that helps. The bytes of what leaves are as they were.
+    pub(crate) fn reserve(&mut self, leaving: &mut Vec<Departing>) -> Option<HostBlock> {
+        self.slots.reserve().or_else(|| {
+            let (block, place) = self.slots.replace()?;
+            self.leave(block, place, leaving);
+            Some(block)
+        })
     }
 
     /// Takes a block out of the index.
@@ -227,8 +272,9 @@ impl State {
         place.is_some()
     }
 
-    /// Removes a namespace.
+    /// Removes a namespace; what remote tiers have of it is not found any more.
     pub(crate) fn clear(&mut self, namespace: &NamespaceName) {
+        self.generations.clear(namespace);
         let mut blocks = Vec::new();
         self.index.clear(namespace, &mut blocks);
         self.counters.cleared_blocks += blocks.len() as u64;

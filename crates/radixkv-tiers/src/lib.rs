@@ -13,6 +13,8 @@ mod opened;
 mod queue;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "region")]
+mod region;
 mod stats;
 mod tier;
 mod worker;
@@ -27,7 +29,11 @@ pub use object_store;
 pub use objects::ObjectTier;
 pub use open::OpenError;
 pub use opened::Tier;
+#[cfg(feature = "region")]
+pub use radixkv_region;
 #[cfg(feature = "redis")]
 pub use redis::RedisTier;
+#[cfg(feature = "region")]
+pub use region::RegionTier;
 pub use stats::{Errors, Misses, Stats};
 pub use tier::{Buffer, Completion, Failure, Get, NotGot, Outcome, Put, Refusal, Refused, RemoteTier, Ticket};

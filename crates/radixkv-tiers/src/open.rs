@@ -50,6 +50,15 @@ pub enum OpenError {
         /// The store.
         place: String,
     },
+    /// As the region says: another layout, a file that is no region, no free process slot.
+    #[cfg(feature = "region")]
+    #[error("{place}: {source}")]
+    Region {
+        /// The region's file.
+        place: String,
+        /// What it says.
+        source: radixkv_region::OpenError,
+    },
     /// The system or the server refuses.
     #[error("{place}: {source}")]
     Io {

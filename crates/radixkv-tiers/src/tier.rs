@@ -1,6 +1,6 @@
 //! The face of every remote tier: requests in batches, completions by polling.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     key::{Block, BlockKey},
@@ -77,9 +77,46 @@ pub trait RemoteTier<B>: Send + Sync {
     fn stats(&self) -> Stats;
 }
 
+impl<B, T: RemoteTier<B> + ?Sized> RemoteTier<B> for Arc<T> {
+    fn layout(&self) -> &Layout {
+        (**self).layout()
+    }
+
+    fn contains(&self, keys: Vec<BlockKey>) -> Result<Ticket, Refused<Vec<BlockKey>>> {
+        (**self).contains(keys)
+    }
+
+    fn get_into(&self, gets: Vec<Get<B>>) -> Result<Ticket, Refused<Vec<Get<B>>>> {
+        (**self).get_into(gets)
+    }
+
+    fn put_from(&self, puts: Vec<Put<B>>) -> Result<Ticket, Refused<Vec<Put<B>>>> {
+        (**self).put_from(puts)
+    }
+
+    fn remove(&self, keys: Vec<BlockKey>) -> Result<Ticket, Refused<Vec<BlockKey>>> {
+        (**self).remove(keys)
+    }
+
+    fn poll(&self, done: &mut Vec<Completion<B>>, wait: Duration) -> usize {
+        (**self).poll(done, wait)
+    }
+
+    fn stats(&self) -> Stats {
+        (**self).stats()
+    }
+}
+
 /// A batch that was accepted; its completions carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) u64);
+
+impl Ticket {
+    /// For tiers of other packages: each batch of one tier has another number.
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+}
 
 /// A block that is asked for, and the memory for it.
 #[derive(Debug, Clone, PartialEq, Eq)]

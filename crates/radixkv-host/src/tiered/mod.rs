@@ -27,8 +27,10 @@ pub use start::TieredStart;
 pub use stats::TieredStats;
 
 use crate::{
+    fetch::RemoteWait,
     mover::{MoveError, Mover},
     tier::HostTier,
+    write_policy::WritePolicy,
 };
 use copies::Copies;
 use keeping_free::{KeepingFree, Marks};
@@ -47,18 +49,6 @@ pub enum TierMode {
     Shared,
 }
 
-/// When a block is copied to the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum WritePolicy {
-    /// When the device evicts it.
-    #[default]
-    Back,
-    /// When it is inserted: it is in the host before the device evicts it, and other caches find it at once. For
-    /// [`TierMode::Shared`].
-    Through,
-}
-
 /// A [`PrefixCache`] over a [`HostTier`]. A handle: clones share both.
 ///
 /// Evict through it ([`evict`](Self::evict)), or by [`TieredSession::acquire`]: what the cache evicts by itself (a plain
@@ -74,6 +64,7 @@ struct Shared {
     mover: Box<dyn Mover>,
     mode: TierMode,
     write: WritePolicy,
+    remote_wait: RemoteWait,
     sizes: Sizes,
     counters: Counters,
     /// The mover's thread, if it has one.
@@ -91,6 +82,7 @@ pub struct TieredBuilder {
     mover: Box<dyn Mover>,
     mode: TierMode,
     write: WritePolicy,
+    remote_wait: RemoteWait,
     in_flight: Option<usize>,
     marks: Option<Marks>,
 }
@@ -162,6 +154,7 @@ impl TieredCache {
             mover: Box::new(mover),
             mode: TierMode::default(),
             write: WritePolicy::default(),
+            remote_wait: RemoteWait::default(),
             in_flight: None,
             marks: None,
         }
@@ -231,6 +224,11 @@ impl TieredBuilder {
         Self { write, ..self }
     }
 
+    /// How long a request waits for what remote tiers below the host have of its prompt. Default: [`RemoteWait::BestEffort`].
+    pub fn remote_wait(self, remote_wait: RemoteWait) -> Self {
+        Self { remote_wait, ..self }
+    }
+
     /// Copies on a thread of their own, with at most `blocks` blocks on their way: [`TieredSession::begin`] does not wait for
     /// copies, but for room where that many are on their way. Default: the thread that asks copies.
     pub fn mover_thread(self, blocks: usize) -> Self {
@@ -251,7 +249,7 @@ impl TieredBuilder {
     /// [`TieredBuildError`].
     pub fn build(self) -> Result<TieredCache, TieredBuildError> {
         self.check()?;
-        let Self { cache, host, mover, mode, write, in_flight, marks } = self;
+        let Self { cache, host, mover, mode, write, remote_wait, in_flight, marks } = self;
         let no_thread = |error: io::Error| TieredBuildError::NoThread { kind: error.kind() };
         let copies = in_flight.map(Copies::start).transpose().map_err(no_thread)?;
         let shared = Arc::new(Shared {
@@ -261,6 +259,7 @@ impl TieredBuilder {
             mover,
             mode,
             write,
+            remote_wait,
             counters: Counters::default(),
             copies,
             keeping_free: marks.map(KeepingFree::new),

@@ -13,7 +13,7 @@ use radixkv::{
 use super::{
     Shared, TierMode, WritePolicy, offloading::Piece, onboarding::Onboarding, sizes::Part, start::TieredStart,
 };
-use crate::{grid::offset, host_match::HostMatch, mover::ToDevice};
+use crate::{fetch::Fetch, grid::offset, host_match::HostMatch, mover::ToDevice};
 
 /// One thread's access to a [`TieredCache`](super::TieredCache); made by [`TieredCache::session`](super::TieredCache::session).
 /// `Send` and not `Sync`, as a [`Session`] is.
@@ -22,7 +22,7 @@ pub struct TieredSession {
     shared: Arc<Shared>,
 }
 
-/// What both tiers have of a prompt, leased and pinned.
+/// What the tiers have of a prompt, leased and pinned.
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "dropping it releases its lease and its pins"]
@@ -31,13 +31,21 @@ pub struct TieredMatch {
     pub device: PrefixMatch,
     /// What the host has beyond it, up to the first hole.
     pub host: HostMatch,
+    /// What remote tiers are asked for beyond that; it comes to the host meanwhile. None if there is nothing to ask for.
+    pub remote: Option<Fetch>,
 }
 
 impl TieredMatch {
-    /// Tokens that need not be computed.
+    /// Tokens that need not be computed; what remote tiers have is not known yet.
     pub fn len_tokens(&self) -> usize {
         self.device.len_tokens() + self.host.len_tokens()
     }
+}
+
+/// A match that is done: with what came from remote tiers.
+struct Found {
+    of: TieredMatch,
+    remote_tokens: usize,
 }
 
 impl TieredSession {
@@ -50,15 +58,18 @@ impl TieredSession {
         &self.session
     }
 
-    /// Finds the longest prefix of `tokens` in both tiers, and counts as a use of it in both.
+    /// Finds the longest prefix of `tokens` on the device and in the host, and counts as a use of it in both. Asks remote tiers for what
+    /// follows in the host's blocks, and does not wait for the answer: each call asks anew.
     ///
     /// # Panics
     ///
     /// As [`Session::match_prefix`].
     pub fn match_prefix(&self, namespace: &Namespace, tokens: &[Token]) -> TieredMatch {
         let device = self.session.match_prefix(namespace, tokens);
-        let host = self.shared.host.match_from(&namespace.name(), tokens, device.len_tokens());
-        TieredMatch { device, host }
+        let name = namespace.name();
+        let host = self.shared.host.match_from(&name, tokens, device.len_tokens());
+        let remote = self.shared.host.fetch(&name, tokens, host.tokens().end);
+        TieredMatch { device, host, remote }
     }
 
     /// Matches `tokens` in both tiers, reserves blocks for what the device lacks of them and for `room` tokens that are to follow,
@@ -66,6 +77,9 @@ impl TieredSession {
     ///
     /// Evicted for it are the blocks that [`Session::reserve`] would evict; they are copied to the host first. An engine that
     /// wants the logits of the last token passes the tokens before it, and one more of `room`.
+    ///
+    /// Waits for what remote tiers have as long as [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait) says: with
+    /// [`RemoteWait::BestEffort`](crate::RemoteWait::BestEffort) match first, and [`begin`](Self::begin) later.
     ///
     /// If the mover fails, the request starts from what the device had, and the host keeps its blocks.
     ///
@@ -85,7 +99,8 @@ impl TieredSession {
     /// to the device: with a mover's thread ([`TieredBuilder::mover_thread`](super::TieredBuilder::mover_thread)) the caller goes on
     /// meanwhile.
     ///
-    /// It waits for blocks that are evicted for it, and where too many are on their way.
+    /// It waits for blocks that are evicted for it, where too many are on their way, and as
+    /// [`TieredBuilder::remote_wait`](super::TieredBuilder::remote_wait) says.
     ///
     /// # Errors
     ///
@@ -99,8 +114,11 @@ impl TieredSession {
         namespace: &Namespace,
         tokens: &[Token],
         room: usize,
-        found: TieredMatch,
+        mut found: TieredMatch,
     ) -> Result<Onboarding, ReserveError> {
+        let in_host = found.host.len_tokens();
+        self.take_fetched(namespace, tokens, &mut found);
+        let remote_tokens = found.host.len_tokens() - in_host;
         let all = tokens.len().saturating_add(room).saturating_sub(offset(namespace.keys()));
         let all = all.div_ceil(self.shared.sizes.device);
         let missing = all.saturating_sub(found.device.blocks().len());
@@ -109,7 +127,19 @@ impl TieredSession {
         if let Some(keeping_free) = &self.shared.keeping_free {
             keeping_free.look(self.shared.cache.stats().free_blocks);
         }
-        Ok(self.onboard(namespace, tokens, found, blocks))
+        Ok(self.onboard(namespace, tokens, Found { of: found, remote_tokens }, blocks))
+    }
+
+    /// Waits for what remote tiers have, as long as the settings say, and takes what came into the match.
+    fn take_fetched(&self, namespace: &Namespace, tokens: &[Token], found: &mut TieredMatch) {
+        let Some(fetch) = found.remote.take() else { return };
+        fetch.wait(self.shared.remote_wait);
+        if fetch.arrived_tokens() > 0 {
+            let host = self.shared.host.pinned_from(&namespace.name(), tokens, found.device.len_tokens());
+            if host.len_tokens() > found.host.len_tokens() {
+                found.host = host;
+            }
+        }
     }
 
     /// Asks for what the host has of a prompt that will come: it is copied to the device, if enough blocks are free and the
@@ -131,9 +161,9 @@ impl TieredSession {
             return false;
         }
         let tokens = &tokens[..end + offset(namespace.keys())];
-        let TieredMatch { device, mut host } = found;
+        let TieredMatch { device, mut host, .. } = found;
         host.shorten(end);
-        self.begin(namespace, tokens, 0, TieredMatch { device, host }).is_ok()
+        self.begin(namespace, tokens, 0, TieredMatch { device, host, remote: None }).is_ok()
     }
 
     /// Publishes whole blocks as [`Session::insert`] does; with [`WritePolicy::Through`] copies them to the host too.
@@ -169,14 +199,15 @@ impl TieredSession {
     }
 
     /// Brings what the host has into `blocks`: on the mover's thread, if there is one.
-    fn onboard(&self, namespace: &Namespace, tokens: &[Token], found: TieredMatch, blocks: Reservation) -> Onboarding {
-        let Some(copies) = self.shared.copies.as_ref().filter(|_| found.host.len_tokens() > 0) else {
+    fn onboard(&self, namespace: &Namespace, tokens: &[Token], found: Found, blocks: Reservation) -> Onboarding {
+        let host = &found.of.host;
+        let Some(copies) = self.shared.copies.as_ref().filter(|_| host.len_tokens() > 0) else {
             return Onboarding::done(self.shared.onboard(&self.session, namespace, tokens, found, blocks));
         };
         let (done, start) = mpsc::sync_channel(1);
         let (shared, namespace) = (Arc::clone(&self.shared), namespace.clone());
-        let tokens = tokens[..tokens.len().min(found.host.tokens().end + offset(namespace.keys()))].to_vec();
-        copies.room(found.host.len_tokens().div_ceil(self.shared.sizes.device)).submit(move || {
+        let tokens = tokens[..tokens.len().min(host.tokens().end + offset(namespace.keys()))].to_vec();
+        copies.room(host.len_tokens().div_ceil(self.shared.sizes.device)).submit(move || {
             let start = shared.onboard(&shared.cache.session(), &namespace, &tokens, found, blocks);
             // Nobody may wait for it: then what came up stays cached.
             let _ = done.send(start);
@@ -192,15 +223,17 @@ impl Shared {
         session: &Session,
         namespace: &Namespace,
         tokens: &[Token],
-        found: TieredMatch,
+        found: Found,
         mut blocks: Reservation,
     ) -> TieredStart {
-        let TieredMatch { device, host } = found;
+        let Found { of: TieredMatch { device, host, .. }, remote_tokens } = found;
         let (device_tokens, mut cached) = (device.len_tokens(), device.blocks().to_vec());
-        let host_tokens = self.copy_in(&host, blocks.blocks());
+        let copied = self.copy_in(&host, blocks.blocks());
+        let remote_tokens = remote_tokens.min(copied);
+        self.counters.remote_tokens.add(remote_tokens);
         let mut lease = device.into_lease();
         let size = self.sizes.device;
-        let whole = (device_tokens + host_tokens) / size - device_tokens / size;
+        let whole = (device_tokens + copied) / size - device_tokens / size;
         if whole > 0 {
             let end = (device_tokens / size + whole) * size;
             match session.insert(&lease, &tokens[..end + offset(namespace.keys())], blocks.split(whole)) {
@@ -218,7 +251,7 @@ impl Shared {
                 }
             }
         }
-        TieredStart { lease, cached, blocks, device_tokens, host_tokens }
+        TieredStart { lease, cached, blocks, device_tokens, host_tokens: copied - remote_tokens, remote_tokens }
     }
 
     /// Copies pinned host blocks into blocks of the device, of which the first one follows the device's match. Returns how many

@@ -1,6 +1,6 @@
 //! What a cache over a tier counts.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::counter::Counter;
 
 /// Counts of a [`TieredCache`](super::TieredCache) since it was built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +16,8 @@ pub struct TieredStats {
     pub offloaded_bytes: u64,
     /// Tokens that were copied to the device.
     pub onboarded_tokens: u64,
+    /// Of those, tokens that remote tiers had.
+    pub remote_tokens: u64,
     /// Bytes that were copied to the device.
     pub onboarded_bytes: u64,
     /// Host blocks that were not filled, because the host had no room.
@@ -35,25 +37,12 @@ pub(super) struct Counters {
     pub(super) offloaded_tokens: Counter,
     pub(super) offloaded_bytes: Counter,
     pub(super) onboarded_tokens: Counter,
+    pub(super) remote_tokens: Counter,
     pub(super) onboarded_bytes: Counter,
     pub(super) lacking_blocks: Counter,
     pub(super) incomplete_blocks: Counter,
     pub(super) failed_offload_blocks: Counter,
     pub(super) failed_onboard_tokens: Counter,
-}
-
-/// A number to look at: it orders nothing.
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(super) fn add(&self, more: usize) {
-        self.0.fetch_add(more as u64, Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
 }
 
 impl Counters {
@@ -64,6 +53,7 @@ impl Counters {
             offloaded_tokens: self.offloaded_tokens.get(),
             offloaded_bytes: self.offloaded_bytes.get(),
             onboarded_tokens: self.onboarded_tokens.get(),
+            remote_tokens: self.remote_tokens.get(),
             onboarded_bytes: self.onboarded_bytes.get(),
             lacking_blocks: self.lacking_blocks.get(),
             incomplete_blocks: self.incomplete_blocks.get(),

@@ -1,0 +1,104 @@
+//! Blocks on their way from remote tiers to the host.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use radixkv::{Keys, NamespaceName, Token};
+
+use crate::{
+    remote::{FetchOrder, Progress},
+    tier::HostTier,
+};
+
+/// How long a request waits for what remote tiers have of its prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum RemoteWait {
+    /// Not at all: it starts from what has come since the match. What comes later is in the host for the next request.
+    #[default]
+    BestEffort,
+    /// Until so long after the match.
+    UpTo(Duration),
+    /// Until all has come, or the remote tiers failed: at most for [`HostBuilder::remote_timeout`](crate::HostBuilder::remote_timeout).
+    All,
+}
+
+/// Blocks that remote tiers were asked for, and which come to the host; made by [`HostTier::fetch`].
+///
+/// What has come is pinned in the host until this is dropped. Dropped before the end, the rest comes all the same, for other requests.
+#[must_use = "dropping it unpins what came"]
+pub struct Fetch {
+    progress: Arc<Progress>,
+    block_size: usize,
+    timeout: Duration,
+}
+
+impl HostTier {
+    /// Asks the remote tiers for what follows the first `from` tokens of a sequence, in whole blocks, to bring it to the host. Returns at
+    /// once, and copies the tokens.
+    ///
+    /// None if there is nothing to ask for: no remote tier, no whole block, a namespace of bigrams (they have no names in remote
+    /// tiers) or one that is kept out. None too if as many fetches are under way as may be.
+    pub fn fetch(&self, namespace: &NamespaceName, tokens: &[Token], from: usize) -> Option<Fetch> {
+        let remote = self.inner.remote()?;
+        let size = self.inner.block_size();
+        let (first, whole) = (from / size, tokens.len() / size);
+        if first >= whole || namespace.keys() != Keys::Tokens {
+            return None;
+        }
+        let offload = self.offload();
+        let state = self.inner.lock();
+        let name = offload.allows(&state, namespace).then(|| state.generations.name(namespace));
+        drop(state);
+        let name = name?;
+        let progress = Arc::new(Progress::new());
+        let (namespace, tokens, of) = (namespace.clone(), tokens[..whole * size].to_vec(), Arc::clone(&progress));
+        let is_taken = remote.fetch(FetchOrder { name, namespace, tokens, first, offload, progress: of });
+        is_taken.then_some(Fetch { progress, block_size: size, timeout: remote.timeout() })
+    }
+}
+
+impl Fetch {
+    /// Tokens of the blocks that the remote tiers said they have; not all of them may come.
+    pub fn found_tokens(&self) -> usize {
+        self.progress.found_blocks() * self.block_size
+    }
+
+    /// Tokens of the blocks that have come to the host.
+    pub fn arrived_tokens(&self) -> usize {
+        self.progress.arrived_blocks() * self.block_size
+    }
+
+    /// Whether nothing more will come. Never waits.
+    pub fn is_done(&self) -> bool {
+        self.progress.is_done()
+    }
+
+    /// Waits until nothing more will come, as long as `wait` allows. Whether that is so.
+    pub fn wait(&self, wait: RemoteWait) -> bool {
+        let until = match wait {
+            RemoteWait::BestEffort => return self.is_done(),
+            RemoteWait::UpTo(wait) => wait.min(self.timeout),
+            RemoteWait::All => self.timeout,
+        };
+        self.progress.wait_until(self.progress.due(until))
+    }
+
+    /// When it was asked for.
+    pub fn began(&self) -> Instant {
+        self.progress.began
+    }
+}
+
+impl fmt::Debug for Fetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetch")
+            .field("found_tokens", &self.found_tokens())
+            .field("arrived_tokens", &self.arrived_tokens())
+            .field("is_done", &self.is_done())
+            .finish()
+    }
+}

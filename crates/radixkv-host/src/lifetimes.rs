@@ -1,0 +1,74 @@
+//! How long blocks may be found.
+
+use std::{collections::HashMap, ops::Range, time::Duration};
+
+use radixkv::{NamespaceName, Token};
+
+use crate::{
+    index::Place,
+    tier::{HostBlock, HostTier, State},
+};
+
+/// Of each namespace; of the others a common one.
+#[derive(Debug, Default)]
+pub(crate) struct Lifetimes {
+    common: Option<Duration>,
+    of: HashMap<NamespaceName, Option<Duration>>,
+}
+
+impl Lifetimes {
+    pub(crate) fn new(common: Option<Duration>) -> Self {
+        Self { common, of: HashMap::new() }
+    }
+
+    /// How long blocks of a namespace may be found; none if as long as there is room.
+    pub(crate) fn of(&self, namespace: &NamespaceName) -> Option<Duration> {
+        if self.of.is_empty() { self.common } else { self.of.get(namespace).copied().unwrap_or(self.common) }
+    }
+}
+
+impl HostTier {
+    /// How long a block of a namespace may be found here after it came; a use does not make it longer. Of what a remote tier is
+    /// given, as long as is left of it. `None`: as long as there is room. Default:
+    /// [`HostBuilder::time_to_live`](crate::HostBuilder::time_to_live).
+    ///
+    /// Holds for blocks that are here already, not for those that remote tiers have. A block that comes from a remote tier, or from
+    /// a device once more, begins anew.
+    pub fn set_time_to_live(&self, namespace: &NamespaceName, time_to_live: Option<Duration>) {
+        self.inner.lock().lifetimes.of.insert(namespace.clone(), time_to_live);
+    }
+
+    /// Removes the blocks whose time is over; returns how many. No lookup finds them before either: their memory is free when a
+    /// lookup meets them, when it is their turn to go, or now. Looks at every block.
+    pub fn remove_expired(&self) -> usize {
+        let mut state = self.inner.lock();
+        let cached = state.slots.cached();
+        let expired: Vec<_> = cached.into_iter().filter(|&(block, place)| state.is_expired(block, place)).collect();
+        state.remove_as_expired(expired.into_iter().map(|(block, _)| block))
+    }
+}
+
+impl State {
+    /// Whether a cached block's time is over.
+    pub(crate) fn is_expired(&self, block: HostBlock, place: Place) -> bool {
+        self.lifetimes.of(self.index.namespace(place)).is_some_and(|limit| self.slots.age(block) >= limit)
+    }
+
+    /// Removes what has expired of those blocks of a sequence.
+    pub(crate) fn expire(&mut self, namespace: &NamespaceName, tokens: &[Token], numbers: Range<usize>) {
+        if self.lifetimes.of(namespace).is_none() {
+            return;
+        }
+        let Some(path) = self.index.path(namespace, tokens) else { return };
+        let held = numbers.filter_map(|number| self.held(&path, number));
+        let expired: Vec<_> = held.filter(|&(block, place)| self.is_expired(block, place)).collect();
+        self.remove_as_expired(expired.into_iter().map(|(block, _)| block));
+    }
+
+    /// Deepest first: a run is cut once for each block, at its end.
+    fn remove_as_expired(&mut self, blocks: impl DoubleEndedIterator<Item = HostBlock>) -> usize {
+        let count = blocks.rev().filter(|&block| self.remove(block)).count();
+        self.counters.expired_blocks += count as u64;
+        count
+    }
+}

@@ -1,0 +1,80 @@
+//! How far a fetch is, for the threads that wait for it.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::host_match::HostMatch;
+
+/// Shared by the remote tiers' thread and the one that asked.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) began: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_done: bool,
+    /// Blocks that the remote tiers said they have.
+    found: usize,
+    /// What came, pinned until the one that asked has it.
+    held: Vec<HostMatch>,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn found(&self, blocks: usize) {
+        self.lock().found += blocks;
+    }
+
+    pub(super) fn hold(&self, arrived: HostMatch) {
+        self.lock().held.push(arrived);
+        self.changed.notify_all();
+    }
+
+    pub(super) fn end(&self) {
+        self.lock().is_done = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.lock().is_done
+    }
+
+    pub(crate) fn found_blocks(&self) -> usize {
+        self.lock().found
+    }
+
+    pub(crate) fn arrived_blocks(&self) -> usize {
+        self.lock().held.iter().map(|held| held.blocks().len()).sum()
+    }
+
+    /// Waits until it is done, or until then; whether it is done.
+    pub(crate) fn wait_until(&self, until: Instant) -> bool {
+        let mut state = self.lock();
+        while !state.is_done {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.is_done
+    }
+
+    /// When a wait of so long ends that began with the fetch.
+    pub(crate) fn due(&self, wait: Duration) -> Instant {
+        // A year is as good as for ever.
+        self.began + wait.min(Duration::from_secs(365 * 86_400))
+    }
+}

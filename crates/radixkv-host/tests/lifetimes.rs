@@ -1,0 +1,118 @@
+//! How long blocks may be found in each tier, and which come there at all.
+
+mod common;
+
+use std::{sync::Arc, thread, time::Duration};
+
+use common::{Engine, PATIENCE, files, folder, host, prompt};
+use radixkv_host::{Admission, TierMode, WritePolicy, radixkv_tiers::RemoteTier};
+
+/// Long enough that a test's steps are over before it ends, on any machine.
+const LONG: Duration = Duration::from_secs(3600);
+const SHORT: Duration = Duration::from_millis(40);
+
+#[test]
+fn a_time_to_live_ends_in_the_host() {
+    let host = host(8).time_to_live(LONG).build().expect("a tier");
+    let engine = Engine::new(2, &host, TierMode::Shared);
+    let (one, other) = (prompt(1, 2), prompt(2, 2));
+    let name = engine.space().name();
+    engine.serve(&one);
+    engine.serve(&other);
+    engine.evict_all();
+    assert_eq!(host.peek(&name, &one, 0), 8);
+    host.set_time_to_live(&name, Some(Duration::ZERO));
+    // It is here, and no lookup finds it.
+    assert_eq!((host.peek(&name, &one, 0), host.match_from(&name, &other, 4).len_tokens()), (0, 0));
+    assert_eq!((host.stats().cached_blocks, host.stats().expired_blocks), (1, 3));
+    assert_eq!((host.remove_expired(), host.stats().cached_blocks), (1, 0));
+    host.validate().expect("a valid tier");
+    // What comes in the place of an expired block is found.
+    host.set_time_to_live(&name, None);
+    engine.serve(&one);
+    engine.evict_all();
+    assert_eq!((host.peek(&name, &one, 0), host.remove_expired()), (8, 0));
+}
+
+#[test]
+fn a_block_whose_time_is_over_is_replaced_when_it_comes_again() {
+    let host = host(8).build().expect("a tier");
+    let engine = Engine::new(2, &host, TierMode::Shared);
+    let (one, name) = (prompt(1, 2), engine.space().name());
+    engine.serve(&one);
+    engine.evict_all();
+    host.set_time_to_live(&name, Some(SHORT));
+    while host.peek(&name, &one, 0) > 0 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    engine.serve(&one);
+    host.set_time_to_live(&name, Some(LONG));
+    engine.evict_all();
+    assert_eq!((host.peek(&name, &one, 0), host.stats().cached_blocks), (8, 2));
+    host.validate().expect("a valid tier");
+}
+
+#[test]
+fn a_time_to_live_ends_in_a_remote_tier() {
+    for write in [WritePolicy::Back, WritePolicy::Through] {
+        let folder = folder();
+        let files = Arc::new(files(folder.path(), 64));
+        let host = host(2).remote(Arc::clone(&files)).remote_write(write).time_to_live(SHORT);
+        let host = host.build().expect("a tier");
+        let engine = Engine::new(2, &host, TierMode::Shared);
+        engine.serve(&prompt(1, 2));
+        engine.evict_all();
+        // In the host they expire too; what leaves it after that is not put.
+        engine.serve(&prompt(2, 2));
+        engine.evict_all();
+        assert!(host.settle_remote(PATIENCE));
+        thread::sleep(2 * SHORT);
+        assert_eq!(engine.serve(&prompt(1, 2)), (0, 0, 0), "{write:?}");
+        assert!(host.settle_remote(PATIENCE));
+        let (put, stats) = (host.remote_stats().expect("it has one").put_blocks, files.stats());
+        assert_eq!(stats.misses.expired.min(1), put.min(1), "{write:?}: {stats:?}");
+        assert_eq!(stats.hits, 0);
+    }
+}
+
+#[test]
+fn a_block_comes_to_the_host_when_it_is_brought_for_the_second_time() {
+    let host = host(8).admission(Admission::SecondTouch { remembered: 4 }).build().expect("a tier");
+    let engine = Engine::new(2, &host, TierMode::Shared);
+    let serve = |number| {
+        let found = engine.serve(&prompt(number, 2));
+        engine.evict_all();
+        found
+    };
+    assert_eq!([serve(1), serve(1), serve(1)], [(0, 0, 0), (0, 0, 0), (0, 8, 0)]);
+    assert_eq!(host.stats().not_admitted_blocks, 2);
+    // Two others, of two blocks each, are remembered in place of the first.
+    assert_eq!([serve(2), serve(3), serve(4), serve(2)], [(0, 0, 0); 4]);
+    assert_eq!((serve(2), host.stats().cached_blocks), ((0, 0, 0), 4), "it was forgotten once");
+    assert_eq!(serve(2), (0, 8, 0));
+}
+
+#[test]
+fn what_comes_once_reaches_no_tier() {
+    for write in [WritePolicy::Back, WritePolicy::Through] {
+        let folder = folder();
+        let files = Arc::new(files(folder.path(), 64));
+        let host = host(2).admission(Admission::SecondTouch { remembered: 64 }).remote(Arc::clone(&files));
+        let host = host.remote_write(write).build().expect("a tier");
+        let engine = Engine::new(2, &host, TierMode::Shared);
+        for number in 0..4 {
+            engine.serve(&prompt(number, 2));
+        }
+        engine.evict_all();
+        assert!(host.settle_remote(PATIENCE));
+        assert_eq!((host.stats().cached_blocks, files.stats().held_blocks), (0, 0), "{write:?}");
+        for number in 0..4 {
+            engine.serve(&prompt(number, 2));
+        }
+        engine.evict_all();
+        assert!(host.settle_remote(PATIENCE));
+        assert!(files.stats().held_blocks > 0, "{write:?}");
+        // What comes back from a remote tier is admitted.
+        assert_eq!(engine.serve(&prompt(0, 2)), (0, 0, 8), "{write:?}");
+    }
+}
