@@ -1,7 +1,8 @@
 //! Attention on the processor beside what it could cost: a read of the same bytes, the products alone, a plain loop.
 //!
 //! `cargo bench -p radixkv-attention --bench attention [-- NAME...]`. Both sides of a row are measured in turn, round by
-//! round, in one process; medians, with quartiles of the ratio. Rows of one thread are measured in the time that the thread
+//! round, in one process; medians, with quartiles of the ratio, and beside some what the ratio is at best on this machine,
+//! measured in the same rounds. Rows of one thread are measured in the time that the thread
 //! computes, on Unix, so that a busy machine does not stretch them; rows of two in the time that passes. `-- --serve` reads
 //! names of rows from standard input and prints the seconds of one round for each: so `attention/peers.py` measures torch
 //! and ggml in turn with it.
@@ -14,6 +15,8 @@ mod clock;
 mod gemm;
 #[path = "attention/load.rs"]
 mod load;
+#[path = "attention/peak.rs"]
+mod peak;
 #[path = "attention/products.rs"]
 mod products;
 #[path = "attention/row.rs"]
@@ -23,6 +26,7 @@ mod step;
 
 use std::cell::RefCell;
 use std::io::BufRead;
+use std::sync::Arc;
 
 use baseline::{PlainLoop, Products, stream};
 use clock::Clock;
@@ -30,6 +34,7 @@ use gemm::gemm;
 use load::{HEAD_DIM, Load, QUERY_HEADS};
 use products::StepProducts;
 use radixkv_attention::Dtype;
+use radixkv_attention::cpu::rayon_core::{ThreadPool, ThreadPoolBuilder};
 use radixkv_attention::cpu::{Processor, Weights};
 use row::Row;
 use step::Step;
@@ -91,17 +96,44 @@ fn cascade(wanted: &dyn Fn(&str) -> bool) {
     if wanted(name) {
         let (one, load) = (Processor::new(), RefCell::new(Load::new(Dtype::Bf16, 32, 4096 + 256, 4096, 1)));
         let row = Row::of_one(name, faster, "x as fast");
-        row.measure(|| load.borrow_mut().cascade(&one), || load.borrow_mut().decode(&one));
+        let (ours, theirs) = (|| load.borrow_mut().cascade(&one), || load.borrow_mut().decode(&one));
+        // It multiplies as much as decoding does: no cascade takes less time than that alone, from registers.
+        let multiplications = load.borrow().multiplications();
+        row.measure_within(ours, theirs, |clock, decode| {
+            let mut known = false;
+            let run = clock.seconds(&mut || known = peak::run());
+            known.then(|| decode / (run * multiplications / peak::MULTIPLICATIONS))
+        });
     }
 }
 
+/// How many times as fast two threads read the same bytes as one does.
+fn two_streams(pool: &ThreadPool, words: &[u64], clock: Clock) -> f64 {
+    let (low, high) = words.split_at(words.len() / 2);
+    let both = clock.seconds(&mut || {
+        pool.join(|| stream(low), || stream(high));
+    });
+    clock.seconds(&mut || stream(words)) / both
+}
+
 fn threads(wanted: &dyn Fn(&str) -> bool) {
-    let (one, two) = (Processor::new(), Processor::with_threads(2).expect("threads"));
+    let pool = Arc::new(ThreadPoolBuilder::new().num_threads(2).build().expect("threads"));
+    let (one, two) = (Processor::new(), Processor::with_pool(pool.clone()));
+    let decode = |name: &str| {
+        let load = RefCell::new(Load::new(Dtype::Bf16, 1, 4096, 0, 1));
+        let words = vec![1; load.borrow().bytes() / 8];
+        let row = Row::of_several(name, faster, "x as fast");
+        let (ours, theirs) = (|| load.borrow_mut().decode(&two), || load.borrow_mut().decode(&one));
+        row.measure_within(ours, theirs, |clock, _| Some(two_streams(&pool, &words, clock)));
+    };
     let name = "two threads over one: decode bf16 1 x 4k";
     if wanted(name) {
-        let load = RefCell::new(Load::new(Dtype::Bf16, 1, 4096, 0, 1));
-        let row = Row::of_several(name, faster, "x as fast");
-        row.measure(|| load.borrow_mut().decode(&two), || load.borrow_mut().decode(&one));
+        decode(name);
+    }
+    // As an engine computes that has the loop over its layers there.
+    let name = "two threads over one: decode bf16 1 x 4k, called from a thread of the pool";
+    if wanted(name) {
+        pool.install(|| decode(name));
     }
     let name = "two threads over one: extend bf16, 512 rows over 4k";
     if wanted(name) {

@@ -71,16 +71,16 @@ pub struct Sharing {
 }
 
 impl Group {
-    /// Tokens that need not be read again.
+    /// Tokens that need not be read again; of a plan that is none, no more than a `usize` holds.
     pub fn saved_tokens(&self) -> usize {
-        self.sequences.len().saturating_sub(1) * self.shared_tokens
+        self.sequences.len().saturating_sub(1).saturating_mul(self.shared_tokens)
     }
 }
 
 impl Sharing {
     /// Tokens that need not be read again, over all groups.
     pub fn saved_tokens(&self) -> usize {
-        self.groups.iter().map(Group::saved_tokens).sum()
+        self.groups.iter().map(Group::saved_tokens).fold(0, usize::saturating_add)
     }
 
     /// Checks that it is a plan for these sequences: each in one group, whose sequences begin with the same blocks.

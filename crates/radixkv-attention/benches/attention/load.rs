@@ -72,6 +72,11 @@ impl Load {
         2 * self.contexts * KV_HEADS * HEAD_DIM * self.kv.layout().dtype.bytes()
     }
 
+    /// Multiplications of one row of each sequence.
+    pub fn multiplications(&self) -> f64 {
+        (2 * self.contexts * QUERY_HEADS * HEAD_DIM) as f64
+    }
+
     pub fn decode(&mut self, on: &Processor) {
         let out = Output { rows: &mut self.out[..], lse: None };
         on.decode(&self.kv, 0, &self.prepared, &self.queries, out).expect("a good step");

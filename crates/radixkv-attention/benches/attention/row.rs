@@ -1,4 +1,4 @@
-//! A row of the table: two things that are measured in turn, and what their times mean.
+//! A row of the table: two things that are measured in turn, what their times mean, and what the machine would give at best.
 
 use super::clock::Clock;
 
@@ -16,7 +16,7 @@ pub struct Row {
 impl Row {
     /// Prints what stands above the rows.
     pub fn header() {
-        println!("| row | ours, ms | other, ms | figure |\n|---|---:|---:|---:|");
+        println!("| row | ours, ms | other, ms | figure | this machine's limit |\n|---|---:|---:|---:|---:|");
     }
 
     /// Of one thread, in the time that it computes.
@@ -30,16 +30,34 @@ impl Row {
     }
 
     /// Measures both, round by round, and prints medians, with quartiles of the figure.
-    pub fn measure(self, mut ours: impl FnMut(), mut theirs: impl FnMut()) {
+    pub fn measure(self, ours: impl FnMut(), theirs: impl FnMut()) {
+        self.measure_within(ours, theirs, |_, _| None);
+    }
+
+    /// As `measure`; and in each round what the figure is at best, from the row's clock and the seconds of `theirs`.
+    pub fn measure_within(
+        self,
+        mut ours: impl FnMut(),
+        mut theirs: impl FnMut(),
+        mut limit: impl FnMut(Clock, f64) -> Option<f64>,
+    ) {
         ours();
         theirs();
-        let rounds: Vec<[f64; 2]> =
-            (0..ROUNDS).map(|_| [self.clock.seconds(&mut ours), self.clock.seconds(&mut theirs)]).collect();
+        let (mut rounds, mut limits) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let [ours, theirs] = [self.clock.seconds(&mut ours), self.clock.seconds(&mut theirs)];
+            rounds.push([ours, theirs]);
+            limits.extend(limit(self.clock, theirs));
+        }
         let [ours, theirs] = [0, 1].map(|side| quartiles(rounds.iter().map(|round| round[side] * 1e3).collect())[1]);
-        let figures = rounds.iter().map(|[ours, theirs]| (self.figure)(*ours, *theirs));
-        let ([low, middle, high], Self { name, unit, .. }) = (quartiles(figures.collect()), self);
-        println!("| {name} | {ours:.2} | {theirs:.2} | {middle:.2} [{low:.2} {high:.2}] {unit} |");
+        let figures = quartiles(rounds.iter().map(|[ours, theirs]| (self.figure)(*ours, *theirs)).collect());
+        let limit = if limits.is_empty() { String::new() } else { brief(quartiles(limits)) };
+        println!("| {} | {ours:.2} | {theirs:.2} | {} {} | {limit} |", self.name, brief(figures), self.unit);
     }
+}
+
+fn brief([low, middle, high]: [f64; 3]) -> String {
+    format!("{middle:.2} [{low:.2} {high:.2}]")
 }
 
 fn quartiles(mut figures: Vec<f64>) -> [f64; 3] {

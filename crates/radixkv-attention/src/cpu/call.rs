@@ -35,7 +35,7 @@ pub(super) struct AttentionCall<'a, E> {
 /// Some heads of a piece.
 pub(super) struct Task<'p> {
     pub(super) sequences: &'p [u32],
-    pub(super) piece: &'p Piece,
+    pub(super) piece: Piece,
     pub(super) heads: Range<usize>,
 }
 
@@ -43,7 +43,7 @@ impl<E: Number> AttentionCall<'_, E> {
     pub(super) fn run(&self, plan: &Plan, out: Output<&mut [E], &mut [f32]>) {
         let out = Mutex::new(out);
         let heads = self.layout().kv_heads;
-        let together = self.heads_together(plan.pieces.len().max(1));
+        let together = self.heads_together(plan.cut_pieces().max(1));
         let per_piece = |piece: &Piece| {
             let queries = (piece.sequences.len() * piece.rows.len() * self.group()).max(1);
             together.min(TASK_QUERIES / queries).max(1)
@@ -51,9 +51,9 @@ impl<E: Number> AttentionCall<'_, E> {
         let next = AtomicUsize::new(0);
         self.threads.run(|| {
             scratch::with(|scratch| {
-                let mut tasks = plan.pieces.iter().flat_map(|piece| {
-                    let together = per_piece(piece);
-                    (0..heads).step_by(together).map(move |head| (piece, head..heads.min(head + together)))
+                let mut tasks = plan.cut().flat_map(|piece| {
+                    let together = per_piece(&piece);
+                    (0..heads).step_by(together).map(move |head| (piece.clone(), head..heads.min(head + together)))
                 });
                 let mut taken = 0;
                 loop {

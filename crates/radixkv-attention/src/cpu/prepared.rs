@@ -59,7 +59,10 @@ pub struct CpuCascade {
 pub(super) struct Plan {
     /// The sequences of all pieces.
     pub(super) sequences: Vec<u32>,
+    /// Of all rows of their sequences: for as many as there may be, one piece.
     pub(super) pieces: Vec<Piece>,
+    /// Rows of a sequence that are computed at once, at most.
+    tile: usize,
 }
 
 /// Rows that are computed together: some of one sequence, or those of several sequences with a shared prefix.
@@ -74,25 +77,21 @@ pub(super) struct Piece {
 }
 
 impl Plan {
-    /// A piece for the rows of each sequence, or several where they are many; none for a sequence without rows.
+    /// A piece for the rows of each sequence; none for a sequence without rows.
     fn alone(batch: &Batch<'_>, layout: &Layout) -> Self {
         let sequences: Vec<u32> = (0..batch.len() as u32).collect();
-        let tile = (TILE_QUERIES / (batch.query_heads / layout.kv_heads)).max(1);
-        let pieces = (0..batch.len()).flat_map(|sequence| {
-            let rows = batch.rows_of(sequence).len();
-            let piece = move |first| Piece {
-                sequences: sequence..sequence + 1,
-                rows: first..rows.min(first + tile),
-                shared_ranges: 0,
-            };
-            (0..rows).step_by(tile).map(piece)
+        let pieces = (0..batch.len()).map(|sequence| Piece {
+            sequences: sequence..sequence + 1,
+            rows: 0..batch.rows_of(sequence).len(),
+            shared_ranges: 0,
         });
-        Self { pieces: pieces.collect(), sequences }
+        let pieces = pieces.filter(|piece| !piece.rows.is_empty()).collect();
+        Self { pieces, sequences, tile: (TILE_QUERIES / (batch.query_heads / layout.kv_heads)).max(1) }
     }
 
     /// A piece for each group.
     fn shared(sharing: &Sharing) -> Self {
-        let mut plan = Self { sequences: Vec::new(), pieces: Vec::new() };
+        let mut plan = Self { sequences: Vec::new(), pieces: Vec::new(), tile: 1 };
         for group in &sharing.groups {
             let first = plan.sequences.len();
             plan.sequences.extend_from_slice(&group.sequences);
@@ -100,6 +99,19 @@ impl Plan {
             plan.pieces.push(Piece { sequences, rows: 0..1, shared_ranges: group.shared_tokens / RANGE_TOKENS });
         }
         plan
+    }
+
+    /// The pieces, those of many rows cut into several.
+    pub(super) fn cut(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces.iter().flat_map(|piece| {
+            let rows = piece.rows.clone().step_by(self.tile);
+            rows.map(|first| Piece { rows: first..piece.rows.end.min(first + self.tile), ..piece.clone() })
+        })
+    }
+
+    /// How many they are.
+    pub(super) fn cut_pieces(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.rows.len().div_ceil(self.tile)).sum()
     }
 }
 
@@ -180,8 +192,10 @@ impl Prepared {
         }
         let rows = self.batch().total_rows();
         for &(what, given, row_elements) in buffers {
-            if given != rows * row_elements {
-                return Err(ShapeError::Length { what, given, needed: rows * row_elements });
+            // Nothing is as long as what overflows.
+            let needed = rows.saturating_mul(row_elements);
+            if given != needed {
+                return Err(ShapeError::Length { what, given, needed });
             }
         }
         Ok(())
@@ -200,7 +214,7 @@ impl Prepared {
         queries: &[E],
         out: &Output<&mut [E], &mut [f32]>,
     ) -> Result<(), ShapeError> {
-        let row = |dim| self.query_heads * dim;
+        let row = |dim| self.query_heads.saturating_mul(dim);
         let Layout { head_dim, value_dim, .. } = self.layout;
         let buffers = [("queries", queries.len(), row(head_dim)), ("output", out.rows.len(), row(value_dim))];
         self.check(kv, layer, &buffers)?;

@@ -150,7 +150,7 @@ impl<E: Number> AttentionCall<'_, E> {
         for part in parts(tokens) {
             let within = place.part(&part);
             self.source.load(self.level, &self.batch, Half::Keys, &within, task.heads.start + head, scratch);
-            self.level.turn(&scratch.keys, columns(self.layout().head_dim), &mut scratch.turned[part.start..]);
+            self.level.turn(&scratch.keys, [part.start, columns(self.layout().head_dim)], &mut scratch.turned);
         }
         self.source.load(self.level, &self.batch, Half::Values, place, task.heads.start + head, scratch);
         for from in queries.clone().step_by(QUERIES_AT_ONCE) {

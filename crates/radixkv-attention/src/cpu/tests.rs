@@ -14,7 +14,7 @@ use fastrand::Rng;
 
 use super::*;
 use crate::{Backend, Batch, Dtype, Half, Layout, Order, Output, Qkv, Scoring, ShapeError, Tables, plan};
-use bed::{Bed, Chunks, Flat, How, Model, Text, bits, close, spoil};
+use bed::{Bed, Chunks, Flat, How, Model, Text, bits, close, spoil, spoil_sinks};
 use radixkv::BlockId;
 
 fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
@@ -41,11 +41,13 @@ fn any(dice: &mut Rng) -> &'static Processor {
 fn every_operation_is_close_to_the_definition() {
     for seed in 1..=72 {
         let dice = &mut Rng::with_seed(seed);
-        let model = Model::draw(dice);
+        let mut model = Model::draw(dice);
+        model.scale *= dice.choice([1.0, 1.0, 0.0, -1.0, 0.01]).expect("one of them");
         let lengths: Vec<usize> = (0..dice.usize(1..=3)).map(|_| dice.usize(1..=150)).collect();
         let mut texts: Vec<Text> = lengths.iter().map(|tokens| model.text(*tokens, dice)).collect();
         if seed % 2 == 0 {
             texts.iter_mut().for_each(|text| spoil(text, dice));
+            spoil_sinks(&mut model, dice);
         }
         let block_size = dice.choice([1, 5, 16, 64]).expect("one of them");
         let order = dice.choice([Order::Nhd, Order::Hnd]).expect("one of them");

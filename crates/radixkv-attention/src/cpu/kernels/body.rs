@@ -100,9 +100,9 @@ impl PartWork<'_> {
         let to = &mut self.weights[queries.start * RANGE_TOKENS..];
         let shape = [queries.len(), self.key_columns];
         if N > 1 {
-            columns::products::<4, 4>(rows, self.rows, shape, to, self.hints);
+            columns::products::<6>(rows, self.rows, shape, to, self.hints);
         } else {
-            columns::products::<2, 2>(rows, self.rows, shape, to, self.hints);
+            columns::products::<2>(rows, self.rows, shape, to, self.hints);
         }
     }
 

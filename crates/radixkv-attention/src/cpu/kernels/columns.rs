@@ -11,109 +11,97 @@ use super::lanes::{LANES, Lanes, Rows};
 use super::rows::Ops;
 use super::scores::UNITS_OF_PRODUCTS;
 
-/// Products of `M` queries with `V` vectors of keys, or parts of them.
-type Sums<const M: usize, const V: usize> = [[Lanes; V]; M];
+/// Vectors of keys whose products are computed together.
+const VECTORS: usize = 2;
+/// Their keys: a column has these of one element, then come those of the next element.
+const KEYS: usize = VECTORS * LANES;
+/// Chains that are computed at once.
+const CHAINS: usize = 2;
+/// Sums that are kept while chains are added in halves: `LANES / CHAINS` is 2 to their number less one.
+const LEVELS: usize = (LANES / CHAINS).ilog2() as usize + 1;
 
-/// Turns [`LANES`] rows of so many elements into columns, whose elements lie [`RANGE_TOKENS`] apart.
+/// Products of `M` queries with some keys, or parts of them.
+type Sums<const M: usize> = [[Lanes; VECTORS]; M];
+/// Sums of each level of the tree of halves.
+type Levels<const M: usize> = [Sums<M>; LEVELS];
+
+/// Turns [`LANES`] keys of so many elements, from the key `first` of a range on, into columns.
 #[inline(always)]
-pub(super) fn turn<O: Ops>(ops: O, keys: &[f32], elements: usize, columns: &mut [f32]) {
-    for first in (0..elements).step_by(LANES) {
-        let rows: [Lanes; LANES] = std::array::from_fn(|row| Lanes::load(&keys[row * elements + first..]));
-        for (column, to) in ops.turn(&rows).iter().zip(columns[first * RANGE_TOKENS..].chunks_mut(RANGE_TOKENS)) {
-            to[..LANES].copy_from_slice(&column.0);
+pub(super) fn turn<O: Ops>(ops: O, keys: &[f32], [first, elements]: [usize; 2], columns: &mut [f32]) {
+    let columns = &mut columns[first / KEYS * KEYS * elements..][..KEYS * elements];
+    for (i, columns) in columns.chunks_exact_mut(KEYS * LANES).enumerate() {
+        let rows: [Lanes; LANES] = std::array::from_fn(|row| Lanes::load(&keys[row * elements + i * LANES..]));
+        for (column, to) in ops.turn(&rows).iter().zip(columns.chunks_exact_mut(KEYS)) {
+            to[first % KEYS..][..LANES].copy_from_slice(&column.0);
         }
     }
 }
 
-/// The products of `count` queries of so many elements with all keys of a range, to rows of [`RANGE_TOKENS`]: `M` queries with
-/// `V` vectors of keys at a time.
+/// The products of `count` queries of so many elements with all keys of a range, to rows of [`RANGE_TOKENS`]: `M` queries at a
+/// time.
 #[inline(always)]
-pub(super) fn products<const M: usize, const V: usize>(
+pub(super) fn products<const M: usize>(
     queries: Rows<'_>,
     columns: &[f32],
     [count, elements]: [usize; 2],
     out: &mut [f32],
     hints: &mut Hints,
 ) {
-    let mut query = 0;
-    while query < count {
-        let done = if count - query >= M { M } else { 1 };
-        let (queries, out) = (queries.from(query), &mut out[query * RANGE_TOKENS..]);
-        for first in (0..RANGE_TOKENS).step_by(V * LANES) {
-            if done == M {
-                tile::<M, V>(queries, columns, first, elements, out);
-            } else {
-                tile::<1, V>(queries, columns, first, elements, out);
-            }
-            hints.step(done * V * UNITS_OF_PRODUCTS);
+    // Made once: clearing them takes as long as a few products.
+    let levels = &mut [[[Lanes::ZERO; VECTORS]; M]; LEVELS];
+    let (one, two) = (&mut [[[Lanes::ZERO; VECTORS]]; LEVELS], &mut [[[Lanes::ZERO; VECTORS]; 2]; LEVELS]);
+    for (i, columns) in columns.chunks_exact(KEYS * elements).enumerate() {
+        let mut query = 0;
+        while query < count {
+            let (queries, out) = (queries.from(query), &mut out[query * RANGE_TOKENS + i * KEYS..]);
+            let done = match count - query {
+                1 => tile(queries, columns, one, out),
+                left if left < M => tile(queries, columns, two, out),
+                _ => tile(queries, columns, levels, out),
+            };
+            hints.step(done * VECTORS * UNITS_OF_PRODUCTS);
+            query += done;
         }
-        query += done;
     }
 }
 
-/// The products of `M` queries with `V` vectors of keys, from the key `first` on.
+/// The products of `M` queries with some keys; returns `M`.
+///
+/// Chains are computed in the order in which a walk of the tree of halves meets them, depth first: of each level of it one sum
+/// is kept.
 #[inline(always)]
-fn tile<const M: usize, const V: usize>(
-    queries: Rows<'_>,
-    columns: &[f32],
-    first: usize,
-    elements: usize,
-    out: &mut [f32],
-) {
+fn tile<const M: usize>(queries: Rows<'_>, columns: &[f32], levels: &mut Levels<M>, out: &mut [f32]) -> usize {
     let queries: [&[[f32; LANES]]; M] = std::array::from_fn(|m| queries.vectors(m));
-    let columns = &columns[..elements * RANGE_TOKENS];
-    let sums: Sums<M, V> = add(eight(queries, columns, [0, first]), eight(queries, columns, [1, first]));
-    for (m, sums) in sums.iter().enumerate() {
+    for index in 0..LANES / CHAINS {
+        // The bits of its index the other way round.
+        let lane = index.reverse_bits() >> (usize::BITS - (LANES / CHAINS).ilog2());
+        let [mut sums, other] = chains::<M>(queries, columns, lane);
+        add(&mut sums, &other);
+        let halves = index.trailing_ones() as usize % LEVELS;
+        levels[..halves].iter().for_each(|earlier| add(&mut sums, earlier));
+        levels[halves] = sums;
+    }
+    for (m, sums) in levels[LEVELS - 1].iter().enumerate() {
         for (v, sum) in sums.iter().enumerate() {
-            out[m * RANGE_TOKENS + first + v * LANES..][..LANES].copy_from_slice(&sum.0);
+            out[m * RANGE_TOKENS + v * LANES..][..LANES].copy_from_slice(&sum.0);
         }
     }
+    M
 }
 
-/// Every second chain from that of `lane` on, added.
+/// The chain of a lane and that of the lane half a vector from it, of each product; all in registers.
 #[inline(always)]
-fn eight<const M: usize, const V: usize>(
-    queries: [&[[f32; LANES]]; M],
-    columns: &[f32],
-    [lane, first]: [usize; 2],
-) -> Sums<M, V> {
-    add(four(queries, columns, [lane, first]), four(queries, columns, [lane + 2, first]))
-}
-
-/// Every fourth one.
-#[inline(always)]
-fn four<const M: usize, const V: usize>(
-    queries: [&[[f32; LANES]]; M],
-    columns: &[f32],
-    [lane, first]: [usize; 2],
-) -> Sums<M, V> {
-    add(two(queries, columns, [lane, first]), two(queries, columns, [lane + 4, first]))
-}
-
-/// Every eighth one.
-#[inline(always)]
-fn two<const M: usize, const V: usize>(
-    queries: [&[[f32; LANES]]; M],
-    columns: &[f32],
-    [lane, first]: [usize; 2],
-) -> Sums<M, V> {
-    add(chain(queries, columns, [lane, first]), chain(queries, columns, [lane + 8, first]))
-}
-
-/// One chain of each product, all in registers.
-#[inline(always)]
-fn chain<const M: usize, const V: usize>(
-    queries: [&[[f32; LANES]]; M],
-    columns: &[f32],
-    [lane, first]: [usize; 2],
-) -> Sums<M, V> {
-    let mut sums = [[Lanes::ZERO; V]; M];
-    for (i, columns) in columns.chunks_exact(LANES * RANGE_TOKENS).enumerate() {
-        let column = &columns[lane * RANGE_TOKENS + first..][..V * LANES];
-        let keys: [Lanes; V] = std::array::from_fn(|v| Lanes::load(&column[v * LANES..]));
-        for m in 0..M {
-            for v in 0..V {
-                sums[m][v] = sums[m][v].add_product(queries[m][i][lane], keys[v]);
+fn chains<const M: usize>(queries: [&[[f32; LANES]]; M], columns: &[f32], lane: usize) -> [Sums<M>; CHAINS] {
+    let mut sums = [[[Lanes::ZERO; VECTORS]; M]; CHAINS];
+    for (i, columns) in columns.chunks_exact(KEYS * LANES).enumerate() {
+        for (c, sums) in sums.iter_mut().enumerate() {
+            let lane = lane + c * LANES / CHAINS;
+            let column = &columns[lane * KEYS..][..KEYS];
+            let keys: [Lanes; VECTORS] = std::array::from_fn(|v| Lanes::load(&column[v * LANES..]));
+            for m in 0..M {
+                for v in 0..VECTORS {
+                    sums[m][v] = sums[m][v].add_product(queries[m][i][lane], keys[v]);
+                }
             }
         }
     }
@@ -121,11 +109,8 @@ fn chain<const M: usize, const V: usize>(
 }
 
 #[inline(always)]
-fn add<const M: usize, const V: usize>(mut a: Sums<M, V>, b: Sums<M, V>) -> Sums<M, V> {
-    for m in 0..M {
-        for v in 0..V {
-            a[m][v] = a[m][v].zip(b[m][v], |a, b| a + b);
-        }
+fn add<const M: usize>(sums: &mut Sums<M>, others: &Sums<M>) {
+    for (sums, others) in sums.as_flattened_mut().iter_mut().zip(others.as_flattened()) {
+        *sums = sums.zip(*others, |a, b| a + b);
     }
-    a
 }

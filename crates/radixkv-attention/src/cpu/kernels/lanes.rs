@@ -165,9 +165,9 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
             sums.iter_mut().enumerate().for_each(|(n, sums)| *sums = Lanes::load(&out[n * LANES..]));
         }
     }
-    let mut below = b.numbers;
+    let below = b.numbers.chunks(b.stride).take(inner);
     #[allow(clippy::needless_range_loop)] // It counts along all rows at once.
-    for k in 0..inner {
+    for (k, below) in below.enumerate() {
         let (row, _) = below.split_at(N * LANES);
         let row: [Lanes; N] = std::array::from_fn(|n| Lanes::load(&row[n * LANES..]));
         for m in 0..M {
@@ -176,7 +176,6 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
                 sums[m][n] = sums[m][n].add_product(element, row[n]);
             }
         }
-        below = below.get(b.stride..).unwrap_or(&[]);
     }
     for (m, sums) in sums.iter().enumerate() {
         for (n, sums) in sums.iter().enumerate() {

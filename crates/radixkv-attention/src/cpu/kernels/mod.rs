@@ -60,14 +60,14 @@ impl Level {
         }
     }
 
-    /// Turns [`LANES`] keys of so many elements to columns of a range: from the token on with which `columns` begins.
-    pub(super) fn turn(self, keys: &[f32], elements: usize, columns: &mut [f32]) {
+    /// Turns [`LANES`] keys, from one of a range on and of so many elements, to columns of the range.
+    pub(super) fn turn(self, keys: &[f32], shape: [usize; 2], columns: &mut [f32]) {
         match self {
-            Self::Plain => columns::turn(Plain, keys, elements, columns),
+            Self::Plain => columns::turn(Plain, keys, shape, columns),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.turn(keys, elements, columns),
+            Self::Avx2(level) => level.turn(keys, shape, columns),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.turn(keys, elements, columns),
+            Self::Avx512(level) => level.turn(keys, shape, columns),
         }
     }
 

@@ -8,7 +8,7 @@ use super::lanes::{LANES, Lanes, larger, turned};
 use crate::layout::Dtype;
 
 /// Bytes of a row that are read in one unit of work (see [`Hints::step`]).
-const UNIT_BYTES: usize = 128;
+const UNIT_BYTES: usize = 48;
 
 /// What a level does by instructions that the compiler does not find.
 pub(super) trait Ops: Copy {

@@ -129,8 +129,8 @@ macro_rules! level {
 
             /// As `add_keys`.
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn turn(ops: $level, keys: &[f32], elements: usize, columns: &mut [f32]) {
-                columns::turn(ops, keys, elements, columns);
+            pub(super) unsafe fn turn(ops: $level, keys: &[f32], shape: [usize; 2], columns: &mut [f32]) {
+                columns::turn(ops, keys, shape, columns);
             }
 
             /// As `add_keys`.
@@ -163,9 +163,9 @@ macro_rules! level {
                 unsafe { $module::add_columns(work) }
             }
 
-            pub(super) fn turn(self, keys: &[f32], elements: usize, columns: &mut [f32]) {
+            pub(super) fn turn(self, keys: &[f32], shape: [usize; 2], columns: &mut [f32]) {
                 // SAFETY: X1.
-                unsafe { $module::turn(self, keys, elements, columns) }
+                unsafe { $module::turn(self, keys, shape, columns) }
             }
 
             pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {

@@ -15,6 +15,7 @@ pub(super) struct Model {
     pub(super) head_dim: usize,
     pub(super) value_dim: usize,
     pub(super) dtype: Dtype,
+    pub(super) scale: f32,
     pub(super) window: Option<u32>,
     pub(super) soft_cap: Option<f32>,
     /// Of two layers, or none.
@@ -26,6 +27,11 @@ pub(super) struct Text {
     pub(super) queries: Vec<f32>,
     pub(super) keys: Vec<f32>,
     pub(super) values: Vec<f32>,
+}
+
+/// Larger ones are a factor of every error.
+fn usual_scale(head_dim: usize) -> f32 {
+    (head_dim as f32).sqrt().recip()
 }
 
 impl Model {
@@ -41,6 +47,7 @@ impl Model {
             query_heads,
             kv_heads,
             head_dim,
+            scale: usual_scale(head_dim),
             value_dim: rarely(0.0).map_or(head_dim, |_| other),
             dtype,
             window: rarely(0.0).map(|_| dice.u32(1..=200)),
@@ -52,11 +59,8 @@ impl Model {
     /// Without scoring of its own.
     pub(super) fn small(query_heads: usize, kv_heads: usize, head_dim: usize, dtype: Dtype) -> Self {
         let (window, soft_cap, sinks) = (None, None, Vec::new());
-        Self { query_heads, kv_heads, head_dim, value_dim: head_dim, dtype, window, soft_cap, sinks }
-    }
-
-    pub(super) fn scale(&self) -> f32 {
-        (self.head_dim as f32).sqrt().recip()
+        let scale = usual_scale(head_dim);
+        Self { query_heads, kv_heads, head_dim, value_dim: head_dim, dtype, scale, window, soft_cap, sinks }
     }
 
     pub(super) fn layout(&self, block_size: usize, tokens: usize, order: Order) -> Layout {
@@ -95,7 +99,7 @@ impl Model {
         let seen = self.window.map_or(0, |window| (position + 1).saturating_sub(window as usize))..=position;
         let score = |token: usize| {
             let products = row(&text.keys, token, d).into_iter().zip(query).map(|(key, query)| key * f64::from(*query));
-            let scaled = f64::from(self.scale()) * products.sum::<f64>();
+            let scaled = f64::from(self.scale) * products.sum::<f64>();
             self.soft_cap.map_or(scaled, |cap| f64::from(cap) * (scaled / f64::from(cap)).tanh())
         };
         let scores: Vec<f64> = seen.clone().map(score).collect();
@@ -169,7 +173,7 @@ impl Bed {
     pub(super) fn batch<'a>(&'a self, flat: &'a Flat, save_kv: bool) -> Batch<'a> {
         Batch {
             query_heads: self.model.query_heads,
-            scale: self.model.scale(),
+            scale: self.model.scale,
             scoring: Scoring { window: self.model.window, soft_cap: self.model.soft_cap, sinks: &self.model.sinks },
             tables: Tables { blocks: &flat.blocks, offsets: &flat.offsets },
             contexts: &flat.contexts,
@@ -238,6 +242,15 @@ pub(super) fn spoil(text: &mut Text, dice: &mut Rng) {
         if dice.u8(..3) == 0 {
             let at = dice.usize(..rows.len());
             rows[at] = dice.choice([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 70_000.0]).expect("one of them");
+        }
+    }
+}
+
+/// The same for the sinks of a model that has some.
+pub(super) fn spoil_sinks(model: &mut Model, dice: &mut Rng) {
+    for sink in &mut model.sinks {
+        if dice.u8(..4) == 0 {
+            *sink = dice.choice([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -70_000.0]).expect("one of them");
         }
     }
 }

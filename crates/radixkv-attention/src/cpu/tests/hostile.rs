@@ -196,6 +196,62 @@ fn a_layout_of_any_size_is_allocated_or_refused() {
     }
 }
 
+/// Shapes whose rows, if there were any, would have more elements than there are addresses.
+#[test]
+fn a_step_over_a_layout_of_another_size_is_refused() {
+    let good = Model::small(2, 1, 8, Dtype::I8).layout(4, 8, Order::Nhd);
+    let kv = Cpu.allocate(good).expect("a small layout");
+    let one = |query_heads| Batch {
+        query_heads,
+        scale: 0.5,
+        scoring: Scoring::default(),
+        tables: Tables { blocks: &[0], offsets: &[0, 1] },
+        contexts: &[1],
+        rows: &[0, 1],
+        save_kv: true,
+        slots: &[0],
+    };
+    let huge = 1 << (usize::BITS - 3);
+    for (head_dim, value_dim) in [(huge, 8), (8, huge), (huge, huge)] {
+        let layout = Layout { layers: 1, blocks: 1, block_size: 1, kv_heads: 1, head_dim, value_dim, ..good };
+        let prepared = Cpu.prepare(&layout, &one(16)).expect("a batch for a layout that could be");
+        let (queries, mut rows) = ([0.5; 16], [7.0; 16]);
+        let refused = Cpu.decode(&kv, 0, &prepared, &queries, Output { rows: &mut rows, lse: None });
+        assert_eq!((refused, rows), (Err(ShapeError::Foreign.into()), [7.0; 16]));
+    }
+}
+
+/// More rows than any memory has, none of them kept: numbers alone, and what is made of them is as small.
+#[test]
+fn rows_that_no_buffer_has_cost_nothing_until_they_are_refused() {
+    let model = Model::small(16, 1, 4, Dtype::F32);
+    let layout = model.layout(2, 2, Order::Nhd);
+    let kv = Cpu.allocate(layout).expect("a small layout");
+    let batch = Batch {
+        query_heads: 16,
+        scale: 0.5,
+        scoring: Scoring::default(),
+        tables: Tables { blocks: &[], offsets: &[0, 0] },
+        contexts: &[u32::MAX],
+        rows: &[0, u32::MAX],
+        save_kv: false,
+        slots: &[],
+    };
+    let prepared = Cpu.prepare(&layout, &batch).expect("a batch of many rows");
+    assert!(prepared.alone.pieces.capacity() < 100, "{} pieces", prepared.alone.pieces.len());
+    let new = Qkv { queries: &[0.5; 64][..], keys: &[0.5; 4], values: &[0.5; 4] };
+    let refused = Cpu.extend(&kv, 0, &prepared, new, Output { rows: &mut [0.0; 64], lse: None });
+    let needed = (u32::MAX as usize).saturating_mul(64);
+    assert_eq!(refused, Err(ShapeError::Length { what: "queries", given: 64, needed }.into()));
+}
+
+#[test]
+fn a_plan_may_save_more_tokens_than_there_are() {
+    let group = Group { sequences: vec![0, 1, 2], shared_tokens: usize::MAX };
+    assert_eq!(group.saved_tokens(), usize::MAX);
+    assert_eq!(Sharing { groups: vec![group.clone(), group] }.saved_tokens(), usize::MAX);
+}
+
 #[test]
 fn a_group_may_cost_more_than_there_are_tokens() {
     let tables = Tables { blocks: &[7, 1, 7, 2], offsets: &[0, 2, 4] };
@@ -215,7 +271,7 @@ fn a_pool_that_does_other_work_computes_the_same() {
     let chunk: Chunks = vec![(0, 0..150)];
     let expected = bed.step(plain(), &chunk, &texts, How::Discard);
     let check = |on: &Processor| assert_eq!(bits(&bed.step(on, &chunk, &texts, How::Discard).0), bits(&expected.0));
-    for threads in [1, 2, 5, 64] {
+    for threads in [1, 2, 3, 5, 7, 64] {
         let pool =
             |threads| Arc::new(rayon_core::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads"));
         let (ours, other) = (pool(threads), pool(2));
@@ -232,6 +288,12 @@ fn a_pool_that_does_other_work_computes_the_same() {
         }));
         assert!(panicked.is_err());
         check(&processor);
+        // Threads that share the pool, each with a clone that ends with it.
+        std::thread::scope(|scope| {
+            for own in std::iter::repeat_n(processor.clone(), 4) {
+                scope.spawn(|| check(&{ own }));
+            }
+        });
         // The pool goes with the last processor, on one of its own threads.
         drop(ours);
         let own = processor.clone();
