@@ -49,6 +49,19 @@ pub(crate) const COUNTERS: &[Family<u64>] = &[
         stats.resumed_tokens
     }),
     one("radixkv_partial_tokens", "Tokens that agreed inside a block", |stats| stats.partial_tokens),
+    Family {
+        name: "radixkv_missed_tokens",
+        help: "Tokens of whole blocks that were not found, by the likely reason",
+        values: By(
+            "reason",
+            &[
+                ("evicted", |stats| stats.missed_evicted_tokens),
+                ("diverged", |stats| stats.missed_diverged_tokens),
+                ("elsewhere", |stats| stats.missed_elsewhere_tokens),
+                ("new", |stats| stats.missed_new_tokens),
+            ],
+        ),
+    },
     one("radixkv_inserts", "Inserts", |stats| stats.inserts),
     one("radixkv_inserted_blocks", "Blocks that were cached", |stats| stats.inserted_blocks),
     one("radixkv_duplicate_blocks", "Blocks that were not needed by an insert", |stats| stats.duplicate_blocks),

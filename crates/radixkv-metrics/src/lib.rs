@@ -4,12 +4,14 @@ mod collector;
 mod endpoint;
 mod families;
 mod lives;
+mod namespaces;
 mod text;
 mod timer;
 
 pub use collector::CacheCollector;
 pub use endpoint::{Endpoint, EndpointError};
 pub use lives::BlockLives;
+pub use namespaces::NamespaceCollector;
 pub use prometheus_client;
 pub use text::{CONTENT_TYPE, text};
 pub use timer::{Timer, Timers};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use radixkv::{PrefixCache, Stats};
 use radixkv_metrics::prometheus_client::registry::Registry;
-use radixkv_metrics::{CacheCollector, text};
+use radixkv_metrics::{CacheCollector, NamespaceCollector, text};
 
 /// The samples of a text, with their labels.
 fn samples(text: &str) -> BTreeMap<String, f64> {
@@ -74,7 +74,7 @@ fn no_count_is_left_out() {
         text(&registry)
     };
     let nothing = counted(Stats::default());
-    let set: [fn(&mut Stats) -> &mut u64; 22] = [
+    let set: [fn(&mut Stats) -> &mut u64; 26] = [
         |stats| &mut stats.inserted_blocks,
         |stats| &mut stats.evicted_blocks,
         |stats| {
@@ -88,6 +88,10 @@ fn no_count_is_left_out() {
         |stats| &mut stats.query_tokens,
         |stats| &mut stats.hit_tokens,
         |stats| &mut stats.resumed_tokens,
+        |stats| &mut stats.missed_evicted_tokens,
+        |stats| &mut stats.missed_diverged_tokens,
+        |stats| &mut stats.missed_elsewhere_tokens,
+        |stats| &mut stats.missed_new_tokens,
         |stats| &mut stats.partial_tokens,
         |stats| &mut stats.inserts,
         |stats| &mut stats.duplicate_blocks,
@@ -105,6 +109,38 @@ fn no_count_is_left_out() {
         let mut stats = Stats::default();
         *field(&mut stats) = 7;
         assert_ne!(counted(stats), nothing, "the {i}-th number");
+    }
+}
+
+/// However many namespaces there are, the text has 64 of them at most, and what it says adds up.
+#[test]
+fn namespaces_are_few_in_the_text_and_add_up() {
+    let cache = used();
+    let session = cache.session();
+    let mut registry = Registry::default();
+    NamespaceCollector::register(&cache, &mut registry);
+    for tenant in 0..10_000 {
+        let space = cache.namespace(&[tenant.to_string().as_str()]);
+        drop(session.match_prefix(&space, &[1, 2, 3, 4, 5]));
+    }
+    let (samples, stats) = (samples(&text(&registry)), cache.stats());
+    let of = |name: &str| -> Vec<f64> {
+        samples.iter().filter(|(sample, _)| sample.starts_with(name)).map(|(_, value)| *value).collect()
+    };
+    assert!(of("radixkv_namespace_lookups_total").len() <= 64 && samples.len() <= 64 * 7);
+    for (name, expected) in [
+        ("radixkv_namespace_lookups_total", stats.lookups),
+        ("radixkv_namespace_query_tokens_total", stats.query_tokens),
+        ("radixkv_namespace_hit_tokens_total", stats.hit_tokens),
+        (
+            "radixkv_namespace_missed_tokens_total",
+            stats.missed_new_tokens
+                + stats.missed_evicted_tokens
+                + stats.missed_diverged_tokens
+                + stats.missed_elsewhere_tokens,
+        ),
+    ] {
+        assert_eq!(of(name).iter().sum::<f64>(), expected as f64, "{name}");
     }
 }
 

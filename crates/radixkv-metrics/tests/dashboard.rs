@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use radixkv::PrefixCache;
 use radixkv_metrics::prometheus_client::registry::Registry;
-use radixkv_metrics::{BlockLives, CacheCollector, Timers, text};
+use radixkv_metrics::{BlockLives, CacheCollector, NamespaceCollector, Timers, text};
 use serde_json::Value;
 
 /// Everything that can be exported.
@@ -12,6 +12,7 @@ fn exported() -> String {
     let cache = PrefixCache::builder(4, 8).build().expect("valid");
     let mut registry = Registry::default();
     CacheCollector::register(&cache, &mut registry);
+    NamespaceCollector::register(&cache, &mut registry);
     Timers::register(1, &mut registry);
     BlockLives::register(&cache, 1, &mut registry);
     text(&registry)

@@ -7,7 +7,7 @@ use radixkv::scheduler::WaitingQueue;
 use radixkv_metrics::prometheus_client::metrics::counter::Counter;
 use radixkv_metrics::prometheus_client::metrics::gauge::Gauge;
 use radixkv_metrics::prometheus_client::registry::Registry;
-use radixkv_metrics::{CacheCollector, text};
+use radixkv_metrics::{CacheCollector, NamespaceCollector, text};
 
 pub(super) use radixkv_metrics::CONTENT_TYPE;
 
@@ -39,6 +39,7 @@ impl Metrics {
     pub(super) fn new(model: &str, cache: &PrefixCache) -> Self {
         let mut registry = Registry::with_labels([("model_name".into(), model.to_owned().into())].into_iter());
         CacheCollector::register(cache, &mut registry);
+        NamespaceCollector::register(cache, &mut registry);
         let (counts, gauges) = (Counts::default(), Gauges::default());
         for (name, help, counter) in [
             ("vllm:prompt_tokens", "Prompt tokens", &counts.prompt_tokens),
