@@ -322,6 +322,47 @@ fn evicted_blocks_stay_until_they_are_dropped() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
+/// Snapshots and walks of several threads at once, beside everything: each is whole, and parents come first.
+#[test]
+fn several_lists_at_once_are_each_of_one_moment() {
+    let cache = PrefixCache::builder(BLOCK, 400).clock(Clock::Logical).build().expect("sound");
+    let run = std::sync::atomic::AtomicBool::new(true);
+    thread::scope(|scope| {
+        for worker in 0..2 {
+            let (cache, run) = (&cache, &run);
+            scope.spawn(move || {
+                let (session, mut dice) = (cache.session(), Rng::with_seed(worker));
+                while run.load(std::sync::atomic::Ordering::Relaxed) {
+                    verb(cache, &session, &mut dice);
+                }
+            });
+        }
+        let lists = (0..3).map(|list| {
+            let cache = &cache;
+            scope.spawn(move || {
+                for _ in 0..150 {
+                    if list == 0 {
+                        Listener::default().take(&cache.snapshot());
+                    } else {
+                        // No block stands in two runs of a moment.
+                        for held in Listener::of(cache, &names(cache)).0.values() {
+                            assert!(
+                                held.values().all(|block| block.parent.is_none_or(|parent| held.contains_key(&parent)))
+                            );
+                        }
+                    }
+                }
+            })
+        });
+        let lists: Vec<_> = lists.collect();
+        let lists: Vec<_> = lists.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        run.store(false, std::sync::atomic::Ordering::Relaxed);
+        assert!(lists.iter().all(Result::is_ok), "each is whole");
+    });
+    cache.settle();
+    assert_eq!(cache.validate(), Ok(()));
+}
+
 /// The stores of the batches that are there: their tokens.
 fn stored(events: &mut radixkv::Subscription) -> Vec<Vec<Token>> {
     let batches: Vec<_> = std::iter::from_fn(|| events.try_next()).collect();

@@ -22,7 +22,7 @@
 //! | `clock`, `counters`, `stats` | time, what is counted, numbers |
 //! | `lookups`, `lookup_stats`, `seen` | what lookups found of each namespace, and why they missed |
 //! | `validate`, `diagnostics` | the check of every invariant, and what it reports |
-//! | `walk` | what is cached, run by run |
+//! | `walk`, `listing` | what is cached, run by run; what was at one moment |
 //! | `spans` | what the crate `tracing` is told |
 
 mod acquire;
@@ -48,6 +48,7 @@ mod inner;
 mod insert;
 mod invalidating;
 mod lease;
+mod listing;
 mod lookup_stats;
 mod lookups;
 mod namespace;

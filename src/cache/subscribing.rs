@@ -8,14 +8,12 @@ use std::ops::Range;
 
 use super::draft::Draft;
 use super::events::{EventBatch, Gathered};
-use super::evictor::{GONE, Subscriber, runs_below};
+use super::evictor::{GONE, Listed, Subscriber};
 use super::inner::Inner;
 use super::prefix_cache::PrefixCache;
-use crate::reclaim::Ref;
 use crate::sync::channel::{Receiver, TryRecvError, channel};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, Weak};
-use crate::tree::{Excerpt, Run};
 
 /// A listener's end of a bounded channel of event batches; made by [`PrefixCache::subscribe`]. It does not keep the cache alive.
 pub struct Subscription {
@@ -139,8 +137,9 @@ impl PrefixCache {
     /// What is cached at one moment, as stores, each after the one that it follows. The batch's number is that of the next batch
     /// that a subscriber gets: the snapshot and the batches from that number on make up everything.
     ///
-    /// Takes every change in that was made before the call. The runs are listed under the evictor's lock, in time linear in
-    /// their number; tokens and ids are copied after that, under no lock. Waits its turn if another thread is evicting.
+    /// Takes every change in that was made before the call. The runs are listed in slices, between which other threads get their
+    /// turn; what goes meanwhile is listed as it was. Tokens and ids are copied after that, under no lock. Waits its turn if another
+    /// thread is evicting.
     ///
     /// # Examples
     ///
@@ -168,29 +167,19 @@ impl PrefixCache {
         let participant = self.inner.participant();
         // Pinned before the lock and after it: what the excerpt has stays readable.
         let guard = participant.pin();
-        let (number, excerpt, runs) = self.inner.settled(|evictor, resources| {
-            evictor.observers.publish(&guard);
-            let (mut excerpt, mut listed) = (Excerpt::default(), Vec::new());
-            for space in self.inner.namespaces.spaces(&guard) {
-                let grid = resources.grid.with_offset(space.offset);
-                let runs = space.root(&guard).map(|root| runs_below(root, usize::MAX, &guard).0);
-                let told = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.registered);
-                for run in runs.into_iter().flatten().filter(told) {
-                    let piece = excerpt.take(run, grid, &guard);
-                    let len = run.word().len().min(run.shown(&guard));
-                    listed.push((piece, len, grid.blocks(run.start()), space.holdings.name.clone(), grid));
-                }
+        let Some(listing) = self.inner.list(|| self.inner.namespaces.spaces(&guard), &guard) else {
+            return Gathered::default().batch();
+        };
+        let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
+        for Listed { run, piece, depth, namespace, grid, .. } in listing.runs {
+            let (parent, blocks) = (excerpt.block_before(piece, &guard), excerpt.blocks(piece, depth, &guard));
+            let first = grid.blocks(run.get(&guard).start());
+            if blocks.is_empty() {
+                continue;
             }
-            (evictor.observers.next(), excerpt, listed)
-        });
-        let mut gathered = Gathered::numbered(number);
-        for (piece, len, first, namespace, grid) in runs {
-            let (parent, blocks) = (excerpt.block_before(piece, &guard), excerpt.blocks(piece, len, &guard));
-            if !blocks.is_empty() {
-                gathered.store(namespace, grid, first, parent, blocks, |Range { start, end }, tokens| {
-                    excerpt.append_tokens(piece, start, end, tokens, &guard);
-                });
-            }
+            gathered.store(namespace, grid, first, parent, blocks, |Range { start, end }, tokens| {
+                excerpt.append_tokens(piece, start, end, tokens, &guard);
+            });
         }
         gathered.batch()
     }

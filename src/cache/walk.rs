@@ -1,12 +1,15 @@
 //! Walking what is cached: for dumps, pictures and debuggers.
 
+use std::collections::HashMap;
+
+use super::evictor::Listed;
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
 use crate::block::BlockId;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Point, Run};
+use crate::tree::Run;
 
 /// A piece of cached sequences: tokens that follow one another without a branch from elsewhere, with their blocks.
 ///
@@ -49,50 +52,34 @@ pub struct CachedRun<'a> {
 impl PrefixCache {
     /// Visits what is cached in a namespace: each run after the one that it follows.
     ///
-    /// The runs are listed first, while nothing is evicted because this has the evictor's lock; `visit` runs under no lock, and
-    /// may call any verb. What other threads insert, lease or release meanwhile may be seen or not. Linear in runs, points and
-    /// branches; allocates a list of the runs. Nothing is visited in a namespace that was dropped.
+    /// What is visited was cached at one moment of the call, after every change was taken in that was made before it. It is listed in
+    /// slices, between which other threads get their turn; what goes meanwhile is listed as it was. Leases and uses are those of
+    /// the moment of the visit. `visit` runs under no lock, and may call any verb. Linear in runs, points and branches; allocates
+    /// a list of the runs. Nothing is visited in a namespace that was dropped. Waits its turn if another thread is evicting.
     ///
     /// # Panics
     ///
     /// If the namespace is of another cache.
     pub fn walk(&self, namespace: &Namespace, mut visit: impl FnMut(CachedRun<'_>)) {
         self.inner.namespaces.check(namespace);
-        // Pinned before the lock and after it: what was seen stays readable while the caller's code runs under no lock.
+        // For the whole of it: what was listed stays readable.
         let participant = self.inner.participant();
         let guard = participant.pin();
-        let runs = self.inner.evicting(|_, resources| {
-            let Some(root) = namespace.0.root(&guard) else { return Vec::new() };
-            let (mut found, mut at, mut runs) = (Vec::new(), 0, Vec::new());
-            add_below(root, None, &mut found, &guard);
-            while let Some(&(run, parent)) = found.get(at) {
-                at += 1;
-                let (len, id) = (run.word().len().min(run.shown(&guard)), runs.len());
-                // On a dead run nothing hangs.
-                if len > 0 {
-                    let seen = visit_points(run, &guard, &mut |point| add_below(point, Some(id), &mut found, &guard));
-                    let blocks = &run.block_ids(&guard)[..run.blocks_to(len, resources.grid_of(run))];
-                    runs.push(CachedRun { id, parent, start: run.start(), tokens: run.tokens(&guard), blocks, ..seen });
-                }
-            }
-            runs
-        });
-        runs.into_iter().for_each(&mut visit);
+        let spaces = || namespace.0.root(&guard).map(|root| root.run().space()).into_iter().collect();
+        let Some(listing) = self.inner.list(spaces, &guard) else { return };
+        let here: HashMap<_, _> = listing.runs.iter().enumerate().map(|(id, listed)| (listed.run, id)).collect();
+        for (id, Listed { run, piece, depth, .. }) in listing.runs.iter().enumerate() {
+            let run = run.get(&guard);
+            let parent = run.parent().and_then(|parent| here.get(&parent.run().link()).copied());
+            let tokens = listing.excerpt.tokens(*piece, *depth, &guard);
+            let blocks = listing.excerpt.blocks(*piece, *depth, &guard);
+            visit(CachedRun { id, parent, start: run.start(), tokens, blocks, ..numbers_of(run, &guard) });
+        }
     }
 }
 
-/// Adds the runs that hang on a point of the run `parent`.
-fn add_below<'g>(
-    below: Ref<'g, Point>,
-    parent: Option<usize>,
-    found: &mut Vec<(Ref<'g, Run>, Option<usize>)>,
-    guard: &'g Guard<'_>,
-) {
-    below.as_ref().children.for_each(guard, &mut |run| found.push((run, parent)));
-}
-
-/// What the points of a run say of it; `visit` is called with each.
-fn visit_points<'g>(run: Ref<'g, Run>, guard: &'g Guard<'_>, visit: &mut dyn FnMut(Ref<'g, Point>)) -> CachedRun<'g> {
+/// What the points of a run say of it.
+fn numbers_of<'g>(run: Ref<'g, Run>, guard: &'g Guard<'_>) -> CachedRun<'g> {
     let mut seen =
         CachedRun { id: 0, parent: None, start: 0, tokens: &[], blocks: &[], leases: 0, last_used: 0, uses: 1 };
     run.as_ref().points.for_each(guard, &mut |point| {
@@ -103,7 +90,6 @@ fn visit_points<'g>(run: Ref<'g, Run>, guard: &'g Guard<'_>, visit: &mut dyn FnM
             seen.leases += word.leases();
             seen.last_used = seen.last_used.max(tally.last);
             seen.uses += tally.hits.wrapping_sub(1);
-            visit(point);
         }
     });
     seen

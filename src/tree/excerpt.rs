@@ -97,6 +97,11 @@ impl Excerpt {
         piece.arrays(guard).map_or(&[], |arrays| &arrays.blocks()[..held])
     }
 
+    /// The tokens of a piece up to `depth`.
+    pub(crate) fn tokens<'g>(&self, id: PieceId, depth: u32, guard: &'g Guard<'_>) -> &'g [Token] {
+        self.pieces[id.0].arrays(guard).map_or(&[], |arrays| &arrays.tokens()[..depth as usize])
+    }
+
     /// The block before the first one of a piece.
     pub(crate) fn block_before(&self, id: PieceId, guard: &Guard<'_>) -> Option<BlockId> {
         let mut piece = &self.pieces[id.0];

@@ -46,6 +46,7 @@ impl Evictor {
 
     /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next, or to who asked for them.
     pub(super) fn free_beyond<'g>(&mut self, run: Ref<'g, Run>, end: u32, len: u32, resources: Resources<'g>) -> usize {
+        self.list_first(run, len, resources);
         let keep = run.blocks_to(end, resources.grid_of(run));
         let held = run.blocks_to(len, resources.grid_of(run));
         self.take_off(run, keep, held, resources);

@@ -153,6 +153,7 @@ impl Evictor {
     fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
         let until = run.shown(resources.guard).min(run.word().len());
         let held = run.blocks_to(until, resources.grid_of(run));
+        self.list_first(run, until, resources);
         // Subscribers know of a detached space already that lookups do not find it.
         let is_found = !run.space().is_detached();
         self.reason = EvictionReason::Invalidated;

@@ -26,6 +26,7 @@ mod drafts;
 mod due;
 mod exchange;
 mod invalidation;
+mod listing;
 mod observers;
 mod quota;
 mod ranking;
@@ -41,6 +42,8 @@ pub(super) use aging::AgingPass;
 use ahead::Soon;
 pub(super) use exchange::SLICE;
 pub(super) use invalidation::{Cut, Hidden};
+use listing::Listings;
+pub(super) use listing::{Listed, Listing};
 use observers::Observers;
 pub(super) use observers::{GONE, Subscriber, Victim, Victims};
 pub(super) use quota::QuotaPass;
@@ -168,6 +171,7 @@ pub(super) struct Evictor {
     pub(super) detached: HashSet<Link<Space>>,
     /// Runs that lookups do not find whole.
     pub(super) hidden: Hidden,
+    listings: Listings,
     /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
     patience: usize,
 }
@@ -207,6 +211,7 @@ impl Evictor {
             patience,
             detached: HashSet::new(),
             hidden: Hidden::default(),
+            listings: Listings::default(),
         }
     }
 

@@ -1,0 +1,124 @@
+//! Listing what is cached at one moment, in slices between which other threads get their turn.
+//!
+//! What is listed is what was in the accounts when the listing began. A run that a trim shortens meanwhile, or that is hidden, is
+//! listed first, as it was; so the listing finds the rest in its own time, and misses nothing. Runs that are taken in later have
+//! later serials, and are passed over.
+
+use std::collections::HashSet;
+
+use super::{Evictor, Resources};
+use crate::block::Grid;
+use crate::name::NamespaceName;
+use crate::reclaim::{Link, Ref};
+use crate::tree::{Excerpt, PieceId, Run};
+
+/// Listings that are under way.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct Listings {
+    begun: u64,
+    under_way: Vec<Listing>,
+}
+
+/// What is cached at one moment.
+#[derive(Debug)]
+pub(in crate::cache) struct Listing {
+    id: u64,
+    /// The serial of the first run that is not in it.
+    until: u64,
+    /// The number of the batch that tells first of what came after.
+    pub(in crate::cache) next_batch: u64,
+    pub(in crate::cache) excerpt: Excerpt,
+    pub(in crate::cache) runs: Vec<Listed>,
+    seen: HashSet<Link<Run>>,
+}
+
+/// A run as it was.
+#[derive(Debug)]
+pub(in crate::cache) struct Listed {
+    serial: u64,
+    pub(in crate::cache) run: Link<Run>,
+    pub(in crate::cache) piece: PieceId,
+    /// Up to which depth lookups found it.
+    pub(in crate::cache) depth: u32,
+    pub(in crate::cache) namespace: NamespaceName,
+    pub(in crate::cache) grid: Grid,
+}
+
+impl Listings {
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+}
+
+impl Listing {
+    /// Puts parents before their children, which were taken in later.
+    pub(in crate::cache) fn sort(&mut self) {
+        self.runs.sort_unstable_by_key(|listed| listed.serial);
+    }
+}
+
+impl Evictor {
+    /// Begins one; its id.
+    pub(in crate::cache) fn begin_listing(&mut self) -> u64 {
+        let id = self.listings.begun;
+        self.listings.begun += 1;
+        self.listings.under_way.push(Listing {
+            id,
+            until: self.registered,
+            next_batch: self.observers.next(),
+            excerpt: Excerpt::default(),
+            runs: Vec::new(),
+            seen: HashSet::new(),
+        });
+        id
+    }
+
+    pub(in crate::cache) fn end_listing(&mut self, id: u64) -> Option<Listing> {
+        let at = self.listings.under_way.iter().position(|listing| listing.id == id)?;
+        Some(self.listings.under_way.swap_remove(at))
+    }
+
+    /// Lists a run that was `len` tokens long until now, before that is seen.
+    #[inline]
+    pub(super) fn list_first<'g>(&mut self, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
+        if !self.listings.is_empty() {
+            (0..self.listings.under_way.len()).for_each(|at| self.list(at, run, len, resources));
+        }
+    }
+
+    fn list<'g>(&mut self, at: usize, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
+        let account = |until| {
+            run.account.with(&self.owner, |account| {
+                Some(account.serial).filter(|serial| account.registered && *serial < until)
+            })
+        };
+        let depth = len.min(run.shown(resources.guard));
+        let Some(serial) = account(self.listings.under_way[at].until).filter(|_| depth > 0) else { return };
+        let (grid, listing) = (resources.grid_of(run), &mut self.listings.under_way[at]);
+        if !listing.seen.insert(run.link()) {
+            return;
+        }
+        listing.runs.push(Listed {
+            serial,
+            run: run.link(),
+            piece: listing.excerpt.take(run, grid, resources.guard),
+            depth,
+            namespace: run.space().holdings.name.clone(),
+            grid,
+        });
+    }
+
+    /// Lists those of `runs` that it lacks.
+    pub(in crate::cache) fn list_slice<'g>(
+        &mut self,
+        id: u64,
+        runs: impl Iterator<Item = Ref<'g, Run>>,
+        resources: Resources<'g>,
+    ) {
+        let Some(at) = self.listings.under_way.iter().position(|listing| listing.id == id) else { return };
+        for run in runs {
+            self.list(at, run, run.word().len(), resources);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What is cached at one moment, listed while other threads go on.
+
+use std::collections::HashSet;
+
+use super::evictor::{Listing, SWEEP_SLICE, runs_below};
+use super::inner::Inner;
+use crate::reclaim::{Guard, Ref};
+use crate::tree::Space;
+
+impl Inner {
+    /// Lists what is cached in these spaces once every change is taken in that was made before. `guard` was pinned before and stays: what
+    /// is listed is readable as long.
+    pub(super) fn list<'g>(
+        &self,
+        spaces: impl FnOnce() -> Vec<Ref<'g, Space>>,
+        guard: &'g Guard<'_>,
+    ) -> Option<Listing> {
+        let (id, spaces) = self.settled(|evictor, resources| {
+            evictor.observers.publish(resources.guard);
+            (evictor.begin_listing(), spaces())
+        });
+        for root in spaces.iter().filter_map(|space| space.root(guard)) {
+            // Under no lock; what goes meanwhile is listed by who takes it away.
+            let (runs, _) = runs_below(root, usize::MAX, guard);
+            let runs: Vec<_> = runs.into_iter().map(Ref::link).collect();
+            for slice in runs.chunks(SWEEP_SLICE) {
+                self.in_turn(|evictor, resources| {
+                    evictor.list_slice(id, slice.iter().map(|run| run.get(resources.guard)), resources);
+                });
+            }
+        }
+        let mut listing = self.in_turn(|evictor, _| evictor.end_listing(id))?;
+        // What went meanwhile was listed wherever it was.
+        let spaces: HashSet<_> = spaces.into_iter().map(Ref::link).collect();
+        listing.runs.retain(|listed| spaces.contains(&listed.run.get(guard).space().link()));
+        listing.sort();
+        Some(listing)
+    }
+}
