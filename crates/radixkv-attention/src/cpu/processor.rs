@@ -69,7 +69,9 @@ impl<E> Processor<E> {
 
     /// Computes on the threads of `pool`, which may do other work beside.
     ///
-    /// A call from one of its threads computes there, and the other threads help.
+    /// A call from one of its threads computes there, and the other threads help. An engine that has its loop over the
+    /// layers there (`pool.install(|| ...)`) wakes helpers alone; a call from outside also wakes the thread that it moves to,
+    /// and is woken at its end.
     pub fn with_pool(pool: Arc<ThreadPool>) -> Self {
         Self { threads: Threads::of(pool), ..Self::CALLER }
     }
