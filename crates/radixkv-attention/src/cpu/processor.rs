@@ -11,7 +11,8 @@ use super::threads::Threads;
 /// The processor, for rows and outputs of `E`: on the calling thread, on a pool of so many threads, or on a pool that the
 /// caller has.
 ///
-/// The threads of a call divide its sequences, the heads of keys and values, and the rows of long chunks among them. What
+/// The threads of a call divide its sequences, the heads of keys and values, and the rows of long chunks among them; where a
+/// step has fewer sequences than there are threads, their contexts. What
 /// a call computes has the same bits on any number of threads. It returns when all is computed; calls of several threads
 /// share the pool. Cloning it is cheap, and the clones share the pool.
 ///
