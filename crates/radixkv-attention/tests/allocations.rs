@@ -42,14 +42,16 @@ fn allocations(mut round: impl FnMut()) -> usize {
 fn calls_allocate_nothing_after_the_first_ones() {
     let (kv_heads, head_dim, value_dim, dtype) = (2, 16, 16, Dtype::Bf16);
     let layout =
-        Layout { layers: 1, blocks: 8, block_size: 16, kv_heads, head_dim, value_dim, dtype, order: Order::Nhd };
-    let slots: Vec<u64> = (90..100).collect();
+        Layout { layers: 1, blocks: 32, block_size: 16, kv_heads, head_dim, value_dim, dtype, order: Order::Nhd };
+    // Long enough for threads to divide the context of one row among them.
+    let slots: Vec<u64> = (490..500).collect();
+    let blocks: Vec<u32> = (0..32).collect();
     let batch = Batch {
         query_heads: 4,
         scale: 0.25,
         scoring: Scoring::default(),
-        tables: Tables { blocks: &[0, 1, 2, 3, 4, 5, 6], offsets: &[0, 7] },
-        contexts: &[100],
+        tables: Tables { blocks: &blocks, offsets: &[0, 32] },
+        contexts: &[500],
         rows: &[0, 10],
         save_kv: true,
         slots: &slots,

@@ -40,7 +40,10 @@ pub(super) struct Task<'p> {
 }
 
 impl<E: Number> AttentionCall<'_, E> {
-    pub(super) fn run(&self, plan: &Plan, out: Output<&mut [E], &mut [f32]>) {
+    pub(super) fn run(&self, plan: &Plan, mut out: Output<&mut [E], &mut [f32]>) {
+        if self.is_for_ranges(plan) {
+            return self.run_by_ranges(plan, &mut out);
+        }
         let out = Mutex::new(out);
         let heads = self.layout().kv_heads;
         let together = self.heads_together(plan.cut_pieces().max(1));
@@ -109,11 +112,17 @@ impl<E: Number> AttentionCall<'_, E> {
     }
 
     fn compute(&self, task: &Task<'_>, scratch: &mut Scratch, out: &Mutex<Output<&mut [E], &mut [f32]>>) {
+        let queries = self.begin(task, scratch);
+        self.attend_all(task, queries, scratch);
+        self.give_outputs(task, queries, scratch, &mut out.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    }
+
+    /// Makes room for a task, and takes its queries; returns how many each head has.
+    pub(super) fn begin(&self, task: &Task<'_>, scratch: &mut Scratch) -> usize {
         let queries = task.sequences.len() * task.piece.rows.len() * self.group();
         scratch.begin(self.layout(), task.heads.len(), queries);
         self.take_queries(task, scratch);
-        self.attend_all(task, queries, scratch);
-        self.give_outputs(task, queries, scratch, &mut out.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        queries
     }
 
     /// Widens the queries of the task: `[heads, sequences, rows, query heads of a head]`; and what each of them sees.
@@ -137,7 +146,7 @@ impl<E: Number> AttentionCall<'_, E> {
     }
 
     /// Divides, and writes outputs and log-sum-exps to the rows of the caller.
-    fn give_outputs(
+    pub(super) fn give_outputs(
         &self,
         task: &Task<'_>,
         queries: usize,

@@ -8,6 +8,7 @@
 //! now and then. Calls of several threads share the storage alone, and the pool.
 
 mod aligned;
+mod apart;
 mod call;
 mod error;
 mod kernels;

@@ -11,7 +11,8 @@ use super::threads::Threads;
 /// The processor, for rows and outputs of `E`: on the calling thread, on a pool of so many threads, or on a pool that the
 /// caller has.
 ///
-/// The threads of a call divide its sequences, the heads of keys and values, and the rows of long chunks among them. What
+/// The threads of a call divide its sequences, the heads of keys and values, and the rows of long chunks among them; where a
+/// step has fewer sequences than there are threads, their contexts. What
 /// a call computes has the same bits on any number of threads. It returns when all is computed; calls of several threads
 /// share the pool. Cloning it is cheap, and the clones share the pool.
 ///
@@ -69,7 +70,9 @@ impl<E> Processor<E> {
 
     /// Computes on the threads of `pool`, which may do other work beside.
     ///
-    /// A call from one of its threads computes there, and the other threads help.
+    /// A call from one of its threads computes there, and the other threads help. An engine that has its loop over the
+    /// layers there (`pool.install(|| ...)`) wakes helpers alone; a call from outside also wakes the thread that it moves to,
+    /// and is woken at its end.
     pub fn with_pool(pool: Arc<ThreadPool>) -> Self {
         Self { threads: Threads::of(pool), ..Self::CALLER }
     }

@@ -15,7 +15,7 @@ use crate::layout::Half;
 
 /// A range of a sequence, for some queries of each head.
 #[derive(Debug, Clone)]
-struct RangeWork {
+pub(super) struct RangeWork {
     place: RangePlace,
     queries: Range<usize>,
 }
@@ -27,7 +27,12 @@ enum PartStep {
     Keys,
     /// The same, with keys that were turned into columns.
     Columns,
+    /// Its weighted values; with the last part the range is merged.
     Values,
+    /// As `Values`, without the merge.
+    ValuesAlone,
+    /// The merge alone.
+    Merge,
 }
 
 /// The parts of a range of so many tokens.
@@ -42,7 +47,7 @@ fn share_of(place: &RangePlace, head: usize, heads: usize) -> RangePlace {
 }
 
 /// Those of `ranges` in which some of `queries` see a token: `seen` together.
-fn works(
+pub(super) fn works(
     sequence: u32,
     seen: Range<usize>,
     ranges: Range<usize>,
@@ -80,7 +85,7 @@ impl<E: Number> AttentionCall<'_, E> {
         while let Some(work) = works.next() {
             let next = works.peek();
             if work.queries.len() <= QUERIES_AT_ONCE {
-                self.attend_few(task, &work, next, scratch);
+                self.attend_few(task, &work, next, PartStep::Values, scratch);
                 continue;
             }
             for head in 0..task.heads.len() {
@@ -88,6 +93,29 @@ impl<E: Number> AttentionCall<'_, E> {
                 next.into_iter().for_each(|next| self.ask_for(task, next, head, scratch));
                 self.attend_many(task, head, &work, scratch);
             }
+        }
+    }
+
+    /// Computes some ranges for few queries, and merges none: `done` is called with the memory where a range's sums are.
+    pub(super) fn attend_apart(
+        &self,
+        task: &Task<'_>,
+        works: impl Iterator<Item = RangeWork>,
+        scratch: &mut Scratch,
+        mut done: impl FnMut(&Scratch),
+    ) {
+        let mut works = works.peekable();
+        while let Some(work) = works.next() {
+            self.attend_few(task, &work, works.peek(), PartStep::ValuesAlone, scratch);
+            done(scratch);
+        }
+    }
+
+    /// Merges a range whose sums were put back to where `attend_apart` had them.
+    pub(super) fn merge_apart(&self, task: &Task<'_>, RangeWork { place, queries }: &RangeWork, scratch: &mut Scratch) {
+        for head in 0..task.heads.len() {
+            let slots = [head, head * queries.len()];
+            self.attend_part(slots, place, PartStep::Merge, 0..0, queries.clone(), scratch);
         }
     }
 
@@ -100,16 +128,17 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Merges a range into some queries of each head. What all heads have for a few tokens is read before that for the
+    /// Computes a range for some queries of each head, and merges it if `values` says so. What all heads have for a few tokens is read before that for the
     /// next ones: it lies side by side.
     fn attend_few(
         &self,
         task: &Task<'_>,
         RangeWork { place, queries }: &RangeWork,
         next: Option<&RangeWork>,
+        values: PartStep,
         scratch: &mut Scratch,
     ) {
-        let steps = [(Half::Keys, PartStep::Keys), (Half::Values, PartStep::Values)];
+        let steps = [(Half::Keys, PartStep::Keys), (Half::Values, values)];
         let steps = steps.into_iter().flat_map(|step| parts(place.tokens.len()).map(move |part| (step, part)));
         let mut steps = steps.peekable();
         let heads = task.heads.len();
@@ -186,7 +215,7 @@ impl<E: Number> AttentionCall<'_, E> {
             rows: match step {
                 PartStep::Keys => &scratch.keys,
                 PartStep::Columns => &scratch.turned,
-                PartStep::Values => &scratch.values,
+                PartStep::Values | PartStep::ValuesAlone | PartStep::Merge => &scratch.values,
             },
             key_columns,
             columns,
@@ -205,6 +234,8 @@ impl<E: Number> AttentionCall<'_, E> {
             PartStep::Keys => self.level.add_keys(work),
             PartStep::Columns => self.level.add_columns(work),
             PartStep::Values => self.level.add_values(work, last),
+            PartStep::ValuesAlone => self.level.add_values(work, false),
+            PartStep::Merge => self.level.merge_range(work),
         }
     }
 }

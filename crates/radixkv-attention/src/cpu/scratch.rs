@@ -1,6 +1,7 @@
 //! The memory that a thread computes in. It is kept between calls, and grows to what the largest of them needed.
 
 use std::cell::RefCell;
+use std::thread::LocalKey;
 
 use super::RANGE_TOKENS;
 use super::aligned::Aligned;
@@ -60,13 +61,33 @@ impl Scratch {
     }
 }
 
+/// Memory of a thread that calls, and merges what several threads compute.
+#[derive(Debug, Default)]
+pub(super) struct Merging {
+    /// Of the ranges that are computed.
+    pub(super) sums: Aligned<f32>,
+    /// Where they are merged. The thread may compute some of them meanwhile, in its other memory.
+    pub(super) merged: Scratch,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static MERGING: RefCell<Merging> = RefCell::default();
+}
+
 /// Computes with the memory of this thread; at its end, where that is gone, with new.
 pub(super) fn with<R>(compute: impl FnOnce(&mut Scratch) -> R) -> R {
-    thread_local! {
-        static SCRATCH: RefCell<Scratch> = RefCell::default();
-    }
-    let mut scratch = SCRATCH.try_with(RefCell::take).unwrap_or_default();
-    let result = compute(&mut scratch);
-    let _gone = SCRATCH.try_with(|kept| kept.replace(scratch));
+    with_kept(&SCRATCH, compute)
+}
+
+/// The same, for a thread that merges what several compute.
+pub(super) fn with_merging<R>(compute: impl FnOnce(&mut Merging) -> R) -> R {
+    with_kept(&MERGING, compute)
+}
+
+fn with_kept<T: Default, R>(kept: &'static LocalKey<RefCell<T>>, compute: impl FnOnce(&mut T) -> R) -> R {
+    let mut taken = kept.try_with(RefCell::take).unwrap_or_default();
+    let result = compute(&mut taken);
+    let _gone = kept.try_with(|kept| kept.replace(taken));
     result
 }

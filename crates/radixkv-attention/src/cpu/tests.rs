@@ -146,6 +146,32 @@ fn bits_do_not_depend_on_how_a_step_is_cut() {
     }
 }
 
+/// Contexts that the threads of a call divide among them, in one round and in several.
+#[test]
+fn threads_that_divide_a_context_change_no_bit() {
+    for seed in 1..=12 {
+        let dice = &mut Rng::with_seed(seed);
+        let model = Model { window: (seed % 3 == 0).then(|| dice.u32(500..900)), ..Model::draw(dice) };
+        // The last one has more ranges than two threads compute at once.
+        let tokens = if seed == 12 { 300 * RANGE_TOKENS + 7 } else { dice.usize(400..1100) };
+        let model = if seed == 12 { Model::small(2, 1, 8, Dtype::I8) } else { model };
+        let mut texts = [model.text(tokens, dice)];
+        if seed % 4 == 0 && seed < 12 {
+            spoil(&mut texts[0], dice);
+        }
+        let order = dice.choice([Order::Nhd, Order::Hnd]).expect("one of them");
+        let bed = Bed::new(model.clone(), 16, order, &[tokens], dice);
+        bed.append_all(&[tokens], &texts);
+        let last: Chunks = vec![(0, tokens - 1..tokens)];
+        let (rows, lse) = bed.step(plain(), &last, &texts, How::Decode);
+        for processor in PROCESSORS.iter() {
+            let how = if dice.bool() { How::Decode } else { How::Cascade };
+            let again = bed.step(processor, &last, &texts, how);
+            assert_eq!((bits(&rows), bits(&lse)), (bits(&again.0), bits(&again.1)), "seed {seed}, {how:?}: {model:?}");
+        }
+    }
+}
+
 /// Sequences whose tables begin with the same blocks, decoded one by one and as groups.
 #[test]
 fn sharing_changes_no_bit() {

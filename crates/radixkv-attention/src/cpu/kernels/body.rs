@@ -157,6 +157,16 @@ impl PartWork<'_> {
         }
     }
 
+    /// The merge of the range alone, whose weighted values are those of all parts; all queries see some of it.
+    #[inline(always)]
+    pub(super) fn merge_range(mut self) {
+        let queries = self.seen.len();
+        // A loop: a closure would be compiled by itself, without the instructions of the level.
+        for first in (0..queries).step_by(LANES) {
+            self.merge(first..queries.min(first + LANES));
+        }
+    }
+
     /// Merges the range into some queries, [`LANES`] at most.
     #[inline(always)]
     fn merge(&mut self, queries: Range<usize>) {

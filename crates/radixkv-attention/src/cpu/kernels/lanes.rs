@@ -110,24 +110,22 @@ pub(super) fn product<const N: usize, const MORE: bool>(
 ) {
     let mut column = 0;
     while column + N * LANES <= columns {
-        let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<N, MORE>(a, rows, b, inner, &mut out[column..], out_stride, &mut step);
+        strip::<N, MORE>(a, rows, b, [inner, column], &mut out[column..], out_stride, &mut step);
         column += N * LANES;
     }
     while column < columns {
-        let b = Rows { numbers: &b.numbers[column.min(b.numbers.len())..], ..b };
-        strip::<1, MORE>(a, rows, b, inner, &mut out[column..], out_stride, &mut step);
+        strip::<1, MORE>(a, rows, b, [inner, column], &mut out[column..], out_stride, &mut step);
         column += LANES;
     }
 }
 
-/// The product with `N` vectors of columns: six rows at a time, then those that are left.
+/// The product with `N` vectors of columns from one on: six rows at a time, then those that are left.
 #[inline(always)]
 fn strip<const N: usize, const MORE: bool>(
     a: Rows<'_>,
     rows: usize,
     b: Rows<'_>,
-    inner: usize,
+    inner_and_column: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
     step: &mut impl FnMut(usize),
@@ -138,10 +136,10 @@ fn strip<const N: usize, const MORE: bool>(
         let a = Rows { numbers: &a.numbers[row * a.stride..], ..a };
         let out = &mut out[row * out_stride..];
         let done = match left {
-            1 => tile::<1, N, MORE>(a, b, inner, out, out_stride),
-            2..=3 => tile::<2, N, MORE>(a, b, inner, out, out_stride),
-            4..=5 | 8 => tile::<4, N, MORE>(a, b, inner, out, out_stride),
-            _ => tile::<6, N, MORE>(a, b, inner, out, out_stride),
+            1 => tile::<1, N, MORE>(a, b, inner_and_column, out, out_stride),
+            2..=3 => tile::<2, N, MORE>(a, b, inner_and_column, out, out_stride),
+            4..=5 | 8 => tile::<4, N, MORE>(a, b, inner_and_column, out, out_stride),
+            _ => tile::<6, N, MORE>(a, b, inner_and_column, out, out_stride),
         };
         step(done * N);
         row += done;
@@ -153,7 +151,7 @@ fn strip<const N: usize, const MORE: bool>(
 fn tile<const M: usize, const N: usize, const MORE: bool>(
     a: Rows<'_>,
     b: Rows<'_>,
-    inner: usize,
+    [inner, column]: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
 ) -> usize {
@@ -165,10 +163,8 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
             sums.iter_mut().enumerate().for_each(|(n, sums)| *sums = Lanes::load(&out[n * LANES..]));
         }
     }
-    let below = b.numbers.chunks(b.stride).take(inner);
-    #[allow(clippy::needless_range_loop)] // It counts along all rows at once.
-    for (k, below) in below.enumerate() {
-        let (row, _) = below.split_at(N * LANES);
+    for (k, row) in b.numbers.chunks_exact(b.stride).take(inner).enumerate() {
+        let row = &row[column..][..N * LANES];
         let row: [Lanes; N] = std::array::from_fn(|n| Lanes::load(&row[n * LANES..]));
         for m in 0..M {
             let element = rows[m][k];

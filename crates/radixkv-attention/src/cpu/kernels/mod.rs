@@ -93,6 +93,17 @@ impl Level {
         }
     }
 
+    /// Merges a range into queries all of which see some of it.
+    pub(super) fn merge_range(self, work: PartWork<'_>) {
+        match self {
+            Self::Plain => work.merge_range(),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(level) => level.merge_range(work),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(level) => level.merge_range(work),
+        }
+    }
+
     /// Multiplies rows with a panel of weights.
     pub(super) fn multiply(self, work: PanelWork<'_>) {
         match self {

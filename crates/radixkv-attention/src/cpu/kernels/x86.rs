@@ -141,6 +141,12 @@ macro_rules! level {
 
             /// As `add_keys`.
             #[target_feature(enable = $features)]
+            pub(super) unsafe fn merge_range(work: PartWork<'_>) {
+                work.merge_range();
+            }
+
+            /// As `add_keys`.
+            #[target_feature(enable = $features)]
             pub(super) unsafe fn multiply(work: PanelWork<'_>) {
                 work.multiply::<$vectors>();
             }
@@ -171,6 +177,11 @@ macro_rules! level {
             pub(super) fn add_values(self, work: PartWork<'_>, last: bool) {
                 // SAFETY: X1.
                 unsafe { $module::add_values(self, work, last) }
+            }
+
+            pub(super) fn merge_range(self, work: PartWork<'_>) {
+                // SAFETY: X1.
+                unsafe { $module::merge_range(work) }
             }
 
             pub(super) fn multiply(self, work: PanelWork<'_>) {

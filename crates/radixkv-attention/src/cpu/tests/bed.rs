@@ -191,6 +191,16 @@ impl Bed {
         chunks.iter().flat_map(piece).collect()
     }
 
+    /// Appends all tokens of all sequences, and computes nothing.
+    pub(super) fn append_all(&self, lengths: &[usize], texts: &[Text]) {
+        let prompts: Chunks = lengths.iter().map(|tokens| 0..*tokens).enumerate().collect();
+        let (flat, layout) = (self.flat(&prompts), *self.kv.layout());
+        let prepared = Cpu.prepare(&layout, &self.batch(&flat, true)).expect("a good batch");
+        let keys = Self::gather(&prompts, texts, |text| &text.keys, layout.row_elements());
+        let values = Self::gather(&prompts, texts, |text| &text.values, layout.of(Half::Values).row_elements());
+        Cpu.append(&self.kv, self.layer, &prepared, &keys, &values).expect("rows");
+    }
+
     /// Computes a step: its outputs and log-sum-exps.
     pub(super) fn step(&self, on: &Processor, chunks: &Chunks, texts: &[Text], how: How) -> (Vec<f32>, Vec<f32>) {
         let flat = self.flat(chunks);

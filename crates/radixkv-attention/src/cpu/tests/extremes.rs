@@ -26,11 +26,7 @@ fn contexts_over_four_decades_are_computed_as_defined() {
         let model = Model { window, ..Model::small(4, 2, 8, Dtype::Bf16) };
         let texts: Vec<Text> = lengths.iter().map(|tokens| model.text(*tokens, dice)).collect();
         let bed = Bed::new(model.clone(), block_size, Order::Hnd, &lengths, dice);
-        let prompts: Chunks = lengths.iter().map(|tokens| 0..*tokens).enumerate().collect();
-        let flat = bed.flat(&prompts);
-        let prepared = Cpu.prepare(bed.kv.layout(), &bed.batch(&flat, true)).expect("a good batch");
-        let rows = |of: fn(&Text) -> &Vec<f32>| Bed::gather(&prompts, &texts, of, 2 * 8);
-        Cpu.append(&bed.kv, bed.layer, &prepared, &rows(|text| &text.keys), &rows(|text| &text.values)).expect("rows");
+        bed.append_all(&lengths, &texts);
         let last: Chunks = lengths.iter().map(|tokens| tokens - 1..*tokens).enumerate().collect();
         let (out, lse) = bed.step(any(dice), &last, &texts, How::Decode);
         for (sequence, tokens) in lengths.iter().enumerate() {
