@@ -93,6 +93,12 @@ impl Fetch {
     }
 }
 
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        self.progress.release();
+    }
+}
+
 impl fmt::Debug for Fetch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fetch")

@@ -239,6 +239,21 @@ fn a_request_that_does_not_wait_starts_from_what_has_come() {
 }
 
 #[test]
+fn a_prompt_that_will_come_is_fetched_ahead() {
+    let folder = folder();
+    let (engine, host, _files) = engine(folder.path(), TierMode::Shared);
+    let prompts = prompts();
+    serve_all(&engine, &prompts);
+    settle(&host);
+    engine.evict_all();
+    let (session, space) = (engine.tiers.session(), engine.space());
+    assert!(!session.prefetch(&space, &prompts[0]), "the host does not have it yet");
+    settle(&host);
+    assert!(session.prefetch(&space, &prompts[0]));
+    assert_eq!(engine.serve(&prompts[0]), (8, 0, 0));
+}
+
+#[test]
 fn what_is_on_its_way_is_bounded() {
     let folder = folder();
     let files = Faulty::new(files(folder.path(), 64));

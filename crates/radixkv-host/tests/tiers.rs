@@ -210,6 +210,21 @@ fn a_prompt_that_will_come_is_copied_ahead() {
 }
 
 #[test]
+fn a_prompt_that_went_goes_first_and_is_copied_before() {
+    for (mode, in_host) in [(TierMode::Shared, 2), (TierMode::Exclusive, 0)] {
+        let (tiers, space) = tiers(4, 8, mode);
+        let session = tiers.session();
+        serve(&tiers, &space, A);
+        serve(&tiers, &space, B);
+        assert_eq!((session.demote(&space, B), session.demote(&space, &[9, 9])), (4, 0));
+        assert_eq!(tiers.host().stats().cached_blocks, in_host, "{mode:?}");
+        tiers.evict(2);
+        assert_eq!([A, B].map(|prompt| session.device().peek(&space, prompt)), [4, 0], "{mode:?}");
+        assert_eq!((tiers.stats().offloaded_tokens, tiers.host().stats().arrived_blocks), (4, 2), "{mode:?}");
+    }
+}
+
+#[test]
 fn write_through_copies_when_it_inserts() {
     let (host, device) = (HostTier::builder(2, 8).block_bytes(8), Arc::new(DeviceMemory::new(2, 8, 4)));
     let host = host.build().expect("a tier");

@@ -16,7 +16,7 @@ mod stats;
 mod worker;
 
 use std::{
-    io,
+    io, process,
     sync::{Arc, Weak},
     thread::{self, JoinHandle},
     time::Duration,
@@ -39,6 +39,7 @@ pub(crate) struct Remote {
     thread: Option<JoinHandle<()>>,
     write: WritePolicy,
     timeout: Duration,
+    started_by: u32,
 }
 
 impl Remote {
@@ -48,7 +49,7 @@ impl Remote {
         let line = Arc::new(Line::new(block_bytes, in_flight));
         let worker = Worker::new(tiers, host, Arc::clone(&line), timeout);
         let thread = thread::Builder::new().name("radixkv-remote".to_owned()).spawn(move || worker.work())?;
-        Ok(Self { line, thread: Some(thread), write, timeout })
+        Ok(Self { line, thread: Some(thread), write, timeout, started_by: process::id() })
     }
 
     /// When blocks are put.
@@ -95,8 +96,12 @@ impl Drop for Remote {
     /// Ends the thread, which drops the remote tiers.
     fn drop(&mut self) {
         self.line.close();
-        // The thread has the last handle of the tier where it ends the last fetch, and cannot wait for itself.
-        if let Some(thread) = self.thread.take().filter(|own| own.thread().id() != thread::current().id()) {
+        let Some(thread) = self.thread.take() else { return };
+        if process::id() != self.started_by {
+            // A forked process does not have the thread.
+            std::mem::forget(thread);
+        } else if thread.thread().id() != thread::current().id() {
+            // The thread itself may have the last handle, and cannot wait for itself.
             drop(thread.join());
         }
     }

@@ -22,6 +22,8 @@ struct State {
     found: usize,
     /// What came, pinned until the one that asked has it.
     held: Vec<HostMatch>,
+    /// Whether the one that asked has gone.
+    is_released: bool,
 }
 
 impl Progress {
@@ -37,9 +39,22 @@ impl Progress {
         self.lock().found += blocks;
     }
 
+    /// Keeps what came, unless the one that asked has gone.
     pub(super) fn hold(&self, arrived: HostMatch) {
-        self.lock().held.push(arrived);
-        self.changed.notify_all();
+        let mut state = self.lock();
+        if !state.is_released {
+            state.held.push(arrived);
+        }
+    }
+
+    /// The one that asked goes: what came is unpinned.
+    pub(crate) fn release(&self) {
+        let mut state = self.lock();
+        state.is_released = true;
+        let held = std::mem::take(&mut state.held);
+        // Unpinning takes the tier's lock.
+        drop(state);
+        drop(held);
     }
 
     pub(super) fn end(&self) {

@@ -5,6 +5,7 @@
 //! never takes the tier's lock.
 
 mod copies;
+mod hints;
 mod keeping_free;
 mod offloading;
 mod onboarding;

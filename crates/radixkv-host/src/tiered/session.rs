@@ -18,8 +18,8 @@ use crate::{fetch::Fetch, grid::offset, host_match::HostMatch, mover::ToDevice};
 /// One thread's access to a [`TieredCache`](super::TieredCache); made by [`TieredCache::session`](super::TieredCache::session).
 /// `Send` and not `Sync`, as a [`Session`] is.
 pub struct TieredSession {
-    session: Session,
-    shared: Arc<Shared>,
+    pub(super) session: Session,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What the tiers have of a prompt, leased and pinned.
@@ -140,30 +140,6 @@ impl TieredSession {
                 found.host = host;
             }
         }
-    }
-
-    /// Asks for what the host has of a prompt that will come: it is copied to the device, if enough blocks are free and the
-    /// mover has room for it: unless other threads take both meanwhile, nothing is evicted for it, and it does not wait. Whether it is
-    /// under way, or done.
-    ///
-    /// # Panics
-    ///
-    /// As [`Session::match_prefix`].
-    pub fn prefetch(&self, namespace: &Namespace, tokens: &[Token]) -> bool {
-        let found = self.match_prefix(namespace, tokens);
-        let size = self.shared.sizes.device;
-        let end = found.host.tokens().end / size * size;
-        let missing = (end / size).saturating_sub(found.device.blocks().len());
-        if missing == 0 || self.shared.cache.stats().free_blocks < missing {
-            return false;
-        }
-        if self.shared.copies.as_ref().is_some_and(|copies| copies.try_room(missing).is_none()) {
-            return false;
-        }
-        let tokens = &tokens[..end + offset(namespace.keys())];
-        let TieredMatch { device, mut host, .. } = found;
-        host.shorten(end);
-        self.begin(namespace, tokens, 0, TieredMatch { device, host, remote: None }).is_ok()
     }
 
     /// Publishes whole blocks as [`Session::insert`] does; with [`WritePolicy::Through`] copies them to the host too.

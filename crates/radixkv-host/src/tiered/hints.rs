@@ -1,0 +1,85 @@
+//! What an engine knows of prompts before they come, and after they went.
+
+use std::sync::Arc;
+
+use radixkv::{Namespace, PrefixMatch, Token};
+
+use super::{Shared, TierMode, TieredSession, offloading::Piece, session::TieredMatch};
+use crate::grid::offset;
+
+impl TieredSession {
+    /// Asks for what the tiers below have of a prompt that will come. What the host has is copied to the device, if enough blocks are free
+    /// and the mover has room for it: unless other threads take both meanwhile, nothing is evicted for it, and it does not wait.
+    /// Whether that is under way, or done. What remote tiers have comes to the host meanwhile: called again, it goes on from there.
+    ///
+    /// # Panics
+    ///
+    /// As [`Session::match_prefix`](radixkv::Session::match_prefix).
+    pub fn prefetch(&self, namespace: &Namespace, tokens: &[Token]) -> bool {
+        let found = self.match_prefix(namespace, tokens);
+        let size = self.shared.sizes.device;
+        let end = found.host.tokens().end / size * size;
+        let missing = (end / size).saturating_sub(found.device.blocks().len());
+        if missing == 0 || self.shared.cache.stats().free_blocks < missing {
+            return false;
+        }
+        if self.shared.copies.as_ref().is_some_and(|copies| copies.try_room(missing).is_none()) {
+            return false;
+        }
+        let tokens = &tokens[..end + offset(namespace.keys())];
+        let TieredMatch { device, mut host, .. } = found;
+        host.shorten(end);
+        self.begin(namespace, tokens, 0, TieredMatch { device, host, remote: None }).is_ok()
+    }
+
+    /// Says that a prompt is not expected again soon: what the device has of it goes first
+    /// ([`Session::demote`](radixkv::Session::demote)). With [`TierMode::Shared`] it is copied to the host now, so that evicting it later
+    /// copies nothing; by the mover's thread if there is one, and not at all if that has too much to do. Returns the tokens that the device
+    /// has. No use of the prompt.
+    ///
+    /// # Panics
+    ///
+    /// As [`Session::match_prefix`](radixkv::Session::match_prefix).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv::PrefixCache;
+    /// use radixkv_host::{HostTier, NoCopies, TierMode, TieredCache};
+    ///
+    /// let cache = PrefixCache::builder(2, 8).build()?;
+    /// let host = HostTier::builder(2, 8).build()?;
+    /// let tiers = TieredCache::builder(&cache, &host, NoCopies).mode(TierMode::Shared).build()?;
+    /// let (session, space) = (tiers.session(), cache.default_namespace());
+    /// let start = session.acquire(&space, &[1, 2, 3, 4], 0)?;
+    /// drop(session.insert(&space, &start.lease, &[1, 2, 3, 4], start.blocks)?);
+    /// assert_eq!(session.demote(&space, &[1, 2, 3, 4, 5]), 4);
+    /// assert_eq!(host.peek(&space.name(), &[1, 2, 3, 4], 0), 4);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn demote(&self, namespace: &Namespace, tokens: &[Token]) -> usize {
+        let cached = self.session.match_prefix_untouched(namespace, tokens);
+        let len = cached.len_tokens();
+        self.session.demote(cached.lease());
+        if self.shared.mode == TierMode::Shared && len > 0 {
+            self.copy_down(namespace, &tokens[..len + offset(namespace.keys())], cached);
+        }
+        len
+    }
+
+    fn copy_down(&self, namespace: &Namespace, tokens: &[Token], cached: PrefixMatch) {
+        let Some(copies) = &self.shared.copies else { return self.shared.copy_cached(namespace, tokens, &cached) };
+        let Some(room) = copies.try_room(cached.blocks().len()) else { return };
+        let (shared, namespace, tokens) = (Arc::clone(&self.shared), namespace.clone(), tokens.to_vec());
+        room.submit(move || shared.copy_cached(&namespace, &tokens, &cached));
+    }
+}
+
+impl Shared {
+    /// Copies what is cached of a sequence to the host.
+    fn copy_cached(&self, namespace: &Namespace, tokens: &[Token], cached: &PrefixMatch) {
+        let offload = self.host.offload();
+        let piece = Piece { namespace: &namespace.name(), tokens, start: 0, blocks: cached.blocks() };
+        self.take_in(&offload, &[piece]);
+    }
+}
