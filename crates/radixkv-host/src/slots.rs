@@ -315,6 +315,18 @@ mod tests {
     }
 
     #[test]
+    fn a_blocks_age_is_counted_from_its_arrival() {
+        let (mut slots, places) = (Slots::new(1, 1), places(1));
+        std::thread::sleep(Duration::from_millis(20));
+        let block = slots.reserve().expect("room");
+        let before = Instant::now();
+        slots.publish(block, places[0]);
+        let age = slots.age(block);
+        // Both times are cut to milliseconds.
+        assert!(age <= before.elapsed() + Duration::from_millis(1), "{age:?}");
+    }
+
+    #[test]
     fn a_detached_block_is_free_when_its_pins_end() {
         let (mut slots, places) = (Slots::new(1, 1), places(1));
         let block = slots.reserve().expect("room");
