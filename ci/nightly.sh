@@ -52,6 +52,7 @@ machine() {
     step 'tiers: Redis, object stores' cargo test --locked -p radixkv-tiers --all-features
     step 'tiers: S3' bash crates/radixkv-tiers/peers/s3/run.sh
     step 'host tier: content' env STRESS_SECONDS=60 cargo test --release -p radixkv-host --test content
+    step 'host tier: three tiers' env STRESS_SECONDS=60 cargo test --release -p radixkv-host --test three_tiers
     step 'spans' cargo test --locked -p radixkv --features tracing --test spans
     step 'metrics, two parsers' bash crates/radixkv-metrics/peers/run.sh
     step 'region: seeded bugs' python3 crates/radixkv-region/teeth.py
