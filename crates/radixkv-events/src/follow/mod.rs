@@ -29,7 +29,7 @@ use crate::{
 /// How long a publisher may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(1);
 /// Bytes of a message of a publisher, beside its payload those of the topic. All of them may be as many as there are.
-const PUBLISHER: Bounds = Bounds { message: MAX_PAYLOAD as u64 + (1 << 20), all: u64::MAX };
+const PUBLISHER: Bounds = Bounds { message: MAX_PAYLOAD as u64 + (1 << 20), ..Bounds::OF_ANY };
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 

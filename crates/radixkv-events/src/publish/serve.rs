@@ -34,9 +34,9 @@ const LINGER: Duration = Duration::from_millis(100);
 /// How long the relays may then take to pass it on; a peer that reads more slowly loses it.
 const DRAIN: Duration = Duration::from_millis(500);
 /// Bytes of a subscription, and of all those of a subscriber, whether they were taken back or not.
-const SUBSCRIBER: Bounds = Bounds { message: 64 << 10, all: 1 << 20 };
+const SUBSCRIBER: Bounds = Bounds { message: 64 << 10, all: 1 << 20, ..Bounds::OF_ANY };
 /// Bytes of a request. Requests are read one after the other: all of them may be as many as there are.
-const ASKER: Bounds = Bounds { message: 1 << 10, all: u64::MAX };
+const ASKER: Bounds = Bounds { message: 1 << 10, ..Bounds::OF_ANY };
 /// How long one that asked may take for each batch of the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Answers that are given at the same time; who asks beyond that gets none, and asks again.

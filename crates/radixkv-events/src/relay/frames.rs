@@ -1,5 +1,7 @@
 //! How much a peer sends, by the lengths that its frames announce.
 
+use super::Bounds;
+
 /// Bytes of a greeting of ZMTP 3.
 const GREETING: u64 = 64;
 /// What a frame counts for beyond its bytes: what it takes here, however short it is.
@@ -7,15 +9,6 @@ const FRAME: u64 = 64;
 /// Bits of a frame's first byte: more frames of the message follow, and the length has eight bytes.
 const MORE: u8 = 1;
 const LONG: u8 = 2;
-
-/// What a peer may send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    /// Bytes of a message.
-    pub(crate) message: u64,
-    /// Bytes of all messages of a connection.
-    pub(crate) all: u64,
-}
 
 /// What a peer has sent.
 #[derive(Debug)]
@@ -107,7 +100,7 @@ impl Frames {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { message: 1_000, all: 3_000 };
+    const BOUNDS: Bounds = Bounds { message: 1_000, all: 3_000, ..Bounds::OF_ANY };
 
     fn short(more: bool, length: u8) -> Vec<u8> {
         [vec![u8::from(more), length], vec![7; usize::from(length)]].concat()

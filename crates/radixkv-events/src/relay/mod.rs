@@ -23,13 +23,27 @@ use tokio::{
 
 use zeromq::Host;
 
-pub(crate) use frames::Bounds;
 use frames::Frames;
 
-/// Connections at once; further ones wait. Each takes three of the files that a process may have open.
-const CONNECTIONS: usize = 128;
-/// How long a peer may take for its greeting and its first frame.
-const GREETING: Duration = Duration::from_secs(5);
+/// What the peers of a socket may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Be so many at once; further ones wait. Each takes three of the files that a process may have open.
+    pub(crate) peers: usize,
+    /// Take so long for the greeting and the first frame.
+    pub(crate) greeting: Duration,
+    /// Send a message of so many bytes.
+    pub(crate) message: u64,
+    /// Send so many bytes in all.
+    pub(crate) all: u64,
+}
+
+impl Bounds {
+    /// Of peers whose messages are not bounded.
+    pub(crate) const OF_ANY: Self =
+        Self { peers: 128, greeting: Duration::from_secs(5), message: u64::MAX, all: u64::MAX };
+}
+
 /// Between two tries where no connection can be taken, because the process has too many files open.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes that are passed on at once.
@@ -44,7 +58,7 @@ pub(crate) struct Relay {
 impl Relay {
     /// Lets peers that come to `listener` through to the socket at `inner`.
     pub(crate) fn inward(listener: TcpListener, inner: SocketAddr, bounds: Bounds) -> Self {
-        Self::start(listener, move |peer| async move {
+        Self::start(listener, bounds.peers, move |peer| async move {
             if let Ok(socket) = TcpStream::connect(inner).await {
                 pass(peer, socket, bounds).await;
             }
@@ -60,7 +74,7 @@ impl Relay {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let endpoint = format!("tcp://{}", listener.local_addr()?);
         let (host, port) = (Arc::<str>::from(host.to_string()), *port);
-        let relay = Self::start(listener, move |socket| {
+        let relay = Self::start(listener, bounds.peers, move |socket| {
             let host = Arc::clone(&host);
             async move {
                 if let Ok(peer) = TcpStream::connect((&*host, port)).await {
@@ -71,7 +85,7 @@ impl Relay {
         Ok((endpoint, relay))
     }
 
-    fn start<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
+    fn start<F>(listener: TcpListener, most: usize, serve: impl Fn(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -79,7 +93,7 @@ impl Relay {
         let task = tokio::spawn(async move {
             let mut open = JoinSet::new();
             tokio::select! {
-                () = accept(&listener, &mut open, serve) => {}
+                () = accept(&listener, most, &mut open, serve) => {}
                 _ = stopped => {}
             }
             drop(listener);
@@ -95,14 +109,14 @@ impl Relay {
     }
 }
 
-async fn accept<F>(listener: &TcpListener, open: &mut JoinSet<()>, serve: impl Fn(TcpStream) -> F)
+async fn accept<F>(listener: &TcpListener, most: usize, open: &mut JoinSet<()>, serve: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
     loop {
         tokio::select! {
             Some(_) = open.join_next() => {}
-            accepted = listener.accept(), if open.len() < CONNECTIONS => match accepted {
+            accepted = listener.accept(), if open.len() < most => match accepted {
                 Ok((stream, _)) => drop(open.spawn(serve(stream))),
                 Err(_) => sleep(PAUSE).await,
             },
@@ -116,7 +130,7 @@ async fn pass(peer: TcpStream, socket: TcpStream, bounds: Bounds) {
     let _ = (peer.set_nodelay(true), socket.set_nodelay(true));
     let ((mut from_peer, mut to_peer), (from_socket, mut to_socket)) = (peer.into_split(), socket.into_split());
     let inward = async {
-        let (mut frames, mut part, begin) = (Frames::new(bounds), vec![0; PART], Instant::now() + GREETING);
+        let (mut frames, mut part, begin) = (Frames::new(bounds), vec![0; PART], Instant::now() + bounds.greeting);
         loop {
             let read = from_peer.read(&mut part);
             let read = if frames.has_begun() { read.await } else { timeout_at(begin, read).await.unwrap_or(Ok(0)) };
@@ -132,5 +146,103 @@ async fn pass(peer: TcpStream, socket: TcpStream, bounds: Bounds) {
     tokio::select! {
         () = inward => {}
         () = outward => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A relay before a socket that takes what comes and says nothing; and how many bytes came to it, by connections.
+    async fn relayed(bounds: Bounds) -> (SocketAddr, Relay, tokio::sync::mpsc::UnboundedReceiver<usize>) {
+        let [outer, inner] = [(); 2].map(|()| async { TcpListener::bind("127.0.0.1:0").await.unwrap() });
+        let (outer, inner) = (outer.await, inner.await);
+        let (address, behind) = (outer.local_addr().unwrap(), inner.local_addr().unwrap());
+        let (heard, hears) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = inner.accept().await {
+                let heard = heard.clone();
+                tokio::spawn(async move {
+                    let mut bytes = Vec::new();
+                    let _ = stream.read_to_end(&mut bytes).await;
+                    let _ = heard.send(bytes.len());
+                });
+            }
+        });
+        (address, Relay::inward(outer, behind, bounds), hears)
+    }
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), test).await.expect("a hang") });
+    }
+
+    /// 64 bytes of greeting, and a frame of one byte.
+    fn begun() -> Vec<u8> {
+        [vec![0; 64], vec![0, 1, 7]].concat()
+    }
+
+    #[test]
+    fn one_that_does_not_begin_is_cut_off_and_one_that_has_begun_may_be_silent() {
+        run(async {
+            let greeting = Duration::from_millis(100);
+            let (address, relay, mut heard) = relayed(Bounds { greeting, ..Bounds::OF_ANY }).await;
+            let mut begins = TcpStream::connect(address).await.unwrap();
+            begins.write_all(&begun()).await.unwrap();
+            let mut slow = TcpStream::connect(address).await.unwrap();
+            slow.write_all(&[0; 65]).await.unwrap();
+            assert_eq!(slow.read(&mut [0]).await.unwrap(), 0, "it is cut off");
+            assert_eq!(heard.recv().await, Some(65));
+            sleep(2 * greeting).await;
+            assert!(heard.is_empty(), "the other goes on");
+            drop(begins);
+            assert_eq!(heard.recv().await, Some(67));
+            drop(relay);
+        });
+    }
+
+    #[test]
+    fn there_are_so_many_peers_at_once() {
+        run(async {
+            let (address, relay, mut heard) = relayed(Bounds { peers: 2, ..Bounds::OF_ANY }).await;
+            let mut peers = Vec::new();
+            for _ in 0..3 {
+                let mut peer = TcpStream::connect(address).await.unwrap();
+                peer.write_all(&begun()).await.unwrap();
+                peers.push(peer);
+            }
+            // The third is heard when another has gone.
+            drop(peers.pop());
+            sleep(Duration::from_millis(50)).await;
+            assert!(heard.is_empty());
+            peers.clear();
+            for _ in 0..3 {
+                assert_eq!(heard.recv().await, Some(67));
+            }
+            relay.end(Instant::now() + Duration::from_secs(10)).await;
+            assert!(TcpStream::connect(address).await.is_err(), "it listens no more");
+        });
+    }
+
+    /// What the socket sent before it ended comes to the peer, also where the relay is told to end.
+    #[test]
+    fn the_end_waits_for_what_is_under_way() {
+        run(async {
+            let (outer, inner) =
+                (TcpListener::bind("127.0.0.1:0").await.unwrap(), TcpListener::bind("127.0.0.1:0").await.unwrap());
+            let (address, behind) = (outer.local_addr().unwrap(), inner.local_addr().unwrap());
+            let relay = Relay::inward(outer, behind, Bounds::OF_ANY);
+            let mut peer = TcpStream::connect(address).await.unwrap();
+            let (mut socket, _) = inner.accept().await.unwrap();
+            let sent = vec![7; 1 << 20];
+            let send = async {
+                socket.write_all(&sent).await.unwrap();
+                drop(socket);
+                relay.end(Instant::now() + Duration::from_secs(10)).await;
+            };
+            let mut received = Vec::new();
+            let (_, read) = tokio::join!(send, peer.read_to_end(&mut received));
+            assert_eq!((read.unwrap(), received == sent), (1 << 20, true));
+        });
     }
 }
