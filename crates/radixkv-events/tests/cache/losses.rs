@@ -1,6 +1,6 @@
 //! Batches that are lost, in the cache's channel and in the publisher's queue; and a recorder that comes late.
 
-use std::{iter, thread, time::Duration};
+use std::{iter, sync::mpsc, thread, time::Duration};
 
 use fastrand::Rng;
 use radixkv::{Keys, PrefixCache};
@@ -122,6 +122,37 @@ fn a_subscriber_that_cannot_ask_is_right_again_after_a_loss_in_the_queue() {
     });
     assert!(is_right, "{} batches were lost", publisher.lost_batches());
     assert!(recorder.resets() > 1);
+}
+
+/// While the publisher's queue is full nothing is said anew: it takes long, and would be in vain.
+#[test]
+fn a_full_queue_is_told_nothing() {
+    let cache = cache();
+    let mut recorder = CacheRecorder::builder(&cache, HashScheme::xxh3()).build();
+    let (entered, at_snapshot) = mpsc::channel();
+    let (leave, left) = mpsc::channel::<()>();
+    let publisher = Publisher::builder(ANY).replay(ANY).queue(1).snapshot(move || {
+        entered.send(()).expect("the test waits for it");
+        let _ = left.recv();
+        Default::default()
+    });
+    // The publisher's thread stands still while it makes a snapshot.
+    let publisher = publisher.build().expect("free ports");
+    let replay = publisher.replay_endpoint().expect("it has one").to_owned();
+    let subscriber = Subscriber::builder(publisher.endpoint()).replay(replay).start().expect("an endpoint");
+    at_snapshot.recv().expect("it is asked");
+    while publisher.lost_batches() == 0 {
+        run(&cache, publisher.lost_batches(), 500);
+        recorder.pump(&publisher).expect("events that follow from one another");
+    }
+    let resets = recorder.resets();
+    for round in 0..10 {
+        run(&cache, round, 500);
+        assert_eq!(recorder.pump(&publisher), Ok(0));
+    }
+    assert_eq!((recorder.resets(), publisher.lost_batches()), (resets, 1));
+    drop(leave);
+    drop(subscriber);
 }
 
 #[test]

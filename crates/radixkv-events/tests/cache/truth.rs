@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use radixkv::{Keys, Namespace, PrefixCache};
-use radixkv_events::{Follower, Holdings, Numbered, Scope, Token, Verdict, wire};
+use radixkv_events::{Event, Follower, Holdings, Numbered, Scope, Token, Verdict, wire};
 
 pub(crate) const BLOCK: usize = 3;
 
@@ -49,8 +49,13 @@ pub(crate) fn of_follower(holdings: &Holdings) -> BTreeSet<Path> {
     paths
 }
 
-/// Through the bytes.
+/// Through the bytes. Children are removed before their parents.
 pub(crate) fn feed(follower: &mut Follower, numbered: &Numbered) -> Verdict {
+    for event in &numbered.batch.events {
+        let Event::Removed(removed) = event else { continue };
+        let lengths = removed.hashes.iter().filter_map(|&hash| Some(follower.holdings().tokens_to(hash)?.1.len()));
+        assert!(lengths.is_sorted_by(|child, parent| child >= parent), "{removed:?}");
+    }
     let payload = wire::encode(&numbered.batch, wire::Format::Maps);
     follower.receive(numbered.seq, &payload).expect("a batch")
 }

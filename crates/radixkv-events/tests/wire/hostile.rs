@@ -119,6 +119,19 @@ fn announced_sizes_are_not_believed() {
 }
 
 #[test]
+fn payloads_and_lists_of_hashes_have_a_longest() {
+    let bytes = wire::MAX_PAYLOAD + 1;
+    assert_eq!(wire::decode(&vec![0; bytes]), Err(DecodeError::TooLong { bytes }));
+    let batch = |hashes: usize| {
+        let before = b"\x93\x00\x91\x93\xacBlockRemoved\xdd";
+        [&before[..], &(hashes as u32).to_be_bytes(), &vec![7; hashes], &[0xc0, 0xc0]].concat()
+    };
+    assert!(wire::decode(&batch(wire::MAX_HASHES)).is_ok());
+    let hashes = wire::MAX_HASHES + 1;
+    assert_eq!(wire::decode(&batch(hashes)), Err(DecodeError::TooManyHashes { hashes }));
+}
+
+#[test]
 fn what_is_nested_deeply_is_refused() {
     let mut bytes = vec![0x93, 0, 0x91, 0x82, 0xa4, b't', b'y', b'p', b'e', 0xa1, b'x', 0xa1, b'y'];
     bytes.extend([0x91; 100_000]);
