@@ -1,5 +1,6 @@
 //! The lookups of each namespace, for as many as the cache counts by themselves.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use prometheus_client::collector::Collector;
@@ -30,7 +31,15 @@ use radixkv::{Keys, LookupStats, NamespaceLookups, NamespaceName, PrefixCache};
 /// assert!(text(&registry).lines().any(|line| line == query));
 /// # Ok::<_, radixkv::BuildError>(())
 /// ```
-pub struct NamespaceCollector(PrefixCache);
+pub struct NamespaceCollector {
+    cache: PrefixCache,
+    named: Box<Named>,
+}
+
+type Named = dyn Fn(&NamespaceName) -> String + Send + Sync;
+
+/// The labels `kind` and `namespace`.
+type Labels = (&'static str, String);
 
 /// How a number is read.
 type Read = fn(&LookupStats) -> u64;
@@ -51,48 +60,87 @@ const REASONS: [(&str, Read); 4] = [
 
 impl fmt::Debug for NamespaceCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("NamespaceCollector").finish()
+        f.debug_struct("NamespaceCollector").field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
 impl NamespaceCollector {
     /// Adds the lookups of the cache's namespaces to a registry.
+    ///
+    /// Whoever reads the text reads their names, however long they are. Where they have secrets, as a client's salt may be:
+    /// [`register_as`](Self::register_as).
     pub fn register(cache: &PrefixCache, registry: &mut Registry) {
-        registry.register_collector(Box::new(Self(cache.clone())));
+        Self::register_as(cache, joined, registry);
+    }
+
+    /// The same with other values of the label `namespace`. Those of a kind that have one value are added up.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_metrics::prometheus_client::registry::Registry;
+    /// use radixkv_metrics::{NamespaceCollector, text};
+    ///
+    /// let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+    /// let mut registry = Registry::default();
+    /// let tenant = |name: &radixkv::NamespaceName| name.parts().next().unwrap_or_default().to_owned();
+    /// NamespaceCollector::register_as(&cache, tenant, &mut registry);
+    ///
+    /// let spaces = [["tenant-7", "secret"], ["tenant-7", "other"]].map(|parts| cache.namespace(&parts));
+    /// spaces.each_ref().map(|space| drop(cache.session().match_prefix(space, &[1, 2, 3])));
+    /// let query = r#"radixkv_namespace_query_tokens_total{kind="named",namespace="tenant-7"} 6"#;
+    /// assert!(text(&registry).lines().any(|line| line == query));
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    pub fn register_as(
+        cache: &PrefixCache,
+        named: impl Fn(&NamespaceName) -> String + Send + Sync + 'static,
+        registry: &mut Registry,
+    ) {
+        registry.register_collector(Box::new(Self { cache: cache.clone(), named: Box::new(named) }));
+    }
+
+    fn by_labels(&self) -> BTreeMap<Labels, Vec<LookupStats>> {
+        let mut all = BTreeMap::<Labels, Vec<LookupStats>>::new();
+        for of in self.cache.lookups_by_namespace() {
+            all.entry(labels(&of, &self.named)).or_default().push(of.lookups);
+        }
+        all
     }
 }
 
 impl Collector for NamespaceCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let all = self.0.lookups_by_namespace();
+        let all = self.by_labels();
+        let sum = |found: &[LookupStats], read: Read| found.iter().map(read).sum::<u64>();
         for (name, help, read) in COUNTERS {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for of in &all {
-                let (kind, namespace) = labels(of);
-                let labels = [("kind", kind), ("namespace", namespace.as_str())];
-                metric.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, f64>(&read(&of.lookups), None)?;
+            for ((kind, namespace), found) in &all {
+                let labels = [("kind", *kind), ("namespace", namespace.as_str())];
+                let sum = sum(found, read);
+                metric.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, f64>(&sum, None)?;
             }
         }
         let (name, help) =
             ("radixkv_namespace_missed_tokens", "Tokens of whole blocks that it did not find, by the likely reason");
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for of in &all {
-            let (kind, namespace) = labels(of);
+        for ((kind, namespace), found) in &all {
             for (reason, read) in REASONS {
-                let labels = [("kind", kind), ("namespace", namespace.as_str()), ("reason", reason)];
-                metric.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, f64>(&read(&of.lookups), None)?;
+                let labels = [("kind", *kind), ("namespace", namespace.as_str()), ("reason", reason)];
+                let sum = sum(found, read);
+                metric.encode_family(&labels)?.encode_counter::<[(&str, &str); 0], _, f64>(&sum, None)?;
             }
         }
         Ok(())
     }
 }
 
-fn labels(of: &NamespaceLookups) -> (&'static str, String) {
+fn labels(of: &NamespaceLookups, named: &Named) -> Labels {
     match &of.namespace {
         None => ("others", String::new()),
-        Some(name) if name.keys() == Keys::Bigrams => ("pairs", joined(name)),
+        Some(name) if name.keys() == Keys::Bigrams => ("pairs", named(name)),
         Some(name) if name.parts().len() == 0 => ("default", String::new()),
-        Some(name) => ("named", joined(name)),
+        Some(name) => ("named", named(name)),
     }
 }
 
@@ -114,7 +162,7 @@ mod tests {
         names.extend([&["a", "b"][..], &[], &["pairs"]].map(|parts| cache.namespace_with(parts, Keys::Bigrams)));
         let all = cache.lookups_by_namespace();
         assert_eq!(all.len(), names.len() + 2);
-        let labels: std::collections::BTreeSet<_> = all.iter().map(labels).collect();
+        let labels: std::collections::BTreeSet<_> = all.iter().map(|of| labels(of, &joined)).collect();
         assert_eq!(labels.len(), all.len(), "{labels:?}");
     }
 }

@@ -144,6 +144,29 @@ fn namespaces_are_few_in_the_text_and_add_up() {
     }
 }
 
+/// What is made of several numbers, or told in another unit.
+#[test]
+fn sums_shares_and_seconds_are_right() {
+    let mut stats = Stats::default();
+    (stats.evicted_blocks, stats.evicted_for_quota_blocks, stats.aged_blocks) = (7, 3, 2);
+    (stats.capacity_blocks, stats.reserved_blocks, stats.protected_blocks) = (10, 1, 4);
+    stats.waited_nanos = 2_500_000_000;
+    let mut registry = Registry::default();
+    CacheCollector::register_with(4, move || Some(stats), &mut registry);
+    let samples = samples(&text(&registry));
+    for (name, value) in [
+        ("radixkv_evicted_blocks_total{reason=\"capacity\"}", 4.0),
+        ("radixkv_evicted_blocks_total{reason=\"quota\"}", 3.0),
+        ("radixkv_evicted_blocks_total{reason=\"age\"}", 2.0),
+        ("vllm:kv_cache_usage_perc", 0.5),
+        ("sglang:token_usage", 0.5),
+        ("sglang:num_used_tokens", 20.0),
+        ("radixkv_wait_seconds_total", 2.5),
+    ] {
+        assert_eq!(samples.get(name), Some(&value), "{name}");
+    }
+}
+
 #[test]
 fn a_cache_that_is_not_there_yet_has_zeros() {
     let mut registry = Registry::default();

@@ -100,6 +100,17 @@ fn connections_that_do_nothing_keep_no_scraper_out() {
     drop(idle);
 }
 
+/// There are 32 connections: a further one takes the place of the oldest, which need not wait for its deadline.
+#[test]
+fn the_oldest_connection_goes_for_a_further_one() {
+    let endpoint = endpoint();
+    let mut idle: Vec<_> = (0..40).map(|_| connect(endpoint.address())).collect();
+    assert_scraped(endpoint.address());
+    let mut answer = Vec::new();
+    let _ = idle[0].read_to_end(&mut answer);
+    assert!(answer.is_empty(), "{:?}", String::from_utf8_lossy(&answer));
+}
+
 #[test]
 fn a_port_that_is_taken_is_named() {
     let endpoint = endpoint();
@@ -116,10 +127,14 @@ fn dropping_it_ends_its_connections_and_frees_the_port() {
     let endpoint = endpoint();
     let address = endpoint.address();
     let mut idle = connect(address);
+    // Taken after it, so that it is there when the endpoint is dropped.
+    assert_scraped(address);
     let began = Instant::now();
     drop(endpoint);
-    // Served or not, the connection has ended.
-    let _ = idle.read_to_end(&mut Vec::new());
+    // Served or not, the connection has ended, and before its deadline.
+    let mut answer = Vec::new();
+    let _ = idle.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "{:?}", String::from_utf8_lossy(&answer));
     assert!(began.elapsed() < FAR);
     assert!(TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_err());
 }
