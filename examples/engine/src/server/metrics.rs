@@ -1,5 +1,6 @@
 //! Prometheus text under the names that dashboards of vLLM and SGLang ask for: those of the cache, and those of requests.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use radixkv::PrefixCache;
@@ -39,7 +40,9 @@ impl Metrics {
     pub(super) fn new(model: &str, cache: &PrefixCache) -> Self {
         let mut registry = Registry::with_labels([("model_name".into(), model.to_owned().into())].into_iter());
         CacheCollector::register(cache, &mut registry);
-        NamespaceCollector::register(cache, &mut registry);
+        // Who knows a salt may use it, and the text is read by others: a number stands for each, another one in each process.
+        let numbers = RandomState::new();
+        NamespaceCollector::register_as(cache, move |name| format!("{:016x}", numbers.hash_one(name)), &mut registry);
         let (counts, gauges) = (Counts::default(), Gauges::default());
         for (name, help, counter) in [
             ("vllm:prompt_tokens", "Prompt tokens", &counts.prompt_tokens),

@@ -83,6 +83,13 @@ fn what_the_cache_saved_is_reported() {
         assert_eq!(cached(json!({ "cache_salt": "other" })), 0);
 
         let text = String::from_utf8(get(server.address, "/metrics").body).expect("text");
+        // Each salt has its numbers, and none is told.
+        assert_eq!(
+            text.lines().filter(|line| line.starts_with("radixkv_namespace_lookups_total")).count(),
+            4,
+            "{text}"
+        );
+        assert!(!text.contains("tenant"), "{text}");
         let value = |name: &str| metric(server.address, name);
         // The last token is computed in any case, and not looked up.
         let queries = 7.0 * (QUESTION.len() - 1) as f64;
