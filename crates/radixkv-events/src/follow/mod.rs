@@ -212,10 +212,11 @@ impl Follow {
             options.connect_timeout(CONNECT);
             let mut socket = SubSocket::with_options(options);
             let mut connections = socket.monitor();
-            if let Ok((endpoint, _relay)) = Relay::outward(&self.publisher, PUBLISHER).await {
-                if socket.connect(&endpoint).await.is_ok() && socket.subscribe(&self.topic).await.is_ok() {
-                    break self.listen(socket, || connections.try_recv().ok()).await;
-                }
+            if let Ok((endpoint, _relay)) = Relay::outward(&self.publisher, PUBLISHER).await
+                && socket.connect(&endpoint).await.is_ok()
+                && socket.subscribe(&self.topic).await.is_ok()
+            {
+                break self.listen(socket, || connections.try_recv().ok()).await;
             }
             sleep(PAUSE).await;
         }
