@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// It waits for a publisher that is not there yet, and for one that went away. What it does about a gap is what
 /// [`Follower`] describes: batches asked for again, then a snapshot, then the gap is accepted.
 ///
-/// A message has at most [`wire::MAX_PAYLOAD`](crate::wire::MAX_PAYLOAD) bytes of payload; a publisher that announces more is cut off, and connected to
+/// A message has at most [`wire::MAX_PAYLOAD`] bytes of payload; a publisher that announces more is cut off, and connected to
 /// again. How many blocks it says that it holds is not bounded: each takes memory here.
 ///
 /// # Examples
