@@ -38,7 +38,7 @@ else
     diff <(echo "$shown") <(echo "$edges") || true
     broken=1
 fi
-if python3 ci/teeth.py --texts && python3 crates/radixkv-region/teeth.py --texts; then
+if python3 ci/teeth.py --texts && python3 crates/radixkv-region/teeth.py --texts && python3 crates/radixkv-host/teeth.py --texts; then
     echo 'holds:  every seeded bug has the text that it replaces'
 else
     echo 'broken: every seeded bug has the text that it replaces'

@@ -56,6 +56,7 @@ machine() {
     step 'spans' cargo test --locked -p radixkv --features tracing --test spans
     step 'metrics, two parsers' bash crates/radixkv-metrics/peers/run.sh
     step 'region: seeded bugs' python3 crates/radixkv-region/teeth.py
+    step 'host tier: seeded bugs' python3 crates/radixkv-host/teeth.py
     step 'region: threads' env STRESS_SECONDS=60 cargo test --release -p radixkv-region --test threads
     step 'radixkv follow' cargo test --locked -p radixkv-replay --features follow --test follow_cli --bin radixkv
     step 'clients of the engine' bash examples/engine/clients/check.sh

@@ -21,7 +21,7 @@ use crate::{grid::Grid, tier::HostBlock};
 /// No block: a hole.
 const HOLE: HostBlock = HostBlock::MAX;
 
-type RunId = u32;
+pub(crate) type RunId = u32;
 
 /// Where a block stands in the index: its run, and its number in the sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,14 @@ impl Place {
     pub(crate) fn number(self) -> usize {
         self.block as usize
     }
+}
+
+/// The piece of a sequence that a run is.
+pub(crate) struct IndexPiece<'a> {
+    pub(crate) namespace: &'a NamespaceName,
+    pub(crate) parent: Option<RunId>,
+    pub(crate) start: usize,
+    pub(crate) tokens: &'a [Token],
 }
 
 /// The blocks of a path that belong to one run.
@@ -223,6 +231,12 @@ impl Index {
     /// The namespaces that hold blocks, and how many.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&NamespaceName, usize)> {
         self.spaces.iter().flatten().map(|space| (&space.name, space.held))
+    }
+
+    /// The piece of a sequence that a run is.
+    pub(crate) fn piece(&self, run: RunId) -> IndexPiece<'_> {
+        let run = &self.runs[run as usize];
+        IndexPiece { namespace: &self.space(run.space).name, parent: run.parent, start: run.start, tokens: &run.tokens }
     }
 
     /// Bytes of tokens, blocks and runs, without what maps and names take.

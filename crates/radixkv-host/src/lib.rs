@@ -17,7 +17,9 @@ mod mover;
 mod offload;
 mod remote;
 mod slots;
+mod snapshot;
 mod stats;
+mod sync;
 mod through;
 mod tier;
 mod tiered;
@@ -34,6 +36,7 @@ pub use mover::{MoveError, Mover, NoCopies, ToDevice, ToHost};
 pub use offload::{Arrival, Offload};
 pub use radixkv_tiers;
 pub use remote::RemoteStats;
+pub use snapshot::{HeldBlocks, HostPiece, HostSnapshot};
 pub use stats::{HostStats, HostViolation, Leftovers};
 pub use tier::{HostBlock, HostTier};
 pub use tiered::{

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock, PoisonError},
 };
 
 use radixkv::{NamespaceName, Token};
@@ -19,6 +19,7 @@ use crate::{
     remote::{Generations, Remote},
     slots::Slots,
     stats::Counters,
+    sync::{Mutex, MutexGuard},
     write_policy::WritePolicy,
 };
 
@@ -221,7 +222,12 @@ impl HostTier {
 
 impl State {
     /// The blocks that continue a sequence from block `first` on, up to the first hole or to the first whose time is over.
-    fn blocks_from(&mut self, namespace: &NamespaceName, tokens: &[Token], first: usize) -> Vec<(HostBlock, Place)> {
+    pub(crate) fn blocks_from(
+        &mut self,
+        namespace: &NamespaceName,
+        tokens: &[Token],
+        first: usize,
+    ) -> Vec<(HostBlock, Place)> {
         let Some(path) = self.index.path(namespace, tokens) else { return Vec::new() };
         let mut held: Vec<_> = (first..).map_while(|block| self.held(&path, block)).collect();
         if let Some(expired) = held.iter().position(|&(block, place)| self.is_expired(block, place)) {

@@ -1,4 +1,4 @@
-//! Copying the blocks of one sequence into a file, while a lease keeps them in place.
+//! Copying blocks into a file, one after the other.
 
 use std::io::{self, Write};
 
@@ -8,20 +8,43 @@ use crate::block_bytes::BlockBytes;
 use crate::format::checksum;
 use crate::format::entry::Place;
 
-/// Where blocks' bytes go, one after the other.
-pub(crate) struct Copying<'a, B: ?Sized, W> {
-    memory: &'a mut B,
+/// Where blocks' bytes go.
+pub(crate) struct Blocks<W> {
     to: W,
     seed: u64,
+    /// Blocks that were written.
+    pub(crate) count: u64,
+}
+
+impl<W: Write> Blocks<W> {
+    pub(crate) fn new(to: W, seed: u64) -> Self {
+        Self { to, seed, count: 0 }
+    }
+
+    /// Writes a block.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<Place> {
+        let number = self.count;
+        self.to.write_all(bytes)?;
+        self.count += 1;
+        Ok(Place { number, sum: checksum(self.seed, number, bytes) })
+    }
+
+    pub(crate) fn into_inner(self) -> W {
+        self.to
+    }
+}
+
+/// Copies the blocks of a cache while leases keep them in place.
+pub(crate) struct Copying<'a, B: ?Sized, W> {
+    memory: &'a mut B,
+    pub(crate) blocks: Blocks<W>,
     buffer: Vec<u8>,
-    /// Blocks that were copied.
-    pub(crate) blocks: u64,
 }
 
 impl<'a, B: BlockBytes + ?Sized, W: Write> Copying<'a, B, W> {
     pub(crate) fn new(memory: &'a mut B, to: W, seed: u64) -> Self {
         let buffer = vec![0; memory.block_bytes()];
-        Self { memory, to, seed, buffer, blocks: 0 }
+        Self { memory, blocks: Blocks::new(to, seed), buffer }
     }
 
     /// Copies a block; nothing if it cannot be had.
@@ -29,13 +52,6 @@ impl<'a, B: BlockBytes + ?Sized, W: Write> Copying<'a, B, W> {
         if !self.memory.read(block, &mut self.buffer) {
             return Ok(None);
         }
-        let number = self.blocks;
-        self.to.write_all(&self.buffer)?;
-        self.blocks += 1;
-        Ok(Some(Place { number, sum: checksum(self.seed, number, &self.buffer) }))
-    }
-
-    pub(crate) fn into_inner(self) -> W {
-        self.to
+        self.blocks.put(&self.buffer).map(Some)
     }
 }

@@ -1,6 +1,6 @@
 //! Why a cache is not saved, a save not opened, or not restored.
 
-use std::io;
+use std::{fmt, io};
 
 use crate::format::VERSION;
 
@@ -23,6 +23,14 @@ pub enum SaveError {
         memory: usize,
         /// Bytes of the layout's blocks.
         layout: usize,
+    },
+    /// Describe the tier's blocks by another layout.
+    #[error("the host tier has blocks of {tier}, the layout of {layout}")]
+    Tier {
+        /// Tokens and bytes of the tier's blocks.
+        tier: BlockShape,
+        /// Those of the layout's.
+        layout: BlockShape,
     },
     /// Wait for the other save, or take another folder.
     #[error("{place} is being saved to already, here or in another process")]
@@ -94,7 +102,23 @@ pub enum OpenError {
     },
 }
 
-/// Why nothing was restored. The cache is as it was.
+/// Tokens and bytes of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockShape {
+    /// Its tokens.
+    pub tokens: usize,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+impl fmt::Display for BlockShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tokens and {} bytes", self.tokens, self.bytes)
+    }
+}
+
+/// Why nothing was restored. The cache, or the tier, is as it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -113,6 +137,14 @@ pub enum RestoreError {
         memory: usize,
         /// Bytes of the save's blocks.
         saved: usize,
+    },
+    /// Build the tier with the save's blocks.
+    #[error("the host tier has blocks of {tier}, the save of {saved}")]
+    Tier {
+        /// Tokens and bytes of the tier's blocks.
+        tier: BlockShape,
+        /// Those of the save's.
+        saved: BlockShape,
     },
     /// Use [`restore_external`](crate::Saved::restore_external): the engine owns this cache's pool.
     #[error("the engine owns the cache's pool: give ids of its blocks")]

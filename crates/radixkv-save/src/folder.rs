@@ -1,8 +1,9 @@
 //! The folder of a save: replaced whole, or not at all.
 //!
 //! ```text
-//! FOLDER/save      the last save that was completed
+//! FOLDER/save      the last save of a cache that was completed
 //! FOLDER/save.new  one that is being written; removed when it fails, and by the next one
+//! FOLDER/host      the last save of a host tier; host.new as above
 //! FOLDER/lock      held while a save is written; the system lets go of it when the process ends, however it ends
 //! ```
 //!
@@ -26,40 +27,41 @@ use crate::error::SaveError;
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     folder: PathBuf,
+    name: &'static str,
     pub(crate) file: File,
     lock: File,
     is_published: bool,
 }
 
-/// Where a folder's save is.
-pub(crate) fn save_in(folder: &Path) -> PathBuf {
-    folder.join("save")
-}
+/// The name of a cache's save.
+pub(crate) const CACHE: &str = "save";
+/// The name of a host tier's save.
+pub(crate) const HOST: &str = "host";
 
 impl Unfinished {
-    /// Makes the folder if it is not there, and an empty file in it.
-    pub(crate) fn new(folder: &Path) -> Result<Self, SaveError> {
+    /// Makes the folder if it is not there, and an empty file in it, which is to have this name.
+    pub(crate) fn new(folder: &Path, name: &'static str) -> Result<Self, SaveError> {
         let io = |error| SaveError::io(folder.display(), error);
         // The process may go to another folder meanwhile.
         let folder = std::path::absolute(folder).map_err(io)?;
         make(&folder).map_err(io)?;
         let lock = lock(&folder)?;
-        let path = unfinished_in(&folder);
+        let path = unfinished_in(&folder, name);
         let file = File::create(&path).map_err(|error| SaveError::io(path.display(), error))?;
-        Ok(Self { folder, file, lock, is_published: false })
+        Ok(Self { folder, name, file, lock, is_published: false })
     }
 
     /// Makes the file the folder's save.
     pub(crate) fn publish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        fs::rename(unfinished_in(&self.folder), save_in(&self.folder))?;
+        fs::rename(unfinished_in(&self.folder, self.name), self.folder.join(self.name))?;
         self.is_published = true;
         File::open(&self.folder)?.sync_all()
     }
 
     /// The error of writing the file.
-    pub(crate) fn error(folder: &Path, error: io::Error) -> SaveError {
-        SaveError::io(unfinished_in(folder).display(), error)
+    pub(crate) fn error(folder: &Path, name: &str, error: io::Error) -> SaveError {
+        SaveError::io(unfinished_in(folder, name).display(), error)
     }
 }
 
@@ -67,7 +69,7 @@ impl Drop for Unfinished {
     /// The lock is given up here: a process that was forked at this moment has the file too, until it runs its own program.
     fn drop(&mut self) {
         if !self.is_published {
-            let _ = fs::remove_file(unfinished_in(&self.folder));
+            let _ = fs::remove_file(unfinished_in(&self.folder, self.name));
         }
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
@@ -82,8 +84,8 @@ fn make(folder: &Path) -> io::Result<()> {
     folder.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-fn unfinished_in(folder: &Path) -> PathBuf {
-    folder.join("save.new")
+fn unfinished_in(folder: &Path, name: &str) -> PathBuf {
+    folder.join(format!("{name}.new"))
 }
 
 fn lock(folder: &Path) -> Result<File, SaveError> {

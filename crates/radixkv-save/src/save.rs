@@ -14,7 +14,7 @@ use crate::block_bytes::BlockBytes;
 use crate::cached::{Cached, CachedBlocks};
 use crate::copying::Copying;
 use crate::error::SaveError;
-use crate::folder::Unfinished;
+use crate::folder::{self, Unfinished};
 use crate::format::entry::{Place, SavedNamespace, SavedPriority, SavedRun, extra_tokens};
 use crate::format::header;
 use crate::format::record::Records;
@@ -22,7 +22,7 @@ use crate::format::trailer::Trailer;
 use crate::order::depth_first;
 
 /// Bytes that go to the file at once.
-const CHUNK_BYTES: usize = 1 << 20;
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
 type PriorityOf<'a> = Box<dyn Fn(&NamespaceName, &[Token]) -> Option<Priority> + 'a>;
 type Keep<'a> = Box<dyn Fn(&NamespaceName) -> bool + 'a>;
@@ -123,16 +123,16 @@ impl<'a> Save<'a> {
         if block_bytes != 0 && block_bytes != self.layout.block_bytes() {
             return Err(SaveError::BlockBytes { memory: block_bytes, layout: self.layout.block_bytes() });
         }
-        let unfinished = Unfinished::new(folder)?;
-        let report = self.write(&unfinished, memory).map_err(|error| Unfinished::error(folder, error))?;
-        unfinished.publish().map_err(|error| Unfinished::error(folder, error))?;
+        let unfinished = Unfinished::new(folder, folder::CACHE)?;
+        let failed = |error| Unfinished::error(folder, folder::CACHE, error);
+        let report = self.write(&unfinished, memory).map_err(failed)?;
+        unfinished.publish().map_err(failed)?;
         Ok(report)
     }
 
     fn write(&self, unfinished: &Unfinished, memory: &mut (impl BlockBytes + ?Sized)) -> io::Result<SaveReport> {
         let saved_at = since_1970();
-        let number = saved_at.as_nanos() as u64 ^ u64::from(std::process::id()) << 48;
-        let (header, head) = header::write(self.layout, memory.block_bytes(), number);
+        let (header, head) = header::write(header::CACHE, self.layout, memory.block_bytes(), number_of(saved_at));
         let mut to = BufWriter::with_capacity(CHUNK_BYTES, &unfinished.file);
         to.write_all(&head)?;
 
@@ -143,22 +143,16 @@ impl<'a> Save<'a> {
         let mut copying = Copying::new(memory, to, header.seed);
         copies.copy_all(&mut copying)?;
 
-        let (blocks, block_bytes) = (copying.blocks, header.block_bytes as u64);
-        let records_at = header::BYTES as u64 + blocks * block_bytes;
-        let mut records = Records::new(copying.into_inner(), header.seed);
+        let blocks = copying.blocks.count;
+        let mut records = Records::new(copying.blocks.into_inner(), header.seed);
         let runs = copies.write_records(&mut records)?;
-        let trailer =
-            Trailer { records_at, records_bytes: records.bytes, blocks, saved_at: saved_at.as_millis() as u64 };
-        let (records_bytes, mut to) = (records.bytes, records.into_inner());
-        let tail = trailer.write(&header);
-        to.write_all(&tail)?;
-        to.flush()?;
+        let bytes = finish(records, &header, blocks, saved_at)?;
         let unreadable_blocks = copies.unreadable();
         let all: usize = cached.runs.iter().map(|run| run.blocks.len()).sum();
         Ok(SaveReport {
             blocks: blocks as usize,
             runs,
-            bytes: records_at + records_bytes + tail.len() as u64,
+            bytes,
             evicted_blocks: all - blocks as usize - unreadable_blocks,
             unreadable_blocks,
         })
@@ -313,6 +307,27 @@ impl<'a> Copies<'a> {
 
 fn end_of(run: &CachedBlocks<'_>, block_size: usize) -> usize {
     run.start + run.blocks.len() * block_size
+}
+
+/// A number that no other save has.
+pub(crate) fn number_of(saved_at: Duration) -> u64 {
+    saved_at.as_nanos() as u64 ^ u64::from(std::process::id()) << 48
+}
+
+/// Writes the trailer behind the records; how many bytes the file has.
+pub(crate) fn finish(
+    records: Records<impl Write>,
+    header: &header::Header,
+    blocks: u64,
+    saved_at: Duration,
+) -> io::Result<u64> {
+    let records_at = header::BYTES as u64 + blocks * header.block_bytes as u64;
+    let records_bytes = records.bytes;
+    let tail = Trailer { records_at, records_bytes, blocks, saved_at: saved_at.as_millis() as u64 }.write(header);
+    let mut to = records.into_inner();
+    to.write_all(&tail)?;
+    to.flush()?;
+    Ok(records_at + records_bytes + tail.len() as u64)
 }
 
 /// By the system's clock.

@@ -1,25 +1,18 @@
 //! A save that was opened.
 
-use std::{
-    fmt,
-    fs::File,
-    io::{self, ErrorKind},
-    os::unix::fs::FileExt as _,
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, path::Path, time::SystemTime};
 
 use radixkv::{BlockId, PrefixCache};
 use radixkv_tiers::Layout;
 
 use crate::block_bytes::BlockBytes;
 use crate::error::{OpenError, RestoreError};
-use crate::folder::save_in;
-use crate::format::checksum;
-use crate::format::entry::{Entry, Place, SavedNamespace, SavedRun, extra_tokens};
-use crate::format::header::{self, Header, Mismatch};
+use crate::folder;
+use crate::format::entry::{Entry, SavedNamespace, SavedRun, extra_tokens};
+use crate::format::header;
 use crate::format::record::records;
-use crate::format::trailer::{self, Trailer};
+use crate::format::trailer::Trailer;
+use crate::opened::{BlockFile, Opened};
 use crate::restore::{Restored, Source, restore};
 
 /// A save whose tree is in memory; the blocks' bytes are read when it is restored.
@@ -56,14 +49,6 @@ pub struct Saved {
     block_size: usize,
 }
 
-/// The blocks' bytes in the file.
-pub(crate) struct BlockFile {
-    file: File,
-    header: Header,
-    /// Blocks whose bytes the file has.
-    count: u64,
-}
-
 /// What the records say, as far as they say what can be.
 #[derive(Debug, Default)]
 pub(crate) struct SavedTree {
@@ -98,48 +83,24 @@ impl Saved {
     ///
     /// [`OpenError`]: nothing is there, it has another layout or version, or it is damaged where nothing can be left out.
     pub fn open(folder: impl AsRef<Path>, layout: &Layout) -> Result<Self, OpenError> {
-        let path = save_in(folder.as_ref());
-        let place = || path.display().to_string();
-        let io = |source| OpenError::Io { place: place(), source };
-        let file = File::open(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => OpenError::NothingSaved { place: folder.as_ref().display().to_string() },
-            _ => io(error),
-        })?;
-        let length = file.metadata().map_err(io)?.len();
-        let head = read(&file, 0, header::BYTES.min(usize::try_from(length).unwrap_or(usize::MAX))).map_err(io)?;
-        let header = header::read(&head, layout).map_err(|mismatch| match mismatch {
-            Mismatch::NotASave => OpenError::NotASave { place: place() },
-            Mismatch::Version(version) => OpenError::UnknownVersion { place: place(), version },
-            Mismatch::Damaged => OpenError::Damaged { place: place(), part: "header" },
-            Mismatch::Field { field, stored, asked } => OpenError::OtherLayout { place: place(), field, stored, asked },
-        })?;
-        let damaged = || OpenError::Damaged { place: place(), part: "trailer" };
-        let tail_at = length.checked_sub(trailer::BYTES as u64).ok_or_else(damaged)?;
-        let tail = read(&file, tail_at, trailer::BYTES).map_err(io)?;
-        let trailer = Trailer::read(&tail, &header, length).ok_or_else(damaged)?;
-        let bytes = usize::try_from(trailer.records_bytes).map_err(|_| damaged())?;
-        let bytes = read(&file, trailer.records_at, bytes).map_err(io)?;
-        let tree = SavedTree::read(&bytes, header.seed, layout.block_size());
-        let room = trailer.records_at - header::BYTES as u64;
-        let count = room.checked_div(header.block_bytes as u64).unwrap_or(u64::MAX);
-        Ok(Self { blocks: BlockFile { file, header, count }, tree, trailer, block_size: layout.block_size() })
+        let Opened { blocks, trailer, records } = Opened::open(folder.as_ref(), folder::CACHE, header::CACHE, layout)?;
+        let tree = SavedTree::read(&records, blocks.seed(), layout.block_size());
+        Ok(Self { blocks, tree, trailer, block_size: layout.block_size() })
     }
 
     /// Blocks that were saved.
     pub fn blocks(&self) -> usize {
-        usize::try_from(self.trailer.blocks).unwrap_or(usize::MAX)
+        self.trailer.count()
     }
 
     /// When it was saved, by the system's clock.
     pub fn saved_at(&self) -> SystemTime {
-        SystemTime::UNIX_EPOCH
-            .checked_add(Duration::from_millis(self.trailer.saved_at))
-            .unwrap_or(SystemTime::UNIX_EPOCH)
+        self.trailer.time()
     }
 
     /// Whether the blocks' bytes were saved, or the tree alone.
     pub fn has_bytes(&self) -> bool {
-        self.blocks.header.block_bytes > 0
+        self.blocks.block_bytes() > 0
     }
 
     /// Inserts what was saved into a cache, with the bytes of its blocks in `memory`.
@@ -195,7 +156,7 @@ impl Saved {
     }
 
     fn check(&self, cache: &PrefixCache, memory: usize) -> Result<(), RestoreError> {
-        let saved = self.blocks.header.block_bytes;
+        let saved = self.blocks.block_bytes();
         if cache.block_size() != self.block_size {
             return Err(RestoreError::BlockSize { cache: cache.block_size(), saved: self.block_size });
         }
@@ -203,20 +164,6 @@ impl Saved {
             return Err(RestoreError::BlockBytes { memory, saved });
         }
         Ok(())
-    }
-}
-
-impl BlockFile {
-    pub(crate) fn block_bytes(&self) -> usize {
-        self.header.block_bytes
-    }
-
-    /// Reads a block; whether it is the one that was saved.
-    pub(crate) fn read(&self, place: Place, bytes: &mut [u8]) -> bool {
-        let at = place.number.checked_mul(bytes.len() as u64).and_then(|at| at.checked_add(header::BYTES as u64));
-        let read =
-            at.filter(|_| place.number < self.count).is_some_and(|at| self.file.read_exact_at(bytes, at).is_ok());
-        read && checksum(self.header.seed, place.number, bytes) == place.sum
     }
 }
 
@@ -270,12 +217,6 @@ impl SavedTree {
         self.runs.push(LinkedRun { namespace, parent, saved });
         Some(self.runs.len() - 1)
     }
-}
-
-fn read(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, at)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -2,38 +2,16 @@
 
 mod common;
 
-use std::{fs, process::Command};
+use std::fs;
 
-use common::{BYTES, Memory, contents, layout, names, serve};
+use common::{BYTES, Memory, Mounted, contents, layout, names, serve};
 use radixkv::PrefixCache;
 use radixkv_save::{Save, SaveError, Saved};
-
-/// A file system in memory, or nothing where this process may not mount one.
-struct Mounted(tempfile::TempDir);
-
-impl Mounted {
-    fn new(options: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path());
-        let mounted = mount.output().is_ok_and(|output| output.status.success());
-        if !mounted {
-            println!("skipped: no tmpfs can be mounted here");
-        }
-        mounted.then_some(Self(folder))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
-    }
-}
 
 #[test]
 fn a_full_disk_is_said_and_the_old_save_stays() {
     let Some(disk) = Mounted::new("size=512K") else { return };
-    let (folder, layout) = (disk.0.path().join("cache"), layout(1));
+    let (folder, layout) = (disk.path().join("cache"), layout(1));
     let save = |blocks: u32| {
         let (cache, memory) = (PrefixCache::builder(1, 20_000).build().unwrap(), Memory::new(20_000));
         let tokens: Vec<u32> = (0..blocks).collect();

@@ -1,6 +1,6 @@
 //! What a record has: a namespace, or a run.
 
-use radixkv::{Keys, NamespaceName, Token};
+use radixkv::{Keys, NamespaceName, PrefixCache, Token};
 
 use super::cursor::Cursor;
 
@@ -78,6 +78,20 @@ impl SavedNamespace {
             bytes.extend(part.as_bytes());
         }
         bytes
+    }
+
+    /// The name itself, which a cache gives.
+    pub(crate) fn name(&self, cache: &PrefixCache) -> NamespaceName {
+        let parts: Vec<&str> = self.parts.iter().map(String::as_str).collect();
+        cache.namespace_with(&parts, self.keys).name()
+    }
+
+    /// What a record says, if it is a namespace's.
+    pub(crate) fn of_record(content: &[u8]) -> Option<Self> {
+        match Entry::read(content)? {
+            Entry::Namespace(namespace) => Some(namespace),
+            Entry::Run(_) => None,
+        }
     }
 
     fn read(cursor: &mut Cursor<'_>) -> Option<Self> {

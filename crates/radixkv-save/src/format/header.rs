@@ -2,7 +2,7 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 0..12 | `radixkv-save` |
+//! | 0..12 | `radixkv-save`; `radixkv-host` for a host tier |
 //! | 12..16 | the version |
 //! | 16..24 | a number that no other save has |
 //! | 24..32 | bytes of a block; 0 if the tree alone was saved |
@@ -17,9 +17,15 @@ use super::{VERSION, checksum};
 
 /// Blocks begin behind it, where a disk's block may begin.
 pub(crate) const BYTES: usize = 8192;
-const MAGIC: &[u8; 12] = b"radixkv-save";
+/// What is saved: a cache.
+pub(crate) const CACHE: &Magic = b"radixkv-save";
+/// What is saved: a host tier.
+pub(crate) const HOST: &Magic = b"radixkv-host";
 const SUM_AT: usize = BYTES - 8;
 const TEXT_AT: usize = 36;
+
+/// The first bytes of a file: what is saved.
+pub(crate) type Magic = [u8; 12];
 
 /// What a header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +45,10 @@ pub(crate) enum Mismatch {
 }
 
 /// The bytes of a header, and what it says.
-pub(crate) fn write(layout: &Layout, block_bytes: usize, number: u64) -> (Header, Vec<u8>) {
+pub(crate) fn write(magic: &Magic, layout: &Layout, block_bytes: usize, number: u64) -> (Header, Vec<u8>) {
     let text: String = layout.fields().map(|(field, value)| format!("{field}: {value}\n")).concat();
     let mut bytes = Vec::with_capacity(BYTES);
-    bytes.extend(MAGIC);
+    bytes.extend(magic);
     bytes.extend(VERSION.to_le_bytes());
     bytes.extend(number.to_le_bytes());
     bytes.extend((block_bytes as u64).to_le_bytes());
@@ -56,9 +62,9 @@ pub(crate) fn write(layout: &Layout, block_bytes: usize, number: u64) -> (Header
 }
 
 /// Compares a header, which may be any bytes, with a layout.
-pub(crate) fn read(bytes: &[u8], layout: &Layout) -> Result<Header, Mismatch> {
+pub(crate) fn read(bytes: &[u8], magic: &Magic, layout: &Layout) -> Result<Header, Mismatch> {
     let mut cursor = Cursor(bytes);
-    if cursor.bytes(MAGIC.len()) != Some(MAGIC) {
+    if cursor.bytes(magic.len()) != Some(magic) {
         return Err(Mismatch::NotASave);
     }
     match cursor.u32().ok_or(Mismatch::Damaged)? {
@@ -101,8 +107,8 @@ mod tests {
 
     #[test]
     fn every_field_is_compared() {
-        let (header, bytes) = write(&layout(), 32, 7);
-        assert_eq!((read(&bytes, &layout()), bytes.len()), (Ok(header), BYTES));
+        let (header, bytes) = write(CACHE, &layout(), 32, 7);
+        assert_eq!((read(&bytes, CACHE, &layout()), bytes.len()), (Ok(header), BYTES));
         let others = [
             ("model", Layout::new("n", "bf16", 4, 32)),
             ("dtype", Layout::new("m", "fp8", 4, 32)),
@@ -115,7 +121,7 @@ mod tests {
             let other = other.unwrap();
             // A layout made anew has no text about its arrangement.
             let other = if differs == "kv layout" { other } else { other.kv_layout("x".repeat(1024)).unwrap() };
-            match read(&bytes, &other) {
+            match read(&bytes, CACHE, &other) {
                 Err(Mismatch::Field { field, stored, asked }) => assert!(field == differs && stored != asked),
                 found => panic!("{differs}: {found:?}"),
             }
@@ -124,18 +130,19 @@ mod tests {
 
     #[test]
     fn no_cut_and_no_changed_byte_passes() {
-        let (_, bytes) = write(&layout(), 32, 7);
+        let (_, bytes) = write(CACHE, &layout(), 32, 7);
         for at in 0..bytes.len() {
             let mut other = bytes.clone();
             other[at] ^= 1 << (at % 8);
-            let found = read(&other, &layout()).unwrap_err();
+            let found = read(&other, CACHE, &layout()).unwrap_err();
             match at {
                 0..12 => assert_eq!(found, Mismatch::NotASave),
                 12..16 => assert!(matches!(found, Mismatch::Version(version) if version != VERSION)),
                 _ => assert_eq!(found, Mismatch::Damaged),
             }
-            assert!(read(&bytes[..at], &layout()).is_err());
+            assert!(read(&bytes[..at], CACHE, &layout()).is_err());
         }
-        assert!(read(&[], &layout()).is_err());
+        assert!(read(&[], CACHE, &layout()).is_err());
+        assert_eq!(read(&bytes, HOST, &layout()), Err(Mismatch::NotASave));
     }
 }

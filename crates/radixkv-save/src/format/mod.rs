@@ -4,7 +4,7 @@
 //! |---|---|
 //! | header, [`header::BYTES`] | the version, the layout as text, bytes of a block, a number that no other save has |
 //! | blocks | the bytes of the blocks, one after the other, in the order in which they were copied |
-//! | records | namespaces, then runs, parents first: their tokens, and for each block its place and the checksum of its bytes |
+//! | records | namespaces, then runs, parents first: their tokens, and for each block its place and the checksum of its bytes; of a host tier pieces of sequences, and then blocks in the order of their uses |
 //! | trailer, [`trailer::BYTES`] | where the records begin, and how many blocks there are |
 //!
 //! Numbers are little-endian, checksums are XXH3 of 64 bits. The header's checksum is the seed of all others: bytes of another
@@ -16,6 +16,7 @@
 mod cursor;
 pub(crate) mod entry;
 pub(crate) mod header;
+pub(crate) mod host_entry;
 pub(crate) mod record;
 pub(crate) mod trailer;
 

@@ -9,6 +9,8 @@
 //! | 32..40 | when it was saved, in milliseconds since 1970 |
 //! | 40..48 | the checksum of all before it |
 
+use std::time::{Duration, SystemTime};
+
 use super::checksum;
 use super::cursor::Cursor;
 use super::header::{self, Header};
@@ -29,6 +31,17 @@ pub(crate) struct Trailer {
 }
 
 impl Trailer {
+    /// Blocks that were saved.
+    pub(crate) fn count(&self) -> usize {
+        usize::try_from(self.blocks).unwrap_or(usize::MAX)
+    }
+
+    /// When it was saved.
+    pub(crate) fn time(&self) -> SystemTime {
+        let since = Duration::from_millis(self.saved_at);
+        SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
     pub(crate) fn write(&self, header: &Header) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         for number in [self.records_at, self.records_bytes, self.blocks, self.saved_at] {

@@ -6,7 +6,7 @@ use radixkv::{Keys, PrefixCache};
 use radixkv_tiers::Layout;
 
 use super::*;
-use crate::format::entry::SavedPriority;
+use crate::format::entry::{Place, SavedPriority};
 use crate::format::record::Records;
 use crate::{Restored, TreeOnly};
 
@@ -16,7 +16,7 @@ fn layout() -> Layout {
 
 /// A file of these records, with bytes for so many blocks, that says it has `claimed` blocks.
 fn file(records: &[Vec<u8>], block_bytes: usize, blocks: u64, claimed: u64) -> Vec<u8> {
-    let (header, mut bytes) = header::write(&layout(), block_bytes, 1);
+    let (header, mut bytes) = header::write(header::CACHE, &layout(), block_bytes, 1);
     for number in 0..blocks {
         bytes.extend(vec![number as u8; block_bytes]);
     }
@@ -44,7 +44,7 @@ fn run() -> SavedRun {
 
 fn restored(bytes: &[u8], memory: &mut dyn BlockBytes) -> Restored {
     let folder = tempfile::tempdir().unwrap();
-    fs::write(save_in(folder.path()), bytes).unwrap();
+    fs::write(folder.path().join(folder::CACHE), bytes).unwrap();
     let saved = Saved::open(folder.path(), &layout()).unwrap();
     let _ = (saved.saved_at(), format!("{saved:?}"));
     let cache = PrefixCache::builder(2, 8).build().unwrap();

@@ -4,6 +4,8 @@
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use radixkv::{BlockId, Keys, Namespace, NamespaceName, PrefixCache, Session, Token};
@@ -147,5 +149,31 @@ pub(crate) fn load(cache: &PrefixCache, memory: &Memory, random: &mut fastrand::
     for _ in 0..requests {
         let (space, tokens) = (random.choice(&spaces).unwrap(), prompt(random, longest));
         serve(cache, &session, space, memory, &tokens);
+    }
+}
+
+/// A file system in memory, or nothing where this process may not mount one.
+pub(crate) struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    pub(crate) fn new(options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(folder.path());
+        let mounted = mount.output().is_ok_and(|output| output.status.success());
+        if !mounted {
+            println!("skipped: no tmpfs can be mounted here");
+        }
+        mounted.then_some(Self(folder))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
     }
 }

@@ -1,0 +1,155 @@
+//! What a tier holds at one moment: for saving it.
+
+use std::{collections::HashMap, ops::Range};
+
+use radixkv::{NamespaceName, Token};
+
+use crate::{
+    host_match::HostMatch,
+    index::{Index, RunId},
+    tier::{HostTier, State},
+};
+
+/// What a tier held at one moment: which blocks of which sequences, in the order of their last uses; made by
+/// [`HostTier::snapshot`].
+///
+/// # Examples
+///
+/// ```
+/// # let cache = radixkv::PrefixCache::builder(2, 8).build()?;
+/// # let tier = radixkv_host::HostTier::builder(2, 8).block_bytes(8).build()?;
+/// # let space = cache.default_namespace().name();
+/// # tier.offload().reserve(&space, &[1, 2, 3, 4], 2).publish();
+/// let snapshot = tier.snapshot();
+/// for held in snapshot.held() {
+///     let tokens = snapshot.sequence(held.piece);
+///     let piece = &snapshot.pieces()[held.piece];
+///     // What is there still; the bytes stay as they are while this lives.
+///     let blocks = tier.pin(&piece.namespace, &tokens, held.blocks.clone());
+///     assert_eq!((blocks.tokens(), blocks.bytes(0).len()), (2..4, 8));
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct HostSnapshot {
+    pieces: Vec<HostPiece>,
+    held: Vec<HeldBlocks>,
+}
+
+/// A piece of a sequence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostPiece {
+    /// Of which namespace.
+    pub namespace: NamespaceName,
+    /// The piece in which the sequence begins, if another one does; it has a smaller number, and `start` tokens at least.
+    pub parent: Option<usize>,
+    /// Tokens before it.
+    pub start: usize,
+    /// Its own.
+    pub tokens: Vec<Token>,
+}
+
+/// Blocks that follow one another in a sequence, the first one used last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldBlocks {
+    /// The number of the piece in which they end.
+    pub piece: usize,
+    /// Their numbers in the sequence.
+    pub blocks: Range<usize>,
+}
+
+impl HostSnapshot {
+    /// The pieces of sequences, each after the one in which it begins.
+    pub fn pieces(&self) -> &[HostPiece] {
+        &self.pieces
+    }
+
+    /// The blocks that the tier held; what was used the longest time ago comes first.
+    pub fn held(&self) -> &[HeldBlocks] {
+        &self.held
+    }
+
+    /// The tokens of a sequence from its beginning to the end of this piece.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such piece.
+    pub fn sequence(&self, piece: usize) -> Vec<Token> {
+        let (mut path, mut next) = (Vec::new(), Some(piece));
+        while let Some(piece) = next {
+            path.push(&self.pieces[piece]);
+            next = self.pieces[piece].parent;
+        }
+        let mut tokens = Vec::new();
+        for piece in path.into_iter().rev() {
+            tokens.truncate(piece.start);
+            tokens.extend(&piece.tokens);
+        }
+        tokens
+    }
+}
+
+impl HostTier {
+    /// What the tier holds now. Takes its lock for as long as it copies the tokens of all that is cached.
+    pub fn snapshot(&self) -> HostSnapshot {
+        self.inner.lock().snapshot()
+    }
+
+    /// Pins those blocks of a sequence that are here, up to the first hole. No lookup, and nothing is counted; but a use: the blocks
+    /// are the newest afterwards, the first one as the newest of them. Who goes through [`HostSnapshot::held`] from its beginning to its
+    /// end leaves their order as it was.
+    ///
+    /// `tokens` is the sequence up to the last of the blocks at least.
+    pub fn pin(&self, namespace: &NamespaceName, tokens: &[Token], blocks: Range<usize>) -> HostMatch {
+        let mut state = self.inner.lock();
+        let mut found = state.blocks_from(namespace, tokens, blocks.start);
+        found.truncate(blocks.len());
+        for &(block, _) in &found {
+            state.slots.pin(block);
+        }
+        drop(state);
+        HostMatch::new(std::sync::Arc::clone(&self.inner), blocks.start * self.block_size(), found)
+    }
+}
+
+impl State {
+    fn snapshot(&self) -> HostSnapshot {
+        let (mut snapshot, mut numbers) = (HostSnapshot::default(), HashMap::new());
+        for (_, place) in self.slots.cached() {
+            let (run, block) = (place.run(), place.number());
+            let piece = add_piece(&mut snapshot.pieces, &mut numbers, &self.index, run);
+            match snapshot.held.last_mut() {
+                // Of one arrival, the blocks stand from the deepest one to the first one.
+                Some(last) if last.piece == piece && last.blocks.start == block + 1 => last.blocks.start = block,
+                _ => snapshot.held.push(HeldBlocks { piece, blocks: block..block + 1 }),
+            }
+        }
+        snapshot
+    }
+}
+
+/// The number of a run's piece, which is added with those before it.
+fn add_piece(pieces: &mut Vec<HostPiece>, numbers: &mut HashMap<RunId, usize>, index: &Index, run: RunId) -> usize {
+    let (mut missing, mut next, mut parent) = (Vec::new(), Some(run), None);
+    while let Some(run) = next {
+        if let Some(&number) = numbers.get(&run) {
+            parent = Some(number);
+            break;
+        }
+        let piece = index.piece(run);
+        next = piece.parent;
+        // The root of a namespace has no tokens, and is no piece.
+        if !piece.tokens.is_empty() {
+            missing.push((run, piece));
+        }
+    }
+    for (run, piece) in missing.into_iter().rev() {
+        numbers.insert(run, pieces.len());
+        let namespace = piece.namespace.clone();
+        pieces.push(HostPiece { namespace, parent, start: piece.start, tokens: piece.tokens.to_vec() });
+        parent = Some(pieces.len() - 1);
+    }
+    parent.expect("a block lies in a run with tokens")
+}

@@ -1,0 +1,202 @@
+//! Saving a host tier while it works.
+
+use std::{
+    fmt,
+    io::{self, BufWriter, Write},
+    ops::Range,
+    path::Path,
+};
+
+use radixkv::{NamespaceName, Token};
+use radixkv_host::{HeldBlocks, HostSnapshot, HostTier};
+use radixkv_tiers::Layout;
+
+use crate::copying::Blocks;
+use crate::error::{BlockShape, SaveError};
+use crate::folder::{self, Unfinished};
+use crate::format::entry::{Place, SavedNamespace, extra_tokens};
+use crate::format::header;
+use crate::format::host_entry::{SavedHeld, SavedPiece};
+use crate::format::record::Records;
+use crate::save::{CHUNK_BYTES, finish, number_of, since_1970};
+
+/// Blocks that are pinned at once while they are written.
+const PINNED: usize = 16;
+
+/// Saves a host tier to a folder: its blocks with their tokens and namespaces, in the order of their last uses. Beside the
+/// [`Save`](crate::Save) of a cache over it, so that both tiers start warm.
+///
+/// # Examples
+///
+/// ```
+/// use radixkv::PrefixCache;
+/// use radixkv_host::HostTier;
+/// use radixkv_save::{HostSave, Layout, SavedHost};
+///
+/// # let folder = tempfile::tempdir()?;
+/// let layout = Layout::new("llama-3-8b", "bf16", 2, 64)?;
+/// let cache = PrefixCache::builder(2, 8).build()?;
+/// let tier = HostTier::builder(2, 8).block_bytes(64).build()?;
+/// # tier.offload().reserve(&cache.default_namespace().name(), &[1, 2, 3, 4], 0).publish();
+/// let report = HostSave::new(&tier, &layout).to(folder.path())?;
+/// assert_eq!(report.blocks, 2);
+///
+/// let restarted = HostTier::builder(2, 8).block_bytes(64).build()?;
+/// SavedHost::open(folder.path(), &layout)?.restore(&restarted, &cache)?;
+/// assert_eq!(restarted.peek(&cache.default_namespace().name(), &[1, 2, 3, 4], 0), 4);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub struct HostSave<'a> {
+    tier: &'a HostTier,
+    layout: &'a Layout,
+    keep: Box<dyn Fn(&NamespaceName) -> bool + 'a>,
+}
+
+/// What was saved of a host tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct HostSaveReport {
+    /// Blocks that are in the save.
+    pub blocks: usize,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Blocks that the tier held when the save began, and that were gone before they were copied.
+    pub gone_blocks: usize,
+}
+
+impl fmt::Debug for HostSave<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostSave").field("tier", self.tier).field("layout", self.layout).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn shape_of_tier(tier: &HostTier) -> BlockShape {
+    BlockShape { tokens: tier.block_size(), bytes: tier.block_bytes() }
+}
+
+impl<'a> HostSave<'a> {
+    /// A save of everything that the tier holds, whose blocks are as the layout says: its block size and the bytes of its blocks
+    /// are the tier's, which need not be those of a cache over it.
+    pub fn new(tier: &'a HostTier, layout: &'a Layout) -> Self {
+        Self { tier, layout, keep: Box::new(|_| true) }
+    }
+
+    /// Which namespaces may be stored. Default: all of them.
+    #[must_use]
+    pub fn keep(self, keep: impl Fn(&NamespaceName) -> bool + 'a) -> Self {
+        Self { keep: Box::new(keep), ..self }
+    }
+
+    /// Writes what the tier holds now, and replaces an older save of a tier in the folder when all of it is on the disk.
+    ///
+    /// The tier may work meanwhile. Its lock is held for as long as the tokens of all that is cached are copied, and then for
+    /// moments. A few blocks at a time are pinned while they are written. No use is counted, and the order of uses stays; but what
+    /// other threads use meanwhile counts as older than what the save has still before it.
+    ///
+    /// A tier without bytes is saved without them: what it knows. Of a time to live ([`HostTier::set_time_to_live`]) nothing is saved: what is
+    /// restored begins anew. What remote tiers have is theirs.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]. The folder's old save is as it was.
+    pub fn to(&self, folder: impl AsRef<Path>) -> Result<HostSaveReport, SaveError> {
+        let folder = folder.as_ref();
+        let tier = shape_of_tier(self.tier);
+        let layout = BlockShape { tokens: self.layout.block_size(), bytes: self.layout.block_bytes() };
+        if tier.tokens != layout.tokens || (tier.bytes != 0 && tier.bytes != layout.bytes) {
+            return Err(SaveError::Tier { tier, layout });
+        }
+        let unfinished = Unfinished::new(folder, folder::HOST)?;
+        let failed = |error| Unfinished::error(folder, folder::HOST, error);
+        let report = self.write(&unfinished).map_err(failed)?;
+        unfinished.publish().map_err(failed)?;
+        Ok(report)
+    }
+
+    fn write(&self, unfinished: &Unfinished) -> io::Result<HostSaveReport> {
+        let saved_at = since_1970();
+        let (header, head) = header::write(header::HOST, self.layout, self.tier.block_bytes(), number_of(saved_at));
+        let mut to = BufWriter::with_capacity(CHUNK_BYTES, &unfinished.file);
+        to.write_all(&head)?;
+
+        let snapshot = self.tier.snapshot();
+        let mut blocks = Blocks::new(to, header.seed);
+        let (mut held, mut gone_blocks) = (Vec::new(), 0);
+        for of in snapshot.held() {
+            let piece = &snapshot.pieces()[of.piece];
+            if extra_tokens(piece.namespace.keys()).is_some() && (self.keep)(&piece.namespace) {
+                gone_blocks += self.copy(&piece.namespace, &snapshot.sequence(of.piece), of, &mut blocks, &mut held)?;
+            }
+        }
+
+        let count = blocks.count;
+        let mut records = Records::new(blocks.into_inner(), header.seed);
+        write_records(&snapshot, held, &mut records)?;
+        let bytes = finish(records, &header, count, saved_at)?;
+        Ok(HostSaveReport { blocks: count as usize, bytes, gone_blocks })
+    }
+
+    /// Copies those of the blocks that are there still, the last ones first; how many are not.
+    fn copy(
+        &self,
+        namespace: &NamespaceName,
+        tokens: &[Token],
+        of: &HeldBlocks,
+        blocks: &mut Blocks<impl Write>,
+        held: &mut Vec<SavedHeld>,
+    ) -> io::Result<usize> {
+        let Range { start, end } = of.blocks;
+        let (mut to, mut gone) = (end, 0);
+        while to > start {
+            let from = to.saturating_sub(PINNED).max(start);
+            let mut chunk = Vec::new();
+            let mut at = from;
+            while at < to {
+                let found = self.tier.pin(namespace, tokens, at..to);
+                if found.blocks().is_empty() {
+                    (gone, at) = (gone + 1, at + 1);
+                    continue;
+                }
+                let places = (0..found.blocks().len()).map(|index| blocks.put(found.bytes(index)));
+                let places = places.collect::<io::Result<Vec<Place>>>()?;
+                let first = at;
+                at += places.len();
+                chunk.push(SavedHeld { piece: of.piece, first, blocks: places });
+            }
+            held.extend(chunk.into_iter().rev());
+            to = from;
+        }
+        Ok(gone)
+    }
+}
+
+/// Writes namespaces, the pieces that blocks need, and the blocks.
+fn write_records(snapshot: &HostSnapshot, held: Vec<SavedHeld>, records: &mut Records<impl Write>) -> io::Result<()> {
+    let mut is_needed = vec![false; snapshot.pieces().len()];
+    for saved in &held {
+        let mut next = Some(saved.piece);
+        while let Some(piece) = next.filter(|&piece| !is_needed[piece]) {
+            is_needed[piece] = true;
+            next = snapshot.pieces()[piece].parent;
+        }
+    }
+    let (mut namespaces, mut numbers) = (Vec::<(&NamespaceName, usize)>::new(), vec![0; is_needed.len()]);
+    for (number, piece) in snapshot.pieces().iter().enumerate().filter(|&(number, _)| is_needed[number]) {
+        let known = namespaces.iter().find(|(name, _)| *name == &piece.namespace);
+        let namespace = match known {
+            Some(&(_, record)) => record,
+            None => {
+                let record = records.write(&SavedNamespace::of(&piece.namespace).write())?;
+                namespaces.push((&piece.namespace, record));
+                record
+            }
+        };
+        let parent = piece.parent.map(|parent| numbers[parent]);
+        let saved = SavedPiece { namespace, parent, start: piece.start, tokens: piece.tokens.clone() };
+        numbers[number] = records.write(&saved.write())?;
+    }
+    for saved in held {
+        records.write(&SavedHeld { piece: numbers[saved.piece], ..saved }.write())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! A save's file: what its header and its trailer say, its records, and the blocks' bytes.
+
+use std::{
+    fs::File,
+    io::{self, ErrorKind},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use radixkv_tiers::Layout;
+
+use crate::error::OpenError;
+use crate::format::checksum;
+use crate::format::entry::Place;
+use crate::format::header::{self, Header, Magic, Mismatch};
+use crate::format::trailer::{self, Trailer};
+
+/// A file that was opened, of which nothing but records and blocks is left to be verified.
+pub(crate) struct Opened {
+    pub(crate) blocks: BlockFile,
+    pub(crate) trailer: Trailer,
+    /// Any bytes.
+    pub(crate) records: Vec<u8>,
+}
+
+/// The blocks' bytes in the file.
+pub(crate) struct BlockFile {
+    file: File,
+    header: Header,
+    /// Blocks whose bytes the file has.
+    count: u64,
+}
+
+impl Opened {
+    /// Opens the folder's file of this name, and reads its records, into memory in proportion to the file.
+    pub(crate) fn open(folder: &Path, name: &str, magic: &Magic, layout: &Layout) -> Result<Self, OpenError> {
+        let path = folder.join(name);
+        let place = || path.display().to_string();
+        let io = |source| OpenError::Io { place: place(), source };
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => OpenError::NothingSaved { place: folder.display().to_string() },
+            _ => io(error),
+        })?;
+        let length = file.metadata().map_err(io)?.len();
+        let head = read(&file, 0, header::BYTES.min(usize::try_from(length).unwrap_or(usize::MAX))).map_err(io)?;
+        let header = header::read(&head, magic, layout).map_err(|mismatch| match mismatch {
+            Mismatch::NotASave => OpenError::NotASave { place: place() },
+            Mismatch::Version(version) => OpenError::UnknownVersion { place: place(), version },
+            Mismatch::Damaged => OpenError::Damaged { place: place(), part: "header" },
+            Mismatch::Field { field, stored, asked } => OpenError::OtherLayout { place: place(), field, stored, asked },
+        })?;
+        let damaged = || OpenError::Damaged { place: place(), part: "trailer" };
+        let tail_at = length.checked_sub(trailer::BYTES as u64).ok_or_else(damaged)?;
+        let tail = read(&file, tail_at, trailer::BYTES).map_err(io)?;
+        let trailer = Trailer::read(&tail, &header, length).ok_or_else(damaged)?;
+        let records = usize::try_from(trailer.records_bytes).map_err(|_| damaged())?;
+        let records = read(&file, trailer.records_at, records).map_err(io)?;
+        let room = trailer.records_at - header::BYTES as u64;
+        let count = room.checked_div(header.block_bytes as u64).unwrap_or(u64::MAX);
+        Ok(Self { blocks: BlockFile { file, header, count }, trailer, records })
+    }
+}
+
+impl BlockFile {
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.header.block_bytes
+    }
+
+    /// What all checksums follow from.
+    pub(crate) fn seed(&self) -> u64 {
+        self.header.seed
+    }
+
+    /// Reads a block; whether it is the one that was saved.
+    pub(crate) fn read(&self, place: Place, bytes: &mut [u8]) -> bool {
+        let at = place.number.checked_mul(bytes.len() as u64).and_then(|at| at.checked_add(header::BYTES as u64));
+        let read =
+            at.filter(|_| place.number < self.count).is_some_and(|at| self.file.read_exact_at(bytes, at).is_ok());
+        read && checksum(self.header.seed, place.number, bytes) == place.sum
+    }
+}
+
+fn read(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
