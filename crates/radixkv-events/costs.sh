@@ -27,7 +27,7 @@ replay() {
 # inclusive FILE FUNCTION: millions of instructions in a function and what it calls; in all of the thread without a function.
 inclusive() {
     callgrind_annotate --inclusive=yes --auto=no --threshold=100 "$1" |
-        awk -v name="${2:-PROGRAM TOTALS}" 'index($0, name) { gsub(",", "", $1); printf "%.1f", $1 / 1e6; exit }'
+        awk -v name="${2:-PROGRAM TOTALS}" '!found && index($0, name) { gsub(",", "", $1); printf "%.1f", $1 / 1e6; found = 1 }'
 }
 
 printf '| events | verbs, million | match | reserve | insert | `stats` | the thread in all | all threads |\n|---|---:|---:|---:|---:|---:|---:|---:|\n'
