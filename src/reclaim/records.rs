@@ -60,6 +60,11 @@ impl Counts {
         &self.rest.get_or_init(|| (1..ROWS).map(|_| Counted::new()).collect())[row - 1]
     }
 
+    /// The rows in which something may have been counted.
+    fn used_rows(&self) -> impl Iterator<Item = &Counted> {
+        [&self.first].into_iter().chain(self.rest.get().into_iter().flatten())
+    }
+
     /// The row, if something may have been counted in it.
     fn used_row(&self, row: usize) -> Option<&Counted> {
         if row == 0 { Some(&self.first) } else { Some(&self.rest.get()?[row - 1]) }
@@ -128,14 +133,14 @@ impl Records {
 
     /// All rows of all records added up.
     pub(crate) fn sum_of_rows(&self) -> [u64; ROW_COUNTS] {
-        let rows = |record| (0..ROWS).filter_map(move |row| Some(&Counts::used_row(record, row)?.0));
-        add_up(self.used().flat_map(rows))
+        add_up(self.used().flat_map(Counts::used_rows).map(|row| &row.0))
     }
 
     fn used(&self) -> impl Iterator<Item = &Counts> {
         // Relaxed: a number to look at.
-        let issued = self.issued.load(Relaxed).min(RECORDS);
-        self.numbered[..issued].iter().chain([&self.shared]).map(|record| &**record)
+        let issued = self.issued.load(Relaxed);
+        let shared = (issued > RECORDS).then_some(&self.shared);
+        self.numbered[..issued.min(RECORDS)].iter().chain(shared).map(|record| &**record)
     }
 }
 
