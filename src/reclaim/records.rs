@@ -105,7 +105,8 @@ impl Records {
     pub(super) fn hold(&self) -> Record {
         // Relaxed: each number is given out once; what was counted under one that was left comes with it (`Idle`).
         let number = self.left.take().unwrap_or_else(|| self.issued.fetch_add(1, Relaxed));
-        Record(NonNull::from(&**self.numbered.get(number).unwrap_or(&self.shared)))
+        let (counts, first) = self.numbered.get(number).map_or((&self.shared, SHARED), |own| (own, 0));
+        Record { counts: NonNull::from(&**counts), first }
     }
 
     /// Takes the record of a participant that goes.
@@ -151,12 +152,16 @@ fn add_up<'a, const N: usize>(all: impl Iterator<Item = &'a [AtomicU64; N]>) -> 
 
 /// A participant's record.
 #[derive(Debug)]
-pub(crate) struct Record(NonNull<Counts>);
+pub(crate) struct Record {
+    counts: NonNull<Counts>,
+    /// The number of its first row; of none, if the record is shared.
+    first: usize,
+}
 
 impl Record {
     fn counts(&self) -> &Counts {
         // SAFETY: the domain outlives its participants, and with them their records.
-        unsafe { self.0.as_ref() }
+        unsafe { self.counts.as_ref() }
     }
 
     /// Adds to some of its counts. Wait-free.
@@ -170,6 +175,9 @@ impl Record {
     #[inline]
     pub(crate) fn add_in<const N: usize>(&self, row: RowId, amounts: [(usize, u64); N]) {
         let counts = self.counts();
+        if row.number == self.first {
+            return add_alone(&counts.first.0, amounts);
+        }
         let in_row = if row.number == 0 { &counts.first } else { counts.later_row(row.number) };
         add(&in_row.0, counts.number, amounts);
     }
@@ -180,6 +188,11 @@ fn add<const N: usize>(counts: &[AtomicU64], number: usize, amounts: [(usize, u6
     if number == SHARED {
         return add_shared(counts, &amounts);
     }
+    add_alone(counts, amounts);
+}
+
+#[inline]
+fn add_alone<const N: usize>(counts: &[AtomicU64], amounts: [(usize, u64); N]) {
     for (i, amount) in amounts {
         // Relaxed, twice: numbers to look at, and no other thread writes this record (RC1).
         counts[i].store(counts[i].load(Relaxed).wrapping_add(amount), Relaxed);
