@@ -1,8 +1,8 @@
 //! What is cached at one moment, listed while other threads go on.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use super::evictor::{Listing, SWEEP_SLICE, runs_below};
+use super::evictor::{Listed, Listing, SWEEP_SLICE, runs_below};
 use super::inner::Inner;
 use crate::reclaim::{Guard, Ref};
 use crate::tree::Space;
@@ -30,10 +30,12 @@ impl Inner {
             }
         }
         let mut listing = self.in_turn(|evictor, _| evictor.end_listing(id))?;
+        let spaces: HashMap<_, _> = spaces.into_iter().map(Ref::link).zip(0..).collect();
+        let place = |listed: &Listed| spaces.get(&listed.run.get(guard).space().link()).copied();
         // What went meanwhile was listed wherever it was.
-        let spaces: HashSet<_> = spaces.into_iter().map(Ref::link).collect();
-        listing.runs.retain(|listed| spaces.contains(&listed.run.get(guard).space().link()));
-        listing.sort();
+        listing.runs.retain(|listed| place(listed).is_some());
+        // One space after the other; in each, what was taken in first comes first, and so parents before their children.
+        listing.runs.sort_unstable_by_key(|listed| (place(listed), listed.serial));
         Some(listing)
     }
 }

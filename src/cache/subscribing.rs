@@ -134,7 +134,7 @@ impl PrefixCache {
         }
     }
 
-    /// What is cached at one moment, as stores, each after the one that it follows. The batch's number is that of the next batch
+    /// What is cached at one moment, as stores, each after the one that it follows; those of a namespace come together. The batch's number is that of the next batch
     /// that a subscriber gets: the snapshot and the batches from that number on make up everything.
     ///
     /// Takes every change in that was made before the call. The runs are listed in slices, between which other threads get their

@@ -42,16 +42,22 @@ fn random_trees_of_many_namespaces_come_back_equal() {
     }
 }
 
-/// A run as `walk` shows it: its place, its parent's, its tokens, how many blocks it has.
-type Seen = (usize, Option<usize>, Vec<Token>, usize);
+/// A run as `walk` shows it: its place, its parent's whole sequence, its tokens, how many blocks it has.
+type Seen = (usize, Option<Vec<Token>>, Vec<Token>, usize);
 
+/// The runs of each namespace, in an order that does not depend on what was cached first.
 fn runs(cache: &PrefixCache) -> Vec<Vec<Seen>> {
     let mut all = Vec::new();
     for name in names(cache) {
-        let (parts, mut runs) = (name.parts().collect::<Vec<_>>(), Vec::new());
-        let seen =
-            |run: radixkv::CachedRun<'_>| runs.push((run.start, run.parent, run.tokens.to_vec(), run.blocks.len()));
-        cache.walk(&cache.namespace_with(&parts, name.keys()), seen);
+        let (parts, mut runs) = (name.parts().collect::<Vec<_>>(), Vec::<Seen>::new());
+        let mut sequences: Vec<Vec<Token>> = Vec::new();
+        cache.walk(&cache.namespace_with(&parts, name.keys()), |run| {
+            let parent = run.parent.map(|parent| sequences[parent].clone());
+            let before = parent.as_ref().map_or(&[][..], |parent| &parent[..run.start]);
+            sequences.push([before, run.tokens].concat());
+            runs.push((run.start, parent, run.tokens.to_vec(), run.blocks.len()));
+        });
+        runs.sort();
         all.push(runs);
     }
     all

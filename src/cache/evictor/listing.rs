@@ -35,7 +35,8 @@ pub(in crate::cache) struct Listing {
 /// A run as it was.
 #[derive(Debug)]
 pub(in crate::cache) struct Listed {
-    serial: u64,
+    /// When it was taken into the accounts, among all runs.
+    pub(in crate::cache) serial: u64,
     pub(in crate::cache) run: Link<Run>,
     pub(in crate::cache) piece: PieceId,
     /// Up to which depth lookups found it.
@@ -48,13 +49,6 @@ impl Listings {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.under_way.is_empty()
-    }
-}
-
-impl Listing {
-    /// Puts parents before their children, which were taken in later.
-    pub(in crate::cache) fn sort(&mut self) {
-        self.runs.sort_unstable_by_key(|listed| listed.serial);
     }
 }
 
