@@ -22,16 +22,22 @@ impl Reference {
         self.take(blocks)
     }
 
-    fn take(&mut self, blocks: usize) -> Result<Reservation, ReserveError> {
-        let (requested, capacity) = (blocks, self.store.capacity());
+    /// Refuses what cannot be served, before anything is evicted.
+    fn check_available(&self, requested: usize) -> Result<(), ReserveError> {
+        let (stats, capacity) = (self.stats(), self.store.capacity());
         if requested > capacity {
             return Err(ReserveError::TooLarge { requested, capacity });
         }
-        let stats = self.stats();
         let available = stats.free_blocks + stats.evictable_blocks;
         if available < requested {
             return Err(ReserveError::Exhausted { requested, available });
         }
+        Ok(())
+    }
+
+    fn take(&mut self, requested: usize) -> Result<Reservation, ReserveError> {
+        self.check_available(requested)?;
+        let stats = self.stats();
         let missing = requested.saturating_sub(stats.free_blocks);
         assert_eq!(self.store.evict(missing), missing, "what is evictable can be evicted");
         let blocks: Vec<BlockId> = self.store.free.iter().copied().take(requested).collect();
@@ -54,9 +60,8 @@ impl Reference {
             if requested <= self.store.capacity() && requested > limit.saturating_sub(pinned) {
                 return Err(ReserveError::OverQuota { requested, pinned, limit });
             }
-            if requested <= self.store.capacity() {
-                self.store.keep_to_limit(owner);
-            }
+            self.check_available(requested)?;
+            self.store.keep_to_limit(owner);
         }
         let reservation = self.take(blocks)?;
         self.store.charged.extend(reservation.blocks.iter().map(|block| (*block, owner)));
