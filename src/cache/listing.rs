@@ -20,7 +20,7 @@ impl Inner {
             (evictor.begin_listing(), spaces())
         });
         for root in spaces.iter().filter_map(|space| space.root(guard)) {
-            // Under no lock; what goes meanwhile is listed by who takes it away.
+            // Under no lock: a trim that takes something away meanwhile lists it first.
             let (runs, _) = runs_below(root, usize::MAX, guard);
             let runs: Vec<_> = runs.into_iter().map(Ref::link).collect();
             for slice in runs.chunks(SWEEP_SLICE) {
