@@ -8,34 +8,29 @@ use crate::reclaim::{Guard, Ref};
 use crate::tree::Space;
 
 impl Inner {
-    /// Lists what is cached in these spaces once every change is taken in that was made before. `guard` was pinned before and stays: what
-    /// is listed is readable as long.
-    pub(super) fn list<'g>(
-        &self,
-        spaces: impl FnOnce() -> Vec<Ref<'g, Space>>,
-        guard: &'g Guard<'_>,
-    ) -> Option<Listing> {
+    /// Lists what is cached in these spaces once every change is taken in that was made before. `guard` was pinned before and
+    /// stays: what is listed is readable as long.
+    pub(super) fn list<'g>(&self, spaces: impl FnOnce() -> Vec<Ref<'g, Space>>, guard: &'g Guard<'_>) -> Listing {
         let (id, spaces) = self.settled(|evictor, resources| {
             evictor.observers.publish(resources.guard);
             (evictor.begin_listing(), spaces())
         });
-        for root in spaces.iter().filter_map(|space| space.root(guard)) {
-            // Under no lock: a trim that takes something away meanwhile lists it first.
-            let (runs, _) = runs_below(root, usize::MAX, guard);
-            let runs: Vec<_> = runs.into_iter().map(Ref::link).collect();
-            for slice in runs.chunks(SWEEP_SLICE) {
-                self.in_turn(|evictor, resources| {
-                    evictor.list_slice(id, slice.iter().map(|run| run.get(resources.guard)), resources);
-                });
-            }
+        // Under no lock: a trim that takes something away meanwhile lists it first.
+        let roots = spaces.iter().filter_map(|space| space.root(guard));
+        let runs: Vec<_> = roots.flat_map(|root| runs_below(root, usize::MAX, guard).0).map(Ref::link).collect();
+        self.in_turn(|evictor, _| evictor.make_room(id, runs.len()));
+        for slice in runs.chunks(SWEEP_SLICE) {
+            self.in_turn(|evictor, resources| {
+                evictor.list_slice(id, slice.iter().map(|run| run.get(resources.guard)), resources);
+            });
         }
-        let mut listing = self.in_turn(|evictor, _| evictor.end_listing(id))?;
+        let mut listing = self.in_turn(|evictor, _| evictor.end_listing(id));
         let spaces: HashMap<_, _> = spaces.into_iter().map(Ref::link).zip(0..).collect();
         let place = |listed: &Listed| spaces.get(&listed.run.get(guard).space().link()).copied();
         // What went meanwhile was listed wherever it was.
         listing.runs.retain(|listed| place(listed).is_some());
         // One space after the other; in each, what was taken in first comes first, and so parents before their children.
         listing.runs.sort_unstable_by_key(|listed| (place(listed), listed.serial));
-        Some(listing)
+        listing
     }
 }

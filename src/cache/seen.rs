@@ -1,8 +1,9 @@
 //! Blocks that were seen: marks by which a lookup that misses finds out why.
 //!
 //! The evictor leaves a mark for the first block of each run that it takes into its accounts, and for the first one that each
-//! trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has a hash of the block's end and of its last tokens,
-//! and the namespace. A later mark may take its place. So a reason is a guess, good for statistics and for nothing else.
+//! trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has a hash of the block's end
+//! and of its last tokens, and the namespace. A later mark may take its place. So a reason is a guess, good for statistics and
+//! for nothing else.
 
 use crate::block::Grid;
 use crate::key::Token;

@@ -38,8 +38,8 @@ impl fmt::Debug for Subscription {
 
 impl Subscription {
     /// The next batch that is there. If there is none, takes the changes that were made before the call into the evictor's
-    /// accounts, unless another thread is evicting, and looks again. Copies the tokens of what was stored. Never waits: there is none, either,
-    /// while the cache is being dropped.
+    /// accounts, unless another thread is evicting, and looks again. Copies the tokens of what was stored. Never waits: there is
+    /// none, either, while the cache is being dropped.
     pub fn try_next(&mut self) -> Option<EventBatch> {
         if let Some(batch) = self.receive() {
             return Some(batch);
@@ -113,9 +113,9 @@ impl PrefixCache {
     /// Listens to what is stored and removed from now on, in a channel of up to `batches` batches.
     ///
     /// Batches come when the evictor takes changes in: as it evicts, as sessions help, by [`settle`](Self::settle) and by
-    /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them: lookups and inserts
-    /// cost the same as without. Until then they stay in memory, though their blocks may be evicted, as far as the channel
-    /// reaches. Waits its turn if another thread is evicting. Dropping the subscription ends it.
+    /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them;
+    /// lookups cost the same as without. Until then the tokens stay in memory, though their blocks may be evicted, as far as the
+    /// channel reaches. Waits its turn if another thread is evicting. Dropping the subscription ends it.
     ///
     /// What is cached already is not told: take a [`snapshot`](Self::snapshot) after subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
     pub fn subscribe(&self, batches: usize) -> Subscription {
@@ -134,8 +134,9 @@ impl PrefixCache {
         }
     }
 
-    /// What is cached at one moment, as stores, each after the one that it follows; those of a namespace come together. The batch's number is that of the next batch
-    /// that a subscriber gets: the snapshot and the batches from that number on make up everything.
+    /// What is cached at one moment, as stores, each after the one that it follows; those of a namespace come together. The
+    /// batch's number is that of the next batch that a subscriber gets: the snapshot and the batches from that number on make up
+    /// everything.
     ///
     /// Takes every change in that was made before the call. The runs are listed in slices, between which other threads get their
     /// turn; what goes meanwhile is listed as it was. Tokens and ids are copied after that, under no lock. Waits its turn if another
@@ -167,9 +168,7 @@ impl PrefixCache {
         let participant = self.inner.participant();
         // Pinned before the lock and after it: what the excerpt has stays readable.
         let guard = participant.pin();
-        let Some(listing) = self.inner.list(|| self.inner.namespaces.spaces(&guard), &guard) else {
-            return Gathered::default().batch();
-        };
+        let listing = self.inner.list(|| self.inner.namespaces.spaces(&guard), &guard);
         let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
         for Listed { run, piece, depth, namespace, grid, .. } in listing.runs {
             let (parent, blocks) = (excerpt.block_before(piece, &guard), excerpt.blocks(piece, depth, &guard));

@@ -36,6 +36,12 @@ struct Piece {
 }
 
 impl Excerpt {
+    /// Makes room for so many runs.
+    pub(crate) fn reserve(&mut self, runs: usize) {
+        self.pieces.reserve(runs);
+        self.taken.reserve(runs);
+    }
+
     /// Takes a run and all that it follows, each once. The evictor's.
     pub(crate) fn take(&mut self, run: Ref<'_, Run>, grid: Grid, guard: &Guard<'_>) -> PieceId {
         let (mut at, mut last, mut below) = (run, None, None);

@@ -68,9 +68,18 @@ impl Evictor {
         id
     }
 
-    pub(in crate::cache) fn end_listing(&mut self, id: u64) -> Option<Listing> {
-        let at = self.listings.under_way.iter().position(|listing| listing.id == id)?;
-        Some(self.listings.under_way.swap_remove(at))
+    /// Makes room for so many runs while there are few, so that nothing long is copied under the lock later.
+    pub(in crate::cache) fn make_room(&mut self, id: u64, runs: usize) {
+        if let Some(listing) = self.listings.under_way.iter_mut().find(|listing| listing.id == id) {
+            listing.excerpt.reserve(runs);
+            listing.runs.reserve(runs);
+            listing.seen.reserve(runs);
+        }
+    }
+
+    pub(in crate::cache) fn end_listing(&mut self, id: u64) -> Listing {
+        let at = self.listings.under_way.iter().position(|listing| listing.id == id);
+        self.listings.under_way.swap_remove(at.expect("a listing ends once"))
     }
 
     /// Lists a run that was `len` tokens long until now, before that is seen.
