@@ -196,15 +196,13 @@ impl Session {
         crate::sync::failpoint!("session::leased");
         if use_ == Use::Counted {
             lease.queried = true;
+            inner.count_lookup(namespace.query(tokens), &lease, &guard);
         }
         if counted {
             inner.hot.statistics(&held).touch(now);
             inner.undo_demotions(held.point, now, &guard);
         }
         append_blocks(held.point, 0, namespace.0.grid, blocks, &guard);
-        if use_ == Use::Counted {
-            inner.count_lookup(namespace.query(tokens), &lease, &guard);
-        }
         drop(guard);
         self.help();
         lease
