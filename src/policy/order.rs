@@ -50,8 +50,36 @@ impl Order {
         self.filed.get(candidate.index()).map(|filed| &filed.key)
     }
 
+    /// Files a candidate, or files it anew; what it was filed under before.
+    pub(super) fn file(&mut self, candidate: CandidateId, key: RankKey) -> Option<RankKey> {
+        let before = self.key(candidate).copied();
+        if before != Some(key) && !self.move_to_end(candidate, key) {
+            self.remove(candidate);
+            self.insert(candidate, key);
+        }
+        before
+    }
+
+    /// Files a candidate of the chain anew after all others there, where it stands; false if it is none or belongs elsewhere.
+    fn move_to_end(&mut self, candidate: CandidateId, key: RankKey) -> bool {
+        let Some((first, last)) = self.ends.filter(|(_, last)| !key.demoted && self.rank(*last) <= key.rank) else {
+            return false;
+        };
+        let Some(filed) = self.filed.get_mut(candidate.index()) else { return false };
+        let Place::Chained { before, after } = filed.place else { return false };
+        filed.key = key;
+        if candidate == last {
+            return true;
+        }
+        filed.place = Place::Chained { before: Some(last), after: None };
+        self.tie(before, after);
+        self.tie(Some(last), Some(candidate));
+        self.ends = Some((if first == candidate { after.unwrap_or(last) } else { first }, candidate));
+        true
+    }
+
     /// Files a candidate that is not filed.
-    pub(super) fn insert(&mut self, candidate: CandidateId, key: RankKey) {
+    fn insert(&mut self, candidate: CandidateId, key: RankKey) {
         let place = if key.demoted {
             self.demoted.insert(key.rank, candidate);
             Place::Mapped

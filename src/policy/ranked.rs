@@ -53,11 +53,13 @@ impl RankedCandidates {
 impl Policy for RankedCandidates {
     fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) {
         let key = self.key(standing, entry);
-        if self.order.key(candidate) == Some(&key) {
+        let before = self.order.file(candidate, key);
+        if before == Some(key) {
             return;
         }
-        self.remove(candidate);
-        self.order.insert(candidate, key);
+        if let Some(in_group) = before.and_then(|before| before.in_group()) {
+            self.grouped.remove(&in_group);
+        }
         if let Some(in_group) = key.in_group() {
             self.grouped.insert(in_group, candidate);
         }
@@ -136,7 +138,9 @@ mod tests {
         let mut model = BTreeMap::new();
         let mut dice = fastrand::Rng::with_seed(1);
         for step in 0..20_000 {
-            let (candidate, last) = (CandidateId::at(dice.usize(..300)), dice.u64(..1 << 14) * 20_000 + step);
+            // One of two after all others, as a use files it.
+            let latest = if dice.bool() { 1 << 14 } else { dice.u64(..1 << 14) };
+            let (candidate, last) = (CandidateId::at(dice.usize(..300)), latest * 20_000 + step);
             let group = dice.usize(..3);
             if dice.u8(..4) == 0 {
                 ranked.remove(candidate);

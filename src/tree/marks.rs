@@ -194,7 +194,13 @@ impl Marks {
     }
 
     pub(crate) fn read(&self, guard: &Guard<'_>) -> Marked {
-        self.record(guard).map_or(Marked::NONE, |record| record.marked)
+        self.made(guard).copied().unwrap_or(Marked::NONE)
+    }
+
+    /// What was marked, if anything was: most points have no record.
+    #[inline]
+    pub(crate) fn made<'g>(&self, guard: &'g Guard<'_>) -> Option<&'g Marked> {
+        self.record(guard).map(|record| &record.as_ref().marked)
     }
 
     /// Joins `marked` to what is marked. Allocates if that changes anything. Lock-free.

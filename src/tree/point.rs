@@ -212,7 +212,11 @@ impl Statistics {
 
     pub(crate) fn read(&self, guard: &Guard<'_>) -> Tally {
         // Relaxed, here and below: the evictor has the edge of the change (word.rs, E3).
-        Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: self.marks.read(guard) }
+        Tally { last: self.last(), hits: self.hits(), marked: self.marks.read(guard) }
+    }
+
+    pub(crate) fn hits(&self) -> u64 {
+        self.hits.load(Relaxed)
     }
 
     pub(crate) fn last(&self) -> u64 {

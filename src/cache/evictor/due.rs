@@ -14,7 +14,14 @@ pub(in crate::cache) struct Due {
 
 impl Due {
     /// Sets the slot's time, or removes it.
+    #[inline]
     pub(in crate::cache) fn set(&mut self, slot: CandidateId, time: Option<u64>) {
+        if time.is_some() || !self.order.is_empty() {
+            self.change(slot, time);
+        }
+    }
+
+    fn change(&mut self, slot: CandidateId, time: Option<u64>) {
         let before = self.at(slot);
         if before == time {
             return;

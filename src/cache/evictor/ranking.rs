@@ -135,11 +135,12 @@ impl Evictor {
 
 /// The standing of a point at `now`, and until when it stays the same if the point is not used.
 pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, resources: Resources<'_>) -> (Standing, Option<u64>) {
-    let tally = point.statistics.read(resources.guard);
-    let (priority, until) = tally.marked.priority_at(now).unwrap_or((Priority::DEFAULT.level(), None));
-    let demoted = tally.marked.is_demoted(tally.last);
+    let statistics = &point.statistics;
+    let (last, hits) = (statistics.last(), statistics.hits());
+    let marked = statistics.marks.made(resources.guard);
+    let (priority, until) =
+        marked.and_then(|marked| marked.priority_at(now)).unwrap_or((Priority::DEFAULT.level(), None));
+    let demoted = marked.is_some_and(|marked| marked.is_demoted(last));
     let run = point.run();
-    let standing =
-        Standing { last: tally.last, hits: tally.hits, born: run.born(), level: run.level(), priority, demoted };
-    (standing, until)
+    (Standing { last, hits, born: run.born(), level: run.level(), priority, demoted }, until)
 }
