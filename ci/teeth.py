@@ -386,7 +386,7 @@ BUGS = [
     ("retentions that outlive a clear", "retention::a_retention_against_a_clear", EXACT,
      [(SWEEP, "        self.end_retentions(space, resources);\n", "")]),
     ("marks that do not flow", "retention::a_mark_against_the_trim_of_its_point", EXACT,
-     [(POINT, "        self.marks.join(tally.marked, guard);\n", "        let _ = guard;\n")]),
+     [(POINT, "            self.marks.join(marked, guard);\n", "            let _ = (marked, guard);\n")]),
     ("a retention without a lease", "retention::a_retention_against_evicting_everything", EXACT,
      [(RETENTION, "if !point.word.lease_more() {", "if false {"),
       (RETAINED, "    if point.word.release() {", "    if point.word.load(Acquire).leases() > 99 && point.word.release() {"),

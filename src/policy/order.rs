@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::candidate::{CandidateId, QuotaGroup};
+use super::candidate::{CandidateId, FirstOnes, QuotaGroup};
 use super::table::Table;
 
 /// A key, and the candidate's serial number, which breaks ties: no two candidates have the same.
@@ -175,17 +175,10 @@ impl Order {
         self.demoted.values().copied().chain(others)
     }
 
-    /// The candidates after the first.
-    pub(super) fn following(&self) -> [Option<CandidateId>; 6] {
-        if !(self.between.is_empty() && self.demoted.is_empty()) {
-            let mut following = self.iter().skip(1);
-            return std::array::from_fn(|_| following.next());
-        }
-        let mut at = self.ends.map(|(first, _)| first);
-        std::array::from_fn(|_| {
-            at = at.and_then(|candidate| self.filed.get(candidate.index())?.after());
-            at
-        })
+    /// The candidates that come first.
+    pub(super) fn first_ones(&self) -> FirstOnes {
+        let mut first_ones = self.iter();
+        std::array::from_fn(|_| first_ones.next())
     }
 
     pub(super) fn prefetch(&self, candidate: CandidateId) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
+use super::candidate::{CandidateEntry, CandidateId, FirstOnes, Policy, QuotaGroup, Standing};
 use super::order::{CandidateRank, Order, RankKey};
 
 /// The key of a standing, where so many uses are many.
@@ -75,8 +75,8 @@ impl Policy for RankedCandidates {
         self.order.first()
     }
 
-    fn following(&self) -> [Option<CandidateId>; 6] {
-        self.order.following()
+    fn first_ones(&self) -> FirstOnes {
+        self.order.first_ones()
     }
 
     fn prefetch(&self, candidate: CandidateId) {
@@ -162,8 +162,8 @@ mod tests {
             if step % 100 == 0 {
                 let mut order: Vec<_> = model.iter().map(|(candidate, (rank, _))| (*rank, *candidate)).collect();
                 order.sort_unstable();
-                let following = std::array::from_fn(|i| order.get(i + 1).map(|(_, candidate)| *candidate));
-                assert_eq!(ranked.following(), following);
+                let first_ones = std::array::from_fn(|i| order.get(i).map(|(_, candidate)| *candidate));
+                assert_eq!(ranked.first_ones(), first_ones);
             }
         }
         assert!(ranked.is_sound());

@@ -174,7 +174,7 @@ impl<T: Keyed> Map<T> {
         let key = entry.key();
         match self.change(key, Some(entry), ptr::null_mut(), guard) {
             Ok(branch) => {
-                if branch.is_some_and(|branch| branch.has_few_entries(guard)) {
+                if branch.is_some_and(|branch| branch.has_few_entries()) {
                     self.tidy(key, guard);
                 }
                 true
@@ -252,7 +252,7 @@ impl<T: Keyed> Map<T> {
             level += 1;
         }
         while let Some((slot, branch)) = path.pop() {
-            if !branch.has_few_entries(guard) {
+            if !branch.has_few_entries() {
                 return;
             }
             self.replace(slot, branch, guard);
@@ -347,17 +347,11 @@ impl<T> Branch<T> {
     }
 
     /// Whether it holds at most one entry and no branch.
-    fn has_few_entries(&self, guard: &Guard<'_>) -> bool {
-        let mut entries = 0;
-        for slot in &self.slots {
-            // Relaxed: only the kind of the content matters.
-            match Occupant::<T>::of(slot.load(Relaxed), guard) {
-                Occupant::Nothing => {}
-                Occupant::Entry(_) if entries == 0 => entries = 1,
-                Occupant::Entry(_) | Occupant::Branch(_) => return false,
-            }
-        }
-        true
+    fn has_few_entries(&self) -> bool {
+        // Relaxed: only the kind of the content matters.
+        let words = self.slots.iter().map(|slot| slot.load(Relaxed).addr() & !FROZEN);
+        let mut held = words.filter(|word| *word != 0);
+        held.next().is_none_or(|word| word & BRANCH == 0) && held.next().is_none()
     }
 
     /// Makes every slot final (M1) and returns what they hold.
@@ -389,6 +383,7 @@ fn each<'g, T: Keyed>(slot: &'g TrieSlot, guard: &'g Guard<'_>, is_enough: &mut 
 
 /// Calls `visit` with every branch below `slot`, children first. The caller is pinned or alone: a thread that has seen a dead run
 /// before may still put a point into its map while the run is retired.
+#[inline]
 fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
     // Acquire: E1.
     let word = slot.load(Acquire);
@@ -397,11 +392,15 @@ fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch
     }
     let branch = word.map_addr(|address| address & !(BRANCH | FROZEN)).cast::<Branch<T>>();
     if let Some(branch) = NonNull::new(branch) {
-        // SAFETY: the word was stored by this map (M1), and the branch was linked when the caller was pinned or alone (M3).
-        let slots = unsafe { &branch.as_ref().slots };
-        slots.iter().for_each(|slot| each_branch(slot, visit));
-        visit(branch);
+        each_branch_from(branch, visit);
     }
+}
+
+fn each_branch_from<T: 'static>(branch: NonNull<Branch<T>>, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
+    // SAFETY: the word was stored by this map (M1), and the branch was linked when the caller was pinned or alone (M3).
+    let slots = unsafe { &branch.as_ref().slots };
+    slots.iter().for_each(|slot| each_branch(slot, visit));
+    visit(branch);
 }
 
 #[cfg(test)]

@@ -193,14 +193,10 @@ impl Marks {
         Ref::from_ptr(self.0.load(Acquire), guard)
     }
 
-    pub(crate) fn read(&self, guard: &Guard<'_>) -> Marked {
-        self.made(guard).copied().unwrap_or(Marked::NONE)
-    }
-
-    /// What was marked, if anything was: most points have no record.
+    /// What was marked, if anything was.
     #[inline]
     pub(crate) fn made<'g>(&self, guard: &'g Guard<'_>) -> Option<&'g Marked> {
-        self.record(guard).map(|record| &record.as_ref().marked)
+        self.record(guard).map(|record| &record.as_ref().marked).filter(|marked| **marked != Marked::NONE)
     }
 
     /// Joins `marked` to what is marked. Allocates if that changes anything. Lock-free.

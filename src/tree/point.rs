@@ -138,19 +138,23 @@ pub(crate) struct Statistics {
 pub(crate) struct Tally {
     pub(crate) last: u64,
     pub(crate) hits: u64,
-    pub(crate) marked: Marked,
+    /// `None` where nothing was marked, as at most points.
+    pub(crate) marked: Option<Marked>,
 }
 
 impl Tally {
     /// What a point that was never touched adds to another: nothing.
-    pub(crate) const NONE: Self = Self { last: 0, hits: 1, marked: Marked::NONE };
+    pub(crate) const NONE: Self = Self { last: 0, hits: 1, marked: None };
 
     /// Both together: the result when one flows into the other.
     pub(crate) fn joined(self, other: Self) -> Self {
         Self {
             last: self.last.max(other.last),
             hits: self.hits.wrapping_add(other.hits).wrapping_sub(1),
-            marked: self.marked.joined(other.marked),
+            marked: match (self.marked, other.marked) {
+                (Some(own), Some(other)) => Some(own.joined(other)),
+                (own, other) => own.or(other),
+            },
         }
     }
 }
@@ -198,13 +202,15 @@ impl Statistics {
         if tally.hits != 1 {
             self.hits.fetch_add(tally.hits.wrapping_sub(1), Relaxed);
         }
-        self.marks.join(tally.marked, guard);
+        if let Some(marked) = tally.marked {
+            self.marks.join(marked, guard);
+        }
     }
 
     /// Takes away all that was counted here, on a stripe of a closed slot: nothing is counted meanwhile.
     pub(crate) fn take_out(&self) -> Tally {
         // Marks are made at the point itself. Relaxed: the sum of the stripes (hot.rs, E13) came before.
-        let tally = Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: Marked::NONE };
+        let tally = Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: None };
         self.last.store(Tally::NONE.last, Relaxed);
         self.hits.store(Tally::NONE.hits, Relaxed);
         tally
@@ -212,7 +218,7 @@ impl Statistics {
 
     pub(crate) fn read(&self, guard: &Guard<'_>) -> Tally {
         // Relaxed, here and below: the evictor has the edge of the change (word.rs, E3).
-        Tally { last: self.last(), hits: self.hits(), marked: self.marks.read(guard) }
+        Tally { last: self.last(), hits: self.hits(), marked: self.marks.made(guard).copied() }
     }
 
     pub(crate) fn hits(&self) -> u64 {

@@ -12,13 +12,13 @@
 //! | 2 | its run |
 //! | 1 | its run's arrays |
 //!
-//! Only a hint: the policy may choose another victim when its turn comes.
+//! Only a hint: the policy names a dozen victims at once, and may choose another one when a turn comes.
 //!
 //! An entry's point was used a moment ago; what the policy has on it, and on its neighbours in the order, was not. Eight entries
 //! ahead its run and its place in the order are prefetched, four entries ahead the neighbours.
 
 use super::{Evictor, Resources};
-use crate::policy::CandidateId;
+use crate::policy::{CandidateId, FirstOnes, NAMED};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::prefetch;
@@ -43,6 +43,31 @@ impl Soon {
     }
 }
 
+/// How many victims ahead the first step is.
+const FURTHEST: usize = 6;
+
+/// Victims that the policy has named.
+#[derive(Debug, Default)]
+pub(super) struct Upcoming {
+    named: FirstOnes,
+    /// The present one of them.
+    at: usize,
+}
+
+impl Upcoming {
+    /// Goes on to `victim`; false if the policy must name others first.
+    fn go_to(&mut self, victim: Option<CandidateId>) -> bool {
+        let further = self.named[self.at..].iter().take(2).position(|named| *named == victim);
+        self.at += further.unwrap_or(0);
+        further.is_some() && self.at + FURTHEST < NAMED
+    }
+
+    /// The victim so many after the present one.
+    fn ahead(&self, victims: usize) -> Option<CandidateId> {
+        *self.named.get(self.at + victims)?
+    }
+}
+
 impl Evictor {
     /// Prefetches what the entries after the next one need.
     pub(super) fn look_into_backlog(&mut self, resources: Resources<'_>) {
@@ -63,29 +88,32 @@ impl Evictor {
         }
     }
 
-    /// Prefetches the parts of the victims after the next one.
-    pub(super) fn look_ahead(&self, resources: Resources<'_>) {
+    /// Prefetches the parts of the victims after `victim`, which the policy has chosen.
+    pub(super) fn look_ahead(&mut self, victim: Ref<'_, Point>, resources: Resources<'_>) {
         if self.ranking.policy.len() <= FEW {
             return;
         }
-        let [first, second, _, fourth, _, sixth] = self.ranking.policy.following();
-        if let Some(slot) = sixth {
+        if !self.upcoming.go_to(victim.account.get(&self.owner).candidate) {
+            self.upcoming = Upcoming { named: self.ranking.policy.first_ones(), at: 0 };
+        }
+        if let Some(slot) = self.upcoming.ahead(FURTHEST) {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
         }
-        if let Some(point) = self.victim(fourth, resources) {
+        if let Some(point) = self.victim(4, resources) {
             prefetch(point.as_ptr());
         }
-        if let Some(point) = self.victim(second, resources) {
+        if let Some(point) = self.victim(2, resources) {
             prefetch(point.run().as_ptr());
         }
-        if let Some(arrays) = self.victim(first, resources).and_then(|point| point.run().arrays(resources.guard)) {
+        if let Some(arrays) = self.victim(1, resources).and_then(|point| point.run().arrays(resources.guard)) {
             prefetch(arrays.as_ptr());
         }
     }
 
-    /// The point that is filed in `slot`; it is alive, because only the evictor ends points.
-    fn victim<'g>(&self, slot: Option<CandidateId>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
-        Some(self.ranking.at(slot?)?.get(resources.guard))
+    /// The point that was named so many victims ahead, or another one that has its slot by now; it is alive, because only the
+    /// evictor ends points.
+    fn victim<'g>(&self, ahead: usize, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+        Some(self.ranking.at(self.upcoming.ahead(ahead)?)?.get(resources.guard))
     }
 }

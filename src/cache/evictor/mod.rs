@@ -39,7 +39,7 @@ mod upkeep;
 mod tests;
 
 pub(super) use aging::AgingPass;
-use ahead::Soon;
+use ahead::{Soon, Upcoming};
 pub(super) use exchange::SLICE;
 pub(super) use invalidation::{Cut, Hidden};
 use listing::Listings;
@@ -154,6 +154,8 @@ pub(super) struct Evictor {
     pub(super) backlog: Backlog,
     /// Candidates whose entries come soon, for prefetching.
     soon: Soon,
+    /// The next victims, for prefetching.
+    upcoming: Upcoming,
     /// Runs taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
     /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
@@ -201,6 +203,7 @@ impl Evictor {
             now: 0,
             backlog: Backlog::empty(),
             soon: Soon::default(),
+            upcoming: Upcoming::default(),
             registered: 0,
             revisit: Vec::new(),
             to_kill: Vec::new(),
@@ -312,7 +315,9 @@ impl Evictor {
                 break;
             };
             let victim = victim.get(resources.guard);
-            self.look_ahead(resources);
+            if reason == EvictionReason::Capacity {
+                self.look_ahead(victim, resources);
+            }
             self.unfile(victim);
             self.reason = reason;
             freed += self.trim(victim, most.min(want - freed), resources);
