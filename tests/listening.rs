@@ -1,0 +1,108 @@
+//! What a cache tells, what it lists and what it counts agree at every moment, whatever threads do meanwhile.
+//!
+//! A listener's log, up to the number of a snapshot, makes up that snapshot; what lookups found and what they lacked makes up
+//! the whole blocks that were asked for. Each case is a seed: `RADIXKV_SEEDS=100` runs as many for each test.
+#![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+
+#[path = "listening/endings.rs"]
+mod endings;
+#[path = "listening/log.rs"]
+mod log;
+#[path = "listening/reasons.rs"]
+mod reasons;
+#[path = "listening/worker.rs"]
+mod worker;
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use log::Log;
+use radixkv::{Clock, Eviction, PrefixCache, Watermarks};
+use worker::{Asked, Worker, spaces};
+
+/// Steps of each thread.
+const STEPS: usize = 400;
+const THREADS: u64 = 4;
+
+fn seeds() -> u64 {
+    std::env::var("RADIXKV_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(2)
+}
+
+/// Threads run all verbs; meanwhile each snapshot is held against the log up to its number. How often that was.
+fn storm(block: usize, eviction: Eviction, seed: u64) -> usize {
+    let mut dice = Rng::with_seed(seed);
+    let blocks = dice.usize(60..200);
+    let builder = PrefixCache::builder(block, blocks).clock(Clock::Logical).eviction(eviction);
+    let builder = if dice.bool() { builder.time_to_idle(Duration::from_nanos(300)) } else { builder };
+    let cache = builder.build().expect("sound");
+    let mut events = cache.subscribe(usize::MAX);
+    let (mut log, mut compared, at_work) = (Log::new(block), 0, AtomicUsize::new(THREADS as usize));
+    // Listens from the middle on, beginning with a snapshot.
+    let mut late = None;
+    let asked = thread::scope(|scope| {
+        let work = |thread| {
+            let (cache, at_work) = (&cache, &at_work);
+            scope.spawn(move || {
+                let mut worker = Worker::new(cache, Rng::with_seed(seed * THREADS + thread));
+                (0..STEPS).for_each(|_| worker.step());
+                at_work.fetch_sub(1, SeqCst);
+                worker.asked
+            })
+        };
+        let workers: Vec<_> = (0..THREADS).map(work).collect();
+        while at_work.load(SeqCst) > 0 {
+            let snapshot = cache.snapshot();
+            log.take_until(&mut events, snapshot.number());
+            assert_eq!(log, Log::of(block, &snapshot), "seed {seed}, after {} batches", snapshot.number());
+            compared += 1;
+            if compared == 3 {
+                let events = cache.subscribe(usize::MAX);
+                late = Some((Log::of(block, &snapshot), snapshot.number(), events.next_number(), events));
+            }
+        }
+        let asked = workers.into_iter().map(|worker| worker.join().expect("no panic"));
+        asked.fold(Asked::default(), Asked::and)
+    });
+    cache.settle();
+    let snapshot = cache.snapshot();
+    log.take_until(&mut events, snapshot.number());
+    assert_eq!(log, Log::of(block, &snapshot), "seed {seed}");
+    if let Some((_, _, from, mut events)) = late {
+        // What it missed is in a snapshot.
+        assert!(from <= snapshot.number());
+        let mut late = Log::of(block, &snapshot);
+        late.skip_until(&mut events, snapshot.number());
+        late.take_until(&mut events, cache.snapshot().number());
+        assert_eq!(late, Log::of(block, &cache.snapshot()), "seed {seed}, late");
+    }
+    assert_eq!(Log::walked(&cache, &spaces(&cache)), Log::of(block, &cache.snapshot()), "seed {seed}, walked");
+    asked.check(&cache, seed);
+    assert_eq!((events.lost_batches(), cache.validate()), (0, Ok(())));
+    compared
+}
+
+fn storms(block: usize) {
+    let compared: usize = (0..seeds())
+        .flat_map(|seed| [(seed, Eviction::Inline), (seed + 1000, Eviction::Background(Watermarks::new(8, 24)))])
+        .map(|(seed, eviction)| storm(block, eviction, seed))
+        .sum();
+    assert!(compared > 2, "{compared}");
+}
+
+#[test]
+fn snapshots_are_the_log_so_far_with_blocks_of_one_token() {
+    storms(1);
+}
+
+#[test]
+fn snapshots_are_the_log_so_far() {
+    storms(3);
+    storms(16);
+}
+
+#[test]
+fn snapshots_are_the_log_so_far_with_long_blocks() {
+    storms(1000);
+}
