@@ -2,14 +2,16 @@
 #![cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 
 use std::collections::HashMap;
+use std::hint::spin_loop;
 use std::sync::Barrier;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
 use radixkv::{
     BlockId, CacheEvent, Clock, EventBatch, Eviction, EvictionReason, Keys, Namespace, NamespaceName, PrefixCache,
-    Quota, Token, Watermarks,
+    Quota, Subscription, Token, Watermarks,
 };
 
 const BLOCK: usize = 3;
@@ -451,4 +453,39 @@ fn a_subscriber_that_does_not_read_keeps_little() {
     (0..4).for_each(|_| cache.settle());
     let left = cache.stats().index_bytes;
     assert!(left < once && left < 16 * 1024, "{left} of {once}");
+}
+
+/// The last handle may go at any moment of a call.
+#[test]
+fn a_cache_that_ends_during_a_call_loses_no_batch() {
+    const ROUNDS: usize = 3_000;
+    let (sender, receiver) = channel::<Subscription>();
+    let (begins, has_begun) = channel();
+    thread::scope(|scope| {
+        let listener = scope.spawn(move || {
+            for mut events in receiver {
+                begins.send(()).expect("it waits");
+                let mut batches = 0;
+                while !events.has_ended() {
+                    batches += u64::from(events.try_next().is_some());
+                }
+                assert_eq!((batches, events.lost_batches()), (events.next_number(), 0));
+            }
+        });
+        for round in 0..ROUNDS {
+            let cache = PrefixCache::builder(BLOCK, 8).build().expect("a sound configuration");
+            sender.send(cache.subscribe(8)).expect("it listens");
+            let (session, space) = (cache.session(), cache.default_namespace());
+            let lease = session.match_prefix(&space, &[1, 2, 3]).into_lease();
+            drop(session.insert(&lease, &[1, 2, 3], session.reserve(1).expect("room")).expect("it fits"));
+            drop((lease, session, space));
+            if has_begun.recv().is_err() {
+                break;
+            }
+            (0..round % 200).for_each(|_| spin_loop());
+            drop(cache);
+        }
+        drop(sender);
+        listener.join().expect("no panic");
+    });
 }

@@ -3,8 +3,6 @@
 //! What the evictor tells of a store is where its tokens and ids lie; the subscriber copies them, in its own time. So an event
 //! costs a scheduler no more than a pointer. What a draft names is not freed while a subscriber has the draft (`evictor::drafts`).
 
-use std::ops::Range;
-
 use super::events::{EventBatch, EvictionReason, Gathered};
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -26,8 +24,8 @@ pub(super) struct Draft {
 #[derive(Debug, Clone)]
 pub(super) struct Rest {
     pub(super) arrays: Link<Arrays>,
-    pub(super) tokens: Range<usize>,
-    /// The first ones of the arrays.
+    /// How many of its tokens and ids, from the first on.
+    pub(super) tokens: usize,
     pub(super) blocks: usize,
 }
 
@@ -88,9 +86,9 @@ impl Draft {
         }
         let mut rest = self.rest.iter();
         let whole = self.gathered.completed(|tokens, blocks| {
-            if let Some(Rest { arrays, tokens: range, blocks: held }) = rest.next() {
+            if let Some(Rest { arrays, tokens: named, blocks: held }) = rest.next() {
                 let arrays = arrays.get(self);
-                tokens.extend_from_slice(&arrays.tokens()[range.clone()]);
+                tokens.extend_from_slice(&arrays.tokens()[..*named]);
                 blocks.extend_from_slice(&arrays.blocks()[..*held]);
             }
         });

@@ -267,7 +267,8 @@ impl Session {
             inner.charge_ended();
         }
         // Counted: a resume from here counts a use only of what lies beyond.
-        let new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
+        let mut new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
+        new_lease.queried = true;
         let mut blocks = Vec::new();
         append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, &guard);
         if !published.fresh && aligned > 0 {

@@ -4,18 +4,23 @@ use std::collections::HashMap;
 
 use super::evictor::{Listed, Listing, SWEEP_SLICE, runs_below};
 use super::inner::Inner;
+use super::namespace::Namespace;
 use crate::reclaim::{Guard, Ref};
 use crate::tree::Space;
 
 impl Inner {
-    /// Lists what is cached in these spaces once every change is taken in that was made before. `guard` was pinned before and
-    /// stays: what is listed is readable as long.
-    pub(super) fn list<'g>(&self, spaces: impl FnOnce() -> Vec<Ref<'g, Space>>, guard: &'g Guard<'_>) -> Listing {
-        let (id, spaces) = self.settled(|evictor, resources| {
+    /// Lists what is cached in a namespace, or in all of them, once every change is taken in that was made before. `guard` was
+    /// pinned before and stays: what is listed is readable as long.
+    pub(super) fn list<'g>(&self, namespace: Option<&Namespace>, guard: &'g Guard<'_>) -> Listing {
+        let (id, one) = self.settled(|evictor, resources| {
             evictor.observers.publish(resources.guard);
-            (evictor.begin_listing(), spaces())
+            (evictor.begin_listing(), namespace.map(|namespace| namespace.0.root(guard)))
         });
-        // Under no lock: a trim that takes something away meanwhile lists it first.
+        // Under no lock, from here to the end: a trim that takes something away meanwhile lists it first.
+        let spaces = match one {
+            Some(root) => root.map(|root| root.run().space()).into_iter().collect(),
+            None => self.all_spaces_since(id, guard),
+        };
         let roots = spaces.iter().filter_map(|space| space.root(guard));
         let runs: Vec<_> = roots.flat_map(|root| runs_below(root, usize::MAX, guard).0).map(Ref::link).collect();
         self.in_turn(|evictor, _| evictor.make_room(id, runs.len()));
@@ -32,5 +37,15 @@ impl Inner {
         // One space after the other; in each, what was taken in first comes first, and so parents before their children.
         listing.runs.sort_unstable_by_key(|listed| (place(listed), listed.serial));
         listing
+    }
+
+    /// The trees in which lookups start, and those in which they started when a listing began.
+    fn all_spaces_since<'g>(&self, id: u64, guard: &'g Guard<'_>) -> Vec<Ref<'g, Space>> {
+        let present = self.namespaces.spaces(guard);
+        // Afterwards: a tree that was not met above had been detached before.
+        let detached = self.in_turn(|evictor, _| evictor.take_detached_since(id));
+        let mut spaces: HashMap<_, _> = detached.into_iter().map(|space| (space, space.get(guard))).collect();
+        spaces.extend(present.into_iter().map(|space| (space.link(), space)));
+        spaces.into_values().collect()
     }
 }

@@ -6,8 +6,9 @@ use crate::reclaim::ROW_COUNTS;
 /// What the lookups of a namespace found since it was made, or those of a whole cache since that was built.
 ///
 /// The tokens that a lookup misses are those of whole blocks behind what it found. All of them have the reason of the first
-/// block of them. The reasons are guesses, by marks of the last blocks that were cached or evicted: four for each block of the
-/// cache, 65,536 at most. Tokens behind the last whole block are in `query_tokens` alone.
+/// block of them. The reasons are guesses, by marks of blocks that were cached or evicted of late: of the first block of each
+/// insert and of the first one that each eviction takes, at most four for each block of the cache and 65,536. A block in the
+/// middle of an insert that was evicted whole counts as new. Tokens behind the last whole block are in `query_tokens` alone.
 ///
 /// # Examples
 ///
@@ -29,7 +30,7 @@ use crate::reclaim::ROW_COUNTS;
 #[non_exhaustive]
 pub struct LookupStats {
     /// Lookups: each match that counts as a use, each [`acquire`](crate::Session::acquire) that was served, and each
-    /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for.
+    /// [`resume`](crate::Session::resume) of a lease that no lookup was counted for, but in a namespace that was dropped.
     pub lookups: u64,
     /// Tokens of the sequences that were looked up.
     pub query_tokens: u64,

@@ -44,7 +44,7 @@ impl Inner {
         let Query { row, grid, tokens } = query;
         let tip = lease.held().map(|held| held.point);
         let end = tip.map_or(0, Ref::end);
-        let agrees_further = || tip.is_some_and(|tip| walk(tip, tokens, guard).end > end);
+        let agrees_further = || tip.is_some_and(|tip| grid.filled(walk(tip, tokens, guard).end) > grid.filled(end));
         let next = grid.end_of(grid.blocks(end) + 1);
         let reason = match self.seen.look(row.serial, &tokens[..next], grid) {
             Seen::Here => Found::MissedEvicted,

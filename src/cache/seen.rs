@@ -4,6 +4,8 @@
 //! trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has a hash of the block's end
 //! and of its last tokens, and the namespace. A later mark may take its place. So a reason is a guess, good for statistics and
 //! for nothing else.
+//!
+//! The marks of equal blocks lie in one cache line, those of different namespaces beside each other.
 
 use crate::block::Grid;
 use crate::key::Token;
@@ -23,9 +25,17 @@ const MOST: usize = model_size(1 << 16, 8);
 /// Bits of a mark that name the namespace; the others are of the hash.
 const NAME_BITS: u32 = 24;
 
+/// Marks of a cache line.
+const LINE: usize = 8;
+
+/// Marks beside each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; LINE]);
+
 /// The marks of one cache.
 #[derive(Debug)]
-pub(super) struct SeenBlocks(Box<[AtomicU64]>);
+pub(super) struct SeenBlocks(Box<[Line]>);
 
 /// Where a block was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +49,13 @@ impl SeenBlocks {
     /// Marks for a cache of so many blocks: four for each, up to 65,536.
     pub(super) fn new(blocks: usize) -> Self {
         let marks = blocks.saturating_mul(4).clamp(FEWEST, MOST).next_power_of_two();
-        Self((0..marks).map(|_| AtomicU64::new(0)).collect())
+        Self((0..marks.div_ceil(LINE)).map(|_| Line::default()).collect())
+    }
+
+    /// Whether the mark of a run that is taken into the accounts is likely to be there still when the run goes, with so many runs
+    /// cached.
+    pub(super) fn last_for(&self, runs: usize) -> bool {
+        runs <= self.0.len()
     }
 
     /// Marks a block of `run`, the first one or one after it.
@@ -60,26 +76,35 @@ impl SeenBlocks {
                 hash(&tokens, end)
             }
         };
+        let namespace = run.space().holdings.row.id().serial;
         // Relaxed: a hint, which no memory depends on.
-        self.place(hash).store(mark(hash, run.space().holdings.row.id().serial), Relaxed);
+        self.line(hash)[way(hash, namespace)].store(mark(hash, namespace), Relaxed);
     }
 
     /// Where the last block of `tokens` was seen, which end at a boundary.
     pub(super) fn look(&self, namespace: usize, tokens: &[Token], grid: Grid) -> Seen {
         let hash = hash(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len());
         // Relaxed: as in `mark`.
-        let there = self.place(hash).load(Relaxed);
-        match there ^ mark(hash, namespace) {
-            0 => Seen::Here,
-            other if other >> NAME_BITS == 0 && there != 0 => Seen::Elsewhere,
-            _ => Seen::Nowhere,
+        let marks = self.line(hash).each_ref().map(|mark| mark.load(Relaxed));
+        let wanted = mark(hash, namespace);
+        if marks[way(hash, namespace)] == wanted {
+            Seen::Here
+        } else if marks.iter().any(|mark| *mark != 0 && (mark ^ wanted) >> NAME_BITS == 0) {
+            Seen::Elsewhere
+        } else {
+            Seen::Nowhere
         }
     }
 
-    fn place(&self, hash: u64) -> &AtomicU64 {
-        // The mark has the upper bits.
-        &self.0[hash as usize & (self.0.len() - 1)]
+    fn line(&self, hash: u64) -> &[AtomicU64; LINE] {
+        // The mark has the upper bits, and `way` the lowest.
+        &self.0[hash as usize / LINE & (self.0.len() - 1)].0
     }
+}
+
+/// Which of a line's marks is that of a block: for namespaces made after each other, marks after each other.
+fn way(hash: u64, namespace: usize) -> usize {
+    (hash as usize).wrapping_add(namespace) % LINE
 }
 
 /// Not zero: the namespace's number is one at least.
@@ -106,7 +131,7 @@ mod tests {
     #[test]
     fn marks_are_few_for_few_blocks_and_bounded() {
         assert_eq!(
-            [0, 1, 16, 17, 1 << 14, usize::MAX].map(|blocks| SeenBlocks::new(blocks).0.len()),
+            [0, 1, 16, 17, 1 << 14, usize::MAX].map(|blocks| SeenBlocks::new(blocks).0.len() * LINE),
             [64, 64, 64, 128, 1 << 16, 1 << 16]
         );
     }
@@ -114,8 +139,8 @@ mod tests {
     #[test]
     fn few_of_many_marks_share_a_place() {
         let seen = SeenBlocks::new(1 << 14);
-        let places: std::collections::HashSet<_> =
-            (0..1 << 14).map(|i| seen.place(hash(&[7, i, 7, i / 3], 16)) as *const _).collect();
+        let place = |hash| &raw const seen.line(hash)[way(hash, 3)];
+        let places: std::collections::HashSet<_> = (0..1 << 14).map(|i| place(hash(&[7, i, 7, i / 3], 16))).collect();
         // Thrown at random, 16,384 balls fill 14,497 of 65,536 places.
         assert!(places.len() > 14_000, "{}", places.len());
     }

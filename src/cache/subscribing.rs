@@ -52,8 +52,8 @@ impl Subscription {
         });
         drop(inner);
         let batch = self.receive();
-        if let (None, Some(next)) = (&batch, published) {
-            // Those before it that did not come were lost.
+        if let (None, None, Some(next)) = (&batch, &self.taken, published) {
+            // Those before it that did not come were lost; one that is taken comes once the cache has ended.
             self.lost += next - self.next;
             self.next = next;
         }
@@ -168,7 +168,7 @@ impl PrefixCache {
         let participant = self.inner.participant();
         // Pinned before the lock and after it: what the excerpt has stays readable.
         let guard = participant.pin();
-        let listing = self.inner.list(|| self.inner.namespaces.spaces(&guard), &guard);
+        let listing = self.inner.list(None, &guard);
         let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
         for Listed { run, piece, depth, namespace, grid, .. } in listing.runs {
             let (parent, blocks) = (excerpt.block_before(piece, &guard), excerpt.blocks(piece, depth, &guard));

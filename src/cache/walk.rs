@@ -65,8 +65,7 @@ impl PrefixCache {
         // For the whole of it: what was listed stays readable.
         let participant = self.inner.participant();
         let guard = participant.pin();
-        let spaces = || namespace.0.root(&guard).map(|root| root.run().space()).into_iter().collect();
-        let listing = self.inner.list(spaces, &guard);
+        let listing = self.inner.list(Some(namespace), &guard);
         let here: HashMap<_, _> = listing.runs.iter().enumerate().map(|(id, listed)| (listed.run, id)).collect();
         for (id, Listed { run, piece, depth, .. }) in listing.runs.iter().enumerate() {
             let run = run.get(&guard);

@@ -279,8 +279,38 @@ fn pairs_are_missed_by_whole_blocks_of_pairs() {
     let start = bench.session.acquire(&draft, &sequence(1, 9), 0).expect("room");
     drop(bench.session.insert(start.hit.lease(), &sequence(1, 9), start.blocks).expect("it fits"));
     assert_eq!(matched(9), [0; 4]);
+    let other = |agreeing: usize| [&sequence(1, 9)[..agreeing], &[7; 9][agreeing..]].concat();
+    let of = |tokens: Vec<Token>| missed(&bench.counted(|| bench.session.match_prefix(&draft, &tokens)));
+    assert_eq!((of(other(1)), of(other(2))), ([0, 0, 0, 8], [0, 8, 0, 0]), "one token is no pair");
     bench.cache.evict(1);
     assert_eq!(matched(9), [4, 0, 0, 0]);
+}
+
+/// A prompt that tenants share: what one of them lost is not what another one has seen.
+#[test]
+fn equal_prompts_of_several_namespaces_are_known_in_each() {
+    let bench = Bench::new(4, 16);
+    let (session, prompt) = (&bench.session, sequence(1, 8));
+    let tenants: Vec<_> = ["a", "b", "c"].iter().map(|name| bench.cache.namespace(&[name])).collect();
+    for tenant in &tenants {
+        let start = session.acquire(tenant, &prompt, 0).expect("room");
+        drop(session.insert(start.hit.lease(), &prompt, start.blocks).expect("it fits"));
+    }
+    bench.cache.evict(16);
+    for tenant in &tenants {
+        assert_eq!(missed(&bench.counted(|| session.match_prefix(tenant, &prompt))), [8, 0, 0, 0]);
+    }
+}
+
+/// The request of an insert was looked up before: a resume of what it inserted counts for no second one, however little that is.
+#[test]
+fn an_insert_is_no_lookup_and_its_lease_counts_for_none() {
+    let bench = Bench::new(4, 16);
+    let hit = bench.matched(&[1, 2, 3]);
+    let inserted =
+        bench.session.insert(&hit, &[1, 2, 3], bench.session.reserve(0).expect("none")).expect("nothing to store");
+    let resumed = bench.counted(|| bench.session.resume(inserted.lease, &[1, 2, 3]));
+    assert_eq!((resumed.lookups, resumed.query_tokens), (0, 0));
 }
 
 /// A block may begin on one run and end on the next: its mark is that of the whole block.

@@ -3,22 +3,23 @@
 //! Arrays that leave the tree are kept as long as a draft that names them is with a subscriber, and retired then. A subscriber
 //! that does not read keeps what the drafts in its channel name, and these are bounded.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::cache::draft::Draft;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::{Arc, is_only};
 use crate::tree::Arrays;
 
-/// Drafts that one turn of the evictor finds with subscribers, before it looks at no more.
-const LOOKS: usize = 2;
+/// Drafts that one turn of the evictor looks at: more than it hands over, so that those of a subscriber that has gone go in time.
+const LOOKS: usize = 4;
 
 /// Drafts that were handed over, and what they name.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Drafts {
     waiting: VecDeque<Arc<Draft>>,
     /// The arrays that a draft names, with whether they have left the tree. Each is named by one draft, that of its run's store.
-    named: HashMap<Link<Arrays>, bool>,
+    /// An ordered map, because a large hash table is copied at once when it grows.
+    named: BTreeMap<Link<Arrays>, bool>,
 }
 
 impl Drafts {
@@ -45,18 +46,15 @@ impl Drafts {
         self.waiting.push_back(draft);
     }
 
-    /// Lets drafts go that no subscriber has any more: looks at them in turn, until it has found a few that stay.
+    /// Lets drafts go that no subscriber has any more: looks at a few of them, in turn.
     pub(super) fn release(&mut self, guard: &Guard<'_>) {
-        let (mut left, mut stay) = (self.waiting.len(), 0);
-        while left > 0 && stay < LOOKS {
+        for _ in 0..LOOKS.min(self.waiting.len()) {
             let Some(mut draft) = self.waiting.pop_front() else { return };
             if is_only(&mut draft) {
                 self.end(&draft, guard);
             } else {
                 self.waiting.push_back(draft);
-                stay += 1;
             }
-            left -= 1;
         }
     }
 
@@ -79,5 +77,27 @@ impl Drafts {
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::reclaim::Domain;
+
+    #[test]
+    fn a_turn_ends_a_few_drafts_however_many_were_let_go() {
+        let domain = Domain::new();
+        let local = domain.register();
+        let mut drafts = Drafts::default();
+        let read: Vec<_> = (0..100).map(|_| Arc::new(Draft::default())).collect();
+        read.iter().for_each(|draft| drafts.add(Arc::clone(draft)));
+        drafts.release(&local.pin());
+        assert_eq!(drafts.waiting.len(), 100, "subscribers have them");
+        drop(read);
+        for turn in 1..=100 / LOOKS {
+            drafts.release(&local.pin());
+            assert_eq!(drafts.waiting.len(), 100 - turn * LOOKS);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::{Evictor, Resources};
 use crate::block::Grid;
 use crate::name::NamespaceName;
 use crate::reclaim::{Link, Ref};
-use crate::tree::{Excerpt, PieceId, Run};
+use crate::tree::{Excerpt, PieceId, Run, Space};
 
 /// Listings that are under way.
 #[derive(Debug, Default)]
@@ -30,6 +30,8 @@ pub(in crate::cache) struct Listing {
     pub(in crate::cache) excerpt: Excerpt,
     pub(in crate::cache) runs: Vec<Listed>,
     seen: HashSet<Link<Run>>,
+    /// Trees that were detached since it began.
+    detached: Vec<Link<Space>>,
 }
 
 /// A run as it was.
@@ -64,6 +66,7 @@ impl Evictor {
             excerpt: Excerpt::default(),
             runs: Vec::new(),
             seen: HashSet::new(),
+            detached: Vec::new(),
         });
         id
     }
@@ -75,6 +78,17 @@ impl Evictor {
             listing.runs.reserve(runs);
             listing.seen.reserve(runs);
         }
+    }
+
+    /// Notes that a tree is being detached, which listings under way have to list.
+    pub(in crate::cache) fn list_detached(&mut self, space: Link<Space>) {
+        self.listings.under_way.iter_mut().for_each(|listing| listing.detached.push(space));
+    }
+
+    /// The trees that were detached since a listing began.
+    pub(in crate::cache) fn take_detached_since(&mut self, id: u64) -> Vec<Link<Space>> {
+        let listing = self.listings.under_way.iter_mut().find(|listing| listing.id == id);
+        listing.map_or_else(Vec::new, |listing| std::mem::take(&mut listing.detached))
     }
 
     pub(in crate::cache) fn end_listing(&mut self, id: u64) -> Listing {

@@ -139,12 +139,11 @@ impl Evictor {
         if let Some(parent) = run.parent().filter(|_| first > 0) {
             append_blocks(parent, first - 1, grid, &mut before, guard);
         }
-        let begins = grid.filled(grid.end_of(first)).max(run.start());
-        let tokens = begins - run.start()..grid.end_of(first + blocks) - run.start();
+        let tokens = grid.end_of(first + blocks) - run.start();
         self.observers.drafts.name(arrays);
         let name = space.holdings.name.clone();
         self.observers.draft.store(name, grid, first, before.pop(), Rest { arrays, tokens, blocks }, |from, tokens| {
-            append_tokens(run, from..begins, tokens, guard);
+            append_tokens(run, from..run.start(), tokens, guard);
         });
     }
 
@@ -182,7 +181,10 @@ impl Evictor {
         if blocks.is_empty() {
             return;
         }
-        resources.mark_seen(run, keep);
+        // Of a run that goes whole, the first block was marked when the run came.
+        if keep > 0 || !resources.seen.last_for(self.totals.runs) {
+            resources.mark_seen(run, keep);
+        }
         if self.observers.is_listened_to() {
             self.gather_removed(run, keep, blocks, resources);
         }

@@ -251,6 +251,7 @@ impl Inner {
             };
             let space = state.detach(next, resources.guard)?;
             evictor.tell_cleared(&space);
+            evictor.list_detached(space.link());
             let is_done = evictor.begin_sweep(space, resources);
             (!is_done).then(|| space.link())
         });
