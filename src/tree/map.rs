@@ -383,7 +383,6 @@ fn each<'g, T: Keyed>(slot: &'g TrieSlot, guard: &'g Guard<'_>, is_enough: &mut 
 
 /// Calls `visit` with every branch below `slot`, children first. The caller is pinned or alone: a thread that has seen a dead run
 /// before may still put a point into its map while the run is retired.
-#[inline]
 fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch<T>>)) {
     // Acquire: E1.
     let word = slot.load(Acquire);
