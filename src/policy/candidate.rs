@@ -58,12 +58,6 @@ pub(crate) struct Standing {
     pub(crate) demoted: bool,
 }
 
-/// Candidates that a policy names at once.
-pub(crate) const NAMED: usize = 12;
-
-/// The first candidates of an order.
-pub(crate) type FirstOnes = [Option<CandidateId>; NAMED];
-
 /// The order in which idle prefixes are evicted; those that were demoted go before all others.
 ///
 /// A candidate is an idle end of a run: no run hangs on it and no lease is held on it. The evictor files a candidate once,
@@ -78,8 +72,8 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// The candidate to evict from next; it stays filed.
     fn choose(&mut self) -> Option<CandidateId>;
 
-    /// The candidates that would be chosen next, the first one first.
-    fn first_ones(&self) -> FirstOnes;
+    /// The candidate that comes after `candidate` among those that are kept in the same structure.
+    fn after(&self, candidate: CandidateId) -> Option<CandidateId>;
 
     /// Prefetches the data of `candidate`.
     fn prefetch(&self, candidate: CandidateId);

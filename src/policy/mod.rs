@@ -12,7 +12,7 @@ mod table;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use candidate::{CandidateEntry, CandidateId, FirstOnes, NAMED, Policy, QuotaGroup, Standing};
+pub(crate) use candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use ranked::{RankBy, RankedCandidates};
 pub(crate) use stack::Stack;
 pub(crate) use table::Table;

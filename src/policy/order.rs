@@ -5,8 +5,9 @@
 //! lies between those of others goes into an ordered map. The first of all is the first of either.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
-use super::candidate::{CandidateId, FirstOnes, QuotaGroup};
+use super::candidate::{CandidateId, QuotaGroup};
 use super::table::Table;
 
 /// A key, and the candidate's serial number, which breaks ties: no two candidates have the same.
@@ -175,10 +176,15 @@ impl Order {
         self.demoted.values().copied().chain(others)
     }
 
-    /// The candidates that come first.
-    pub(super) fn first_ones(&self) -> FirstOnes {
-        let mut first_ones = self.iter();
-        std::array::from_fn(|_| first_ones.next())
+    /// The candidate after this one in the chain, or in the map that it lies in.
+    pub(super) fn after(&self, candidate: CandidateId) -> Option<CandidateId> {
+        let Filed { key, place } = self.filed.get(candidate.index())?;
+        let map = match place {
+            Place::Chained { after, .. } => return *after,
+            Place::Mapped if key.demoted => &self.demoted,
+            Place::Mapped => &self.between,
+        };
+        map.range((Bound::Excluded(key.rank), Bound::Unbounded)).next().map(|(_, candidate)| *candidate)
     }
 
     pub(super) fn prefetch(&self, candidate: CandidateId) {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::candidate::{CandidateEntry, CandidateId, FirstOnes, Policy, QuotaGroup, Standing};
+use super::candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use super::order::{CandidateRank, Order, RankKey};
 
 /// The key of a standing, where so many uses are many.
@@ -75,8 +75,8 @@ impl Policy for RankedCandidates {
         self.order.first()
     }
 
-    fn first_ones(&self) -> FirstOnes {
-        self.order.first_ones()
+    fn after(&self, candidate: CandidateId) -> Option<CandidateId> {
+        self.order.after(candidate)
     }
 
     fn prefetch(&self, candidate: CandidateId) {
@@ -162,8 +162,12 @@ mod tests {
             if step % 100 == 0 {
                 let mut order: Vec<_> = model.iter().map(|(candidate, (rank, _))| (*rank, *candidate)).collect();
                 order.sort_unstable();
-                let first_ones = std::array::from_fn(|i| order.get(i).map(|(_, candidate)| *candidate));
-                assert_eq!(ranked.first_ones(), first_ones);
+                let rank = |candidate: CandidateId| model[&candidate].0;
+                let followed = order.iter().filter_map(|(_, candidate)| Some((*candidate, ranked.after(*candidate)?)));
+                let followers: Vec<_> = followed.map(|(one, next)| (rank(one) < rank(next), next)).collect();
+                assert!(followers.iter().all(|(is_after, _)| *is_after));
+                let distinct: std::collections::HashSet<_> = followers.iter().map(|(_, next)| *next).collect();
+                assert!(distinct.len() == followers.len() && followers.len() + 3 >= order.len(), "three structures");
             }
         }
         assert!(ranked.is_sound());

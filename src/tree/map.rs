@@ -89,6 +89,7 @@ enum Occupant<'g, T> {
 
 impl<'g, T> Occupant<'g, T> {
     /// The slot's content without its tags. A word that is not null was stored by this map (M1).
+    #[inline(always)]
     fn of(word: *mut (), guard: &'g Guard<'_>) -> Self {
         let node = word.map_addr(|address| address & !(BRANCH | FROZEN));
         if word.addr() & BRANCH != 0 {
@@ -149,6 +150,20 @@ impl<T: Keyed> Map<T> {
         // Relaxed: a hint.
         let first = self.root.load(Relaxed).map_addr(|address| address & !(BRANCH | FROZEN));
         prefetch(first.cast::<T>().cast_const());
+    }
+
+    /// Prefetches the next thing on the way to `key` behind so many branches.
+    pub(crate) fn prefetch_way(&self, key: u32, branches: u32, guard: &Guard<'_>) {
+        let (mut slot, mixed) = (&self.root, mix(key));
+        for level in 0..branches {
+            // Acquire: E1.
+            match Occupant::<T>::of(slot.load(Acquire), guard) {
+                Occupant::Branch(branch) => slot = &branch.as_ref().slots[digit(mixed, level)],
+                Occupant::Nothing | Occupant::Entry(_) => return,
+            }
+        }
+        // Relaxed: a hint.
+        prefetch(slot.load(Relaxed).map_addr(|address| address & !(BRANCH | FROZEN)).cast::<Branch<T>>().cast_const());
     }
 
     /// Puts `new` under its key in place of `current` (nothing, or the entry that was found there).

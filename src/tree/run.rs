@@ -292,6 +292,13 @@ impl<'g> Ref<'g, Run> {
         }
     }
 
+    /// Prefetches a part of the way from its parent to the run: what lies behind so many branches.
+    pub(crate) fn prefetch_way(self, branches: u32, guard: &'g Guard<'_>) {
+        if let Some(parent) = self.parent() {
+            parent.as_ref().children.prefetch_way(self.first(), branches, guard);
+        }
+    }
+
     /// Up to which depth walks compare: less than the length, if blocks were invalidated.
     #[inline]
     pub(crate) fn shown(self, guard: &'g Guard<'_>) -> u32 {

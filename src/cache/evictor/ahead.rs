@@ -8,17 +8,18 @@
 //! | victims ahead | prefetched |
 //! |---|---|
 //! | 6 | its entries in the tables of ranking and policy |
-//! | 4 | its point |
-//! | 2 | its run |
-//! | 1 | its run's arrays |
+//! | 5 | its point |
+//! | 4 | its run |
+//! | 3 | its run's arrays, and the way to its run from the point that it hangs on |
+//! | 2, 1 | more of that way; the beginning of its tokens |
 //!
-//! Only a hint: the policy names a dozen victims at once, and may choose another one when a turn comes.
+//! Only a hint: the policy may choose another victim when a turn comes.
 //!
 //! An entry's point was used a moment ago; what the policy has on it, and on its neighbours in the order, was not. Eight entries
 //! ahead its run and its place in the order are prefetched, four entries ahead the neighbours.
 
 use super::{Evictor, Resources};
-use crate::policy::{CandidateId, FirstOnes, NAMED};
+use crate::policy::{CandidateId, Policy};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::prefetch;
@@ -46,25 +47,51 @@ impl Soon {
 /// How many victims ahead the first step is.
 const FURTHEST: usize = 6;
 
-/// Victims that the policy has named.
+/// Branches on the way to one of many runs: the step before a victim's own takes the last of them.
+const WAY: u32 = 6;
+
+/// A victim, and those that come after it in one structure of the policy.
+#[derive(Debug, Default, Clone, Copy)]
+struct Line([Option<CandidateId>; FURTHEST + 1]);
+
+/// The next victims. The policy takes them from two structures by turns: what is filed after all others, and what is not.
 #[derive(Debug, Default)]
 pub(super) struct Upcoming {
-    named: FirstOnes,
-    /// The present one of them.
-    at: usize,
+    /// The one that was used last comes first.
+    lines: [Line; 2],
+}
+
+impl Line {
+    /// Goes on to `victim`; false if it is not the next one.
+    fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> bool {
+        let line = &mut self.0;
+        if line[1] == Some(victim) {
+            line.rotate_left(1);
+            line[FURTHEST] = line[FURTHEST - 1].and_then(|last| policy.after(last));
+        }
+        line[0] == Some(victim)
+    }
+
+    fn begin(victim: CandidateId, policy: &dyn Policy) -> Self {
+        let mut next = Some(victim);
+        Self(std::array::from_fn(|_| {
+            let named = next;
+            next = named.and_then(|last| policy.after(last));
+            named
+        }))
+    }
 }
 
 impl Upcoming {
-    /// Goes on to `victim`; false if the policy must name others first.
-    fn go_to(&mut self, victim: Option<CandidateId>) -> bool {
-        let further = self.named[self.at..].iter().take(2).position(|named| *named == victim);
-        self.at += further.unwrap_or(0);
-        further.is_some() && self.at + FURTHEST < NAMED
-    }
-
-    /// The victim so many after the present one.
-    fn ahead(&self, victims: usize) -> Option<CandidateId> {
-        *self.named.get(self.at + victims)?
+    /// Goes on to `victim`; those that come after it.
+    fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> Line {
+        if !self.lines[0].go_to(victim, policy) {
+            self.lines.swap(0, 1);
+            if !self.lines[0].go_to(victim, policy) {
+                self.lines[0] = Line::begin(victim, policy);
+            }
+        }
+        self.lines[0]
     }
 }
 
@@ -90,30 +117,38 @@ impl Evictor {
 
     /// Prefetches the parts of the victims after `victim`, which the policy has chosen.
     pub(super) fn look_ahead(&mut self, victim: Ref<'_, Point>, resources: Resources<'_>) {
+        let Some(slot) = victim.account.get(&self.owner).candidate else { return };
         if self.ranking.policy.len() <= FEW {
             return;
         }
-        if !self.upcoming.go_to(victim.account.get(&self.owner).candidate) {
-            self.upcoming = Upcoming { named: self.ranking.policy.first_ones(), at: 0 };
-        }
-        if let Some(slot) = self.upcoming.ahead(FURTHEST) {
+        let Line(line) = self.upcoming.go_to(slot, &*self.ranking.policy);
+        if let Some(slot) = line[6] {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
         }
-        if let Some(point) = self.victim(4, resources) {
+        let point = |ahead: usize| self.filed_in(line[ahead], resources);
+        if let Some(point) = point(5) {
             prefetch(point.as_ptr());
         }
-        if let Some(point) = self.victim(2, resources) {
+        if let Some(point) = point(4) {
             prefetch(point.run().as_ptr());
         }
-        if let Some(arrays) = self.victim(1, resources).and_then(|point| point.run().arrays(resources.guard)) {
-            prefetch(arrays.as_ptr());
+        if let Some(run) = point(3).map(Ref::run) {
+            run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
+        }
+        for ahead in [3, 2, 1] {
+            if let Some(run) = point(ahead).map(Ref::run) {
+                run.prefetch_way(WAY - ahead as u32, resources.guard);
+            }
+        }
+        if let Some(arrays) = point(1).and_then(|point| point.run().arrays(resources.guard)) {
+            prefetch(arrays.tokens().as_ptr());
         }
     }
 
-    /// The point that was named so many victims ahead, or another one that has its slot by now; it is alive, because only the
-    /// evictor ends points.
-    fn victim<'g>(&self, ahead: usize, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
-        Some(self.ranking.at(self.upcoming.ahead(ahead)?)?.get(resources.guard))
+    /// The point that is filed in `slot`, or in another one's slot that went meanwhile; it is alive, because only the evictor
+    /// ends points.
+    fn filed_in<'g>(&self, slot: Option<CandidateId>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+        Some(self.ranking.at(slot?)?.get(resources.guard))
     }
 }

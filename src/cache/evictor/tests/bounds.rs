@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::{SLICE, Upkeep};
 use crate::cache::inner::STEP;
-use crate::policy::{CandidateEntry, CandidateId, FirstOnes, Policy, QuotaGroup, Standing};
+use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::{Arc, thread};
 use crate::{Clock, Eviction, Lease, Namespace, PrefixCache, Quota, Watermarks};
@@ -58,8 +58,8 @@ impl Policy for Endless {
         self.policy.choose()
     }
 
-    fn first_ones(&self) -> FirstOnes {
-        self.policy.first_ones()
+    fn after(&self, candidate: CandidateId) -> Option<CandidateId> {
+        self.policy.after(candidate)
     }
 
     fn prefetch(&self, slot: CandidateId) {

@@ -7,7 +7,7 @@ use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
 use crate::cache::evictor::Evictor;
 use crate::cache::priority::Priority;
 use crate::key::Token;
-use crate::policy::{CandidateEntry, CandidateId, FirstOnes, Policy, QuotaGroup, Standing};
+use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Statistics, Word};
@@ -393,8 +393,8 @@ impl Policy for Unsound {
         self.0.choose()
     }
 
-    fn first_ones(&self) -> FirstOnes {
-        self.0.first_ones()
+    fn after(&self, candidate: CandidateId) -> Option<CandidateId> {
+        self.0.after(candidate)
     }
 
     fn prefetch(&self, slot: CandidateId) {
