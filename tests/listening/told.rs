@@ -1,6 +1,9 @@
 //! What is told, scripted on one thread: from when on, why, and how much of it.
 
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
 use radixkv::{
@@ -119,4 +122,76 @@ fn a_list_of_many_runs_is_whole() {
         .collect();
     assert_eq!((listed.len(), listed.into_iter().collect::<HashSet<_>>()), (ids.len(), ids));
     assert_eq!(Log::walked(&cache, &spaces), Log::of(2, &snapshot));
+}
+
+/// No batch more, and with room for none one at least.
+#[test]
+fn a_channel_has_room_for_what_was_asked() {
+    let cache = PrefixCache::builder(1, 64).build().expect("sound");
+    let space = cache.default_namespace();
+    let channels = [(0, 1), (1, 1), (2, 2), (7, 7), (50, 50)];
+    let mut listening = channels.map(|(batches, room)| (cache.subscribe(batches), room));
+    for token in 0..50 {
+        insert(&cache, &space, &[token]);
+        // It ends a batch.
+        drop(cache.snapshot());
+    }
+    for (events, room) in &mut listening {
+        let read: Vec<u64> = batches(events).iter().map(EventBatch::number).collect();
+        assert_eq!(read, (0..*room).collect::<Vec<_>>());
+        assert_eq!((events.lost_batches(), events.next_number()), (50 - *room, 50));
+    }
+}
+
+/// A thread inserts while another clears: what it stores after a clear is not in that clear.
+#[test]
+fn a_clear_is_told_before_what_comes_after_it() {
+    let cache = PrefixCache::builder(1, 256).build().expect("sound");
+    let (space, mut events, mut log) = (cache.namespace(&["space"]), cache.subscribe(usize::MAX), Log::new(1));
+    let at_work = AtomicBool::new(true);
+    let agree = thread::scope(|scope| {
+        let inserting = scope.spawn(|| {
+            while at_work.load(Relaxed) {
+                let session = cache.session();
+                for token in 0..100 {
+                    let hit = session.match_prefix(&space, &[token]);
+                    let blocks = session.reserve(1 - hit.blocks().len()).expect("room");
+                    // It may be refused: the space was cleared meanwhile.
+                    drop(session.insert(hit.lease(), &[token], blocks));
+                }
+            }
+        });
+        let agree = catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..1_500 {
+                cache.clear_namespace(&space);
+                let snapshot = cache.snapshot();
+                log.take_until(&mut events, snapshot.number());
+                assert_eq!(log, Log::of(1, &snapshot));
+            }
+        }));
+        at_work.store(false, Relaxed);
+        inserting.join().expect("no panic");
+        agree
+    });
+    assert!(agree.is_ok());
+}
+
+/// Of all places on a run together, whichever of them was used last.
+#[test]
+fn a_walk_shows_uses_and_the_last_of_them() {
+    let cache = PrefixCache::builder(4, 64).clock(Clock::Logical).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let tokens: Vec<Token> = (0..16).collect();
+    insert(&cache, &space, &tokens);
+    let seen = || {
+        let mut seen = Vec::new();
+        cache.walk(&space, |run| seen.push((run.uses, run.last_used)));
+        seen
+    };
+    assert_eq!(seen(), [(1, 0)]);
+    for (time, (len, uses)) in (1..).zip([(16, 2), (16, 3), (8, 4), (4, 5), (12, 6), (8, 7), (16, 8), (4, 9)]) {
+        cache.set_time(time);
+        drop(session.match_prefix(&space, &tokens[..len]));
+        assert_eq!(seen(), [(uses, time)], "{len}");
+    }
 }
