@@ -10,10 +10,11 @@ mod endings;
 mod log;
 #[path = "listening/reasons.rs"]
 mod reasons;
+#[path = "listening/told.rs"]
+mod told;
 #[path = "listening/worker.rs"]
 mod worker;
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
@@ -38,21 +39,20 @@ fn storm(block: usize, eviction: Eviction, seed: u64) -> usize {
     let builder = if dice.bool() { builder.time_to_idle(Duration::from_nanos(300)) } else { builder };
     let cache = builder.build().expect("sound");
     let mut events = cache.subscribe(usize::MAX);
-    let (mut log, mut compared, at_work) = (Log::new(block), 0, AtomicUsize::new(THREADS as usize));
+    let (mut log, mut compared) = (Log::new(block), 0);
     // Listens from the middle on, beginning with a snapshot.
     let mut late = None;
     let asked = thread::scope(|scope| {
         let work = |thread| {
-            let (cache, at_work) = (&cache, &at_work);
+            let cache = &cache;
             scope.spawn(move || {
                 let mut worker = Worker::new(cache, Rng::with_seed(seed * THREADS + thread));
                 (0..STEPS).for_each(|_| worker.step());
-                at_work.fetch_sub(1, SeqCst);
                 worker.asked
             })
         };
         let workers: Vec<_> = (0..THREADS).map(work).collect();
-        while at_work.load(SeqCst) > 0 {
+        while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
             let snapshot = cache.snapshot();
             log.take_until(&mut events, snapshot.number());
             assert_eq!(log, Log::of(block, &snapshot), "seed {seed}, after {} batches", snapshot.number());

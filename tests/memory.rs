@@ -196,3 +196,30 @@ fn evicting_clearing_and_dropping_ask_for_little() {
         assert!(needed < 6_000_000, "{way}: {needed} bytes");
     }
 }
+
+/// Whether their channels were full, and whether anything was told after them.
+#[test]
+fn listeners_that_have_gone_leave_nothing() {
+    let cache = PrefixCache::builder(BLOCK, 64).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let come_and_go = |told: bool, rounds: u32| {
+        for i in 0..rounds {
+            let events = cache.subscribe(1);
+            if told && i % 2 == 0 {
+                serve(&session, &space, &sequence(i, BLOCK));
+                cache.evict(1);
+                drop(cache.snapshot());
+                serve(&session, &space, &sequence(i + 1, BLOCK));
+                cache.evict(1);
+            }
+            drop(events);
+        }
+        bytes()
+    };
+    for told in [true, false] {
+        // Some garbage waits for its time.
+        let few = come_and_go(told, 1_000);
+        let many = come_and_go(told, 8_000);
+        assert!(many < few + (512 << 10), "{few}, {many}");
+    }
+}
