@@ -55,6 +55,12 @@ impl Listings {
 }
 
 impl Evictor {
+    /// Whether a listing is under way.
+    #[cfg(test)]
+    pub(in crate::cache) fn is_listing(&self) -> bool {
+        !self.listings.is_empty()
+    }
+
     /// Begins one; its id.
     pub(in crate::cache) fn begin_listing(&mut self) -> u64 {
         let id = self.listings.begun;

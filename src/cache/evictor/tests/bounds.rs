@@ -264,6 +264,30 @@ fn a_match_that_helps_does_not_wait_for_a_name_that_is_resolved() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
+/// A thread that lists everything asks for the names while another thread is stopped with them locked: evictions go on.
+#[test]
+fn a_snapshot_that_waits_for_names_keeps_no_thread_from_evicting() {
+    let cache = PrefixCache::builder(4, 64).build().expect("sound");
+    drop(leases(&cache, 8));
+    let (sender, listed) = std::sync::mpsc::channel();
+    cache.inner.namespaces.with_names_locked(|| {
+        let lister = cache.clone();
+        thread::spawn(move || sender.send(lister.snapshot().events().count()));
+        let (done, over) = std::sync::mpsc::channel();
+        let user = cache.clone();
+        thread::spawn(move || {
+            while user.inner.evicting(|evictor, _| !evictor.is_listing()) {
+                thread::yield_now();
+            }
+            let evicted = user.evict(1);
+            user.clear_namespace(&user.default_namespace());
+            done.send(evicted).expect("the test goes on");
+        });
+        assert_eq!(over.recv_timeout(std::time::Duration::from_secs(60)), Ok(1));
+    });
+    assert_eq!(listed.recv(), Ok(8), "what was evicted and cleared meanwhile was there");
+}
+
 /// Policies that are given up or replaced are freed as fast as they come.
 #[test]
 fn what_is_left_of_exchanges_does_not_pile_up() {
