@@ -11,7 +11,7 @@ use crate::tree::Space;
 impl Inner {
     /// Lists what is cached in a namespace, or in all of them, once every change is taken in that was made before. `guard` was
     /// pinned before and stays: what is listed is readable as long.
-    pub(super) fn list<'g>(&self, namespace: Option<&Namespace>, guard: &'g Guard<'_>) -> Listing {
+    pub(super) fn list(&self, namespace: Option<&Namespace>, guard: &Guard<'_>) -> Listing {
         let (id, one) = self.settled(|evictor, resources| {
             evictor.observers.publish(resources.guard);
             (evictor.begin_listing(), namespace.map(|namespace| namespace.0.root(guard)))

@@ -98,7 +98,7 @@ impl SeenBlocks {
 
     fn line(&self, hash: u64) -> &[AtomicU64; LINE] {
         // The mark has the upper bits, and `way` the lowest.
-        &self.0[hash as usize / LINE & (self.0.len() - 1)].0
+        &self.0[(hash as usize / LINE) & (self.0.len() - 1)].0
     }
 }
 
