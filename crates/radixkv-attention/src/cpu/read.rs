@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::kernels::{Hints, Level, StoredRows};
+use super::kernels::{Hints, LANES, Level, RowsInPlace, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
@@ -71,6 +71,29 @@ impl<E: Number> RowSource<'_, E> {
         for (token, to) in (kept.end..place.tokens.end).zip(to[row * to_stride..].chunks_exact_mut(to_stride)) {
             self.read_new(batch, half, [place.sequence, token, head], &mut to[..elements]);
         }
+    }
+
+    /// Rows of one head of some tokens that can be computed with where they lie: numbers of `f32`, whole vectors of them, in one
+    /// block; and of keys as many as there are numbers in a vector.
+    pub(super) fn in_place(
+        &self,
+        batch: &Batch<'_>,
+        half: Half,
+        place: &RangePlace,
+        head: usize,
+    ) -> Option<RowsInPlace<'_>> {
+        let (layout, RangePlace { sequence, tokens }) = (self.layout().of(half), place);
+        let (first, size) = (tokens.start % layout.block_size, layout.block_size);
+        let good = layout.dtype == Dtype::F32
+            && layout.head_dim % LANES == 0
+            && first + tokens.len() <= size
+            && (half == Half::Values || tokens.len() % LANES == 0)
+            && tokens.end <= self.kept(batch, *sequence);
+        good.then(|| {
+            let block = batch.tables.blocks_of(*sequence)[tokens.start / size];
+            let (words, stride) = self.kv.rows(Plane { layer: self.layer, half }, block, first, head);
+            RowsInPlace { words, stride }
+        })
     }
 
     /// Reads a row that is in no block, rounded as if it came from one.

@@ -14,11 +14,11 @@ mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use body::{PartWork, QUERIES_AT_ONCE, TOKENS_AT_ONCE, units};
+pub(super) use body::{PartRows, PartWork, QUERIES_AT_ONCE, TOKENS_AT_ONCE, units};
 pub(super) use hints::Hints;
 pub(super) use lanes::LANES;
 pub(super) use panel::{PANEL, PART, Panel, PanelWork};
-pub(super) use rows::StoredRows;
+pub(super) use rows::{RowsInPlace, StoredRows};
 pub(super) use softmax::{Score, Softmax};
 
 use rows::Plain;

@@ -79,6 +79,12 @@ macro_rules! ops {
             }
 
             #[inline(always)]
+            fn load(self, from: &[AtomicU64]) -> Lanes {
+                // SAFETY: X1.
+                unsafe { memory::$module::load(from) }
+            }
+
+            #[inline(always)]
             fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
                 // SAFETY: X1.
                 unsafe { vectors::$module::add_lanes(sums) }
@@ -205,6 +211,8 @@ level!(Avx512, avx512, "avx2,fma,f16c", 1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use fastrand::Rng;
 
     use super::super::lanes::{LANES, Lanes};
@@ -222,6 +230,8 @@ mod tests {
             let bits = |numbers: [f32; LANES]| numbers.map(f32::to_bits);
             assert_eq!(bits(ops.add_lanes(&vectors)), bits(Plain.add_lanes(&vectors)), "{vectors:?}");
             assert_eq!(bits(ops.max_lanes(&vectors)), bits(Plain.max_lanes(&vectors)), "{vectors:?}");
+            let words: [AtomicU64; LANES] = std::array::from_fn(|i| AtomicU64::new(dice.u64(..) ^ i as u64));
+            assert_eq!(bits(ops.load(&words[1..]).0), bits(Plain.load(&words[1..]).0));
             let turned = [ops.turn(&vectors), Plain.turn(&vectors)].map(|columns| columns.map(|lanes| bits(lanes.0)));
             assert_eq!(turned[0], turned[1], "{vectors:?}");
         }
