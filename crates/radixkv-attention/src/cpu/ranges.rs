@@ -7,7 +7,9 @@ use std::ops::Range;
 
 use super::RANGE_TOKENS;
 use super::call::{AttentionCall, Task};
-use super::kernels::{PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, TOKENS_AT_ONCE, units};
+use super::kernels::{
+    MergeWork, PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, Softmax, TOKENS_AT_ONCE, units,
+};
 use super::number::Number;
 use super::read::RangePlace;
 use super::scratch::{Scratch, columns};
@@ -39,8 +41,6 @@ enum PartStep {
     Values,
     /// As `Values`, without the merge.
     ValuesAlone,
-    /// The merge alone.
-    Merge,
 }
 
 /// The parts of a range of so many tokens.
@@ -119,12 +119,10 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Merges a range whose sums were put back to where `attend_apart` had them.
-    pub(super) fn merge_apart(&self, task: &Task<'_>, RangeWork { place, queries }: &RangeWork, scratch: &mut Scratch) {
-        for head in 0..task.heads.len() {
-            let slots = [head, head * queries.len()];
-            self.attend_part(slots, place, (PartStep::Merge, None), 0..0, queries.clone(), scratch);
-        }
+    /// Merges a range into all queries of all heads of a task, by the sums that `attend_apart` had of it.
+    pub(super) fn merge_apart(&self, range: &[Softmax], weighted: &[f32], scratch: &mut Scratch) {
+        let Scratch { softmax, out, .. } = scratch;
+        self.level.merge(MergeWork { columns: columns(self.layout().value_dim), softmax, out, range, weighted });
     }
 
     /// Adds the keys and values of some tokens of a range to what is asked for: the share of them that one head of the task
@@ -235,7 +233,7 @@ impl<E: Number> AttentionCall<'_, E> {
                 PartRows::Widened(match step {
                     PartStep::Keys => &scratch.keys,
                     PartStep::Columns => &scratch.turned,
-                    PartStep::Values | PartStep::ValuesAlone | PartStep::Merge => &scratch.values,
+                    PartStep::Values | PartStep::ValuesAlone => &scratch.values,
                 }),
                 PartRows::InPlace,
             ),
@@ -257,7 +255,6 @@ impl<E: Number> AttentionCall<'_, E> {
             PartStep::Columns => self.level.add_columns(work),
             PartStep::Values => self.level.add_values(work, last),
             PartStep::ValuesAlone => self.level.add_values(work, false),
-            PartStep::Merge => self.level.merge_range(work),
         }
     }
 }

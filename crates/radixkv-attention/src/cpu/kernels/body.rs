@@ -50,6 +50,20 @@ pub(in super::super) struct PartWork<'a> {
     pub(in super::super) hints: &'a mut Hints,
 }
 
+/// The sums of a range for some queries, and those of the ranges before it, to which they are merged.
+#[derive(Debug)]
+pub(in super::super) struct MergeWork<'a> {
+    /// Elements of a value, filled up to whole vectors.
+    pub(in super::super) columns: usize,
+    pub(in super::super) softmax: &'a mut [Softmax],
+    /// `[queries, columns]`
+    pub(in super::super) out: &'a mut [f32],
+    /// Of this range alone, as is the one below.
+    pub(in super::super) range: &'a [Softmax],
+    /// `[queries, columns]`
+    pub(in super::super) weighted: &'a [f32],
+}
+
 /// Keys or values of a part of a range.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum PartRows<'a> {
@@ -182,29 +196,37 @@ impl PartWork<'_> {
             }
         }
         if last {
-            groups.for_each(|queries| self.merge(queries));
+            self.merge(queries);
         }
     }
 
-    /// The merge of the range alone, whose weighted values are those of all parts; all queries see some of it.
-    #[inline(always)]
-    pub(super) fn merge_range(mut self) {
-        let queries = self.seen.len();
-        // A loop: a closure would be compiled by itself, without the instructions of the level.
-        for first in (0..queries).step_by(LANES) {
-            self.merge(first..queries.min(first + LANES));
-        }
-    }
-
-    /// Merges the range into some queries, [`LANES`] at most.
+    /// Merges the range into some queries.
     #[inline(always)]
     fn merge(&mut self, queries: Range<usize>) {
-        let [earlier, new] = merge(&mut self.softmax[queries.clone()], &self.range[queries.clone()]);
         let rows = queries.start * self.columns..queries.end * self.columns;
-        let values = self.weighted[rows.clone()].chunks_exact(self.columns);
-        let rows = self.out[rows].chunks_exact_mut(self.columns).zip(values);
-        for ((out, values), factors) in rows.zip(earlier.into_iter().zip(new)) {
-            merge_values(out, values, factors.into());
+        let work = MergeWork {
+            columns: self.columns,
+            softmax: &mut self.softmax[queries.clone()],
+            out: &mut self.out[rows.clone()],
+            range: &self.range[queries],
+            weighted: &self.weighted[rows],
+        };
+        work.merge();
+    }
+}
+
+impl MergeWork<'_> {
+    #[inline(always)]
+    pub(super) fn merge(self) {
+        let states = self.softmax.chunks_mut(LANES).zip(self.range.chunks(LANES));
+        let rows = self.out.chunks_mut(LANES * self.columns).zip(self.weighted.chunks(LANES * self.columns));
+        // Loops: a closure would be compiled by itself, without the instructions of the level.
+        for ((softmax, range), (out, weighted)) in states.zip(rows) {
+            let [earlier, new] = merge(softmax, range);
+            let rows = out.chunks_exact_mut(self.columns).zip(weighted.chunks_exact(self.columns));
+            for ((out, values), factors) in rows.zip(earlier.into_iter().zip(new)) {
+                merge_values(out, values, factors.into());
+            }
         }
     }
 }

@@ -10,7 +10,7 @@
 #[rustversion::since(1.89)]
 use std::sync::atomic::AtomicU64;
 
-use super::body::PartWork;
+use super::body::{MergeWork, PartWork};
 use super::columns;
 use super::hints::Hints;
 #[rustversion::since(1.89)]
@@ -147,8 +147,8 @@ macro_rules! level {
 
             /// As `add_keys`.
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn merge_range(work: PartWork<'_>) {
-                work.merge_range();
+            pub(super) unsafe fn merge(work: MergeWork<'_>) {
+                work.merge();
             }
 
             /// As `add_keys`.
@@ -185,9 +185,9 @@ macro_rules! level {
                 unsafe { $module::add_values(self, work, last) }
             }
 
-            pub(super) fn merge_range(self, work: PartWork<'_>) {
+            pub(super) fn merge(self, work: MergeWork<'_>) {
                 // SAFETY: X1.
-                unsafe { $module::merge_range(work) }
+                unsafe { $module::merge(work) }
             }
 
             pub(super) fn multiply(self, work: PanelWork<'_>) {
