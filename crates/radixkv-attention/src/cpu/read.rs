@@ -138,15 +138,15 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads, which are read soon, or the first one of so many portions of them: those of a token lie side by
-    /// side, or those of a head.
+    /// The rows of several heads, which are read soon, and of what lies side by side so many bytes at most: of those of a token,
+    /// or of a head.
     pub(super) fn collect_hints(
         &self,
         batch: &Batch<'_>,
         half: Half,
         ahead: &RangePlace,
         heads: Range<usize>,
-        portions: usize,
+        most: usize,
         hints: &mut Hints,
     ) {
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
@@ -156,12 +156,12 @@ impl<E: Number> RowSource<'_, E> {
             Order::Nhd => {
                 let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
                 let spaced = [tokens.len(), stride * size_of::<u64>()];
-                hints.add(words.as_ptr().cast(), heads.len() * row_bytes / portions, spaced);
+                hints.add(words.as_ptr().cast(), (heads.len() * row_bytes).min(most), spaced);
             }
             Order::Hnd => {
                 for head in heads.clone() {
                     let (words, _) = self.kv.rows(plane, block, tokens.start, head);
-                    hints.add(words.as_ptr().cast(), tokens.len() * row_bytes / portions, [1, 0]);
+                    hints.add(words.as_ptr().cast(), (tokens.len() * row_bytes).min(most), [1, 0]);
                 }
             }
         });
