@@ -13,7 +13,7 @@ use super::kernels::Softmax;
 use super::number::Number;
 use super::prepared::{Piece, Plan};
 use super::ranges::works;
-use super::scratch::{self, Merging, Scratch, columns};
+use super::scratch::{self, Merging, columns};
 use crate::backend::Output;
 
 /// Ranges of each thread that are computed before they are merged, at most: their sums take 2 MiB with 32 heads of 128 elements.
@@ -38,15 +38,19 @@ impl<E: Number> AttentionCall<'_, E> {
     pub(super) fn run_by_ranges(&self, plan: &Plan, out: &mut Output<&mut [E], &mut [f32]>) {
         for piece in &plan.pieces {
             let task = self.whole(plan, piece);
-            scratch::with_merging(|Merging { sums, merged }| {
+            scratch::with_merging(|Merging { ranges: states, weighted, merged }| {
                 self.begin(&task, merged);
-                let size = self.group() * task.heads.len() * (columns(self.layout().value_dim) + 2);
+                let queries = self.group() * task.heads.len();
+                let size = queries * columns(self.layout().value_dim);
                 let (all, at_once) = (self.ranges(&task), self.threads.count() * RANGES_AT_ONCE);
                 for first in all.clone().step_by(at_once) {
                     let ranges = first..all.end.min(first + at_once);
-                    sums.resize(ranges.len() * size);
-                    self.sum_apart(&task, ranges.clone(), sums, size);
-                    self.merge_sums(&task, ranges, sums, size, merged);
+                    states.resize(ranges.len() * queries, Softmax::NONE);
+                    weighted.resize(ranges.len() * size);
+                    self.sum_apart(&task, ranges, states, weighted);
+                    for (range, weighted) in states.chunks_exact(queries).zip(weighted.chunks_exact(size)) {
+                        self.merge_apart(range, weighted, merged);
+                    }
                 }
                 self.give_outputs(&task, self.group(), merged, out);
             });
@@ -64,55 +68,33 @@ impl<E: Number> AttentionCall<'_, E> {
         seen.start / RANGE_TOKENS..seen.end.div_ceil(RANGE_TOKENS)
     }
 
-    /// Computes the sums of some ranges, `size` numbers for each, on all threads.
-    fn sum_apart(&self, task: &Task<'_>, ranges: Range<usize>, sums: &mut [f32], size: usize) {
+    /// Computes the sums of some ranges on all threads.
+    fn sum_apart(&self, task: &Task<'_>, ranges: Range<usize>, states: &mut [Softmax], weighted: &mut [f32]) {
+        let [queries, size] = [states.len(), weighted.len()].map(|all| all / ranges.len());
         let each = ranges.len().div_ceil(self.threads.count() * PARTS_PER_THREAD).max(1);
         let seen = self.seen_together(task, task.sequences[0]);
-        let parts = Mutex::new(sums.chunks_mut(each * size).zip(ranges.step_by(each)));
+        let sums = states.chunks_mut(each * queries).zip(weighted.chunks_mut(each * size));
+        let parts = Mutex::new(sums.zip(ranges.step_by(each)));
         let next = || parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
         self.threads.run(|| {
             let Some(mut part) = next() else { return };
             scratch::with(|scratch| {
                 self.begin(task, scratch);
                 loop {
-                    let (sums, first) = part;
-                    let mut sums = sums.chunks_exact_mut(size);
-                    let ranges = first..first + sums.len();
+                    let ((states, weighted), first) = part;
+                    let ranges = first..first + states.len() / queries;
                     let works = works(task.sequences[0], seen.clone(), ranges, 0..self.group());
+                    let mut sums = states.chunks_exact_mut(queries).zip(weighted.chunks_exact_mut(size));
                     self.attend_apart(task, works, scratch, |scratch| {
-                        sums.next().into_iter().for_each(|sums| keep(scratch, sums));
+                        sums.next().into_iter().for_each(|(states, weighted)| {
+                            states.copy_from_slice(&scratch.range);
+                            weighted.copy_from_slice(&scratch.weighted);
+                        });
                     });
                     let Some(another) = next() else { break };
                     part = another;
                 }
             });
         });
-    }
-
-    /// Merges ranges from left to right.
-    fn merge_sums(&self, task: &Task<'_>, ranges: Range<usize>, sums: &[f32], size: usize, scratch: &mut Scratch) {
-        let seen = self.seen_together(task, task.sequences[0]);
-        let works = works(task.sequences[0], seen, ranges, 0..self.group());
-        for (work, sums) in works.zip(sums.chunks_exact(size)) {
-            put_back(sums, scratch);
-            self.merge_apart(task, &work, scratch);
-        }
-    }
-}
-
-/// Keeps the sums of one range: weighted values of all queries, then largest score and sum of weights of each.
-fn keep(scratch: &Scratch, to: &mut [f32]) {
-    let (weighted, range) = to.split_at_mut(scratch.weighted.len());
-    weighted.copy_from_slice(&scratch.weighted);
-    for (to, Softmax { max, sum }) in range.chunks_exact_mut(2).zip(&scratch.range) {
-        to.copy_from_slice(&[*max, *sum]);
-    }
-}
-
-fn put_back(sums: &[f32], scratch: &mut Scratch) {
-    let (weighted, range) = sums.split_at(scratch.weighted.len());
-    scratch.weighted.copy_from_slice(weighted);
-    for (to, range) in scratch.range.iter_mut().zip(range.chunks_exact(2)) {
-        *to = Softmax { max: range[0], sum: range[1] };
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::kernels::{Hints, Level, StoredRows};
+use super::kernels::{Hints, LANES, Level, RowsInPlace, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
@@ -73,6 +73,29 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
+    /// Rows of one head of some tokens that can be computed with where they lie: numbers of `f32`, whole vectors of them, in one
+    /// block; and of keys as many as there are numbers in a vector.
+    pub(super) fn in_place(
+        &self,
+        batch: &Batch<'_>,
+        half: Half,
+        place: &RangePlace,
+        head: usize,
+    ) -> Option<RowsInPlace<'_>> {
+        let (layout, RangePlace { sequence, tokens }) = (self.layout().of(half), place);
+        let (first, size) = (tokens.start % layout.block_size, layout.block_size);
+        let good = layout.dtype == Dtype::F32
+            && layout.head_dim % LANES == 0
+            && first + tokens.len() <= size
+            && (half == Half::Values || tokens.len() % LANES == 0)
+            && tokens.end <= self.kept(batch, *sequence);
+        good.then(|| {
+            let block = batch.tables.blocks_of(*sequence)[tokens.start / size];
+            let (words, stride) = self.kv.rows(Plane { layer: self.layer, half }, block, first, head);
+            RowsInPlace { words, stride }
+        })
+    }
+
     /// Reads a row that is in no block, rounded as if it came from one.
     fn read_new(&self, batch: &Batch<'_>, half: Half, [sequence, token, head]: [usize; 3], to: &mut [f32]) {
         let Some([keys, values]) = self.new else { return };
@@ -115,13 +138,15 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads, which are read soon: those of a token lie side by side, or those of a head.
+    /// The rows of several heads, which are read soon, and of what lies side by side so many bytes at most: of those of a token,
+    /// or of a head.
     pub(super) fn collect_hints(
         &self,
         batch: &Batch<'_>,
         half: Half,
         ahead: &RangePlace,
         heads: Range<usize>,
+        most: usize,
         hints: &mut Hints,
     ) {
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
@@ -131,12 +156,12 @@ impl<E: Number> RowSource<'_, E> {
             Order::Nhd => {
                 let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
                 let spaced = [tokens.len(), stride * size_of::<u64>()];
-                hints.add(words.as_ptr().cast(), heads.len() * row_bytes, spaced);
+                hints.add(words.as_ptr().cast(), (heads.len() * row_bytes).min(most), spaced);
             }
             Order::Hnd => {
                 for head in heads.clone() {
                     let (words, _) = self.kv.rows(plane, block, tokens.start, head);
-                    hints.add(words.as_ptr().cast(), tokens.len() * row_bytes, [1, 0]);
+                    hints.add(words.as_ptr().cast(), (tokens.len() * row_bytes).min(most), [1, 0]);
                 }
             }
         });

@@ -64,8 +64,9 @@ impl Scratch {
 /// Memory of a thread that calls, and merges what several threads compute.
 #[derive(Debug, Default)]
 pub(super) struct Merging {
-    /// Of the ranges that are computed.
-    pub(super) sums: Aligned<f32>,
+    /// Of the ranges that are computed: largest scores and sums of weights of their queries, and weighted values.
+    pub(super) ranges: Vec<Softmax>,
+    pub(super) weighted: Aligned<f32>,
     /// Where they are merged. The thread may compute some of them meanwhile, in its other memory.
     pub(super) merged: Scratch,
 }

@@ -6,7 +6,7 @@ use super::super::RANGE_TOKENS;
 use super::columns;
 use super::hints::Hints;
 use super::lanes::{LANES, Rows, product};
-use super::rows::{Ops, units_of_row};
+use super::rows::{InPlace, Ops, RowsInPlace, units_of_row};
 use super::scores::{UNITS_OF_PRODUCTS, products};
 use super::softmax::{Score, Softmax, merge, merge_values, weigh};
 use crate::layout::Half;
@@ -25,7 +25,7 @@ pub(in super::super) struct PartWork<'a> {
     pub(in super::super) queries: &'a [f32],
     /// The keys of the part, `[tokens, key_columns]`, or those of the whole range as columns, `[key_columns, RANGE_TOKENS]`;
     /// or the values of the part, `[tokens, columns]`.
-    pub(in super::super) rows: &'a [f32],
+    pub(in super::super) rows: PartRows<'a>,
     /// Elements of a key, filled up with zeros to whole vectors.
     pub(in super::super) key_columns: usize,
     /// Elements of a value, filled up to whole vectors.
@@ -50,14 +50,36 @@ pub(in super::super) struct PartWork<'a> {
     pub(in super::super) hints: &'a mut Hints,
 }
 
-/// Units of work (see [`Hints::step`]) to read some keys or values, whose rows have so many bytes and columns, and to compute
+/// The sums of a range for some queries, and those of the ranges before it, to which they are merged.
+#[derive(Debug)]
+pub(in super::super) struct MergeWork<'a> {
+    /// Elements of a value, filled up to whole vectors.
+    pub(in super::super) columns: usize,
+    pub(in super::super) softmax: &'a mut [Softmax],
+    /// `[queries, columns]`
+    pub(in super::super) out: &'a mut [f32],
+    /// Of this range alone, as is the one below.
+    pub(in super::super) range: &'a [Softmax],
+    /// `[queries, columns]`
+    pub(in super::super) weighted: &'a [f32],
+}
+
+/// Keys or values of a part of a range.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) enum PartRows<'a> {
+    Widened(&'a [f32]),
+    /// Where they are stored: of keys, as many as there are whole vectors of scores for.
+    InPlace(RowsInPlace<'a>),
+}
+
+/// Units of work (see [`Hints::step`]): to read some keys or values, whose rows have so many bytes and columns, and to compute
 /// with them for some queries.
-pub(in super::super) fn units(half: Half, [tokens, queries]: [usize; 2], [bytes, columns]: [usize; 2]) -> usize {
+pub(in super::super) fn units(half: Half, [tokens, queries]: [usize; 2], [bytes, columns]: [usize; 2]) -> [usize; 2] {
     let each = match half {
         Half::Keys => tokens.div_ceil(LANES) * UNITS_OF_PRODUCTS,
         Half::Values => columns / LANES * UNITS_OF_VALUES,
     };
-    tokens * units_of_row(bytes) + queries * each
+    [tokens * units_of_row(bytes), queries * each]
 }
 
 impl PartWork<'_> {
@@ -82,27 +104,36 @@ impl PartWork<'_> {
     pub(super) fn add_keys<const N: usize, O: Ops>(self, ops: O) {
         let Some(queries) = self.seeing() else { return };
         let stride = self.key_columns;
-        let rows = [Rows { numbers: self.queries, stride }.from(queries.start), Rows { numbers: self.rows, stride }];
         let counts = [queries.len(), self.part.len(), stride];
         let to = &mut self.weights[queries.start * RANGE_TOKENS + self.part.start..];
-        if N > 1 {
-            products::<true, O>(ops, rows, counts, to, self.hints);
-        } else {
-            products::<false, O>(ops, rows, counts, to, self.hints);
+        let queries = Rows { numbers: self.queries, stride }.from(queries.start);
+        match (self.rows, N > 1) {
+            (PartRows::Widened(numbers), true) => {
+                products::<true, O>(ops, queries, Rows { numbers, stride }, counts, to, self.hints);
+            }
+            (PartRows::Widened(numbers), false) => {
+                products::<false, O>(ops, queries, Rows { numbers, stride }, counts, to, self.hints);
+            }
+            (PartRows::InPlace(rows), true) => {
+                products::<true, O>(ops, queries, InPlace { ops, rows }, counts, to, self.hints);
+            }
+            (PartRows::InPlace(rows), false) => {
+                products::<false, O>(ops, queries, InPlace { ops, rows }, counts, to, self.hints);
+            }
         }
     }
 
     /// Products with the keys of the whole range, which are columns.
     #[inline(always)]
     pub(super) fn add_columns<const N: usize>(self) {
-        let Some(queries) = self.seeing() else { return };
+        let (Some(queries), PartRows::Widened(columns)) = (self.seeing(), self.rows) else { return };
         let rows = Rows { numbers: self.queries, stride: self.key_columns }.from(queries.start);
         let to = &mut self.weights[queries.start * RANGE_TOKENS..];
         let shape = [queries.len(), self.key_columns];
         if N > 1 {
-            columns::products::<6>(rows, self.rows, shape, to, self.hints);
+            columns::products::<6>(rows, columns, shape, to, self.hints);
         } else {
-            columns::products::<2>(rows, self.rows, shape, to, self.hints);
+            columns::products::<2>(rows, columns, shape, to, self.hints);
         }
     }
 
@@ -141,41 +172,61 @@ impl PartWork<'_> {
         if tokens.start < tokens.end {
             let weights = &self.weights[queries.start * RANGE_TOKENS + tokens.start..];
             let weights = Rows { numbers: weights, stride: RANGE_TOKENS };
-            let values = &self.rows[(tokens.start - self.part.start) * self.columns..];
-            let values = Rows { numbers: values, stride: self.columns };
             let weighted = &mut self.weighted[queries.start * self.columns..];
-            let shape = [tokens.len(), self.columns];
+            let (shape, first) = ([tokens.len(), self.columns], tokens.start - self.part.start);
             let step = |vectors| self.hints.step(vectors * UNITS_OF_VALUES);
-            if tokens.start == seen.0 {
-                product::<N, false>(weights, queries.len(), values, shape, weighted, self.columns, step);
-            } else {
-                product::<N, true>(weights, queries.len(), values, shape, weighted, self.columns, step);
+            let (count, stride) = (queries.len(), self.columns);
+            match (self.rows, tokens.start == seen.0) {
+                (PartRows::Widened(rows), true) => {
+                    let values = Rows { numbers: &rows[first * stride..], stride };
+                    product::<N, false>(weights, count, values, shape, weighted, stride, step);
+                }
+                (PartRows::Widened(rows), false) => {
+                    let values = Rows { numbers: &rows[first * stride..], stride };
+                    product::<N, true>(weights, count, values, shape, weighted, stride, step);
+                }
+                (PartRows::InPlace(rows), true) => {
+                    let values = InPlace { ops, rows: rows.from(first) };
+                    product::<N, false>(weights, count, values, shape, weighted, stride, step);
+                }
+                (PartRows::InPlace(rows), false) => {
+                    let values = InPlace { ops, rows: rows.from(first) };
+                    product::<N, true>(weights, count, values, shape, weighted, stride, step);
+                }
             }
         }
         if last {
-            groups.for_each(|queries| self.merge(queries));
+            self.merge(queries);
         }
     }
 
-    /// The merge of the range alone, whose weighted values are those of all parts; all queries see some of it.
-    #[inline(always)]
-    pub(super) fn merge_range(mut self) {
-        let queries = self.seen.len();
-        // A loop: a closure would be compiled by itself, without the instructions of the level.
-        for first in (0..queries).step_by(LANES) {
-            self.merge(first..queries.min(first + LANES));
-        }
-    }
-
-    /// Merges the range into some queries, [`LANES`] at most.
+    /// Merges the range into some queries.
     #[inline(always)]
     fn merge(&mut self, queries: Range<usize>) {
-        let [earlier, new] = merge(&mut self.softmax[queries.clone()], &self.range[queries.clone()]);
         let rows = queries.start * self.columns..queries.end * self.columns;
-        let values = self.weighted[rows.clone()].chunks_exact(self.columns);
-        let rows = self.out[rows].chunks_exact_mut(self.columns).zip(values);
-        for ((out, values), factors) in rows.zip(earlier.into_iter().zip(new)) {
-            merge_values(out, values, factors.into());
+        let work = MergeWork {
+            columns: self.columns,
+            softmax: &mut self.softmax[queries.clone()],
+            out: &mut self.out[rows.clone()],
+            range: &self.range[queries],
+            weighted: &self.weighted[rows],
+        };
+        work.merge();
+    }
+}
+
+impl MergeWork<'_> {
+    #[inline(always)]
+    pub(super) fn merge(self) {
+        let states = self.softmax.chunks_mut(LANES).zip(self.range.chunks(LANES));
+        let rows = self.out.chunks_mut(LANES * self.columns).zip(self.weighted.chunks(LANES * self.columns));
+        // Loops: a closure would be compiled by itself, without the instructions of the level.
+        for ((softmax, range), (out, weighted)) in states.zip(rows) {
+            let [earlier, new] = merge(softmax, range);
+            let rows = out.chunks_exact_mut(self.columns).zip(weighted.chunks_exact(self.columns));
+            for ((out, values), factors) in rows.zip(earlier.into_iter().zip(new)) {
+                merge_values(out, values, factors.into());
+            }
         }
     }
 }

@@ -34,6 +34,42 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Vectors of a row.
+pub(super) trait Vectors: Copy {
+    /// One of them.
+    fn vector(&self, index: usize) -> Lanes;
+}
+
+/// Rows to multiply with, whatever memory they are in.
+pub(super) trait Matrix: Copy {
+    type Row: Vectors;
+    /// One of them, of so many vectors.
+    fn row(self, row: usize, vectors: usize) -> Self::Row;
+    /// The first rows.
+    fn rows(self, count: usize) -> impl Iterator<Item = Self::Row>;
+}
+
+impl Vectors for &[f32] {
+    #[inline(always)]
+    fn vector(&self, index: usize) -> Lanes {
+        Lanes::load(&self[index * LANES..])
+    }
+}
+
+impl<'a> Matrix for Rows<'a> {
+    type Row = &'a [f32];
+
+    #[inline(always)]
+    fn row(self, row: usize, vectors: usize) -> &'a [f32] {
+        &self.numbers[row * self.stride..][..vectors * LANES]
+    }
+
+    #[inline(always)]
+    fn rows(self, count: usize) -> impl Iterator<Item = &'a [f32]> {
+        self.numbers.chunks_exact(self.stride).take(count)
+    }
+}
+
 impl Lanes {
     pub(super) const ZERO: Self = Self([0.0; LANES]);
 
@@ -102,7 +138,7 @@ pub(super) fn turned(rows: &[Lanes; LANES]) -> [Lanes; LANES] {
 pub(super) fn product<const N: usize, const MORE: bool>(
     a: Rows<'_>,
     rows: usize,
-    b: Rows<'_>,
+    b: impl Matrix,
     [inner, columns]: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
@@ -124,7 +160,7 @@ pub(super) fn product<const N: usize, const MORE: bool>(
 fn strip<const N: usize, const MORE: bool>(
     a: Rows<'_>,
     rows: usize,
-    b: Rows<'_>,
+    b: impl Matrix,
     inner_and_column: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
@@ -150,7 +186,7 @@ fn strip<const N: usize, const MORE: bool>(
 #[inline(always)]
 fn tile<const M: usize, const N: usize, const MORE: bool>(
     a: Rows<'_>,
-    b: Rows<'_>,
+    b: impl Matrix,
     [inner, column]: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
@@ -163,9 +199,8 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
             sums.iter_mut().enumerate().for_each(|(n, sums)| *sums = Lanes::load(&out[n * LANES..]));
         }
     }
-    for (k, row) in b.numbers.chunks_exact(b.stride).take(inner).enumerate() {
-        let row = &row[column..][..N * LANES];
-        let row: [Lanes; N] = std::array::from_fn(|n| Lanes::load(&row[n * LANES..]));
+    for (k, row) in b.rows(inner).enumerate() {
+        let row: [Lanes; N] = std::array::from_fn(|n| row.vector(column / LANES + n));
         for m in 0..M {
             let element = rows[m][k];
             for n in 0..N {

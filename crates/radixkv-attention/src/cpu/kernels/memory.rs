@@ -18,6 +18,9 @@ mod readers {
     use core::arch::x86_64::*;
     use std::sync::atomic::AtomicU64;
 
+    use super::super::lanes::Lanes;
+    use super::super::rows::WORDS;
+
     /// The readers of a level. Each reads vectors of elements, as many as are whole, by a load that widens them, and returns how
     /// many elements; those of integers are multiplied by their scale.
     macro_rules! readers {
@@ -27,6 +30,15 @@ mod readers {
         ) => {
             pub(in super::super) mod $level {
                 use super::*;
+
+                /// A vector of `f32`, from the first words.
+                #[inline]
+                #[target_feature(enable = $features)]
+                pub(in super::super::super) fn load(from: &[AtomicU64]) -> Lanes {
+                    let mut lanes = Lanes::ZERO;
+                    f32(&from[..WORDS], 1.0, &mut lanes.0);
+                    lanes
+                }
 
                 $(
                     #[inline]

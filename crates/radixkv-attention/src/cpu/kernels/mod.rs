@@ -14,11 +14,11 @@ mod vectors;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use body::{PartWork, QUERIES_AT_ONCE, TOKENS_AT_ONCE, units};
+pub(super) use body::{MergeWork, PartRows, PartWork, QUERIES_AT_ONCE, TOKENS_AT_ONCE, units};
 pub(super) use hints::Hints;
 pub(super) use lanes::LANES;
 pub(super) use panel::{PANEL, PART, Panel, PanelWork};
-pub(super) use rows::StoredRows;
+pub(super) use rows::{RowsInPlace, StoredRows};
 pub(super) use softmax::{Score, Softmax};
 
 use rows::Plain;
@@ -93,14 +93,14 @@ impl Level {
         }
     }
 
-    /// Merges a range into queries all of which see some of it.
-    pub(super) fn merge_range(self, work: PartWork<'_>) {
+    /// Merges the sums of a range.
+    pub(super) fn merge(self, work: MergeWork<'_>) {
         match self {
-            Self::Plain => work.merge_range(),
+            Self::Plain => work.merge(),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2(level) => level.merge_range(work),
+            Self::Avx2(level) => level.merge(work),
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512(level) => level.merge_range(work),
+            Self::Avx512(level) => level.merge(work),
         }
     }
 

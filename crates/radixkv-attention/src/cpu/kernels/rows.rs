@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::super::word::{per_word, unpack};
 use super::hints::Hints;
-use super::lanes::{LANES, Lanes, larger, turned};
+use super::lanes::{LANES, Lanes, Matrix, Vectors, larger, turned};
 use crate::layout::Dtype;
 
 /// Bytes of a row that are read in one unit of work (see [`Hints::step`]).
 const UNIT_BYTES: usize = 48;
+/// Words of a vector of `f32`.
+pub(super) const WORDS: usize = LANES / 2;
 
 /// What a level does by instructions that the compiler does not find.
 pub(super) trait Ops: Copy {
@@ -16,6 +18,14 @@ pub(super) trait Ops: Copy {
     #[inline(always)]
     fn read(self, _dtype: Dtype, _from: &[AtomicU64], _scale: f32, _to: &mut [f32]) -> usize {
         0
+    }
+
+    /// Reads a vector of `f32` from the first words.
+    #[inline(always)]
+    fn load(self, from: &[AtomicU64]) -> Lanes {
+        let mut lanes = Lanes::ZERO;
+        read_words(Dtype::F32, &from[..WORDS], 1.0, &mut lanes.0);
+        lanes
     }
 
     /// Adds the lanes of each vector, in halves.
@@ -57,6 +67,51 @@ pub(in super::super) struct StoredRows<'a> {
     pub(in super::super) scales: &'a [f32],
     /// Numbers from row to row of what is made of them.
     pub(in super::super) to_stride: usize,
+}
+
+/// Rows of `f32` of one head for some tokens of a block, computed with where they lie.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct RowsInPlace<'a> {
+    /// From the first row on.
+    pub(in super::super) words: &'a [AtomicU64],
+    /// Words from row to row.
+    pub(in super::super) stride: usize,
+}
+
+impl RowsInPlace<'_> {
+    /// Those from a row on.
+    #[inline(always)]
+    pub(super) fn from(self, row: usize) -> Self {
+        Self { words: &self.words[row * self.stride..], ..self }
+    }
+}
+
+/// The same, with what reads them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InPlace<'a, O> {
+    pub(super) ops: O,
+    pub(super) rows: RowsInPlace<'a>,
+}
+
+impl<O: Ops> Vectors for (O, &[AtomicU64]) {
+    #[inline(always)]
+    fn vector(&self, index: usize) -> Lanes {
+        self.0.load(&self.1[index * WORDS..][..WORDS])
+    }
+}
+
+impl<'a, O: Ops> Matrix for InPlace<'a, O> {
+    type Row = (O, &'a [AtomicU64]);
+
+    #[inline(always)]
+    fn row(self, row: usize, vectors: usize) -> Self::Row {
+        (self.ops, &self.rows.words[row * self.rows.stride..][..vectors * WORDS])
+    }
+
+    #[inline(always)]
+    fn rows(self, count: usize) -> impl Iterator<Item = Self::Row> {
+        self.rows.words.chunks(self.rows.stride).take(count).map(move |row| (self.ops, row))
+    }
 }
 
 /// Units of work to read a row.

@@ -5,7 +5,7 @@
 
 use super::super::RANGE_TOKENS;
 use super::hints::Hints;
-use super::lanes::{LANES, Lanes, Rows};
+use super::lanes::{LANES, Lanes, Matrix, Rows, Vectors};
 use super::rows::Ops;
 
 /// Work of sixteen products, in the units of [`Hints::step`].
@@ -17,20 +17,20 @@ pub(super) const UNITS_OF_PRODUCTS: usize = 6;
 #[inline(always)]
 pub(super) fn products<const WIDE: bool, O: Ops>(
     ops: O,
-    [queries, keys]: [Rows<'_>; 2],
+    queries: Rows<'_>,
+    keys: impl Matrix,
     [count, tokens, elements]: [usize; 3],
     out: &mut [f32],
     hints: &mut Hints,
 ) {
     for first in (0..tokens).step_by(LANES) {
-        let keys = keys.from(first);
         let mut query = 0;
         while query < count {
-            let (rows, out) = ([queries.from(query), keys], &mut out[query * RANGE_TOKENS + first..]);
+            let (queries, out) = (queries.from(query), &mut out[query * RANGE_TOKENS + first..]);
             query += match count - query {
-                1 => sixteen_keys::<1, 8, WIDE, O>(ops, rows, elements, out, hints),
-                2..=3 => sixteen_keys::<2, 8, WIDE, O>(ops, rows, elements, out, hints),
-                _ => sixteen_keys::<4, 4, WIDE, O>(ops, rows, elements, out, hints),
+                1 => sixteen_keys::<1, 8, WIDE, O>(ops, queries, keys, [first, elements], out, hints),
+                2..=3 => sixteen_keys::<2, 8, WIDE, O>(ops, queries, keys, [first, elements], out, hints),
+                _ => sixteen_keys::<4, 4, WIDE, O>(ops, queries, keys, [first, elements], out, hints),
             };
         }
     }
@@ -40,8 +40,9 @@ pub(super) fn products<const WIDE: bool, O: Ops>(
 #[inline(always)]
 fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
     ops: O,
-    [queries, keys]: [Rows<'_>; 2],
-    elements: usize,
+    queries: Rows<'_>,
+    keys: impl Matrix,
+    [key, elements]: [usize; 2],
     out: &mut [f32],
     hints: &mut Hints,
 ) -> usize {
@@ -49,11 +50,11 @@ fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
     for first in (0..LANES).step_by(across) {
         let mut sums = [Lanes::ZERO; LANES];
         for t in (0..across).step_by(T) {
-            let rows = [queries, keys.from(first + t)];
+            let at = [key + first + t, elements];
             if WIDE {
-                tile::<M, T>(rows, elements, &mut sums[t..], across);
+                tile::<M, T>(queries, keys, at, &mut sums[t..], across);
             } else {
-                narrow::<M, T>(rows, elements, &mut sums[t..], across);
+                narrow::<M, T>(queries, keys, at, &mut sums[t..], across);
             }
         }
         let added = ops.add_lanes(&sums);
@@ -68,18 +69,19 @@ fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
 /// A tile in parts of four vectors of sums or fewer.
 #[inline(always)]
 fn narrow<const M: usize, const T: usize>(
-    [queries, keys]: [Rows<'_>; 2],
-    elements: usize,
+    queries: Rows<'_>,
+    keys: impl Matrix,
+    [key, elements]: [usize; 2],
     to: &mut [Lanes],
     across: usize,
 ) {
     for t in (0..T).step_by(2) {
         if M == 1 {
-            tile::<1, 2>([queries, keys.from(t)], elements, &mut to[t..], across);
+            tile::<1, 2>(queries, keys, [key + t, elements], &mut to[t..], across);
             continue;
         }
         for m in (0..M).step_by(2) {
-            tile::<2, 2>([queries.from(m), keys.from(t)], elements, &mut to[m * across + t..], across);
+            tile::<2, 2>(queries.from(m), keys, [key + t, elements], &mut to[m * across + t..], across);
         }
     }
 }
@@ -87,18 +89,19 @@ fn narrow<const M: usize, const T: usize>(
 /// The lanes of `M` times `T` products, all in registers, to rows of `across`.
 #[inline(always)]
 fn tile<const M: usize, const T: usize>(
-    [queries, keys]: [Rows<'_>; 2],
-    elements: usize,
+    queries: Rows<'_>,
+    keys: impl Matrix,
+    [key, elements]: [usize; 2],
     to: &mut [Lanes],
     across: usize,
 ) {
     let vectors = elements / LANES;
     let queries: [&[[f32; LANES]]; M] = std::array::from_fn(|m| &queries.vectors(m)[..vectors]);
-    let keys: [&[[f32; LANES]]; T] = std::array::from_fn(|t| &keys.vectors(t)[..vectors]);
+    let keys: [_; T] = std::array::from_fn(|t| keys.row(key + t, vectors));
     let mut sums = [[Lanes::ZERO; T]; M];
     #[allow(clippy::needless_range_loop)] // It counts along all rows at once.
     for i in 0..vectors {
-        let keys: [Lanes; T] = std::array::from_fn(|t| Lanes(keys[t][i]));
+        let keys: [Lanes; T] = std::array::from_fn(|t| keys[t].vector(i));
         for m in 0..M {
             let query = Lanes(queries[m][i]);
             for t in 0..T {

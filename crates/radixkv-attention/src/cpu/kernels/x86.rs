@@ -10,7 +10,7 @@
 #[rustversion::since(1.89)]
 use std::sync::atomic::AtomicU64;
 
-use super::body::PartWork;
+use super::body::{MergeWork, PartWork};
 use super::columns;
 use super::hints::Hints;
 #[rustversion::since(1.89)]
@@ -79,6 +79,12 @@ macro_rules! ops {
             }
 
             #[inline(always)]
+            fn load(self, from: &[AtomicU64]) -> Lanes {
+                // SAFETY: X1.
+                unsafe { memory::$module::load(from) }
+            }
+
+            #[inline(always)]
             fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
                 // SAFETY: X1.
                 unsafe { vectors::$module::add_lanes(sums) }
@@ -141,8 +147,8 @@ macro_rules! level {
 
             /// As `add_keys`.
             #[target_feature(enable = $features)]
-            pub(super) unsafe fn merge_range(work: PartWork<'_>) {
-                work.merge_range();
+            pub(super) unsafe fn merge(work: MergeWork<'_>) {
+                work.merge();
             }
 
             /// As `add_keys`.
@@ -179,9 +185,9 @@ macro_rules! level {
                 unsafe { $module::add_values(self, work, last) }
             }
 
-            pub(super) fn merge_range(self, work: PartWork<'_>) {
+            pub(super) fn merge(self, work: MergeWork<'_>) {
                 // SAFETY: X1.
-                unsafe { $module::merge_range(work) }
+                unsafe { $module::merge(work) }
             }
 
             pub(super) fn multiply(self, work: PanelWork<'_>) {
@@ -205,6 +211,8 @@ level!(Avx512, avx512, "avx2,fma,f16c", 1);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use fastrand::Rng;
 
     use super::super::lanes::{LANES, Lanes};
@@ -222,6 +230,8 @@ mod tests {
             let bits = |numbers: [f32; LANES]| numbers.map(f32::to_bits);
             assert_eq!(bits(ops.add_lanes(&vectors)), bits(Plain.add_lanes(&vectors)), "{vectors:?}");
             assert_eq!(bits(ops.max_lanes(&vectors)), bits(Plain.max_lanes(&vectors)), "{vectors:?}");
+            let words: [AtomicU64; LANES] = std::array::from_fn(|i| AtomicU64::new(dice.u64(..) ^ i as u64));
+            assert_eq!(bits(ops.load(&words[1..]).0), bits(Plain.load(&words[1..]).0));
             let turned = [ops.turn(&vectors), Plain.turn(&vectors)].map(|columns| columns.map(|lanes| bits(lanes.0)));
             assert_eq!(turned[0], turned[1], "{vectors:?}");
         }
