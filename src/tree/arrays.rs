@@ -22,6 +22,11 @@ use crate::sync::gauge::{AtomicU32, Relaxed};
 const ALIGN_FROM: usize = 256;
 const CACHE_LINE: usize = 64;
 
+/// A draft names the arrays.
+const NAMED: u32 = 1;
+/// They are named, and have left the tree.
+const LEFT: u32 = 2;
+
 /// The header; the arrays after it are reached through [`Arrays::tokens`] and [`Arrays::blocks`].
 #[derive(Debug)]
 pub(crate) struct Arrays {
@@ -30,6 +35,8 @@ pub(crate) struct Arrays {
     blocks: u32,
     /// Tokens that walks compare: all, or fewer once blocks were invalidated.
     shown: AtomicU32,
+    /// What the evictor notes of drafts that name it (`evictor::drafts`).
+    drafts: AtomicU32,
     /// Offset of the tokens in words: in bytes, that of the longest run of blocks of one token would not fit.
     tokens_at: u32,
 }
@@ -72,6 +79,7 @@ impl Arrays {
             tokens: tokens.len() as u32,
             blocks: blocks.len() as u32,
             shown: AtomicU32::new(tokens.len() as u32),
+            drafts: AtomicU32::new(0),
             tokens_at,
         };
         let node = start.cast::<Self>();
@@ -125,6 +133,28 @@ impl<'g> Ref<'g, Arrays> {
     pub(crate) fn show(self, tokens: u32) {
         // Relaxed: as in `shown`.
         self.shown.store(tokens.min(self.tokens), Relaxed);
+    }
+
+    /// Notes that a draft names it, until [`unname`](Self::unname). The evictor's, as the next two.
+    pub(crate) fn name(self) {
+        self.drafts.store(NAMED, Relaxed);
+    }
+
+    /// Notes that it has left the tree; whether a draft names it.
+    pub(crate) fn leave(self) -> bool {
+        // Relaxed, here as in the others: the evictor alone reads and writes it.
+        let is_named = self.drafts.load(Relaxed) & NAMED != 0;
+        if is_named {
+            self.drafts.store(NAMED | LEFT, Relaxed);
+        }
+        is_named
+    }
+
+    /// Notes that no draft names it any more; whether it has left the tree.
+    pub(crate) fn unname(self) -> bool {
+        let has_left = self.drafts.load(Relaxed) & LEFT != 0;
+        self.drafts.store(0, Relaxed);
+        has_left
     }
 
     pub(crate) fn len_tokens(self) -> usize {

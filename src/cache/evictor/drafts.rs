@@ -3,44 +3,32 @@
 //! Arrays that leave the tree are kept as long as a draft that names them is with a subscriber, and retired then. A subscriber
 //! that does not read keeps what the drafts in its channel name, and these are bounded.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::cache::draft::Draft;
-use crate::reclaim::{Guard, Link, Ref};
+use crate::reclaim::{Guard, Ref};
 use crate::sync::{Arc, is_only};
 use crate::tree::Arrays;
 
 /// Drafts that one turn of the evictor looks at: more than it hands over, so that those of a subscriber that has gone go in time.
 const LOOKS: usize = 4;
 
-/// Drafts that were handed over, and what they name.
+/// Drafts that were handed over.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Drafts {
     waiting: VecDeque<Arc<Draft>>,
-    /// The arrays that a draft names, with whether they have left the tree. Each is named by one draft, that of its run's store.
-    /// An ordered map, because a large hash table is copied at once when it grows.
-    named: BTreeMap<Link<Arrays>, bool>,
+}
+
+/// Ends the part of arrays that have left the tree: retires them, now or when the draft that names them is copied. The draft is
+/// that of their run's store: there is one at most.
+#[inline]
+pub(super) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
+    if !arrays.leave() {
+        guard.retire(arrays);
+    }
 }
 
 impl Drafts {
-    /// Notes that the next draft names `arrays`.
-    pub(super) fn name(&mut self, arrays: Link<Arrays>) {
-        self.named.insert(arrays, false);
-    }
-
-    /// Ends the part of arrays that have left the tree: retires them, now or when the draft that names them is copied.
-    #[inline]
-    pub(super) fn let_go(&mut self, arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
-        if self.named.is_empty() || !self.keep(arrays) {
-            guard.retire(arrays);
-        }
-    }
-
-    /// Keeps arrays if a draft names them.
-    fn keep(&mut self, arrays: Ref<'_, Arrays>) -> bool {
-        self.named.get_mut(&arrays.link()).map(|has_left| *has_left = true).is_some()
-    }
-
     /// Takes a draft that was sent to subscribers, or to none.
     pub(super) fn add(&mut self, draft: Arc<Draft>) {
         self.waiting.push_back(draft);
@@ -51,18 +39,9 @@ impl Drafts {
         for _ in 0..LOOKS.min(self.waiting.len()) {
             let Some(mut draft) = self.waiting.pop_front() else { return };
             if is_only(&mut draft) {
-                self.end(&draft, guard);
+                end(&draft, guard);
             } else {
                 self.waiting.push_back(draft);
-            }
-        }
-    }
-
-    fn end(&mut self, draft: &Draft, guard: &Guard<'_>) {
-        for arrays in draft.arrays() {
-            if self.named.remove(&arrays) == Some(true) {
-                // Out of the tree, and named by this draft alone: the table's own.
-                guard.retire(arrays.get(draft));
             }
         }
     }
@@ -71,12 +50,23 @@ impl Drafts {
     pub(in crate::cache) fn copy_all(&mut self, guard: &Guard<'_>) {
         for draft in std::mem::take(&mut self.waiting) {
             draft.batch();
-            self.end(&draft, guard);
+            end(&draft, guard);
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+}
+
+/// Ends a draft that no subscriber has, or that is copied.
+fn end(draft: &Draft, guard: &Guard<'_>) {
+    for arrays in draft.arrays() {
+        // Named, so there still: in the tree, or let go and kept.
+        let arrays = arrays.get(draft);
+        if arrays.unname() {
+            guard.retire(arrays);
+        }
     }
 }
 

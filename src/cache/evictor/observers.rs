@@ -133,18 +133,25 @@ impl Evictor {
         if blocks == 0 || space.is_detached() || run.shown(guard) == 0 {
             return;
         }
-        let Some(arrays) = run.arrays(guard).map(Ref::link) else { return };
+        let Some(arrays) = run.arrays(guard) else { return };
         let first = grid.blocks(run.start());
         let mut before = Vec::new();
         if let Some(parent) = run.parent().filter(|_| first > 0) {
             append_blocks(parent, first - 1, grid, &mut before, guard);
         }
         let tokens = grid.end_of(first + blocks) - run.start();
-        self.observers.drafts.name(arrays);
+        arrays.name();
         let name = space.holdings.name.clone();
-        self.observers.draft.store(name, grid, first, before.pop(), Rest { arrays, tokens, blocks }, |from, tokens| {
-            append_tokens(run, from..run.start(), tokens, guard);
-        });
+        self.observers.draft.store(
+            name,
+            grid,
+            first,
+            before.pop(),
+            Rest { arrays: arrays.link(), tokens, blocks },
+            |from, tokens| {
+                append_tokens(run, from..run.start(), tokens, guard);
+            },
+        );
     }
 
     /// Puts the blocks of `run` from the `keep`-th on, which have left the accounts, on their way, and tells of them.

@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::drafts::let_go;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -55,7 +56,7 @@ impl Evictor {
             self.withdraw(run, target, resources);
         }
         if let Some(arrays) = run.as_ref().shrink(end, resources.grid_of(run), resources.guard) {
-            self.observers.drafts.let_go(arrays, resources.guard);
+            let_go(arrays, resources.guard);
         }
         freed
     }
@@ -161,7 +162,7 @@ impl Evictor {
         // With the run they are out of reach, and need not be taken out of its map.
         dead.points.into_iter().for_each(|dead| dead.retire(resources));
         if let Some(arrays) = run.arrays(resources.guard) {
-            self.observers.drafts.let_go(arrays, resources.guard);
+            let_go(arrays, resources.guard);
         }
         resources.guard.retire(run);
     }
