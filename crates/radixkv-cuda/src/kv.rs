@@ -167,8 +167,8 @@ impl Kv {
         &self.layout
     }
 
-    /// Replaces its first elements by `elements`, in the order of the device's stream. They are the bits of `f16` or
-    /// `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits).
+    /// Replaces its first elements by `elements`, in the order of the device's stream, after all transfers that use the
+    /// storage. They are the bits of `f16` or `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits).
     ///
     /// # Errors
     ///
@@ -186,10 +186,13 @@ impl Kv {
     /// # }
     /// ```
     pub fn write(&mut self, elements: &[u16]) -> Result<(), GpuError> {
-        self.elements.as_mut().ok_or(GpuError::Borrowed)?.write(elements)
+        let own = self.elements.as_mut().ok_or(GpuError::Borrowed)?;
+        self.device.refuse_capture()?;
+        self.uses.get_mut().wait_on(&self.device).map_err(GpuError::of)?;
+        own.write(elements)
     }
 
-    /// A copy of all elements in main memory, after waiting for what is queued.
+    /// A copy of all elements in main memory, after waiting for what is queued and all transfers that use the storage.
     ///
     /// # Errors
     ///
@@ -204,7 +207,10 @@ impl Kv {
     /// # }
     /// ```
     pub fn to_vec(&self) -> Result<Vec<u16>, GpuError> {
-        self.elements.as_ref().ok_or(GpuError::Borrowed)?.to_vec()
+        let own = self.elements.as_ref().ok_or(GpuError::Borrowed)?;
+        self.device.refuse_capture()?;
+        self.uses.lock().wait_on(&self.device).map_err(GpuError::of)?;
+        own.to_vec()
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -253,8 +259,26 @@ pub(super) fn layer_kv(layout: &Layout, keys: u64, values: u64) -> LayerKv {
 
 impl Drop for Kv {
     fn drop(&mut self) {
-        // The fields are freed after this, in the order of the device's stream.
-        self.uses.get_mut().end_before(&self.device);
+        // The fields are freed after this, in the order of the device's stream; or after a capture that is under way.
+        if self.device.capturing().breaks() {
+            self.device
+                .capturing()
+                .drop_after(LateUses { uses: self.uses.get_mut().take(), device: self.device.clone() });
+        } else {
+            self.uses.get_mut().end_before(&self.device);
+        }
+    }
+}
+
+/// Uses that end when a capture has ended, before the memory is freed that was kept after them.
+struct LateUses {
+    uses: Uses,
+    device: Device,
+}
+
+impl Drop for LateUses {
+    fn drop(&mut self) {
+        self.uses.end_before(&self.device);
     }
 }
 

@@ -30,15 +30,18 @@
 //!              swap  host  pairs       blocks to page-locked memory and back; checks of block pairs
 //!              compare                 common prefixes of token sequences
 //!              graph  measure          captured steps; events, and the speed of the memory
-//! a batch      prepared  work          its plan on the device; the arguments of its kernels
+//! a batch      capacity                room for a decode batch that is replaced in place
+//!              prepared  work          its plan on the device; the arguments of its kernels
 //!              plan/                   which thread block reads which keys for which rows: split chooses how long
 //!                                      parts are; decode, extend and cascade lay them out. Calls no driver
 //! memory       kv                      keys and values of all layers, allocated or an engine's
 //!              upload                  arrays of a plan, in one copy
 //!              buffer                  elements on a device, and views of them
 //!              uses                    streams that may still use a piece of memory
+//!              staging  page_locked    page-locked memory: that which plans are copied through, and any
 //! launching    launch  abi             the one place that launches; argument structs, as `kernels/abi.cuh` has them
 //! a device     device                  context, stream, kernels
+//!              capturing               whether work is being captured, and what was asked of it then
 //!              loaded                  the kernels, loaded into a context
 //!              image  nvrtc            where their images come from: carried in the crate, or compiled
 //!              error  kernel  module   errors; the kernels by name; the files that each is compiled from
@@ -58,6 +61,8 @@
 mod abi;
 mod attention;
 mod buffer;
+mod capacity;
+mod capturing;
 mod compare;
 mod device;
 mod driver;
@@ -72,10 +77,12 @@ mod loaded;
 mod measure;
 mod module;
 mod nvrtc;
+mod page_locked;
 mod pairs;
 mod plan;
 mod prepared;
 mod staged;
+mod staging;
 mod swap;
 mod upload;
 mod uses;
@@ -83,6 +90,7 @@ mod work;
 
 pub use attention::Attention;
 pub use buffer::{Buffer, Element, View, ViewMut};
+pub use capacity::Capacity;
 pub use compare::{Compare, Comparison, TokenSequences};
 pub use device::{Device, Properties};
 pub use error::{Code, GpuError, OpenError};

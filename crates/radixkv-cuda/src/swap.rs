@@ -155,6 +155,7 @@ impl Swap {
         check_ids(pairs.iter().map(|(block, _)| *block), from)?;
         check_ids(pairs.iter().map(|(_, block)| *block), to)?;
         check_written_once(pairs)?;
+        self.device.refuse_capture()?;
 
         self.copy_stream.stream().join(self.device.stream()).map_err(GpuError::of)?;
         let done = Arc::new(self.copy_stream.stream().context().new_event(None).map_err(GpuError::of)?);
@@ -294,6 +295,7 @@ impl Transfer {
     /// # }
     /// ```
     pub fn wait_on_device(&self, device: &Device) -> Result<(), GpuError> {
+        device.refuse_capture()?;
         device.stream().wait(&self.done).map_err(GpuError::of)
     }
 }

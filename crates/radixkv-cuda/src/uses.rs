@@ -23,6 +23,11 @@ impl Uses {
         self.last.push((stream.identity(), Arc::clone(event)));
     }
 
+    /// The uses, which are no longer noted here.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
     /// Waits until all are done; fails if one of them failed.
     pub(super) fn wait(&self) -> Result<(), DriverError> {
         self.last.iter().try_for_each(|(_, event)| event.synchronize())
@@ -33,6 +38,11 @@ impl Uses {
         for (_, event) in self.last.drain(..) {
             retry_once(|| event.synchronize());
         }
+    }
+
+    /// Makes the stream of `device` wait until all are done, before what is queued on it next.
+    pub(super) fn wait_on(&self, device: &Device) -> Result<(), DriverError> {
+        self.last.iter().try_for_each(|(_, event)| device.stream().wait(event))
     }
 
     /// Makes the stream of `device` wait until all have ended: before freeing the memory is queued there.

@@ -27,6 +27,7 @@ struct Results {
     if (items.empty()) return;
     u32 rows = 0;
     for (const RkMergeItem& i : items) rows = std::max(rows, i.rows);
+    items.push_back({0x7fffffff, 0, 0x7fffffff, 9});        // room that is not used
     Memory<RkMergeItem> m(items);
     Memory<u32> l(list);
     launch("rk_merge" + shape.suffix(), (u32)items.size(), rows, 128, 0, schedule,
@@ -159,6 +160,8 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
   Results results(shape, n);
   DecodePlan plan;
   for (u32 s = 0; s < n; ++s) plan.add(pool, s, 0, true, most_splits, r);
+  // Room that is not used, anywhere in the list.
+  plan.items.insert(plan.items.begin() + draw(r, (u32)plan.items.size()), {0x7fffffff, 0x7fffffff, RK_IDLE, 8, 64, RK_DIRECT});
   Memory<float> o((size_t)plan.rows * shape.dim), ml((size_t)plan.rows * 2);
   const double scale = 1 / std::sqrt((double)shape.dim);
   Memory<RkDecodeItem> items(plan.items);

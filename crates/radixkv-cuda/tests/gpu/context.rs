@@ -7,7 +7,7 @@ use radixkv_attention::{Backend, Dtype, Layout, Order, Output, ShapeError};
 use radixkv_cuda::{Attention, Device, GpuError, HostPool, Images, Kv, Planes, Swap, View, ViewMut};
 
 use super::bed::{Bed, NAN, Sequence, Shape};
-use super::driver::driver;
+use super::driver::{Counted, KINDS, driver, stand_in_driver};
 
 /// An engine's side of the driver: a context, a stream, memory.
 struct Engine {
@@ -233,6 +233,84 @@ fn storage_that_does_not_fit_is_refused() {
     assert_eq!(wrap(Planes { block_stride: uneven, ..whole }), unaligned);
     let unaligned = Err(GpuError::Unaligned { address: u64::MAX });
     assert_eq!(wrap(Planes { block_stride: 1 << 63, ..whole }), unaligned);
+}
+
+/// Each has a stream of its own.
+#[test]
+fn devices_of_one_gpu_share_its_context_and_the_kernels() {
+    let Some(driver) = stand_in_driver() else { return };
+    let kind = |name| KINDS.iter().position(|kind| *kind == name).expect("a kind");
+    let one = driver.open();
+    let before = driver.live();
+    let others = [driver.open(), driver.open()];
+    let after = driver.live();
+    assert_eq!(after[kind("modules")], before[kind("modules")]);
+    assert_eq!(after[kind("contexts")], before[kind("contexts")]);
+    assert_eq!(after[kind("streams")], before[kind("streams")] + 2);
+    let buffer = one.upload(&[7_u16; 64]).expect("memory");
+    drop(one);
+    assert_eq!(buffer.to_vec(), Ok(vec![7; 64]));
+    drop((others, buffer));
+    driver.assert_nothing_left("the last device");
+}
+
+/// The pool keeps its memory when a thread has waited, and plans are copied from page-locked memory.
+#[test]
+fn preparing_again_allocates_nothing_and_copies_nothing_pageable() {
+    let Some(driver) = stand_in_driver() else { return };
+    let shape = Shape {
+        dtype: Dtype::Bf16,
+        head_dim: 64,
+        kv_heads: 2,
+        group: 4,
+        block_size: 16,
+        order: Order::Nhd,
+        layers: 1,
+        layer: 0,
+    };
+    let bed = Bed::new(3, shape, &[Sequence { before: 900, rows: 1, shared: 0 }; 3], true);
+    for streams in [0, 5] {
+        driver.streams(streams);
+        let device = driver.open();
+        let attention = Attention::new(&device);
+        let step = || {
+            drop(attention.prepare(&bed.layout, &bed.batch()).expect("a batch"));
+            device.synchronize().expect("waited");
+        };
+        step();
+        let counts = || (driver.count(Counted::PoolGrowths), driver.count(Counted::PageableCopies), driver.live());
+        let before = counts();
+        (0..20).for_each(|_| step());
+        assert_eq!(counts(), before);
+    }
+}
+
+/// A plan is on its way when all that it is for is dropped.
+#[test]
+fn a_copy_of_a_plan_outlives_its_device() {
+    let Some(driver) = driver() else { return };
+    let shape = Shape {
+        dtype: Dtype::Bf16,
+        head_dim: 64,
+        kv_heads: 1,
+        group: 4,
+        block_size: 16,
+        order: Order::Nhd,
+        layers: 1,
+        layer: 0,
+    };
+    let bed = Bed::new(3, shape, &[Sequence { before: 90, rows: 1, shared: 0 }; 2], true);
+    for seed in 1..20 {
+        driver.streams(seed);
+        let device = driver.open();
+        let batch = Attention::new(&device).prepare(&bed.layout, &bed.batch()).expect("a batch");
+        if seed % 2 == 0 {
+            drop((device, batch));
+        } else {
+            drop((batch, device));
+        }
+        driver.assert_nothing_left(&format!("seed {seed}"));
+    }
 }
 
 #[test]
