@@ -321,6 +321,14 @@ API cuMemFreeAsync(u64 p, void* stream) {
   });
   return SUCCESS;
 }
+API cuMemGetAddressRange_v2(u64* base, size_t* bytes, u64 p) {
+  Lock lock;
+  const Memory* m = find_memory(p, 1);
+  if (!m) return NOT_FOUND;
+  *base = (--memory.upper_bound(p))->first;
+  *bytes = m->bytes;
+  return SUCCESS;
+}
 API cuMemHostAlloc(void** p, size_t bytes, u32) {
   Lock lock;
   return allocate(reinterpret_cast<u64*>(p), bytes, true);

@@ -1,9 +1,10 @@
 //! Page-locked host memory for blocks that are swapped out.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::fmt;
 
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUmemorytype};
 
 use super::device::Device;
 use super::error::GpuError;
@@ -162,22 +163,81 @@ impl HostPool {
         self.uses.lock()
     }
 
-    /// Queues a copy of `bytes` bytes from the device's address `from` to `offset`.
-    pub(super) fn copy_in(&self, stream: &Device, offset: usize, from: u64, bytes: usize) -> Result<(), GpuError> {
-        debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
-        let to = self.memory.as_ptr().wrapping_add(offset).cast();
-        let on = stream.stream().cu_stream();
-        // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
-        unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, on) }.result().map_err(GpuError::of)
+    /// Queues a copy of pieces from the device.
+    pub(super) fn copy_in(&self, stream: &Device, pieces: &Pieces) -> Result<(), GpuError> {
+        let (from, to) = (Side::device(pieces), self.side(pieces));
+        pieces.copy(stream, from, to)
     }
 
-    /// Queues a copy of `bytes` bytes from `offset` to the device's address `to`.
-    pub(super) fn copy_out(&self, stream: &Device, offset: usize, to: u64, bytes: usize) -> Result<(), GpuError> {
-        debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
-        let from = self.memory.as_ptr().wrapping_add(offset).cast_const().cast();
-        let on = stream.stream().cu_stream();
-        // SAFETY: as in `copy_in`.
-        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, on) }.result().map_err(GpuError::of)
+    /// Queues a copy of pieces to the device.
+    pub(super) fn copy_out(&self, stream: &Device, pieces: &Pieces) -> Result<(), GpuError> {
+        let (from, to) = (self.side(pieces), Side::device(pieces));
+        pieces.copy(stream, from, to)
+    }
+
+    fn side(&self, pieces: &Pieces) -> Side {
+        let &Pieces { offset, host_pitch, bytes, rows, .. } = pieces;
+        debug_assert!(offset + (rows - 1) * host_pitch + bytes <= self.blocks * self.block_bytes);
+        let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
+        Side { kind, host: self.memory.as_ptr().wrapping_add(offset).cast(), device: 0, pitch: host_pitch }
+    }
+}
+
+/// Pieces of a block: `rows` of them, so many bytes apart on the device and in the pool. One is at least as far from
+/// the next as it is long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pieces {
+    /// Address of the first on the device.
+    pub(super) address: u64,
+    pub(super) device_pitch: usize,
+    /// Bytes before the first in the pool.
+    pub(super) offset: usize,
+    pub(super) host_pitch: usize,
+    /// Bytes of a piece.
+    pub(super) bytes: usize,
+    pub(super) rows: usize,
+}
+
+/// One end of a copy.
+#[derive(Clone, Copy)]
+struct Side {
+    kind: CUmemorytype,
+    host: *mut c_void,
+    device: u64,
+    pitch: usize,
+}
+
+impl Side {
+    fn device(pieces: &Pieces) -> Self {
+        let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+        Self { kind, host: std::ptr::null_mut(), device: pieces.address, pitch: pieces.device_pitch }
+    }
+}
+
+impl Pieces {
+    fn copy(&self, stream: &Device, from: Side, to: Side) -> Result<(), GpuError> {
+        let null = std::ptr::null_mut();
+        let copy = sys::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: from.kind,
+            srcHost: from.host.cast_const(),
+            srcDevice: from.device,
+            srcArray: null,
+            srcPitch: from.pitch,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: to.kind,
+            dstHost: to.host,
+            dstDevice: to.device,
+            dstArray: null,
+            dstPitch: to.pitch,
+            WidthInBytes: self.bytes,
+            Height: self.rows,
+        };
+        stream.stream().context().bind_to_thread().map_err(GpuError::of)?;
+        // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
+        unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.stream().cu_stream()) }.result().map_err(GpuError::of)
     }
 }
 

@@ -28,6 +28,7 @@
 //! ```text
 //! operations   attention  staged       the trait over device memory, and over rows in main memory
 //!              swap  host  pairs       blocks to page-locked memory and back; checks of block pairs
+//!              copies                  blocks to other blocks of a storage
 //!              compare                 common prefixes of token sequences
 //!              graph  measure          captured steps; events, and the speed of the memory
 //! a batch      capacity                room for a decode batch that is replaced in place
@@ -64,6 +65,7 @@ mod buffer;
 mod capacity;
 mod capturing;
 mod compare;
+mod copies;
 mod device;
 mod driver;
 mod error;
@@ -92,6 +94,7 @@ pub use attention::Attention;
 pub use buffer::{Buffer, Element, View, ViewMut};
 pub use capacity::Capacity;
 pub use compare::{Compare, Comparison, TokenSequences};
+pub use copies::BlockCopies;
 pub use device::{Device, Properties};
 pub use error::{Code, GpuError, OpenError};
 pub use graph::Graph;

@@ -7,7 +7,7 @@ use cudarc::driver::{CudaEvent, DriverError};
 use super::abi::{CopyArgs, CopyPair};
 use super::device::Device;
 use super::error::GpuError;
-use super::host::HostPool;
+use super::host::{HostPool, Pieces};
 use super::kv::Kv;
 use super::pairs::{check_ids, check_written_once};
 use super::upload::Upload;
@@ -24,7 +24,8 @@ const COPYING_BLOCKS: usize = 32;
 
 /// Copies blocks to and from host memory, on a stream of its own.
 ///
-/// Small blocks are copied by a kernel, large ones by the copy engine; the device's stream runs on meanwhile. Transfers
+/// Small blocks are copied by a kernel, large ones by the copy engine, a block by one call where its layers lie evenly
+/// apart; the device's stream runs on meanwhile. Transfers
 /// of one `Swap` run in the order of the calls.
 ///
 /// # Examples
@@ -153,8 +154,7 @@ impl Swap {
             Direction::In => (host.blocks(), layout.blocks),
         };
         check_ids(pairs.iter().map(|(block, _)| *block), from)?;
-        check_ids(pairs.iter().map(|(_, block)| *block), to)?;
-        check_written_once(pairs)?;
+        check_written_once(pairs, to)?;
         self.device.refuse_capture()?;
 
         self.copy_stream.stream().join(self.device.stream()).map_err(GpuError::of)?;
@@ -230,12 +230,18 @@ impl Swap {
                 Direction::Out => (from, to),
                 Direction::In => (to, from),
             };
-            for (plane, address) in kv.planes().0.iter().enumerate() {
-                let on_device = address + u64::from(block) * kv.block_stride_bytes();
-                let offset = host_block as usize * host.block_bytes() + plane * piece_bytes;
+            for run in kv.runs() {
+                let pieces = Pieces {
+                    address: kv.planes().0[run.first] + u64::from(block) * kv.block_stride_bytes(),
+                    device_pitch: run.pitch,
+                    offset: host_block as usize * host.block_bytes() + run.first * piece_bytes,
+                    host_pitch: run.step * piece_bytes,
+                    bytes: piece_bytes,
+                    rows: run.count,
+                };
                 match direction {
-                    Direction::Out => host.copy_in(&self.copy_stream, offset, on_device, piece_bytes)?,
-                    Direction::In => host.copy_out(&self.copy_stream, offset, on_device, piece_bytes)?,
+                    Direction::Out => host.copy_in(&self.copy_stream, &pieces)?,
+                    Direction::In => host.copy_out(&self.copy_stream, &pieces)?,
                 }
             }
         }
