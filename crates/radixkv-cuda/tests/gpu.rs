@@ -26,6 +26,8 @@ mod identity;
 mod images;
 #[path = "gpu/replay.rs"]
 mod replay;
+#[path = "gpu/selftest.rs"]
+mod selftest;
 #[path = "gpu/staged.rs"]
 mod staged;
 #[path = "gpu/swapping.rs"]

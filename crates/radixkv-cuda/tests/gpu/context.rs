@@ -10,7 +10,7 @@ use super::bed::{Bed, NAN, Sequence, Shape};
 use super::driver::{Counted, KINDS, driver, stand_in_driver};
 
 /// An engine's side of the driver: a context, a stream, memory.
-struct Engine {
+pub struct Engine {
     library: Library,
     context: *mut c_void,
     stream: *mut c_void,
@@ -19,7 +19,7 @@ struct Engine {
 type Address = u64;
 
 impl Engine {
-    fn new() -> Self {
+    pub fn new() -> Self {
         // SAFETY: the driver is loaded; this is another handle of it.
         let library = unsafe { Library::new("libcuda.so.1") }.expect("the driver");
         let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -39,7 +39,7 @@ impl Engine {
         Self { context, stream, ..engine }
     }
 
-    fn call<F>(&self, call: impl FnOnce(F) -> u32, name: &str)
+    pub fn call<F>(&self, call: impl FnOnce(F) -> u32, name: &str)
     where
         F: Copy,
     {
@@ -48,7 +48,12 @@ impl Engine {
         assert_eq!(call(*function), 0, "{name}");
     }
 
-    fn allocate(&self, bytes: usize) -> Address {
+    /// The stream, as a `CUstream`.
+    pub fn stream(&self) -> *mut c_void {
+        self.stream
+    }
+
+    pub fn allocate(&self, bytes: usize) -> Address {
         let mut address = 0;
         self.call(
             // SAFETY: as above.
@@ -58,7 +63,7 @@ impl Engine {
         address
     }
 
-    fn write(&self, address: Address, elements: &[u16]) {
+    pub fn write(&self, address: Address, elements: &[u16]) {
         type Copy = unsafe extern "C" fn(Address, *const c_void, usize, *mut c_void) -> u32;
         let bytes = std::mem::size_of_val(elements);
         // SAFETY: as above.
@@ -66,7 +71,7 @@ impl Engine {
         self.call(copy, "cuMemcpyHtoDAsync_v2");
     }
 
-    fn read(&self, address: Address, elements: &mut [u16]) {
+    pub fn read(&self, address: Address, elements: &mut [u16]) {
         type Copy = unsafe extern "C" fn(*mut c_void, Address, usize, *mut c_void) -> u32;
         let bytes = std::mem::size_of_val(elements);
         // SAFETY: as above.
@@ -76,7 +81,7 @@ impl Engine {
         self.call(|wait: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { wait(self.stream) }, "cuStreamSynchronize");
     }
 
-    fn leave(self, memory: &[Address]) {
+    pub fn leave(self, memory: &[Address]) {
         for address in memory {
             // SAFETY: as above.
             self.call(|free: unsafe extern "C" fn(Address) -> u32| unsafe { free(*address) }, "cuMemFree_v2");

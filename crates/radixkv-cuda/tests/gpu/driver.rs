@@ -48,6 +48,11 @@ pub fn driver() -> Option<Driver> {
         return None;
     };
     let driver = Driver { stand_in: found.as_ref(), _turn: turn };
+    if !driver.is_stand_in() {
+        // Devices that are opened beside it share its context and its kernels: they are made once for all tests.
+        static KEPT: OnceLock<Device> = OnceLock::new();
+        KEPT.get_or_init(|| driver.open());
+    }
     driver.reset();
     Some(driver)
 }
