@@ -157,7 +157,7 @@ CRATE_MUTANTS = [
     ("crate: slots of 32 bits", "upload.rs", "words.extend([*self as u32, (*self >> 32) as u32]);", "words.extend([*self as u32, 0]);", "multiples_of_16_bytes"),
     ("crate: a chunk is written while it is read", "staging.rs", ">= bytes && is_free(chunk)", ">= bytes && (is_free(chunk) || true)", "staged attention"),
     ("crate: a chunk is freed while it is read", "device.rs", "        self.staging.end();\n", "", "outlives_its_device"),
-    ("crate: the pool gives its memory back", "device.rs", "        driver::keep_pooled(context.cu_device()).map_err(OpenError::of)?;\n", "", "preparing_again"),
+    ("crate: the pool gives its memory back", "device.rs", "        let _ = driver::keep_pooled(context.cu_device());\n", "", "preparing_again"),
     # batches that are replaced in place
     ("crate: room for items is not idle", "capacity.rs", "DecodeItem { kv_head: IDLE, part: DIRECT", "DecodeItem { kv_head: 0, part: DIRECT", "replay"),
     ("crate: rows without a sequence are appended", "capacity.rs", "slots.resize(capacity.sequences, SKIP);", "slots.resize(capacity.sequences, 0);", "replay"),

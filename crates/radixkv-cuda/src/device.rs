@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::fmt;
 
-use cudarc::driver::sys::{CUdevice_attribute, CUresult};
+use cudarc::driver::sys::{CUdevice_attribute, CUresult, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
 use super::capturing::Capturing;
@@ -54,6 +54,8 @@ struct Inner {
     capturing: Capturing,
     staging: Staging,
     stream: Arc<CudaStream>,
+    /// The stream is an engine's.
+    is_engines: bool,
     opened: Arc<Opened>,
 }
 
@@ -146,11 +148,12 @@ impl Device {
             Opened::primary(ordinal, images)?
         };
         let stream = opened.context.new_stream().map_err(OpenError::of)?;
-        Ok(Self::of(stream, opened))
+        Ok(Self::of(stream, opened, false))
     }
 
     /// A device in a context and on a stream of an engine: the stream orders the engine's kernels and those of this
-    /// crate, and they share addresses. Neither is destroyed when the device is dropped.
+    /// crate, and they share addresses. Neither is destroyed when the device is dropped, and the memory pool of the
+    /// context stays as the engine has set it.
     ///
     /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default stream.
     ///
@@ -192,22 +195,22 @@ impl Device {
         unsafe { context.disable_event_tracking() };
         // SAFETY: the caller's promise.
         let stream = unsafe { context.wrap_borrowed_stream(stream.cast()) };
-        Ok(Self::of(stream, Opened::new(context, images)?))
+        Ok(Self::of(stream, Opened::new(context, images)?, true))
     }
 
-    fn of(stream: Arc<CudaStream>, opened: Arc<Opened>) -> Self {
+    fn of(stream: Arc<CudaStream>, opened: Arc<Opened>, is_engines: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the number alone matters, and nothing is published by it.
         let identity = NEXT.fetch_add(1, Relaxed);
         let (capturing, staging) = (Capturing::default(), Staging::default());
-        Self { inner: Arc::new(Inner { identity, capturing, staging, stream, opened }) }
+        Self { inner: Arc::new(Inner { identity, capturing, staging, stream, is_engines, opened }) }
     }
 
     /// The same context and kernels with another stream, which runs beside this one.
     pub(super) fn with_new_stream(&self) -> Result<Self, GpuError> {
         let opened = &self.inner.opened;
         let stream = opened.context.new_stream().map_err(GpuError::of)?;
-        Ok(Self::of(stream, Arc::clone(opened)))
+        Ok(Self::of(stream, Arc::clone(opened), false))
     }
 
     /// What the device reports about itself.
@@ -248,9 +251,15 @@ impl Device {
         &self.inner.capturing
     }
 
-    /// Refuses what cannot be captured, or what a graph could not use when it is launched.
+    /// Refuses what cannot be captured, or what a graph could not use when it is launched: within
+    /// [`capture`](Self::capture), and while an engine captures its own stream.
     pub(super) fn refuse_capture(&self) -> Result<(), GpuError> {
-        if self.capturing().breaks() { Err(GpuError::NotCaptured { code: Code::CAPTURE_UNSUPPORTED }) } else { Ok(()) }
+        let active = Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        let by_engine = || self.inner.is_engines && self.inner.stream.capture_status() == active;
+        if self.capturing().breaks() || by_engine() {
+            return Err(GpuError::NotCaptured { code: Code::CAPTURE_UNSUPPORTED });
+        }
+        Ok(())
     }
 
     /// Queues a copy of `words` to the device's address `to`, through page-locked memory.
@@ -271,7 +280,8 @@ impl Opened {
         let context = CudaContext::new(ordinal).map_err(OpenError::of)?;
         // SAFETY: every buffer is used on one stream, and other streams are ordered by events of this crate (G2).
         unsafe { context.disable_event_tracking() };
-        driver::keep_pooled(context.cu_device()).map_err(OpenError::of)?;
+        // Where there is no pool, memory is allocated without one.
+        let _ = driver::keep_pooled(context.cu_device());
         Self::new(context, images)
     }
 

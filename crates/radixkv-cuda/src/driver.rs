@@ -40,7 +40,7 @@ const FOLDERS: &[&str] = if cfg!(target_os = "linux") {
 };
 
 /// The functions that every device needs; the binding loads each when it is first called.
-const FUNCTIONS: [&str; 44] = [
+const FUNCTIONS: [&str; 45] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGet",
@@ -57,6 +57,7 @@ const FUNCTIONS: [&str; 44] = [
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
+    "cuStreamIsCapturing",
     "cuEventCreate",
     "cuEventRecord",
     "cuEventQuery",

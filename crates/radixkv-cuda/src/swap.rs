@@ -26,7 +26,8 @@ const COPYING_BLOCKS: usize = 32;
 ///
 /// Small blocks are copied by a kernel, large ones by the copy engine, a block by one call where its layers lie evenly
 /// apart; the device's stream runs on meanwhile. Transfers
-/// of one `Swap` run in the order of the calls.
+/// of one `Swap` run in the order of the calls; those of several in any order, so one waits before another touches the
+/// same blocks.
 ///
 /// # Examples
 ///

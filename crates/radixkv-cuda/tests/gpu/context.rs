@@ -318,6 +318,33 @@ fn a_copy_of_a_plan_outlives_its_device() {
     }
 }
 
+/// The engine captures a step of its own, in which it decodes: launches are captured, and what a graph could not use is
+/// refused.
+#[test]
+fn an_engine_captures_its_own_stream() {
+    type Begin = unsafe extern "C" fn(*mut c_void, i32) -> u32;
+    type End = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> u32;
+    let Some(driver) = driver() else { return };
+    let engine = Engine::new();
+    // SAFETY: the engine's context and stream end after the device.
+    let device = unsafe { Device::from_raw(0, engine.context, engine.stream, Images::Prebuilt) }.expect("a device");
+    let (from, mut to) = (device.upload(&[3_u16; 64]).expect("memory"), device.zeros::<u16>(64).expect("memory"));
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: types of cuda.h; the mode is that of one thread.
+    engine.call(|begin: Begin| unsafe { begin(engine.stream, 1) }, "cuStreamBeginCapture_v2");
+    assert!(matches!(device.upload(&[1_u16; 8]), Err(GpuError::NotCaptured { .. })));
+    assert!(matches!(to.write(&[1; 8]), Err(GpuError::NotCaptured { .. })));
+    device.copy_all(from.view(), to.view_mut()).expect("captured");
+    // SAFETY: as above.
+    engine.call(|end: End| unsafe { end(engine.stream, &mut graph) }, "cuStreamEndCapture");
+    assert!(!graph.is_null() && to.to_vec() == Ok(vec![0; 64]), "nothing is copied yet");
+    // SAFETY: as above.
+    engine.call(|end: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { end(graph) }, "cuGraphDestroy");
+    drop((from, to, device));
+    engine.leave(&[]);
+    driver.assert_nothing_left("the engine left");
+}
+
 #[test]
 fn a_default_stream_is_not_captured() {
     let Some(driver) = driver() else { return };
