@@ -159,8 +159,8 @@ CRATE_MUTANTS = [
     ("crate: a chunk is freed while it is read", "device.rs", "        self.staging.end();\n", "", "outlives_its_device"),
     ("crate: the pool gives its memory back", "device.rs", "        let _ = driver::keep_pooled(context.cu_device());\n", "", "preparing_again"),
     # batches that are replaced in place
-    ("crate: room for items is not idle", "capacity.rs", "DecodeItem { kv_head: IDLE, part: DIRECT", "DecodeItem { kv_head: 0, part: DIRECT", "replay"),
-    ("crate: rows without a sequence are appended", "capacity.rs", "slots.resize(capacity.sequences, SKIP);", "slots.resize(capacity.sequences, 0);", "replay"),
+    ("crate: room for items is not idle", "reserved.rs", "DecodeItem { kv_head: IDLE, part: DIRECT", "DecodeItem { kv_head: 0, part: DIRECT", "replay"),
+    ("crate: rows without a sequence are appended", "reserved.rs", "slots.resize(capacity.sequences, SKIP);", "slots.resize(capacity.sequences, 0);", "replay"),
     ("crate: more parts than there is room for", "plan/split.rs", "count(*part) <= most", "count(*part) <= most.max(1 << 20)", "parts_fit replay"),
     ("crate: an update that may be captured", "upload.rs", "        device.refuse_capture()?;\n", "", "no_room_for"),
     # captures

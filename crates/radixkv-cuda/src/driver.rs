@@ -114,6 +114,12 @@ pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     }
 }
 
+/// Calls `wait`, and once more if it fails: the binding reports a failed drop at its next call, once, and does not make
+/// that call. If the second call fails too, the context has ended, and the work with it.
+pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
+    let _ = wait().or_else(|_| wait());
+}
+
 /// Makes the memory pool of a device keep what was freed. By default it gives all of it back whenever a thread waits
 /// for a stream, and the next allocations take as long as those of a new process.
 pub(super) fn keep_pooled(device: CUdevice) -> Result<(), DriverError> {

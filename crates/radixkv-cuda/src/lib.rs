@@ -27,26 +27,27 @@
 //!
 //! ```text
 //! operations   attention  staged       the trait over device memory, and over rows in main memory
+//!              reserved                decode batches that are replaced in place
 //!              swap  host  pairs       blocks to page-locked memory and back; checks of block pairs
 //!              copies                  blocks to other blocks of a storage
 //!              compare                 common prefixes of token sequences
 //!              graph  measure          captured steps; events, and the speed of the memory
-//! a batch      capacity                room for a decode batch that is replaced in place
-//!              prepared  work          its plan on the device; the arguments of its kernels
+//! a batch      prepared  work          its plan on the device; the arguments of its kernels
+//!              capacity                the room that it has for others
 //!              plan/                   which thread block reads which keys for which rows: split chooses how long
 //!                                      parts are; decode, extend and cascade lay them out. Calls no driver
 //! memory       kv                      keys and values of all layers, allocated or an engine's
 //!              upload                  arrays of a plan, in one copy
 //!              buffer                  elements on a device, and views of them
 //!              uses                    streams that may still use a piece of memory
-//!              staging  page_locked    page-locked memory: that which plans are copied through, and any
 //! launching    launch  abi             the one place that launches; argument structs, as `kernels/abi.cuh` has them
 //! a device     device                  context, stream, kernels
+//!              staging  page_locked    page-locked memory: that which plans are copied through, and any
 //!              capturing               whether work is being captured, and what was asked of it then
 //!              loaded                  the kernels, loaded into a context
 //!              image  nvrtc            where their images come from: carried in the crate, or compiled
 //!              error  kernel  module   errors; the kernels by name; the files that each is compiled from
-//!              driver                  finding the driver before anything calls it
+//!              driver                  finding the driver before anything calls it; what the binding leaves to do
 //! ```
 //!
 //! # Invariants
@@ -83,6 +84,7 @@ mod page_locked;
 mod pairs;
 mod plan;
 mod prepared;
+mod reserved;
 mod staged;
 mod staging;
 mod swap;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 
+use super::driver::retry_once;
 use super::error::GpuError;
-use super::uses::retry_once;
 
 /// Page-locked memory of a context, zero at first. Its owner drops it only when nothing is in flight that uses it.
 #[derive(Debug)]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, CudaStream, sys};
 use parking_lot::Mutex;
 
+use super::driver::retry_once;
 use super::error::GpuError;
 use super::page_locked::PageLocked;
-use super::uses::retry_once;
 
 /// Bytes of the smallest chunk. Others are the next power of two.
 const LEAST_BYTES: usize = 64 << 10;

@@ -6,12 +6,12 @@ use cudarc::driver::{CudaEvent, DriverError};
 
 use super::abi::{CopyArgs, CopyPair};
 use super::device::Device;
+use super::driver::retry_once;
 use super::error::GpuError;
 use super::host::{HostPool, Pieces};
 use super::kv::Kv;
 use super::pairs::{check_ids, check_written_once};
 use super::upload::Upload;
-use super::uses::retry_once;
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
 

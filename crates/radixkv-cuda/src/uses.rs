@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, DriverError};
 
 use super::device::Device;
+use super::driver::retry_once;
 
 /// Uses of one piece of memory that may be in flight: for each stream an event after its last use (G2, G5).
 ///
@@ -53,10 +54,4 @@ impl Uses {
             }
         }
     }
-}
-
-/// Calls `wait`, and once more if it fails: the binding reports a failed drop at its next call, once, and does not make
-/// that call. If the second call fails too, the context has ended, and the work with it.
-pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
-    let _ = wait().or_else(|_| wait());
 }
