@@ -132,20 +132,9 @@ impl Device {
     /// ```
     pub fn open_with(ordinal: usize, images: Images<'_>) -> Result<Self, OpenError> {
         check_ordinal(ordinal)?;
-        let opened = if matches!(images, Images::Prebuilt) {
-            let mut open = OPENED.lock();
-            open.retain(|(_, opened)| opened.strong_count() > 0);
-            let known = open.iter().find(|(number, _)| *number == ordinal).and_then(|(_, opened)| opened.upgrade());
-            match known {
-                Some(opened) => opened,
-                None => {
-                    let opened = Opened::primary(ordinal, images)?;
-                    open.push((ordinal, Arc::downgrade(&opened)));
-                    opened
-                }
-            }
-        } else {
-            Opened::primary(ordinal, images)?
+        let opened = match images {
+            Images::Prebuilt => Opened::shared(ordinal)?,
+            Images::Compile { .. } => Opened::primary(ordinal, images)?,
         };
         let stream = opened.context.new_stream().map_err(OpenError::of)?;
         Ok(Self::of(stream, opened, false))
@@ -275,6 +264,20 @@ impl Device {
 }
 
 impl Opened {
+    /// The primary context of a device with prebuilt kernels: that of the devices that are open already, if there are
+    /// any.
+    fn shared(ordinal: usize) -> Result<Arc<Self>, OpenError> {
+        let mut open = OPENED.lock();
+        open.retain(|(_, opened)| opened.strong_count() > 0);
+        let known = open.iter().find(|(number, _)| *number == ordinal).and_then(|(_, opened)| opened.upgrade());
+        if let Some(opened) = known {
+            return Ok(opened);
+        }
+        let opened = Self::primary(ordinal, Images::Prebuilt)?;
+        open.push((ordinal, Arc::downgrade(&opened)));
+        Ok(opened)
+    }
+
     /// The primary context of a device.
     fn primary(ordinal: usize, images: Images<'_>) -> Result<Arc<Self>, OpenError> {
         let context = CudaContext::new(ordinal).map_err(OpenError::of)?;
