@@ -6,9 +6,10 @@ use super::upload::Upload;
 use radixkv::BlockId;
 use radixkv_attention::{Batch, Layout};
 
-/// How large a batch may become for which [`Attention::reserve`] makes room.
+/// How large a batch may become for which [`Attention::reserve`](super::Attention::reserve) makes room.
 ///
-/// Plain, without a constructor: every field is required. [`Attention::items`] says how many items are enough.
+/// Plain, without a constructor: every field is required. [`Attention::items`](super::Attention::items) says how many
+/// items are enough.
 ///
 /// ```
 /// use radixkv_cuda::Capacity;

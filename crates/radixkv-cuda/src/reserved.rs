@@ -71,7 +71,10 @@ impl Attention {
         batch.check_decode()?;
         let sizes = Sizes::of(layout, variant, batch)?;
         let sizes = Sizes { rows: capacity.sequences, ..sizes };
-        if u32::try_from(capacity.sequences.saturating_mul(batch.query_heads)).is_err() {
+        // Numbers of rows, of partial rows and of table entries are `u32` in the kernels.
+        let Capacity { sequences, blocks, items } = capacity;
+        let [rows, partial_rows] = [sequences, items].map(|count| count.saturating_mul(batch.query_heads));
+        if [rows, partial_rows, blocks].iter().any(|count| u32::try_from(*count).is_err()) {
             return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
         }
         let needed = capacity.sequences * layout.kv_heads;

@@ -307,6 +307,14 @@ fn what_there_is_no_room_for_is_refused() {
     assert_eq!(attention.reserve(&LAYOUT, &two.batch(), short).map(drop), full("blocks", 3, 2));
     let few = Capacity { sequences: 2, blocks: 9, items: 1 };
     assert_eq!(attention.reserve(&LAYOUT, &two.batch(), few).map(drop), full("heads of sequences", 2, 1));
+    for endless in [
+        Capacity { items: usize::MAX, ..CAPACITY },
+        Capacity { sequences: usize::MAX / 2, ..CAPACITY },
+        Capacity { blocks: 1 << 32, ..CAPACITY },
+    ] {
+        let refused = attention.reserve(&LAYOUT, &one.batch(), endless).expect_err("too much");
+        assert!(matches!(refused, GpuError::TooMuch { .. }), "{refused}");
+    }
     let heads = GpuError::Shape(ShapeError::Length { what: "query heads", given: 16, needed: 4 });
     assert_eq!(batch.update(&Batch { query_heads: 16, ..one.batch() }), Err(heads));
     let other = GpuError::OtherScale { given: 0.25, reserved: 0.125 };
