@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in under seven minutes, with the binaries that `ci/gpu.sh pack` built before; nothing is compiled on that machine.
+# Everything that needs a GPU, in under eight minutes, with the binaries that `ci/gpu.sh pack` built before; nothing is compiled on that machine
+# but what Triton compiles for itself.
 #
 #   ci/gpu.sh pack     builds the kit, target/gpu-kit: the test and the bench of radixkv-cuda
 #   ci/gpu.sh          environment, load table, self-test, tests, sanitizers on small shapes, the bench, others on the same shapes
 #
-# The whole output is written to $OUT (target/gpu if it is not set); the table comes last. Without a GPU it says so and exits with 0.
+# git ignores the kit: to another machine it goes beside a checkout, to the same path (`rsync -a target/gpu-kit HOST:CHECKOUT/target/`, or as
+# an ignored path that travels with the checkout). That machine needs a C library as new as this one's, and NVIDIA's driver; Python 3 for the load
+# table, PyTorch and Triton for the comparison: what is missing is a line.
+#
+# The whole output is written to $OUT (target/gpu if it is not set) as it comes, so that a time limit loses nothing before it; the tables come
+# last. Without a GPU it says so and exits with 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kit=target/gpu-kit
@@ -44,33 +50,68 @@ step() {
     echo "== $name: $((SECONDS - began)) s"
 }
 
+# Before a file and a command: what the command prints is kept in the file too.
+keep=(bash -o pipefail -c 'file=$1; shift; "$@" 2>&1 | tee "$file"' keep)
+
+# note TEXT: a line of the table of tools, printed at the end.
+notes=()
+note() {
+    notes+=("$1")
+    echo "$1"
+}
+
+# sanitize TOOL: the bench on small shapes under a tool. What it finds is a failure; a tool that does not run there is a line.
+sanitize() {
+    local tool=$1 code=0
+    echo "== compute-sanitizer $tool"
+    timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$kit/bench-gpu" --small > "$out/$tool.txt" 2>&1 || code=$?
+    tail -2 "$out/$tool.txt"
+    case $code in
+        0) note "| compute-sanitizer $tool | no errors |" ;;
+        9) note "| compute-sanitizer $tool | ERRORS: $out/$tool.txt |" && failed+=("compute-sanitizer $tool") ;;
+        124) note "| compute-sanitizer $tool | not finished after 60 s |" ;;
+        *) note "| compute-sanitizer $tool | refused ($code): $(grep -iE 'error|fail|not supported|unable' "$out/$tool.txt" | head -1 | cut -c1-100) |" ;;
+    esac
+}
+
 date -u
 nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem,temperature.gpu --format=csv || true
-step 25 'load table and self-test' python3 kernels/bench/device.py
+if command -v python3 > /dev/null; then
+    step 25 'load table and self-test' python3 kernels/bench/device.py
+else
+    note '| load table | no Python; the self-test is one of the tests |'
+fi
 if [ -x "$kit/tests-gpu" ]; then
+    # The self-test alone first: where the helpers differ, no other figure means anything.
+    step 20 'self-test' "$kit/tests-gpu" selftest
     step 90 'tests' "$kit/tests-gpu" --test-threads=1
 else
     failed+=('tests: not built, run ci/gpu.sh pack first')
 fi
 if [ -x "$kit/bench-gpu" ]; then
+    step 150 'bench' "${keep[@]}" "$out/bench.txt" "$kit/bench-gpu"
     if command -v compute-sanitizer > /dev/null; then
-        for tool in memcheck racecheck initcheck; do
-            step 30 "compute-sanitizer $tool" compute-sanitizer --tool $tool --error-exitcode 9 "$kit/bench-gpu" --small > "$out/$tool.txt" 2>&1
-            tail -2 "$out/$tool.txt"
-        done
+        for tool in memcheck racecheck initcheck; do sanitize $tool; done
     else
-        echo 'skipped: no compute-sanitizer'
+        note '| compute-sanitizer | not there |'
     fi
-    step 120 'bench' "$kit/bench-gpu" > "$out/bench.txt" 2>&1
 else
     failed+=('bench: not built, run ci/gpu.sh pack first')
 fi
-step 75 'others' python3 kernels/bench/others.py > "$out/others.txt" 2>&1
+if command -v python3 > /dev/null; then
+    step 90 'others' "${keep[@]}" "$out/others.txt" python3 kernels/bench/others.py
+else
+    note '| others | no Python |'
+fi
 
 echo
-cat "$out/others.txt"
+[ -e "$out/others.txt" ] && cat "$out/others.txt"
 echo
 [ -e "$out/bench.txt" ] && cat "$out/bench.txt"
+if [ ${#notes[@]} -gt 0 ]; then
+    printf '\n| tool | |\n|---|---|\n'
+    printf '%s\n' "${notes[@]}"
+fi
 if [ ${#failed[@]} -gt 0 ]; then
     printf 'failed: %s\n' "${failed[@]}"
     exit 1

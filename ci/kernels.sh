@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA kernels without a GPU: every shape in the simulator, with sanitizers and as PTX too, and planted bugs. Takes a quarter of an
-# hour on two cores.
+# The CUDA kernels without a GPU: every shape in the simulator, with sanitizers and as PTX too, and planted bugs. Takes about 20
+# minutes on two quiet cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -23,7 +23,7 @@ RK_SIZE(RkKv, 40);
 struct RkDecodeItem {
   u32 seq;             // 0   row of q and out
   u32 table;           // 4   index of the sequence's first block in the block table
-  u32 kv_head;         // 8
+  u32 kv_head;         // 8   or RK_IDLE: nothing to do
   u32 first, end;      // 12, 16  positions in the sequence; first is a multiple of 16; first == end is allowed
   u32 part;            // 20  first partial row (one for each query head of the group), or RK_DIRECT
 };
@@ -31,6 +31,9 @@ RK_SIZE(RkDecodeItem, 24);
 
 // In place of a partial row: the item is the only one of its rows, and writes out and lse itself.
 #define RK_DIRECT 0xffffffffu
+
+// In place of a head: the item is room that this step does not use. A grid that is recorded once has items for the largest step.
+#define RK_IDLE 0xffffffffu
 
 struct RkDecodeArgs {
   RkKv kv;                     // 0
@@ -88,7 +91,7 @@ RK_SIZE(RkTileArgs, 128);
 // list[first + i] + r, i < count.
 struct RkMergeItem {
   u32 row;             // 0   query token * q_heads + query head
-  u32 rows;            // 4   1 to the grid's y
+  u32 rows;            // 4   1 to the grid's y; 0: nothing to do
   u32 first, count;    // 8, 12  range of `list`; count may be 0 (out = 0, lse = -inf)
 };
 RK_SIZE(RkMergeItem, 16);

@@ -170,6 +170,7 @@ template <int D, bool BF16> RK_DEV void decode(const RkDecodeArgs& a) {
   RK_SHARED(u16, shared);
   const u32 lane = RK_THREAD % 32, warp = RK_THREAD / 32;
   const RkDecodeItem item = a.items[RK_BLOCK_X];
+  if (item.kv_head == RK_IDLE) return;
   const u32 group = a.q_heads / a.kv_heads;
   RK_PROMISE(item.first % 16 == 0 && item.first <= item.end && group <= 16 && item.kv_head < a.kv_heads);
   const u32 tiles = (item.end - item.first + 15) / 16;

@@ -1,11 +1,17 @@
-"""PyTorch's attention and FlashInfer's, where they can be imported, on the shapes of the bench: microseconds by device events, medians.
-The data is contiguous for PyTorch, in pages of 16 for FlashInfer. Stops starting cases after 60 seconds."""
+"""Others on the shapes of the bench, by the same timer: a paged attention in Triton, PyTorch's attention over pages that are gathered first
+(and over contiguous rows, which no engine has), FlashInfer where it can be imported. Microseconds by device events, medians of 15 rounds after
+200 ms of the same work; small cases are launched from a graph, as ours are. Pages of 16 tokens in random order; every case reads more than four
+times the second-level cache before it reads the same memory again. Each line is printed as it is measured. What is missing is a line, and no
+case is begun after 80 seconds."""
 import statistics
 import time
 
-DEADLINE = time.monotonic() + 60
+DEADLINE = time.monotonic() + 80
 HEADS, KV_HEADS, DIM, PAGE = 64, 8, 128, 16
-DECODES = [(64, 4096), (8, 32768), (8, 4096), (1, 32768), (1, 4096)]
+GROUP, SCALE = HEADS // KV_HEADS, DIM**-0.5
+ROUNDS, WARM_UP = 15, 0.2
+# (sequences, context, whether it is launched from a graph)
+DECODES = [(64, 4096, False), (8, 32768, False), (8, 4096, True), (1, 32768, True), (1, 4096, True)]
 
 try:
     import torch
@@ -15,71 +21,226 @@ try:
 except Exception as error:
     print(f"skipped: PyTorch has no GPU here ({type(error).__name__})")
     raise SystemExit(0)
-try:
-    import flashinfer
-except Exception as error:
-    print(f"skipped: FlashInfer cannot be imported ({type(error).__name__})")
-    flashinfer = None
 
+
+def optional(name, load):
+    try:
+        return load()
+    except Exception as error:
+        print(f"skipped: {name} cannot be imported ({type(error).__name__})", flush=True)
+        return None
+
+
+def import_flashinfer():
+    import flashinfer
+
+    return flashinfer
+
+
+def import_triton():
+    import triton
+    import triton.language as tl
+
+    return triton, tl
+
+
+flashinfer = optional("FlashInfer", import_flashinfer)
+triton, tl = optional("Triton", import_triton) or (None, None)
 L2 = torch.cuda.get_device_properties(0).L2_cache_size
+
+
+def clocks():
+    try:
+        return f"{torch.cuda.clock_rate()} MHz"
+    except Exception:
+        return "-"
 
 
 def randn(*shape):
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
-def measure(name, runs, amount, unit):
+def line(name, text):
+    print(f"{name:56} {text}", flush=True)
+
+
+def from_graph(run):
+    """The work as one launch."""
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def measure(name, runs, amount, unit, replayed=False):
     """`runs`: the same case over different memory, so that the cache holds none of it when it comes round."""
     if time.monotonic() > DEADLINE:
-        print(f"{name:52} left out: no time")
-        return
+        return line(name, "left out: no time")
     try:
-        for run in runs[:3]:
-            run()
-        torch.cuda.synchronize()
+        everything = lambda: [run() for run in runs]
+        if replayed:
+            everything = from_graph(everything)
+        began = time.monotonic()
+        while True:
+            everything()
+            torch.cuda.synchronize()
+            if time.monotonic() - began >= WARM_UP:
+                break
         times = []
-        for _ in range(15):
-            begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+        for _ in range(ROUNDS):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()
-            for run in runs:
-                run()
+            everything()
             end.record()
             end.synchronize()
             times.append(begin.elapsed_time(end) * 1e3 / len(runs))
         us = statistics.median(times)
-        print(f"{name:52} {us:10.1f} us {amount / us / (1e3 if unit == 'GB/s' else 1e6):9.1f} {unit}", flush=True)
+        everything()
+        line(name, f"{us:10.1f} us {amount / us / (1e3 if unit == 'GB/s' else 1e6):9.1f} {unit}  {clocks()}")
+        torch.cuda.synchronize()
     except Exception as error:
-        print(f"{name:52} failed: {type(error).__name__} {str(error)[:90]}", flush=True)
+        line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
 
 
-def decode(batch, context):
-    bytes_read = 4 * batch * context * KV_HEADS * DIM
-    copies = max(1, min(32, -(-4 * L2 // bytes_read)))
-    label = f"B{batch} x {context}"
-    q = randn(batch, HEADS, 1, DIM)
-    kv = [(randn(batch, KV_HEADS, context, DIM), randn(batch, KV_HEADS, context, DIM)) for _ in range(copies)]
+class Case:
+    """A decode of `batch` sequences of `context` tokens, over `copies` pools of pages."""
+
+    def __init__(self, batch, context):
+        self.batch, self.context, self.pages = batch, context, context // PAGE
+        self.bytes = 4 * batch * context * KV_HEADS * DIM
+        self.copies = max(1, min(32, -(-4 * L2 // self.bytes)))
+        self.q = randn(batch, HEADS, DIM)
+        # [page][keys, values][token][head][element]
+        self.pools = [randn(batch * self.pages, 2, PAGE, KV_HEADS, DIM) for _ in range(self.copies)]
+        self.table = torch.randperm(batch * self.pages, device="cuda").to(torch.int32).view(batch, self.pages)
+        self.label = f"B{batch} x {context}"
+
+    def reference(self, pool):
+        """In 32 bits, of the first sequence."""
+        rows = pool[self.table[0].long()].float()
+        keys, values = rows[:, 0].reshape(self.context, KV_HEADS, DIM), rows[:, 1].reshape(self.context, KV_HEADS, DIM)
+        q = self.q[0].float().view(KV_HEADS, GROUP, DIM)
+        weights = torch.softmax(torch.einsum("hgd,thd->hgt", q, keys) * SCALE, -1)
+        return torch.einsum("hgt,thd->hgd", weights, values).reshape(HEADS, DIM)
+
+    def check(self, name, out):
+        """Whether the first sequence's output is near the reference; says so where it is not."""
+        want = self.reference(self.pools[0])
+        error = ((out[0].float() - want).norm() / want.norm()).item()
+        if not error < 2e-2:
+            line(name, f"failed: relative error {error:.1e}")
+        return error < 2e-2
+
+
+if triton:
+
+    @triton.jit
+    def partial_attention(q, pool, table, part_o, part_ml, context, pages, parts, scale,
+                          HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr,
+                          ROWS: tl.constexpr, KEYS: tl.constexpr):
+        sequence, head, part = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+        row, column, key = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, KEYS)
+        of_group = row < GROUP
+        query = tl.load(q + (sequence * HEADS + head * GROUP + row[:, None]) * DIM + column[None, :], mask=of_group[:, None], other=0.0)
+        step = tl.cdiv(tl.cdiv(context, parts), KEYS) * KEYS
+        first = part * step
+        last = tl.minimum(first + step, context)
+        top = tl.full([ROWS], float("-inf"), tl.float32)
+        total = tl.zeros([ROWS], tl.float32)
+        acc = tl.zeros([ROWS, DIM], tl.float32)
+        for start in range(first, last, KEYS):
+            at = start + key
+            seen = at < last
+            page = tl.load(table + sequence * pages + at // PAGE, mask=seen, other=0).to(tl.int64)
+            place = ((page * 2 * PAGE + at % PAGE) * KV_HEADS + head) * DIM
+            keys = tl.load(pool + place[:, None] + column[None, :], mask=seen[:, None], other=0.0)
+            values = tl.load(pool + place[:, None] + PAGE * KV_HEADS * DIM + column[None, :], mask=seen[:, None], other=0.0)
+            scores = tl.where(seen[None, :], tl.dot(query, tl.trans(keys)) * scale, float("-inf"))
+            higher = tl.maximum(top, tl.max(scores, 1))
+            weights = tl.exp2(scores - higher[:, None])
+            factor = tl.exp2(top - higher)
+            total = total * factor + tl.sum(weights, 1)
+            acc = acc * factor[:, None] + tl.dot(weights.to(values.dtype), values)
+            top = higher
+        at = (sequence * HEADS + head * GROUP + row) * parts + part
+        tl.store(part_o + at[:, None] * DIM + column[None, :], acc, mask=of_group[:, None])
+        tl.store(part_ml + at * 2, top, mask=of_group)
+        tl.store(part_ml + at * 2 + 1, total, mask=of_group)
+
+    @triton.jit
+    def merge_parts(part_o, part_ml, out, parts, DIM: tl.constexpr, PARTS: tl.constexpr):
+        row = tl.program_id(0).to(tl.int64)
+        part, column = tl.arange(0, PARTS), tl.arange(0, DIM)
+        there = part < parts
+        top = tl.load(part_ml + (row * parts + part) * 2, mask=there, other=float("-inf"))
+        total = tl.load(part_ml + (row * parts + part) * 2 + 1, mask=there, other=0.0)
+        factor = tl.where(total > 0, tl.exp2(top - tl.max(top, 0)), 0.0)
+        rows = tl.load(part_o + (row * parts + part[:, None]) * DIM + column[None, :], mask=there[:, None], other=0.0)
+        tl.store(out + row * DIM + column, (tl.sum(rows * factor[:, None], 0) / tl.sum(total * factor, 0)).to(out.dtype.element_ty))
+
+
+def triton_decode(case, replayed):
+    multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
+    parts = max(1, min(case.context // 128, -(-2 * multiprocessors // (case.batch * KV_HEADS))))
+    rows = case.batch * HEADS
+    part_o = torch.empty(rows * parts, DIM, device="cuda", dtype=torch.float32)
+    part_ml, out = torch.empty(rows * parts, 2, device="cuda", dtype=torch.float32), torch.empty_like(case.q)
+
+    def run(pool):
+        partial_attention[(case.batch, KV_HEADS, parts)](
+            case.q, pool, case.table, part_o, part_ml, case.context, case.pages, parts, SCALE * 1.4426950408889634,
+            HEADS=HEADS, KV_HEADS=KV_HEADS, GROUP=GROUP, DIM=DIM, PAGE=PAGE, ROWS=16, KEYS=64, num_warps=4, num_stages=3)
+        merge_parts[(rows,)](part_o, part_ml, out, parts, DIM=DIM, PARTS=triton.next_power_of_2(parts), num_warps=4)
+
+    name = f"Triton paged, decode {case.label}"
+    try:
+        run(case.pools[0])
+        torch.cuda.synchronize()
+    except Exception as error:
+        return line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
+    if case.check(name, out):
+        measure(name, [lambda pool=pool: run(pool) for pool in case.pools], case.bytes, "GB/s", replayed)
+
+
+def sdpa_decode(case, replayed):
     # The query heads of a key-value head as rows of one query: the same result without a mask.
-    rows = q.view(batch, KV_HEADS, HEADS // KV_HEADS, DIM)
-    measure(f"PyTorch SDPA, group as rows, decode {label}", [lambda k=k, v=v: F.scaled_dot_product_attention(rows, k, v) for k, v in kv], bytes_read, "GB/s")
-    measure(f"PyTorch SDPA, enable_gqa, decode {label}", [lambda k=k, v=v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True) for k, v in kv], bytes_read, "GB/s")
-    del kv
-    if flashinfer is None:
-        return
-    pages = context // PAGE
-    pools = [randn(batch * pages, 2, KV_HEADS, PAGE, DIM) for _ in range(copies)]
-    first = torch.arange(batch + 1, device="cuda", dtype=torch.int32) * pages
-    table = torch.randperm(batch * pages, device="cuda").to(torch.int32)
-    last = torch.full((batch,), PAGE, device="cuda", dtype=torch.int32)
+    q = case.q.view(case.batch, KV_HEADS, GROUP, DIM)
+
+    def gather(pool):
+        rows = pool[case.table.view(-1).long()].view(case.batch, case.pages, 2, PAGE, KV_HEADS, DIM)
+        halves = (rows[:, :, half].reshape(case.batch, case.context, KV_HEADS, DIM).transpose(1, 2) for half in range(2))
+        return tuple(halves)
+
+    run = lambda pool: F.scaled_dot_product_attention(q, *gather(pool))
+    name = f"PyTorch SDPA, gathered pages, decode {case.label}"
+    try:
+        out = run(case.pools[0]).reshape(case.batch, HEADS, DIM)
+    except Exception as error:
+        return line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
+    if case.check(name, out):
+        measure(name, [lambda pool=pool: run(pool) for pool in case.pools], case.bytes, "GB/s", replayed)
+    contiguous = [tuple(half.contiguous() for half in gather(pool)) for pool in case.pools]
+    measure(f"PyTorch SDPA, contiguous rows, decode {case.label}", [lambda kv=kv: F.scaled_dot_product_attention(q, *kv) for kv in contiguous],
+            case.bytes, "GB/s", replayed)
+
+
+def flashinfer_decode(case, replayed):
+    first = torch.arange(case.batch + 1, device="cuda", dtype=torch.int32) * case.pages
+    last = torch.full((case.batch,), PAGE, device="cuda", dtype=torch.int32)
     workspace = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     for tensor_cores in (False, True):
-        name = f"FlashInfer decode {label}" + (", tensor cores" if tensor_cores else "")
+        name = f"FlashInfer, decode {case.label}" + (", tensor cores" if tensor_cores else "")
         try:
-            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "HND", use_tensor_cores=tensor_cores)
-            wrapper.plan(first, table, last, HEADS, KV_HEADS, DIM, PAGE, q_data_type=torch.bfloat16, data_type=torch.bfloat16)
+            wrapper = flashinfer.BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=tensor_cores)
+            wrapper.plan(first, case.table.view(-1), last, HEADS, KV_HEADS, DIM, PAGE, q_data_type=torch.bfloat16, data_type=torch.bfloat16)
+            out = wrapper.run(case.q, case.pools[0])
         except Exception as error:
-            print(f"{name:52} failed: {type(error).__name__} {str(error)[:90]}", flush=True)
+            line(name, f"failed: {type(error).__name__} {str(error)[:90]}")
             continue
-        measure(name, [lambda pool=pool: wrapper.run(q.view(batch, HEADS, DIM), pool) for pool in pools], bytes_read, "GB/s")
+        if case.check(name, out):
+            measure(name, [lambda pool=pool: wrapper.run(case.q, pool) for pool in case.pools], case.bytes, "GB/s", replayed)
 
 
 def extend(rows, before):
@@ -91,6 +252,26 @@ def extend(rows, before):
     measure(f"PyTorch SDPA, extend {rows} over {before}", [lambda: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)], operations, "TFLOP/s")
 
 
-for shape in DECODES:
-    decode(*shape)
-extend(2048, 8192)
+def main():
+    print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}" + (f", Triton {triton.__version__}" if triton else ""), flush=True)
+    for batch, context, replayed in DECODES:
+        if time.monotonic() > DEADLINE:
+            break
+        try:
+            case = Case(batch, context)
+            if triton:
+                triton_decode(case, replayed)
+            sdpa_decode(case, replayed)
+            if flashinfer:
+                flashinfer_decode(case, replayed)
+        except Exception as error:
+            line(f"decode B{batch} x {context}", f"failed: {type(error).__name__} {str(error)[:90]}")
+        case = None
+        torch.cuda.empty_cache()
+    try:
+        extend(2048, 8192)
+    except Exception as error:
+        line("PyTorch SDPA, extend", f"failed: {type(error).__name__} {str(error)[:90]}")
+
+
+main()

@@ -22,6 +22,7 @@ int attribute(int which) {
     case 7: return 65535;
     case 8: return SHARED_DEFAULT;
     case 10: return 32;
+    case 11: return 0x7fffffff;  // pitch
     case 16: return MULTIPROCESSORS;
     case 38: return 60 << 20;  // L2
     case 75: return device.major;
@@ -181,6 +182,7 @@ API cuCtxSynchronize() {
   Lock lock;
   if (breaks_recording()) return CAPTURE_UNSUPPORTED;
   queue::finish_all();
+  trim_pool();
   return SUCCESS;
 }
 
@@ -207,6 +209,7 @@ API cuStreamSynchronize(void* stream) {
   if (!s) return INVALID_HANDLE;
   if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
   queue::finish(*s);
+  trim_pool();
   return SUCCESS;
 }
 API cuStreamQuery(void* stream) {
@@ -252,7 +255,7 @@ API cuEventRecord(void* event, void* stream) {
   const queue::EventPtr* e = find_event(event);
   const queue::StreamPtr* s = find_stream(stream);
   if (!s || !e) return INVALID_HANDLE;
-  if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
+  if ((*s)->recording) return SUCCESS;  // a mark within the graph, which nothing here waits for
   if (event_fails()) return UNKNOWN;
   queue::record(*s, *e);
   return SUCCESS;
@@ -262,6 +265,7 @@ API cuEventSynchronize(void* event) {
   const queue::EventPtr* e = find_event(event);
   if (!e) return INVALID_HANDLE;
   queue::finish(*e);
+  trim_pool();
   return SUCCESS;
 }
 API cuEventQuery(void* event) {
@@ -285,9 +289,20 @@ API cuMemAlloc_v2(u64* p, size_t bytes) {
   Lock lock;
   return allocate(p, bytes, false);
 }
-API cuMemAllocAsync(u64* p, size_t bytes, void*) {
+API cuMemAllocAsync(u64* p, size_t bytes, void* stream) {
   Lock lock;
-  return allocate(p, bytes, false);
+  return allocate_pooled(p, bytes, stream);
+}
+API cuDeviceGetDefaultMemPool(void** pool, int) {
+  Lock lock;
+  *pool = &pool_threshold;
+  return initialized ? SUCCESS : NOT_INITIALIZED;
+}
+API cuMemPoolSetAttribute(void* pool, int which, void* value) {
+  Lock lock;
+  if (pool != &pool_threshold || which != 4) return INVALID_VALUE;
+  pool_threshold = *static_cast<u64*>(value);
+  return SUCCESS;
 }
 API cuMemFree_v2(u64 p) {
   Lock lock;
@@ -301,8 +316,17 @@ API cuMemFreeAsync(u64 p, void* stream) {
   if (!find_memory(p, 0)) return INVALID_VALUE;
   if (breaks_recording(s)) return CAPTURE_UNSUPPORTED;
   queue::submit(*s, [p] {
+    pool_unused += find_memory(p, 0)->bytes;
     if (release(p, false) != SUCCESS) simt::die("memory is freed twice");
   });
+  return SUCCESS;
+}
+API cuMemGetAddressRange_v2(u64* base, size_t* bytes, u64 p) {
+  Lock lock;
+  const Memory* m = find_memory(p, 1);
+  if (!m) return NOT_FOUND;
+  *base = (--memory.upper_bound(p))->first;
+  *bytes = m->bytes;
   return SUCCESS;
 }
 API cuMemHostAlloc(void** p, size_t bytes, u32) {
@@ -345,6 +369,45 @@ API cuMemcpyDtoH_v2(void* to, u64 from, size_t n) {
 API cuMemcpyDtoD_v2(u64 to, u64 from, size_t n) {
   Lock lock;
   return copy(to, from, n, nullptr, IN_DEVICE, true);
+}
+// Rows of bytes, `pitch` bytes apart on each side.
+struct Copy2d {
+  size_t from_x, from_y;
+  int from_kind;
+  const void* from_host;
+  u64 from_device;
+  void* from_array;
+  size_t from_pitch;
+  size_t to_x, to_y;
+  int to_kind;
+  void* to_host;
+  u64 to_device;
+  void* to_array;
+  size_t to_pitch;
+  size_t width, height;
+};
+API cuMemcpy2DAsync_v2(const Copy2d* given, void* handle) {
+  Lock lock;
+  constexpr int HOST = 1, DEVICE = 2;
+  constexpr size_t MOST_PITCH = 0x7fffffff;
+  const Copy2d c = *given;
+  if (!in_context()) return INVALID_CONTEXT;
+  const queue::StreamPtr* stream = find_stream(handle);
+  if (!stream) return INVALID_HANDLE;
+  if (c.from_x || c.from_y || c.to_x || c.to_y || c.width == 0 || c.height == 0) return INVALID_VALUE;
+  if (c.from_pitch < c.width || c.to_pitch < c.width || c.from_pitch > MOST_PITCH || c.to_pitch > MOST_PITCH)
+    return INVALID_VALUE;
+  if ((c.from_kind != HOST && c.from_kind != DEVICE) || (c.to_kind != HOST && c.to_kind != DEVICE)) return INVALID_VALUE;
+  const u64 from = c.from_kind == HOST ? (u64)c.from_host : c.from_device, to = c.to_kind == HOST ? (u64)c.to_host : c.to_device;
+  const Memory* source = find_memory(from, (c.height - 1) * c.from_pitch + c.width);
+  const Memory* target = find_memory(to, (c.height - 1) * c.to_pitch + c.width);
+  if (!source || !target || source->host != (c.from_kind == HOST) || target->host != (c.to_kind == HOST)) return INVALID_VALUE;
+  ++counts[c.to_kind == HOST ? TO_HOST : c.from_kind == HOST ? TO_DEVICE : IN_DEVICE];
+  queue::submit(*stream, [=] {
+    for (size_t row = 0; row < c.height; ++row)
+      memmove(reinterpret_cast<u8*>(to) + row * c.to_pitch, reinterpret_cast<u8*>(from) + row * c.from_pitch, c.width);
+  });
+  return SUCCESS;
 }
 API cuMemsetD8Async(u64 to, u8 value, size_t n, void* s) {
   Lock lock;

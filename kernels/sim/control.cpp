@@ -25,7 +25,7 @@ CONTROL void rk_sim_reset() {
   for (void* c : contexts)
     if (c != &primary) delete static_cast<Context*>(c);
   contexts.clear();
-  used = 0;
+  used = pool_unused = pool_threshold = 0;
   primary_retained = 0;
   device = DEVICE;
   initialized = false;

@@ -51,6 +51,20 @@ int allocate(u64* p, size_t bytes, bool host) {
   return SUCCESS;
 }
 
+int allocate_pooled(u64* p, size_t bytes, void* handle) {
+  const queue::StreamPtr* stream = find_stream(handle);
+  if (!stream) return INVALID_HANDLE;
+  const queue::StreamPtr recorder = (*stream)->recording ? std::move(recording) : nullptr;
+  const int code = allocate(p, bytes, false);
+  if (recorder) recording = recorder;
+  if (code != SUCCESS) return code;
+  if (pool_unused < bytes) ++counts[GROWTHS];
+  pool_unused -= std::min<u64>(pool_unused, bytes);
+  return SUCCESS;
+}
+
+void trim_pool() { pool_unused = std::min(pool_unused, pool_threshold); }
+
 int release(u64 p, bool host) {
   const auto found = memory.find(p);
   if (found == memory.end() || found->second.host != host) return INVALID_VALUE;
@@ -68,16 +82,18 @@ int copy(u64 to, u64 from, size_t bytes, void* handle, Counted kind, bool wait) 
   const Memory* target = find_memory(to, bytes);
   const Memory* source = find_memory(from, bytes);
   if ((kind != TO_HOST && !target) || (kind != TO_DEVICE && !source)) return INVALID_VALUE;
-  if ((wait || !target || !source) && (breaks_recording() || breaks_recording(stream))) return CAPTURE_UNSUPPORTED;
+  const bool pageable = !target || !source, recorded = (*stream)->recording != nullptr;
+  if ((wait || (pageable && !recorded)) && (breaks_recording() || breaks_recording(stream))) return CAPTURE_UNSUPPORTED;
   ++counts[kind];
-  if (kind == TO_DEVICE && !source) {
+  counts[PAGEABLE] += pageable;
+  if (kind == TO_DEVICE && !source && !recorded) {
     std::vector<u8> taken(reinterpret_cast<u8*>(from), reinterpret_cast<u8*>(from) + bytes);
     queue::submit(*stream, [to, taken] { memcpy(reinterpret_cast<void*>(to), taken.data(), taken.size()); });
   } else {
     queue::submit(*stream,
                   [to, from, bytes] { memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
   }
-  if (wait || (kind == TO_HOST && !target)) queue::finish(*stream);
+  if (wait || (kind == TO_HOST && !target && !recorded)) queue::finish(*stream);
   return SUCCESS;
 }
 

@@ -75,10 +75,12 @@ inline std::map<void*, queue::EventPtr> events;
 inline std::map<std::pair<const void*, const Kernel*>, Function> functions;
 inline std::map<uintptr_t, Memory> memory;
 inline u64 used = 0;
+inline u64 pool_unused = 0, pool_threshold = 0;   // bytes of the memory pool: not in use, kept when a thread waits
 inline u32 schedule = 0, launches_scheduled = 0;
 inline i64 fail_alloc = 0, fail_launch = 0, fail_event = 0;
 inline int fail_launch_code = 0;
-enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, COUNTED };
+// PAGEABLE: copies between the device and memory that is not page-locked. GROWTHS: allocations that the memory pool asked the system for.
+enum Counted { LAUNCHES, TO_DEVICE, TO_HOST, IN_DEVICE, EVENT_WAITS, PAGEABLE, GROWTHS, COUNTED };
 inline u64 counts[COUNTED];
 inline thread_local std::vector<void*> current;        // stack of contexts of this thread
 inline thread_local queue::StreamPtr recording;        // the stream whose work this thread records
@@ -99,9 +101,13 @@ queue::EventPtr* find_event(void* handle);
 // The allocation that holds all of [p, p + bytes), or null.
 const Memory* find_memory(u64 p, size_t bytes);
 int allocate(u64* p, size_t bytes, bool host);
+// Allocates from the memory pool; also while its stream records, as a driver does: the memory is the graph's.
+int allocate_pooled(u64* p, size_t bytes, void* stream);
+// A thread has waited: what the pool does not use, beyond its threshold, goes back to the system.
+void trim_pool();
 int release(u64 p, bool host);
 // Copies of pageable memory take their source at the call and have written when it returns; those of page-locked memory
-// run with the stream.
+// run with the stream. A copy that is recorded touches either kind when it is replayed, and only then.
 int copy(u64 to, u64 from, size_t bytes, void* stream, Counted kind, bool wait);
 // The kind and the architecture of a cubin or of PTX.
 int read_image(const u8* image, Module* module);

@@ -1,5 +1,5 @@
-// graphs.cpp - recording work into graphs and launching those. What a driver may record and this does not (events,
-// allocations) is refused, as what no driver records is.
+// graphs.cpp - recording work into graphs and launching those. Allocations, copies of pageable memory and events are recorded, as drivers
+// do; what a driver may record and this does not (waits for events) is refused, as what no driver records is.
 #include "driver.hpp"
 
 using namespace driver;

@@ -1,97 +1,104 @@
 //! How long the kernels take on a GPU, beside what its memory allows.
 //!
-//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the device's own events. Every
-//! case reads more than four times the second-level cache before it reads the same memory again; small cases are
-//! launched from a captured graph, so that launches cost nothing. Samples of the outputs are checked against `f64`
-//! before the timing. Without a GPU it says so and ends. `--small` divides the sizes by 128, to check that everything
-//! runs: its figures mean nothing.
+//! `cargo bench -p radixkv-cuda --bench gpu [-- NAME... --small]`. Times are medians by the device's own events, after
+//! 200 ms of the same work. Every case reads more than four times the second-level cache before it reads the same memory
+//! again; small cases are launched from a captured graph, so that launches cost nothing. Samples of the outputs are
+//! checked against `f64` before the timing. Each line is printed as it is measured; a case that fails is a line, and the
+//! others follow. Without a GPU it says so, and ends with an exit code other than 0. `--small` divides the sizes by 128
+//! and measures once, to check that everything runs: its figures mean nothing.
 #![allow(unsafe_code)]
 
+#[path = "gpu/clocks.rs"]
+mod clocks;
 #[path = "gpu/load.rs"]
 mod load;
 #[path = "gpu/table.rs"]
 mod table;
+#[path = "gpu/timer.rs"]
+mod timer;
 
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
 
 use fastrand::Rng;
 use load::{Load, elements};
 use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Dtype, Layout, Order, Output, Qkv};
-use radixkv_cuda::{Attention, Compare, Device, GpuError, HostPool, OpenError, Swap, TokenSequences};
+use radixkv_cuda::{Attention, Buffer, Compare, Device, GpuError, HostPool, Swap, TokenSequences};
 use table::{Amount, Row, Table};
+use timer::{Measured, ROUNDS, Timer};
 
-const ROUNDS: usize = 15;
+type Outcome = Result<(), Box<dyn Error>>;
 
 /// The device, and the table of what was measured.
 struct Bench {
     device: Device,
+    timer: Timer,
     /// The divisor of sizes: 1, or more with `--small`.
     small: usize,
     table: Table,
+    /// Words of the names of the cases asked for; all of them if there is none.
+    names: Vec<String>,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     let device = match Device::open(0) {
         Ok(device) => device,
-        Err(error @ (OpenError::NoDriver | OpenError::NoDevice { .. })) => {
-            println!("nothing to measure: {error}");
-            return Ok(());
+        Err(error) => {
+            eprintln!("nothing to measure: {error}");
+            return ExitCode::from(2);
         }
-        Err(error) => return Err(error.into()),
     };
     let names: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with("--")).collect();
-    let wanted = |case: &str| names.is_empty() || names.iter().any(|name| case.contains(name.as_str()));
     println!("{device}, {:.1} GB/s by its data sheet", device.properties().bytes_per_us as f64 / 1e3);
 
     let small = if std::env::args().any(|argument| argument == "--small") { 128 } else { 1 };
-    let mut bench = Bench { device, small, table: Table::default() };
-    ceilings(&mut bench)?;
-    type Case = fn(&mut Bench) -> Result<(), Box<dyn Error>>;
-    let cases: [(&str, Case); 6] = [
-        ("decode", decodes),
-        ("cascade", cascade),
-        ("extend", extend),
-        ("append copy", rows_and_blocks),
-        ("swap", swap),
-        ("compare", compare),
-    ];
-    for (_, case) in cases.iter().filter(|(name, _)| name.split(' ').any(&wanted)) {
-        case(&mut bench)?;
+    let (timer, table) = (Timer::new(&device, small > 1), Table::new(small > 1));
+    let mut bench = Bench { device, timer, small, table, names };
+    bench.case("", ceilings);
+    for decode in DECODES {
+        bench.case(decode.name, |bench| decode_case(bench, decode));
     }
-    bench.table.print();
-    Ok(())
+    bench.case("cascade", cascade);
+    bench.case("extend", extend);
+    bench.case("append", append);
+    bench.case("copy", copy);
+    bench.case("swap", swap);
+    bench.case("compare", compare);
+    ExitCode::from(u8::from(bench.table.failed > 0))
 }
 
-/// Median microseconds of the work; `queue` queues it `times` times.
-fn median(
-    (device, small): (&Device, usize),
-    times: usize,
-    mut queue: impl FnMut() -> Result<(), GpuError>,
-) -> Result<f64, GpuError> {
-    let rounds_wanted = if small == 1 { ROUNDS } else { 1 };
-    for _ in 0..rounds_wanted.min(3) {
-        queue()?;
+impl Bench {
+    /// Runs a case, if it is asked for. What fails, also by a panic, is a line of the table.
+    fn case(&mut self, name: &str, run: impl FnOnce(&mut Self) -> Outcome) {
+        let is_wanted =
+            self.names.is_empty() || name.is_empty() || self.names.iter().any(|wanted| name.contains(wanted));
+        if !is_wanted {
+            return;
+        }
+        match catch_unwind(AssertUnwindSafe(|| run(self))) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.table.failure(name, &error.to_string()),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                self.table.failure(name, text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic"));
+            }
+        }
     }
-    let mut rounds = Vec::with_capacity(rounds_wanted);
-    for _ in 0..rounds_wanted {
-        let start = device.record_event()?;
-        queue()?;
-        rounds.push(start.microseconds_to(&device.record_event()?)? / times as f64);
-    }
-    rounds.sort_unstable_by(f64::total_cmp);
-    Ok(rounds[rounds_wanted / 2])
 }
 
 /// The speed of the memory: reading, and copying.
-fn ceilings(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
-    let Bench { device, small, table } = bench;
-    let small = *small;
-    let len = (device.properties().memory_bytes / 16).min(2 << 30) / 2 / (small * small) / 8 * 8;
+fn ceilings(bench: &mut Bench) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
+    let len = (device.properties().memory_bytes / 16).min(2 << 30) / 2 / (*small * *small) / 8 * 8;
     let (from, mut to) = (device.upload(&elements(1, len))?, device.zeros::<u16>(len)?);
-    let read = median((device, small), 1, || device.read_all(from.view()))?;
-    let copy = median((device, small), 1, || device.copy_all(from.view(), to.view_mut()))?;
-    table.ceilings(2.0 * len as f64 / read, 4.0 * len as f64 / copy);
+    let read = timer.median(1, || device.read_all(from.view()))?;
+    let copy = timer.median(1, || device.copy_all(from.view(), to.view_mut()))?;
+    let (read_bytes, copied_bytes) = (2.0 * len as f64, 4.0 * len as f64);
+    table.ceilings(read_bytes / read.us, copied_bytes / copy.us);
+    table.row(Row::new("ceiling: reading", read, Amount::Read(read_bytes)));
+    table.row(Row::new("ceiling: copying, both directions", copy, Amount::Copied(copied_bytes)));
     Ok(())
 }
 
@@ -100,29 +107,58 @@ fn most_layers(small: usize) -> usize {
     if small == 1 { 1024 } else { 2 }
 }
 
-fn decodes(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
-    let Bench { device, small, table } = bench;
-    let small = *small;
-    let cases = [
-        ("decode B64 x 4k", vec![4096; 64], false, Some(294.0)),
-        ("decode B8 x 32k", vec![32_768; 8], false, Some(294.0)),
-        ("decode B8 x 4k", vec![4096; 8], true, Some(50.0)),
-        ("decode B1 x 32k", vec![32_768], true, Some(52.0)),
-        ("decode B1 x 4k", vec![4096], true, Some(18.0)),
-        ("decode ragged 16..8,192", load::ragged(64, 8192, 64 * 4096), false, Some(310.0)),
-    ];
-    for (name, contexts, replayed, must) in cases {
-        let contexts: Vec<u32> = contexts.iter().map(|context| context.div_ceil(small as u32)).collect();
-        let load = Load::decode(&contexts, 0, 1).cold(device.properties().l2_bytes, most_layers(small));
-        let bytes = load.kv_bytes() as f64;
-        let us = decode((device, small), &load, replayed)?;
-        table.row(Row::new(name, us, Amount::Read(bytes)).must(must));
-    }
+/// A decode of so many sequences of equal contexts, or of ragged ones.
+#[derive(Clone, Copy)]
+struct Decode {
+    name: &'static str,
+    sequences: usize,
+    context: u32,
+    is_ragged: bool,
+    /// Launched from a graph.
+    is_replayed: bool,
+    must: f64,
+}
+
+const DECODES: [Decode; 6] = [
+    Decode { name: "decode B64 x 4k", sequences: 64, context: 4096, is_ragged: false, is_replayed: false, must: 294.0 },
+    Decode {
+        name: "decode B8 x 32k",
+        sequences: 8,
+        context: 32_768,
+        is_ragged: false,
+        is_replayed: false,
+        must: 294.0,
+    },
+    Decode { name: "decode B8 x 4k", sequences: 8, context: 4096, is_ragged: false, is_replayed: true, must: 50.0 },
+    Decode { name: "decode B1 x 32k", sequences: 1, context: 32_768, is_ragged: false, is_replayed: true, must: 52.0 },
+    Decode { name: "decode B1 x 4k", sequences: 1, context: 4096, is_ragged: false, is_replayed: true, must: 18.0 },
+    Decode {
+        name: "decode ragged 16..8,192",
+        sequences: 64,
+        context: 4096,
+        is_ragged: true,
+        is_replayed: false,
+        must: 310.0,
+    },
+];
+
+fn decode_case(bench: &mut Bench, case: Decode) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
+    let Decode { name, sequences, context, is_ragged, is_replayed, must } = case;
+    let contexts = if is_ragged {
+        load::ragged(sequences, 2 * context, sequences as u32 * context)
+    } else {
+        vec![context; sequences]
+    };
+    let contexts: Vec<u32> = contexts.iter().map(|context| context.div_ceil(*small as u32)).collect();
+    let load = Load::decode(&contexts, 0, 1).cold(device.properties().l2_bytes, most_layers(*small));
+    let measured = decode(device, timer, &load, is_replayed)?;
+    table.row(Row::new(name, measured, Amount::Read(load.kv_bytes() as f64)).must(Some(must)));
     Ok(())
 }
 
-/// Microseconds of one decode, checked first.
-fn decode((device, small): (&Device, usize), load: &Load, replayed: bool) -> Result<f64, Box<dyn Error>> {
+/// One decode, checked first.
+fn decode(device: &Device, timer: &Timer, load: &Load, is_replayed: bool) -> Result<Measured, Box<dyn Error>> {
     let attention = Attention::new(device);
     let mut kv = attention.allocate(load.layout)?;
     kv.write(&load.storage)?;
@@ -131,27 +167,16 @@ fn decode((device, small): (&Device, usize), load: &Load, replayed: bool) -> Res
     attention.decode(&kv, 0, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })?;
     load.check(&out.to_vec()?);
     let layers = load.layout.layers;
-    let mut all = || -> Result<(), GpuError> {
+    let all = || -> Result<(), GpuError> {
         (0..layers).try_for_each(|layer| {
             attention.decode(&kv, layer, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })
         })
     };
-    if !replayed {
-        return Ok(median((device, small), layers, all)?);
-    }
-    let graph = match device.capture(&mut all) {
-        Ok(graph) => graph,
-        Err(error) => {
-            eprintln!("launched one by one, without a graph: {error}");
-            return Ok(median((device, small), layers, all)?);
-        }
-    };
-    // SAFETY: storage, batch and buffers are there until the last replay was waited for.
-    Ok(median((device, small), layers, || unsafe { graph.launch() })?)
+    Ok(if is_replayed { timer.median_replayed(layers, all)? } else { timer.median(layers, all)? })
 }
 
-fn cascade(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
-    let Bench { device, small, table } = bench;
+fn cascade(bench: &mut Bench) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
     let small = *small;
     let prefix = 8192 / small;
     let load = Load::decode(&[(prefix + 256 / small) as u32; 64], prefix, 2);
@@ -169,7 +194,7 @@ fn cascade(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     attention.cascade(&kv, 0, &batch, &cascade, queries.view(), Output { rows: out.view_mut(), lse: None })?;
     load.check(&out.to_vec()?);
     let layers = load.layout.layers;
-    let us = median((device, small), layers, || {
+    let us = timer.median(layers, || {
         (0..layers).try_for_each(|layer| {
             let out = Output { rows: out.view_mut(), lse: None };
             attention.cascade(&kv, layer, &batch, &cascade, queries.view(), out)
@@ -177,7 +202,7 @@ fn cascade(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     })?;
     let bytes = load.kv_bytes() as f64;
     table.row(Row::new("cascade K 64, P 8k, suffix 256", us, Amount::Read(bytes)).must(Some(150.0)));
-    let plain = median((device, small), layers, || {
+    let plain = timer.median(layers, || {
         (0..layers).try_for_each(|layer| {
             attention.decode(&kv, layer, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })
         })
@@ -186,8 +211,8 @@ fn cascade(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn extend(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
-    let Bench { device, small, table } = bench;
+fn extend(bench: &mut Bench) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
     let small = *small;
     let (rows, before) = (2048 / small, 8192 / small);
     let load = Load::extend(before, rows, 3);
@@ -200,46 +225,59 @@ fn extend(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
     attention.extend(&kv, 0, &batch, new, Output { rows: out.view_mut(), lse: None })?;
     load.check(&out.to_vec()?);
-    let us = median((device, small), 1, || {
-        attention.extend(&kv, 0, &batch, new, Output { rows: out.view_mut(), lse: None })
-    })?;
+    let us = timer.median(1, || attention.extend(&kv, 0, &batch, new, Output { rows: out.view_mut(), lse: None }))?;
     let seen = rows * before + rows * (rows + 1) / 2;
     let operations = 4.0 * (seen * load.layout.head_dim * load.query_heads) as f64;
     table.row(Row::new("extend 2,048 over 8,192", us, Amount::Operations(operations)).must_rate(250.0));
     Ok(())
 }
 
-fn rows_and_blocks(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
-    let Bench { device, small, table } = bench;
-    let small = *small;
+fn append(bench: &mut Bench) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
     let attention = Attention::new(device);
-    let load = Load::extend(0, 8192 / small, 4).cold(device.properties().l2_bytes, most_layers(small));
+    let load = Load::extend(0, 8192 / *small, 4).cold(device.properties().l2_bytes, most_layers(*small));
     let kv = attention.allocate(load.layout)?;
     let batch = attention.prepare(&load.layout, &load.batch())?;
-    let (keys, values) = (device.upload(&load.keys)?, device.upload(&load.values)?);
+    // Rows of every layer's own: together they are larger than the cache, as the layers are.
     let layers = load.layout.layers;
-    let us = median((device, small), layers, || {
-        (0..layers).try_for_each(|layer| attention.append(&kv, layer, &batch, keys.view(), values.view()))
+    let rows = |layer: usize| -> Result<[Buffer<u16>; 2], GpuError> {
+        let draw = |seed| device.upload(&elements(seed, load.keys.len()));
+        Ok([draw(2 * layer as u64 + 50)?, draw(2 * layer as u64 + 51)?])
+    };
+    let rows: Vec<[Buffer<u16>; 2]> = (0..layers).map(rows).collect::<Result<_, _>>()?;
+    let us = timer.median(layers, || {
+        (0..layers).try_for_each(|layer| {
+            let [keys, values] = &rows[layer];
+            attention.append(&kv, layer, &batch, keys.view(), values.view())
+        })
     })?;
     let bytes = 2.0 * (2 * (load.keys.len() + load.values.len())) as f64;
     table.row(Row::new("append 8,192 tokens", us, Amount::Copied(bytes)).must_share(0.80));
-    drop(kv);
+    Ok(())
+}
 
-    let pairs = 8192 / small as u32;
+fn copy(bench: &mut Bench) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
+    let attention = Attention::new(device);
+    let pairs = 8192 / *small as u32;
     let layout = Layout { layers: 1, blocks: 2 * pairs as usize, ..load::LAYOUT };
+    assert!(*small > 1 || layout.bytes() / 2 > 4 * device.properties().l2_bytes, "the cache holds the blocks");
     let mut kv = attention.allocate(layout)?;
     kv.write(&elements(5, layout.elements()))?;
     let mut to: Vec<u32> = (pairs..2 * pairs).collect();
     Rng::with_seed(6).shuffle(&mut to);
     let pairs: Vec<(u32, u32)> = (0..pairs).zip(to).collect();
-    let us = median((device, small), 1, || attention.copy_blocks(&kv, &pairs))?;
+    let copies = attention.prepare_copies(&layout, &pairs)?;
     let bytes = 2.0 * (pairs.len() * 2 * layout.block_elements() * 2) as f64;
-    table.row(Row::new("copy 16 k x 32 KiB (with its plan)", us, Amount::Copied(bytes)).must_share(0.90));
+    let us = timer.median(1, || attention.launch_copies(&kv, &copies))?;
+    table.row(Row::new("copy 16 k x 32 KiB", us, Amount::Copied(bytes)).must_share(0.90));
+    let us = timer.median(1, || attention.copy_blocks(&kv, &pairs))?;
+    table.row(Row::new("the same, checked and listed each time", us, Amount::Copied(bytes)));
     Ok(())
 }
 
-fn swap(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
-    let Bench { device, small, table } = bench;
+fn swap(bench: &mut Bench) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
     let small = *small;
     // Pieces of 64 MiB are as fast as one large copy.
     let large = Layout { layers: 1, blocks: 5, block_size: 64, kv_heads: 4096 / small, ..load::LAYOUT };
@@ -255,12 +293,12 @@ fn swap(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
         let out: Vec<(u32, u32)> = (0..count as u32).map(|block| (block, count as u32 - 1 - block)).collect();
         let back: Vec<(u32, u32)> = out.iter().map(|&(block, host)| (host, block)).collect();
         let bytes = (count * host.block_bytes()) as f64;
-        let gone = median((device, small), 1, || swap.swap_out(&kv, &host, &out)?.wait_on_device(device))?;
-        let come = median((device, small), 1, || swap.swap_in(&kv, &host, &back)?.wait_on_device(device))?;
+        let gone = timer.median(1, || swap.swap_out(&kv, &host, &out)?.wait_on_device(device))?;
+        let come = timer.median(1, || swap.swap_in(&kv, &host, &back)?.wait_on_device(device))?;
         for (way, (us, ceiling)) in ["out", "back"].into_iter().zip([gone, come].into_iter().zip(&mut ceiling)) {
             let row = Row::new(&format!("{name}, {way}"), us, Amount::Linked(bytes));
             if *ceiling == 0.0 {
-                *ceiling = bytes / us;
+                *ceiling = bytes / us.us;
                 table.row(row);
             } else {
                 table.row(row.must_rate(0.90 * *ceiling / 1e3));
@@ -270,8 +308,8 @@ fn swap(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
-    let Bench { device, small, table } = bench;
+fn compare(bench: &mut Bench) -> Outcome {
+    let Bench { device, timer, small, table, .. } = bench;
     let small = *small;
     let tokens = 2048 / small;
     let mut random = Rng::with_seed(7);
@@ -287,7 +325,7 @@ fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
     let comparison = compare.prepare(&one, &other, &pairs)?;
     comparison.launch()?;
     assert!(comparison.lengths()?.iter().all(|length| *length as usize == tokens - 1), "lengths");
-    let us = median((device, small), 1, || comparison.launch())?;
+    let us = timer.median(1, || comparison.launch())?;
     let bytes = (2 * count * tokens * 4) as f64;
     table.row(Row::new(&format!("compare {count} x {tokens} tokens"), us, Amount::Read(bytes)).must_share(0.80));
 
@@ -306,7 +344,7 @@ fn compare(bench: &mut Bench) -> Result<(), Box<dyn Error>> {
             Ok(rounds[ROUNDS / 2])
         };
         let (on_device, on_processor) = (wall(0)?, wall(usize::MAX)?);
-        table.note(format!(
+        table.note(&format!(
             "comparing {:>9} tokens: {on_device:.1} us on the device, {on_processor:.1} us on the processor",
             pairs.len() * tokens
         ));

@@ -6,6 +6,12 @@ use cudarc::driver::DeviceRepr;
 /// In place of a partial row: the item is the only one of its rows, and writes the output itself.
 pub(super) const DIRECT: u32 = u32::MAX;
 
+/// In place of a head: a decode item with nothing to do.
+pub(super) const IDLE: u32 = u32::MAX;
+
+/// In place of a slot: the token is not written.
+pub(super) const SKIP: u64 = u64::MAX;
+
 /// In place of the number of visible keys: no causal mask.
 pub(super) const ALL: u32 = u32::MAX;
 

@@ -1,13 +1,11 @@
 //! Attention on a device: the operations of the trait as launches of kernels.
 
-use super::abi::{CopyArgs, CopyPair, LayerKv};
+use super::abi::LayerKv;
 use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::error::GpuError;
 use super::kv::{self, Kv, check_len};
-use super::pairs::check_copies;
 use super::prepared::{Cascade, Prepared};
-use super::upload::Upload;
 use super::work::{AttentionIo, Sizes};
 use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
@@ -206,27 +204,6 @@ impl Backend for Attention {
 
     fn copy_blocks(&self, kv: &Kv, pairs: &[(BlockId, BlockId)]) -> Result<(), GpuError> {
         self.check_device(kv.device())?;
-        let layout = kv.layout();
-        check_copies(pairs, layout.blocks)?;
-        let units = (layout.block_elements() * layout.dtype.bytes() / 16) as u32;
-        let pairs: Vec<CopyPair> = pairs.iter().map(|&(from, to)| CopyPair { from, to, units }).collect();
-        let mut upload = Upload::default();
-        let span = upload.push(&pairs);
-        let arrays = upload.send(&self.device)?;
-        let (planes, on_device) = kv.planes();
-        let stride = kv.block_stride_bytes();
-        let arguments = CopyArgs {
-            from_planes: on_device,
-            to_planes: on_device,
-            from_stride: stride,
-            to_stride: stride,
-            pairs: arrays.address(span),
-            pairs_len: span.len as u32,
-            planes: planes.len() as u32,
-            rows: 1,
-            row_units: units,
-        };
-        let pieces = (units as usize).div_ceil(2048) * span.len * planes.len();
-        self.device.launch((), (pieces.min(65_536), 1), &arguments)
+        self.launch_copies(kv, &self.prepare_copies(kv.layout(), pairs)?)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 
 use cudarc::driver::{CudaSlice, DevicePtr, DriverError};
 
@@ -45,9 +46,9 @@ elements!(u8 u16 u32 u64 f32);
 /// assert_eq!(queries.to_vec()?[0], 0x3f80);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-pub struct Buffer<T> {
+pub struct Buffer<T: 'static> {
     device: Device,
-    slice: CudaSlice<T>,
+    slice: ManuallyDrop<CudaSlice<T>>,
     len: usize,
 }
 
@@ -109,8 +110,9 @@ impl Device {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Buffer<T>, GpuError> {
+        self.refuse_capture()?;
         let slice = self.stream().alloc_zeros(len.max(1)).map_err(|error| self.allocating::<T>(len, error))?;
-        Ok(Buffer { device: self.clone(), slice, len })
+        Ok(Buffer { device: self.clone(), slice: ManuallyDrop::new(slice), len })
     }
 
     /// A buffer with a copy of `elements`.
@@ -133,9 +135,10 @@ impl Device {
 
     /// A buffer of undefined contents: to be written before it is read (G4).
     pub(super) fn unset<T: Element>(&self, len: usize) -> Result<Buffer<T>, GpuError> {
+        self.refuse_capture()?;
         // SAFETY: plain numbers: any bits are a value of `T`; and the kernels write before they read (G4).
         let slice = unsafe { self.stream().alloc(len.max(1)) }.map_err(|error| self.allocating::<T>(len, error))?;
-        Ok(Buffer { device: self.clone(), slice, len })
+        Ok(Buffer { device: self.clone(), slice: ManuallyDrop::new(slice), len })
     }
 
     fn allocating<T>(&self, len: usize, error: DriverError) -> GpuError {
@@ -181,7 +184,8 @@ impl<T: Element> Buffer<T> {
         if elements.is_empty() {
             return Ok(());
         }
-        self.device.stream().memcpy_htod(elements, &mut self.slice).map_err(GpuError::of)
+        self.device.refuse_capture()?;
+        self.device.stream().memcpy_htod(elements, &mut *self.slice).map_err(GpuError::of)
     }
 
     /// A copy of all elements in main memory, after waiting for what is queued.
@@ -198,6 +202,7 @@ impl<T: Element> Buffer<T> {
     /// # }
     /// ```
     pub fn to_vec(&self) -> Result<Vec<T>, GpuError> {
+        self.device.refuse_capture()?;
         let mut elements = vec![T::default(); self.len];
         if !elements.is_empty() {
             let copied = self.device.stream().memcpy_dtoh(&self.slice.slice(..self.len), &mut elements);
@@ -227,7 +232,15 @@ impl<T: Element> Buffer<T> {
     }
 }
 
-impl<T> fmt::Debug for Buffer<T> {
+impl<T: 'static> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, and not used after.
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        self.device.capturing().drop_after(slice);
+    }
+}
+
+impl<T: 'static> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
     }

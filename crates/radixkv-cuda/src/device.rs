@@ -3,17 +3,20 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::Arc;
 
-use cudarc::driver::sys::{CUdevice_attribute, CUresult};
+use cudarc::driver::sys::{CUdevice_attribute, CUresult, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
+use super::capturing::Capturing;
 use super::driver;
-use super::error::{GpuError, OpenError};
+use super::error::{Code, GpuError, OpenError};
 use super::image::Images;
 use super::loaded::LoadedKernels;
+use super::staging::Staging;
+use parking_lot::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 /// The oldest compute capability that has what the kernels use: asynchronous copies, products of `bf16`.
 const OLDEST: (u32, u32) = (8, 0);
@@ -25,7 +28,7 @@ const UNKNOWN_BYTES_PER_US: usize = 2_000_000;
 ///
 /// Cheap to clone; clones and everything made with it keep it open. All work of one `Device` is queued on one stream in
 /// the order of the calls; calls of several threads at once are queued in any order. Open the device twice for two
-/// streams.
+/// streams: they share the context and the kernels.
 ///
 /// # Examples
 ///
@@ -48,10 +51,24 @@ pub struct Device {
 struct Inner {
     /// Unlike that of any other device of the process, earlier or later.
     identity: u64,
+    capturing: Capturing,
+    staging: Staging,
     stream: Arc<CudaStream>,
-    kernels: Arc<LoadedKernels>,
+    /// The stream is an engine's.
+    is_engines: bool,
+    opened: Arc<Opened>,
+}
+
+/// A context and the kernels loaded into it.
+#[derive(Debug)]
+struct Opened {
+    context: Arc<CudaContext>,
+    kernels: LoadedKernels,
     properties: Properties,
 }
+
+/// The devices that are open with prebuilt kernels, each by its number.
+static OPENED: Mutex<Vec<(usize, Weak<Opened>)>> = Mutex::new(Vec::new());
 
 /// What a device reports about itself.
 ///
@@ -83,7 +100,8 @@ pub struct Properties {
 impl Device {
     /// Opens a device in its primary context, with a stream of its own and the kernels that came with the crate.
     ///
-    /// Takes 0.1 s and more the first time in a process: the driver makes a context and loads the kernels.
+    /// Takes 0.1 s and more where it is not open in this process already: the driver makes a context and loads the
+    /// kernels. The context's memory pool keeps what was freed, for what is allocated next.
     ///
     /// # Errors
     ///
@@ -114,15 +132,17 @@ impl Device {
     /// ```
     pub fn open_with(ordinal: usize, images: Images<'_>) -> Result<Self, OpenError> {
         check_ordinal(ordinal)?;
-        let context = CudaContext::new(ordinal).map_err(OpenError::of)?;
-        // SAFETY: every buffer is used on one stream, and other streams are ordered by events of this crate (G2).
-        unsafe { context.disable_event_tracking() };
-        let stream = context.new_stream().map_err(OpenError::of)?;
-        Self::build(stream, images)
+        let opened = match images {
+            Images::Prebuilt => Opened::shared(ordinal)?,
+            Images::Compile { .. } => Opened::primary(ordinal, images)?,
+        };
+        let stream = opened.context.new_stream().map_err(OpenError::of)?;
+        Ok(Self::of(stream, opened, false))
     }
 
     /// A device in a context and on a stream of an engine: the stream orders the engine's kernels and those of this
-    /// crate, and they share addresses. Neither is destroyed when the device is dropped.
+    /// crate, and they share addresses. Neither is destroyed when the device is dropped, and the memory pool of the
+    /// context stays as the engine has set it.
     ///
     /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default stream.
     ///
@@ -164,36 +184,27 @@ impl Device {
         unsafe { context.disable_event_tracking() };
         // SAFETY: the caller's promise.
         let stream = unsafe { context.wrap_borrowed_stream(stream.cast()) };
-        Self::build(stream, images)
+        Ok(Self::of(stream, Opened::new(context, images)?, true))
     }
 
-    fn build(stream: Arc<CudaStream>, images: Images<'_>) -> Result<Self, OpenError> {
-        let properties = Properties::of(stream.context()).map_err(OpenError::of)?;
-        let (major, minor) = properties.capability;
-        if properties.capability < OLDEST {
-            return Err(OpenError::Unsupported { major, minor });
-        }
-        let kernels = Arc::new(LoadedKernels::load(stream.context(), properties.capability, images)?);
-        Ok(Self::of(stream, kernels, properties))
-    }
-
-    fn of(stream: Arc<CudaStream>, kernels: Arc<LoadedKernels>, properties: Properties) -> Self {
+    fn of(stream: Arc<CudaStream>, opened: Arc<Opened>, is_engines: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // Relaxed: the number alone matters, and nothing is published by it.
         let identity = NEXT.fetch_add(1, Relaxed);
-        Self { inner: Arc::new(Inner { identity, stream, kernels, properties }) }
+        let (capturing, staging) = (Capturing::default(), Staging::default());
+        Self { inner: Arc::new(Inner { identity, capturing, staging, stream, is_engines, opened }) }
     }
 
     /// The same context and kernels with another stream, which runs beside this one.
     pub(super) fn with_new_stream(&self) -> Result<Self, GpuError> {
-        let Inner { stream, kernels, properties, .. } = &*self.inner;
-        let stream = stream.context().new_stream().map_err(GpuError::of)?;
-        Ok(Self::of(stream, Arc::clone(kernels), properties.clone()))
+        let opened = &self.inner.opened;
+        let stream = opened.context.new_stream().map_err(GpuError::of)?;
+        Ok(Self::of(stream, Arc::clone(opened), false))
     }
 
     /// What the device reports about itself.
     pub fn properties(&self) -> &Properties {
-        &self.inner.properties
+        &self.inner.opened.properties
     }
 
     /// Blocks the calling thread until everything queued on the stream is done.
@@ -208,6 +219,7 @@ impl Device {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn synchronize(&self) -> Result<(), GpuError> {
+        self.refuse_capture()?;
         self.inner.stream.synchronize().map_err(GpuError::of)
     }
 
@@ -221,13 +233,76 @@ impl Device {
     }
 
     pub(super) fn kernels(&self) -> &LoadedKernels {
-        &self.inner.kernels
+        &self.inner.opened.kernels
+    }
+
+    pub(super) fn capturing(&self) -> &Capturing {
+        &self.inner.capturing
+    }
+
+    /// Refuses what cannot be captured, or what a graph could not use when it is launched: within
+    /// [`capture`](Self::capture), and while an engine captures its own stream.
+    pub(super) fn refuse_capture(&self) -> Result<(), GpuError> {
+        let active = Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        let by_engine = || self.inner.is_engines && self.inner.stream.capture_status() == active;
+        if self.capturing().breaks() || by_engine() {
+            return Err(GpuError::NotCaptured { code: Code::CAPTURE_UNSUPPORTED });
+        }
+        Ok(())
+    }
+
+    /// Queues a copy of `words` to the device's address `to`, through page-locked memory.
+    pub(super) fn stage(&self, words: &[u32], to: u64) -> Result<(), GpuError> {
+        self.inner.staging.send(&self.inner.stream, words, to)
     }
 
     /// A number that clones share and no other device of the process has, not even after this one is dropped. It names
     /// the stream that orders the use of a buffer.
     pub(super) fn identity(&self) -> u64 {
         self.inner.identity
+    }
+}
+
+impl Opened {
+    /// The primary context of a device with prebuilt kernels: that of the devices that are open already, if there are
+    /// any.
+    fn shared(ordinal: usize) -> Result<Arc<Self>, OpenError> {
+        let mut open = OPENED.lock();
+        open.retain(|(_, opened)| opened.strong_count() > 0);
+        let known = open.iter().find(|(number, _)| *number == ordinal).and_then(|(_, opened)| opened.upgrade());
+        if let Some(opened) = known {
+            return Ok(opened);
+        }
+        let opened = Self::primary(ordinal, Images::Prebuilt)?;
+        open.push((ordinal, Arc::downgrade(&opened)));
+        Ok(opened)
+    }
+
+    /// The primary context of a device.
+    fn primary(ordinal: usize, images: Images<'_>) -> Result<Arc<Self>, OpenError> {
+        let context = CudaContext::new(ordinal).map_err(OpenError::of)?;
+        // SAFETY: every buffer is used on one stream, and other streams are ordered by events of this crate (G2).
+        unsafe { context.disable_event_tracking() };
+        // Where there is no pool, memory is allocated without one.
+        let _ = driver::keep_pooled(context.cu_device());
+        Self::new(context, images)
+    }
+
+    fn new(context: Arc<CudaContext>, images: Images<'_>) -> Result<Arc<Self>, OpenError> {
+        let properties = Properties::of(&context).map_err(OpenError::of)?;
+        let (major, minor) = properties.capability;
+        if properties.capability < OLDEST {
+            return Err(OpenError::Unsupported { major, minor });
+        }
+        let kernels = LoadedKernels::load(&context, properties.capability, images)?;
+        Ok(Arc::new(Self { context, kernels, properties }))
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Freeing page-locked memory while a copy reads it ends the context.
+        self.staging.end();
     }
 }
 

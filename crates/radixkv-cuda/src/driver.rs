@@ -6,8 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
+use std::path::Path;
 
-use cudarc::driver::sys::CUevent;
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::{self, CUdevice, CUevent, CUmemPool_attribute};
 use libloading::Library;
 
 use super::error::{Code, GpuError, OpenError};
@@ -16,11 +18,29 @@ use std::sync::OnceLock;
 /// CUDA 12.0, the oldest driver that runs kernels built by a 12.x compiler.
 const OLDEST: i32 = 12_000;
 
-/// Names of the driver's library, in the order in which they are tried.
-const NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so.1", "libcuda.so"] };
+/// Names of the driver's library, in the order in which the binding tries them: it takes the first that loads.
+const NAMES: [&str; 2] = if cfg!(windows) { ["nvcuda.dll", "nvcuda64.dll"] } else { ["libcuda.so", "libcuda.so.1"] };
+
+/// Folders where a driver may be that the system's loader does not look into: containers and some distributions mount
+/// it there.
+const FOLDERS: &[&str] = if cfg!(target_os = "linux") {
+    &[
+        "/usr/local/nvidia/lib64",
+        "/usr/local/nvidia/lib",
+        "/usr/lib/wsl/lib",
+        "/run/opengl-driver/lib",
+        "/usr/lib64/nvidia",
+        "/usr/lib/nvidia",
+        "/usr/lib64",
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+    ]
+} else {
+    &[]
+};
 
 /// The functions that every device needs; the binding loads each when it is first called.
-const FUNCTIONS: [&str; 41] = [
+const FUNCTIONS: [&str; 45] = [
     "cuInit",
     "cuDriverGetVersion",
     "cuDeviceGet",
@@ -37,6 +57,7 @@ const FUNCTIONS: [&str; 41] = [
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
     "cuStreamWaitEvent",
+    "cuStreamIsCapturing",
     "cuEventCreate",
     "cuEventRecord",
     "cuEventQuery",
@@ -62,6 +83,9 @@ const FUNCTIONS: [&str; 41] = [
     "cuGetErrorName",
     "cuGetErrorString",
     "cuMemGetInfo_v2",
+    "cuMemcpy2DAsync_v2",
+    "cuDeviceGetDefaultMemPool",
+    "cuMemPoolSetAttribute",
 ];
 
 /// The driver, once found.
@@ -90,13 +114,44 @@ pub(super) fn elapsed(start: CUevent, end: CUevent) -> Result<f32, GpuError> {
     }
 }
 
+/// Calls `wait`, and once more if it fails: the binding reports a failed drop at its next call, once, and does not make
+/// that call. If the second call fails too, the context has ended, and the work with it.
+pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
+    let _ = wait().or_else(|_| wait());
+}
+
+/// Makes the memory pool of a device keep what was freed. By default it gives all of it back whenever a thread waits
+/// for a stream, and the next allocations take as long as those of a new process.
+pub(super) fn keep_pooled(device: CUdevice) -> Result<(), DriverError> {
+    let (mut pool, mut bytes) = (std::ptr::null_mut(), u64::MAX);
+    // SAFETY: it writes one handle to the address given.
+    unsafe { sys::cuDeviceGetDefaultMemPool(&mut pool, device) }.result()?;
+    let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the attribute's value is a `u64`, which is read at once.
+    unsafe { sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut bytes).cast()) }.result()
+}
+
+/// Loads the library that the binding will use. One that is found in a folder is found by the binding under the name
+/// that it gives itself, as long as it is loaded.
+fn load(folders: &[&str]) -> Option<Library> {
+    // SAFETY: its initialisers run in every CUDA program; the library stays loaded once it was found.
+    let named = |name: &str| unsafe { Library::new(name) }.ok();
+    if let Some(library) = NAMES.iter().copied().find_map(named) {
+        return Some(library);
+    }
+    folders.iter().find_map(|folder| {
+        // SAFETY: as above.
+        let library = unsafe { Library::new(Path::new(folder).join(NAMES[1])) }.ok()?;
+        NAMES.iter().copied().any(|name| named(name).is_some()).then_some(library)
+    })
+}
+
 /// Finds the driver, once, and checks that it has every function and is new enough.
 pub(super) fn find() -> Result<(), OpenError> {
     if DRIVER.get().is_some() {
         return Ok(());
     }
-    // SAFETY: its initialisers run in every CUDA program; the library stays loaded once it was found.
-    let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok()).ok_or(OpenError::NoDriver)?;
+    let library = load(FOLDERS).ok_or(OpenError::NoDriver)?;
     for function in FUNCTIONS {
         // SAFETY: the symbol is looked up, not called.
         if unsafe { library.get::<*const c_void>(function) }.is_err() {
@@ -122,5 +177,42 @@ fn version(library: &Library) -> Result<i32, OpenError> {
     match unsafe { function(&mut version) } {
         0 => Ok(version),
         code => Err(OpenError::Driver { code: Code::new(code) }),
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_driver_in_a_folder_is_found_under_the_name_that_the_binding_uses() {
+        if NAMES.iter().any(|name| load_library(Path::new(name)).is_some()) {
+            return eprintln!("skipped: a driver is on the loader's path");
+        }
+        let folder = std::env::temp_dir().join(format!("radixkv-driver-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let (text, library) = (folder.join("driver.c"), folder.join("libcuda.so.1"));
+        std::fs::write(&text, "int cuInit() { return 7; }").expect("a source");
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"];
+        if Command::new(compiler).args(options).args([&library, &text]).status().is_err() {
+            return eprintln!("skipped: no C compiler for a driver");
+        }
+        let folders = ["/nowhere", folder.to_str().expect("UTF-8")];
+        assert!(load(&folders[..1]).is_none());
+        let found = load(&folders).expect("the driver of the folder");
+        let by_name = load_library(Path::new("libcuda.so.1")).expect("the same by its name");
+        let address = |library: &Library| {
+            // SAFETY: the symbol is looked up, not called.
+            *unsafe { library.get::<*const c_void>("cuInit") }.expect("a function")
+        };
+        assert_eq!(address(&found), address(&by_name));
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    fn load_library(path: &Path) -> Option<Library> {
+        // SAFETY: the libraries of these tests have no initialisers.
+        unsafe { Library::new(path) }.ok()
     }
 }

@@ -145,6 +145,24 @@ pub enum GpuError {
     Scoring,
     /// The batch was prepared for another layout than the storage has.
     OtherLayout,
+    /// More than a batch was reserved for: reserve one of more room. The batch is as it was.
+    Capacity {
+        /// What there is more of.
+        what: &'static str,
+        /// So many were given.
+        given: usize,
+        /// So many fit.
+        room: usize,
+    },
+    /// The batch was prepared without room for others: reserve it.
+    NotReserved,
+    /// The batch was reserved for another softmax scale, which is recorded with its launches.
+    OtherScale {
+        /// The scale given.
+        given: f32,
+        /// The scale that it was reserved with.
+        reserved: f32,
+    },
     /// An address of an engine's memory, or the bytes between two, is no multiple of 16.
     Unaligned {
         /// The address, or the bytes.
@@ -163,8 +181,9 @@ pub enum GpuError {
         /// The driver's reason.
         code: Code,
     },
-    /// Something that cannot be captured was asked of a device within [`Device::capture`](super::Device::capture);
-    /// nothing was captured. Prepare, allocate, copy and wait before or after.
+    /// Something that cannot be captured, or that a graph could not use later, was asked of a device within
+    /// [`Device::capture`](super::Device::capture), or memory was dropped there; nothing was captured. Prepare,
+    /// allocate, copy, wait and drop before or after.
     NotCaptured {
         /// The driver's reason.
         code: Code,
@@ -181,6 +200,8 @@ pub enum GpuError {
 
 impl Code {
     const OUT_OF_MEMORY: Self = Self(2);
+    pub(super) const CAPTURE_UNSUPPORTED: Self = Self(900);
+    pub(super) const CAPTURE_INVALIDATED: Self = Self(901);
     /// The driver is older than what was asked of it.
     pub(super) const NOT_SUPPORTED: Self = Self(801);
 
@@ -369,6 +390,11 @@ impl fmt::Display for GpuError {
             Self::Scoring => f.write_str(
                 "no kernels with a sliding window, a soft-cap or sinks; compute this batch on the processor",
             ),
+            Self::Capacity { what, given, room } => write!(f, "{given} {what}, the batch has room for {room}"),
+            Self::NotReserved => f.write_str("the batch was prepared without room for others; reserve it"),
+            Self::OtherScale { given, reserved } => {
+                write!(f, "a softmax scale of {given}, the batch was reserved for {reserved}")
+            }
             Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),
             Self::Unaligned { address } => {
                 write!(f, "an address or a stride of {address:#x} is not a multiple of 16 bytes")

@@ -57,9 +57,10 @@ impl fmt::Debug for Graph {
 impl Device {
     /// Captures what `queue` queues on the device into a graph, instead of running it.
     ///
-    /// Launches alone can be captured: operations on batches that were prepared before, not preparing or allocating. No
-    /// other thread may use the device meanwhile, and no memory of it may be dropped: that is not captured either, and
-    /// the memory stays allocated until the context ends.
+    /// Launches alone can be captured: operations on batches that were prepared before, not preparing, allocating,
+    /// copying from or to main memory, or waiting. No other thread may use the device meanwhile. If a buffer or a
+    /// storage of it is dropped, there is no graph, and the memory is freed after the capture; a
+    /// [`HostPool`](super::HostPool) that is dropped stays allocated until the context ends.
     ///
     /// # Errors
     ///
@@ -93,13 +94,17 @@ impl<'a> Capture<'a> {
     fn begin(device: &'a Device) -> Result<Self, GpuError> {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         device.stream().begin_capture(mode).map_err(GpuError::of)?;
+        device.capturing().begin();
         Ok(Self { device })
     }
 
     fn end(self) -> Result<Graph, GpuError> {
         let device = ManuallyDrop::new(self).device;
-        let graph = stop(device.stream()).map_err(GpuError::of)?;
-        let graph = graph.ok_or(GpuError::Driver { code: Code::NOT_SUPPORTED })?;
+        let graph = stop(device.stream());
+        if device.capturing().end().is_broken() {
+            return Err(GpuError::NotCaptured { code: Code::CAPTURE_INVALIDATED });
+        }
+        let graph = graph.map_err(GpuError::of)?.ok_or(GpuError::Driver { code: Code::NOT_SUPPORTED })?;
         Ok(Graph { graph, _device: device.clone() })
     }
 }
@@ -108,6 +113,7 @@ impl Drop for Capture<'_> {
     fn drop(&mut self) {
         // What was captured is dropped; the error that led here is reported by the caller.
         drop(stop(self.device.stream()));
+        drop(self.device.capturing().end());
     }
 }
 

@@ -1,13 +1,15 @@
 //! Page-locked host memory for blocks that are swapped out.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::fmt;
 
-use cudarc::driver::{DriverError, result, sys};
+use cudarc::driver::sys::{self, CUmemorytype};
 
 use super::device::Device;
 use super::error::GpuError;
-use super::uses::{Uses, retry_once};
+use super::page_locked::PageLocked;
+use super::uses::Uses;
 use parking_lot::{Mutex, MutexGuard};
 use radixkv::BlockId;
 use radixkv_attention::Layout;
@@ -32,17 +34,12 @@ use radixkv_attention::Layout;
 /// ```
 pub struct HostPool {
     device: Device,
-    memory: *mut u8,
+    memory: PageLocked,
     blocks: usize,
     block_bytes: usize,
     /// Transfers that may still use the memory. The processor touches it under this lock, after waiting for them (G5).
     uses: Mutex<Uses>,
 }
-
-// SAFETY: the memory belongs to the pool alone, which touches it under its lock (G5).
-unsafe impl Send for HostPool {}
-// SAFETY: as above.
-unsafe impl Sync for HostPool {}
 
 impl HostPool {
     /// Memory for `blocks` blocks of this layout, zero at first. Locking the pages of one GiB takes about 0.3 s.
@@ -64,15 +61,9 @@ impl HostPool {
         layout.check()?;
         let block_bytes = 2 * layout.layers * layout.block_elements() * layout.dtype.bytes();
         let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
-        let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?.max(1);
-        let allocating = |error: DriverError| GpuError::allocating(bytes, error);
-        device.stream().context().bind_to_thread().map_err(GpuError::of)?;
-        // Not write-combined: the processor reads swapped-out blocks, to verify them or to write them to a slower tier.
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the driver was found (G1) and the context is current.
-        let memory = unsafe { result::malloc_host(bytes, flags) }.map_err(allocating)?.cast::<u8>();
-        // SAFETY: the allocation is `bytes` long.
-        unsafe { memory.write_bytes(0, bytes) };
+        let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?;
+        device.refuse_capture()?;
+        let memory = PageLocked::new(device.stream().context(), bytes)?;
         Ok(Self { device: device.clone(), memory, blocks, block_bytes, uses: Mutex::new(Uses::default()) })
     }
 
@@ -149,7 +140,7 @@ impl HostPool {
     fn check(&self, block: BlockId, len: usize) -> *mut u8 {
         assert!((block as usize) < self.blocks, "block {block} of {}", self.blocks);
         assert_eq!(len, self.block_bytes, "bytes of a block");
-        self.memory.wrapping_add(block as usize * self.block_bytes)
+        self.memory.as_ptr().wrapping_add(block as usize * self.block_bytes)
     }
 
     /// Whether transfers of `device` may use it: page-locked memory belongs to a context, not to a stream.
@@ -160,7 +151,7 @@ impl HostPool {
     /// The address of the first byte, for kernels of the context.
     pub(super) fn device_address(&self) -> Result<u64, GpuError> {
         let mut address = 0;
-        let memory = self.memory.cast();
+        let memory = self.memory.as_ptr().cast();
         // SAFETY: the memory was allocated for mapping, in this context.
         let status = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, memory, 0) };
         status.result().map_err(GpuError::of)?;
@@ -172,22 +163,81 @@ impl HostPool {
         self.uses.lock()
     }
 
-    /// Queues a copy of `bytes` bytes from the device's address `from` to `offset`.
-    pub(super) fn copy_in(&self, stream: &Device, offset: usize, from: u64, bytes: usize) -> Result<(), GpuError> {
-        debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
-        let to = self.memory.wrapping_add(offset).cast();
-        let on = stream.stream().cu_stream();
-        // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
-        unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, on) }.result().map_err(GpuError::of)
+    /// Queues a copy of pieces from the device.
+    pub(super) fn copy_in(&self, stream: &Device, pieces: &Pieces) -> Result<(), GpuError> {
+        let (from, to) = (Side::device(pieces), self.side(pieces));
+        pieces.copy(stream, from, to)
     }
 
-    /// Queues a copy of `bytes` bytes from `offset` to the device's address `to`.
-    pub(super) fn copy_out(&self, stream: &Device, offset: usize, to: u64, bytes: usize) -> Result<(), GpuError> {
-        debug_assert!(offset + bytes <= self.blocks * self.block_bytes);
-        let from = self.memory.wrapping_add(offset).cast_const().cast();
-        let on = stream.stream().cu_stream();
-        // SAFETY: as in `copy_in`.
-        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, on) }.result().map_err(GpuError::of)
+    /// Queues a copy of pieces to the device.
+    pub(super) fn copy_out(&self, stream: &Device, pieces: &Pieces) -> Result<(), GpuError> {
+        let (from, to) = (self.side(pieces), Side::device(pieces));
+        pieces.copy(stream, from, to)
+    }
+
+    fn side(&self, pieces: &Pieces) -> Side {
+        let &Pieces { offset, host_pitch, bytes, rows, .. } = pieces;
+        debug_assert!(offset + (rows - 1) * host_pitch + bytes <= self.blocks * self.block_bytes);
+        let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
+        Side { kind, host: self.memory.as_ptr().wrapping_add(offset).cast(), device: 0, pitch: host_pitch }
+    }
+}
+
+/// Pieces of a block: `rows` of them, so many bytes apart on the device and in the pool. One is at least as far from
+/// the next as it is long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pieces {
+    /// Address of the first on the device.
+    pub(super) address: u64,
+    pub(super) device_pitch: usize,
+    /// Bytes before the first in the pool.
+    pub(super) offset: usize,
+    pub(super) host_pitch: usize,
+    /// Bytes of a piece.
+    pub(super) bytes: usize,
+    pub(super) rows: usize,
+}
+
+/// One end of a copy.
+#[derive(Clone, Copy)]
+struct Side {
+    kind: CUmemorytype,
+    host: *mut c_void,
+    device: u64,
+    pitch: usize,
+}
+
+impl Side {
+    fn device(pieces: &Pieces) -> Self {
+        let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+        Self { kind, host: std::ptr::null_mut(), device: pieces.address, pitch: pieces.device_pitch }
+    }
+}
+
+impl Pieces {
+    fn copy(&self, stream: &Device, from: Side, to: Side) -> Result<(), GpuError> {
+        let null = std::ptr::null_mut();
+        let copy = sys::CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcMemoryType: from.kind,
+            srcHost: from.host.cast_const(),
+            srcDevice: from.device,
+            srcArray: null,
+            srcPitch: from.pitch,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: to.kind,
+            dstHost: to.host,
+            dstDevice: to.device,
+            dstArray: null,
+            dstPitch: to.pitch,
+            WidthInBytes: self.bytes,
+            Height: self.rows,
+        };
+        stream.stream().context().bind_to_thread().map_err(GpuError::of)?;
+        // SAFETY: both ends lie in allocations that stay until the event that is noted as their use (G2, G5).
+        unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.stream().cu_stream()) }.result().map_err(GpuError::of)
     }
 }
 
@@ -195,9 +245,6 @@ impl Drop for HostPool {
     fn drop(&mut self) {
         // Freeing memory while a copy uses it ends the context.
         self.uses.get_mut().end();
-        retry_once(|| self.device.stream().context().bind_to_thread());
-        // SAFETY: allocated by `malloc_host`, freed once.
-        let _ = unsafe { result::free_host(self.memory.cast()) };
     }
 }
 

@@ -3,9 +3,12 @@
 
 use std::fmt;
 
+use cudarc::driver::sys;
+
 use super::abi::LayerKv;
 use super::buffer::Buffer;
 use super::device::Device;
+use super::driver;
 use super::error::GpuError;
 use super::kernel::Variant;
 use super::upload::{ArraySpan, Arrays, Upload};
@@ -42,6 +45,8 @@ pub struct Kv {
     /// Addresses of block 0 in each plane: the keys of a layer, its values, the keys of the next layer, and so on.
     planes: Vec<u64>,
     planes_on_device: (Arrays, ArraySpan),
+    /// The planes, in runs that one copy takes.
+    runs: Vec<PlaneRun>,
     /// Uses by streams other than the device's.
     uses: Mutex<Uses>,
 }
@@ -96,7 +101,7 @@ impl Kv {
         let elements = device.zeros::<u16>(layout.elements())?;
         let plane = (layout.plane_elements() * size_of::<u16>()) as u64;
         let planes = (0..2 * layout.layers as u64).map(|index| elements.address() + index * plane).collect();
-        Self::of(device, layout, Some(elements), planes, layout.block_elements())
+        Self::of(device, layout, Some(elements), planes, layout.block_elements(), true)
     }
 
     /// A storage in memory of an engine, which is not freed with it.
@@ -145,7 +150,9 @@ impl Kv {
         if let Some(&address) = planes.iter().chain([&bytes]).find(|address| **address % 16 != 0) {
             return Err(GpuError::Unaligned { address });
         }
-        Self::of(device, layout, None, planes, block_stride)
+        let extent = (layout.blocks as u64 - 1) * bytes + (layout.block_elements() * size_of::<u16>()) as u64;
+        let together = are_in_one_allocation(device, &planes, extent);
+        Self::of(device, layout, None, planes, block_stride, together)
     }
 
     fn of(
@@ -154,12 +161,15 @@ impl Kv {
         elements: Option<Buffer<u16>>,
         planes: Vec<u64>,
         block_stride: usize,
+        together: bool,
     ) -> Result<Self, GpuError> {
+        let runs =
+            plane_runs(&planes, if together { MOST_PITCH } else { 0 }, layout.block_elements() * size_of::<u16>());
         let mut upload = Upload::default();
         let span = upload.push(&planes);
         let planes_on_device = (upload.send(device)?, span);
         let (device, uses) = (device.clone(), Mutex::new(Uses::default()));
-        Ok(Self { layout, device, elements, block_stride, planes, planes_on_device, uses })
+        Ok(Self { layout, device, elements, block_stride, planes, planes_on_device, runs, uses })
     }
 
     /// Its layout.
@@ -167,8 +177,8 @@ impl Kv {
         &self.layout
     }
 
-    /// Replaces its first elements by `elements`, in the order of the device's stream. They are the bits of `f16` or
-    /// `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits).
+    /// Replaces its first elements by `elements`, in the order of the device's stream, after all transfers that use the
+    /// storage. They are the bits of `f16` or `bf16`: [`element::to_bits`](radixkv_attention::element::to_bits).
     ///
     /// # Errors
     ///
@@ -186,10 +196,13 @@ impl Kv {
     /// # }
     /// ```
     pub fn write(&mut self, elements: &[u16]) -> Result<(), GpuError> {
-        self.elements.as_mut().ok_or(GpuError::Borrowed)?.write(elements)
+        let own = self.elements.as_mut().ok_or(GpuError::Borrowed)?;
+        self.device.refuse_capture()?;
+        self.uses.get_mut().wait_on(&self.device).map_err(GpuError::of)?;
+        own.write(elements)
     }
 
-    /// A copy of all elements in main memory, after waiting for what is queued.
+    /// A copy of all elements in main memory, after waiting for what is queued and all transfers that use the storage.
     ///
     /// # Errors
     ///
@@ -204,7 +217,10 @@ impl Kv {
     /// # }
     /// ```
     pub fn to_vec(&self) -> Result<Vec<u16>, GpuError> {
-        self.elements.as_ref().ok_or(GpuError::Borrowed)?.to_vec()
+        let own = self.elements.as_ref().ok_or(GpuError::Borrowed)?;
+        self.device.refuse_capture()?;
+        self.uses.lock().wait_on(&self.device).map_err(GpuError::of)?;
+        own.to_vec()
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -215,6 +231,11 @@ impl Kv {
     pub(super) fn planes(&self) -> (&[u64], u64) {
         let (arrays, span) = &self.planes_on_device;
         (&self.planes, arrays.address(*span))
+    }
+
+    /// The planes, in runs that one copy takes.
+    pub(super) fn runs(&self) -> &[PlaneRun] {
+        &self.runs
     }
 
     /// Bytes from a block to the next one in its plane.
@@ -238,6 +259,49 @@ impl Kv {
     }
 }
 
+/// The most bytes from row to row of a copy: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device so far.
+const MOST_PITCH: u64 = i32::MAX as u64;
+
+/// Planes evenly apart: `first`, `first + step`, and so on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PlaneRun {
+    pub(super) first: usize,
+    pub(super) step: usize,
+    pub(super) count: usize,
+    /// Bytes from one to the next.
+    pub(super) pitch: usize,
+}
+
+/// All planes in one run, or keys and values in one each, or every plane alone; `piece` is how much of a plane is
+/// copied, and `most` the largest pitch.
+fn plane_runs(planes: &[u64], most: u64, piece: usize) -> Vec<PlaneRun> {
+    let run = |first: usize, step: usize| {
+        let mut of = planes[first..].iter().step_by(step);
+        let (start, count) = (*of.next()?, of.len() + 1);
+        let pitch = of.next().map_or(Some(piece as u64), |next| next.checked_sub(start))?;
+        let is_even = (0..).zip(planes[first..].iter().step_by(step)).all(|(at, plane)| *plane == start + at * pitch);
+        let fits = (piece as u64..=most).contains(&pitch);
+        (is_even && fits).then_some(PlaneRun { first, step, count, pitch: pitch as usize })
+    };
+    let together = run(0, 1).map(|all| vec![all]);
+    let halves = || run(0, 2).zip(run(1, 2)).map(|(keys, values)| vec![keys, values]);
+    let alone = |first| PlaneRun { first, step: 1, count: 1, pitch: piece };
+    together.or_else(halves).unwrap_or_else(|| (0..planes.len()).map(alone).collect())
+}
+
+/// Whether planes of an engine lie in one allocation, as the rows of one copy have to.
+fn are_in_one_allocation(device: &Device, planes: &[u64], extent: u64) -> bool {
+    let (Some(least), Some(most)) = (planes.iter().min(), planes.iter().max()) else { return false };
+    if !driver::has_functions(&["cuMemGetAddressRange_v2"]) || device.stream().context().bind_to_thread().is_err() {
+        return false;
+    }
+    let (mut base, mut bytes) = (0, 0);
+    // SAFETY: it writes an address and a number to where it is told; where the address is of no allocation it fails.
+    let status = unsafe { sys::cuMemGetAddressRange_v2(&mut base, &mut bytes, *least) };
+    let end = most.checked_add(extent);
+    status.result().is_ok() && end.is_some_and(|end| end <= base + bytes as u64)
+}
+
 /// Keys and values of one layer of this layout, at these addresses.
 pub(super) fn layer_kv(layout: &Layout, keys: u64, values: u64) -> LayerKv {
     LayerKv {
@@ -253,8 +317,26 @@ pub(super) fn layer_kv(layout: &Layout, keys: u64, values: u64) -> LayerKv {
 
 impl Drop for Kv {
     fn drop(&mut self) {
-        // The fields are freed after this, in the order of the device's stream.
-        self.uses.get_mut().end_before(&self.device);
+        // The fields are freed after this, in the order of the device's stream; or after a capture that is under way.
+        if self.device.capturing().breaks() {
+            self.device
+                .capturing()
+                .drop_after(LateUses { uses: self.uses.get_mut().take(), device: self.device.clone() });
+        } else {
+            self.uses.get_mut().end_before(&self.device);
+        }
+    }
+}
+
+/// Uses that end when a capture has ended, before the memory is freed that was kept after them.
+struct LateUses {
+    uses: Uses,
+    device: Device,
+}
+
+impl Drop for LateUses {
+    fn drop(&mut self) {
+        self.uses.end_before(&self.device);
     }
 }
 
@@ -267,4 +349,26 @@ impl fmt::Debug for Kv {
 /// Checks the length of a view.
 pub(super) fn check_len(what: &'static str, given: usize, needed: usize) -> Result<(), ShapeError> {
     if given == needed { Ok(()) } else { Err(ShapeError::Length { what, given, needed }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_are_in_as_few_runs_as_their_places_allow() {
+        let run = |first, step, count, pitch| PlaneRun { first, step, count, pitch };
+        assert_eq!(plane_runs(&[0x100, 0x300, 0x500, 0x700], MOST_PITCH, 0x100), [run(0, 1, 4, 0x200)]);
+        let interleaved = plane_runs(&[0x100, 0x200, 0x900, 0xa00, 0x1100, 0x1200], MOST_PITCH, 0x100);
+        assert_eq!(interleaved, [run(0, 2, 3, 0x800), run(1, 2, 3, 0x800)]);
+        let alone = [run(0, 1, 1, 0x100), run(1, 1, 1, 0x100)];
+        let two = |from, to, most| plane_runs(&[from, to], most, 0x100);
+        assert_eq!(two(0x100, 0x300, MOST_PITCH), [run(0, 1, 2, 0x200)]);
+        // Too near, the wrong way round, too far apart, and in different allocations: each plane for itself.
+        for planes in [[0x100, 0x180], [0x300, 0x100], [0x100, 0x100 + MOST_PITCH + 1]] {
+            let halves = two(planes[0], planes[1], MOST_PITCH);
+            assert!(halves.iter().map(|run| (run.first, run.count)).eq([(0, 1), (1, 1)]), "{halves:?}");
+        }
+        assert_eq!(two(0x100, 0x300, 0), alone);
+    }
 }

@@ -27,10 +27,13 @@
 //!
 //! ```text
 //! operations   attention  staged       the trait over device memory, and over rows in main memory
+//!              reserved                decode batches that are replaced in place
 //!              swap  host  pairs       blocks to page-locked memory and back; checks of block pairs
+//!              copies                  blocks to other blocks of a storage
 //!              compare                 common prefixes of token sequences
 //!              graph  measure          captured steps; events, and the speed of the memory
 //! a batch      prepared  work          its plan on the device; the arguments of its kernels
+//!              capacity                the room that it has for others
 //!              plan/                   which thread block reads which keys for which rows: split chooses how long
 //!                                      parts are; decode, extend and cascade lay them out. Calls no driver
 //! memory       kv                      keys and values of all layers, allocated or an engine's
@@ -39,10 +42,12 @@
 //!              uses                    streams that may still use a piece of memory
 //! launching    launch  abi             the one place that launches; argument structs, as `kernels/abi.cuh` has them
 //! a device     device                  context, stream, kernels
+//!              staging  page_locked    page-locked memory: that which plans are copied through, and any
+//!              capturing               whether work is being captured, and what was asked of it then
 //!              loaded                  the kernels, loaded into a context
 //!              image  nvrtc            where their images come from: carried in the crate, or compiled
 //!              error  kernel  module   errors; the kernels by name; the files that each is compiled from
-//!              driver                  finding the driver before anything calls it
+//!              driver                  finding the driver before anything calls it; what the binding leaves to do
 //! ```
 //!
 //! # Invariants
@@ -58,7 +63,10 @@
 mod abi;
 mod attention;
 mod buffer;
+mod capacity;
+mod capturing;
 mod compare;
+mod copies;
 mod device;
 mod driver;
 mod error;
@@ -72,10 +80,13 @@ mod loaded;
 mod measure;
 mod module;
 mod nvrtc;
+mod page_locked;
 mod pairs;
 mod plan;
 mod prepared;
+mod reserved;
 mod staged;
+mod staging;
 mod swap;
 mod upload;
 mod uses;
@@ -83,7 +94,9 @@ mod work;
 
 pub use attention::Attention;
 pub use buffer::{Buffer, Element, View, ViewMut};
+pub use capacity::Capacity;
 pub use compare::{Compare, Comparison, TokenSequences};
+pub use copies::BlockCopies;
 pub use device::{Device, Properties};
 pub use error::{Code, GpuError, OpenError};
 pub use graph::Graph;

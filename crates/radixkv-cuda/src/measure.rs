@@ -43,6 +43,7 @@ impl Device {
     /// # }
     /// ```
     pub fn record_event(&self) -> Result<Event, GpuError> {
+        self.refuse_capture()?;
         let event = self.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(GpuError::of)?;
         Ok(Event { event })
     }

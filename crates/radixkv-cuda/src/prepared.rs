@@ -2,6 +2,7 @@
 
 use super::abi::{AppendArgs, LayerKv};
 use super::buffer::{Buffer, RawView, View};
+use super::capacity::Capacity;
 use super::device::Device;
 use super::error::GpuError;
 use super::kv::{self, check_len};
@@ -12,7 +13,8 @@ use radixkv::BlockId;
 use radixkv_attention::plan::Sharing;
 use radixkv_attention::{Batch, Layout, ShapeError};
 
-/// A batch, planned and on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare).
+/// A batch, planned and on the device. From [`Attention::prepare`](radixkv_attention::Backend::prepare); or from
+/// [`Attention::reserve`](super::Attention::reserve), and then it can be replaced in place.
 ///
 /// ```no_run
 /// # use radixkv_attention::*;
@@ -26,19 +28,21 @@ use radixkv_attention::{Batch, Layout, ShapeError};
 pub struct Prepared {
     pub(super) device: Device,
     pub(super) sizes: Sizes,
-    arrays: Arrays,
-    table: ArraySpan,
-    slots: ArraySpan,
+    pub(super) arrays: Arrays,
+    pub(super) table: ArraySpan,
+    pub(super) slots: ArraySpan,
     pub(super) save_kv: bool,
     /// Whether it can be decoded, or why not.
     pub(super) decodes: Result<(), ShapeError>,
-    parts: Parts,
-    step: Step,
+    pub(super) parts: Parts,
+    pub(super) step: Step,
+    /// The room that it has for other batches, if it was reserved.
+    pub(super) capacity: Option<Capacity>,
 }
 
 /// How a prepared batch is computed.
 #[derive(Debug)]
-enum Step {
+pub(super) enum Step {
     /// One row for each sequence.
     Decode { items: ArraySpan },
     /// Rows that are kept in blocks.
@@ -107,7 +111,7 @@ impl Prepared {
         }
         let arrays = upload.send(device)?;
         let save_kv = batch.save_kv;
-        Ok(Self { device: device.clone(), sizes, arrays, table, slots, save_kv, decodes, parts, step })
+        Ok(Self { device: device.clone(), sizes, arrays, table, slots, save_kv, decodes, parts, step, capacity: None })
     }
 
     /// Keys and values of the rows, if they are of this device and have their lengths.

@@ -6,12 +6,12 @@ use cudarc::driver::{CudaEvent, DriverError};
 
 use super::abi::{CopyArgs, CopyPair};
 use super::device::Device;
+use super::driver::retry_once;
 use super::error::GpuError;
-use super::host::HostPool;
+use super::host::{HostPool, Pieces};
 use super::kv::Kv;
 use super::pairs::{check_ids, check_written_once};
 use super::upload::Upload;
-use super::uses::retry_once;
 use radixkv::BlockId;
 use radixkv_attention::ShapeError;
 
@@ -24,8 +24,10 @@ const COPYING_BLOCKS: usize = 32;
 
 /// Copies blocks to and from host memory, on a stream of its own.
 ///
-/// Small blocks are copied by a kernel, large ones by the copy engine; the device's stream runs on meanwhile. Transfers
-/// of one `Swap` run in the order of the calls.
+/// Small blocks are copied by a kernel, large ones by the copy engine, a block by one call where its layers lie evenly
+/// apart; the device's stream runs on meanwhile. Transfers
+/// of one `Swap` run in the order of the calls; those of several in any order, so one waits before another touches the
+/// same blocks.
 ///
 /// # Examples
 ///
@@ -153,8 +155,8 @@ impl Swap {
             Direction::In => (host.blocks(), layout.blocks),
         };
         check_ids(pairs.iter().map(|(block, _)| *block), from)?;
-        check_ids(pairs.iter().map(|(_, block)| *block), to)?;
-        check_written_once(pairs)?;
+        check_written_once(pairs, to)?;
+        self.device.refuse_capture()?;
 
         self.copy_stream.stream().join(self.device.stream()).map_err(GpuError::of)?;
         let done = Arc::new(self.copy_stream.stream().context().new_event(None).map_err(GpuError::of)?);
@@ -229,12 +231,18 @@ impl Swap {
                 Direction::Out => (from, to),
                 Direction::In => (to, from),
             };
-            for (plane, address) in kv.planes().0.iter().enumerate() {
-                let on_device = address + u64::from(block) * kv.block_stride_bytes();
-                let offset = host_block as usize * host.block_bytes() + plane * piece_bytes;
+            for run in kv.runs() {
+                let pieces = Pieces {
+                    address: kv.planes().0[run.first] + u64::from(block) * kv.block_stride_bytes(),
+                    device_pitch: run.pitch,
+                    offset: host_block as usize * host.block_bytes() + run.first * piece_bytes,
+                    host_pitch: run.step * piece_bytes,
+                    bytes: piece_bytes,
+                    rows: run.count,
+                };
                 match direction {
-                    Direction::Out => host.copy_in(&self.copy_stream, offset, on_device, piece_bytes)?,
-                    Direction::In => host.copy_out(&self.copy_stream, offset, on_device, piece_bytes)?,
+                    Direction::Out => host.copy_in(&self.copy_stream, &pieces)?,
+                    Direction::In => host.copy_out(&self.copy_stream, &pieces)?,
                 }
             }
         }
@@ -294,6 +302,7 @@ impl Transfer {
     /// # }
     /// ```
     pub fn wait_on_device(&self, device: &Device) -> Result<(), GpuError> {
+        device.refuse_capture()?;
         device.stream().wait(&self.done).map_err(GpuError::of)
     }
 }

@@ -4,6 +4,7 @@ use super::abi::{ComparePair, CopyPair, DecodeItem, MergeItem, Tile, TokenRange}
 use super::buffer::Buffer;
 use super::device::Device;
 use super::error::GpuError;
+use super::staging::MOST_BYTES;
 
 /// An element of an upload: a struct of 32-bit fields, as the kernels read it.
 pub(super) trait Pack {
@@ -23,7 +24,7 @@ pub(super) struct ArraySpan {
     pub(super) len: usize,
 }
 
-/// The arrays of an [`Upload`], on the device.
+/// The arrays of an [`Upload`], or room for those of any number of them, on the device.
 #[derive(Debug)]
 pub(super) struct Arrays {
     words: Buffer<u32>,
@@ -38,11 +39,38 @@ impl Upload {
     }
 
     pub(super) fn send(self, device: &Device) -> Result<Arrays, GpuError> {
-        Ok(Arrays { words: device.upload(&self.words)? })
+        let mut arrays = Arrays { words: device.unset(self.words.len())? };
+        self.replace(device, &mut arrays)?;
+        Ok(arrays)
+    }
+
+    /// Queues a copy to the beginning of `arrays`, which keep their address.
+    ///
+    /// # Panics
+    ///
+    /// If they are shorter.
+    pub(super) fn replace(&self, device: &Device, arrays: &mut Arrays) -> Result<(), GpuError> {
+        let bytes = size_of_val(self.words.as_slice());
+        if bytes == 0 || bytes > MOST_BYTES {
+            return arrays.words.write(&self.words);
+        }
+        assert!(self.words.len() <= arrays.words.len(), "{} words of {}", self.words.len(), arrays.words.len());
+        device.refuse_capture()?;
+        device.stage(&self.words, arrays.words.address())
+    }
+
+    /// Words that an array of `len` elements takes, those before it that align it among them.
+    pub(super) fn room<T: Pack>(len: usize) -> usize {
+        (len * size_of::<T>()).div_ceil(16) * 4
     }
 }
 
 impl Arrays {
+    /// Room for `words` words, undefined until it is written.
+    pub(super) fn of_room(device: &Device, words: usize) -> Result<Self, GpuError> {
+        Ok(Self { words: device.unset(words)? })
+    }
+
     /// The address of an array on the device.
     pub(super) fn address(&self, span: ArraySpan) -> u64 {
         self.words.address() + (span.at * size_of::<u32>()) as u64

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::{CudaEvent, DriverError};
 
 use super::device::Device;
+use super::driver::retry_once;
 
 /// Uses of one piece of memory that may be in flight: for each stream an event after its last use (G2, G5).
 ///
@@ -23,6 +24,11 @@ impl Uses {
         self.last.push((stream.identity(), Arc::clone(event)));
     }
 
+    /// The uses, which are no longer noted here.
+    pub(super) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
     /// Waits until all are done; fails if one of them failed.
     pub(super) fn wait(&self) -> Result<(), DriverError> {
         self.last.iter().try_for_each(|(_, event)| event.synchronize())
@@ -35,6 +41,11 @@ impl Uses {
         }
     }
 
+    /// Makes the stream of `device` wait until all are done, before what is queued on it next.
+    pub(super) fn wait_on(&self, device: &Device) -> Result<(), DriverError> {
+        self.last.iter().try_for_each(|(_, event)| device.stream().wait(event))
+    }
+
     /// Makes the stream of `device` wait until all have ended: before freeing the memory is queued there.
     pub(super) fn end_before(&mut self, device: &Device) {
         for (_, event) in self.last.drain(..) {
@@ -43,10 +54,4 @@ impl Uses {
             }
         }
     }
-}
-
-/// Calls `wait`, and once more if it fails: the binding reports a failed drop at its next call, once, and does not make
-/// that call. If the second call fails too, the context has ended, and the work with it.
-pub(super) fn retry_once(wait: impl Fn() -> Result<(), DriverError>) {
-    let _ = wait().or_else(|_| wait());
 }

@@ -18,7 +18,8 @@ pub(super) struct Sizes {
     pub(super) query_heads: usize,
     /// Rows of all sequences.
     pub(super) rows: usize,
-    scale_log2: f32,
+    pub(super) scale: f32,
+    pub(super) scale_log2: f32,
 }
 
 /// The buffers of an attention kernel: queries, outputs, log-sum-exps.
@@ -32,11 +33,22 @@ pub(super) struct AttentionIo {
 /// Room for partial rows, and the list of their merging.
 #[derive(Debug)]
 pub(super) struct Parts {
-    items: ArraySpan,
-    list: ArraySpan,
+    pub(super) items: ArraySpan,
+    pub(super) list: ArraySpan,
     most_rows: usize,
     out: Buffer<f32>,
     sums: Buffer<f32>,
+}
+
+impl Device {
+    /// Thread blocks of a kernel that it runs at once.
+    pub(super) fn slots(&self, kernel: Kernel) -> usize {
+        // A device with less shared memory than the kernels are shaped for runs fewer blocks at once.
+        let shared = |bytes: u32| bytes as usize + 1024;
+        let (shape, properties) = (kernel.shape(), self.properties());
+        let fit = shared(properties.shared_bytes) / shared(shape.shared_bytes);
+        properties.multiprocessors as usize * (shape.blocks_at_once as usize).min(fit.max(1))
+    }
 }
 
 impl Sizes {
@@ -53,24 +65,16 @@ impl Sizes {
             return Err(GpuError::Scale { scale: batch.scale });
         }
         let scale_log2 = batch.scale * std::f32::consts::LOG2_E;
-        Ok(Self { layout: *layout, variant, query_heads, rows, scale_log2 })
+        Ok(Self { layout: *layout, variant, query_heads, rows, scale: batch.scale, scale_log2 })
     }
 
     /// What the plans of this batch depend on.
     pub(super) fn params(&self, device: &Device) -> PlanParams {
-        let multiprocessors = device.properties().multiprocessors as usize;
-        // A device with less shared memory than the kernels are shaped for runs fewer blocks at once.
-        let shared = |bytes: u32| bytes as usize + 1024;
-        let slots = |kernel: Kernel| {
-            let shape = kernel.shape();
-            let fit = shared(device.properties().shared_bytes) / shared(shape.shared_bytes);
-            multiprocessors * (shape.blocks_at_once as usize).min(fit.max(1))
-        };
         PlanParams {
             query_heads: self.query_heads,
             kv_heads: self.layout.kv_heads,
-            decode_slots: slots(Kernel::Decode(self.variant)),
-            tile_slots: slots(Kernel::Extend(self.variant)),
+            decode_slots: device.slots(Kernel::Decode(self.variant)),
+            tile_slots: device.slots(Kernel::Extend(self.variant)),
         }
     }
 
@@ -113,6 +117,20 @@ impl Parts {
             out: device.unset(merges.part_rows * sizes.layout.head_dim)?,
             sums: device.unset(merges.part_rows * 2)?,
         })
+    }
+}
+
+impl Parts {
+    /// Room for the parts of `items` decode items, and for the merging of all rows.
+    pub(super) fn of_room(device: &Device, sizes: &Sizes, items: usize) -> Result<Self, GpuError> {
+        let group = sizes.query_heads / sizes.layout.kv_heads;
+        let rows = items * group;
+        if u32::try_from(rows).is_err() {
+            return Err(GpuError::TooMuch { kernel: Kernel::Merge(sizes.variant) });
+        }
+        let (none, out, sums) =
+            (ArraySpan::default(), device.unset(rows * sizes.layout.head_dim)?, device.unset(rows * 2)?);
+        Ok(Self { items: none, list: none, most_rows: group, out, sums })
     }
 }
 

@@ -24,6 +24,10 @@ mod graphs;
 mod identity;
 #[path = "gpu/images.rs"]
 mod images;
+#[path = "gpu/replay.rs"]
+mod replay;
+#[path = "gpu/selftest.rs"]
+mod selftest;
 #[path = "gpu/staged.rs"]
 mod staged;
 #[path = "gpu/swapping.rs"]

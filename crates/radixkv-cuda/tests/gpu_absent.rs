@@ -31,12 +31,24 @@ fn what_is_missing_is_named() {
     assert!(has.len() > 30);
     assert_eq!(refused, OpenError::DriverTooOld { version: 11_080, needed: 12_000 });
     assert_eq!(open_with(&has, 0), OpenError::DriverTooOld { version: 0, needed: 12_000 });
+    // Of a whole driver and an unfinished one of the name that the binding asks for first, the latter is looked at.
+    {
+        let _whole = Driver::of(&source(&has, 12_040)).expect("a driver");
+        let _stub = Driver::named("libcuda.so", "").expect("a driver");
+        assert!(matches!(Device::open(0), Err(OpenError::DriverIncomplete { .. })));
+    }
     // None of these drivers is kept: without one, opening fails as at first.
     assert!(matches!(Device::open(0), Err(OpenError::NoDriver)));
 }
 
 /// The error of opening a device with a driver of these functions and this version.
 fn open_with(functions: &BTreeSet<&str>, version: i32) -> OpenError {
+    let _driver = Driver::of(&source(functions, version)).expect("a driver");
+    Device::open(0).expect_err("not a whole driver")
+}
+
+/// A driver of these functions and this version, in C.
+fn source(functions: &BTreeSet<&str>, version: i32) -> String {
     let mut source = String::new();
     for function in functions {
         let _ = match *function {
@@ -44,8 +56,7 @@ fn open_with(functions: &BTreeSet<&str>, version: i32) -> OpenError {
             _ => writeln!(source, "int {function}() {{ return 999; }}"),
         };
     }
-    let _driver = Driver::of(&source).expect("a driver");
-    Device::open(0).expect_err("not a whole driver")
+    source
 }
 
 /// A driver, loaded in the place of NVIDIA's until it is dropped.
@@ -57,12 +68,18 @@ struct Driver {
 impl Driver {
     /// A driver compiled from C, if there is a compiler.
     fn of(source: &str) -> Option<Self> {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("driver-{}", std::process::id()));
+        Self::named("libcuda.so.1", source)
+    }
+
+    /// The same under another name.
+    fn named(name: &str, source: &str) -> Option<Self> {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("driver-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let (text, library) = (folder.join("driver.c"), folder.join("libcuda.so.1"));
+        let (text, library) = (folder.join("driver.c"), folder.join(name));
         std::fs::write(&text, source).expect("a source");
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let options = ["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1", "-o"];
+        let soname = format!("-Wl,-soname,{name}");
+        let options = ["-shared", "-fPIC", "-w", &soname, "-o"];
         let built = Command::new(compiler).args(options).args([&library, &text]).status().ok()?;
         assert!(built.success(), "the driver does not compile");
         // SAFETY: it has no initialisers.

@@ -20,19 +20,24 @@ struct Results {
         lse((size_t)tokens * shape.q_heads()) {}
   // Output rows row, row + 1, ... of `rows`, from the partial rows that begin at `from`.
   void merge_row(u32 row, u32 rows, const std::vector<u32>& from) {
-    items.push_back({row, rows, (u32)list.size(), (u32)from.size()});
-    list.insert(list.end(), from.begin(), from.end());
+    items.push_back({first_row() + row, rows, (u32)list.size(), (u32)from.size()});
+    for (u32 part : from) list.push_back(FIRST_PART + part);
   }
   void merge(const Memory<float>& part_o, const Memory<float>& part_ml, u32 schedule) {
     if (items.empty()) return;
     u32 rows = 0;
     for (const RkMergeItem& i : items) rows = std::max(rows, i.rows);
+    items.push_back({0x7fffffff, 0, 0x7fffffff, 9});        // room that is not used
     Memory<RkMergeItem> m(items);
     Memory<u32> l(list);
     launch("rk_merge" + shape.suffix(), (u32)items.size(), rows, 128, 0, schedule,
-           RkMergeArgs{out.get(), lse.get(), part_o.get(), part_ml.get(), m.get(), l.get(), (u32)items.size(),
-                       lse_scale(schedule)});
+           RkMergeArgs{first_out(), first_lse(), before(part_o.get(), (u64)FIRST_PART * shape.dim),
+                       before(part_ml.get(), (u64)FIRST_PART * 2), m.get(), l.get(), (u32)items.size(), lse_scale(schedule)});
   }
+  u16* first_out() const { return before(out.get(), (u64)first_row() * shape.dim); }
+  float* first_lse() const { return before(lse.get(), first_row()); }
+  // The number of output row 0.
+  u32 first_row() const { return first_token(shape) * shape.q_heads(); }
   const Shape shape;
   const u32 tokens;
   Memory<u16> out;
@@ -45,9 +50,13 @@ struct Queries {
   Queries(const Shape& shape, u32 tokens, Random& r)
       : stride(shape.q_heads() * shape.dim + 8 * draw(r, 3)), q((size_t)tokens * stride) {
     for (u32 t = 0; t < tokens; ++t)
-      for (u32 i = 0; i < shape.q_heads() * shape.dim; ++i)
-        q[(size_t)t * stride + i] = shape.type.encode(normal(r) * 1.5);
+      for (u32 h = 0; h < shape.q_heads(); ++h) {
+        // Scores of half of the rows are so large that their powers of two leave the range of a float, both ways.
+        const double size = draw(r, 2) ? 1.5 : 90;
+        for (u32 d = 0; d < shape.dim; ++d) q[(size_t)t * stride + h * shape.dim + d] = shape.type.encode(normal(r) * size);
+      }
   }
+  const u16* first(const Shape& shape) const { return before(q.get(), (u64)first_token(shape) * stride); }
   const u16* row(const Shape& shape, u32 token, u32 head) const {
     return q.get() + (size_t)token * stride + head * shape.dim;
   }
@@ -93,7 +102,8 @@ struct DecodePlan {
       parts.emplace_back();
       for (const auto& range : ranges) {
         const bool alone = direct && ranges.size() == 1;
-        items.push_back({seq, pool.starts[seq], h, range.first, range.second, alone ? RK_DIRECT : rows});
+        items.push_back({first_token(pool.shape) + seq, pool.starts[seq], h, range.first, range.second,
+                         alone ? RK_DIRECT : FIRST_PART + rows});
         if (alone) continue;
         parts.back().push_back(rows);
         rows += pool.shape.group;
@@ -105,11 +115,11 @@ struct DecodePlan {
 RkDecodeArgs decode_args(const Pool& pool, const Queries& q, const Results& to, const Memory<float>& o,
                          const Memory<float>& ml, const Memory<RkDecodeItem>& items, double scale, u32 schedule) {
   return {pool.kv(),
-          q.q.get(),
-          to.out.get(),
-          to.lse.get(),
-          o.get(),
-          ml.get(),
+          q.first(pool.shape),
+          to.first_out(),
+          to.first_lse(),
+          before(o.get(), (u64)FIRST_PART * pool.shape.dim),
+          before(ml.get(), (u64)FIRST_PART * 2),
           pool.table.get(),
           items.get(),
           (u32)items.size(),
@@ -124,11 +134,11 @@ RkTileArgs tile_args(const Pool& pool, const Queries& q, const Results& to, cons
                      const Memory<float>& ml, const Memory<RkTile>& tiles, const u32* members, double scale,
                      u32 schedule) {
   return {pool.kv(),
-          q.q.get(),
-          to.out.get(),
-          to.lse.get(),
-          o.get(),
-          ml.get(),
+          q.first(pool.shape),
+          to.first_out(),
+          to.first_lse(),
+          before(o.get(), (u64)FIRST_PART * pool.shape.dim),
+          before(ml.get(), (u64)FIRST_PART * 2),
           pool.table.get(),
           tiles.get(),
           members,
@@ -150,6 +160,8 @@ void test_decode(const Shape& shape, const std::vector<u32>& lengths, u32 most_s
   Results results(shape, n);
   DecodePlan plan;
   for (u32 s = 0; s < n; ++s) plan.add(pool, s, 0, true, most_splits, r);
+  // Room that is not used, anywhere in the list.
+  plan.items.insert(plan.items.begin() + draw(r, (u32)plan.items.size()), {0x7fffffff, 0x7fffffff, RK_IDLE, 8, 64, RK_DIRECT});
   Memory<float> o((size_t)plan.rows * shape.dim), ml((size_t)plan.rows * 2);
   const double scale = 1 / std::sqrt((double)shape.dim);
   Memory<RkDecodeItem> items(plan.items);
@@ -168,9 +180,9 @@ void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std:
                  u32 seed) {
   Random r(seed);
   const Pool pool(shape, lengths, r);
-  std::vector<u32> seq, limit, first_token;
+  std::vector<u32> seq, limit, begins;
   for (u32 s = 0; s < lengths.size(); ++s) {
-    first_token.push_back((u32)seq.size());
+    begins.push_back((u32)seq.size());
     for (u32 t = 0; t < chunk[s]; ++t) {
       seq.push_back(s);
       limit.push_back(lengths[s] - chunk[s] + t + 1);
@@ -191,11 +203,11 @@ void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std:
         const u32 rows =
             std::min(alone ? 128 - draw(r, 2) : 128 / shape.group * shape.group, chunk[s] * shape.group - row);
         for (const auto& range : ranges) {
-          tiles.push_back({pool.starts[s], h, range.first, range.second, alone ? RK_DIRECT : part, row, rows,
-                           first_token[s], lengths[s] - chunk[s] + 1});
+          tiles.push_back({pool.starts[s], h, range.first, range.second, alone ? RK_DIRECT : FIRST_PART + part, row, rows,
+                           first_token(shape) + begins[s], lengths[s] - chunk[s] + 1});
           if (alone) continue;
           for (u32 t = row / shape.group; t < (row + rows) / shape.group; ++t)
-            parts[(first_token[s] + t) * shape.kv_heads + h].push_back(part + t * shape.group - row);
+            parts[(begins[s] + t) * shape.kv_heads + h].push_back(part + t * shape.group - row);
           part += rows;
         }
         row += rows;
@@ -229,7 +241,7 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
     for (u32 row = 0; row < n * shape.group;) {
       const u32 rows = std::min(128 / shape.group * shape.group, n * shape.group - row);
       for (const auto& range : cut(0, prefix, most_splits, r)) {
-        tiles.push_back({pool.starts[members[0]], h, range.first, range.second, part, row, rows, 0, RK_ALL});
+        tiles.push_back({pool.starts[members[0]], h, range.first, range.second, FIRST_PART + part, row, rows, 0, RK_ALL});
         for (u32 m = row / shape.group; m < (row + rows) / shape.group; ++m)
           suffixes.parts[members[m] * shape.kv_heads + h].push_back(part + m * shape.group - row);
         part += rows;
@@ -239,6 +251,7 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
   Memory<float> o((size_t)part * shape.dim), ml((size_t)part * 2);
   Memory<RkTile> given(tiles);
   Memory<u32> sharers(members);
+  for (u32 m = 0; m < n; ++m) sharers[m] += first_token(shape);
   Memory<RkDecodeItem> items(suffixes.items);
   const double scale = 1 / std::sqrt((double)shape.dim);
   launch("rk_cascade" + shape.suffix(), (u32)tiles.size(), 1, 128, shared_rows(shape), seed,
@@ -261,10 +274,10 @@ void test_empty(const Shape& shape, u32 seed) {
   for (int kind = 0; kind < 4; ++kind) {
     Results results(shape, 1);
     Memory<float> o((size_t)128 * shape.dim), ml(256);
-    const u32 part = kind < 2 ? RK_DIRECT : 0;
+    const u32 part = kind < 2 ? RK_DIRECT : FIRST_PART, token = first_token(shape);
     for (u32 h = 0; h < shape.kv_heads; ++h) {
-      std::vector<RkDecodeItem> items = {{0, pool.starts[0], h, 16, 16, part}};
-      std::vector<RkTile> tiles = {{pool.starts[0], h, 16, 20, part, 0, shape.group, 0, 10}};
+      std::vector<RkDecodeItem> items = {{token, pool.starts[0], h, 16, 16, part}};
+      std::vector<RkTile> tiles = {{pool.starts[0], h, 16, 20, part, 0, shape.group, token, 10}};
       Memory<RkDecodeItem> i(items);
       Memory<RkTile> t(tiles);
       if (kind % 2)
@@ -296,7 +309,7 @@ void test_merge(const Shape& shape, u32 seed) {
   std::shuffle(bases.begin(), bases.end(), r);
   for (u32 row = 0; row < parts * rows; ++row) {
     const bool empty = draw(r, 6) == 0;
-    ml[row * 2] = empty ? -INFINITY : (float)(normal(r) * 4);
+    ml[row * 2] = empty ? -INFINITY : (float)(normal(r) * (row % 2 ? 4 : 240));
     ml[row * 2 + 1] = empty ? 0.f : (float)(0.5 + std::fabs(normal(r)) * 3);
     for (u32 d = 0; d < shape.dim; ++d) o[(size_t)row * shape.dim + d] = empty ? 0.f : (float)normal(r);
   }
@@ -311,18 +324,20 @@ void test_merge(const Shape& shape, u32 seed) {
   for (u32 i = 0; i < 6; ++i)
     for (u32 row = 0; row < rows; ++row) {
       const RkMergeItem& item = results.items[i];
-      double sum = 0;
+      double sum = 0, top = -INFINITY;
       std::vector<double> want(shape.dim, 0);
+      const auto part = [&](u32 p) { return (size_t)(results.list[item.first + p] - FIRST_PART) + row; };
+      for (u32 p = 0; p < item.count; ++p) top = std::max(top, (double)ml[part(p) * 2]);
       for (u32 p = 0; p < item.count; ++p) {
-        const size_t from = results.list[item.first + p] + row;
-        const double weight = std::exp2((double)ml[from * 2]);
+        const size_t from = part(p);
+        const double weight = ml[from * 2] == -INFINITY ? 0 : std::exp2(ml[from * 2] - top);
         sum += weight * ml[from * 2 + 1];
         for (u32 d = 0; d < shape.dim; ++d) want[d] += weight * o[from * shape.dim + d];
       }
       for (double& w : want) w = sum > 0 ? w / sum : 0;
-      const size_t at = item.row + row;
+      const size_t at = item.row - results.first_row() + row;
       error.add(want, results.out.get() + at * shape.dim, shape.type,
-                sum > 0 ? std::log2(sum) * lse_scale(seed) : -INFINITY, results.lse[at]);
+                sum > 0 ? (top + std::log2(sum)) * lse_scale(seed) : -INFINITY, results.lse[at]);
     }
   check(error.within(shape.type.tolerance()), "merge %s schedule %u: error %.2e, worst row %.2e, lse %.1e",
         shape.text().c_str(), seed, error.relative(), error.worst_row, error.lse);

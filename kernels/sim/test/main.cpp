@@ -73,7 +73,7 @@ static void attention(u32 schedule, bool full) {
         test_cascade(shape, sharers, shared, 1 + turn % 3, schedule);
         test_merge(shape, schedule);
         if (group != 1) test_empty(shape, schedule);
-        test_append(shape, 1 + draw(r, 60), schedule);
+        test_append(shape, 1 + draw(r, 60), false, schedule);
       }
     }
 }
@@ -89,6 +89,14 @@ static void long_sequences(u32 schedule) {
   test_extend(wide, {700}, {70}, 2, schedule);
 }
 
+// So many heads that heads x tokens of a block, and heads x elements, take more than 16 bits.
+static void many_heads(u32 schedule) {
+  const Shape shape = {{schedule % 4 < 2}, 128, 36, 16, 5, schedule % 2 == 1};
+  test_decode(shape, {41}, 1, schedule);
+  test_extend(shape, {33}, {2}, 1, schedule);
+  test_append(shape, 40, false, schedule);
+}
+
 static void movement(u32 schedule) {
   Random r(schedule + 99);
   test_copy(1, 1 + draw(r, 5000), 1 + draw(r, 3), schedule);
@@ -98,6 +106,7 @@ static void movement(u32 schedule) {
   test_compare(7, 700, schedule);
   test_compare(4, 2600, schedule);
   test_bandwidth(1 + draw(r, 30000), schedule);
+  test_append({{true}, 64, 1, 1, 4, false}, 4, true, schedule);
 }
 
 int main(int argc, char** argv) {
@@ -117,6 +126,7 @@ int main(int argc, char** argv) {
     movement(schedule);
     attention(schedule, full);
     long_sequences(schedule);
+    if (schedule < 4) many_heads(schedule);
   }
   printf("%d checks, %d failed\n", checks, failures);
   return failures != 0;

@@ -1,20 +1,56 @@
 // append, copy_blocks, compare_keys, the bandwidth kernels and the self-test.
+#include <sys/mman.h>
+
 #include <cstring>
 
 #include "tests.hpp"
 
-void test_append(const Shape& shape, u32 tokens, u32 seed) {
+namespace {
+
+// Rows of `length` random elements, any distance apart: where there is no row, there is no memory.
+class FarRows {
+ public:
+  FarRows(u32 rows, u32 length, u32 stride, Random& r) : stride_(stride) {
+    const size_t bytes = ((size_t)(rows - 1) * stride + length) * 2;
+    mapped_ = (bytes + PAGE - 1) / PAGE * PAGE + PAGE;
+    void* const at = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) abort();
+    base_ = (u8*)at;
+    first_ = (u16*)(base_ + mapped_ - PAGE - bytes);
+    for (u32 row = 0; row < rows; ++row) {
+      const uintptr_t page = (uintptr_t)(*this)[row] / PAGE * PAGE;
+      if (mprotect((void*)page, (uintptr_t)((*this)[row] + length) - page, PROT_READ | PROT_WRITE)) abort();
+      for (u32 i = 0; i < length; ++i) (*this)[row][i] = (u16)r();
+    }
+  }
+  FarRows(const FarRows&) = delete;
+  ~FarRows() { munmap(base_, mapped_); }
+  u16* operator[](u32 row) const { return first_ + (size_t)row * stride_; }
+
+ private:
+  static constexpr size_t PAGE = 4096;
+  const u32 stride_;
+  size_t mapped_;
+  u8* base_;
+  u16* first_;
+};
+
+// Slots that take more than 32 bits, and tokens that begin so late that their bytes do.
+constexpr u64 FIRST_SLOT = 1ull << 33;
+constexpr u32 FIRST_KEY = 3000000000u;
+
+}  // namespace
+
+void test_append(const Shape& shape, u32 tokens, bool far, u32 seed) {
   Random r(seed);
   const u32 units = shape.kv_heads * shape.dim, blocks = (tokens + shape.block() - 1) / shape.block() + 2;
-  const u32 k_stride = units + 8 * draw(r, 3), v_stride = units + 8 * draw(r, 3);
-  Memory<u16> k((size_t)tokens * k_stride), v((size_t)tokens * v_stride);
-  for (size_t i = 0; i < k.size(); ++i) k[i] = (u16)r();
-  for (size_t i = 0; i < v.size(); ++i) v[i] = (u16)r();
+  const u32 apart = far ? 1u << 31 : units, k_stride = apart + 8 * draw(r, 3), v_stride = apart + 8 * draw(r, 3);
+  const FarRows k(tokens, units, k_stride, r), v(tokens, units, v_stride, r);
   std::vector<u32> places(blocks * shape.block());
   for (u32 i = 0; i < places.size(); ++i) places[i] = i;
   std::shuffle(places.begin(), places.end(), r);
   Memory<u64> slot(tokens);
-  for (u32 t = 0; t < tokens; ++t) slot[t] = draw(r, 5) == 0 ? RK_SKIP : (u64)FIRST_BLOCK * shape.block() + places[t];
+  for (u32 t = 0; t < tokens; ++t) slot[t] = draw(r, 5) == 0 ? RK_SKIP : FIRST_SLOT + places[t];
   const u64 block_stride = (u64)units * shape.block();
   Memory<u16> pool_k(blocks * block_stride), pool_v(blocks * block_stride);
   std::vector<u16> want_k = pool_k.copy(), want_v = pool_v.copy();
@@ -23,17 +59,17 @@ void test_append(const Shape& shape, u32 tokens, u32 seed) {
   for (u32 t = 0; t < tokens; ++t) {
     if (slot[t] == RK_SKIP) continue;
     for (u32 i = 0; i < units; ++i) {
-      const u64 to = (slot[t] / shape.block() - FIRST_BLOCK) * block_stride + slot[t] % shape.block() * token_stride +
+      const u64 to = (slot[t] - FIRST_SLOT) / shape.block() * block_stride + slot[t] % shape.block() * token_stride +
                      i / shape.dim * head_stride + i % shape.dim;
-      want_k[to] = k[(size_t)t * k_stride + i];
-      want_v[to] = v[(size_t)t * v_stride + i];
+      want_k[to] = k[t][i];
+      want_v[to] = v[t][i];
     }
   }
-  const u64 gap = FIRST_BLOCK * block_stride;
+  const u64 first = FIRST_SLOT / shape.block(), gap = first * block_stride;
   const RkKv kv = {before(pool_k.get(), gap), before(pool_v.get(), gap), block_stride, token_stride, head_stride,
-                   shape.block_shift,         FIRST_BLOCK + blocks};
+                   shape.block_shift,         (u32)first + blocks};
   launch("rk_append", 1 + draw(r, 5), 1, 256, 0, seed,
-         RkAppendArgs{kv, k.get(), v.get(), slot.get(), k_stride, v_stride, tokens, shape.kv_heads, shape.dim, 0});
+         RkAppendArgs{kv, k[0], v[0], slot.get(), k_stride, v_stride, tokens, shape.kv_heads, shape.dim, 0});
   check(pool_k.copy() == want_k && pool_v.copy() == want_v, "append of %u tokens, %s, schedule %u", tokens,
         shape.text().c_str(), seed);
 }
@@ -97,11 +133,13 @@ void test_compare(u32 runs, u32 longest, u32 seed) {
       while (n < std::min(a_runs[i].len, b_runs[j].len) && a[a_runs[i].first + n] == b[b_runs[j].first + n]) ++n;
       want.push_back(n);
     }
+  for (RkRun& run : a_runs) run.first += FIRST_KEY;
+  for (RkRun& run : b_runs) run.first += FIRST_KEY;
   Memory<u32> a_keys(a), b_keys(b), out(pairs.size());
   Memory<RkRun> x(a_runs), y(b_runs);
   Memory<RkComparePair> given(pairs);
   launch("rk_compare_keys", 1 + draw(r, 4), 1, 256, 0, seed,
-         RkCompareArgs{a_keys.get(), x.get(), b_keys.get(), y.get(), given.get(), out.get(), (u32)pairs.size(), 0});
+         RkCompareArgs{before(a_keys.get(), FIRST_KEY), x.get(), before(b_keys.get(), FIRST_KEY), y.get(), given.get(), out.get(), (u32)pairs.size(), 0});
   check(out.copy() == want, "comparing %u x %u runs of at most %u keys, schedule %u", runs, runs, longest, seed);
 }
 

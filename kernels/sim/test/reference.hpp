@@ -60,9 +60,10 @@ typedef std::mt19937 Random;
 inline u32 draw(Random& r, u32 below) { return (u32)(r() % below); }
 inline double normal(Random& r) { return std::normal_distribution<double>()(r); }
 
-// Where a pool's memory begins as the kernels are told: its block 0 would lie so far before it that the offset of a
-// block takes 64 bits.
-constexpr u32 FIRST_BLOCK = 5000000;
+// Where memory begins as the kernels are told: block 0 of a pool, the first row of queries and outputs, partial row 0 would lie
+// so far before it that the offsets of those that are there take 64 bits.
+constexpr u32 FIRST_BLOCK = 5000000, FIRST_PART = (1u << 31) + 16;
+inline u32 first_token(const Shape& shape) { return (u32)((1ull << 32) / (shape.q_heads() * shape.dim)) + 1; }
 template <class T> T* before(T* p, u64 elements) { return (T*)((uintptr_t)p - elements * sizeof(T)); }
 
 // Sequences of the given lengths in blocks of random order. Nothing but their keys and values is written: other slots
@@ -123,8 +124,13 @@ class Pool {
       starts.push_back((u32)entries.size());
       for (u32 i = 0; i < (l + shape.block() - 1) / shape.block(); ++i)
         entries.push_back(FIRST_BLOCK + (i < shared ? order[i] : order[next++]));
-      for (u32 i = draw(r, 3); i > 0; --i) entries.push_back(0x7fffffff);
+      if (starts.size() < lengths.size())
+        for (u32 i = draw(r, 3); i > 0; --i) entries.push_back(0x7fffffff);
     }
+    // The last entry is the last of the allocation, whose sizes are multiples of 16 bytes.
+    const u32 gap = (u32)(0 - entries.size()) % 4;
+    entries.insert(entries.begin(), gap, 0x7fffffff);
+    for (u32& start : starts) start += gap;
     return entries;
   }
 };

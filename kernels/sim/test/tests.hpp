@@ -9,7 +9,8 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
 void test_merge(const Shape& shape, u32 seed);
 void test_empty(const Shape& shape, u32 seed);
 
-void test_append(const Shape& shape, u32 tokens, u32 seed);
+// `far`: rows are 2^31 elements apart and more.
+void test_append(const Shape& shape, u32 tokens, bool far, u32 seed);
 void test_copy(u32 rows, u32 row_units, u32 planes, u32 seed);
 void test_compare(u32 runs, u32 longest, u32 seed);
 void test_bandwidth(u32 units, u32 seed);

@@ -1,4 +1,8 @@
-//! The table of results.
+//! The table of results, each line printed as soon as it is known.
+
+use std::io::Write;
+
+use super::timer::Measured;
 
 /// How much a case moves or computes.
 #[derive(Clone, Copy)]
@@ -25,23 +29,23 @@ enum Must {
 
 pub struct Row {
     name: String,
-    us: f64,
+    measured: Measured,
     amount: Amount,
     must: Must,
 }
 
-#[derive(Default)]
 pub struct Table {
-    rows: Vec<Row>,
-    notes: Vec<String>,
     /// Speed of the memory, in bytes a microsecond.
     read: f64,
     copy: f64,
+    /// Without verdicts: sizes were divided.
+    is_trial: bool,
+    pub failed: usize,
 }
 
 impl Row {
-    pub fn new(name: &str, us: f64, amount: Amount) -> Self {
-        Self { name: name.to_owned(), us, amount, must: Must::Nothing }
+    pub fn new(name: &str, measured: Measured, amount: Amount) -> Self {
+        Self { name: name.to_owned(), measured, amount, must: Must::Nothing }
     }
 
     pub fn must(self, us: Option<f64>) -> Self {
@@ -58,31 +62,29 @@ impl Row {
 }
 
 impl Table {
+    pub fn new(is_trial: bool) -> Self {
+        say(
+            "\n| case | us | rate | of the ceiling | must (H200) | | SM, memory MHz |\n|---|---:|---:|---:|---:|---|---|",
+        );
+        Self { read: f64::NAN, copy: f64::NAN, is_trial, failed: 0 }
+    }
+
     pub fn ceilings(&mut self, read: f64, copy: f64) {
         (self.read, self.copy) = (read, copy);
     }
 
     pub fn row(&mut self, row: Row) {
-        eprintln!("{}: {:.1} us", row.name, row.us);
-        self.rows.push(row);
+        say(&self.line(&row));
     }
 
-    pub fn note(&mut self, note: String) {
-        self.notes.push(note);
+    /// A case that was not measured.
+    pub fn failure(&mut self, name: &str, reason: &str) {
+        self.failed += 1;
+        say(&format!("| {name} | failed: {} | | | | | |", reason.replace(['|', '\n'], " ")));
     }
 
-    pub fn print(&self) {
-        println!(
-            "\nread-only {:.2} TB/s, copy {:.2} TB/s (both directions counted)\n",
-            self.read / 1e6,
-            self.copy / 1e6
-        );
-        println!("| case | us | rate | of the ceiling | must (H200) | |\n|---|---:|---:|---:|---:|---|");
-        for row in &self.rows {
-            println!("{}", self.line(row));
-        }
-        println!();
-        self.notes.iter().for_each(|note| println!("{note}"));
+    pub fn note(&mut self, note: &str) {
+        say(&format!("| {note} | | | | | | |"));
     }
 
     fn line(&self, row: &Row) -> String {
@@ -92,17 +94,31 @@ impl Table {
             Amount::Linked(bytes) => (bytes, "GB/s", None),
             Amount::Operations(operations) => (operations, "TFLOP/s", None),
         };
-        let per_us = amount / row.us;
+        let us = row.measured.us;
+        let per_us = amount / us;
         let rate = if unit == "GB/s" { per_us / 1e3 } else { per_us / 1e6 };
-        let share = ceiling.map(|ceiling| per_us / ceiling);
+        let share = ceiling.map(|ceiling| per_us / ceiling).filter(|share| share.is_finite());
         let (must, met) = match row.must {
             Must::Nothing => (String::new(), None),
-            Must::Microseconds(us) => (format!("{us:.0} us"), Some(row.us <= us)),
+            Must::Microseconds(most) => (format!("{most:.0} us"), Some(us <= most)),
             Must::Share(least) => (format!("{:.0} %", 100.0 * least), share.map(|share| share >= least)),
             Must::Rate(least) => (format!("{least:.0} {unit}"), Some(rate >= least)),
         };
         let share = share.map_or(String::new(), |share| format!("{:.0} %", 100.0 * share));
-        let verdict = met.map_or("", |met| if met { "ok" } else { "missed" });
-        format!("| {} | {:.1} | {rate:.0} {unit} | {share} | {must} | {verdict} |", row.name, row.us)
+        let verdict = match met {
+            None => "",
+            Some(_) if self.is_trial => "trial",
+            Some(true) => "ok",
+            Some(false) => "missed",
+        };
+        let clocks = row.measured.clocks;
+        let clocks = clocks.map_or("-".to_owned(), |clocks| format!("{}, {}", clocks.multiprocessors, clocks.memory));
+        format!("| {} | {us:.1} | {rate:.0} {unit} | {share} | {must} | {verdict} | {clocks} |", row.name)
     }
+}
+
+/// Prints a line at once: a time limit or a fault loses nothing before it.
+fn say(line: &str) {
+    println!("{line}");
+    let _ = std::io::stdout().flush();
 }

@@ -22,8 +22,13 @@ pub(super) struct TableSpan {
 
 /// Cuts the contexts of a batch into parts; `tables` are where the blocks of each sequence begin.
 pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32]) -> DecodePlan {
+    plan_within(params, contexts, tables, usize::MAX)
+}
+
+/// The same with at most `most` items, or as many as there are heads of sequences.
+pub(in super::super) fn plan_within(params: &PlanParams, contexts: &[u32], tables: &[u32], most: usize) -> DecodePlan {
     let lengths: Vec<usize> = contexts.iter().map(|context| *context as usize).collect();
-    let part = split::longest_part(&lengths, params.kv_heads, params.decode_slots);
+    let part = split::longest_part_within(&lengths, params.kv_heads, params.decode_slots, most);
     let mut plan = DecodePlan::default();
     for (sequence, (length, table)) in lengths.iter().zip(tables).enumerate() {
         add(params, &mut plan, TableSpan { sequence, table: *table }, 0..*length, part);

@@ -22,6 +22,11 @@ const TRIED: usize = 6;
 /// thread blocks run at once; the longest start first. Candidates are ranked by an estimate, and the best of them
 /// scheduled. Of equal candidates the longest wins: it needs the least merging.
 pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: usize) -> usize {
+    longest_part_within(lengths, copies, slots, usize::MAX)
+}
+
+/// The same for at most `most` parts, or for contexts that are not cut.
+pub(in super::super) fn longest_part_within(lengths: &[usize], copies: usize, slots: usize, most: usize) -> usize {
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let total: usize = lengths.iter().sum::<usize>() * copies;
     let even = |waves: usize| total.div_ceil(slots * waves);
@@ -29,6 +34,10 @@ pub(in super::super) fn longest_part(lengths: &[usize], copies: usize, slots: us
     let mut candidates: Vec<usize> = cuts.map(|part| part.max(SHORTEST).next_multiple_of(GRAIN)).collect();
     candidates.sort_unstable_by(|a, b| b.cmp(a));
     candidates.dedup();
+    // The longest candidate cuts nothing.
+    let count = |part: usize| lengths.iter().map(|length| length.div_ceil(part) * copies).sum::<usize>();
+    let whole = candidates[0];
+    candidates.retain(|part| *part == whole || most == usize::MAX || count(*part) <= most);
     candidates.sort_by_cached_key(|part| estimate(lengths, copies, slots, *part));
     candidates.truncate(TRIED);
     let tried = candidates.into_iter().min_by_key(|part| (finish(lengths, copies, slots, *part), usize::MAX - part));
@@ -125,6 +134,19 @@ mod tests {
         let part = longest_part(&[32_768], 8, 264);
         let parts = parts(0..32_768, part).count() * 8;
         assert!((200..=264).contains(&parts), "{parts} parts of {part}");
+    }
+
+    #[test]
+    fn parts_fit_into_the_room_there_is() {
+        for lengths in random_batches(3, 40).into_iter().chain([vec![32_768], vec![4096; 8], vec![]]) {
+            for most in [lengths.len() * 8, lengths.len() * 9, 300, 600].map(|most| most.max(lengths.len() * 8)) {
+                let part = longest_part_within(&lengths, 8, 264, most);
+                let count: usize = lengths.iter().map(|length| parts(0..*length, part).count() * 8).sum();
+                assert!(count <= most, "{count} parts of {part}, {most} at most");
+            }
+            let free = longest_part(&lengths, 8, 264);
+            assert_eq!(longest_part_within(&lengths, 8, 264, 1 << 20), free);
+        }
     }
 
     #[test]

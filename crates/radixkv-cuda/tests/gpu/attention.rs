@@ -130,6 +130,25 @@ fn decode_of_every_shape() {
     decode_shapes(&driver, shapes());
 }
 
+/// Heads x tokens of a block, and heads x elements, take more than 16 bits.
+#[test]
+fn many_heads() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    for (seed, order) in (1..).zip(ORDERS) {
+        let (dtype, kv_heads, group) = (Dtype::Bf16, 36, 16);
+        let shape = Shape { dtype, head_dim: 128, kv_heads, group, block_size: 32, order, layers: 2, layer: 1 };
+        let bed = Bed::new(seed, shape, &[one(40)], true);
+        let Outputs { rows, lse } = Subject::new(&device, bed.layout, &bed.storage).decode(&bed);
+        bed.check(&format!("decode, seed {seed}"), &rows, Some(&lse));
+        let bed = Bed::new(seed, shape, &[Sequence { before: 31, rows: 2, shared: 0 }], true);
+        let run = Subject::new(&device, bed.layout, &bed.storage);
+        let Outputs { rows, lse } = run.extend(&bed);
+        bed.check(&format!("extend, seed {seed}"), &rows, Some(&lse));
+        assert_eq!(run.kv.to_vec().expect("the storage"), bed.appended(1), "seed {seed}");
+    }
+}
+
 #[test]
 fn decode_at_the_borders_of_blocks_and_tiles() {
     let Some(driver) = driver() else { return };

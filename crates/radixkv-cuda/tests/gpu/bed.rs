@@ -164,7 +164,11 @@ impl Bed {
             };
             self.slots.extend((before..context).map(slot));
         }
-        self.queries.extend(draw(random, rows * self.query_heads * layout.head_dim, 2.0));
+        for _ in 0..rows * self.query_heads {
+            // Half of the rows give scores whose powers of two leave the range of a float.
+            let size = if random.bool() { 2.0 } else { 60.0 };
+            self.queries.extend(draw(random, layout.head_dim, size));
+        }
         self.keys.extend(&keys[before * row..]);
         self.values.extend(&values[before * row..]);
         self.blocks.extend(&table);

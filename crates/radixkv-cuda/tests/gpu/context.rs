@@ -7,10 +7,10 @@ use radixkv_attention::{Backend, Dtype, Layout, Order, Output, ShapeError};
 use radixkv_cuda::{Attention, Device, GpuError, HostPool, Images, Kv, Planes, Swap, View, ViewMut};
 
 use super::bed::{Bed, NAN, Sequence, Shape};
-use super::driver::driver;
+use super::driver::{Counted, KINDS, driver, stand_in_driver};
 
 /// An engine's side of the driver: a context, a stream, memory.
-struct Engine {
+pub struct Engine {
     library: Library,
     context: *mut c_void,
     stream: *mut c_void,
@@ -19,7 +19,7 @@ struct Engine {
 type Address = u64;
 
 impl Engine {
-    fn new() -> Self {
+    pub fn new() -> Self {
         // SAFETY: the driver is loaded; this is another handle of it.
         let library = unsafe { Library::new("libcuda.so.1") }.expect("the driver");
         let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -39,7 +39,7 @@ impl Engine {
         Self { context, stream, ..engine }
     }
 
-    fn call<F>(&self, call: impl FnOnce(F) -> u32, name: &str)
+    pub fn call<F>(&self, call: impl FnOnce(F) -> u32, name: &str)
     where
         F: Copy,
     {
@@ -48,7 +48,12 @@ impl Engine {
         assert_eq!(call(*function), 0, "{name}");
     }
 
-    fn allocate(&self, bytes: usize) -> Address {
+    /// The stream, as a `CUstream`.
+    pub fn stream(&self) -> *mut c_void {
+        self.stream
+    }
+
+    pub fn allocate(&self, bytes: usize) -> Address {
         let mut address = 0;
         self.call(
             // SAFETY: as above.
@@ -58,7 +63,7 @@ impl Engine {
         address
     }
 
-    fn write(&self, address: Address, elements: &[u16]) {
+    pub fn write(&self, address: Address, elements: &[u16]) {
         type Copy = unsafe extern "C" fn(Address, *const c_void, usize, *mut c_void) -> u32;
         let bytes = std::mem::size_of_val(elements);
         // SAFETY: as above.
@@ -66,7 +71,7 @@ impl Engine {
         self.call(copy, "cuMemcpyHtoDAsync_v2");
     }
 
-    fn read(&self, address: Address, elements: &mut [u16]) {
+    pub fn read(&self, address: Address, elements: &mut [u16]) {
         type Copy = unsafe extern "C" fn(*mut c_void, Address, usize, *mut c_void) -> u32;
         let bytes = std::mem::size_of_val(elements);
         // SAFETY: as above.
@@ -76,7 +81,7 @@ impl Engine {
         self.call(|wait: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { wait(self.stream) }, "cuStreamSynchronize");
     }
 
-    fn leave(self, memory: &[Address]) {
+    pub fn leave(self, memory: &[Address]) {
         for address in memory {
             // SAFETY: as above.
             self.call(|free: unsafe extern "C" fn(Address) -> u32| unsafe { free(*address) }, "cuMemFree_v2");
@@ -233,6 +238,111 @@ fn storage_that_does_not_fit_is_refused() {
     assert_eq!(wrap(Planes { block_stride: uneven, ..whole }), unaligned);
     let unaligned = Err(GpuError::Unaligned { address: u64::MAX });
     assert_eq!(wrap(Planes { block_stride: 1 << 63, ..whole }), unaligned);
+}
+
+/// Each has a stream of its own.
+#[test]
+fn devices_of_one_gpu_share_its_context_and_the_kernels() {
+    let Some(driver) = stand_in_driver() else { return };
+    let kind = |name| KINDS.iter().position(|kind| *kind == name).expect("a kind");
+    let one = driver.open();
+    let before = driver.live();
+    let others = [driver.open(), driver.open()];
+    let after = driver.live();
+    assert_eq!(after[kind("modules")], before[kind("modules")]);
+    assert_eq!(after[kind("contexts")], before[kind("contexts")]);
+    assert_eq!(after[kind("streams")], before[kind("streams")] + 2);
+    let buffer = one.upload(&[7_u16; 64]).expect("memory");
+    drop(one);
+    assert_eq!(buffer.to_vec(), Ok(vec![7; 64]));
+    drop((others, buffer));
+    driver.assert_nothing_left("the last device");
+}
+
+/// The pool keeps its memory when a thread has waited, and plans are copied from page-locked memory.
+#[test]
+fn preparing_again_allocates_nothing_and_copies_nothing_pageable() {
+    let Some(driver) = stand_in_driver() else { return };
+    let shape = Shape {
+        dtype: Dtype::Bf16,
+        head_dim: 64,
+        kv_heads: 2,
+        group: 4,
+        block_size: 16,
+        order: Order::Nhd,
+        layers: 1,
+        layer: 0,
+    };
+    let bed = Bed::new(3, shape, &[Sequence { before: 900, rows: 1, shared: 0 }; 3], true);
+    for streams in [0, 5] {
+        driver.streams(streams);
+        let device = driver.open();
+        let attention = Attention::new(&device);
+        let step = || {
+            drop(attention.prepare(&bed.layout, &bed.batch()).expect("a batch"));
+            device.synchronize().expect("waited");
+        };
+        step();
+        let counts = || (driver.count(Counted::PoolGrowths), driver.count(Counted::PageableCopies), driver.live());
+        let before = counts();
+        (0..20).for_each(|_| step());
+        assert_eq!(counts(), before);
+    }
+}
+
+/// A plan is on its way when all that it is for is dropped.
+#[test]
+fn a_copy_of_a_plan_outlives_its_device() {
+    let Some(driver) = driver() else { return };
+    let shape = Shape {
+        dtype: Dtype::Bf16,
+        head_dim: 64,
+        kv_heads: 1,
+        group: 4,
+        block_size: 16,
+        order: Order::Nhd,
+        layers: 1,
+        layer: 0,
+    };
+    let bed = Bed::new(3, shape, &[Sequence { before: 90, rows: 1, shared: 0 }; 2], true);
+    for seed in 1..20 {
+        driver.streams(seed);
+        let device = driver.open();
+        let batch = Attention::new(&device).prepare(&bed.layout, &bed.batch()).expect("a batch");
+        if seed % 2 == 0 {
+            drop((device, batch));
+        } else {
+            drop((batch, device));
+        }
+        driver.assert_nothing_left(&format!("seed {seed}"));
+    }
+}
+
+/// The engine captures a step of its own, in which it decodes: launches are captured, and what a graph could not use is
+/// refused.
+#[test]
+fn an_engine_captures_its_own_stream() {
+    type Begin = unsafe extern "C" fn(*mut c_void, i32) -> u32;
+    type End = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> u32;
+    let Some(driver) = driver() else { return };
+    let engine = Engine::new();
+    // SAFETY: the engine's context and stream end after the device.
+    let device = unsafe { Device::from_raw(0, engine.context, engine.stream, Images::Prebuilt) }.expect("a device");
+    let (from, mut to) = (device.upload(&[3_u16; 64]).expect("memory"), device.zeros::<u16>(64).expect("memory"));
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: types of cuda.h; the mode is that of one thread.
+    engine.call(|begin: Begin| unsafe { begin(engine.stream, 1) }, "cuStreamBeginCapture_v2");
+    assert!(matches!(device.upload(&[1_u16; 8]), Err(GpuError::NotCaptured { .. })));
+    assert!(matches!(to.write(&[1; 8]), Err(GpuError::NotCaptured { .. })));
+    device.copy_all(from.view(), to.view_mut()).expect("captured");
+    // SAFETY: as above.
+    engine.call(|end: End| unsafe { end(engine.stream, &mut graph) }, "cuStreamEndCapture");
+    assert!(!graph.is_null() && to.to_vec() == Ok(vec![0; 64]), "nothing is copied yet");
+    // SAFETY: as above.
+    engine.call(|end: unsafe extern "C" fn(*mut c_void) -> u32| unsafe { end(graph) }, "cuGraphDestroy");
+    drop((from, to, device));
+    engine.leave(&[]);
+    driver.assert_nothing_left("the engine left");
 }
 
 #[test]

@@ -46,6 +46,33 @@ fn blocks_are_copied_in_all_layers() {
     }
 }
 
+/// A list that is there is launched, and nothing else: it can be captured.
+#[test]
+fn prepared_copies_are_launched_as_often_as_wanted() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let attention = Attention::new(&device);
+    let layout = layout(32);
+    let (mut kv, mut other) =
+        (attention.allocate(layout).expect("memory"), attention.allocate(layout).expect("memory"));
+    let (pairs, elements) = ([(1, 0), (4, 6), (4, 5)], numbered(&layout));
+    kv.write(&elements).expect("a copy");
+    other.write(&elements).expect("a copy");
+    let copies = attention.prepare_copies(&layout, &pairs).expect("a list");
+    let graph = device.capture(|| attention.launch_copies(&kv, &copies)).expect("a graph");
+    // SAFETY: storage and list stay until the storage is read.
+    unsafe { graph.launch() }.expect("launched");
+    attention.launch_copies(&other, &copies).expect("launched");
+    let now = kv.to_vec().expect("the storage");
+    assert!(now != elements && now == other.to_vec().expect("the storage"));
+    attention.copy_blocks(&other, &pairs).expect("copied");
+    assert!(now == other.to_vec().expect("the storage"));
+    let larger = attention.allocate(Layout { blocks: 10, ..layout }).expect("memory");
+    assert_eq!(attention.launch_copies(&larger, &copies), Err(GpuError::OtherLayout));
+    let elsewhere = Attention::new(&driver.open());
+    assert_eq!(elsewhere.launch_copies(&kv, &copies), Err(GpuError::WrongDevice));
+}
+
 #[test]
 fn copies_that_depend_on_their_order_are_refused() {
     let Some(driver) = driver() else { return };

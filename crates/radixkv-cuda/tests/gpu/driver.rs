@@ -17,6 +17,18 @@ pub struct Driver {
 pub const KINDS: [&str; 7] =
     ["device allocations", "host allocations", "streams", "events", "modules", "contexts", "graphs"];
 
+/// What [`Driver::count`] counts, as `kernels/sim/driver.hpp` numbers it.
+#[derive(Debug, Clone, Copy)]
+pub enum Counted {
+    Launches = 0,
+    CopiesToDevice = 1,
+    CopiesToHost = 2,
+    /// Copies between the device and memory that is not page-locked.
+    PageableCopies = 5,
+    /// Allocations that the memory pool asked the system for.
+    PoolGrowths = 6,
+}
+
 /// The driver; `None`, with a message, if there is neither a GPU nor a C++ compiler.
 pub fn driver() -> Option<Driver> {
     static FOUND: OnceLock<Option<Option<Library>>> = OnceLock::new();
@@ -36,6 +48,11 @@ pub fn driver() -> Option<Driver> {
         return None;
     };
     let driver = Driver { stand_in: found.as_ref(), _turn: turn };
+    if !driver.is_stand_in() {
+        // Devices that are opened beside it share its context and its kernels: they are made once for all tests.
+        static KEPT: OnceLock<Device> = OnceLock::new();
+        KEPT.get_or_init(|| driver.open());
+    }
     driver.reset();
     Some(driver)
 }
@@ -129,10 +146,16 @@ impl Driver {
         std::array::from_fn(|kind| unsafe { live(kind as u32) })
     }
 
+    /// How many calls of a kind the stand-in has seen so far; 0 on a GPU.
+    pub fn count(&self, counted: Counted) -> u64 {
+        let count = self.control::<unsafe extern "C" fn(u32) -> u64>("rk_sim_count");
+        // SAFETY: as declared.
+        count.map_or(0, |count| unsafe { count(counted as u32) })
+    }
+
     /// Number of kernels launched so far.
     pub fn launches(&self) -> u64 {
-        // SAFETY: as declared.
-        self.control::<unsafe extern "C" fn(u32) -> u64>("rk_sim_count").map_or(0, |count| unsafe { count(0) })
+        self.count(Counted::Launches)
     }
 
     /// Fails if a resource is left after all streams, also those that were destroyed, have done their work.

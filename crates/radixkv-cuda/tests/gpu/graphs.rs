@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fastrand::Rng;
 use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Dtype, Order, Output, Qkv};
-use radixkv_cuda::{Buffer, Device, GpuError};
+use radixkv_cuda::{Buffer, Device, GpuError, HostPool, Swap};
 
 use super::attention::{EAGER, Subject};
 use super::bed::{Bed, NAN, Sequence, Shape};
@@ -160,20 +160,59 @@ fn what_cannot_be_captured_is_refused() {
     driver.assert_nothing_left("refusals");
 }
 
+/// A driver captures an allocation, and a copy from memory that is gone when the graph is launched.
 #[test]
-fn a_buffer_dropped_during_a_capture_ends_it() {
-    let Some(driver) = stand_in_driver() else { return };
+fn what_a_driver_captures_and_a_launch_cannot_use_is_refused() {
+    let Some(driver) = driver() else { return };
     let device = driver.open();
-    let buffer = device.upload(&[1_u16; 8]).expect("memory");
-    let drop_it = || {
-        drop(buffer);
+    let bed = bed(2);
+    let mut run = Subject::new(&device, bed.layout, &bed.storage);
+    let mut buffer = device.upload(&[1_u16; 8]).expect("memory");
+    let mut refuse = |what: &str, queue: &mut dyn FnMut(&mut Subject<'_>) -> Result<(), GpuError>| {
+        let refused = device.capture(|| queue(&mut run)).expect_err(what);
+        assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{what}: {refused}");
+    };
+    refuse("zeros", &mut |_| device.zeros::<u16>(8).map(drop));
+    refuse("uploading", &mut |_| device.upload(&[1_u16; 8]).map(drop));
+    refuse("writing a buffer", &mut |_| buffer.write(&[2; 8]));
+    refuse("reading a buffer", &mut |_| buffer.to_vec().map(drop));
+    refuse("writing a storage", &mut |run| run.kv.write(&[2; 8]));
+    refuse("reading a storage", &mut |run| run.kv.to_vec().map(drop));
+    refuse("preparing", &mut |run| run.attention.prepare(&bed.layout, &bed.batch()).map(drop));
+    refuse("copying blocks", &mut |run| run.attention.copy_blocks(&run.kv, &[(0, 1)]));
+    refuse("allocating", &mut |run| run.attention.allocate(bed.layout).map(drop));
+    refuse("page-locked memory", &mut |_| HostPool::new(&device, &bed.layout, 1).map(drop));
+    refuse("waiting", &mut |_| device.synchronize());
+    refuse("an event", &mut |_| device.record_event().map(drop));
+    let (host, swap) = (HostPool::new(&device, &bed.layout, 1).expect("memory"), Swap::new(&device).expect("a stream"));
+    refuse("swapping", &mut |run| swap.swap_out(&run.kv, &host, &[(0, 0)]).map(drop));
+    let transfer = swap.swap_out(&run.kv, &host, &[(0, 0)]).expect("queued");
+    let refused = device.capture(|| transfer.wait_on_device(&device)).expect_err("a transfer");
+    assert!(matches!(refused, GpuError::NotCaptured { .. }), "{refused}");
+    works(&device);
+    drop((run, buffer, host, swap, transfer));
+    drop(device);
+    driver.assert_nothing_left("refusals");
+}
+
+#[test]
+fn what_is_dropped_during_a_capture_ends_it_and_is_freed_after_it() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let (buffer, bed) = (device.upload(&[1_u16; 8]).expect("memory"), bed(2));
+    let run = Subject::new(&device, bed.layout, &bed.storage);
+    let swap = Swap::new(&device).expect("a stream");
+    let host = HostPool::new(&device, &bed.layout, 1).expect("memory");
+    drop(swap.swap_out(&run.kv, &host, &[(0, 0)]).expect("queued"));
+    let drop_them = || {
+        drop((buffer, run));
         Ok(())
     };
-    let refused = device.capture(drop_it).expect_err("no graph");
-    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 900), "{refused}");
+    let refused = device.capture(drop_them).expect_err("no graph");
+    assert!(matches!(refused, GpuError::NotCaptured { code } if code.number() == 901), "{refused}");
     works(&device);
-    drop(device);
-    assert_eq!(driver.live(), [1, 0, 0, 0, 0, 0, 0], "the buffer's memory alone");
+    drop((swap, host, device));
+    driver.assert_nothing_left("drops");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use radixkv_attention::{Backend, Dtype, Half, Layout, Order, ShapeError};
 use radixkv_cuda::{Attention, GpuError, HostPool, Swap};
 
-use super::driver::driver;
+use super::driver::{Counted, driver, stand_in_driver};
 
 /// A layout of small blocks, which a kernel copies, and one of large blocks, which the copy engine does.
 pub fn layouts() -> [Layout; 2] {
@@ -103,6 +103,27 @@ fn a_transfer_sees_what_was_queued_before_it() {
                 assert_eq!(planes(&layout, &now, block), planes(&layout, &storage, 9), "seed {seed}, block {block}");
             }
         }
+    }
+}
+
+/// The copy engine takes all layers of a block in one call, and a kernel all blocks.
+#[test]
+fn a_block_is_one_call() {
+    let Some(driver) = stand_in_driver() else { return };
+    for (layout, by_engine) in layouts().into_iter().zip([false, true]) {
+        let layout = Layout { layers: 5, ..layout };
+        let device = driver.open();
+        let kv = Attention::new(&device).allocate(layout).expect("memory");
+        let host = HostPool::new(&device, &layout, 4).expect("page-locked memory");
+        let swap = Swap::new(&device).expect("a stream");
+        let counts =
+            || [Counted::CopiesToHost, Counted::CopiesToDevice, Counted::Launches].map(|kind| driver.count(kind));
+        let before = counts();
+        swap.swap_out(&kv, &host, &[(0, 0), (7, 1), (3, 3)]).expect("queued").wait().expect("done");
+        let after = counts();
+        // The list of a kernel's copies is a copy itself.
+        let expected = if by_engine { [3, 0, 0] } else { [0, 1, 1] };
+        assert_eq!([0, 1, 2].map(|kind| after[kind] - before[kind]), expected);
     }
 }
 

@@ -89,6 +89,57 @@ fn writing_waits_for_transfers_of_dropped_swaps() {
     });
 }
 
+/// A storage is written on the device's stream, while others may still copy out of it.
+#[test]
+fn writing_a_storage_waits_for_transfers_out_of_it() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |mut ends, seed| {
+        let mut kept = Vec::new();
+        drop(ends.all_out(&mut kept));
+        ends.kv.write(&numbered(&ends.layout, 1000)).expect("written");
+        ends.device.synchronize().expect("written");
+        let mut bytes = vec![0; ends.host.block_bytes()];
+        for block in 0..BLOCKS {
+            ends.host.read(block, &mut bytes).expect("read");
+            assert!(bytes == planes(&ends.layout, &ends.storage, block), "seed {seed}, block {block}");
+        }
+    });
+}
+
+#[test]
+fn reading_a_storage_waits_for_transfers_into_it() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |ends, seed| {
+        let bytes = vec![7; ends.host.block_bytes()];
+        (0..BLOCKS).for_each(|block| ends.host.write(block, &bytes).expect("written"));
+        let swaps: Vec<Swap> = (0..BLOCKS).map(|_| ends.swap()).collect();
+        for (block, swap) in (0..).zip(&swaps) {
+            drop(swap.swap_in(&ends.kv, &ends.host, &[(block, block)]).expect("queued"));
+        }
+        let now = ends.kv.to_vec().expect("the storage");
+        for block in 0..BLOCKS {
+            assert!(planes(&ends.layout, &now, block) == bytes, "seed {seed}, block {block}");
+        }
+    });
+}
+
+/// A stream that uses the memory again is noted once; the uses of the others stay noted.
+#[test]
+fn uses_of_several_streams_are_kept_apart() {
+    let Some(driver) = driver() else { return };
+    ends(&driver, |ends, seed| {
+        let swaps = [ends.swap(), ends.swap(), ends.swap()];
+        for block in 0..BLOCKS {
+            drop(ends.out(&swaps[[0, 1, 2, 0, 0, 1][block as usize]], block).expect("queued"));
+        }
+        let mut bytes = vec![0; ends.host.block_bytes()];
+        for block in 0..BLOCKS {
+            ends.host.read(block, &mut bytes).expect("read");
+            assert!(bytes == planes(&ends.layout, &ends.storage, block), "seed {seed}, block {block}");
+        }
+    });
+}
+
 #[test]
 fn the_host_pool_outlives_transfers_of_dropped_swaps() {
     let Some(driver) = driver() else { return };

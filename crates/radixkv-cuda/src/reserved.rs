@@ -1,0 +1,162 @@
+//! Decode batches of a fixed room: replaced in place by one copy, so that launches that were captured once serve every
+//! later step.
+
+use super::abi::{DIRECT, DecodeItem, IDLE, MergeItem, SKIP};
+use super::attention::Attention;
+use super::capacity::Capacity;
+use super::error::GpuError;
+use super::kernel::Kernel;
+use super::kv;
+use super::plan::decode::{self, DecodePlan};
+use super::prepared::{Prepared, Step};
+use super::upload::{ArraySpan, Arrays, Upload};
+use super::work::{Parts, Sizes};
+use radixkv_attention::{Batch, Layout, ShapeError};
+
+impl Attention {
+    /// Items of a [`Capacity`] with which contexts are cut as [`prepare`](radixkv_attention::Backend::prepare) cuts
+    /// them, for nearly any batch of up to `sequences` sequences.
+    ///
+    /// ```no_run
+    /// # use radixkv_cuda::*;
+    /// # fn show(attention: &Attention, kv: &Kv) -> Result<(), GpuError> {
+    /// let capacity = Capacity { sequences: 64, blocks: 64 * 512, items: attention.items(kv.layout(), 64)? };
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::Shape`], [`GpuError::Layout`] or [`GpuError::ValueDim`] if there are no kernels for the layout.
+    pub fn items(&self, layout: &Layout, sequences: usize) -> Result<usize, GpuError> {
+        let slots = self.device().slots(Kernel::Decode(kv::check(layout)?));
+        Ok((sequences * layout.kv_heads).next_multiple_of(slots) + slots)
+    }
+
+    /// Plans a decode batch and copies the plan to the device, with room for other batches: see
+    /// [`Prepared::update`].
+    ///
+    /// # Errors
+    ///
+    /// As [`prepare`](radixkv_attention::Backend::prepare) and [`Prepared::update`]; and [`GpuError::OutOfMemory`] if
+    /// there is too little memory for all the room.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use radixkv_attention::*;
+    /// # use radixkv_cuda::*;
+    /// # fn show<'a>(device: &Device, attention: &Attention, kv: &Kv, steps: impl Iterator<Item = Batch<'a>>, first: &Batch<'_>,
+    /// #     [queries, keys, values]: [&Buffer<u16>; 3], out: &mut Buffer<u16>) -> Result<(), GpuError> {
+    /// let capacity = Capacity { sequences: 64, blocks: 64 * 512, items: attention.items(kv.layout(), 64)? };
+    /// let mut batch = attention.reserve(kv.layout(), first, capacity)?;
+    /// let step = device.capture(|| {
+    ///     (0..kv.layout().layers).try_for_each(|layer| {
+    ///         attention.append(kv, layer, &batch, keys.view(), values.view())?;
+    ///         attention.decode(kv, layer, &batch, queries.view(), Output { rows: out.view_mut(), lse: None })
+    ///     })
+    /// })?;
+    /// for next in steps {
+    ///     batch.update(&next)?; // one copy
+    ///     // SAFETY: storage, batch and buffers stay where they are until the wait.
+    ///     unsafe { step.launch() }?;
+    /// }
+    /// device.synchronize()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reserve(&self, layout: &Layout, batch: &Batch<'_>, capacity: Capacity) -> Result<Prepared, GpuError> {
+        let variant = kv::check(layout)?;
+        batch.check(layout)?;
+        batch.check_decode()?;
+        let sizes = Sizes::of(layout, variant, batch)?;
+        let sizes = Sizes { rows: capacity.sequences, ..sizes };
+        // Numbers of rows, of partial rows and of table entries are `u32` in the kernels.
+        let Capacity { sequences, blocks, items } = capacity;
+        let [rows, partial_rows] = [sequences, items].map(|count| count.saturating_mul(batch.query_heads));
+        if [rows, partial_rows, blocks].iter().any(|count| u32::try_from(*count).is_err()) {
+            return Err(GpuError::TooMuch { kernel: Kernel::Decode(variant) });
+        }
+        let needed = capacity.sequences * layout.kv_heads;
+        if capacity.items < needed {
+            return Err(GpuError::Capacity { what: "heads of sequences", given: needed, room: capacity.items });
+        }
+        let mut prepared = Prepared {
+            device: self.device().clone(),
+            sizes,
+            arrays: Arrays::of_room(self.device(), capacity.words(layout))?,
+            table: ArraySpan::default(),
+            slots: ArraySpan::default(),
+            save_kv: true,
+            decodes: Ok(()),
+            parts: Parts::of_room(self.device(), &sizes, capacity.items)?,
+            step: Step::Decode { items: ArraySpan::default() },
+            capacity: Some(capacity),
+        };
+        prepared.update(batch)?;
+        Ok(prepared)
+    }
+}
+
+impl Prepared {
+    /// Replaces the batch by another one, in the order of the device's stream: launches that were queued before still
+    /// see the old one, and those of a graph that was captured with it see the new one. It costs one copy, and
+    /// allocates no memory of the device.
+    ///
+    /// # Errors
+    ///
+    /// [`GpuError::NotReserved`] if it is not from [`Attention::reserve`]; [`GpuError::Capacity`] if the batch is
+    /// larger than that; [`GpuError::Shape`] if it does not fit the layout, is no decode batch, or has another number
+    /// of query heads; [`GpuError::OtherScale`]; or if the driver fails.
+    ///
+    /// ```no_run
+    /// # use radixkv_attention::*;
+    /// # use radixkv_cuda::*;
+    /// # fn show(step: &Graph, batch: &mut Prepared, next: &Batch<'_>) -> Result<(), GpuError> {
+    /// batch.update(next)?;
+    /// // SAFETY: what the graph uses stays until its work is done.
+    /// unsafe { step.launch() }?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update(&mut self, batch: &Batch<'_>) -> Result<(), GpuError> {
+        let capacity = self.capacity.ok_or(GpuError::NotReserved)?;
+        let sizes = self.sizes;
+        batch.check(&sizes.layout)?;
+        batch.check_decode()?;
+        if batch.query_heads != sizes.query_heads {
+            let (what, given, needed) = ("query heads", batch.query_heads, sizes.query_heads);
+            return Err(ShapeError::Length { what, given, needed }.into());
+        }
+        if !batch.scoring.is_plain() {
+            return Err(GpuError::Scoring);
+        }
+        if batch.scale.to_bits() != sizes.scale.to_bits() {
+            return Err(GpuError::OtherScale { given: batch.scale, reserved: sizes.scale });
+        }
+        capacity.check(batch)?;
+        let params = sizes.params(&self.device);
+        let mut plan = decode::plan_within(&params, batch.contexts, batch.tables.offsets, capacity.items);
+        fill(&mut plan, capacity, sizes.layout.kv_heads);
+        let mut slots = batch.slots.to_vec();
+        slots.resize(capacity.sequences, SKIP);
+
+        // The table comes last: only as much of it is copied as the batch has.
+        let mut upload = Upload::default();
+        self.slots = upload.push(&slots);
+        self.step = Step::Decode { items: upload.push(&plan.items) };
+        self.parts.items = upload.push(&plan.merges.items);
+        self.parts.list = upload.push(&plan.merges.list);
+        self.table = upload.push(batch.tables.blocks);
+        upload.replace(&self.device, &mut self.arrays)
+    }
+}
+
+/// Fills a plan up to its room with items that do nothing, so that every step has its arrays at the same places and
+/// launches the same grids.
+fn fill(plan: &mut DecodePlan, capacity: Capacity, kv_heads: usize) {
+    debug_assert!(plan.items.len() <= capacity.items && plan.merges.list.len() <= capacity.items);
+    plan.items.resize(capacity.items, DecodeItem { kv_head: IDLE, part: DIRECT, ..DecodeItem::default() });
+    plan.merges.items.resize(capacity.sequences * kv_heads, MergeItem::default());
+    plan.merges.list.resize(capacity.items, 0);
+}

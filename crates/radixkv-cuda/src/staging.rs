@@ -1,0 +1,82 @@
+//! Page-locked memory through which plans are copied to the device: a copy from it returns at once, and none is
+//! allocated while plans repeat.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaEvent, CudaStream, sys};
+use parking_lot::Mutex;
+
+use super::driver::retry_once;
+use super::error::GpuError;
+use super::page_locked::PageLocked;
+
+/// Bytes of the smallest chunk. Others are the next power of two.
+const LEAST_BYTES: usize = 64 << 10;
+
+/// Bytes of a copy from which on it is not worth page-locked memory of its own.
+pub(super) const MOST_BYTES: usize = 16 << 20;
+
+/// Chunks from which on a copy waits for an earlier one instead of allocating.
+const MOST_CHUNKS: usize = 8;
+
+/// The chunks of one stream, those in use among them.
+#[derive(Debug, Default)]
+pub(super) struct Staging {
+    chunks: Mutex<Vec<Chunk>>,
+}
+
+/// Memory that a copy in flight may still read: until `read`.
+#[derive(Debug)]
+struct Chunk {
+    memory: PageLocked,
+    read: CudaEvent,
+}
+
+impl Staging {
+    /// Queues a copy of `words` to the device's address `to`. They are copied from memory of its own: the caller may
+    /// drop them at once. The address stays allocated until the copy is done, because freeing it is queued on the same
+    /// stream (G2).
+    pub(super) fn send(&self, stream: &Arc<CudaStream>, words: &[u32], to: u64) -> Result<(), GpuError> {
+        let bytes = size_of_val(words);
+        let mut chunks = self.chunks.lock();
+        let chunk = free_chunk(&mut chunks, stream, bytes)?;
+        stream.context().bind_to_thread().map_err(GpuError::of)?;
+        let from = chunk.memory.as_ptr();
+        // SAFETY: the chunk has so many bytes, and no copy reads it (G5); words and chunk are different memory.
+        unsafe { from.copy_from_nonoverlapping(words.as_ptr().cast(), bytes) };
+        // SAFETY: the chunk stays until `read`, the target as said above.
+        let status = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast_const().cast(), bytes, stream.cu_stream()) };
+        status.result().map_err(GpuError::of)?;
+        // Without the event nothing tells when the chunk is free: then it is waited for here.
+        chunk.read.record(stream).inspect_err(|_| retry_once(|| stream.synchronize())).map_err(GpuError::of)
+    }
+
+    /// Waits for all copies: before the memory is freed.
+    pub(super) fn end(&self) {
+        self.chunks.lock().drain(..).for_each(|chunk| retry_once(|| chunk.read.synchronize()));
+    }
+}
+
+/// A chunk of at least `bytes` bytes that no copy reads.
+fn free_chunk<'a>(
+    chunks: &'a mut Vec<Chunk>,
+    stream: &Arc<CudaStream>,
+    bytes: usize,
+) -> Result<&'a mut Chunk, GpuError> {
+    let is_free = |chunk: &Chunk| matches!(chunk.read.try_is_complete(), Ok(true));
+    let at = match chunks.iter().position(|chunk| chunk.memory.bytes() >= bytes && is_free(chunk)) {
+        Some(at) => at,
+        None => {
+            if chunks.len() == MOST_CHUNKS {
+                let oldest = chunks.remove(0);
+                retry_once(|| oldest.read.synchronize());
+            }
+            let memory = PageLocked::new(stream.context(), bytes.next_power_of_two().max(LEAST_BYTES))?;
+            let read = stream.context().new_event(None).map_err(GpuError::of)?;
+            chunks.push(Chunk { memory, read });
+            chunks.len() - 1
+        }
+    };
+    Ok(&mut chunks[at])
+}
