@@ -223,3 +223,22 @@ fn listeners_that_have_gone_leave_nothing() {
         assert!(many < few + (512 << 10), "{few}, {many}");
     }
 }
+
+/// What was told while it was cached, and read, costs nothing more once it is evicted.
+#[test]
+fn what_a_listener_has_read_goes_with_its_eviction() {
+    let cache = PrefixCache::builder(BLOCK, 256).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let mut events = cache.subscribe(1 << 10);
+    let turn_over = |rounds: u32, events: &mut radixkv::Subscription| {
+        for i in 0..rounds {
+            (0..8).for_each(|prompt| serve(&session, &space, &sequence(8 * i + prompt, 16 * BLOCK)));
+            while events.try_next().is_some() {}
+            cache.evict(8 * 16);
+        }
+        cache.settle();
+        cache.stats().index_bytes
+    };
+    let (few, many) = (turn_over(100, &mut events), turn_over(1_000, &mut events));
+    assert!(many < few + (64 << 10), "{few}, {many}");
+}
