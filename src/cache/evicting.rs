@@ -11,7 +11,7 @@ use super::spans::within_span;
 /// Garbage of evictions that may wait for the next one.
 const RECLAIM_BYTES: usize = 32 << 10;
 /// The most blocks that are evicted in one turn.
-const SLICE: usize = 256;
+const SLICE: usize = 128;
 
 impl PrefixCache {
     /// Frees up to `blocks` blocks that no lease protects, in the policy's exact order, and returns how many it freed.

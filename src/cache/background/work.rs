@@ -13,7 +13,7 @@ use {
 };
 
 /// The most blocks that one step frees.
-const SLICE: usize = 256;
+const SLICE: usize = 128;
 
 /// With a time to idle the thread looks at intervals of an eighth of it, within these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

@@ -14,7 +14,7 @@ use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
 use crate::sync::model_size;
 
 /// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
-pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(256, 1) };
+pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(64, 1) };
 
 /// Exchanges that are under way, and policies that are left to be freed.
 #[derive(Debug, Default)]
