@@ -209,7 +209,7 @@ fn stress() {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut done = Vec::new();
         let mut accepted = 0;
-        while accepted < 300 {
+        while accepted < 40 {
             let some = || all[seed as usize % 3..].iter().step_by(3);
             let is_accepted = match random.u8(..8) {
                 0 => tier.remove(vec![all[random.usize(..40)].key()]).is_ok(),
