@@ -6,13 +6,15 @@ use std::{
     fs,
     path::Path,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
-use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, layout, prompt};
+use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, layout, prompt, remote_blocks};
 use radixkv::PrefixCache;
 use radixkv_host::{
-    HostTier, NoCopies, RemoteStats, RemoteWait, TierMode, TieredCache, WritePolicy,
+    HostTier, MoveError, Mover, NoCopies, RemoteStats, RemoteWait, TierMode, TieredCache, ToDevice, ToHost,
+    WritePolicy,
     radixkv_tiers::{FileTier, Layout, RemoteTier, Tier},
 };
 
@@ -182,6 +184,73 @@ fn files_that_were_changed_are_misses() {
     each(folder.path(), &damage);
     assert_eq!(engine.serve(&prompts[0]), (0, 0, 0));
     assert_eq!((settle(&host).missed_blocks, files.stats().misses.wrong_checksum), (2, 2));
+}
+
+#[test]
+fn a_block_that_is_damaged_ends_what_is_found() {
+    let folder = folder();
+    let files = Arc::new(files(folder.path(), 64));
+    let host = host(4).staging(4).remote(Arc::clone(&files)).build().expect("a tier");
+    let engine = Engine::new(4, &host, TierMode::Shared);
+    let prompts = [1, 2, 3].map(|number| prompt(number, 4));
+    serve_all(&engine, &prompts);
+    settle(&host);
+    let key = remote_blocks(&prompts[0])[1].key().to_string();
+    let path = folder.path().join("objects").join(&key[..2]).join(&key[2..]);
+    let mut bytes = fs::read(&path).expect("it left the host");
+    *bytes.last_mut().expect("bytes") ^= 1;
+    fs::write(&path, bytes).expect("written");
+    // The blocks after it are there; every byte is compared.
+    assert_eq!(engine.serve(&prompts[0]), (0, 0, SIZE));
+    assert_eq!((settle(&host).missed_blocks, files.stats().hits), (1, 3));
+}
+
+/// Copies nothing up.
+struct NoWayUp;
+
+impl Mover for NoWayUp {
+    fn offload(&self, _copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
+        Ok(())
+    }
+
+    fn onboard(&self, _copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
+        Err(MoveError::new("planned"))
+    }
+}
+
+#[test]
+fn a_mover_that_fails_brings_nothing_from_a_remote_tier() {
+    let folder = folder();
+    let host = host(2).staging(4).remote(files(folder.path(), 64)).build().expect("a tier");
+    let cache = PrefixCache::builder(SIZE, 2).build().expect("a cache");
+    let tiers = TieredCache::builder(&cache, &host, NoWayUp).mode(TierMode::Shared).remote_wait(RemoteWait::All);
+    let tiers = tiers.build().expect("they go together");
+    let (session, space, prompts) = (tiers.session(), cache.default_namespace(), prompts());
+    for prompt in &prompts {
+        let start = session.acquire(&space, prompt, 0).expect("room");
+        drop(session.insert(&space, &start.lease, prompt, start.blocks).expect("it is inserted"));
+    }
+    settle(&host);
+    let start = session.acquire(&space, &prompts[0], 0).expect("room");
+    assert_eq!((start.device_tokens, start.host_tokens, start.remote_tokens), (0, 0, 0));
+    assert_eq!((settle(&host).fetched_blocks, tiers.stats().failed_onboard_tokens), (2, 8), "they came to the host");
+    assert_eq!(tiers.stats().remote_tokens, 0);
+}
+
+#[test]
+fn a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked() {
+    let folder = folder();
+    let files = Faulty::new(files(folder.path(), 64));
+    let host = host(2).remote(Arc::clone(&files)).build().expect("a tier");
+    let engine = Engine::waiting(2, &host, TierMode::Shared, RemoteWait::BestEffort);
+    files.set(Fault::IsSilent);
+    serve_all(&engine, &prompts());
+    assert_eq!(host.remote_stats().map(|stats| stats.puts_in_flight), Some(2));
+    // The tier is asked meanwhile which of the blocks it has.
+    thread::sleep(Duration::from_millis(30));
+    host.clear();
+    files.set(Fault::None);
+    assert_eq!((settle(&host).put_blocks, files.stats().stored_blocks), (0, 0));
 }
 
 #[test]
