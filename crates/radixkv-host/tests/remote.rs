@@ -15,7 +15,7 @@ use radixkv::PrefixCache;
 use radixkv_host::{
     HostTier, MoveError, Mover, NoCopies, RemoteStats, RemoteWait, TierMode, TieredCache, ToDevice, ToHost,
     WritePolicy,
-    radixkv_tiers::{FileTier, Layout, RemoteTier, Tier},
+    radixkv_tiers::{FileTier, Layout, RegionTier, RemoteTier, Tier},
 };
 
 type Files = Arc<Faulty<Tier<Vec<u8>>>>;
@@ -412,4 +412,31 @@ fn a_remote_tier_of_other_blocks_is_refused_with_both_values() {
     assert_eq!(model, "the host tier's model is model, that of remote tier 1 is other");
     let none = host(2).remote_in_flight(0).build().expect_err("refused").to_string();
     assert!(none.starts_with("no block may be on its way"));
+}
+
+/// Two host tiers over one region stand for two processes.
+#[test]
+fn a_clear_ends_what_a_process_shares_with_others_and_takes_nothing_from_them() {
+    let folder = folder();
+    let over_region = || {
+        let region = RegionTier::open_or_create(folder.path().join("region"), layout(), 64).expect("a region");
+        let host = host(2).remote(region).build().expect("a tier");
+        (Engine::new(2, &host, TierMode::Shared), host)
+    };
+    let leave = |(engine, host): &(Engine, HostTier), prompts: &[Vec<u32>]| {
+        serve_all(engine, prompts);
+        settle(host);
+    };
+    let (ours, other) = (over_region(), over_region());
+    leave(&other, &prompts());
+    assert_eq!(ours.0.serve(&prompts()[0]), (0, 0, 8), "they share a store");
+    ours.0.tiers.clear_namespace(&ours.0.space());
+    let all = prompts().each_ref().map(|prompt| ours.0.serve(prompt).2);
+    assert_eq!(all, [0; 3], "neither what it put nor what others did");
+    settle(&ours.1);
+    assert_eq!(ours.0.serve(&prompts()[0]), (0, 0, 8), "what it put since");
+    // What others have stays theirs, and what they put is theirs alone.
+    assert_eq!(other.0.serve(&prompts()[0]), (0, 0, 8));
+    leave(&other, &[7, 8, 9].map(|number| prompt(number, 2)));
+    assert_eq!(ours.0.serve(&prompt(7, 2)), (0, 0, 0));
 }
