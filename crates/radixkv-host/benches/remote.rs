@@ -7,7 +7,7 @@
 //!
 //! On Linux the time of a call is also told apart: what the thread computed, what it waited for a processor although it could have run,
 //! and what it slept: for a lock, or for a page of memory that another thread was given first. A tier that fails may make a call compute
-//! or sleep longer; that others have the processor is no fault of its.
+//! or sleep longer; that others have the processor is no fault of its. A wait between two clocks counts as one for a processor.
 
 use std::{
     collections::{HashMap, VecDeque},
