@@ -130,7 +130,7 @@ fn a_remote_tier_keeps_to_its_capacity() {
 #[test]
 fn the_last_of_three_tiers_loses_nothing_where_it_has_room() {
     // A few: unoptimized, hashing takes a second for each.
-    for class in CLASSES.iter().step_by(4) {
+    for class in CLASSES.iter().step_by(6) {
         let trace = class.trace(1);
         let tiers = Tiers::new(Capacity::Percent(20.0)).remote_capacity(Capacity::Percent(1000.0));
         let tiered = ReplayConfig::default().capacity(Capacity::Percent(10.0)).tiers(tiers);
@@ -144,7 +144,7 @@ fn the_last_of_three_tiers_loses_nothing_where_it_has_room() {
 
 #[test]
 fn a_small_remote_tier_changes_no_hit_from_run_to_run() {
-    for class in CLASSES.iter().skip(2).step_by(4) {
+    for class in CLASSES.iter().skip(2).step_by(6) {
         let trace = class.trace(1);
         let tiers = Tiers::new(Capacity::Percent(5.0)).mode(TierMode::Shared).instances(2);
         let tiers = tiers.remote_capacity(Capacity::Percent(10.0));

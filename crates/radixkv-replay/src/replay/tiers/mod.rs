@@ -196,13 +196,17 @@ impl Tiers {
     /// # Examples
     ///
     /// ```
-    /// use radixkv_replay::{ReplayConfig, replay, replay::{Capacity, Tiers}, workload::CLASSES};
+    /// use radixkv_replay::{ReplayConfig, Trace, replay, replay::{Capacity, Tiers}};
     ///
-    /// let tiers = Tiers::new(Capacity::Percent(10.0)).remote_capacity(Capacity::Percent(100.0));
-    /// let config = ReplayConfig::default().capacity(Capacity::Percent(5.0)).tiers(tiers);
-    /// let tiers = replay(&CLASSES[2].trace(0), &config, &|| {})?.report.tiers.expect("there are some");
-    /// assert!(tiers.remote.is_some_and(|remote| remote.remote_hit_tokens > 0));
-    /// # Ok::<_, radixkv_replay::ReplayError>(())
+    /// // Three prompts, of which the device has room for one and the host for another, and the first one again.
+    /// let row = |first: u32| format!("{{\"timestamp\": 0, \"input_tok_ids\": [{first}, 7, 8, 9]}}");
+    /// let rows = [1, 2, 3, 1].map(row).join("\n");
+    /// let trace = Trace::from_reader(std::io::Cursor::new(rows), "rows", None)?;
+    /// let tiers = Tiers::new(Capacity::Blocks(2)).remote_capacity(Capacity::Blocks(9));
+    /// let config = ReplayConfig::default().block_size(2).capacity(Capacity::Blocks(2)).tiers(tiers);
+    /// let tiers = replay(&trace, &config, &|| {})?.report.tiers.expect("there are some");
+    /// assert_eq!(tiers.remote.map(|remote| remote.remote_hit_tokens), Some(4));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn remote_capacity(self, remote_capacity: Capacity) -> Self {
         Self { remote_capacity: Some(remote_capacity), ..self }
