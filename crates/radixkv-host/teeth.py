@@ -6,16 +6,16 @@ bug runs. `--texts` checks that each text stands in the sources, once.
 """
 
 import os
-import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../ci"))
-from scratch import ROOT, Tree
+import seeded
 
 HERE = "crates/radixkv-host/src"
 OFFLOAD, SLOTS, OFFLOADING = f"{HERE}/offload.rs", f"{HERE}/slots.rs", f"{HERE}/tiered/offloading.rs"
-CAP = 600
+DEPARTING, LIFETIMES, TIER = f"{HERE}/departing.rs", f"{HERE}/lifetimes.rs", f"{HERE}/tier.rs"
+NAME, FETCHING, PUTTING = (f"{HERE}/remote/{name}.rs" for name in ("name", "fetching", "putting"))
+SESSION, KEEPING_FREE, HINTS = (f"{HERE}/tiered/{name}.rs" for name in ("session", "keeping_free", "hints"))
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
 BUGS = [
@@ -39,60 +39,34 @@ BUGS = [
      [(OFFLOAD, "        if self.reserved.iter().any(Option::is_some) {", "        if self.reserved.len() > 99 {")]),
     ("a block that is removed while it is read", "models a_block_on_its_way_up_is_cleared_in_the_host",
      [(SLOTS, "        if self.slot(block).pins > 0 {\n            self.slot(block).state = State::Detached;", "        if self.slot(block).pins > 9 {\n            self.slot(block).state = State::Detached;")]),
+    ("a clear of everything that leaves remote names as they are", "lib remote::name::tests::a_clear_gives_a_namespace_a_name_that_no_other_tier_has",
+     [(NAME, "        self.of_bucket[bucket] + self.cleared\n", "        self.of_bucket[bucket]\n")]),
+    ("a clear of everything that lets in what was on its way", "tiers what_was_on_its_way_when_everything_was_cleared_does_not_come_in",
+     [(TIER, "        state.eras.clear();\n", "")]),
+    ("a block that leaves although its time is over", "lifetimes what_leaves_the_host_after_its_time_goes_nowhere",
+     [(DEPARTING, " && !self.is_expired(block, place) {", " {")]),
+    ("a namespace that loses the common time to live", "lifetimes a_time_of_one_namespace_changes_no_others",
+     [(LIFETIMES, ".copied().unwrap_or(self.common)", ".copied().unwrap_or(None)")]),
+    ("a fetched block in the place of one that did not come", "remote a_block_that_is_damaged_ends_what_is_found",
+     [(FETCHING, "got.iter_mut().map_while(Option::take).collect()", "got.iter_mut().filter_map(Option::take).collect()")]),
+    ("a block that is read from the last tier that has it", "remote a_block_goes_to_each_tier_and_comes_from_the_first_that_has_it",
+     [(FETCHING, "|first| first.min(tier)", "|first| first.max(tier)")]),
+    ("remote tokens that count although their copy failed", "remote a_mover_that_fails_brings_nothing_from_a_remote_tier",
+     [(SESSION, "let remote_tokens = remote_tokens.min(copied);", "let remote_tokens = remote_tokens.min(copied + remote_tokens);")]),
+    ("a put that goes on after a clear", "remote a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked",
+     [(PUTTING, "if lacks.is_empty() || !self.is_current(tiers) {", "if lacks.is_empty() {")]),
+    ("blocks on their way that do not count as free soon", "tiers what_is_on_its_way_to_the_host_counts_for_the_blocks_that_are_kept_free",
+     [(KEEPING_FREE, "self.cache.stats().free_blocks + self.leaving();", "self.cache.stats().free_blocks;")]),
+    ("a prefetch that evicts", "tiers a_prefetch_evicts_nothing",
+     [(HINTS, "if missing == 0 || self.shared.cache.stats().free_blocks < missing {", "if missing == 0 {")]),
+    ("a demotion that copies what exclusive tiers have once", "tiers a_prompt_that_went_goes_first_and_is_copied_before",
+     [(HINTS, "if self.shared.mode == TierMode::Shared && len > 0 {", "if len > 0 {")]),
+    ("arrivals that are in the way of newer ones", "tiers of_what_leaves_at_once_the_newest_stays_in_a_host_that_is_too_small",
+     [(OFFLOADING, "if arrival.lacking_blocks() > 0 && !arriving.is_empty() {", "if arrival.lacking_blocks() > 9999 && !arriving.is_empty() {")]),
+    ("a host block that comes in with a part of it missing", "content one_thread_finds_what_it_computed",
+     [(OFFLOADING, "            if self.parts(number).any(|part| self.source(sources, &part).is_none()) {", "            if self.parts(number).all(|part| self.source(sources, &part).is_none()) {")]),
 ]
 
 
-def strays():
-    """The replacements whose text is not in its file exactly once, after those of the same bug before it."""
-    found = []
-    for bug, _, edits in BUGS:
-        sources = {path: open(os.path.join(ROOT, path), encoding="utf-8").read() for path, _, _ in edits}
-        for path, old, new in edits:
-            if (count := sources[path].count(old)) != 1:
-                found.append(f"{bug}: {count} times in {path}: {old!r}")
-            sources[path] = sources[path].replace(old, new)
-    return found
-
-
-def command(level, target, test):
-    """How the named model or test is run."""
-    ours = [part for package in ("host", "region", "tiers") for part in ("--config", f"profile.loom.package.radixkv-{package}.opt-level=0")]
-    models = [*level, *ours, "--config", "loom_tests/.cargo/config.toml"], ["--profile", "loom"]
-    before, after = models if target == "models" else ([], [])
-    return ["cargo", *before, "test", "-q", "-p", "radixkv-host", *after, "--test", target, "--", "--exact", test]
-
-
-def main():
-    if sys.argv[1:] == ["--texts"]:
-        sys.exit("\n".join(strays()) or None)
-    words = " ".join(sys.argv[1:])
-    chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]]
-    tree, missed, began = Tree("teeth-host", level=0), [], time.time()
-    # What is built already is not built again.
-    target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target")
-    for bug, finder, edits in chosen:
-        start = time.time()
-        for path, old, new in edits:
-            tree.write(path, tree.read(path).replace(old, new))
-        env = dict(tree.env, CARGO_TARGET_DIR=os.path.join(target, "loom") if finder.startswith("models") else target)
-        # `timeout` ends the processes that a test has started, too.
-        finding = ["timeout", "--signal=KILL", str(CAP), *command(tree.level, *finder.split())]
-        run = subprocess.run(finding, cwd=tree.tree, env=env, capture_output=True, text=True)
-        output = run.stdout + run.stderr
-        # A bug may end the process.
-        outcome = "found" if run.returncode else "not found"
-        if "running 1 test" not in output:
-            outcome = "not run"
-            print(output)
-        for path, _, _ in edits:
-            tree.restore(path)
-        if outcome != "found":
-            missed.append(bug)
-        print(f"{bug:<52} {finder:<64} {outcome:<10} {time.time() - start:>5.1f}", flush=True)
-    print(f"{len(chosen) - len(missed)} of {len(chosen)} found in {time.time() - began:.0f} s")
-    if missed:
-        sys.exit("not found: " + "; ".join(missed))
-
-
 if __name__ == "__main__":
-    main()
+    seeded.main("radixkv-host", BUGS, cap=600, level=0)

@@ -6,18 +6,15 @@ for the bug runs. `--texts` checks that each text stands in the sources, once.
 """
 
 import os
-import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../ci"))
-from scratch import ROOT, Tree
+import seeded
 
 HERE = "crates/radixkv-region/src"
 ENTRY, INDEX, SLOTS, STATE = (f"{HERE}/{name}.rs" for name in ("entry", "index", "slots", "state"))
 SPACE, READ, WRITE, REGION = (f"{HERE}/region/{name}.rs" for name in ("space", "read", "write", "mod"))
 HEADER, PROCESS = (f"{HERE}/{name}.rs" for name in ("header", "process"))
-CAP = 240
 
 # (bug, what finds it, [(file, text, replacement)...]); `models` are loom's, the others are tests.
 BUGS = [
@@ -78,56 +75,5 @@ BUGS = [
 ]
 
 
-def strays():
-    """The replacements whose text is not in its file exactly once."""
-    for bug, _, edits in BUGS:
-        for path, old, _ in edits:
-            text = open(os.path.join(ROOT, path), encoding="utf-8").read()
-            if (count := text.count(old)) != 1:
-                yield f"{bug}: {count} times in {path}: {old!r}"
-
-
-def command(target, test):
-    """What runs the model or test that finds a bug."""
-    loom = ["--config", "loom_tests/.cargo/config.toml"] if target == "models" else []
-    profile = ["--profile", "loom"] if loom else []
-    where = ["--lib"] if target == "lib" else ["--test", target]
-    return ["cargo", *loom, "test", "-q", "-p", "radixkv-region", *profile, *where, "--", "--exact", test]
-
-
-def main():
-    if sys.argv[1:] == ["--texts"]:
-        sys.exit("\n".join(strays()) or None)
-    words = " ".join(sys.argv[1:])
-    chosen = [bug for bug in BUGS if words in bug[0] or words in bug[1]]
-    tree, missed, began = Tree("teeth-region"), [], time.time()
-    # What is built already is not built again.
-    target = os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target")
-    for bug, finder, edits in chosen:
-        start = time.time()
-        for path, old, new in edits:
-            tree.write(path, tree.read(path).replace(old, new))
-        env = dict(tree.env, CARGO_TARGET_DIR=os.path.join(target, "loom") if finder.startswith("models") else target)
-        try:
-            # `timeout` ends the processes that a test has started, too.
-            finding = ["timeout", "--signal=KILL", str(CAP), *command(*finder.split())]
-            run = subprocess.run(finding, cwd=tree.tree, env=env, capture_output=True, text=True, timeout=CAP + 60)
-            output = run.stdout + run.stderr
-            outcome = "found" if "test result: FAILED" in output else "not found"
-            if "test result" not in output:
-                outcome = "not run"
-                print(output)
-        except subprocess.TimeoutExpired:
-            outcome = "endless"
-        for path, _, _ in edits:
-            tree.restore(path)
-        if outcome != "found":
-            missed.append(bug)
-        print(f"{bug:<48} {finder:<90} {outcome:<10} {time.time() - start:>5.1f}", flush=True)
-    print(f"{len(chosen) - len(missed)} of {len(chosen)} found in {time.time() - began:.0f} s")
-    if missed:
-        sys.exit("not found: " + "; ".join(missed))
-
-
 if __name__ == "__main__":
-    main()
+    seeded.main("radixkv-region", BUGS, cap=240)

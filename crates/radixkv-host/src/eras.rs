@@ -41,7 +41,8 @@ impl Eras {
 
     /// Whether what an offload brings that began then may come in.
     pub(crate) fn allows(&self, namespace: &NamespaceName, began: u64) -> bool {
-        let since = self.let_in.get(namespace).map_or(self.cleared, |&since| since.max(self.cleared));
+        // A namespace was let in after the last clear of everything, or is not here.
+        let since = self.let_in.get(namespace).copied().unwrap_or(self.cleared);
         began >= since && !self.kept_out.contains_key(namespace)
     }
 

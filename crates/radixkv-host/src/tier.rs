@@ -208,7 +208,8 @@ impl HostTier {
     }
 
     /// Removes everything. Blocks that are being read stay in their place until that is over; what is on its way here does not
-    /// arrive.
+    /// arrive. What remote tiers have is not found by this tier any more, whichever process put it; it is not removed there, and others
+    /// find it.
     pub fn clear(&self) {
         let mut state = self.inner.lock();
         let names: Vec<NamespaceName> = state.index.held().map(|(name, _)| name.clone()).collect();

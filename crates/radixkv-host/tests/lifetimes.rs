@@ -35,6 +35,33 @@ fn a_time_to_live_ends_in_the_host() {
 }
 
 #[test]
+fn a_time_of_one_namespace_changes_no_others() {
+    let host = host(8).time_to_live(Duration::ZERO).build().expect("a tier");
+    let engine = Engine::new(2, &host, TierMode::Shared);
+    let (one, tenant) = (prompt(1, 2), engine.tiers.cache().namespace(&["tenant"]));
+    host.set_time_to_live(&tenant.name(), None);
+    engine.serve(&one);
+    engine.serve_in(&engine.tiers.session(), &tenant, &one).expect("room");
+    engine.evict_all();
+    let found = [engine.space(), tenant].map(|space| host.peek(&space.name(), &one, 0));
+    assert_eq!(found, [0, 8]);
+}
+
+#[test]
+fn what_leaves_the_host_after_its_time_goes_nowhere() {
+    let folder = folder();
+    let files = Arc::new(files(folder.path(), 64));
+    let host = host(2).remote(Arc::clone(&files)).time_to_live(Duration::ZERO).build().expect("a tier");
+    let engine = Engine::new(2, &host, TierMode::Shared);
+    for number in [1, 2] {
+        engine.serve(&prompt(number, 2));
+        engine.evict_all();
+    }
+    assert!(host.settle_remote(PATIENCE));
+    assert_eq!((host.stats().evicted_blocks, files.stats().stored_blocks), (2, 0));
+}
+
+#[test]
 fn a_block_whose_time_is_over_is_replaced_when_it_comes_again() {
     let host = host(8).build().expect("a tier");
     let engine = Engine::new(2, &host, TierMode::Shared);

@@ -2,24 +2,19 @@
 //! their workers.
 
 mod common;
+#[path = "../../radixkv-region/tests/common/worker.rs"]
+mod worker;
 
 use std::{
-    env,
-    io::{BufRead as _, BufReader},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use common::{Engine, Found, PATIENCE, folder, host, layout, prompt};
 use radixkv_host::{HostTier, TierMode, radixkv_tiers::RegionTier};
+use worker::{LIFE, kill, start, until_there};
 
-/// What a worker is told.
-const PLACE: &str = "RADIXKV_HOST_PLACE";
-const TASK: &str = "RADIXKV_HOST_TASK";
-/// A worker whose parent has gone ends by itself.
-const LIFE: Duration = Duration::from_secs(20);
 /// Blocks of the region.
 const BLOCKS: u32 = 64;
 
@@ -38,28 +33,10 @@ fn serve(engine: &Engine, host: &HostTier, numbers: impl IntoIterator<Item = u32
     found
 }
 
-fn start(task: &str, place: &Path) -> Child {
-    let program = env::current_exe().expect("this program");
-    let arguments = ["--exact", "worker", "--nocapture", "--test-threads=1"];
-    let mut command = Command::new(program);
-    command.args(arguments).env(PLACE, place).env(TASK, task).stdin(Stdio::null()).stdout(Stdio::piped());
-    command.spawn().expect("a worker")
-}
-
-fn until_there(worker: &mut Child) {
-    let lines = BufReader::new(worker.stdout.as_mut().expect("piped")).lines();
-    assert!(lines.map_while(Result::ok).any(|line| line.ends_with("there")), "the worker is there");
-}
-
-fn kill(mut worker: Child) {
-    worker.kill().expect("killed");
-    assert!(!worker.wait().expect("waited for").success());
-}
-
 /// What a worker does; nothing in the program that starts them.
 #[test]
 fn worker() {
-    let (Some(place), Ok(task)) = (env::var_os(PLACE).map(PathBuf::from), env::var(TASK)) else { return };
+    let Some((place, task)) = worker::task() else { return };
     let (engine, host) = engine(&place);
     let until = Instant::now() + LIFE;
     match task.as_str() {
@@ -105,7 +82,7 @@ fn processes_that_are_killed_leave_no_wrong_byte() {
     let mut from_others = 0;
     for round in 0..6 {
         let mut workers = [start("turn over", &place), start("turn over", &place)];
-        workers.iter_mut().for_each(until_there);
+        workers.iter_mut().for_each(|worker| _ = until_there(worker));
         let until = Instant::now() + Duration::from_millis(rng.u64(20..80));
         while Instant::now() < until {
             let number = rng.u32(0..60);

@@ -6,14 +6,16 @@ use std::{
     fs,
     path::Path,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
-use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, layout, prompt};
+use common::{Engine, Fault, Faulty, PATIENCE, SIZE, files, folder, host, layout, prompt, remote_blocks};
 use radixkv::PrefixCache;
 use radixkv_host::{
-    HostTier, NoCopies, RemoteStats, RemoteWait, TierMode, TieredCache, WritePolicy,
-    radixkv_tiers::{FileTier, Layout, RemoteTier, Tier},
+    HostTier, MoveError, Mover, NoCopies, RemoteStats, RemoteWait, TierMode, TieredCache, ToDevice, ToHost,
+    WritePolicy,
+    radixkv_tiers::{FileTier, Layout, RegionTier, RemoteTier, Tier},
 };
 
 type Files = Arc<Faulty<Tier<Vec<u8>>>>;
@@ -185,6 +187,73 @@ fn files_that_were_changed_are_misses() {
 }
 
 #[test]
+fn a_block_that_is_damaged_ends_what_is_found() {
+    let folder = folder();
+    let files = Arc::new(files(folder.path(), 64));
+    let host = host(4).staging(4).remote(Arc::clone(&files)).build().expect("a tier");
+    let engine = Engine::new(4, &host, TierMode::Shared);
+    let prompts = [1, 2, 3].map(|number| prompt(number, 4));
+    serve_all(&engine, &prompts);
+    settle(&host);
+    let key = remote_blocks(&prompts[0])[1].key().to_string();
+    let path = folder.path().join("objects").join(&key[..2]).join(&key[2..]);
+    let mut bytes = fs::read(&path).expect("it left the host");
+    *bytes.last_mut().expect("bytes") ^= 1;
+    fs::write(&path, bytes).expect("written");
+    // The blocks after it are there; every byte is compared.
+    assert_eq!(engine.serve(&prompts[0]), (0, 0, SIZE));
+    assert_eq!((settle(&host).missed_blocks, files.stats().hits), (1, 3));
+}
+
+/// Copies nothing up.
+struct NoWayUp;
+
+impl Mover for NoWayUp {
+    fn offload(&self, _copies: &mut [ToHost<'_>]) -> Result<(), MoveError> {
+        Ok(())
+    }
+
+    fn onboard(&self, _copies: &[ToDevice<'_>]) -> Result<(), MoveError> {
+        Err(MoveError::new("planned"))
+    }
+}
+
+#[test]
+fn a_mover_that_fails_brings_nothing_from_a_remote_tier() {
+    let folder = folder();
+    let host = host(2).staging(4).remote(files(folder.path(), 64)).build().expect("a tier");
+    let cache = PrefixCache::builder(SIZE, 2).build().expect("a cache");
+    let tiers = TieredCache::builder(&cache, &host, NoWayUp).mode(TierMode::Shared).remote_wait(RemoteWait::All);
+    let tiers = tiers.build().expect("they go together");
+    let (session, space, prompts) = (tiers.session(), cache.default_namespace(), prompts());
+    for prompt in &prompts {
+        let start = session.acquire(&space, prompt, 0).expect("room");
+        drop(session.insert(&space, &start.lease, prompt, start.blocks).expect("it is inserted"));
+    }
+    settle(&host);
+    let start = session.acquire(&space, &prompts[0], 0).expect("room");
+    assert_eq!((start.device_tokens, start.host_tokens, start.remote_tokens), (0, 0, 0));
+    assert_eq!((settle(&host).fetched_blocks, tiers.stats().failed_onboard_tokens), (2, 8), "they came to the host");
+    assert_eq!(tiers.stats().remote_tokens, 0);
+}
+
+#[test]
+fn a_put_is_not_given_when_a_clear_came_while_the_tier_was_asked() {
+    let folder = folder();
+    let files = Faulty::new(files(folder.path(), 64));
+    let host = host(2).remote(Arc::clone(&files)).build().expect("a tier");
+    let engine = Engine::waiting(2, &host, TierMode::Shared, RemoteWait::BestEffort);
+    files.set(Fault::IsSilent);
+    serve_all(&engine, &prompts());
+    assert_eq!(host.remote_stats().map(|stats| stats.puts_in_flight), Some(2));
+    // The tier is asked meanwhile which of the blocks it has.
+    thread::sleep(Duration::from_millis(30));
+    host.clear();
+    files.set(Fault::None);
+    assert_eq!((settle(&host).put_blocks, files.stats().stored_blocks), (0, 0));
+}
+
+#[test]
 fn a_tier_that_says_nothing_costs_a_request_no_more_than_its_bound() {
     let folder = folder();
     let files = Faulty::new(files(folder.path(), 64));
@@ -343,4 +412,31 @@ fn a_remote_tier_of_other_blocks_is_refused_with_both_values() {
     assert_eq!(model, "the host tier's model is model, that of remote tier 1 is other");
     let none = host(2).remote_in_flight(0).build().expect_err("refused").to_string();
     assert!(none.starts_with("no block may be on its way"));
+}
+
+/// Two host tiers over one region stand for two processes.
+#[test]
+fn a_clear_ends_what_a_process_shares_with_others_and_takes_nothing_from_them() {
+    let folder = folder();
+    let over_region = || {
+        let region = RegionTier::open_or_create(folder.path().join("region"), layout(), 64).expect("a region");
+        let host = host(2).remote(region).build().expect("a tier");
+        (Engine::new(2, &host, TierMode::Shared), host)
+    };
+    let leave = |(engine, host): &(Engine, HostTier), prompts: &[Vec<u32>]| {
+        serve_all(engine, prompts);
+        settle(host);
+    };
+    let (ours, other) = (over_region(), over_region());
+    leave(&other, &prompts());
+    assert_eq!(ours.0.serve(&prompts()[0]), (0, 0, 8), "they share a store");
+    ours.0.tiers.clear_namespace(&ours.0.space());
+    let all = prompts().each_ref().map(|prompt| ours.0.serve(prompt).2);
+    assert_eq!(all, [0; 3], "neither what it put nor what others did");
+    settle(&ours.1);
+    assert_eq!(ours.0.serve(&prompts()[0]), (0, 0, 8), "what it put since");
+    // What others have stays theirs, and what they put is theirs alone.
+    assert_eq!(other.0.serve(&prompts()[0]), (0, 0, 8));
+    leave(&other, &[7, 8, 9].map(|number| prompt(number, 2)));
+    assert_eq!(ours.0.serve(&prompt(7, 2)), (0, 0, 0));
 }

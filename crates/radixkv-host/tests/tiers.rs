@@ -6,6 +6,7 @@ use std::{
         mpsc::{self, Receiver, Sender},
     },
     thread,
+    time::Duration,
 };
 
 use radixkv::{Keys, Namespace, PrefixCache};
@@ -207,6 +208,57 @@ fn a_prompt_that_will_come_is_copied_ahead() {
     tiers.evict(2);
     let _held = session.device().reserve(3).expect("three of four");
     assert!(!session.prefetch(&space, A), "one block is free, two are missing");
+}
+
+#[test]
+fn a_prefetch_evicts_nothing() {
+    let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
+    serve(&tiers, &space, A);
+    tiers.evict(2);
+    serve(&tiers, &space, B);
+    serve(&tiers, &space, &[21, 22, 23, 24]);
+    let session = tiers.session();
+    assert!(!session.prefetch(&space, A), "no block is free");
+    assert_eq!((session.device().peek(&space, B), tiers.stats().evicted_blocks), (4, 2));
+}
+
+#[test]
+fn of_what_leaves_at_once_the_newest_stays_in_a_host_that_is_too_small() {
+    let (tiers, space) = tiers(4, 2, TierMode::Exclusive);
+    serve(&tiers, &space, A);
+    serve(&tiers, &space, B);
+    assert_eq!(tiers.evict(4), 4);
+    assert_eq!([A, B].map(|prompt| tiers.host().peek(&space.name(), prompt, 0)), [0, 4]);
+    assert_eq!((tiers.stats().lacking_blocks, tiers.host().stats().evicted_blocks), (0, 2));
+}
+
+#[test]
+fn what_is_on_its_way_to_the_host_counts_for_the_blocks_that_are_kept_free() {
+    let cache = PrefixCache::builder(2, 8).build().expect("a cache");
+    let host = HostTier::builder(2, 8).build().expect("a tier");
+    let (mover, is_called, go) = gated();
+    let tiers = TieredCache::builder(&cache, &host, mover).mover_thread(64).keep_free(4, 4).build();
+    let (tiers, space) = (tiers.expect("they go together"), cache.default_namespace());
+    for prompt in [A, B, &[21, 22, 23, 24]] {
+        serve(&tiers, &space, prompt);
+    }
+    is_called.recv().expect("the copy of two blocks began");
+    // Time for a thread that does not count them to evict more.
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!((tiers.stats().evicted_blocks, cache.stats().free_blocks), (2, 2));
+    go.send(()).expect("the mover waits");
+}
+
+#[test]
+fn what_was_on_its_way_when_everything_was_cleared_does_not_come_in() {
+    let (tiers, space) = tiers(4, 8, TierMode::Exclusive);
+    let (host, name) = (tiers.host(), space.name());
+    let (offload, later) = (host.offload(), host.offload());
+    let arrival = offload.reserve(&name, A, 0);
+    host.clear();
+    assert_eq!((arrival.publish(), later.reserve(&name, A, 0).numbers().count()), (0, 0));
+    assert_eq!((host.peek(&name, A, 0), host.stats().kept_out_blocks), (0, 4));
+    assert_eq!(host.offload().reserve(&name, A, 0).publish(), 2, "what leaves from now on comes in");
 }
 
 #[test]

@@ -3,24 +3,19 @@
 #![allow(unsafe_code)]
 
 mod common;
+#[path = "common/worker.rs"]
+mod worker;
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use common::{Blocks, Place, layout};
 use radixkv_region::{Get, Layout, Miss, OpenError, Put, PutError, Region, Reserve};
-
-/// What a worker is told.
-const PLACE: &str = "RADIXKV_REGION_PLACE";
-const TASK: &str = "RADIXKV_REGION_TASK";
-/// A worker whose parent has gone ends by itself.
-const LIFE: Duration = Duration::from_secs(20);
+use worker::{LIFE, kill, start, until_there};
 
 const CAPACITY: usize = 32;
 const BLOCKS: usize = 100;
@@ -59,32 +54,10 @@ impl Large {
     }
 }
 
-/// Starts a worker.
-fn start(task: &str, place: &Path) -> Child {
-    let program = env::current_exe().expect("this program");
-    let arguments = ["--exact", "worker", "--nocapture", "--test-threads=1"];
-    let mut command = Command::new(program);
-    command.args(arguments).env(PLACE, place).env(TASK, task).stdin(Stdio::null()).stdout(Stdio::piped());
-    command.spawn().expect("a worker")
-}
-
-/// Waits until a worker says that it is where it was sent to.
-fn until_there(worker: &mut Child) -> String {
-    let lines = BufReader::new(worker.stdout.as_mut().expect("piped")).lines();
-    let mut said = lines.map_while(Result::ok).filter(|line| line.ends_with("there"));
-    said.next().expect("the worker is there")
-}
-
-fn kill(mut worker: Child) {
-    worker.kill().expect("killed");
-    let ended = worker.wait().expect("waited for");
-    assert!(!ended.success());
-}
-
 /// What a worker does; nothing in the program that starts them.
 #[test]
 fn worker() {
-    let (Some(place), Ok(task)) = (env::var_os(PLACE).map(PathBuf::from), env::var(TASK)) else { return };
+    let Some((place, task)) = worker::task() else { return };
     let large = Large::new();
     match task.as_str() {
         "turn over" => turn_over(&place, &large),

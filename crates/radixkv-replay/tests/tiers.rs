@@ -89,6 +89,89 @@ fn the_device_finds_what_a_cache_alone_finds() {
     }
 }
 
+/// The tokens of each request that were found in the remote tier.
+fn fetched(replayed: &Replay) -> Vec<u32> {
+    replayed.outcomes.iter().map(|outcome| outcome.remote_tokens).collect()
+}
+
+const C: &[u32] = &[21, 22, 23, 24, 25, 26];
+
+#[test]
+fn what_the_host_evicts_is_found_in_the_remote_tier() {
+    for mode in [TierMode::Exclusive, TierMode::Shared] {
+        let tiers = Tiers::new(Capacity::Blocks(3)).mode(mode).remote_capacity(Capacity::Blocks(6)).token_bytes(1000);
+        let tiers = tiers.latency(1.0).bandwidth(1000.0).remote_latency(2.0).remote_bandwidth(500.0);
+        let replayed = run(&trace(&[A, B, C, A]), &config(3, tiers));
+        assert_eq!(found(&replayed, 2), [(0, 0); 4], "{mode:?}");
+        assert_eq!(fetched(&replayed), [0, 0, 0, 6], "{mode:?}");
+        let tiers = replayed.report.tiers.expect("tiers");
+        let remote = tiers.remote.as_ref().expect("a remote tier");
+        assert_eq!((replayed.report.hit_tokens, remote.remote_hit_tokens, tiers.host_hit_tokens), (6, 6, 0));
+        // A left the host for C, B for A, and C for A too where that stays in the host.
+        let left = if mode == TierMode::Shared { 9 } else { 6 };
+        assert_eq!((remote.remote_put_bytes, remote.remote_fetched_bytes), (left * 2000, 6000), "{mode:?}");
+        let blocks = (remote.remote_peak_blocks, remote.remote_final_blocks, remote.remote_evicted_blocks);
+        assert_eq!(blocks, (6, 6, left - 6), "{mode:?}");
+        // 6 kB to the host, and then to the device.
+        assert_eq!((remote.fetch_seconds, tiers.onboard_seconds), (2.0 + 12.0, 14.0 + 1.0 + 6.0));
+    }
+}
+
+#[test]
+fn a_remote_tier_keeps_to_its_capacity() {
+    let tiers = Tiers::new(Capacity::Blocks(3)).remote_capacity(Capacity::Blocks(3));
+    let replayed = run(&trace(&[A, B, C, A, B, A]), &config(3, tiers));
+    // B took A's place in it, and A came back from the host.
+    assert_eq!((fetched(&replayed), found(&replayed, 2)[5]), (vec![0, 0, 0, 6, 6, 0], (0, 6)));
+    let remote = replayed.report.tiers.and_then(|tiers| tiers.remote).expect("a remote tier");
+    assert_eq!((remote.remote_capacity, remote.remote_peak_blocks), (3, 3));
+}
+
+#[test]
+fn the_last_of_three_tiers_loses_nothing_where_it_has_room() {
+    // A few: unoptimized, hashing takes a second for each.
+    for class in CLASSES.iter().step_by(6) {
+        let trace = class.trace(1);
+        let tiers = Tiers::new(Capacity::Percent(20.0)).remote_capacity(Capacity::Percent(1000.0));
+        let tiered = ReplayConfig::default().capacity(Capacity::Percent(10.0)).tiers(tiers);
+        let first = run(&trace, &tiered).report;
+        let infinite = ReplayConfig::default().capacity(Capacity::Percent(1000.0)).longest(first.capacity);
+        assert_eq!(first.match_digest, run(&trace, &infinite).report.match_digest, "{}", class.name);
+        let again = run(&trace, &tiered).report;
+        assert_eq!((first.match_digest, first.tiers), (again.match_digest, again.tiers), "{}", class.name);
+    }
+}
+
+#[test]
+fn a_small_remote_tier_changes_no_hit_from_run_to_run() {
+    for class in CLASSES.iter().skip(2).step_by(6) {
+        let trace = class.trace(1);
+        let tiers = Tiers::new(Capacity::Percent(5.0)).mode(TierMode::Shared).instances(2);
+        let tiers = tiers.remote_capacity(Capacity::Percent(10.0));
+        let tiered = ReplayConfig::default().capacity(Capacity::Percent(5.0)).tiers(tiers);
+        let [first, again] = [(); 2].map(|()| run(&trace, &tiered));
+        assert_eq!(first.outcomes, again.outcomes, "{}", class.name);
+        assert_eq!(first.report.tiers, again.report.tiers, "{}", class.name);
+    }
+}
+
+#[test]
+fn a_tier_smaller_than_a_request_is_said_before_the_replay() {
+    let trace = trace(&[A, &[1, 2, 3, 4, 5, 6, 7, 8]]);
+    let short = |capacity, tiers| config(capacity, tiers).shortages(&trace).expect("sizes");
+    let said = |capacity, tiers| short(capacity, tiers).iter().map(ToString::to_string).collect::<Vec<_>>();
+    let large = Tiers::new(Capacity::Blocks(4)).remote_capacity(Capacity::Blocks(4));
+    assert!(short(4, large).is_empty());
+    let bypassed = "the device holds 3 blocks of 2 tokens, the largest request has 4: it is bypassed, as are others of more blocks";
+    assert_eq!(said(3, large), [bypassed]);
+    let small = Tiers::new(Capacity::Blocks(2)).host_block_size(1).remote_capacity(Capacity::Blocks(6));
+    let host = "the host tier holds 2 blocks of 1 tokens, the largest request has 6: what is evicted of it at once is kept in part";
+    assert_eq!(said(3, small), [bypassed, host]);
+    let remote = small.host_block_size(2).remote_capacity(Capacity::Blocks(1));
+    assert_eq!(short(4, remote).iter().map(|short| short.needed_blocks).collect::<Vec<_>>(), [4, 4]);
+    assert_eq!(ReplayConfig::default().shortages(&trace).expect("no tiers"), []);
+}
+
 #[test]
 fn what_does_not_go_together_is_refused() {
     let (trace, tiers) = (trace(&[A]), Tiers::new(Capacity::Blocks(3)));
@@ -97,6 +180,11 @@ fn what_does_not_go_together_is_refused() {
     assert!(matches!(sizes, ReplayError::Tiers(TieredBuildError::BlockSizes { device: 2, host: 3 })), "{sizes}");
     let pieces = refused(config(3, tiers.host_block_size(4)));
     assert!(matches!(pieces, ReplayError::Tiers(TieredBuildError::ExclusiveInPieces { .. })), "{pieces}");
+    let remote = refused(config(3, tiers.remote_capacity(Capacity::Blocks(0))));
+    assert!(matches!(remote, ReplayError::ZeroRemoteCapacity), "{remote}");
+    let wide = tiers.mode(TierMode::Shared).host_block_size(1 << 21).remote_capacity(Capacity::Blocks(3));
+    let said = "the remote tier cannot be built: the block size is 2097152, it must be from 1 to 1048576";
+    assert_eq!(refused(config(3, wide)).to_string(), said);
     assert!(matches!(refused(config(3, tiers.instances(0))), ReplayError::ZeroInstances));
     assert!(matches!(refused(config(3, tiers).threads(2)), ReplayError::TiersExclude));
     assert!(matches!(refused(config(3, tiers).hold(true)), ReplayError::TiersExclude));

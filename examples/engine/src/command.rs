@@ -25,6 +25,7 @@ use radixkv_cuda::{Device, Staged};
 use crate::acceptance::Acceptance;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::config::{Config, ConfigError};
+use crate::host_tier::HostTierError;
 use crate::model::{HostBackend, Model, RandomWeights};
 use crate::prompts::{Prompt, PromptError};
 use crate::sampling::Sampling;
@@ -60,6 +61,10 @@ struct Arguments {
     /// Blocks of keys and values.
     #[arg(long, default_value_t = 512, value_name = "N")]
     blocks: usize,
+    /// Blocks of a host tier: idle blocks are copied there before they are evicted, and come back when a prompt asks for them. Without
+    /// any there is none.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    host_blocks: usize,
     /// How keys and values are stored: f32, f16, bf16.
     #[arg(long, default_value = "bf16", value_name = "TYPE")]
     dtype: Dtype,
@@ -159,6 +164,9 @@ pub enum CommandError {
     #[cfg(not(feature = "cuda"))]
     #[error("this engine was built without the feature `cuda`")]
     NoCuda,
+    /// There is no such host tier.
+    #[error("{0}")]
+    HostTier(#[from] HostTierError),
     /// The server ended with an error, or could not begin.
     #[cfg(feature = "serve")]
     #[error("{0}")]
@@ -176,7 +184,7 @@ impl CommandError {
     pub fn code(&self) -> u8 {
         match self {
             Self::Arguments(error) => error.exit_code() as u8,
-            Self::Prompts(_) => 2,
+            Self::Prompts(_) | Self::HostTier(_) => 2,
             #[cfg(not(feature = "cuda"))]
             Self::NoCuda => 2,
             Self::Serve(ServeError::Failed(_) | ServeError::NotFinite { .. }) => 1,
@@ -281,7 +289,8 @@ impl Arguments {
         Options {
             block_size: self.block_size,
             blocks: self.blocks,
-            host_blocks: 0,
+            // A host tier holds what was published.
+            host_blocks: if publish { self.host_blocks } else { 0 },
             dtype: self.dtype,
             policy: self.policy,
             eviction: Eviction::Background(watermarks),
@@ -298,6 +307,23 @@ impl Arguments {
         }
     }
 
+    /// The engine, over a host tier if it is to have one.
+    fn engine<'m, B>(&self, backend: B, model: &'m Model, publish: bool) -> Result<Engine<'m, B>, CommandError>
+    where
+        B: HostBackend + Clone + Send + Sync + 'static,
+        B::Kv: Send + Sync + 'static,
+    {
+        let options = self.options(publish);
+        let largest = options.blocks.min(model.config().max_positions.div_ceil(options.block_size.max(1)));
+        if (1..largest).contains(&options.host_blocks) {
+            eprintln!(
+                "warning: the host tier has {} blocks, a request may have {largest}: what is evicted of it at once is kept in part",
+                options.host_blocks
+            );
+        }
+        Ok(Engine::new(model, backend, options)?.over_host_tier()?)
+    }
+
     fn serve(&self, model: &Model, prompts: &[Vec<Token>], publish: bool) -> Result<Run, CommandError> {
         if !self.on_gpu() {
             return self.serve_on(Cpu, model, prompts, publish);
@@ -310,10 +336,10 @@ impl Arguments {
 
     fn serve_on<B>(&self, backend: B, model: &Model, prompts: &[Vec<Token>], publish: bool) -> Result<Run, CommandError>
     where
-        B: HostBackend + Sync,
-        B::Kv: Send + Sync,
+        B: HostBackend + Clone + Send + Sync + 'static,
+        B::Kv: Send + Sync + 'static,
     {
-        let engine = Engine::new(model, backend, self.options(publish))?;
+        let engine = self.engine(backend, model, publish)?;
         for (index, tokens) in prompts.iter().enumerate() {
             engine.submit(index + 1, tokens.clone(), self.new_tokens)?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use radixkv::{BlockId, Namespace, Token};
 use radixkv_attention::Backend;
-use radixkv_host::{HostTier, MoveError, Mover, TieredBuildError, TieredCache, ToDevice, ToHost};
+use radixkv_host::{HostBuildError, HostTier, MoveError, Mover, TieredBuildError, TieredCache, ToDevice, ToHost};
 
 use crate::model::HostBackend;
 use crate::serve::Engine;
@@ -15,6 +15,18 @@ struct WithinStorage<B: Backend> {
     backend: B,
     kv: Arc<B::Kv>,
     first: BlockId,
+}
+
+/// Why an engine is not put over a host tier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HostTierError {
+    /// The tier cannot be built.
+    #[error(transparent)]
+    Host(#[from] HostBuildError),
+    /// The cache and the tier do not go together.
+    #[error(transparent)]
+    Tiers(#[from] TieredBuildError),
 }
 
 impl<B: Backend> WithinStorage<B> {
@@ -45,19 +57,18 @@ where
     B::Kv: Send + Sync + 'static,
 {
     /// Puts the engine over a host tier of [`Options::host_blocks`](crate::serve::Options::host_blocks) blocks: before a step
-    /// evicts, idle blocks are copied there, and a request that is submitted finds them again.
+    /// evicts, idle blocks are copied there, and a request that is submitted finds them again. Without host blocks nothing changes.
     ///
     /// # Errors
     ///
-    /// If the cache and the tier do not go together.
-    ///
-    /// # Panics
-    ///
-    /// If there is no host block.
-    pub fn over_host_tier(mut self) -> Result<Self, TieredBuildError> {
+    /// If there are more blocks than ids, or if the cache and the tier do not go together.
+    pub fn over_host_tier(mut self) -> Result<Self, HostTierError> {
+        if self.options().host_blocks == 0 {
+            return Ok(self);
+        }
         let (backend, kv) = self.storage();
         let (backend, kv, options) = (backend.clone(), Arc::clone(kv), self.options());
-        let host = HostTier::builder(options.block_size, options.host_blocks).build().expect("a host block at least");
+        let host = HostTier::builder(options.block_size, options.host_blocks).build()?;
         let mover = WithinStorage { backend, kv, first: options.blocks as BlockId };
         let tiers = TieredCache::builder(self.cache(), &host, mover).build()?;
         self.set_tiers(tiers);
@@ -74,8 +85,19 @@ pub(crate) fn make_room(tiers: &TieredCache) {
     }
 }
 
-/// Copies what the host has of a prompt to the device, where it stays cached: the scheduler finds it there. A hint: where there
-/// is no room for the prompt, nothing is done.
+/// Copies what the host has of a prompt to the device, where it stays cached: the scheduler finds it there. What has to go for the
+/// prompt is copied to the host before, for a scheduler that makes room by itself copies nothing. A hint: where the device has no room,
+/// nothing is done. Waits for the copies, and takes locks.
 pub(crate) fn bring_up(tiers: &TieredCache, namespace: &Namespace, tokens: &[Token]) {
-    drop(tiers.session().acquire(namespace, tokens, 0));
+    let session = tiers.session();
+    let found = session.match_prefix(namespace, tokens);
+    let missing = tokens.len().div_ceil(tiers.cache().block_size()) - found.device.blocks().len();
+    let lacking = missing.saturating_sub(tiers.cache().stats().free_blocks);
+    if lacking > 0 {
+        tiers.evict(lacking);
+    }
+    if found.host.len_tokens() > 0 {
+        let in_host = &tokens[..found.host.tokens().end];
+        drop(session.begin(namespace, in_host, 0, found));
+    }
 }

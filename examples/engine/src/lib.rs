@@ -18,7 +18,7 @@ pub mod checkpoint;
 pub mod command;
 pub mod config;
 pub mod dice;
-mod host_tier;
+pub mod host_tier;
 pub mod intake;
 pub mod matrix;
 pub mod model;

@@ -103,7 +103,8 @@ impl Line {
 
     /// Buffers for blocks to put, as many as there are.
     pub(super) fn put_buffers(&self, blocks: usize) -> Vec<Vec<u8>> {
-        let buffers = self.lock().puts.take(blocks);
+        let taken = self.lock().puts.take(blocks);
+        let buffers = taken.buffers();
         self.counters.full_puts.add(blocks - buffers.len());
         buffers
     }
@@ -186,15 +187,18 @@ impl Line {
     }
 
     pub(super) fn get_buffers(&self, blocks: usize) -> Vec<Vec<u8>> {
-        self.lock().gets.take(blocks)
+        let taken = self.lock().gets.take(blocks);
+        taken.buffers()
     }
 
     pub(super) fn give_put(&self, buffer: Vec<u8>) {
-        self.lock().puts.give(buffer);
+        let left = self.lock().puts.give(buffer);
+        drop(left);
     }
 
     pub(super) fn give_get(&self, buffer: Vec<u8>) {
-        self.lock().gets.give(buffer);
+        let left = self.lock().gets.give(buffer);
+        drop(left);
     }
 
     pub(super) fn lose_puts(&self, buffers: usize) {

@@ -1,4 +1,7 @@
 //! Buffers for blocks on their way, no more than a bound.
+//!
+//! A pool lies behind a lock that every thread takes: memory for buffers is taken from the system, and given back to it, by the caller,
+//! outside of the lock.
 
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -9,27 +12,47 @@ pub(super) struct Pool {
     spare: Vec<Vec<u8>>,
 }
 
+/// Buffers that were taken, of which not all may be made.
+#[must_use]
+pub(super) struct Taken {
+    count: usize,
+    block_bytes: usize,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Taken {
+    /// Buffers of a block's bytes, which may hold anything.
+    pub(super) fn buffers(self) -> Vec<Vec<u8>> {
+        let Self { count, block_bytes, mut spare } = self;
+        spare.resize_with(count, || vec![0; block_bytes]);
+        spare
+    }
+}
+
 impl Pool {
     pub(super) fn new(block_bytes: usize, most: usize) -> Self {
         Self { block_bytes, most, taken: 0, spare: Vec::new() }
     }
 
-    /// Buffers of a block's bytes, which may hold anything: as many as asked for, or as the bound allows.
-    pub(super) fn take(&mut self, buffers: usize) -> Vec<Vec<u8>> {
+    /// Takes as many buffers as asked for, or as the bound allows.
+    pub(super) fn take(&mut self, buffers: usize) -> Taken {
         let count = buffers.min(self.most - self.taken);
         self.taken += count;
-        (0..count).map(|_| self.spare.pop().unwrap_or_else(|| vec![0; self.block_bytes])).collect()
+        let spare = self.spare.split_off(self.spare.len().saturating_sub(count));
+        Taken { count, block_bytes: self.block_bytes, spare }
     }
 
-    /// Takes a buffer back.
+    /// Takes a buffer back, or returns it for the caller to drop.
     ///
-    /// A tier of another package may have changed it, or give it back after a panic: what does not belong here is dropped.
-    pub(super) fn give(&mut self, buffer: Vec<u8>) {
+    /// A tier of another package may have changed it, or give it back after a panic: what does not belong here does not stay.
+    pub(super) fn give(&mut self, buffer: Vec<u8>) -> Option<Vec<u8>> {
         let is_own = self.taken > 0;
         self.lose(1);
         if is_own && buffer.len() == self.block_bytes {
             self.spare.push(buffer);
+            return None;
         }
+        Some(buffer)
     }
 
     /// Buffers that do not come back: a tier dropped them.
@@ -50,12 +73,12 @@ mod tests {
     #[test]
     fn no_more_than_the_bound_are_out_and_buffers_are_used_again() {
         let mut pool = Pool::new(8, 3);
-        let mut out = pool.take(2);
-        assert_eq!((out.len(), pool.take(2).len(), pool.take(1).len()), (2, 1, 0));
+        let mut out = pool.take(2).buffers();
+        assert_eq!((out.len(), pool.take(2).buffers().len(), pool.take(1).buffers().len()), (2, 1, 0));
         pool.lose(1);
         out[0].fill(7);
-        pool.give(out.swap_remove(0));
-        pool.give(Vec::new());
-        assert_eq!(pool.take(9).iter().map(|buffer| buffer[0]).collect::<Vec<_>>(), [7, 0, 0]);
+        assert_eq!(pool.give(out.swap_remove(0)), None);
+        assert_eq!(pool.give(Vec::new()), Some(Vec::new()));
+        assert_eq!(pool.take(9).buffers().iter().map(|buffer| buffer[0]).collect::<Vec<_>>(), [7, 0, 0]);
     }
 }

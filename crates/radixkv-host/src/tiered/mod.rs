@@ -187,7 +187,8 @@ impl TieredCache {
         self.shared.evict(blocks)
     }
 
-    /// Clears a namespace on the device and in the host. What was evicted from this cache before does not come back.
+    /// Clears a namespace on the device and in the host. What was evicted from this cache before does not come back, from remote tiers
+    /// neither; other processes find there what was put before.
     ///
     /// With other caches over the same tier: [`HostTier::keep_out`] around the clears of all of them.
     pub fn clear_namespace(&self, namespace: &Namespace) {
@@ -195,7 +196,7 @@ impl TieredCache {
         self.shared.cache.clear_namespace(namespace);
     }
 
-    /// Drops a namespace on the device, and clears it in the host.
+    /// Drops a namespace on the device, and clears it in the host, as [`clear_namespace`](Self::clear_namespace) does.
     pub fn drop_namespace(&self, namespace: &Namespace) {
         let _kept_out = self.shared.host.keep_out(&namespace.name());
         self.shared.cache.drop_namespace(namespace);

@@ -71,7 +71,7 @@ enum Command {
     #[cfg(feature = "follow")]
     Follow(follow::Arguments),
     Inspect(inspect::Arguments),
-    Replay(arguments::Arguments),
+    Replay(Box<arguments::Arguments>),
     Size(size::Arguments),
     Sweep(sweep::Arguments),
     Top(top::Arguments),

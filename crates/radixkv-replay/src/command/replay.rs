@@ -53,6 +53,9 @@ fn trace(arguments: &Arguments, path: &Path, screen: &Screen) -> Result<ExitCode
     let (name, config) = (input.name(), arguments.config(TRACE_CAPACITY));
     #[cfg(feature = "follow")]
     let events = Events::new(&arguments.events)?;
+    for shortage in config.shortages(&trace)? {
+        console::say(format_args!("radixkv: warning: {shortage}"));
+    }
     let seconds = arguments.tiers.log.then(|| Seconds::new(&trace, &config));
     let replay = |watch: &(dyn Fn(Served<'_>) + Sync)| {
         serve(arguments, &trace, &config, "replay", &|served| {

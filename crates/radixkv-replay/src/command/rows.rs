@@ -11,7 +11,7 @@ const TIERS: &str = "device_hit,host_hit,remote_hit";
 
 /// Writes the rows in replay order. The namespace is empty, as for the cache's default one: no trace names another.
 /// A request that missed nothing has no reason, and only requests that were served in trace time have a wait, in seconds.
-/// Over a host tier there are the hits of each tier too, in tokens; no replay has a remote one.
+/// Over a host tier there are the hits of each tier too, in tokens.
 pub(crate) fn write(
     file: &mut dyn Write,
     trace: &Trace,
@@ -28,7 +28,8 @@ pub(crate) fn write(
         let (row, prompt, timestamp) = (outcome.row, outcome.prompt_tokens, request.timestamp());
         write!(file, "{row},{prompt},{hit},{computed},{timestamp},,{reason},{wait}")?;
         if has_tiers {
-            write!(file, ",{},{},0", outcome.device_tokens(config.block_size), outcome.host_tokens)?;
+            let device_tokens = outcome.device_tokens(config.block_size);
+            write!(file, ",{device_tokens},{},{}", outcome.host_tokens, outcome.remote_tokens)?;
         }
         writeln!(file)?;
     }

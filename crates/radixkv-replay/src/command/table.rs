@@ -2,7 +2,7 @@
 
 use radixkv_replay::{
     Report,
-    replay::{Percentiles, TierReport, TtftPercentiles, Waits},
+    replay::{Percentiles, RemoteReport, TierReport, TtftPercentiles, Waits},
     workload::{BAND_BLOCK_SIZE, Band},
 };
 
@@ -91,15 +91,31 @@ fn tier_rows(tiers: &TierReport, row: &mut impl FnMut(&str, String)) {
     row("host blocks, peak / end", both(tiers.host_peak_blocks, tiers.host_final_blocks));
     row("host evicted blocks", grouped(tiers.host_evicted_blocks));
     row("bytes to host / to device", format!("{} / {}", shown(tiers.offloaded_bytes), shown(tiers.onboarded_bytes)));
+    if let Some(remote) = &tiers.remote {
+        remote_rows(remote, &size, row);
+    }
     row("copies to the device", format!("{:.3} s", tiers.onboard_seconds));
     if let Some(saved) = tiers.saved_seconds {
-        row("prefill saved by the host", format!("{saved:.3} s, its copies taken off"));
+        let by = if tiers.remote.is_some() { "prefill saved by both tiers" } else { "prefill saved by the host" };
+        row(by, format!("{saved:.3} s, copies taken off"));
     }
     for left in &tiers.leftovers {
         let name =
             if left.namespace.is_empty() { "the default namespace".to_owned() } else { left.namespace.join(", ") };
         row("left in the host", format!("{name}: {}", counted(left.blocks as u64, "block")));
     }
+}
+
+/// What a remote tier adds.
+fn remote_rows(remote: &RemoteReport, size: &str, row: &mut impl FnMut(&str, String)) {
+    let hits = format!("{} ({})", grouped(remote.remote_hit_tokens), percent(remote.remote_hit_rate));
+    let bytes = format!("{} / {}", shown(remote.remote_put_bytes), shown(remote.remote_fetched_bytes));
+    row("remote capacity", format!("{} of {size}", counted(remote.remote_capacity as u64, "block")));
+    row("remote hit tokens", hits);
+    row("remote blocks, peak / end", both(remote.remote_peak_blocks, remote.remote_final_blocks));
+    row("remote evicted blocks", grouped(remote.remote_evicted_blocks));
+    row("bytes to remote / from it", bytes);
+    row("of copies, from remote", format!("{:.3} s", remote.fetch_seconds));
 }
 
 /// One line for each class of the built-in workloads.

@@ -1,4 +1,4 @@
-//! The options of a host tier below the cache.
+//! The options of a host tier below the cache, and of a remote tier below that.
 
 use clap::{Args, ValueEnum};
 use radixkv_host::{TierMode, WritePolicy};
@@ -10,9 +10,9 @@ use crate::{
 };
 
 /// The heading of these options in the help.
-const HEADING: &str = "Host tier";
+const HEADING: &str = "Host tier and remote tier";
 
-/// A host tier, and the caches over it.
+/// A host tier, the caches over it, and a remote tier below it.
 #[derive(Args)]
 pub(crate) struct TierOptions {
     /// Put the cache over a host tier: its size in host blocks, or in percent of the distinct full blocks of all prompts
@@ -42,6 +42,15 @@ pub(crate) struct TierOptions {
     /// Time before the first byte of a copy, such as 5us [default: by --host-kind]
     #[arg(long, help_heading = HEADING, value_name = "TIME", value_parser = latency, requires = "host_capacity")]
     latency_host: Option<f64>,
+    /// Put a remote tier below the host tier: its size in blocks of the host's, or in percent as for --host-capacity
+    #[arg(long, help_heading = HEADING, value_name = "BLOCKS|N%", requires = "host_capacity")]
+    remote_capacity: Option<Capacity>,
+    /// Bytes a second that come from the remote tier, such as 3GB/s [default: 12.5GB/s]
+    #[arg(long, help_heading = HEADING, value_name = "RATE", value_parser = bandwidth, requires = "remote_capacity")]
+    bandwidth_remote: Option<f64>,
+    /// Time before the first byte from the remote tier, such as 1ms [default: 100us]
+    #[arg(long, help_heading = HEADING, value_name = "TIME", value_parser = latency, requires = "remote_capacity")]
+    latency_remote: Option<f64>,
     /// Bytes of a token's keys and values, such as 128KiB; `radixkv size` says how many a model has [default: 128KiB]
     #[arg(long, help_heading = HEADING, value_name = "BYTES", requires = "host_capacity")]
     token_bytes: Option<Bytes>,
@@ -81,7 +90,9 @@ enum Routing {
 
 fn instances(text: &str) -> Result<usize, String> {
     match count(text)? {
-        instances if instances > MAX_INSTANCES => Err(format!("more than {MAX_INSTANCES} instances are not supported")),
+        instances if instances > MAX_INSTANCES => {
+            Err(format!("{instances} instances are more than {MAX_INSTANCES}, the limit for a replay"))
+        }
         instances => Ok(instances),
     }
 }
@@ -129,6 +140,9 @@ impl TierOptions {
         let tiers = set(tiers, self.host_block_size, Tiers::host_block_size);
         let tiers = set(tiers, self.bandwidth_host, Tiers::bandwidth);
         let tiers = set(tiers, self.latency_host, Tiers::latency);
+        let tiers = set(tiers, self.remote_capacity, Tiers::remote_capacity);
+        let tiers = set(tiers, self.bandwidth_remote, Tiers::remote_bandwidth);
+        let tiers = set(tiers, self.latency_remote, Tiers::remote_latency);
         Some(set(tiers, self.token_bytes, |tiers, Bytes(bytes)| tiers.token_bytes(bytes)))
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::TryReserveError, io};
 
 use radixkv::{BuildError, InsertErrorKind, ReserveError};
-use radixkv_host::{HostBuildError, TieredBuildError};
+use radixkv_host::{HostBuildError, TieredBuildError, radixkv_tiers::LayoutError};
 
 use super::{check::CheckFault, config::MAX_THREADS, tiers::MAX_INSTANCES};
 
@@ -63,6 +63,12 @@ pub enum ReplayError {
     /// No host tier can have this block size and capacity.
     #[error("the host tier cannot be built: {0}")]
     HostTier(#[from] HostBuildError),
+    /// Leave the remote tier out instead.
+    #[error("the remote tier's capacity is 0 blocks")]
+    ZeroRemoteCapacity,
+    /// No remote tier can have blocks of this size.
+    #[error("the remote tier cannot be built: {0}")]
+    RemoteTier(#[from] LayoutError),
     /// The cache and the host tier do not go together.
     #[error("the tiers do not go together: {0}")]
     Tiers(#[from] TieredBuildError),

@@ -52,7 +52,7 @@ pub use latency::{Latencies, LatencyBar, Percentiles};
 pub use outcome::Outcome;
 pub use report::Report;
 pub use stamps::Mismatch;
-pub use tiers::{HostKind, Leftover, MAX_INSTANCES, Route, TierReport, Tiers};
+pub use tiers::{HostKind, Leftover, MAX_INSTANCES, RemoteReport, Route, Shortage, TierReport, Tiers};
 pub use times::{RequestTimes, ServiceReport, Waits};
 pub use trace_time::{Service, TimeUnit, WarmUp};
 pub use ttft::{TimeToFirstToken, TtftPercentiles};

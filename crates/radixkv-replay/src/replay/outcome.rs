@@ -27,8 +27,12 @@ pub struct Outcome {
     pub tail_tokens: u32,
     /// Of all these, tokens that the host tier had.
     pub host_tokens: u32,
-    /// How long it takes to copy those to the device, in nanoseconds.
+    /// Of all these, tokens that a remote tier had.
+    pub remote_tokens: u32,
+    /// How long it takes until those of the host and of the remote tier are on the device, in nanoseconds.
     pub copy_ns: u64,
+    /// Of that time, until those of the remote tier are in the host.
+    pub fetch_ns: u64,
     /// Blocks cached after it; on several threads of one of the requests shortly before.
     pub cached_blocks: u32,
     /// Those of them that leases protect.
@@ -43,7 +47,9 @@ impl Outcome {
         hit_blocks: None,
         tail_tokens: 0,
         host_tokens: 0,
+        remote_tokens: 0,
         copy_ns: 0,
+        fetch_ns: 0,
         cached_blocks: 0,
         protected_blocks: 0,
     };
@@ -57,7 +63,7 @@ impl Outcome {
     /// Tokens that were cached on the device.
     #[must_use]
     pub fn device_tokens(&self, block_size: usize) -> usize {
-        self.hit_tokens(block_size) - self.host_tokens as usize
+        self.hit_tokens(block_size) - (self.host_tokens + self.remote_tokens) as usize
     }
 
     /// Tokens that were cached and of use to an engine that always computes the last prompt token, to get its logits.

@@ -10,7 +10,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Arguments, CommandError};
 use crate::model::{HostBackend, Model};
-use crate::serve::Engine;
 #[cfg(feature = "events")]
 use crate::server::PublishedEvents;
 use crate::server::{ServerError, ServerOptions, serve};
@@ -42,10 +41,10 @@ fn listen_on<B>(
     out: &mut dyn Write,
 ) -> Result<(), CommandError>
 where
-    B: HostBackend + Sync,
-    B::Kv: Send + Sync,
+    B: HostBackend + Clone + Send + Sync + 'static,
+    B::Kv: Send + Sync + 'static,
 {
-    let engine = Engine::new(model, backend, arguments.options(!arguments.no_cache))?;
+    let engine = arguments.engine(backend, model, !arguments.no_cache)?;
     let listener = TcpListener::bind(address).map_err(|source| ServerError::Listen { address, source })?;
     let name = arguments.model.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy());
     let defaults = ServerOptions::default();

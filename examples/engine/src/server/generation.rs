@@ -46,14 +46,14 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// Submits a request; `field` is the one that has its prompt.
+    /// Submits a request in the namespace of a salt; `field` is the one that has its prompt.
     pub(super) fn start(
         service: Arc<Service>,
+        salt: Salt,
         prompt: Tokenized,
         field: &str,
         parameters: &Parameters,
     ) -> Result<Self, ApiError> {
-        let salt = service.salts.salt(parameters.salt.as_deref());
         let new_tokens = parameters.new_tokens.unwrap_or(service.options.new_tokens);
         if new_tokens == 0 {
             return Err(ApiError::field("max_tokens", "max_tokens is 0: at least one token is generated"));

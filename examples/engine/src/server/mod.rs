@@ -1,6 +1,7 @@
 //! The engine over HTTP, in OpenAI's interface.
 //!
-//! One thread reads and writes connections, the engine's scheduler threads compute, and a few more tokenize. A request
+//! One thread reads and writes connections, the engine's scheduler threads compute, and a few more tokenize, and copy what a host tier
+//! has of a prompt. A request
 //! goes from a handler into the engine's queue; its tokens come back through a channel that never waits, so a client that
 //! does not read holds up nobody. When the handler ends for whatever reason, its request is aborted.
 //!
@@ -40,8 +41,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use radixkv::PrefixCache;
+use radixkv::{Namespace, PrefixCache, Token};
+use radixkv_host::TieredCache;
 
+use crate::host_tier;
 use crate::intake::Intake;
 use crate::model::HostBackend;
 use crate::sampling::Sampling;
@@ -54,7 +57,7 @@ use requests::Requests;
 use retention::Retention;
 use salts::Salts;
 
-/// Threads that tokenize; further prompts wait for one.
+/// Threads that tokenize, and copy from a host tier; further prompts wait for one.
 const TOKENIZERS: usize = 4;
 
 /// How a server is set up.
@@ -118,6 +121,8 @@ pub enum ServerError {
 struct Service {
     intake: Intake,
     cache: PrefixCache,
+    /// The cache over a host tier, if there is one.
+    tiers: Option<TieredCache>,
     tokenizer: Arc<Tokenizer>,
     /// Whether prefixes are published at all.
     publish: bool,
@@ -128,6 +133,16 @@ struct Service {
     retention: Retention,
     metrics: Metrics,
     options: ServerOptions,
+}
+
+impl Service {
+    /// Copies what the host tier has of a prompt to the device, unless the prompt would be refused now. Not for the thread of the
+    /// connections: it waits for the copies.
+    fn bring_up(&self, namespace: &Namespace, tokens: &[Token]) {
+        if let Some(tiers) = self.tiers.as_ref().filter(|_| self.requests.has_room(&self.intake)) {
+            host_tier::bring_up(tiers, namespace, tokens);
+        }
+    }
 }
 
 /// Serves until `stop` is ready, and then until the requests that were accepted are answered.
@@ -151,11 +166,12 @@ where
     let service = Arc::new(Service {
         intake: engine.intake(),
         cache: engine.cache().clone(),
+        tiers: engine.tiers().cloned(),
         tokenizer: Arc::new(tokenizer),
         publish: setup.publish,
         sampling: setup.sampling,
         requests: Requests::new(options.waiting, slots),
-        salts: Salts::new(engine.cache().clone()),
+        salts: Salts::new(engine.cache().clone(), engine.tiers().cloned()),
         retention: Retention::new(options.retained_blocks, setup.block_size),
         metrics: Metrics::new(&options.model, engine.cache()),
         options,

@@ -110,6 +110,11 @@ impl Requests {
         Ok(id)
     }
 
+    /// Whether a request that is handed in now is not refused for those that wait.
+    pub(super) fn has_room(&self, intake: &Intake) -> bool {
+        self.is_open() && intake.queue().len() < self.waiting
+    }
+
     pub(super) fn get(&self, id: SequenceId) -> Option<Arc<Served>> {
         self.lock().served.get(&id).cloned()
     }

@@ -54,11 +54,17 @@ async fn complete(service: Arc<Service>, request: Request, kind: Kind) -> Result
     let parameters = Parameters::take(&mut fields, service.sampling)?;
     fields.finish()?;
     let field = prompt.field();
-    let tokenizer = Arc::clone(&service.tokenizer);
-    let tokenized = tokio::task::spawn_blocking(move || prompt.tokenize(&tokenizer)).await;
+    let salt = service.salts.salt(parameters.salt.as_deref());
+    let (of, used) = (Arc::clone(&service), salt.clone());
+    let prepare = move || {
+        let tokenized = prompt.tokenize(&of.tokenizer)?;
+        of.bring_up(&used.namespace, &tokenized.tokens);
+        Ok::<_, ApiError>(tokenized)
+    };
+    let tokenized = tokio::task::spawn_blocking(prepare).await;
     let failed = |_| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "the prompt was not tokenized");
     let tokenized = tokenized.map_err(failed)??;
-    let generation = Generation::start(Arc::clone(&service), tokenized, field, &parameters)?;
+    let generation = Generation::start(Arc::clone(&service), salt, tokenized, field, &parameters)?;
     let head = Head::new(kind, &generation, &service.options.model);
     match parameters.stream {
         true => Ok(head.stream(generation, parameters.include_usage)),

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use radixkv::{Namespace, PrefixCache};
+use radixkv_host::TieredCache;
 
 /// Salts that are remembered. Beyond it the one that was used longest ago, and is not in use, is dropped with what it has
 /// cached.
@@ -28,12 +29,14 @@ struct Remembered {
 
 pub(super) struct Salts {
     cache: PrefixCache,
+    tiers: Option<TieredCache>,
     remembered: Mutex<(u64, HashMap<String, Remembered>)>,
 }
 
 impl Salts {
-    pub(super) fn new(cache: PrefixCache) -> Self {
-        Self { cache, remembered: Mutex::default() }
+    /// `tiers` is the cache over a host tier, if there is one.
+    pub(super) fn new(cache: PrefixCache, tiers: Option<TieredCache>) -> Self {
+        Self { cache, tiers, remembered: Mutex::default() }
     }
 
     /// The namespace of a salt; without one, that of all requests without one.
@@ -47,7 +50,10 @@ impl Salts {
             let idle = salts.iter().filter(|(_, known)| Arc::strong_count(&known.salt._in_use) == 1);
             if let Some(oldest) = idle.min_by_key(|(_, known)| known.used).map(|(name, _)| name.clone()) {
                 let dropped = salts.remove(&oldest).expect("it was found");
-                self.cache.drop_namespace(&dropped.salt.namespace);
+                match &self.tiers {
+                    Some(tiers) => tiers.drop_namespace(&dropped.salt.namespace),
+                    None => self.cache.drop_namespace(&dropped.salt.namespace),
+                }
             }
         }
         let namespace = || self.cache.namespace(&["cache_salt", salt]);
@@ -64,7 +70,7 @@ mod tests {
     #[test]
     fn salts_are_namespaces_and_no_more_are_remembered_than_are_allowed() {
         let cache = PrefixCache::builder(4, 8).build().expect("a cache");
-        let salts = Salts::new(cache.clone());
+        let salts = Salts::new(cache.clone(), None);
         let (a, b) = (salts.salt(Some("a")), salts.salt(Some("b")));
         assert!(a.namespace == salts.salt(Some("a")).namespace && a.namespace != b.namespace);
         assert!(salts.salt(None).namespace == cache.default_namespace());

@@ -46,6 +46,7 @@ fn no_new_tokens() {
 fn options_that_no_cache_can_have() {
     refused(&["--blocks", "0"], 2, &["0 blocks"]);
     refused(&["--block-size", "0"], 2, &["0 tokens"]);
+    refused(&["--host-blocks", "18446744073709551615"], 1, &["blocks are more than"]);
     refused(&["--running", "0"], 1, &["0 request slots"]);
 }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use engine::command::run;
 use engine::dice::Dice;
 use engine::serve::{Engine, Options, Stepped};
 use radixkv::Token;
@@ -56,4 +57,24 @@ fn a_host_tier_changes_no_bit() {
         assert_at_rest(tiered.cache(), "over a host tier");
         tiers.host().validate().expect("a valid tier");
     }
+}
+
+#[test]
+fn the_command_takes_host_blocks_and_finds_the_same_outputs() {
+    let mut out = Vec::new();
+    let options = [
+        "engine",
+        "--requests",
+        "6",
+        "--new-tokens",
+        "3",
+        "--block-size",
+        "8",
+        "--blocks",
+        "64",
+        "--host-blocks",
+        "200",
+    ];
+    run(options.map(Into::into), &mut out).expect("the same outputs");
+    assert!(String::from_utf8(out).expect("text").contains("outputs are the same"));
 }

@@ -106,7 +106,9 @@ fn course(report: &Report, details: &Details) -> Result<Markup, fmt::Error> {
 /// Of a replay over a host tier.
 fn tiers(report: &Report) -> Result<Markup, fmt::Error> {
     let Some(tiers) = &report.tiers else { return Ok(html! {}) };
-    let rows = [("device", tiers.first_hit_tokens), ("host", tiers.host_hit_tokens)];
+    let remote = tiers.remote.as_ref();
+    let mut rows = vec![("device", tiers.first_hit_tokens), ("host", tiers.host_hit_tokens)];
+    rows.extend(remote.map(|remote| ("remote", remote.remote_hit_tokens)));
     let bars: Vec<Bar> = rows.iter().map(|&(name, tokens)| Bar::new(name, tokens)).collect();
     let host = format!("{}, {}, write-{}", tiers.host_kind, tiers.tier_mode, tiers.write_policy);
     Ok(html! {
@@ -124,6 +126,16 @@ fn tiers(report: &Report) -> Result<Markup, fmt::Error> {
             tr { td { "evicted blocks" } td { (count(tiers.host_evicted_blocks)) } }
             tr { td { "most blocks" } td { (count(tiers.host_peak_blocks as u64)) } }
         } }
+        @if let Some(remote) = remote {
+            p { "The remote tier has " (count(remote.remote_capacity as u64)) " blocks of the same size." }
+            div class="scroll" { table {
+                tr { th { "remote tier" } th { "" } }
+                tr { td { "bytes to it" } td { (count(remote.remote_put_bytes)) } }
+                tr { td { "bytes from it" } td { (count(remote.remote_fetched_bytes)) } }
+                tr { td { "evicted blocks" } td { (count(remote.remote_evicted_blocks)) } }
+                tr { td { "most blocks" } td { (count(remote.remote_peak_blocks as u64)) } }
+            } }
+        }
     })
 }
 

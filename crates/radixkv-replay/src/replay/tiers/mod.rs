@@ -1,8 +1,10 @@
-//! Several caches over one host tier: how they are laid out, and what moving blocks costs.
+//! Several caches over one host tier, and a remote tier below it: how they are laid out, and what moving blocks costs.
 
+mod remote;
 mod report;
 mod route;
 mod run;
+mod sizes;
 
 use std::str::FromStr;
 
@@ -14,13 +16,18 @@ use super::{
     error::ReplayError,
 };
 
-pub use report::{Leftover, TierReport};
+pub use report::{Leftover, RemoteReport, TierReport};
 pub use route::Route;
+pub use sizes::Shortage;
 
 pub(super) use run::run;
 
 /// Instances of a replay at most.
 pub const MAX_INSTANCES: usize = 1024;
+/// Bytes a second from a remote tier, unless that is said: over a network of 100 Gbit/s.
+const REMOTE_BANDWIDTH: f64 = 12.5e9;
+/// Seconds before the first byte from a remote tier, unless that is said.
+const REMOTE_LATENCY: f64 = 100e-6;
 
 /// What the host tier's memory is: how fast blocks are copied, unless that is said.
 ///
@@ -109,6 +116,12 @@ pub struct Tiers {
     pub latency: Option<f64>,
     /// Bytes of the keys and values of a token.
     pub token_bytes: u64,
+    /// How much a remote tier below the host holds, in blocks of the host's size; `None`: there is none.
+    pub remote_capacity: Option<Capacity>,
+    /// Bytes a second that come from the remote tier; `None`: 12.5 GB.
+    pub remote_bandwidth: Option<f64>,
+    /// Seconds before the first byte from there; `None`: 100 microseconds.
+    pub remote_latency: Option<f64>,
 }
 
 impl Tiers {
@@ -126,6 +139,9 @@ impl Tiers {
             bandwidth: None,
             latency: None,
             token_bytes: 128 << 10,
+            remote_capacity: None,
+            remote_bandwidth: None,
+            remote_latency: None,
         }
     }
 
@@ -174,13 +190,53 @@ impl Tiers {
         Self { token_bytes, ..self }
     }
 
-    /// How long it takes to copy these tokens at once.
+    /// Puts a remote tier below the host tier: what leaves the host goes there, and comes to the host when a prompt asks for it; what
+    /// comes stays there too. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use radixkv_replay::{ReplayConfig, Trace, replay, replay::{Capacity, Tiers}};
+    ///
+    /// // Three prompts, of which the device has room for one and the host for another, and the first one again.
+    /// let row = |first: u32| format!("{{\"timestamp\": 0, \"input_tok_ids\": [{first}, 7, 8, 9]}}");
+    /// let rows = [1, 2, 3, 1].map(row).join("\n");
+    /// let trace = Trace::from_reader(std::io::Cursor::new(rows), "rows", None)?;
+    /// let tiers = Tiers::new(Capacity::Blocks(2)).remote_capacity(Capacity::Blocks(9));
+    /// let config = ReplayConfig::default().block_size(2).capacity(Capacity::Blocks(2)).tiers(tiers);
+    /// let tiers = replay(&trace, &config, &|| {})?.report.tiers.expect("there are some");
+    /// assert_eq!(tiers.remote.map(|remote| remote.remote_hit_tokens), Some(4));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn remote_capacity(self, remote_capacity: Capacity) -> Self {
+        Self { remote_capacity: Some(remote_capacity), ..self }
+    }
+
+    /// Bytes a second that come from the remote tier. Default: 12.5 GB, those of a network of 100 Gbit/s.
+    pub fn remote_bandwidth(self, remote_bandwidth: f64) -> Self {
+        Self { remote_bandwidth: Some(remote_bandwidth), ..self }
+    }
+
+    /// Seconds before the first byte from the remote tier. Default: 100 microseconds.
+    pub fn remote_latency(self, remote_latency: f64) -> Self {
+        Self { remote_latency: Some(remote_latency), ..self }
+    }
+
+    /// How long it takes to copy these tokens from the host to the device at once.
     pub(super) fn seconds(&self, tokens: usize) -> f64 {
-        if tokens == 0 {
-            return 0.0;
-        }
+        let (latency, bandwidth) = (self.kind.latency(), self.kind.bandwidth());
+        self.time_of(tokens, self.latency.unwrap_or(latency), self.bandwidth.unwrap_or(bandwidth))
+    }
+
+    /// How long it takes until these tokens have come from the remote tier to the host.
+    pub(super) fn remote_seconds(&self, tokens: usize) -> f64 {
+        let (latency, bandwidth) = (self.remote_latency, self.remote_bandwidth);
+        self.time_of(tokens, latency.unwrap_or(REMOTE_LATENCY), bandwidth.unwrap_or(REMOTE_BANDWIDTH))
+    }
+
+    fn time_of(&self, tokens: usize, latency: f64, bandwidth: f64) -> f64 {
         let bytes = tokens as f64 * self.token_bytes as f64;
-        self.latency.unwrap_or(self.kind.latency()) + bytes / self.bandwidth.unwrap_or(self.kind.bandwidth())
+        if tokens == 0 { 0.0 } else { latency + bytes / bandwidth }
     }
 
     fn check(&self) -> Result<(), ReplayError> {
@@ -188,6 +244,7 @@ impl Tiers {
             0 => Err(ReplayError::ZeroInstances),
             instances if instances > MAX_INSTANCES => Err(ReplayError::TooManyInstances { instances }),
             _ if self.host_block_size == Some(0) => Err(ReplayError::ZeroBlockSize),
+            _ if self.remote_capacity == Some(Capacity::Blocks(0)) => Err(ReplayError::ZeroRemoteCapacity),
             _ => Ok(()),
         }
     }

@@ -1,9 +1,9 @@
 //! What a replay over a host tier adds to the report.
 
-use radixkv_host::{HostStats, HostTier, TierMode, TieredStats, WritePolicy};
+use radixkv_host::{HostStats, HostTier, RemoteStats, TierMode, TieredStats, WritePolicy};
 use serde::Serialize;
 
-use super::Tiers;
+use super::{Tiers, remote::Names};
 use crate::replay::{
     outcome::Outcome,
     report::{digest, rate},
@@ -53,13 +53,47 @@ pub struct TierReport {
     pub offloaded_bytes: u64,
     /// Bytes copied to the device.
     pub onboarded_bytes: u64,
-    /// Time of all copies to the device, one for each request that found something in the host.
+    /// Time of all copies to the device, one for each request that found something below it; with what came from a remote tier.
     pub onboard_seconds: f64,
-    /// Prefill time that the host's hits saved, less that of their copies; if a prefill rate was given.
+    /// Prefill time that the hits below the device saved, less that of their copies; if a prefill rate was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saved_seconds: Option<f64>,
+    /// What a remote tier below the host had, if there is one.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteReport>,
     /// What the host holds at the end, by namespace.
     pub leftovers: Vec<Leftover>,
+}
+
+/// What a replay with a remote tier adds. Hits count after the warm-up, everything else from the beginning.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RemoteReport {
+    /// Blocks of the host's size that the remote tier may hold.
+    pub remote_capacity: usize,
+    /// Tokens found in the remote tier.
+    pub remote_hit_tokens: u64,
+    /// `remote_hit_tokens` over the prompts' tokens.
+    pub remote_hit_rate: f64,
+    /// Blocks that were evicted from the remote tier.
+    pub remote_evicted_blocks: u64,
+    /// The most blocks in it after a request.
+    pub remote_peak_blocks: usize,
+    /// Blocks in it at the end.
+    pub remote_final_blocks: usize,
+    /// Bytes that went to the remote tier.
+    pub remote_put_bytes: u64,
+    /// Bytes that came from it.
+    pub remote_fetched_bytes: u64,
+    /// Time in which the hits came from it to the host.
+    pub fetch_seconds: f64,
+}
+
+/// The most blocks in use after a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Peaks {
+    pub(super) host: usize,
+    pub(super) remote: usize,
 }
 
 /// What the host holds of one namespace.
@@ -128,12 +162,42 @@ impl TierReport {
             onboarded_bytes: bytes(&|copied| copied.onboarded_tokens),
             onboard_seconds: measured.iter().map(|outcome| outcome.copy_ns as f64 / 1e9).sum(),
             saved_seconds: None,
+            remote: None,
             leftovers: leftovers.collect(),
         }
     }
 
-    /// Says what the host's hits saved an engine that computes `prefill_rate` prompt tokens a second.
+    pub(super) fn add_remote(
+        &mut self,
+        tiers: &Tiers,
+        host: &HostTier,
+        names: &Names,
+        capacity: usize,
+        measured: &[Outcome],
+        peak_blocks: usize,
+    ) {
+        let sum = |tokens: &dyn Fn(&Outcome) -> u64| measured.iter().map(tokens).sum::<u64>();
+        let prompt_tokens = sum(&|outcome| outcome.prompt_tokens as u64);
+        let remote_hit_tokens = sum(&|outcome| u64::from(outcome.remote_tokens));
+        let RemoteStats { put_blocks, fetched_blocks, .. } = host.remote_stats().unwrap_or_default();
+        let bytes = |blocks: u64| blocks * host.block_size() as u64 * tiers.token_bytes;
+        self.remote = Some(RemoteReport {
+            remote_capacity: capacity,
+            remote_hit_tokens,
+            remote_hit_rate: rate(remote_hit_tokens, prompt_tokens),
+            remote_evicted_blocks: names.evicted_blocks(),
+            remote_peak_blocks: peak_blocks,
+            remote_final_blocks: names.blocks(),
+            remote_put_bytes: bytes(put_blocks),
+            remote_fetched_bytes: bytes(fetched_blocks),
+            fetch_seconds: sum(&|outcome| outcome.fetch_ns) as f64 / 1e9,
+        });
+    }
+
+    /// Says what the hits below the device saved an engine that computes `prefill_rate` prompt tokens a second.
     pub fn save_at(&mut self, prefill_rate: f64) {
-        self.saved_seconds = Some(self.host_hit_tokens as f64 / prefill_rate - self.onboard_seconds);
+        let remote_hit_tokens = self.remote.as_ref().map_or(0, |remote| remote.remote_hit_tokens);
+        let tokens = self.host_hit_tokens + remote_hit_tokens;
+        self.saved_seconds = Some(tokens as f64 / prefill_rate - self.onboard_seconds);
     }
 }

@@ -1,17 +1,22 @@
 //! Serving a trace from instances over one host tier, one request after the other.
 
-use std::{collections::TryReserveError, time::Instant};
+use std::{
+    collections::TryReserveError,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use radixkv::{Clock, Namespace, PrefixCache, Stats, Token};
-use radixkv_host::{HostTier, NoCopies, Onboarding, TieredCache, TieredSession, TieredStart};
+use radixkv_host::{HostTier, NoCopies, Onboarding, RemoteWait, TieredCache, TieredSession, TieredStart};
 
-use super::{TierReport, Tiers};
+use super::{TierReport, Tiers, remote::Names, report::Peaks, sizes::Sizes};
 use crate::{
-    replay::{
-        capacity::Capacity, config::ReplayConfig, error::ReplayError, outcome::Outcome, tally::Tally, worker::Served,
-    },
+    replay::{config::ReplayConfig, error::ReplayError, outcome::Outcome, tally::Tally, worker::Served},
     request::{Request, Trace},
 };
+
+/// Longer than any replay: how long things take changes nothing that it finds.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// Everything that serves the trace.
 struct Run<'a> {
@@ -19,13 +24,20 @@ struct Run<'a> {
     config: &'a ReplayConfig,
     tiers: &'a Tiers,
     host: HostTier,
+    remote: Option<Remote>,
     caches: Vec<TieredCache>,
     sessions: Vec<(TieredSession, Namespace)>,
     /// Larger requests are bypassed.
     max_blocks: usize,
     tally: Tally,
     tokens: Vec<Token>,
-    host_peak_blocks: usize,
+    peaks: Peaks,
+}
+
+/// A remote tier, and the blocks that it may hold.
+struct Remote {
+    names: Arc<Names>,
+    capacity: usize,
 }
 
 /// Replays the trace; the sums over the instances, what was counted, and what is reported of the tiers.
@@ -48,36 +60,34 @@ pub(in crate::replay) fn run(
 
 impl<'a> Run<'a> {
     fn new(trace: &'a Trace, config: &'a ReplayConfig, tiers: &'a Tiers) -> Result<Self, ReplayError> {
-        let (block_size, host_block_size) = (config.block_size, tiers.host_block_size.unwrap_or(config.block_size));
-        let is_share = |capacity| matches!(capacity, Capacity::Percent(_));
-        let working_set = if is_share(config.capacity) || is_share(tiers.host_capacity) {
-            trace.try_working_set_blocks(block_size)?
-        } else {
-            0
-        };
-        let capacity = config.capacity.of_working_set(working_set, block_size);
-        let host_blocks = match tiers.host_capacity {
-            Capacity::Blocks(blocks) => blocks,
-            other => (other.of_working_set(working_set, block_size) * block_size / host_block_size).max(1),
-        };
-        let max_blocks = config.max_blocks(capacity);
-        let all = capacity.saturating_mul(tiers.instances);
-        let all = all.saturating_add(host_blocks.saturating_mul(host_block_size) / block_size);
-        config.clone().longest(max_blocks).check_sizes(trace, all)?;
-        // What one request moves up makes room for what it pushes down.
-        let staging = max_blocks.saturating_mul(block_size).div_ceil(host_block_size);
-        let host = HostTier::builder(host_block_size, host_blocks).staging(staging).build()?;
+        let sizes = Sizes::new(trace, config, tiers)?;
+        let Sizes { device, max_blocks, .. } = sizes;
+        config.clone().longest(max_blocks).check_sizes(trace, sizes.all(tiers.instances))?;
+        let (host, remote) = Self::below(&sizes)?;
         let mut caches = Vec::with_capacity(tiers.instances);
         for _ in 0..tiers.instances {
-            let cache = PrefixCache::builder(block_size, capacity).policy(config.policy).clock(Clock::Logical);
+            let cache = PrefixCache::builder(config.block_size, device).policy(config.policy).clock(Clock::Logical);
             let cache = cache.build().map_err(ReplayError::Build)?;
             let tiered = TieredCache::builder(&cache, &host, NoCopies).mode(tiers.mode).write_policy(tiers.write);
-            caches.push(tiered.build()?);
+            caches.push(tiered.remote_wait(RemoteWait::All).build()?);
         }
         let session = |tiered: &TieredCache| (tiered.session(), tiered.cache().default_namespace());
         let sessions = caches.iter().map(session).collect();
-        let (tally, tokens, host_peak_blocks) = (Tally::new(), Vec::new(), 0);
-        Ok(Self { trace, config, tiers, host, caches, sessions, max_blocks, tally, tokens, host_peak_blocks })
+        let (tally, tokens, peaks) = (Tally::new(), Vec::new(), Peaks::default());
+        Ok(Self { trace, config, tiers, host, remote, caches, sessions, max_blocks, tally, tokens, peaks })
+    }
+
+    /// The host tier, and the remote one if there is one.
+    fn below(sizes: &Sizes) -> Result<(HostTier, Option<Remote>), ReplayError> {
+        // What one request moves up makes room for what it pushes down.
+        let host = HostTier::builder(sizes.host_block_size, sizes.host).staging(sizes.max_host_blocks());
+        let Some(capacity) = sizes.remote else { return Ok((host.build()?, None)) };
+        // A remote tier takes no blocks without bytes: one for each block of the device.
+        let block_bytes = (sizes.host_block_size / sizes.block_size).max(1);
+        let names = Arc::new(Names::new(sizes.host_block_size, block_bytes)?);
+        let host = host.block_bytes(block_bytes).remote(Arc::clone(&names));
+        let host = host.remote_in_flight(usize::MAX).remote_timeout(FOREVER).build()?;
+        Ok((host, Some(Remote { names, capacity })))
     }
 
     /// Serves a request; the instance, and what was found.
@@ -101,7 +111,12 @@ impl<'a> Run<'a> {
         self.tally.sample(&stats, block_size);
         outcome.cached_blocks = (stats.evictable_blocks + stats.protected_blocks) as u32;
         outcome.protected_blocks = stats.protected_blocks as u32;
-        self.host_peak_blocks = self.host_peak_blocks.max(self.host.cached_blocks());
+        self.peaks.host = self.peaks.host.max(self.host.cached_blocks());
+        if let Some(Remote { names, capacity }) = &self.remote {
+            self.host.settle_remote(FOREVER);
+            names.keep_to(*capacity);
+            self.peaks.remote = self.peaks.remote.max(names.blocks());
+        }
         Ok((instance, outcome))
     }
 
@@ -130,6 +145,9 @@ impl<'a> Run<'a> {
         let began = Instant::now();
         let found = session.match_prefix(namespace, tokens);
         self.tally.matches.record(began.elapsed());
+        if let Some(fetch) = &found.remote {
+            fetch.wait(RemoteWait::All);
+        }
         let missing = length.div_ceil(block_size) - found.device.blocks().len();
         let evicts = missing > self.caches[instance].cache().stats().free_blocks;
         let began = Instant::now();
@@ -138,7 +156,8 @@ impl<'a> Run<'a> {
             self.tally.evictions.record(began.elapsed());
         }
         let refused = |source| ReplayError::Refused { row: request.row(), source };
-        let TieredStart { lease, cached, mut blocks, device_tokens, host_tokens, .. } = start.map_err(refused)?;
+        let TieredStart { lease, cached, mut blocks, device_tokens, host_tokens, remote_tokens, .. } =
+            start.map_err(refused)?;
         let whole = length / block_size;
         let missing = blocks.split(whole - cached.len());
         self.tally.inserted_blocks += (cached.len() - device_tokens / block_size + missing.len()) as u64;
@@ -148,10 +167,14 @@ impl<'a> Run<'a> {
             self.tally.inserts.record(began.elapsed());
             drop(inserted.map_err(|error| ReplayError::NotInserted { row: request.row(), kind: error.kind })?);
         }
-        outcome.hit_blocks = Some(((device_tokens + host_tokens) / block_size) as u32);
-        outcome.tail_tokens = ((device_tokens + host_tokens) % block_size) as u32;
+        let found_tokens = device_tokens + host_tokens + remote_tokens;
+        outcome.hit_blocks = Some((found_tokens / block_size) as u32);
+        outcome.tail_tokens = (found_tokens % block_size) as u32;
         outcome.host_tokens = host_tokens as u32;
-        outcome.copy_ns = (self.tiers.seconds(host_tokens) * 1e9).round() as u64;
+        outcome.remote_tokens = remote_tokens as u32;
+        let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
+        outcome.fetch_ns = nanoseconds(self.tiers.remote_seconds(remote_tokens));
+        outcome.copy_ns = outcome.fetch_ns + nanoseconds(self.tiers.seconds(host_tokens + remote_tokens));
         Ok(())
     }
 
@@ -167,8 +190,11 @@ impl<'a> Run<'a> {
         }
         let copied: Vec<_> = self.caches.iter().map(TieredCache::stats).collect();
         let (tally, block_size) = (self.tally, self.config.block_size);
-        let peak = self.host_peak_blocks;
-        let report = TierReport::new(self.tiers, &self.host, block_size, &tally.outcomes, warm_up, &copied, peak);
+        let mut report =
+            TierReport::new(self.tiers, &self.host, block_size, &tally.outcomes, warm_up, &copied, self.peaks.host);
+        if let Some(Remote { names, capacity }) = &self.remote {
+            report.add_remote(self.tiers, &self.host, names, *capacity, &tally.outcomes[warm_up..], self.peaks.remote);
+        }
         (totals, tally, report)
     }
 }

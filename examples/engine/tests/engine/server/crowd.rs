@@ -70,6 +70,15 @@ fn ask(address: SocketAddr, dice: &mut Dice, prompts: &[(String, String)], answe
 
 #[test]
 fn clients_that_come_and_go() {
+    come_and_go(0);
+}
+
+#[test]
+fn clients_that_come_and_go_over_a_host_tier() {
+    come_and_go(300);
+}
+
+fn come_and_go(host_blocks: usize) {
     let model = model();
     let prompts: Vec<(String, String)> = prompts()
         .into_iter()
@@ -80,7 +89,7 @@ fn clients_that_come_and_go() {
         .collect();
     let answered = AtomicUsize::new(0);
     // A pool that is too small for all of them.
-    let options = engine::serve::Options { blocks: 96, ..options() };
+    let options = engine::serve::Options { blocks: 96, host_blocks, ..options() };
     let server_options = ServerOptions { retained_blocks: 24, ..ServerOptions::default() };
     with_server(&model, options, server_options, |server| {
         let until = Instant::now() + duration();
@@ -97,6 +106,10 @@ fn clients_that_come_and_go() {
         });
         let body = json!({ "prompt": prompts[0].0, "max_tokens": NEW_TOKENS });
         assert_eq!(post(server.address, COMPLETIONS, &body).json()["choices"][0]["text"], prompts[0].1.as_str());
+        if let Some(tiers) = &server.tiers {
+            let stats = tiers.stats();
+            assert!(stats.offloaded_tokens > 0 && stats.onboarded_tokens > 0, "{stats:?}");
+        }
         // Retained prefixes are given back when their time has passed.
         thread::sleep(Duration::from_millis(1_100));
     });

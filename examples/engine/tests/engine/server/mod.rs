@@ -7,6 +7,7 @@ mod load;
 mod refusals;
 #[cfg(feature = "events")]
 mod routing;
+mod tiers;
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
@@ -20,6 +21,7 @@ use radixkv::scheduler::SchedulerConfig;
 use radixkv::{PrefixCache, Token};
 use radixkv_attention::Dtype;
 use radixkv_attention::cpu::Cpu;
+use radixkv_host::TieredCache;
 use tokio::sync::oneshot;
 
 use crate::naive::continuation;
@@ -32,6 +34,8 @@ const CHAT: &str = "/v1/chat/completions";
 struct Running {
     address: SocketAddr,
     cache: PrefixCache,
+    /// The cache over a host tier, if there is one.
+    tiers: Option<TieredCache>,
 }
 
 /// Two threads over 256 blocks of 8 tokens.
@@ -40,7 +44,7 @@ fn options() -> Options {
     Options { block_size: 8, blocks: 256, threads: 2, scheduler, ..Options::default() }
 }
 
-/// Runs a server for as long as `test` takes; afterwards no request holds a block.
+/// Runs a server for as long as `test` takes, over a host tier if the options have one; afterwards no request holds a block of either.
 fn with_server(model: &Model, options: Options, server: ServerOptions, test: impl FnOnce(&Running)) {
     with_tokenizer(model, Tokenizer::Bytes, options, server, test);
 }
@@ -53,11 +57,11 @@ fn with_tokenizer(
     server: ServerOptions,
     test: impl FnOnce(&Running),
 ) {
-    let engine = Engine::new(model, Cpu, options).expect("good options");
+    let engine = Engine::new(model, Cpu, options).expect("good options").over_host_tier().expect("they go together");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel::<()>();
-    let running = Running { address, cache: engine.cache().clone() };
+    let running = Running { address, cache: engine.cache().clone(), tiers: engine.tiers().cloned() };
     thread::scope(|scope| {
         let stopped = async { drop(stopped.await) };
         let served = scope.spawn(|| serve(&engine, tokenizer, listener, server, stopped));
@@ -69,6 +73,11 @@ fn with_tokenizer(
     });
     assert_eq!(engine.queue().unfinished_requests(), 0);
     assert_at_rest(engine.cache(), "the server");
+    if let Some(tiers) = engine.tiers() {
+        let stats = tiers.host().stats();
+        assert_eq!(stats.pinned_blocks + stats.reserved_blocks, 0, "{stats:?}");
+        tiers.host().validate().expect("a valid tier");
+    }
 }
 
 /// The model that the command serves where it is given none.
