@@ -214,12 +214,10 @@ impl Pool {
         while let Some(&block) = rest.first() {
             let word = block as usize / BITS;
             let mut bits = 0;
-            while let Some((&block, tail)) = rest.split_first() {
-                if block as usize / BITS != word {
-                    break;
-                }
-                assert!(bits & bit(block) == 0, "block {block} was given back twice");
-                bits |= bit(block);
+            while let Some(&block) = rest.first().filter(|block| **block as usize / BITS == word) {
+                let (row, tail) = row_of(rest);
+                assert!(bits & row == 0, "block {block} was given back twice");
+                bits |= row;
                 rest = tail;
             }
             assert!(bits.ilog2() as usize + word * BITS < self.capacity(), "a block beyond the pool was given back");
@@ -280,6 +278,14 @@ impl Drop for Raised<'_> {
 
 fn bit(block: BlockId) -> u64 {
     1 << (block as usize % BITS)
+}
+
+/// The bits of the first blocks that follow each other in one word, and the blocks after those.
+fn row_of(blocks: &[BlockId]) -> (u64, &[BlockId]) {
+    let (first, room) = (blocks[0], BITS - blocks[0] as usize % BITS);
+    let neighbours = blocks.iter().take(room).zip(first..).take_while(|(block, next)| *block == next);
+    let len = neighbours.count();
+    (u64::MAX >> (BITS - len) << (first as usize % BITS), &blocks[len..])
 }
 
 /// The `n` lowest set bits of `word`, or all of them.

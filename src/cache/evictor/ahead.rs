@@ -11,7 +11,7 @@
 //! | 5 | its point |
 //! | 4 | its run |
 //! | 3 | its run's arrays, and the way to its run from the point that it hangs on |
-//! | 2, 1 | more of that way; the beginning of its tokens |
+//! | 1 | more of that way; the beginning of its tokens |
 //!
 //! Only a hint: the policy may choose another victim when a turn comes.
 //!
@@ -47,8 +47,9 @@ impl Soon {
 /// How many victims ahead the first step is.
 const FURTHEST: usize = 6;
 
-/// Branches on the way to one of many runs: the step before a victim's own takes the last of them.
-const WAY: u32 = 6;
+/// How many victims ahead the way to a run is prefetched behind how many branches: those before are few, and stay in the
+/// caches.
+const WAY: [(usize, u32); 2] = [(3, 4), (1, 5)];
 
 /// A victim, and those that come after it in one structure of the policy.
 #[derive(Debug, Default, Clone, Copy)]
@@ -136,9 +137,9 @@ impl Evictor {
         if let Some(run) = point(3).map(Ref::run) {
             run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
         }
-        for ahead in [3, 2, 1] {
+        for (ahead, branches) in WAY {
             if let Some(run) = point(ahead).map(Ref::run) {
-                run.prefetch_way(WAY - ahead as u32, resources.guard);
+                run.prefetch_way(branches, resources.guard);
             }
         }
         if let Some(arrays) = point(1).and_then(|point| point.run().arrays(resources.guard)) {

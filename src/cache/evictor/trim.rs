@@ -98,7 +98,7 @@ impl Evictor {
             }
             match self.kill(point, resources) {
                 Some((killed, tally)) => {
-                    dead.flowing = dead.flowing.joined(tally);
+                    dead.flowing = Some(dead.flowing.map_or(tally, |flowing| flowing.joined(tally)));
                     dead.points.push(killed);
                 }
                 // Relaxed: the word alone is asked about, and a dead point stays dead.
@@ -184,22 +184,17 @@ impl Evictor {
         if let Some((killed, tally)) = self.kill(point, resources) {
             take_out(killed, resources);
             if let Some(below) = below {
-                flow(below, tally, resources);
+                flow(below, Some(tally), resources);
             }
         }
     }
 }
 
 /// Points that one trim has killed, and what their statistics come to.
+#[derive(Default)]
 struct Dead<'g> {
     points: SmallVec<[Killed<'g>; 2]>,
-    flowing: Tally,
-}
-
-impl Default for Dead<'_> {
-    fn default() -> Self {
-        Self { points: SmallVec::new(), flowing: Tally::NONE }
-    }
+    flowing: Option<Tally>,
 }
 
 /// A dead point that is to be retired.
@@ -226,8 +221,8 @@ fn take_out<'g>(killed: Killed<'g>, resources: Resources<'g>) {
 }
 
 /// Lets statistics flow down to `below`. A root is never ranked, and keeps none.
-fn flow(below: Ref<'_, Point>, tally: Tally, resources: Resources<'_>) {
-    if !below.run().is_trunk() {
+fn flow(below: Ref<'_, Point>, tally: Option<Tally>, resources: Resources<'_>) {
+    if let Some(tally) = tally.filter(|_| !below.run().is_trunk()) {
         below.statistics.take_in(tally, resources.guard);
     }
 }
