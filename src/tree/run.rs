@@ -45,7 +45,10 @@ const AHEAD: usize = 512;
 const SLACK: usize = 4;
 
 /// An edge of the tree, or a namespace's *trunk*: the run of no tokens whose only point is the root.
+///
+/// What lookups read comes first, and is no more than a cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Run {
     word: AtomicU64,
     arrays: AtomicPtr<Arrays>,
@@ -55,11 +58,11 @@ pub(crate) struct Run {
     parent: Option<Link<Point>>,
     /// Kept until the last run in it has gone.
     space: Link<Space>,
-    born: u64,
     start: u32,
     first: Token,
     /// Runs from the root to it, itself included; zero for a trunk.
     level: u32,
+    born: u64,
     /// What the evictor knows of the run.
     pub(crate) account: OwnerCell<RunAccount>,
     canary: Canary,
