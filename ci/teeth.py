@@ -116,9 +116,9 @@ BUGS = [
        "            while let Some(there) = parent.as_ref().children.get(run.first(), resources.guard) {\n"
        "                parent.as_ref().children.remove(there, resources.guard);\n            }\n")]),
     ("the loser's blocks kept by both", "insert::the_same_sequence_twice", EXACT,
-     [(INSERTING, "        self.blocks.truncate(duplicates);\n", "")]),
+     [(INSERTING, "{ std::mem::take(&mut self.blocks) }", "{ self.blocks.clone() }")]),
     ("the loser's blocks lost", "insert::the_same_sequence_twice", EXACT,
-     [(INSERTING, "        self.blocks.truncate(duplicates);\n", "        self.blocks.truncate(0);\n")]),
+     [(INSERTING, "self.blocks.split_off(duplicates)", "{ std::mem::take(&mut self.blocks).split_off(duplicates) }")]),
 
     # The queue.
     ("link read after take_out", "queue::two_points_against_a_drain", EXACT,
@@ -466,7 +466,7 @@ BUGS = [
     ("a charge that is not counted", "exchange::two_charges_for_one_block", EXACT,
      [("src/cache/quota.rs", "        holdings.reserve(blocks);\n", "")]),
     ("a charge that ends when its blocks are cached", "exchange::a_charge_that_is_cached_against_another", EXACT,
-     [(INSERTING, "self.charge.spend(inserted, handed_over);", "self.charge.spend(inserted, false);")]),
+     [(INSERTING, "self.charge.spend(left.len(), handed_over);", "self.charge.spend(left.len(), false);")]),
     ("cached blocks that do not take a charge over", "exchange::a_charge_that_is_cached_against_another", EXACT,
      [("src/cache/evictor/quota.rs", "        if charged > 0 {\n            holdings.unreserve(charged);\n        }\n", "        _ = charged;\n")]),
     ("a refusal that looks twice", "exchange::a_charge_let_go_against_another", EXACT,

@@ -262,22 +262,29 @@ impl Session {
             inner.ring();
             return refused(InsertErrorKind::TooManyBranches, reservation);
         };
-        let inserted = reservation.leave_to_tree(published.duplicates, charged > 0);
+        let left = reservation.leave_to_tree(published.duplicates, charged > 0);
         if reservation.keep_for_duplicates(moved) {
             inner.charge_ended();
         }
         // Counted: a resume from here counts a use only of what lies beyond.
         let mut new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
         new_lease.queried = true;
-        let mut blocks = Vec::new();
-        append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, &guard);
+        let has_inserted = !left.is_empty();
+        let blocks = if published.fresh && published.duplicates == 0 {
+            // The path beyond the lease has these and no others.
+            left
+        } else {
+            let mut blocks = Vec::new();
+            append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, &guard);
+            blocks
+        };
         if !published.fresh && aligned > 0 {
             inner.hot.statistics(&published.tip).stamp(now);
         }
         inner.undo_demotions(published.tip.point, now, &guard);
         drop(guard);
         participant.count([(Count::Inserts, 1), (Count::DuplicateBlocks, reservation.blocks.len())]);
-        if limited && inserted > 0 {
+        if limited && has_inserted {
             inner.keep_to_quotas();
         } else {
             self.help();
@@ -324,12 +331,11 @@ impl Session {
 }
 
 impl Reservation {
-    /// Leaves its blocks beyond the first `duplicates`, which the tree has now, and their charge; how many. `handed_over` if their
-    /// run charges them until the evictor counts them.
-    fn leave_to_tree(&mut self, duplicates: usize, handed_over: bool) -> usize {
-        let inserted = self.blocks.len() - duplicates;
-        self.blocks.truncate(duplicates);
-        self.charge.spend(inserted, handed_over);
-        inserted
+    /// Leaves its blocks beyond the first `duplicates`, which the tree has now, and their charge; which they are. `handed_over` if
+    /// their run charges them until the evictor counts them.
+    fn leave_to_tree(&mut self, duplicates: usize, handed_over: bool) -> Vec<BlockId> {
+        let left = if duplicates == 0 { std::mem::take(&mut self.blocks) } else { self.blocks.split_off(duplicates) };
+        self.charge.spend(left.len(), handed_over);
+        left
     }
 }

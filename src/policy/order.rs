@@ -53,12 +53,15 @@ impl Order {
 
     /// Files a candidate, or files it anew; what it was filed under before.
     pub(super) fn file(&mut self, candidate: CandidateId, key: RankKey) -> Option<RankKey> {
-        let before = self.key(candidate).copied();
-        if before != Some(key) && !self.move_to_end(candidate, key) {
+        let Some(before) = self.key(candidate).copied() else {
+            self.insert(candidate, key);
+            return None;
+        };
+        if before != key && !self.move_to_end(candidate, key) {
             self.remove(candidate);
             self.insert(candidate, key);
         }
-        before
+        Some(before)
     }
 
     /// Files a candidate of the chain anew after all others there, where it stands; false if it is none or belongs elsewhere.

@@ -87,12 +87,19 @@ impl Magazines {
         let Some(class) = Class::of(layout) else {
             return allocate(layout);
         };
+        let taken = self.0.borrow_mut()[class.index()].take(class);
+        taken.unwrap_or_else(|| self.refill(class, memory))
+    }
+
+    /// A slot of a full magazine.
+    #[cold]
+    fn refill(&self, class: Class, memory: &Memory) -> NonNull<u8> {
         let magazine = &mut self.0.borrow_mut()[class.index()];
         loop {
+            *magazine = memory.depots[class.index()].fill(memory);
             if let Some(slot) = magazine.take(class) {
                 return slot;
             }
-            *magazine = memory.depots[class.index()].fill(memory);
         }
     }
 

@@ -339,7 +339,13 @@ impl<T: Keyed> Map<T> {
     }
 
     /// Bytes of the branches that dropping the map frees, as far as they are there now. Called while pinned.
+    #[inline]
     pub(crate) fn branch_bytes(&self) -> usize {
+        // Relaxed: whether there is any.
+        if self.root.load(Relaxed).addr() & BRANCH == 0 { 0 } else { self.bytes_of_branches() }
+    }
+
+    fn bytes_of_branches(&self) -> usize {
         let mut bytes = 0;
         each_branch::<T>(&self.root, &mut |_| bytes += size_of::<Branch<T>>());
         bytes

@@ -226,6 +226,10 @@ impl Evictor {
     }
 
     fn take_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
+        self.now = self.now.max(resources.now);
+        if self.is_caught_up(resources) {
+            return true;
+        }
         self.keep_time(entries, resources);
         // Putting the entries into order costs a look at each of them before its turn.
         let mut turns = *entries;

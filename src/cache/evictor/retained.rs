@@ -96,7 +96,6 @@ impl Evictor {
     /// Applies the changes that time makes: ends retentions, and files candidates again whose priority has expired. Does
     /// at most `steps`, from which it subtracts those that it did.
     pub(super) fn keep_time(&mut self, steps: &mut usize, resources: Resources<'_>) {
-        self.now = self.now.max(resources.now);
         while *steps > 0 && self.one_change_of_time(resources) {
             *steps -= 1;
         }
