@@ -113,6 +113,15 @@ fn a_pipe_in_place_of_a_file_is_not_waited_for() {
         let error = refused(folder.path(), &layout(16, 64), 1 << 20);
         assert!(matches!(error, OpenError::NotAStore { .. } | OpenError::Io { .. }), "{name}: {error}");
     }
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(16, 64));
+    let (tier, block) = (open(folder.path(), &layout, 1 << 20), blocks(&layout, 1));
+    tier.put_from(vec![put(&block[0], &layout, None)]).unwrap();
+    completions(&tier, 1);
+    let object = objects(folder.path()).remove(0);
+    fs::remove_file(&object).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&object).status().unwrap().success());
+    let got = get_all(&tier, &block);
+    assert!(matches!(got[..], [Err(why)] if why != NotGot::Failed(Failure::TimedOut)), "{got:?}");
 }
 
 /// Files that were damaged while the tier was closed or open: each is a miss with its reason, and is removed.

@@ -153,7 +153,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
 }
 
 /// To open what is no file, such as a pipe, without waiting for its other end. Changes nothing for a file.
-fn no_waiting() -> i32 {
+pub(super) fn no_waiting() -> i32 {
     OFlags::NONBLOCK.bits() as i32
 }
 
