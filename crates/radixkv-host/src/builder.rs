@@ -55,6 +55,12 @@ pub enum HostBuildError {
         /// Bytes that were given.
         given: usize,
     },
+    /// Take fewer blocks, or give memory.
+    #[error("the system has no {bytes} bytes of memory for the host tier")]
+    NoMemory {
+        /// Bytes of all blocks; `usize::MAX` if that is more than a number can say.
+        bytes: usize,
+    },
     /// Open the remote tier with the layout of the host's blocks, or build the host tier with that of the remote one.
     #[error("the host tier's {field} is {host}, that of remote tier {number} is {remote}")]
     RemoteLayout {
@@ -192,7 +198,7 @@ impl HostBuilder {
         let memory = match memory {
             Some(memory) => memory,
             None if block_bytes == 0 => Memory::none(),
-            None => Memory::new(vec![0; needed]),
+            None => Memory::zeroed(needed).ok_or(HostBuildError::NoMemory { bytes: needed })?,
         };
         if memory.len() < needed {
             return Err(HostBuildError::TooLittleMemory { blocks, block_bytes, needed, given: memory.len() });

@@ -60,6 +60,13 @@ impl Memory {
         Self { start, bytes, owner: Some(NonNull::from(Box::leak(Box::new(keep)))) }
     }
 
+    /// So many bytes of new memory; none if the system does not have them. Their pages are taken when they are written to.
+    pub(crate) fn zeroed(bytes: usize) -> Option<Self> {
+        // Asked for and given back: what cannot be had is an error here, and would end the process below.
+        Vec::<u8>::new().try_reserve_exact(bytes).ok()?;
+        Some(Self::new(vec![0; bytes]))
+    }
+
     /// No bytes: for a tier that only counts.
     pub(crate) fn none() -> Self {
         Self { start: NonNull::dangling(), bytes: 0, owner: None }

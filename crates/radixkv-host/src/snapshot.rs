@@ -110,7 +110,7 @@ impl HostTier {
             state.slots.pin(block);
         }
         drop(state);
-        HostMatch::new(std::sync::Arc::clone(&self.inner), blocks.start * self.block_size(), found)
+        HostMatch::new(std::sync::Arc::clone(&self.inner), blocks.start.saturating_mul(self.block_size()), found)
     }
 }
 

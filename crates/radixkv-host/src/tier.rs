@@ -230,7 +230,8 @@ impl State {
         first: usize,
     ) -> Vec<(HostBlock, Place)> {
         let Some(path) = self.index.path(namespace, tokens) else { return Vec::new() };
-        let mut held: Vec<_> = (first..).map_while(|block| self.held(&path, block)).collect();
+        // Of so many tokens there are fewer blocks.
+        let mut held: Vec<_> = (first..tokens.len()).map_while(|block| self.held(&path, block)).collect();
         if let Some(expired) = held.iter().position(|&(block, place)| self.is_expired(block, place)) {
             self.expire(namespace, tokens, first + expired..first + held.len());
             held.truncate(expired);

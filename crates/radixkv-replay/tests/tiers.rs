@@ -118,6 +118,22 @@ fn what_the_host_evicts_is_found_in_the_remote_tier() {
 }
 
 #[test]
+fn what_copies_cost_changes_no_hit_however_much_it_is() {
+    let tiers = Tiers::new(Capacity::Blocks(3)).remote_capacity(Capacity::Blocks(6));
+    let free = run(&trace(&[A, B, C, A, B, A]), &config(3, tiers.token_bytes(0)));
+    for slow in [0.0, f64::MIN_POSITIVE, 1.0, f64::INFINITY, f64::NAN, -1.0] {
+        let dear = tiers.token_bytes(u64::MAX).bandwidth(slow).remote_bandwidth(slow);
+        let dear = run(&trace(&[A, B, C, A, B, A]), &config(3, dear.latency(slow).remote_latency(slow)));
+        assert_eq!((fetched(&dear), found(&dear, 2)), (fetched(&free), found(&free, 2)), "{slow}");
+        assert_eq!(dear.report.match_digest, free.report.match_digest, "{slow}");
+        let tiers = dear.report.tiers.expect("tiers");
+        assert_eq!((tiers.offloaded_bytes, tiers.onboarded_bytes), (u64::MAX, u64::MAX), "{slow}");
+        let remote = tiers.remote.expect("a remote tier");
+        assert_eq!((remote.remote_put_bytes, remote.remote_fetched_bytes), (u64::MAX, u64::MAX), "{slow}");
+    }
+}
+
+#[test]
 fn a_remote_tier_keeps_to_its_capacity() {
     let tiers = Tiers::new(Capacity::Blocks(3)).remote_capacity(Capacity::Blocks(3));
     let replayed = run(&trace(&[A, B, C, A, B, A]), &config(3, tiers));

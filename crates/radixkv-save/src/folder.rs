@@ -13,11 +13,12 @@
 use std::{
     fs::{self, File, OpenOptions},
     io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, OFlags, flock},
     io::Errno,
 };
 
@@ -47,7 +48,12 @@ impl Unfinished {
         make(&folder).map_err(io)?;
         let lock = lock(&folder)?;
         let path = unfinished_in(&folder, name);
-        let file = File::create(&path).map_err(|error| SaveError::io(path.display(), error))?;
+        let file = options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(&path)
+            .map_err(|error| SaveError::io(path.display(), error))?;
         Ok(Self { folder, name, file, lock, is_published: false })
     }
 
@@ -75,6 +81,13 @@ impl Drop for Unfinished {
     }
 }
 
+/// To open what is no file, such as a pipe, without waiting for its other end. Changes nothing for a file.
+pub(crate) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    options
+}
+
 /// Makes a folder that is not there, with a name that is on the disk.
 fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
@@ -91,7 +104,7 @@ fn unfinished_in(folder: &Path, name: &str) -> PathBuf {
 fn lock(folder: &Path) -> Result<File, SaveError> {
     let path = folder.join("lock");
     let io = |error| SaveError::io(path.display(), error);
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    let lock = options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(Errno::WOULDBLOCK) => Err(SaveError::InUse { place: folder.display().to_string() }),

@@ -37,7 +37,7 @@ impl Opened {
         let path = folder.join(name);
         let place = || path.display().to_string();
         let io = |source| OpenError::Io { place: place(), source };
-        let file = File::open(&path).map_err(|error| match error.kind() {
+        let file = crate::folder::options().read(true).open(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => OpenError::NothingSaved { place: folder.display().to_string() },
             _ => io(error),
         })?;

@@ -99,6 +99,20 @@ fn blocks_of_another_save_do_not_pass() {
     assert!(matches!(open(folder.path(), &mixed), Err(OpenError::Damaged { part: "trailer", .. })));
 }
 
+/// A pipe without a writer has whoever opens it wait.
+#[test]
+fn a_pipe_in_place_of_a_file_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = |name| std::process::Command::new("mkfifo").arg(folder.path().join(name)).status().unwrap().success();
+    assert!(pipe("save") && pipe("save.new") && pipe("lock"));
+    assert!(matches!(Saved::open(folder.path(), &layout(2)), Err(OpenError::NotASave { .. })));
+    let cache = PrefixCache::builder(2, 2).build().unwrap();
+    let save = || Save::new(&cache, &layout(2)).to(folder.path(), &mut Memory::new(2));
+    assert!(save().unwrap_err().to_string().contains("lock: "));
+    fs::remove_file(folder.path().join("lock")).unwrap();
+    assert!(save().is_err_and(|error| error.to_string().contains("save.new: ")));
+}
+
 #[test]
 fn what_is_no_file_is_said() {
     let folder = tempfile::tempdir().unwrap();

@@ -103,6 +103,27 @@ fn what_cannot_be_opened_is_said() {
     assert!(matches!(error, OpenError::Io { .. }) && error.to_string().contains("file"), "{error}");
 }
 
+/// A pipe without a writer has whoever opens it wait.
+#[test]
+fn a_pipe_in_place_of_a_file_is_not_waited_for() {
+    for name in ["manifest", "lock"] {
+        let folder = tempfile::tempdir().unwrap();
+        let made = std::process::Command::new("mkfifo").arg(folder.path().join(name)).status().unwrap();
+        assert!(made.success());
+        let error = refused(folder.path(), &layout(16, 64), 1 << 20);
+        assert!(matches!(error, OpenError::NotAStore { .. } | OpenError::Io { .. }), "{name}: {error}");
+    }
+    let (folder, layout) = (tempfile::tempdir().unwrap(), layout(16, 64));
+    let (tier, block) = (open(folder.path(), &layout, 1 << 20), blocks(&layout, 1));
+    tier.put_from(vec![put(&block[0], &layout, None)]).unwrap();
+    completions(&tier, 1);
+    let object = objects(folder.path()).remove(0);
+    fs::remove_file(&object).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&object).status().unwrap().success());
+    let got = get_all(&tier, &block);
+    assert!(matches!(got[..], [Err(why)] if why != NotGot::Failed(Failure::TimedOut)), "{got:?}");
+}
+
 /// Files that were damaged while the tier was closed or open: each is a miss with its reason, and is removed.
 #[test]
 fn damaged_files_are_misses_by_reason() {

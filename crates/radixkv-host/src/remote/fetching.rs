@@ -68,8 +68,13 @@ impl Fetching {
             }
             (Step::Getting { left, got }, Outcome::Got(get, result)) => {
                 *left -= 1;
+                let is_whole = tiers.is_whole(&self.blocks[self.window.start + item], &get.block, &get.buffer);
                 match result {
-                    Ok(()) => got[item] = Some(get.buffer),
+                    Ok(()) if is_whole => got[item] = Some(get.buffer),
+                    Ok(()) => {
+                        counters.failed_blocks.add(1);
+                        tiers.line.give_get(get.buffer);
+                    }
                     Err(why) => {
                         let count = if matches!(why, NotGot::Miss(_)) {
                             &counters.missed_blocks
@@ -90,8 +95,11 @@ impl Fetching {
     }
 
     /// Gives up what has not come; what has, and follows what is in the host, comes in.
-    pub(super) fn give_up(mut self, tiers: &mut Tiers) {
+    pub(super) fn give_up(mut self, id: JobId, tiers: &mut Tiers) {
         tiers.line.counters.late_fetches.add(1);
+        if matches!(self.step, Step::Asking { .. }) {
+            tiers.forget(id);
+        }
         self.bring_in(tiers);
         self.end(tiers);
     }
@@ -141,8 +149,8 @@ impl Fetching {
                 continue;
             }
             tiers.line.counters.failed_blocks.add(count);
-            tiers.line.lose_gets(count - refused.len());
-            refused.into_iter().for_each(|get| tiers.line.give_get(get.buffer));
+            tiers.line.lose_gets(count.saturating_sub(refused.len()));
+            refused.into_iter().take(count).for_each(|get| tiers.line.give_get(get.buffer));
         }
         self.step = Step::Getting { left, got: vec![None; has.len()] };
         if left == 0 { self.arrive(id, tiers) } else { Some(self) }

@@ -25,6 +25,11 @@ impl Keys {
         Self { layout, last: None }
     }
 
+    /// Bytes of a block.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.layout.block_bytes()
+    }
+
     /// The whole blocks of a sequence.
     pub(super) fn blocks(&mut self, name: &RemoteName, tokens: &[Token]) -> &[Block] {
         let size = self.layout.block_size();

@@ -11,7 +11,7 @@ use radixkv::{NamespaceName, Token};
 use super::{
     name::RemoteName,
     pool::Pool,
-    progress::Progress,
+    progress::{FOREVER, Progress},
     stats::{Counters, RemoteStats},
 };
 use crate::offload::Offload;
@@ -139,7 +139,7 @@ impl Line {
 
     /// Waits until nothing is under way; whether that is so.
     pub(super) fn settle(&self, wait: Duration) -> bool {
-        let until = Instant::now() + wait;
+        let until = Instant::now() + wait.min(FOREVER);
         let mut state = self.lock();
         while state.under_way > 0 {
             let left = until.saturating_duration_since(Instant::now());

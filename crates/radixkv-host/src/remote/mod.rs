@@ -46,6 +46,7 @@ impl Remote {
     /// Starts the thread.
     pub(crate) fn start(settings: RemoteSettings, host: Weak<Inner>, block_bytes: usize) -> io::Result<Self> {
         let RemoteSettings { tiers, write, in_flight, timeout } = settings;
+        let timeout = timeout.min(progress::FOREVER);
         let line = Arc::new(Line::new(block_bytes, in_flight));
         let worker = Worker::new(tiers, host, Arc::clone(&line), timeout);
         let thread = thread::Builder::new().name("radixkv-remote".to_owned()).spawn(move || worker.work())?;

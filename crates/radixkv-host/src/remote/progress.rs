@@ -7,6 +7,9 @@ use std::{
 
 use crate::host_match::HostMatch;
 
+/// A year is as good as for ever, and moments in time have a bound.
+pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+
 /// Shared by the remote tiers' thread and the one that asked.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -89,7 +92,6 @@ impl Progress {
 
     /// When a wait of so long ends that began with the fetch.
     pub(crate) fn due(&self, wait: Duration) -> Instant {
-        // A year is as good as for ever.
-        self.began + wait.min(Duration::from_secs(365 * 86_400))
+        self.began + wait.min(FOREVER)
     }
 }

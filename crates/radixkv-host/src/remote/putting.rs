@@ -71,8 +71,9 @@ impl Putting {
                 *left -= 1;
                 let took = if result.is_ok() { &counters.put_blocks } else { &counters.failed_puts };
                 took.add(1);
-                self.blocks[item].1 = Some(put.buffer);
-                if *left == 0 {
+                let is_last = *left == 0;
+                self.take_buffer(item, put, tiers);
+                if is_last {
                     return self.next_tier(id, tiers);
                 }
             }
@@ -82,7 +83,10 @@ impl Putting {
     }
 
     /// Gives up what has no answer.
-    pub(super) fn give_up(self, tiers: &mut Tiers) {
+    pub(super) fn give_up(self, id: JobId, tiers: &mut Tiers) {
+        if matches!(self.step, Step::Asking { .. }) {
+            tiers.forget(id);
+        }
         let (Step::Asking { left, .. } | Step::Giving { left }) = self.step;
         tiers.line.counters.failed_puts.add(left);
         self.end(tiers);
@@ -127,11 +131,21 @@ impl Putting {
         }
         tiers.line.counters.failed_puts.add(count);
         // None are back if the tier panicked.
-        tiers.line.lose_puts(count - refused.len());
+        tiers.line.lose_puts(count.saturating_sub(refused.len()));
         for (item, put) in lacks.into_iter().zip(refused) {
-            self.blocks[item].1 = Some(put.buffer);
+            self.take_buffer(item, put, tiers);
         }
         self.next_tier(id, tiers)
+    }
+
+    /// Takes an item's buffer back, for the next tier; what is not the item's goes no further.
+    fn take_buffer(&mut self, item: usize, put: Put<Vec<u8>>, tiers: &Tiers) {
+        let (block, bytes) = &mut self.blocks[item];
+        if tiers.is_whole(block, &put.block, &put.buffer) {
+            *bytes = Some(put.buffer);
+        } else {
+            tiers.line.give_put(put.buffer);
+        }
     }
 
     fn next_tier(mut self, id: JobId, tiers: &mut Tiers) -> Option<Self> {

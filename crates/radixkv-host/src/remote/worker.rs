@@ -1,13 +1,13 @@
 //! The thread that uses the remote tiers.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
-use radixkv_tiers::{Completion, Outcome, Ticket};
+use radixkv_tiers::{Block, Completion, Outcome, Ticket};
 
 use super::{
     fetching::Fetching,
@@ -30,8 +30,8 @@ pub(super) type JobId = u64;
 #[derive(Debug)]
 struct Batch {
     job: JobId,
-    /// What each of them is to the job.
-    items: Vec<usize>,
+    /// What each of them is to the job; none once it was completed.
+    items: Vec<Option<usize>>,
     left: usize,
 }
 
@@ -61,7 +61,8 @@ impl Tiers {
         self.tiers.len()
     }
 
-    /// Submits a batch of a job to a tier: `items` says what each of its items is to the job. False if the tier did not take it.
+    /// Submits a batch of a job to a tier: `items` says what each of its items is to the job. False if the tier did not take it, or
+    /// under the ticket of another batch, by which its completions would be taken for others.
     pub(super) fn submit(
         &mut self,
         tier: usize,
@@ -71,17 +72,27 @@ impl Tiers {
     ) -> bool {
         // What panics took nothing.
         let ticket = catch_unwind(AssertUnwindSafe(|| submit(&self.tiers[tier]))).ok().flatten();
-        if let Some(ticket) = ticket {
-            self.batches.insert((tier, ticket), Batch { job, left: items.len(), items });
-        }
-        ticket.is_some()
+        let Some(ticket) = ticket else { return false };
+        let Entry::Vacant(place) = self.batches.entry((tier, ticket)) else { return false };
+        place.insert(Batch { job, left: items.len(), items: items.into_iter().map(Some).collect() });
+        true
     }
 
-    /// The job of a completion, and what the item is to it.
+    /// Waits for no more answers of a job that holds no buffers.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.batches.retain(|_, batch| batch.job != job);
+    }
+
+    /// Whether a tier gave back the block that it was given, in as many bytes as a block has.
+    pub(super) fn is_whole(&self, given: &Block, back: &Block, buffer: &[u8]) -> bool {
+        given.key() == back.key() && buffer.len() == self.keys.block_bytes()
+    }
+
+    /// The job of a completion, and what the item is to it; none for one that was completed before, or was never submitted.
     fn item(&mut self, tier: usize, completion: &Completion<Vec<u8>>) -> Option<(JobId, usize)> {
         let key = (tier, completion.ticket);
         let batch = self.batches.get_mut(&key)?;
-        let item = (batch.job, *batch.items.get(completion.index)?);
+        let item = (batch.job, batch.items.get_mut(completion.index)?.take()?);
         batch.left -= 1;
         if batch.left == 0 {
             self.batches.remove(&key);
@@ -146,11 +157,9 @@ impl Worker {
     }
 
     fn complete(&mut self, tier: usize, completion: Completion<Vec<u8>>) {
-        let item = self.tiers.item(tier, &completion);
-        let Some((id, item)) = item.filter(|(id, _)| self.jobs.contains_key(id)) else {
-            return self.give_back(completion.outcome);
-        };
-        let Some(job) = self.jobs.remove(&id) else { return };
+        // What was not submitted has no buffer of the line's.
+        let Some((id, item)) = self.tiers.item(tier, &completion) else { return };
+        let Some(job) = self.jobs.remove(&id) else { return self.give_back(completion.outcome) };
         let goes_on = match job {
             Job::Put(put) => put.complete(id, item, completion.outcome, &mut self.tiers).map(Job::Put),
             Job::Fetch(fetch) => fetch.complete(id, tier, item, completion.outcome, &mut self.tiers).map(Job::Fetch),
@@ -179,8 +188,8 @@ impl Worker {
         let late: Vec<JobId> = self.jobs.iter().filter(|(_, job)| is_late(job)).map(|(&id, _)| id).collect();
         for id in late {
             match self.jobs.remove(&id) {
-                Some(Job::Put(put)) => put.give_up(&mut self.tiers),
-                Some(Job::Fetch(fetch)) => fetch.give_up(&mut self.tiers),
+                Some(Job::Put(put)) => put.give_up(id, &mut self.tiers),
+                Some(Job::Fetch(fetch)) => fetch.give_up(id, &mut self.tiers),
                 None => {}
             }
         }

@@ -78,6 +78,8 @@ impl Drop for Leaving {
 impl Shared {
     /// Evicts blocks of the device, and copies them to the host; they are free when it returns.
     pub(super) fn evict(self: &Arc<Self>, blocks: usize) -> usize {
+        // For no more than there are is room taken.
+        let blocks = blocks.min(self.cache.capacity_blocks());
         let Some(copies) = &self.copies else { return self.evict_here(blocks) };
         let (done, is_done) = mpsc::sync_channel(1);
         let count = self.evict_there(blocks, copies.room(blocks), move || _ = done.send(()));

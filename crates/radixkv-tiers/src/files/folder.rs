@@ -10,12 +10,13 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{FlockOperation, OFlags, flock},
     io::Errno,
 };
 
@@ -141,7 +142,9 @@ fn scan_one(first: &str, files: fs::ReadDir, found: &mut Vec<(SystemTime, BlockK
 fn lock(path: &Path) -> Result<File, OpenError> {
     let path_of_lock = path.join("lock");
     let io = |error| OpenError::io(path_of_lock.display(), error);
-    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path_of_lock).map_err(io)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(false).write(true).custom_flags(no_waiting());
+    let lock = options.open(&path_of_lock).map_err(io)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { place: path.display().to_string() }),
@@ -149,10 +152,15 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
+/// To open what is no file, such as a pipe, without waiting for its other end. Changes nothing for a file.
+pub(super) fn no_waiting() -> i32 {
+    OFlags::NONBLOCK.bits() as i32
+}
+
 /// The manifest, if there is one; of a longer file as many bytes as show that it is none.
 fn read_manifest(path: &Path) -> Result<Option<Vec<u8>>, OpenError> {
     let path = path.join("manifest");
-    let read = File::open(&path).and_then(|file| {
+    let read = OpenOptions::new().read(true).custom_flags(no_waiting()).open(&path).and_then(|file| {
         let mut bytes = Vec::new();
         file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)

@@ -19,7 +19,7 @@ use std::{
 };
 
 use super::{
-    folder::Folder,
+    folder::{Folder, no_waiting},
     index::{Index, Written},
 };
 use crate::{
@@ -116,12 +116,12 @@ impl Files {
     ) -> io::Result<T> {
         // Relaxed: a hint. Each thread may find out for itself.
         if self.direct.load(Relaxed) {
-            match options.custom_flags(direct_flag()).open(path).and_then(|file| act(&file, true)) {
+            match options.custom_flags(direct_flag() | no_waiting()).open(path).and_then(|file| act(&file, true)) {
                 Err(error) if error.kind() == ErrorKind::InvalidInput => self.direct.store(false, Relaxed),
                 acted => return acted,
             }
         }
-        act(&options.custom_flags(0).open(path)?, false)
+        act(&options.custom_flags(no_waiting()).open(path)?, false)
     }
 
     /// Reads up to the length of `out`; how many bytes there are.

@@ -123,7 +123,9 @@ impl TierReport {
         let prompt_tokens: u64 = sum(&|outcome| outcome.prompt_tokens);
         let first_hit_tokens = sum(&|outcome| outcome.device_tokens(block_size));
         let host_hit_tokens = sum(&|outcome| outcome.host_tokens as usize);
-        let bytes = |tokens: &dyn Fn(&TieredStats) -> u64| copied.iter().map(tokens).sum::<u64>() * tiers.token_bytes;
+        let bytes = |tokens: &dyn Fn(&TieredStats) -> u64| {
+            copied.iter().map(tokens).sum::<u64>().saturating_mul(tiers.token_bytes)
+        };
         let HostStats { cached_blocks, pinned_blocks, evicted_blocks, index_bytes, .. } = host.stats();
         let leftovers = host.leftovers().into_iter().map(|left| Leftover {
             namespace: left.namespace.parts().map(str::to_owned).collect(),
@@ -180,7 +182,7 @@ impl TierReport {
         let prompt_tokens = sum(&|outcome| outcome.prompt_tokens as u64);
         let remote_hit_tokens = sum(&|outcome| u64::from(outcome.remote_tokens));
         let RemoteStats { put_blocks, fetched_blocks, .. } = host.remote_stats().unwrap_or_default();
-        let bytes = |blocks: u64| blocks * host.block_size() as u64 * tiers.token_bytes;
+        let bytes = |blocks: u64| (blocks * host.block_size() as u64).saturating_mul(tiers.token_bytes);
         self.remote = Some(RemoteReport {
             remote_capacity: capacity,
             remote_hit_tokens,
@@ -190,7 +192,7 @@ impl TierReport {
             remote_final_blocks: names.blocks(),
             remote_put_bytes: bytes(put_blocks),
             remote_fetched_bytes: bytes(fetched_blocks),
-            fetch_seconds: sum(&|outcome| outcome.fetch_ns) as f64 / 1e9,
+            fetch_seconds: measured.iter().map(|outcome| outcome.fetch_ns as f64 / 1e9).sum(),
         });
     }
 

@@ -174,7 +174,8 @@ impl<'a> Run<'a> {
         outcome.remote_tokens = remote_tokens as u32;
         let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
         outcome.fetch_ns = nanoseconds(self.tiers.remote_seconds(remote_tokens));
-        outcome.copy_ns = outcome.fetch_ns + nanoseconds(self.tiers.seconds(host_tokens + remote_tokens));
+        let copied = nanoseconds(self.tiers.seconds(host_tokens + remote_tokens));
+        outcome.copy_ns = outcome.fetch_ns.saturating_add(copied);
         Ok(())
     }
 
