@@ -52,10 +52,9 @@ impl SeenBlocks {
         Self((0..marks.div_ceil(LINE)).map(|_| Line::default()).collect())
     }
 
-    /// Whether the mark of a run that is taken into the accounts is likely to be there still when the run goes, with so many runs
-    /// cached.
-    pub(super) fn last_for(&self, runs: usize) -> bool {
-        runs <= self.0.len()
+    /// Whether a mark is likely to be there still after so many others.
+    pub(super) fn keeps_for(&self, others: u64) -> bool {
+        others <= self.0.len() as u64
     }
 
     /// Marks a block of `run`, the first one or one after it.

@@ -302,6 +302,21 @@ fn equal_prompts_of_several_namespaces_are_known_in_each() {
     }
 }
 
+/// Its mark was overwritten while it was in use: it is marked again as it goes.
+#[test]
+fn what_was_cached_for_long_is_known_to_have_been() {
+    let bench = Bench::new(4, 16);
+    let prompt = sequence(1, 4);
+    let lease = bench.insert(&prompt);
+    for seed in 2..1_000 {
+        drop(bench.insert(&sequence(seed, 8)));
+        bench.cache.evict(2);
+    }
+    drop(lease);
+    bench.cache.evict(16);
+    assert_eq!(missed(&bench.counted(|| bench.matched(&prompt))), [4, 0, 0, 0]);
+}
+
 /// The request of an insert was looked up before: a resume of what it inserted counts for no second one, however little that is.
 #[test]
 fn an_insert_is_no_lookup_and_its_lease_counts_for_none() {

@@ -188,8 +188,9 @@ impl Evictor {
         if blocks.is_empty() {
             return;
         }
-        // Of a run that goes whole, the first block was marked when the run came.
-        if keep > 0 || !resources.seen.last_for(self.totals.runs) {
+        // Of a run that goes whole, the first block was marked when the run came; as many marks were left since as runs came.
+        let since = self.registered - run.account.with(&self.owner, |account| account.serial);
+        if keep > 0 || !resources.seen.keeps_for(since) {
             resources.mark_seen(run, keep);
         }
         if self.observers.is_listened_to() {
