@@ -13,6 +13,7 @@ import sys
 import time
 
 from scratch import ROOT, Tree
+from seeded import strays
 
 # Loads as loads (values that a weak memory returns), or as read-modify-writes (every order of events).
 WEAK, EXACT = "weak", "exact"
@@ -530,18 +531,6 @@ def edges():
     return "\n".join(["| edge | weakened so, a model fails (its file); or why it is margin |", "|---|---|", *rows])
 
 
-def strays():
-    """The replacements whose text is not in its file exactly once, after those of the same bug before it."""
-    found = []
-    for bug, _, _, edits, *_ in BUGS:
-        sources = {path: open(os.path.join(ROOT, path), encoding="utf-8").read() for path, _, _ in edits}
-        for path, old, new in edits:
-            if (count := sources[path].count(old)) != 1:
-                found.append(f"{bug}: {count} times in {path}: {old!r}")
-            sources[path] = sources[path].replace(old, new)
-    return found
-
-
 def changed():
     """The files that changed of late; none where the history is not known."""
     command = ["git", "diff", "--name-only", f"HEAD~{OF_LATE}"]
@@ -570,7 +559,7 @@ def main():
         print(edges())
         return
     if sys.argv[1:] == ["--texts"]:
-        sys.exit("\n".join(strays()) or None)
+        sys.exit("\n".join(strays([(bug, model, edits) for bug, model, _, edits, *_ in BUGS])) or None)
     if sys.argv[1:2] == ["--part"]:
         number, parts = map(int, sys.argv[2].split("/"))
         chosen = part(number, parts)
