@@ -7,11 +7,11 @@ use super::lease::Lease;
 use super::quota::OverQuota;
 use super::reservation::Reservation;
 use super::session::Session;
-use crate::block::BlockId;
+use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::tree::Point;
-use crate::tree::insert::{NewTokens, insert};
+use crate::tree::insert::{NewTokens, Published, insert};
 use crate::tree::path::append_blocks;
 
 /// Tokens of the longest sequence that can be inserted: depths have 31 bits, and on 32-bit machines an allocation is the
@@ -270,14 +270,7 @@ impl Session {
         let mut new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
         new_lease.queried = true;
         let has_inserted = !left.is_empty();
-        let blocks = if published.fresh && published.duplicates == 0 {
-            // The path beyond the lease has these and no others.
-            left
-        } else {
-            let mut blocks = Vec::new();
-            append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, &guard);
-            blocks
-        };
+        let blocks = blocks_beyond(from, &published, left, grid, &guard);
         if !published.fresh && aligned > 0 {
             inner.hot.statistics(&published.tip).stamp(now);
         }
@@ -328,6 +321,23 @@ impl Session {
             Some(held) => Ok(held.point),
         }
     }
+}
+
+/// The ids of the path from `from` to what was published, where the tree has taken the blocks `left`.
+fn blocks_beyond(
+    from: Ref<'_, Point>,
+    published: &Published<'_>,
+    left: Vec<BlockId>,
+    grid: Grid,
+    guard: &Guard<'_>,
+) -> Vec<BlockId> {
+    if published.fresh && published.duplicates == 0 {
+        // The path has these and no others.
+        return left;
+    }
+    let mut blocks = Vec::new();
+    append_blocks(published.tip.point, grid.blocks(from.end()), grid, &mut blocks, guard);
+    blocks
 }
 
 impl Reservation {
