@@ -310,11 +310,8 @@ impl Evictor {
     ) -> usize {
         let mut freed = 0;
         self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
-        self.now = self.now.max(resources.now);
         while freed < want {
-            if !self.is_caught_up(resources) {
-                self.take_in(entries, resources);
-            }
+            self.take_in(entries, resources);
             let Some(Choice { victim, most, reason }) = choose(self) else {
                 break;
             };
