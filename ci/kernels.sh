@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The CUDA kernels without a GPU: every shape in the simulator, with sanitizers and as PTX too, and planted bugs. Takes about 20
+# The CUDA kernels without a GPU: every shape in the simulator, with sanitizers and as PTX too, and planted bugs. Takes about 15
 # minutes on two quiet cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."

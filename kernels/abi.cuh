@@ -164,7 +164,7 @@ RK_SIZE(RkCompareArgs, 56);
 // nothing.
 struct RkBandwidthArgs {
   const void* src;             // 0
-  void* dst;                   // 8   rk_read: 4 bytes, written in one case of 2^32
+  void* dst;                   // 8   rk_read: null
   u64 units;                   // 16
 };
 RK_SIZE(RkBandwidthArgs, 24);

@@ -18,7 +18,7 @@ RK_KERNEL(rk_read, 512, 2)(const RkBandwidthArgs a) {
     rk_u4 v = rk_load_once(src + i);
     sum += v.x ^ v.y ^ v.z ^ v.w;
   }
-  if (sum == 0x12345678u) *(u32*)a.dst = sum;   // keeps the loads
+  if (sum == 0x12345678u && a.dst) *(u32*)a.dst = sum;   // never: it keeps the loads, because no compiler knows that dst is null
 }
 
 RK_KERNEL(rk_copy, 512, 2)(const RkBandwidthArgs a) {

@@ -126,6 +126,8 @@ MUTANTS = [
     ("copy: offset in 32 bits", "copy_blocks.cu", "pair.dst * a.dst_stride", "(u32)(pair.dst * a.dst_stride)"),
     ("copy: source offset in 32 bits", "copy_blocks.cu", "pair.src * a.src_stride", "(u32)(pair.src * a.src_stride)"),
     ("copy: planes mixed up", "copy_blocks.cu", "a.dst_planes[plane]", "a.dst_planes[0]"),
+    # bandwidth
+    ("bandwidth: what was read is written", "bandwidth.cu", "&& a.dst) *(u32*)a.dst = sum", ") *(u32*)a.src = sum"),
     # compare_keys
     ("compare: ballot in a branch", "compare_keys.cu", "const u32 lanes = rk_ballot(at + lane < n && a[at + lane] != b[at + lane]);", "u32 lanes = 0;\n    if (at + lane < n) lanes = rk_ballot(a[at + lane] != b[at + lane]);"),
     ("compare: reads past the runs", "compare_keys.cu", "rk_ballot(at + lane < n && a", "rk_ballot(a"),
@@ -148,24 +150,59 @@ CRATE_MUTANTS = [
     ("crate: a host block is read before its transfers", "host.rs", "        uses.wait().map_err(GpuError::of)?;\n        // SAFETY: `check`", "        let _ = &uses;\n        // SAFETY: `check`", "uses"),
     ("crate: a storage is written before its transfers", "kv.rs", "        self.uses.get_mut().wait_on(&self.device).map_err(GpuError::of)?;\n", "", "uses"),
     ("crate: a storage is read before its transfers", "kv.rs", "        self.uses.lock().wait_on(&self.device).map_err(GpuError::of)?;\n", "", "uses"),
-    ("crate: a storage is freed before its transfers", "kv.rs", "        } else {\n            self.uses.get_mut().end_before(&self.device);", "        } else {", "uses"),
-    ("crate: a host pool is freed before its transfers", "host.rs", "        self.uses.get_mut().end();\n", "", "uses"),
+    ("crate: a storage is freed before its transfers", "kv.rs", "        self.uses.end_before(&self.stream);\n", "        let _ = (&mut self.uses, &self.stream);\n", "uses"),
+    ("crate: a host pool is freed before its transfers", "host.rs", "        self.uses.end();\n", "        let _ = &mut self.uses;\n", "uses"),
     ("crate: a use of a storage is not noted", "swap.rs", "        kv_uses.note(&self.copy_stream, &done);\n", "        drop(kv_uses);\n", "uses"),
     ("crate: a use of a host pool is not noted", "swap.rs", "        host_uses.note(&self.copy_stream, &done);\n", "        drop(host_uses);\n", "uses"),
     ("crate: a transfer waits for nothing", "swap.rs", "        self.copy_stream.stream().join(self.device.stream()).map_err(GpuError::of)?;\n", "", "swapping"),
+    ("crate: planes of several allocations are copied as one", "kv.rs", "end <= base + bytes as u64)", "end <= base + bytes as u64 || true)", "engine_brings"),
     # plans on their way
     ("crate: slots of 32 bits", "upload.rs", "words.extend([*self as u32, (*self >> 32) as u32]);", "words.extend([*self as u32, 0]);", "multiples_of_16_bytes"),
     ("crate: a chunk is written while it is read", "staging.rs", ">= bytes && is_free(chunk)", ">= bytes && (is_free(chunk) || true)", "staged attention"),
-    ("crate: a chunk is freed while it is read", "device.rs", "        self.staging.end();\n", "", "outlives_its_device"),
+    ("crate: a chunk is freed while it is read", "staging.rs", "self.chunks.get_mut().drain(..).for_each(|chunk| retry_once(|| chunk.read.synchronize()));", "self.chunks.get_mut().clear();", "outlives_its_device"),
     ("crate: the pool gives its memory back", "device.rs", "        let _ = driver::keep_pooled(context.cu_device());\n", "", "preparing_again"),
+    ("crate: more and more memory on its way", "staging.rs", "if chunks.len() == MOST_CHUNKS {", "if chunks.len() == MOST_CHUNKS << 9 {", "bounded"),
+    ("crate: a copy that no event ends is overtaken", "staging.rs", ".inspect_err(|_| retry_once(|| stream.synchronize()))", "", "room"),
+    # finding the driver
+    ("crate: folders beside the loader's path are not tried", "driver.rs", "load(FOLDERS)", "load(&FOLDERS[..0])", "beside_the_loaders"),
+    ("crate: a driver that the binding does not find", "driver.rs", "NAMES.iter().copied().any(|name| named(name).is_some()).then_some(library)", "Some(library)", "a_driver_in_a_folder"),
+    ("crate: names in another order than the binding's", "driver.rs", '["libcuda.so", "libcuda.so.1"]', '["libcuda.so.1", "libcuda.so"]', "what_is_missing"),
     # batches that are replaced in place
     ("crate: room for items is not idle", "reserved.rs", "DecodeItem { kv_head: IDLE, part: DIRECT", "DecodeItem { kv_head: 0, part: DIRECT", "replay"),
     ("crate: rows without a sequence are appended", "reserved.rs", "slots.resize(capacity.sequences, SKIP);", "slots.resize(capacity.sequences, 0);", "replay"),
     ("crate: more parts than there is room for", "plan/split.rs", "count(*part) <= most", "count(*part) <= most.max(1 << 20)", "parts_fit replay"),
     ("crate: an update that may be captured", "upload.rs", "        device.refuse_capture()?;\n", "", "no_room_for"),
+    ("crate: no room for the last blocks", "capacity.rs", "Upload::room::<BlockId>(blocks)", "Upload::room::<BlockId>(blocks.saturating_sub(4))", "room"),
+    ("crate: no room for the last partial rows", "work.rs", "let rows = items * group;", "let rows = items.saturating_sub(1) * group;", "room"),
+    ("crate: the first row of a head is merged", "work.rs", "most_rows: group,", "most_rows: 1,", "replay"),
+    ("crate: merges of another step", "reserved.rs", "    plan.merges.items.resize(capacity.sequences * kv_heads, MergeItem::default());\n", "    let _ = (MergeItem::default(), kv_heads);\n", "replay"),
+    ("crate: a list of another length", "reserved.rs", "    plan.merges.list.resize(capacity.items, 0);\n", "", "replay"),
+    ("crate: more rows than there are numbers", "work.rs", "if u32::try_from(rows * query_heads).is_err() {", "if false {", "failures"),
+    ("crate: an update is not checked", "reserved.rs", "        batch.check(&sizes.layout)?;\n", "", "room"),
+    ("crate: an update of another scoring", "reserved.rs", "if !batch.scoring.is_plain() {", "if false {", "replay"),
+    ("crate: a full batch is refused", "capacity.rs", "if given <= room {", "if given < room {", "room replay"),
+    ("crate: one more than there is room for", "capacity.rs", "if given <= room {", "if given <= room + 1 {", "room replay"),
+    # devices
+    ("crate: a batch of another device", "attention.rs", "        self.check_device(device)?;\n", "        let _ = device;\n", "handles"),
+    ("crate: a storage of another device", "attention.rs", "        self.check_device(kv.device())?;\n        self.check_device(device)", "        self.check_device(device)", "handles"),
+    ("crate: a cascade beside the batch of another device", "attention.rs", "        self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;\n", "", "handles"),
+    ("crate: a host pool of another context", "host.rs", "self.device.stream().context() == device.stream().context()", "{ let _ = device; true }", "handles"),
+    ("crate: rows that are not kept are appended", "attention.rs", "if !batch.save_kv {", "if false {", "failures"),
+    ("crate: chunks are decoded", "attention.rs", "        batch.decodes?;\n", "", "failures"),
+    ("crate: an engine's pool is set", "device.rs", "        let properties = Properties::of(&context)", "        let _ = driver::keep_pooled(context.cu_device());\n        let properties = Properties::of(&context)", "memory_pool"),
     # captures
+    ("crate: what a capture drops makes a graph that uses it", "capturing.rs", "            capture.broken = true;\n            capture.dropped", "            capture.dropped", "graphs"),
+    ("crate: a swap of large blocks is captured", "swap.rs", "        self.device.refuse_capture()?;\n\n", "\n", "graphs"),
+    ("crate: a wait for a transfer ends an engine's capture", "swap.rs", "        device.refuse_capture()?;\n        device.stream()", "        device.stream()", "engine_captures"),
+    ("crate: what an engine's step drops is freed at once", "device.rs", "self.engine_captures() != Ok(false)", "self.engine_captures() != Ok(false) && false", "engine_captures"),
+    ("crate: what an engine's step dropped is never freed", "capturing.rs", "        drop(kept);\n", "        std::mem::forget(kept);\n", "engine_captures"),
+    ("crate: a storage that an engine's step drops waits at once", "kv.rs", "self.device.drop_after_capture(LateUses", "drop(LateUses", "engine_captures"),
+    ("crate: an engine's capture goes unseen", "device.rs", "|| by_engine == Ok(true)", "|| (by_engine == Ok(true) && false)", "engine_captures"),
+    ("crate: page-locked memory of another device is freed during a capture", "capturing.rs", "last.push(Box::new(memory.take()));", "let _ = (last, &mut memory);", "page_locked"),
+    ("crate: what a capture within another dropped is lost", "capturing.rs", ".extend(last);", ".extend(Dropped::new()); std::mem::forget(last);", "page_locked"),
     ("crate: an allocation is captured", "buffer.rs", "        self.refuse_capture()?;\n        let slice = self.stream().alloc_zeros", "        let slice = self.stream().alloc_zeros", "graphs"),
     ("crate: a copy of pageable memory is captured", "buffer.rs", "        self.device.refuse_capture()?;\n        self.device.stream().memcpy_htod", "        self.device.stream().memcpy_htod", "graphs"),
+    ("crate: a failed drop leaves the capture open", "graph.rs", "stream.context().check_err();", "Ok::<(), DriverError>(());", "graphs"),
     ("crate: what was refused makes a graph", "graph.rs", "if device.capturing().end().is_broken() {", "if device.capturing().end().is_broken() && false {", "graphs"),
 ]
 
@@ -237,7 +274,7 @@ class Crate:
         path = f"{CRATE}/{file}"
         if before:
             self.tree.write(path, self.tree.read(path).replace(before, after))
-        command = ["cargo", "test", "--locked", "-q", "-p", "radixkv-cuda", "--lib", "--test", "gpu"]
+        command = ["cargo", "test", "--locked", "-q", "-p", "radixkv-cuda", "--lib", "--test", "gpu", "--test", "gpu_absent"]
         built = subprocess.run([*command, "--no-run"], cwd=self.tree.tree, env=self.env, capture_output=True, text=True)
         if built.returncode:
             sys.exit(f"{path} does not compile:\n{built.stderr}")

@@ -17,11 +17,16 @@ u64, pointer = ctypes.c_uint64, ctypes.c_void_p
 
 
 def open_driver():
-    try:
-        return ctypes.CDLL(os.environ.get("LIBCUDA", "libcuda.so.1"))
-    except OSError:
-        print("skipped: no GPU (there is no driver)")
-        sys.exit(77)
+    name = "libcuda.so.1"
+    # Containers mount it where the loader does not look.
+    mounted = [f"{folder}/{name}" for folder in ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib")]
+    for path in [os.environ["LIBCUDA"]] if "LIBCUDA" in os.environ else [name, *mounted]:
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            pass
+    print("skipped: no GPU (there is no driver)")
+    sys.exit(77)
 
 
 cuda = open_driver()

@@ -194,6 +194,7 @@ impl Backend for Attention {
         out: Output<ViewMut<'_, u16>, ViewMut<'_, f32>>,
     ) -> Result<(), GpuError> {
         let layer_kv = self.layer_kv(kv, layer, &cascade.device, &cascade.sizes)?;
+        self.layer_kv(kv, layer, &batch.device, &batch.sizes)?;
         check_len("the cascade's rows", cascade.sizes.rows, batch.sizes.rows)?;
         let io = self.io(&cascade.sizes, queries, out)?;
         let work = cascade.work();

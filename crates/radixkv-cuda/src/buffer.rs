@@ -236,7 +236,7 @@ impl<T: 'static> Drop for Buffer<T> {
     fn drop(&mut self) {
         // SAFETY: taken once, and not used after.
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
-        self.device.capturing().drop_after(slice);
+        self.device.drop_after_capture(slice);
     }
 }
 

@@ -1,13 +1,14 @@
 //! An open device: its context, one stream for all work, and the kernels loaded into the context.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::fmt;
 
 use cudarc::driver::sys::{CUdevice_attribute, CUresult, CUstreamCaptureStatus};
 use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
 
-use super::capturing::Capturing;
+use super::capturing::{self, Capturing};
 use super::driver;
 use super::error::{Code, GpuError, OpenError};
 use super::image::Images;
@@ -144,6 +145,10 @@ impl Device {
     /// crate, and they share addresses. Neither is destroyed when the device is dropped, and the memory pool of the
     /// context stays as the engine has set it.
     ///
+    /// While the engine captures the stream, launches are captured, and what [`capture`](Self::capture) refuses is
+    /// refused. What is dropped meanwhile is freed after the capture, with what is dropped or allocated next; so keep a
+    /// handle of the device until the capture has ended.
+    ///
     /// `context` is a `CUcontext`, `stream` a `CUstream` of it; null is the context's default stream.
     ///
     /// # Errors
@@ -243,12 +248,29 @@ impl Device {
     /// Refuses what cannot be captured, or what a graph could not use when it is launched: within
     /// [`capture`](Self::capture), and while an engine captures its own stream.
     pub(super) fn refuse_capture(&self) -> Result<(), GpuError> {
-        let active = Ok(CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE);
-        let by_engine = || self.inner.is_engines && self.inner.stream.capture_status() == active;
-        if self.capturing().breaks() || by_engine() {
+        let by_engine = self.engine_captures();
+        if self.capturing().breaks() || by_engine == Ok(true) {
             return Err(GpuError::NotCaptured { code: Code::CAPTURE_UNSUPPORTED });
         }
+        if by_engine.is_ok() {
+            self.capturing().free_kept();
+        }
         Ok(())
+    }
+
+    /// Drops `memory`, or keeps it until a capture that is under way has ended: freeing it would be captured too, or
+    /// break the capture.
+    pub(super) fn drop_after_capture(&self, memory: impl Any + Send) {
+        self.capturing().drop_after(memory, || self.engine_captures() != Ok(false));
+    }
+
+    /// Whether an engine captures its stream.
+    pub(super) fn engine_captures(&self) -> Result<bool, DriverError> {
+        if !self.inner.is_engines {
+            return Ok(false);
+        }
+        let status = self.inner.stream.capture_status()?;
+        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
     /// Queues a copy of `words` to the device's address `to`, through page-locked memory.
@@ -301,8 +323,7 @@ impl Opened {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Freeing page-locked memory while a copy reads it ends the context.
-        self.staging.end();
+        capturing::drop_after_thread(std::mem::take(&mut self.staging));
     }
 }
 

@@ -195,11 +195,16 @@ mod tests {
         let (text, library) = (folder.join("driver.c"), folder.join("libcuda.so.1"));
         std::fs::write(&text, "int cuInit() { return 7; }").expect("a source");
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"];
-        if Command::new(compiler).args(options).args([&library, &text]).status().is_err() {
+        let build = |name: &str| {
+            let options = ["-shared", "-fPIC", name, "-o"];
+            Command::new(&compiler).args(options).args([&library, &text]).status().is_ok()
+        };
+        let folders = ["/nowhere", folder.to_str().expect("UTF-8")];
+        if !build("-Wl,-soname,another.so.1") {
             return eprintln!("skipped: no C compiler for a driver");
         }
-        let folders = ["/nowhere", folder.to_str().expect("UTF-8")];
+        assert!(load(&folders).is_none(), "the binding would not find it");
+        assert!(build("-Wl,-soname,libcuda.so.1"));
         assert!(load(&folders[..1]).is_none());
         let found = load(&folders).expect("the driver of the folder");
         let by_name = load_library(Path::new("libcuda.so.1")).expect("the same by its name");

@@ -163,7 +163,7 @@ pub enum GpuError {
         /// The scale that it was reserved with.
         reserved: f32,
     },
-    /// An address of an engine's memory, or the bytes between two, is no multiple of 16.
+    /// An address of an engine's memory, or a number of bytes, is no multiple of 16.
     Unaligned {
         /// The address, or the bytes.
         address: u64,
@@ -397,7 +397,7 @@ impl fmt::Display for GpuError {
             }
             Self::OtherLayout => f.write_str("the batch was prepared for another layout than the storage has"),
             Self::Unaligned { address } => {
-                write!(f, "an address or a stride of {address:#x} is not a multiple of 16 bytes")
+                write!(f, "an address, a stride or a length of {address:#x} is not a multiple of 16 bytes")
             }
             Self::Borrowed => f.write_str("the storage is memory of the engine; read and write it there"),
             Self::Scale { scale } => write!(f, "a softmax scale of {scale} is not above zero"),

@@ -58,14 +58,14 @@ impl Device {
     /// Captures what `queue` queues on the device into a graph, instead of running it.
     ///
     /// Launches alone can be captured: operations on batches that were prepared before, not preparing, allocating,
-    /// copying from or to main memory, or waiting. No other thread may use the device meanwhile. If a buffer or a
-    /// storage of it is dropped, there is no graph, and the memory is freed after the capture; a
-    /// [`HostPool`](super::HostPool) that is dropped stays allocated until the context ends.
+    /// copying from or to main memory, or waiting. No other thread may use the device meanwhile. If a buffer, a storage,
+    /// a [`HostPool`](super::HostPool) or a [`Swap`](super::Swap) of it is dropped, there is no graph, and the memory is
+    /// freed after the capture.
     ///
     /// # Errors
     ///
-    /// The first error of `queue`; [`GpuError::NotCaptured`] if `queue` asked for something that cannot be captured, or
-    /// the device's stream is a default stream; [`GpuError::Driver`] if the driver has no graphs, or one capture is
+    /// The first error of `queue`; [`GpuError::NotCaptured`] if `queue` asked for something that cannot be captured, the
+    /// device's stream is a default stream, or an engine captures it; [`GpuError::Driver`] if the driver has no graphs, or one capture is
     /// inside another. After an error or a panic of `queue` the device goes on as if nothing had been captured.
     ///
     /// ```no_run
@@ -92,6 +92,9 @@ struct Capture<'a> {
 
 impl<'a> Capture<'a> {
     fn begin(device: &'a Device) -> Result<Self, GpuError> {
+        if device.engine_captures() == Ok(true) {
+            return Err(GpuError::NotCaptured { code: Code::CAPTURE_UNSUPPORTED });
+        }
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         device.stream().begin_capture(mode).map_err(GpuError::of)?;
         device.capturing().begin();

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUmemorytype};
 
@@ -34,7 +35,7 @@ use radixkv_attention::Layout;
 /// ```
 pub struct HostPool {
     device: Device,
-    memory: PageLocked,
+    memory: Arc<PageLocked>,
     blocks: usize,
     block_bytes: usize,
     /// Transfers that may still use the memory. The processor touches it under this lock, after waiting for them (G5).
@@ -63,7 +64,7 @@ impl HostPool {
         let bytes = blocks.checked_mul(block_bytes).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(GpuError::OutOfMemory { bytes: usize::MAX })?;
         device.refuse_capture()?;
-        let memory = PageLocked::new(device.stream().context(), bytes)?;
+        let memory = Arc::new(PageLocked::new(device.stream().context(), bytes)?);
         Ok(Self { device: device.clone(), memory, blocks, block_bytes, uses: Mutex::new(Uses::default()) })
     }
 
@@ -243,8 +244,20 @@ impl Pieces {
 
 impl Drop for HostPool {
     fn drop(&mut self) {
-        // Freeing memory while a copy uses it ends the context.
-        self.uses.get_mut().end();
+        let (uses, memory) = (self.uses.get_mut().take(), Arc::clone(&self.memory));
+        self.device.drop_after_capture(LateMemory { uses, _memory: memory });
+    }
+}
+
+/// The memory of a pool, freed after its uses: freeing it while a copy uses it ends the context.
+struct LateMemory {
+    uses: Uses,
+    _memory: Arc<PageLocked>,
+}
+
+impl Drop for LateMemory {
+    fn drop(&mut self) {
+        self.uses.end();
     }
 }
 

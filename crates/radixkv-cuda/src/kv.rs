@@ -2,8 +2,9 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::sync::Arc;
 
-use cudarc::driver::sys;
+use cudarc::driver::{CudaStream, sys};
 
 use super::abi::LayerKv;
 use super::buffer::Buffer;
@@ -150,7 +151,8 @@ impl Kv {
         if let Some(&address) = planes.iter().chain([&bytes]).find(|address| **address % 16 != 0) {
             return Err(GpuError::Unaligned { address });
         }
-        let extent = (layout.blocks as u64 - 1) * bytes + (layout.block_elements() * size_of::<u16>()) as u64;
+        let last = (layout.blocks as u64 - 1).saturating_mul(bytes);
+        let extent = last.saturating_add((layout.block_elements() * size_of::<u16>()) as u64);
         let together = are_in_one_allocation(device, &planes, extent);
         Self::of(device, layout, None, planes, block_stride, together)
     }
@@ -279,9 +281,12 @@ fn plane_runs(planes: &[u64], most: u64, piece: usize) -> Vec<PlaneRun> {
         let mut of = planes[first..].iter().step_by(step);
         let (start, count) = (*of.next()?, of.len() + 1);
         let pitch = of.next().map_or(Some(piece as u64), |next| next.checked_sub(start))?;
-        let is_even = (0..).zip(planes[first..].iter().step_by(step)).all(|(at, plane)| *plane == start + at * pitch);
-        let fits = (piece as u64..=most).contains(&pitch);
-        (is_even && fits).then_some(PlaneRun { first, step, count, pitch: pitch as usize })
+        if !(piece as u64..=most).contains(&pitch) {
+            return None;
+        }
+        let is_even =
+            (0..).zip(planes[first..].iter().step_by(step)).all(|(at, plane)| *plane == start.wrapping_add(at * pitch));
+        is_even.then_some(PlaneRun { first, step, count, pitch: pitch as usize })
     };
     let together = run(0, 1).map(|all| vec![all]);
     let halves = || run(0, 2).zip(run(1, 2)).map(|(keys, values)| vec![keys, values]);
@@ -317,26 +322,21 @@ pub(super) fn layer_kv(layout: &Layout, keys: u64, values: u64) -> LayerKv {
 
 impl Drop for Kv {
     fn drop(&mut self) {
-        // The fields are freed after this, in the order of the device's stream; or after a capture that is under way.
-        if self.device.capturing().breaks() {
-            self.device
-                .capturing()
-                .drop_after(LateUses { uses: self.uses.get_mut().take(), device: self.device.clone() });
-        } else {
-            self.uses.get_mut().end_before(&self.device);
-        }
+        // The fields are freed after this, in the order of the device's stream.
+        let (uses, stream) = (self.uses.get_mut().take(), Arc::clone(self.device.stream()));
+        self.device.drop_after_capture(LateUses { uses, stream });
     }
 }
 
-/// Uses that end when a capture has ended, before the memory is freed that was kept after them.
+/// Uses of a storage, dropped before its memory: freeing that is queued after them.
 struct LateUses {
     uses: Uses,
-    device: Device,
+    stream: Arc<CudaStream>,
 }
 
 impl Drop for LateUses {
     fn drop(&mut self) {
-        self.uses.end_before(&self.device);
+        self.uses.end_before(&self.stream);
     }
 }
 

@@ -53,7 +53,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// If the view is of another device, or the kernel does not start.
+    /// If the view is of another device, or the kernel does not start; [`GpuError::Unaligned`] if it is no multiple of
+    /// 16 bytes long.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -64,15 +65,15 @@ impl Device {
     /// ```
     pub fn read_all(&self, from: View<'_, u16>) -> Result<(), GpuError> {
         let from = self.resolve(from.raw())?;
-        // The kernel writes 4 bytes in one case of 2^32, so that its loads are not left out: to what it reads.
-        self.bandwidth(BandwidthKernel::Read, from.address, from.address, from.len)
+        self.bandwidth(BandwidthKernel::Read, from.address, 0, from.len)
     }
 
     /// Queues a kernel that copies all of `from` to `to`: its time shows how fast memory is copied at most.
     ///
     /// # Errors
     ///
-    /// If a view is of another device, they are not equally long, or the kernel does not start.
+    /// If a view is of another device, they are not equally long, or the kernel does not start; [`GpuError::Unaligned`]
+    /// if they are no multiple of 16 bytes long.
     ///
     /// ```no_run
     /// # use radixkv_cuda::*;
@@ -90,7 +91,11 @@ impl Device {
     }
 
     fn bandwidth(&self, which: BandwidthKernel, from: u64, to: u64, elements: usize) -> Result<(), GpuError> {
-        let units = (elements * size_of::<u16>() / 16) as u64;
+        let bytes = (elements * size_of::<u16>()) as u64;
+        if !bytes.is_multiple_of(16) {
+            return Err(GpuError::Unaligned { address: bytes });
+        }
+        let units = bytes / 16;
         let blocks = 2 * self.properties().multiprocessors as usize;
         self.launch(which, (blocks, 1), &BandwidthArgs { from, to, units })
     }

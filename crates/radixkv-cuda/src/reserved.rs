@@ -27,10 +27,13 @@ impl Attention {
     ///
     /// # Errors
     ///
-    /// [`GpuError::Shape`], [`GpuError::Layout`] or [`GpuError::ValueDim`] if there are no kernels for the layout.
+    /// [`GpuError::Shape`], [`GpuError::Layout`] or [`GpuError::ValueDim`] if there are no kernels for the layout;
+    /// [`GpuError::TooMuch`] if there is no such number.
     pub fn items(&self, layout: &Layout, sequences: usize) -> Result<usize, GpuError> {
-        let slots = self.device().slots(Kernel::Decode(kv::check(layout)?));
-        Ok((sequences * layout.kv_heads).next_multiple_of(slots) + slots)
+        let kernel = Kernel::Decode(kv::check(layout)?);
+        let slots = self.device().slots(kernel);
+        let heads = sequences.checked_mul(layout.kv_heads).and_then(|heads| heads.checked_next_multiple_of(slots));
+        heads.and_then(|items| items.checked_add(slots)).ok_or(GpuError::TooMuch { kernel })
     }
 
     /// Plans a decode batch and copies the plan to the device, with room for other batches: see

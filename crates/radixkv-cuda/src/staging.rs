@@ -51,10 +51,12 @@ impl Staging {
         // Without the event nothing tells when the chunk is free: then it is waited for here.
         chunk.read.record(stream).inspect_err(|_| retry_once(|| stream.synchronize())).map_err(GpuError::of)
     }
+}
 
-    /// Waits for all copies: before the memory is freed.
-    pub(super) fn end(&self) {
-        self.chunks.lock().drain(..).for_each(|chunk| retry_once(|| chunk.read.synchronize()));
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Freeing page-locked memory while a copy reads it ends the context.
+        self.chunks.get_mut().drain(..).for_each(|chunk| retry_once(|| chunk.read.synchronize()));
     }
 }
 

@@ -250,6 +250,13 @@ impl Swap {
     }
 }
 
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // The stream's own memory is freed with it.
+        self.device.drop_after_capture(self.copy_stream.clone());
+    }
+}
+
 impl Transfer {
     /// Whether all copies are done.
     ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaEvent, DriverError};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
 use super::device::Device;
 use super::driver::retry_once;
@@ -46,10 +46,10 @@ impl Uses {
         self.last.iter().try_for_each(|(_, event)| device.stream().wait(event))
     }
 
-    /// Makes the stream of `device` wait until all have ended: before freeing the memory is queued there.
-    pub(super) fn end_before(&mut self, device: &Device) {
+    /// Makes `stream` wait until all have ended: before freeing the memory is queued there.
+    pub(super) fn end_before(&mut self, stream: &CudaStream) {
         for (_, event) in self.last.drain(..) {
-            if device.stream().wait(&event).is_err() {
+            if stream.wait(&event).is_err() {
                 retry_once(|| event.synchronize());
             }
         }

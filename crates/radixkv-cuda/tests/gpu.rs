@@ -16,20 +16,32 @@ mod context;
 mod copies;
 #[path = "gpu/driver.rs"]
 mod driver;
+#[path = "gpu/engine.rs"]
+mod engine;
+#[path = "gpu/engine_captures.rs"]
+mod engine_captures;
 #[path = "gpu/failures.rs"]
 mod failures;
 #[path = "gpu/graphs.rs"]
 mod graphs;
+#[path = "gpu/handles.rs"]
+mod handles;
 #[path = "gpu/identity.rs"]
 mod identity;
 #[path = "gpu/images.rs"]
 mod images;
+#[path = "gpu/measure.rs"]
+mod measure;
 #[path = "gpu/replay.rs"]
 mod replay;
+#[path = "gpu/room.rs"]
+mod room;
 #[path = "gpu/selftest.rs"]
 mod selftest;
 #[path = "gpu/staged.rs"]
 mod staged;
+#[path = "gpu/steps.rs"]
+mod steps;
 #[path = "gpu/swapping.rs"]
 mod swapping;
 #[path = "gpu/uses.rs"]

@@ -9,7 +9,8 @@ use std::process::Command;
 use libloading::Library;
 use radixkv_cuda::{Device, OpenError};
 
-/// One test, because the driver that is loaded belongs to the whole process.
+/// One test, because the driver that is loaded belongs to the whole process; others open devices in processes of their
+/// own.
 #[test]
 fn what_is_missing_is_named() {
     match Device::open(0) {
@@ -39,6 +40,23 @@ fn what_is_missing_is_named() {
     }
     // None of these drivers is kept: without one, opening fails as at first.
     assert!(matches!(Device::open(0), Err(OpenError::NoDriver)));
+}
+
+/// Containers mount drivers where the loader does not look: each such folder is tried. The loader tells, if it is asked to.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn folders_beside_the_loaders_path_are_tried() {
+    let this = std::env::current_exe().expect("this program");
+    let mut opening = Command::new(this);
+    opening.args(["--exact", "what_is_missing_is_named", "--nocapture"]).env("LD_DEBUG", "files").env("CC", "/nowhere");
+    let said = opening.output().expect("it runs");
+    let said = String::from_utf8_lossy(&said.stderr);
+    if !said.contains("skipped: no C compiler") {
+        return eprintln!("skipped: a driver is there");
+    }
+    for folder in ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"] {
+        assert!(said.contains(&format!("file={folder}/libcuda.so.1 ")), "{folder} is not tried");
+    }
 }
 
 /// The error of opening a device with a driver of these functions and this version.

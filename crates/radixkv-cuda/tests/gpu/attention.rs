@@ -5,7 +5,7 @@ use radixkv_attention::plan::{Rule, Sharing, share};
 use radixkv_attention::{Backend, Dtype, Layout, Order, Output, Qkv};
 use radixkv_cuda::{Attention, Device, Kv};
 
-use super::bed::{Bed, NAN, Sequence, Shape};
+use super::bed::{Bed, LAYOUT, NAN, Sequence, Shape};
 use super::driver::{Driver, driver};
 
 const DTYPES: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
@@ -68,8 +68,7 @@ impl<'a> Subject<'a> {
 
     /// Appends and decodes.
     pub fn decode(&self, bed: &Bed) -> Outputs {
-        let upload = |elements: &[u16]| self.device.upload(elements).expect("memory");
-        let (queries, keys, values) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
+        let [queries, keys, values] = bed.upload(self.device);
         let batch = self.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         self.attention.append(&self.kv, 1, &batch, keys.view(), values.view()).expect("appended");
         self.outputs(bed.total_rows() * bed.query_heads, bed.queries.len(), |out| {
@@ -78,8 +77,7 @@ impl<'a> Subject<'a> {
     }
 
     fn extend(&self, bed: &Bed) -> Outputs {
-        let upload = |elements: &[u16]| self.device.upload(elements).expect("memory");
-        let (queries, keys, values) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
+        let [queries, keys, values] = bed.upload(self.device);
         let batch = self.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         self.outputs(bed.total_rows() * bed.query_heads, bed.queries.len(), |out| {
             let new = Qkv { queries: queries.view(), keys: keys.view(), values: values.view() };
@@ -88,8 +86,7 @@ impl<'a> Subject<'a> {
     }
 
     fn cascade(&self, bed: &Bed, sharing: &Sharing) -> Outputs {
-        let upload = |elements: &[u16]| self.device.upload(elements).expect("memory");
-        let (queries, keys, values) = (upload(&bed.queries), upload(&bed.keys), upload(&bed.values));
+        let [queries, keys, values] = bed.upload(self.device);
         let batch = self.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
         let cascade = self.attention.prepare_cascade(&bed.layout, &bed.batch(), sharing).expect("a cascade");
         self.attention.append(&self.kv, 1, &batch, keys.view(), values.view()).expect("appended");
@@ -99,17 +96,13 @@ impl<'a> Subject<'a> {
     }
 }
 
-fn one(before: usize) -> Sequence {
-    Sequence { before, rows: 1, shared: 0 }
-}
-
 /// Contexts whose lengths are at the borders of blocks and tiles, and one that is cut into parts.
 fn ragged(random: &mut Rng) -> Vec<Sequence> {
     let mut lengths = vec![1, 15, 16, 17, random.usize(63..=65), random.usize(130..330)];
     random.shuffle(&mut lengths);
     lengths.truncate(4);
     lengths.push(lengths[0]);
-    lengths.into_iter().map(|context| one(context - 1)).collect()
+    lengths.into_iter().map(|context| Sequence::one(context - 1)).collect()
 }
 
 fn decode_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
@@ -136,9 +129,9 @@ fn many_heads() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     for (seed, order) in (1..).zip(ORDERS) {
-        let (dtype, kv_heads, group) = (Dtype::Bf16, 36, 16);
-        let shape = Shape { dtype, head_dim: 128, kv_heads, group, block_size: 32, order, layers: 2, layer: 1 };
-        let bed = Bed::new(seed, shape, &[one(40)], true);
+        let (kv_heads, group) = (36, 16);
+        let shape = Shape { head_dim: 128, kv_heads, group, block_size: 32, order, ..Shape::SMALL };
+        let bed = Bed::new(seed, shape, &[Sequence::one(40)], true);
         let Outputs { rows, lse } = Subject::new(&device, bed.layout, &bed.storage).decode(&bed);
         bed.check(&format!("decode, seed {seed}"), &rows, Some(&lse));
         let bed = Bed::new(seed, shape, &[Sequence { before: 31, rows: 2, shared: 0 }], true);
@@ -154,9 +147,9 @@ fn decode_at_the_borders_of_blocks_and_tiles() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     for (seed, (dtype, order)) in (1..).zip([(Dtype::Bf16, Order::Nhd), (Dtype::F16, Order::Hnd)]) {
-        let shape = Shape { dtype, head_dim: 64, kv_heads: 1, group: 4, block_size: 16, order, layers: 2, layer: 1 };
+        let shape = Shape { dtype, kv_heads: 1, order, ..Shape::SMALL };
         let contexts = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 191, 192, 193, 500];
-        let bed = Bed::new(seed, shape, &contexts.map(|context| one(context - 1)), true);
+        let bed = Bed::new(seed, shape, &contexts.map(|context| Sequence::one(context - 1)), true);
         let Outputs { rows, lse } = Subject::new(&device, bed.layout, &bed.storage).decode(&bed);
         bed.check(&format!("decode, seed {seed}"), &rows, Some(&lse));
     }
@@ -227,8 +220,7 @@ fn a_long_chunk_is_many_tiles() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     for (seed, group) in (1..).zip([1, 7, 16]) {
-        let (dtype, order) = (Dtype::Bf16, Order::Nhd);
-        let shape = Shape { dtype, head_dim: 64, kv_heads: 1, group, block_size: 32, order, layers: 2, layer: 1 };
+        let shape = Shape { kv_heads: 1, group, block_size: 32, ..Shape::SMALL };
         let bed = Bed::new(seed, shape, &[Sequence { before: 77, rows: 150, shared: 0 }], true);
         let Outputs { rows, lse } = Subject::new(&device, bed.layout, &bed.storage).extend(&bed);
         bed.check(&format!("extend, group {group}"), &rows, Some(&lse));
@@ -257,9 +249,10 @@ fn cascade_shapes(driver: &Driver, shapes: impl Iterator<Item = (u64, Shape)>) {
         driver.streams(seed as u32 % 3);
         let mut random = Rng::with_seed(seed);
         let prefix = shape.block_size * random.usize(1..=4);
-        let mut sequences = vec![one(prefix + random.usize(..20)), one(random.usize(..30))];
+        let mut sequences = vec![Sequence::one(prefix + random.usize(..20)), Sequence::one(random.usize(..30))];
         let sharers = random.usize(1..=9);
-        sequences.extend((0..sharers).map(|_| Sequence { shared: prefix, ..one(prefix + random.usize(..40)) }));
+        sequences
+            .extend((0..sharers).map(|_| Sequence { shared: prefix, ..Sequence::one(prefix + random.usize(..40)) }));
         let bed = Bed::new(seed, shape, &sequences, true);
         let rule = Rule { grain_tokens: shape.block_size, ..EAGER };
         let sharing = share(bed.batch().tables, &bed.contexts, shape.block_size, rule);
@@ -293,9 +286,9 @@ fn many_sharers_fill_several_tiles() {
     let device = driver.open();
     for (seed, group) in (1..).zip([7, 8, 16]) {
         let (dtype, order) = (Dtype::F16, Order::Hnd);
-        let shape = Shape { dtype, head_dim: 64, kv_heads: 1, group, block_size: 16, order, layers: 2, layer: 1 };
-        let mut sequences = vec![one(300)];
-        sequences.extend((0..20).map(|more| Sequence { shared: 288, ..one(288 + more) }));
+        let shape = Shape { dtype, kv_heads: 1, group, order, ..Shape::SMALL };
+        let mut sequences = vec![Sequence::one(300)];
+        sequences.extend((0..20).map(|more| Sequence { shared: 288, ..Sequence::one(288 + more) }));
         let bed = Bed::new(seed, shape, &sequences, true);
         let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
         assert_eq!(sharing.groups[0].sequences.len(), 21);
@@ -320,16 +313,7 @@ fn an_empty_batch_is_nothing_to_do() {
 fn the_rule_asks_for_more_saving_where_tokens_are_small() {
     let Some(driver) = driver() else { return };
     let attention = Attention::new(&driver.open());
-    let layout = |kv_heads| Layout {
-        layers: 1,
-        blocks: 1,
-        block_size: 32,
-        kv_heads,
-        head_dim: 128,
-        value_dim: 128,
-        dtype: Dtype::Bf16,
-        order: Order::Nhd,
-    };
+    let layout = |kv_heads| Layout { block_size: 32, kv_heads, head_dim: 128, value_dim: 128, ..LAYOUT };
     let (one, eight) = (attention.rule(&layout(1)), attention.rule(&layout(8)));
     assert_eq!((one.grain_tokens, eight.grain_tokens), (32, 32));
     assert!(one.group_cost_tokens > 7 * eight.group_cost_tokens && eight.group_cost_tokens > 1000);
@@ -339,9 +323,8 @@ fn the_rule_asks_for_more_saving_where_tokens_are_small() {
 fn long_contexts_are_cut_into_parts_and_merged() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
-    let (dtype, order) = (Dtype::Bf16, Order::Nhd);
-    let shape = Shape { dtype, head_dim: 128, kv_heads: 2, group: 4, block_size: 64, order, layers: 2, layer: 1 };
-    let bed = Bed::new(5, shape, &[one(2999), one(40), one(1023)], true);
+    let shape = Shape { head_dim: 128, block_size: 64, ..Shape::SMALL };
+    let bed = Bed::new(5, shape, &[Sequence::one(2999), Sequence::one(40), Sequence::one(1023)], true);
     let run = Subject::new(&device, bed.layout, &bed.storage);
     let Outputs { rows, lse } = run.decode(&bed);
     bed.check("decode of 3,000 tokens", &rows, Some(&lse));

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use radixkv_attention::{Batch, Dtype, Half, Layout, Order, Scoring, Tables};
+use radixkv_cuda::{Buffer, Device};
 
 /// Nearly normal, of variance 1: a sum of twelve uniform numbers.
 pub fn normal(random: &mut Rng) -> f32 {
@@ -90,6 +91,32 @@ pub struct Shape {
     pub layer: usize,
 }
 
+impl Shape {
+    /// Others are like it but for what a test is about.
+    pub const SMALL: Self = Self {
+        dtype: Dtype::Bf16,
+        head_dim: 64,
+        kv_heads: 2,
+        group: 4,
+        block_size: 16,
+        order: Order::Nhd,
+        layers: 2,
+        layer: 1,
+    };
+}
+
+/// The layout of a small storage; others are like it but for what a test is about.
+pub const LAYOUT: Layout = Layout {
+    layers: 2,
+    blocks: 8,
+    block_size: 16,
+    kv_heads: 2,
+    head_dim: 64,
+    value_dim: 64,
+    dtype: Dtype::Bf16,
+    order: Order::Nhd,
+};
+
 /// One sequence: the tokens that precede its rows, the number of its rows, and the length of the prefix that it shares
 /// with sequence 0.
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +124,13 @@ pub struct Sequence {
     pub before: usize,
     pub rows: usize,
     pub shared: usize,
+}
+
+impl Sequence {
+    /// A sequence that decodes one row after so many tokens.
+    pub fn one(before: usize) -> Self {
+        Self { before, rows: 1, shared: 0 }
+    }
 }
 
 impl Bed {
@@ -190,6 +224,11 @@ impl Bed {
             save_kv: self.save_kv,
             slots: &self.slots,
         }
+    }
+
+    /// Queries, keys and values of the rows, on a device.
+    pub fn upload(&self, device: &Device) -> [Buffer<u16>; 3] {
+        [&self.queries, &self.keys, &self.values].map(|elements| device.upload(elements).expect("memory"))
     }
 
     pub fn total_rows(&self) -> usize {

@@ -1,26 +1,14 @@
 //! Copying blocks on the device.
 
-use radixkv_attention::{Backend, Dtype, Half, Layout, Order, ShapeError};
+use radixkv_attention::{Backend, Dtype, Half, Layout, ShapeError};
 use radixkv_cuda::{Attention, GpuError};
 
+use super::bed::LAYOUT;
 use super::driver::driver;
+use super::swapping::numbered;
 
 fn layout(block_size: usize) -> Layout {
-    Layout {
-        layers: 3,
-        blocks: 9,
-        block_size,
-        kv_heads: 2,
-        head_dim: 64,
-        value_dim: 64,
-        dtype: Dtype::F16,
-        order: Order::Nhd,
-    }
-}
-
-/// Elements that all differ, up to 65,521 of them.
-fn numbered(layout: &Layout) -> Vec<u16> {
-    (0..layout.elements()).map(|element| (element % 65_521) as u16).collect()
+    Layout { layers: 3, blocks: 9, block_size, dtype: Dtype::F16, ..LAYOUT }
 }
 
 #[test]
@@ -30,7 +18,7 @@ fn blocks_are_copied_in_all_layers() {
     for block_size in [16, 32, 64] {
         let layout = layout(block_size);
         let mut kv = attention.allocate(layout).expect("memory");
-        let mut expected = numbered(&layout);
+        let mut expected = numbered(&layout, 0);
         kv.write(&expected).expect("a copy");
         let pairs = [(0, 8), (3, 1), (0, 2)];
         attention.copy_blocks(&kv, &pairs).expect("copied");
@@ -55,7 +43,7 @@ fn prepared_copies_are_launched_as_often_as_wanted() {
     let layout = layout(32);
     let (mut kv, mut other) =
         (attention.allocate(layout).expect("memory"), attention.allocate(layout).expect("memory"));
-    let (pairs, elements) = ([(1, 0), (4, 6), (4, 5)], numbered(&layout));
+    let (pairs, elements) = ([(1, 0), (4, 6), (4, 5)], numbered(&layout, 0));
     kv.write(&elements).expect("a copy");
     other.write(&elements).expect("a copy");
     let copies = attention.prepare_copies(&layout, &pairs).expect("a list");

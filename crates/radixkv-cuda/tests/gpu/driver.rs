@@ -14,7 +14,7 @@ pub struct Driver {
 }
 
 /// The resources that [`Driver::live`] counts.
-pub const KINDS: [&str; 7] =
+const KINDS: [&str; 7] =
     ["device allocations", "host allocations", "streams", "events", "modules", "contexts", "graphs"];
 
 /// What [`Driver::count`] counts, as `kernels/sim/driver.hpp` numbers it.
@@ -144,6 +144,11 @@ impl Driver {
         };
         // SAFETY: as declared.
         std::array::from_fn(|kind| unsafe { live(kind as u32) })
+    }
+
+    /// How many of one of [`KINDS`] are not yet freed.
+    pub fn live_of(&self, kind: &str) -> u64 {
+        self.live()[KINDS.iter().position(|known| *known == kind).expect("a kind")]
     }
 
     /// How many calls of a kind the stand-in has seen so far; 0 on a GPU.

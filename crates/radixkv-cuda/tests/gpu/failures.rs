@@ -2,30 +2,21 @@
 
 use std::error::Error;
 
-use radixkv_attention::{Backend, Dtype, Layout, Order, Output, Scoring, ShapeError};
+use radixkv_attention::{Backend, Dtype, Layout, Output, Scoring, ShapeError};
 use radixkv_cuda::{Attention, Device, GpuError, HostPool, OpenError, Swap};
 
-use super::bed::{Bed, Sequence, Shape};
+use super::bed::{Bed, LAYOUT, Sequence, Shape};
 use super::driver::{driver, stand_in_driver};
 
 const GIB: u64 = 1 << 30;
 
-const SHAPE: Shape = Shape {
-    dtype: Dtype::Bf16,
-    head_dim: 64,
-    kv_heads: 1,
-    group: 4,
-    block_size: 16,
-    order: Order::Nhd,
-    layers: 1,
-    layer: 0,
-};
+const SHAPE: Shape = Shape { kv_heads: 1, layers: 1, layer: 0, ..Shape::SMALL };
 
 /// Opens a device, decodes, swaps a block out and back.
 fn everything() -> Result<(), Box<dyn Error>> {
     let device = Device::open(0)?;
     let attention = Attention::new(&device);
-    let bed = Bed::new(1, SHAPE, &[Sequence { before: 299, rows: 1, shared: 0 }], true);
+    let bed = Bed::new(1, SHAPE, &[Sequence::one(299)], true);
     let mut kv = attention.allocate(bed.layout)?;
     kv.write(&bed.storage)?;
     let host = HostPool::new(&device, &bed.layout, 2)?;
@@ -130,16 +121,7 @@ fn more_than_the_device_has_is_out_of_memory() {
     let Some(driver) = stand_in_driver() else { return };
     driver.device(1, (9, 0), 64 << 20);
     let device = driver.open();
-    let layout = Layout {
-        layers: 4,
-        blocks: 4096,
-        block_size: 16,
-        kv_heads: 8,
-        head_dim: 128,
-        value_dim: 128,
-        dtype: Dtype::Bf16,
-        order: Order::Nhd,
-    };
+    let layout = Layout { layers: 4, blocks: 4096, kv_heads: 8, head_dim: 128, value_dim: 128, ..LAYOUT };
     let refused = Attention::new(&device).allocate(layout).expect_err("too much");
     assert_eq!(refused, GpuError::OutOfMemory { bytes: layout.bytes() });
     assert!(Attention::new(&device).allocate(Layout { blocks: 8, ..layout }).is_ok(), "the device is fine");
@@ -150,7 +132,7 @@ fn shapes_that_do_not_fit_are_named() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let attention = Attention::new(&device);
-    let bed = Bed::new(1, SHAPE, &[Sequence { before: 20, rows: 1, shared: 0 }], true);
+    let bed = Bed::new(1, SHAPE, &[Sequence::one(20)], true);
     let good = bed.layout;
     for layout in [
         Layout { dtype: Dtype::F32, ..good },
@@ -193,6 +175,51 @@ fn shapes_that_do_not_fit_are_named() {
         let batch = radixkv_attention::Batch { scoring, ..bed.batch() };
         assert_eq!(attention.prepare(&good, &batch).expect_err("a refusal"), GpuError::Scoring);
     }
+}
+
+/// Rows that are not kept are not appended, and chunks are not decoded: the storage and the outputs stay.
+#[test]
+fn operations_that_a_batch_is_not_for_are_refused() {
+    let Some(driver) = driver() else { return };
+    let device = driver.open();
+    let attention = Attention::new(&device);
+    let chunk = [Sequence { before: 20, rows: 3, shared: 0 }];
+    for (save_kv, expected) in [(false, ShapeError::NotKept), (true, ShapeError::DecodeRows { sequence: 0, rows: 3 })] {
+        let bed = Bed::new(1, SHAPE, &chunk, save_kv);
+        let mut kv = attention.allocate(bed.layout).expect("memory");
+        kv.write(&bed.storage).expect("a copy");
+        let batch = attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
+        let [queries, keys, values] = bed.upload(&device);
+        let mut out = device.zeros::<u16>(bed.queries.len()).expect("memory");
+        let into = Output { rows: out.view_mut(), lse: None };
+        let refused = Err(GpuError::Shape(expected));
+        assert_eq!(attention.decode(&kv, 0, &batch, queries.view(), into), refused);
+        assert_eq!(out.to_vec(), Ok(vec![0; bed.queries.len()]));
+        if !save_kv {
+            assert_eq!(attention.append(&kv, 0, &batch, keys.view(), values.view()), refused);
+            assert!(kv.to_vec() == Ok(bed.storage));
+        }
+    }
+}
+
+/// Rows and partial rows are counted in 32 bits.
+#[test]
+fn more_rows_than_there_are_numbers_are_refused() {
+    let Some(driver) = driver() else { return };
+    let attention = Attention::new(&driver.open());
+    let layout = Layout { blocks: 4097, kv_heads: 4096, ..LAYOUT };
+    let (table, slots): (Vec<u32>, Vec<u64>) = ((0..4097).collect(), (0..65_536).collect());
+    let batch = radixkv_attention::Batch {
+        query_heads: 16 * layout.kv_heads,
+        scale: 0.125,
+        scoring: Scoring::default(),
+        tables: radixkv_attention::Tables { blocks: &table, offsets: &[0, 4097] },
+        contexts: &[65_536],
+        rows: &[0, 65_536],
+        save_kv: true,
+        slots: &slots,
+    };
+    assert!(matches!(attention.prepare(&layout, &batch), Err(GpuError::TooMuch { .. })));
 }
 
 #[test]

@@ -5,20 +5,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fastrand::Rng;
 use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Dtype, Order, Output, Qkv};
-use radixkv_cuda::{Buffer, Device, GpuError, HostPool, Swap};
+use radixkv_cuda::{Attention, Buffer, Device, GpuError, HostPool, Swap};
 
 use super::attention::{EAGER, Subject};
 use super::bed::{Bed, NAN, Sequence, Shape};
 use super::driver::{driver, stand_in_driver};
+use super::swapping::layouts;
 
 fn bed(seed: u64) -> Bed {
-    let (dtype, order) = (Dtype::Bf16, Order::Nhd);
-    let shape = Shape { dtype, head_dim: 64, kv_heads: 2, group: 4, block_size: 16, order, layers: 2, layer: 1 };
     let mut random = Rng::with_seed(seed);
-    let mut one = |before| Sequence { before: before + random.usize(..9), rows: 1, shared: 0 };
+    let mut one = |before| Sequence::one(before + random.usize(..9));
     // The first is long enough to be cut and merged.
     let sequences = [one(900), one(0), one(40)];
-    Bed::new(seed, shape, &sequences, true)
+    Bed::new(seed, Shape::SMALL, &sequences, true)
 }
 
 /// The buffers of a captured operation.
@@ -32,14 +31,10 @@ struct Buffers {
 
 impl Buffers {
     fn new(device: &Device, bed: &Bed) -> Self {
-        let upload = |elements: &[u16]| device.upload(elements).expect("memory");
-        Self {
-            queries: upload(&bed.queries),
-            keys: upload(&bed.keys),
-            values: upload(&bed.values),
-            out: upload(&vec![NAN; bed.queries.len()]),
-            lse: device.upload(&vec![f32::NAN; bed.total_rows() * bed.query_heads]).expect("memory"),
-        }
+        let [queries, keys, values] = bed.upload(device);
+        let out = device.upload(&vec![NAN; bed.queries.len()]).expect("memory");
+        let lse = device.upload(&vec![f32::NAN; bed.total_rows() * bed.query_heads]).expect("memory");
+        Self { queries, keys, values, out, lse }
     }
 
     /// Checks the outputs, and sets them to NaN for the next launch.
@@ -80,17 +75,15 @@ fn a_captured_step_is_done_when_it_is_launched_and_as_often() {
     driver.assert_nothing_left("capturing");
 }
 
-fn shape() -> Shape {
-    let (dtype, order) = (Dtype::F16, Order::Hnd);
-    Shape { dtype, head_dim: 128, kv_heads: 1, group: 7, block_size: 16, order, layers: 2, layer: 1 }
-}
+const LARGE: Shape =
+    Shape { dtype: Dtype::F16, head_dim: 128, kv_heads: 1, group: 7, order: Order::Hnd, ..Shape::SMALL };
 
 #[test]
 fn chunks_that_are_not_kept_can_be_captured() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
     let chunks = [(50, 20), (0, 9)].map(|(before, rows)| Sequence { before, rows, shared: 0 });
-    let bed = Bed::new(3, shape(), &chunks, false);
+    let bed = Bed::new(3, LARGE, &chunks, false);
     let run = Subject::new(&device, bed.layout, &bed.storage);
     let batch = run.attention.prepare(&bed.layout, &bed.batch()).expect("a batch");
     let mut buffers = Buffers::new(&device, &bed);
@@ -109,8 +102,8 @@ fn chunks_that_are_not_kept_can_be_captured() {
 fn a_cascade_can_be_captured() {
     let Some(driver) = driver() else { return };
     let device = driver.open();
-    let sharers = [(48, 0), (60, 48), (70, 48)].map(|(before, shared)| Sequence { before, rows: 1, shared });
-    let bed = Bed::new(4, shape(), &sharers, true);
+    let sharers = [(48, 0), (60, 48), (70, 48)].map(|(before, shared)| Sequence { shared, ..Sequence::one(before) });
+    let bed = Bed::new(4, LARGE, &sharers, true);
     let sharing = share(bed.batch().tables, &bed.contexts, 16, Rule { grain_tokens: 16, ..EAGER });
     assert_eq!(sharing.saved_tokens(), 2 * 48);
     let run = Subject::new(&device, bed.layout, &bed.storage);
@@ -186,11 +179,15 @@ fn what_a_driver_captures_and_a_launch_cannot_use_is_refused() {
     refuse("an event", &mut |_| device.record_event().map(drop));
     let (host, swap) = (HostPool::new(&device, &bed.layout, 1).expect("memory"), Swap::new(&device).expect("a stream"));
     refuse("swapping", &mut |run| swap.swap_out(&run.kv, &host, &[(0, 0)]).map(drop));
+    let [_, large] = layouts();
+    let (kv, pool) =
+        (Attention::new(&device).allocate(large).expect("memory"), HostPool::new(&device, &large, 1).expect("memory"));
+    refuse("swapping by the copy engine", &mut |_| swap.swap_out(&kv, &pool, &[(0, 0)]).map(drop));
     let transfer = swap.swap_out(&run.kv, &host, &[(0, 0)]).expect("queued");
     let refused = device.capture(|| transfer.wait_on_device(&device)).expect_err("a transfer");
     assert!(matches!(refused, GpuError::NotCaptured { .. }), "{refused}");
     works(&device);
-    drop((run, buffer, host, swap, transfer));
+    drop((run, buffer, host, swap, transfer, kv, pool));
     drop(device);
     driver.assert_nothing_left("refusals");
 }
@@ -224,4 +221,53 @@ fn a_panic_during_a_capture_ends_it() {
     works(&device);
     drop(device);
     driver.assert_nothing_left("a panic");
+}
+
+/// Page-locked memory cannot be freed during a capture, whichever device it is of.
+#[test]
+fn page_locked_memory_that_is_dropped_during_a_capture_is_freed_after_it() {
+    let Some(driver) = driver() else { return };
+    for which in 0..4 {
+        let (device, other) = (driver.open(), driver.open());
+        let bed = bed(2);
+        let of = if which % 2 == 0 { &device } else { &other };
+        let (host, swap) = (HostPool::new(of, &bed.layout, 1).expect("memory"), Swap::new(of).expect("a stream"));
+        let run = Subject::new(of, bed.layout, &bed.storage);
+        drop(swap.swap_out(&run.kv, &host, &[(0, 0)]).expect("queued"));
+        drop(run);
+        let drop_them = || {
+            if which < 2 {
+                drop(swap);
+                drop(host);
+            } else {
+                drop((host, swap));
+            }
+            drop(other);
+            Ok(())
+        };
+        // What is of another device takes no part in the capture.
+        assert_eq!(device.capture(drop_them).is_ok(), which % 2 == 1);
+        works(&device);
+        drop(device);
+        driver.assert_nothing_left("drops");
+    }
+}
+
+/// The binding reports a failed drop at its next call, which is the one that ends the capture.
+#[test]
+fn a_capture_ends_where_something_failed_to_drop() {
+    let Some(driver) = stand_in_driver() else { return };
+    let device = driver.open();
+    for is_error in [false, true] {
+        let mark = device.record_event().expect("an event");
+        let queue = || {
+            driver.fail_event(1);
+            drop(mark);
+            if is_error { device.synchronize() } else { Ok(()) }
+        };
+        assert!(device.capture(queue).is_err());
+        works(&device);
+    }
+    drop(device);
+    driver.assert_nothing_left("a failed drop");
 }

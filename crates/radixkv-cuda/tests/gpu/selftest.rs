@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use super::context::Engine;
 use super::driver::driver;
+use super::engine::{Address, Engine};
 
 /// Words of each of 32 lanes, as `abi.cuh` counts them: those that are equal bit by bit, and the floats after them.
 const EXACT: usize = 32 * 32;
@@ -14,7 +14,6 @@ const SM_80: &[u8] = include_bytes!("../../kernels/prebuilt/selftest.sm_80.cubin
 const SM_90: &[u8] = include_bytes!("../../kernels/prebuilt/selftest.sm_90.cubin");
 const PTX: &str = concat!(include_str!("../../kernels/prebuilt/selftest.compute_80.ptx"), "\0");
 
-type Address = u64;
 type LoadModule = unsafe extern "C" fn(*mut *mut c_void, *const c_void) -> u32;
 type GetFunction = unsafe extern "C" fn(*mut *mut c_void, *mut c_void, *const c_char) -> u32;
 type Launch = unsafe extern "C" fn(

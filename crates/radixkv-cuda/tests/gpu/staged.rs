@@ -6,7 +6,7 @@ use radixkv_attention::plan::{Rule, share};
 use radixkv_attention::{Backend, Batch, Dtype, Layout, Order, Output, Qkv, Scoring, Tables};
 use radixkv_cuda::Staged;
 
-use super::bed::{bound, normal};
+use super::bed::{LAYOUT, bound, normal};
 use super::driver::driver;
 
 /// Steps of an engine over either backend.
@@ -90,8 +90,7 @@ fn both_backends_give_the_same() {
     let Some(driver) = driver() else { return };
     let staged = Staged::new(&driver.open());
     for (seed, (dtype, order)) in (1..).zip([(Dtype::Bf16, Order::Nhd), (Dtype::F16, Order::Hnd)]) {
-        let layout =
-            Layout { layers: 2, blocks: 8, block_size: 16, kv_heads: 2, head_dim: 64, value_dim: 64, dtype, order };
+        let layout = Layout { dtype, order, ..LAYOUT };
         let (query_heads, random) = (8, Rng::with_seed(seed));
         let expected = Steps { backend: &Cpu, layout, query_heads, random: random.clone() }.run();
         let got = Steps { backend: &staged, layout, query_heads, random }.run();

@@ -1,28 +1,20 @@
 //! Swapping blocks to the host and back.
 
 use fastrand::Rng;
-use radixkv_attention::{Backend, Dtype, Half, Layout, Order, ShapeError};
+use radixkv_attention::{Backend, Half, Layout, ShapeError};
 use radixkv_cuda::{Attention, GpuError, HostPool, Swap};
 
+use super::bed::LAYOUT;
 use super::driver::{Counted, driver, stand_in_driver};
 
 /// A layout of small blocks, which a kernel copies, and one of large blocks, which the copy engine does.
 pub fn layouts() -> [Layout; 2] {
-    let layout = |block_size, kv_heads| Layout {
-        layers: 2,
-        blocks: 12,
-        block_size,
-        kv_heads,
-        head_dim: 128,
-        value_dim: 128,
-        dtype: Dtype::Bf16,
-        order: Order::Nhd,
-    };
-    let layouts = [layout(16, 2), layout(64, 2)];
+    let layouts = [16, 64].map(|block_size| Layout { blocks: 12, block_size, head_dim: 128, value_dim: 128, ..LAYOUT });
     assert!(layouts[0].block_elements() * 2 < 28 << 10 && layouts[1].block_elements() * 2 >= 28 << 10);
     layouts
 }
 
+/// Elements that differ from their neighbours and, up to 65,536 of them, from all others.
 pub fn numbered(layout: &Layout, by: usize) -> Vec<u16> {
     (0..layout.elements()).map(|element| (element * 7 + by) as u16).collect()
 }
@@ -156,6 +148,9 @@ fn a_block_that_the_processor_changed_is_swapped_in_changed() {
     let kv = Attention::new(&device).allocate(layout).expect("memory");
     let host = HostPool::new(&device, &layout, 3).expect("page-locked memory");
     let swap = Swap::new(&device).expect("a stream");
+    let mut before = vec![1; host.block_bytes()];
+    host.read(2, &mut before).expect("read");
+    assert!(before.iter().all(|byte| *byte == 0), "zero at first");
     let bytes: Vec<u8> = (0..host.block_bytes()).map(|byte| (byte % 251) as u8).collect();
     host.write(2, &bytes).expect("written");
     swap.swap_in(&kv, &host, &[(2, 10)]).expect("queued").wait().expect("a copy");

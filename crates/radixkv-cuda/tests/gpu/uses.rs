@@ -3,7 +3,7 @@
 use radixkv_attention::{Backend, Layout};
 use radixkv_cuda::{Attention, Device, GpuError, HostPool, Kv, Swap, Transfer};
 
-use super::driver::{Driver, KINDS, driver, stand_in_driver};
+use super::driver::{Driver, driver, stand_in_driver};
 use super::swapping::{layouts, numbered, planes};
 
 /// Number of blocks on their way, each by a swap of its own.
@@ -168,10 +168,9 @@ fn the_storage_outlives_transfers_of_dropped_swaps() {
 fn uses_that_are_done_are_forgotten() {
     let Some(driver) = stand_in_driver() else { return };
     let ends = Ends::new(&driver, layouts()[0], 1);
-    let events = KINDS.iter().position(|kind| *kind == "events").expect("a kind");
     for _ in 0..50 {
         ends.out(&ends.swap(), 0).expect("queued").wait().expect("done");
-        assert!(driver.live()[events] <= 4, "{} events", driver.live()[events]);
+        assert!(driver.live_of("events") <= 4, "{} events", driver.live_of("events"));
     }
 }
 
