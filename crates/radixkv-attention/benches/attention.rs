@@ -92,19 +92,34 @@ fn extend(wanted: &dyn Fn(&str) -> bool) {
 }
 
 fn cascade(wanted: &dyn Fn(&str) -> bool) {
-    let name = "cascade bf16, 32 share 4k and have 256 each, one thread: over decode";
-    if wanted(name) {
-        let (one, load) = (Processor::new(), RefCell::new(Load::new(Dtype::Bf16, 32, 4096 + 256, 4096, 1)));
-        let row = Row::of_one(name, faster, "x as fast");
-        let (ours, theirs) = (|| load.borrow_mut().cascade(&one), || load.borrow_mut().decode(&one));
-        // It multiplies as much as decoding does: no cascade takes less time than that alone, from registers.
-        let multiplications = load.borrow().multiplications();
-        row.measure_within(ours, theirs, |clock, decode| {
-            let mut known = false;
-            let run = clock.seconds(&mut || known = peak::run());
-            known.then(|| decode / (run * multiplications / peak::MULTIPLICATIONS))
-        });
+    let pool = Arc::new(ThreadPoolBuilder::new().num_threads(2).build().expect("threads"));
+    let both = || pool.join(peak::run, peak::run).0;
+    for dtype in TYPES {
+        let name = format!("cascade {dtype}, 32 share 4k and have 256 each, one thread: over decode");
+        if wanted(&name) {
+            cascade_over_decode(dtype, &Processor::new(), Row::of_one(name, faster, "x as fast"), (1.0, &peak::run));
+        }
     }
+    for dtype in TYPES {
+        let name = format!("cascade {dtype}, 32 share 4k and have 256 each, two threads: over decode by two");
+        if wanted(&name) {
+            let two = Processor::with_pool(pool.clone());
+            cascade_over_decode(dtype, &two, Row::of_several(name, faster, "x as fast"), (2.0, &both));
+        }
+    }
+}
+
+/// Beside it, so many threads' multiplications from registers alone: it multiplies as much as decoding does, and no cascade
+/// takes less time than that.
+fn cascade_over_decode(dtype: Dtype, on: &Processor, row: Row, (threads, peak): (f64, &dyn Fn() -> bool)) {
+    let load = RefCell::new(Load::new(dtype, 32, 4096 + 256, 4096, 1));
+    let (ours, theirs) = (|| load.borrow_mut().cascade(on), || load.borrow_mut().decode(on));
+    let runs = load.borrow().multiplications() / (threads * peak::MULTIPLICATIONS);
+    row.measure_within(ours, theirs, |clock, decode| {
+        let mut known = false;
+        let run = clock.seconds(&mut || known = peak());
+        known.then(|| decode / (run * runs))
+    });
 }
 
 /// How many times as fast two threads read the same bytes as one does.

@@ -311,6 +311,12 @@ mod tests {
             let scoring = Scoring { soft_cap: Some(soft_cap), ..Scoring::default() };
             wrong(Batch { scoring, ..GOOD }, ShapeError::SoftCap { soft_cap });
         }
+        // What is no number equals nothing.
+        let nothing = Scoring { soft_cap: Some(f32::NAN), ..Scoring::default() };
+        let refused = Batch { scoring: nothing, ..GOOD }.check(&LAYOUT);
+        assert!(matches!(refused, Err(ShapeError::SoftCap { .. })), "{refused:?}");
+        let refused = Batch { scale: f32::NAN, ..GOOD }.check(&LAYOUT);
+        assert!(matches!(refused, Err(ShapeError::Scale { .. })), "{refused:?}");
         let scoring = Scoring { sinks: &[0.0; 3], ..Scoring::default() };
         wrong(Batch { scoring, ..GOOD }, ShapeError::Length { what: "sinks", given: 3, needed: 4 });
         wrong(Batch { contexts: &[5, 2], ..GOOD }, ShapeError::Context { sequence: 1, context: 2, rows: 3 });

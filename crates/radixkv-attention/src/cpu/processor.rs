@@ -73,6 +73,9 @@ impl<E> Processor<E> {
     /// A call from one of its threads computes there, and the other threads help. An engine that has its loop over the
     /// layers there (`pool.install(|| ...)`) wakes helpers alone; a call from outside also wakes the thread that it moves to,
     /// and is woken at its end.
+    ///
+    /// A thread of the pool that waits for its helpers does other work of the pool meanwhile, as with all of `rayon`: hold no
+    /// lock across a call that such work takes too.
     pub fn with_pool(pool: Arc<ThreadPool>) -> Self {
         Self { threads: Threads::of(pool), ..Self::CALLER }
     }

@@ -2,13 +2,14 @@
 //! computes it.
 
 mod bed;
+mod combined;
 mod edges;
 mod extremes;
 mod hostile;
 mod numbers;
 mod prefix;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use fastrand::Rng;
 
@@ -21,12 +22,19 @@ fn rows(rows: usize, row: usize, dice: &mut Rng) -> Vec<f32> {
     (0..rows * row).map(|_| dice.f32() * 4.0 - 2.0).collect()
 }
 
-/// Every level of instructions that this processor has, on one to four threads.
-static PROCESSORS: LazyLock<Vec<Processor>> = LazyLock::new(|| {
-    let on = |threads| Processor::with_threads(threads).expect("threads");
-    let all = std::iter::once(Processor::new()).chain((2..=4).map(on));
-    all.flat_map(|processor| kernels::Level::all().map(move |level| processor.clone().at(level))).collect()
+/// Pools of two to four threads.
+static POOLS: LazyLock<Vec<Arc<rayon_core::ThreadPool>>> = LazyLock::new(|| {
+    let pool = |threads| rayon_core::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    (2..=4).map(pool).map(Arc::new).collect()
 });
+
+/// Every level of instructions that this processor has, on one to four threads.
+static PROCESSORS: LazyLock<Vec<Processor>> = LazyLock::new(processors);
+
+fn processors<E: Number>() -> Vec<Processor<E>> {
+    let all = std::iter::once(Processor::new()).chain(POOLS.iter().cloned().map(Processor::with_pool));
+    all.flat_map(|processor| kernels::Level::all().map(move |level| processor.clone().at(level))).collect()
+}
 
 /// The first level on the caller's thread.
 fn plain() -> &'static Processor {
@@ -183,14 +191,7 @@ fn sharing_changes_no_bit() {
         let lengths: Vec<usize> = (0..dice.usize(2..6)).map(|_| shared + dice.usize(1..=100)).collect();
         let mut texts: Vec<Text> = lengths.iter().map(|tokens| model.text(*tokens, dice)).collect();
         let mut bed = Bed::new(model.clone(), block_size, Order::Nhd, &lengths, dice);
-        let (first, rest) = texts.split_at_mut(1);
-        for (text, table) in rest.iter_mut().zip(1..) {
-            let (row, value_row) = (model.kv_heads * model.head_dim, model.kv_heads * model.value_dim);
-            text.keys[..shared * row].copy_from_slice(&first[0].keys[..shared * row]);
-            text.values[..shared * value_row].copy_from_slice(&first[0].values[..shared * value_row]);
-            let prefix = bed.tables[0][..shared / block_size].to_vec();
-            bed.tables[table][..prefix.len()].copy_from_slice(&prefix);
-        }
+        bed.share(&mut texts, shared);
         for (sequence, tokens) in lengths.iter().enumerate() {
             bed.step(any(dice), &vec![(sequence, 0..*tokens)], &texts, How::Extend);
         }

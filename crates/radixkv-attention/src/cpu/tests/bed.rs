@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::{Cpu, CpuKv, Processor, rows};
+use super::{Cpu, CpuKv, Number, Processor, rows};
 use crate::element::{quantize, round};
 use crate::{Backend, Batch, Dtype, Half, Layout, MAX_GQA_GROUP, Order, Output, Qkv, Scoring, Tables, plan};
 use radixkv::BlockId;
@@ -155,6 +155,19 @@ impl Bed {
         Self { model, kv, tables, layer: dice.usize(..2) }
     }
 
+    /// Makes all sequences begin with the first tokens of the first one, in its blocks.
+    pub(super) fn share(&mut self, texts: &mut [Text], shared: usize) {
+        let Model { kv_heads, head_dim, value_dim, .. } = self.model;
+        let blocks = shared / self.kv.layout().block_size;
+        let ((first, rest), (prefix, tables)) = (texts.split_at_mut(1), self.tables.split_at_mut(1));
+        for (text, table) in rest.iter_mut().zip(tables) {
+            let (keys, values) = (shared * kv_heads * head_dim, shared * kv_heads * value_dim);
+            text.keys[..keys].copy_from_slice(&first[0].keys[..keys]);
+            text.values[..values].copy_from_slice(&first[0].values[..values]);
+            table[..blocks].copy_from_slice(&prefix[0][..blocks]);
+        }
+    }
+
     pub(super) fn flat(&self, chunks: &Chunks) -> Flat {
         let block_size = self.kv.layout().block_size;
         let mut flat = Flat { blocks: vec![], offsets: vec![0], contexts: vec![], rows: vec![0], slots: vec![] };
@@ -184,11 +197,11 @@ impl Bed {
     }
 
     /// The rows of a step, taken from those of whole sequences.
-    pub(super) fn gather(chunks: &Chunks, texts: &[Text], of: fn(&Text) -> &Vec<f32>, row: usize) -> Vec<f32> {
+    pub(super) fn gather<E: Number>(chunks: &Chunks, texts: &[Text], of: fn(&Text) -> &Vec<f32>, row: usize) -> Vec<E> {
         let piece = |(sequence, tokens): &(usize, std::ops::Range<usize>)| {
             of(&texts[*sequence])[tokens.start * row..tokens.end * row].to_vec()
         };
-        chunks.iter().flat_map(piece).collect()
+        chunks.iter().flat_map(piece).map(E::narrow).collect()
     }
 
     /// Appends all tokens of all sequences, and computes nothing.
@@ -202,17 +215,23 @@ impl Bed {
     }
 
     /// Computes a step: its outputs and log-sum-exps.
-    pub(super) fn step(&self, on: &Processor, chunks: &Chunks, texts: &[Text], how: How) -> (Vec<f32>, Vec<f32>) {
+    pub(super) fn step<E: Number>(
+        &self,
+        on: &Processor<E>,
+        chunks: &Chunks,
+        texts: &[Text],
+        how: How,
+    ) -> (Vec<E>, Vec<f32>) {
         let flat = self.flat(chunks);
         let batch = self.batch(&flat, how != How::Discard);
         let layout = *self.kv.layout();
         let prepared = on.prepare(&layout, &batch).expect("a good batch");
         let query_row = self.model.query_heads * self.model.head_dim;
-        let queries = Self::gather(chunks, texts, |text| &text.queries, query_row);
-        let keys = Self::gather(chunks, texts, |text| &text.keys, layout.row_elements());
-        let values = Self::gather(chunks, texts, |text| &text.values, layout.of(Half::Values).row_elements());
+        let queries: Vec<E> = Self::gather(chunks, texts, |text| &text.queries, query_row);
+        let keys: Vec<E> = Self::gather(chunks, texts, |text| &text.keys, layout.row_elements());
+        let values: Vec<E> = Self::gather(chunks, texts, |text| &text.values, layout.of(Half::Values).row_elements());
         let heads = batch.total_rows() * self.model.query_heads;
-        let (mut rows, mut lse) = (vec![7.0; heads * self.model.value_dim], vec![7.0; heads]);
+        let (mut rows, mut lse) = (vec![E::narrow(7.0); heads * self.model.value_dim], vec![7.0; heads]);
         let out = Output { rows: rows.as_mut_slice(), lse: Some(lse.as_mut_slice()) };
         let done = match how {
             How::Extend | How::Discard => {

@@ -5,9 +5,14 @@ use crate::plan::{Group, Sharing};
 
 /// One sequence of one head, appended and decoded with queries of ones.
 fn decode(dtype: Dtype, keys: &[f32], values: &[f32]) -> (f32, f32) {
+    decode_with(&[], dtype, keys, values)
+}
+
+/// The same, with the sinks of both layers.
+fn decode_with(sinks: &[f32], dtype: Dtype, keys: &[f32], values: &[f32]) -> (f32, f32) {
     let (tokens, dice) = (keys.len(), &mut Rng::with_seed(1));
     let dim = if dtype == Dtype::I8 { 8 } else { 4 };
-    let model = Model { soft_cap: None, ..Model::small(1, 1, dim, dtype) };
+    let model = Model { sinks: sinks.to_vec(), ..Model::small(1, 1, dim, dtype) };
     let bed = Bed::new(model, 16, Order::Nhd, &[tokens], dice);
     let wide = |numbers: &[f32]| numbers.iter().flat_map(|number| vec![*number; dim]).collect();
     let text = Text { queries: vec![1.0; tokens * dim], keys: wide(keys), values: wide(values) };
@@ -45,6 +50,10 @@ fn a_range_without_weight_changes_nothing() {
     assert!(decode(Dtype::F16, &keys, &[3.0; 2 * RANGE_TOKENS + 1]).0 == 3.0);
     let (out, lse) = decode(Dtype::F16, &[-70_000.0; 70], &[3.0; 70]);
     assert!(out.is_nan() && lse == f32::NEG_INFINITY, "nothing weighs anything: {out} {lse}");
+    let (out, lse) = decode_with(&[f32::NEG_INFINITY; 2], Dtype::F16, &[-70_000.0; 70], &[3.0; 70]);
+    assert!(out.is_nan() && lse == f32::NEG_INFINITY, "nor does a sink: {out} {lse}");
+    let (out, lse) = decode_with(&[0.5; 2], Dtype::F16, &[-70_000.0; 70], &[3.0; 70]);
+    assert!(out == 0.0 && lse == 0.5, "a sink alone: {out} {lse}");
 }
 
 /// Two sequences that share a range.
@@ -85,6 +94,17 @@ fn a_plan_of_another_step_is_refused() {
         Pair { bed: Bed { tables: pair.bed.tables.iter().rev().cloned().collect(), ..Pair::new().bed }, ..Pair::new() };
     let swapped = other.bed.flat(&vec![(0, 64..65), (1, 65..66)]);
     assert_eq!(run(&pair.bed.batch(&swapped, true)), Err(ShapeError::Foreign.into()));
+    // The same blocks one after another, cut into tables elsewhere: a context may be shorter than its table.
+    let mut cut = pair.bed.flat(&vec![(0, 64..65), (1, 65..66)]);
+    cut.blocks.push(cut.blocks[3]);
+    cut.offsets = vec![0, 2, 5];
+    let batch = pair.bed.batch(&cut, true);
+    let sharing = Sharing { groups: vec![Group { sequences: vec![0, 1], shared_tokens: 64 }] };
+    let longer = Cpu.prepare_cascade(&layout, &batch, &sharing).expect("a plan of this step");
+    let slots = [cut.slots[0], cut.slots[1]];
+    let elsewhere = Batch { tables: Tables { offsets: &[0, 3, 5], ..batch.tables }, slots: &slots, ..batch };
+    let prepared = Cpu.prepare(&layout, &elsewhere).expect("a good batch");
+    assert_eq!(longer.check(&prepared), Err(ShapeError::Foreign));
     let alone = pair.bed.flat(&vec![(1, 65..66)]);
     assert_eq!(run(&pair.bed.batch(&alone, true)), Err(ShapeError::Foreign.into()));
 }
@@ -98,7 +118,9 @@ fn a_plan_that_is_none_is_refused_and_nothing_panics() {
     refused(vec![group(&[0, 1, 2], 64)], ShapeError::Group { sequence: 2 });
     refused(vec![group(&[0], 0)], ShapeError::Group { sequence: 1 });
     refused(vec![group(&[0, 1], 64), group(&[], 0)], ShapeError::Shared { group: 1, tokens: 0 });
-    refused(vec![group(&[0, 1], 63)], ShapeError::Shared { group: 0, tokens: 63 });
+    for tokens in [63, 32] {
+        refused(vec![group(&[0, 1], tokens)], ShapeError::Shared { group: 0, tokens });
+    }
     let batch = pair.bed.batch(&pair.flat, true);
     let sharing = Sharing { groups: vec![group(&[0, 1], 64)] };
     let layout = Layout { block_size: 0, ..*pair.bed.kv.layout() };
@@ -107,6 +129,21 @@ fn a_plan_that_is_none_is_refused_and_nothing_panics() {
     assert_eq!(Cpu.prepare(&layout, &batch).err(), zero);
     let short = Batch { rows: &[0], ..batch };
     assert!(Cpu.prepare_cascade(pair.bed.kv.layout(), &short, &sharing).is_err());
+}
+
+#[test]
+fn every_row_of_a_long_chunk_is_computed_once() {
+    let dice = &mut Rng::with_seed(6);
+    let lengths = [1000, 3, 256, 257];
+    let bed = Bed::new(Model::small(5, 1, 4, Dtype::F32), 16, Order::Nhd, &lengths, dice);
+    let flat = bed.flat(&lengths.iter().map(|tokens| 0..*tokens).enumerate().collect());
+    let prepared = Cpu.prepare(bed.kv.layout(), &bed.batch(&flat, true)).expect("a good batch");
+    let cut: Vec<_> = prepared.alone.cut().collect();
+    assert_eq!(cut.len(), prepared.alone.cut_pieces());
+    for (sequence, tokens) in lengths.iter().enumerate() {
+        let rows = cut.iter().filter(|piece| piece.sequences.start == sequence).flat_map(|piece| piece.rows.clone());
+        assert!(rows.eq(0..*tokens), "sequence {sequence}");
+    }
 }
 
 #[test]

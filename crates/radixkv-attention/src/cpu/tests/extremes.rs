@@ -7,13 +7,69 @@ fn a_step_of_nothing_is_computed() {
     let dice = &mut Rng::with_seed(1);
     let bed = Bed::new(Model::small(4, 2, 8, Dtype::I8), 16, Order::Nhd, &[], dice);
     for threads in [0, 1, 64] {
-        let on = Processor::with_threads(threads).expect("threads");
+        let on = Processor::<f32>::with_threads(threads).expect("threads");
         assert!(on.threads() > 0 && (threads == 0 || on.threads() == threads));
         for how in [How::Extend, How::Discard, How::Decode, How::Cascade] {
             assert_eq!(bed.step(&on, &Chunks::new(), &[], how), (vec![], vec![]), "{how:?}");
         }
         on.multiply(&Weights::from_f32(3, 2, &[1.0; 6]), &[], &mut []);
         on.multiply(&Weights::from_f32(3, 0, &[]), &[1.0; 9], &mut []);
+    }
+}
+
+/// Sequences without tokens between others, and a table that goes on behind its context with blocks that are nowhere.
+#[test]
+fn what_no_row_sees_is_not_looked_at() {
+    let dice = &mut Rng::with_seed(4);
+    let model = Model::small(4, 2, 8, Dtype::F16);
+    let text = [model.text(20, dice)];
+    let bed = Bed::new(model.clone(), 16, Order::Nhd, &[20], dice);
+    let (expected, _) = bed.step(plain(), &vec![(0, 0..20)], &text, How::Extend);
+    let mut flat = bed.flat(&vec![(0, 0..0), (0, 0..20), (0, 0..0)]);
+    flat.blocks = [&bed.tables[0][..], &[BlockId::MAX; 3]].concat();
+    flat.offsets = vec![0, 0, 5, 5];
+    let queries: Vec<f32> = Bed::gather(&vec![(0, 0..20)], &text, |text| &text.queries, 4 * 8);
+    for on in PROCESSORS.iter() {
+        let prepared = on.prepare(bed.kv.layout(), &bed.batch(&flat, true)).expect("a good batch");
+        let mut rows = vec![7.0; expected.len()];
+        let new = Qkv { queries: &queries[..], keys: &text[0].keys, values: &text[0].values };
+        on.extend(&bed.kv, bed.layer, &prepared, new, Output { rows: &mut rows, lse: None }).expect("a good step");
+        assert_eq!(bits(&rows), bits(&expected));
+    }
+}
+
+#[test]
+fn heads_of_any_size_and_number_are_computed_as_defined_or_refused() {
+    let dice = &mut Rng::with_seed(5);
+    let (sizes, groups) = ([1, 3, 8, 64, 65, 576], [1, 6, 16, 17, 64]);
+    let pairs = sizes.into_iter().flat_map(|head_dim| sizes.map(|value_dim| (head_dim, value_dim)));
+    for ((head_dim, value_dim), group) in pairs.flat_map(|pair| groups.map(|group| (pair, group))) {
+        let dtype = dice.choice([Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8]).expect("one of them");
+        let model = Model { value_dim, ..Model::small(2 * group, 2, head_dim, dtype) };
+        let layout = model.layout(5, 70, Order::Nhd);
+        let multiple = if dtype == Dtype::I8 { 8 } else { 4 };
+        if let Some(odd) = [head_dim, value_dim].into_iter().find(|dim| dim % multiple != 0) {
+            let refused = ShapeError::HeadDim { head_dim: odd, multiple };
+            assert_eq!(Cpu.allocate(layout).err(), Some(refused.into()), "{model:?}");
+            continue;
+        }
+        let texts = [model.text(70, dice)];
+        let bed = Bed::new(model.clone(), 5, Order::Nhd, &[70], dice);
+        let chunk: Chunks = vec![(0, 60..70)];
+        if group > crate::MAX_GQA_GROUP {
+            let refused = Cpu.prepare(bed.kv.layout(), &bed.batch(&bed.flat(&chunk), true)).err();
+            assert_eq!(refused, Some(ShapeError::Heads { query_heads: 2 * group, kv_heads: 2 }.into()));
+            continue;
+        }
+        bed.append_all(&[70], &texts);
+        let (rows, _) = bed.step(any(dice), &chunk, &texts, How::Extend);
+        for token in [60, 69] {
+            let head = dice.usize(..2 * group);
+            let (defined, _) = model.defined(&texts[0], bed.layer, token, head);
+            let computed = &rows[((token - 60) * 2 * group + head) * value_dim..][..value_dim];
+            let same = defined.iter().zip(computed).all(|(defined, computed)| close(*defined, *computed, 4e-6));
+            assert!(same, "{model:?}");
+        }
     }
 }
 

@@ -15,14 +15,7 @@ fn family(model: &Model, block_size: usize, shared: usize, lengths: &[usize], di
     if dice.u8(..3) == 0 {
         texts.iter_mut().for_each(|text| spoil(text, dice));
     }
-    let (first, rest) = texts.split_at_mut(1);
-    let (row, value_row) = (model.kv_heads * model.head_dim, model.kv_heads * model.value_dim);
-    for (text, table) in rest.iter_mut().zip(1..) {
-        text.keys[..shared * row].copy_from_slice(&first[0].keys[..shared * row]);
-        text.values[..shared * value_row].copy_from_slice(&first[0].values[..shared * value_row]);
-        let (prefix, tables) = bed.tables.split_at_mut(table);
-        tables[0][..shared / block_size].copy_from_slice(&prefix[0][..shared / block_size]);
-    }
+    bed.share(&mut texts, shared);
     for (sequence, tokens) in lengths.iter().enumerate() {
         let own = if sequence == 0 { 0 } else { shared };
         bed.step(best(), &vec![(sequence, own..*tokens)], &texts, How::Extend);
@@ -63,7 +56,7 @@ fn a_prefix_may_end_anywhere_before_what_is_shared() {
     let (alone, _) = bed.step(plain(), &last, &texts, How::Decode);
     let flat = bed.flat(&last);
     let (batch, layout) = (bed.batch(&flat, true), *bed.kv.layout());
-    let queries = Bed::gather(&last, &texts, |text| &text.queries, 32 * 16);
+    let queries: Vec<f32> = Bed::gather(&last, &texts, |text| &text.queries, 32 * 16);
     for shared_tokens in [0, 64, 128, 192] {
         let group = |sequences: &[u32], shared_tokens| Group { sequences: sequences.to_vec(), shared_tokens };
         let groups = vec![group(&[5, 0, 3, 1], shared_tokens), group(&[4], 0), group(&[2], 64)];
@@ -75,6 +68,26 @@ fn a_prefix_may_end_anywhere_before_what_is_shared() {
             let cascade = cascade.expect("a plan of this batch");
             processor.cascade(&bed.kv, bed.layer, &prepared, &cascade, &queries, to).expect("a good step");
             assert_eq!(bits(&out), bits(&alone), "{shared_tokens} shared");
+        }
+    }
+}
+
+/// Sequences whose windows begin in different ranges of the prefix, or behind it; the first one is the longest, or the
+/// shortest.
+#[test]
+fn sequences_of_a_group_see_a_prefix_through_windows_of_their_own() {
+    let dice = &mut Rng::with_seed(2);
+    for lengths in [[400, 257, 330], [257, 400, 330]] {
+        for window in [50, 130, 200, 390] {
+            let model = Model { window: Some(window), ..Model::small(8, 2, 16, Dtype::F32) };
+            let (bed, texts) = family(&model, 16, 256, &lengths, dice);
+            let last: Chunks = lengths.iter().map(|tokens| tokens - 1..*tokens).enumerate().collect();
+            let alone = bed.step(plain(), &last, &texts, How::Decode);
+            for processor in PROCESSORS.iter() {
+                let grouped = bed.step(processor, &last, &texts, How::Cascade);
+                let same = (bits(&alone.0), bits(&alone.1)) == (bits(&grouped.0), bits(&grouped.1));
+                assert!(same, "{lengths:?} tokens, a window of {window}");
+            }
         }
     }
 }
