@@ -7,9 +7,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export RUSTC_BOOTSTRAP=1
 export RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer --cfg radixkv_tsan --cfg radixkv_chaos --cfg radixkv_heap"
 export TSAN_OPTIONS="suppressions=$PWD/ci/tsan.supp halt_on_error=1 ${TSAN_OPTIONS:-}"
-build=(-p loom_tests --test stress --release --target x86_64-unknown-linux-gnu --target-dir target/tsan)
-cargo test "${build[@]}" --no-run
+build=(-p loom_tests --release --target x86_64-unknown-linux-gnu --target-dir target/tsan)
+cargo test "${build[@]}" --test stress --test appending --no-run
 # Bash counts in SECONDS itself: only `env` can set it.
-env SECONDS="${1:-30}" cargo test "${build[@]}" -- --nocapture
+env SECONDS="${1:-30}" cargo test "${build[@]}" --test stress -- --nocapture
+cargo test "${build[@]}" --test appending
 # Decoding beside appending, whose storage is read and written by several threads.
 cargo test -p radixkv-attention --test beside --release --target x86_64-unknown-linux-gnu --target-dir target/tsan

@@ -13,7 +13,9 @@
 //! | `session::leased` | nothing: the lease has its handle |
 //! | `lease::published`, `lease::bumped` | a lease for good on the prefix that was being leased |
 //! | `insert::linked`, `insert::counted` | the blocks of the insert, and leases for good on its path |
+//! | `growth::claimed`, `growth::written` | the blocks of the insert, and the room of the run |
 //! | `queue::push` | one point that the evictor never hears of again, and the lease that was changing hands, if any was |
+//! | `trim::begun` | nothing |
 //! | `trim::killed` | the run is evictable again only after a match has come to its end |
 //! | `trim::shortened` | the blocks that were being trimmed |
 //! | `trim::unlink` | a dead run and the point it hangs on, no block |
@@ -33,6 +35,8 @@
 
 #[path = "faults/gate.rs"]
 mod gate;
+#[path = "faults/growing.rs"]
+mod growing;
 #[path = "faults/hot.rs"]
 mod hot;
 #[path = "faults/invalidation.rs"]

@@ -2,6 +2,8 @@
 
 #[path = "scenarios/aging.rs"]
 mod aging;
+#[path = "scenarios/appending.rs"]
+mod appending;
 #[path = "scenarios/bigrams.rs"]
 mod bigrams;
 #[path = "scenarios/clocks.rs"]

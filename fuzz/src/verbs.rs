@@ -62,7 +62,11 @@ fn step(bytes: &mut Unstructured<'_>) -> Result<Step> {
             at @ 0..=5 => Step::Abort(at),
             more => Step::Grow(more),
         },
-        13 | 14 => Step::Insert(held(bytes)?, sequence(bytes)?),
+        13 => Step::Insert(held(bytes)?, sequence(bytes)?),
+        14 => match (held(bytes)?, sequence(bytes)?) {
+            (at @ 4..=7, _) => Step::Append(at, at as u8 - 3, at as u8 % 2),
+            (at, sequence) => Step::Insert(at, sequence),
+        },
         15 => Step::InsertFrom(held(bytes)?, sequence(bytes)?, held(bytes)?),
         16 => {
             let fault = [Fault::OneTooMany, Fault::OneTooFew, Fault::TooShort];

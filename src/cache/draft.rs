@@ -3,6 +3,8 @@
 //! What the evictor tells of a store is where its tokens and ids lie; the subscriber copies them, in its own time. So an event
 //! costs a scheduler no more than a pointer. What a draft names is not freed while a subscriber has the draft (`evictor::drafts`).
 
+use std::ops::Range;
+
 use super::events::{EventBatch, EvictionReason, Gathered};
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -24,9 +26,9 @@ pub(super) struct Draft {
 #[derive(Debug, Clone)]
 pub(super) struct Rest {
     pub(super) arrays: Link<Arrays>,
-    /// How many of its tokens and ids, from the first on.
-    pub(super) tokens: usize,
-    pub(super) blocks: usize,
+    /// Which of its tokens and ids.
+    pub(super) tokens: Range<usize>,
+    pub(super) blocks: Range<usize>,
 }
 
 impl Draft {
@@ -88,8 +90,8 @@ impl Draft {
         let whole = self.gathered.completed(|tokens, blocks| {
             if let Some(Rest { arrays, tokens: named, blocks: held }) = rest.next() {
                 let arrays = arrays.get(self);
-                tokens.extend_from_slice(&arrays.tokens()[..*named]);
-                blocks.extend_from_slice(&arrays.blocks()[..*held]);
+                tokens.extend_from_slice(&arrays.tokens()[named.clone()]);
+                blocks.extend_from_slice(&arrays.blocks()[held.clone()]);
             }
         });
         let batch = whole.batch();

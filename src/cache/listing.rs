@@ -30,6 +30,7 @@ impl Inner {
             });
         }
         let mut listing = self.in_turn(|evictor, _| evictor.end_listing(id));
+        listing.list_pieces();
         let spaces: HashMap<_, _> = spaces.into_iter().map(Ref::link).zip(0..).collect();
         let place = |listed: &Listed| spaces.get(&listed.run.get(guard).space().link()).copied();
         // What went meanwhile was listed wherever it was.

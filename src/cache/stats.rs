@@ -60,7 +60,7 @@ pub struct Stats {
     /// Bytes that the index has from the system for nodes of up to 4 KiB, whole slabs and segments: more than it uses, and some
     /// MiB that stay ready. Larger nodes come from the global allocator.
     pub slab_bytes: usize,
-    /// Runs: pieces of sequences that the index holds.
+    /// Runs: pieces of sequences that the index holds. What was appended in place is a part of the run before it.
     pub runs: usize,
     /// Whether every change that was made before the call is in these numbers. If not, another thread was evicting:
     /// [`settle`](crate::PrefixCache::settle) waits for it.

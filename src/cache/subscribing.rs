@@ -170,9 +170,10 @@ impl PrefixCache {
         let guard = participant.pin();
         let listing = self.inner.list(None, &guard);
         let (excerpt, mut gathered) = (listing.excerpt, Gathered::numbered(listing.next_batch));
-        for Listed { run, piece, depth, namespace, grid, .. } in listing.runs {
-            let (parent, blocks) = (excerpt.block_before(piece, &guard), excerpt.blocks(piece, depth, &guard));
-            let first = grid.blocks(run.get(&guard).start());
+        for Listed { run, piece, at, namespace, grid, .. } in listing.runs {
+            let (parent, first) =
+                (excerpt.block_before(piece, at.start, &guard), run.get(&guard).start() + at.start as usize);
+            let (blocks, first) = (excerpt.blocks(piece, at, &guard), grid.blocks(first));
             if blocks.is_empty() {
                 continue;
             }

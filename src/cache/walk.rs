@@ -1,6 +1,9 @@
 //! Walking what is cached: for dumps, pictures and debuggers.
 
 use std::collections::HashMap;
+use std::ops::Range;
+
+use smallvec::SmallVec;
 
 use super::evictor::Listed;
 use super::namespace::Namespace;
@@ -11,7 +14,7 @@ use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::Run;
 
-/// A piece of cached sequences: tokens that follow one another without a branch from elsewhere, with their blocks.
+/// A piece of cached sequences: tokens of one insert that follow one another, with their blocks.
 ///
 /// # Examples
 ///
@@ -66,29 +69,38 @@ impl PrefixCache {
         let participant = self.inner.participant();
         let guard = participant.pin();
         let listing = self.inner.list(Some(namespace), &guard);
-        let here: HashMap<_, _> = listing.runs.iter().enumerate().map(|(id, listed)| (listed.run, id)).collect();
-        for (id, Listed { run, piece, depth, .. }) in listing.runs.iter().enumerate() {
-            let run = run.get(&guard);
-            let parent = run.parent().and_then(|parent| here.get(&parent.run().link()).copied());
-            let tokens = listing.excerpt.tokens(*piece, *depth, &guard);
-            let blocks = listing.excerpt.blocks(*piece, *depth, &guard);
-            visit(CachedRun { id, parent, start: run.start(), tokens, blocks, ..numbers_of(run, &guard) });
+        let mut here: HashMap<_, SmallVec<[_; 1]>> = HashMap::new();
+        for (id, Listed { run, piece, at, .. }) in listing.runs.iter().enumerate() {
+            let (run, link) = (run.get(&guard), *run);
+            // A piece follows the one before it; the first of a run, that in which the run hangs.
+            let above = match run.parent() {
+                _ if at.start > 0 => Some((link, at.start)),
+                parent => parent.map(|parent| (parent.run().link(), parent.depth())),
+            };
+            let parts = above.and_then(|(run, depth)| here.get(&run).map(|parts| (parts, depth)));
+            let parent = parts.and_then(|(parts, depth)| parts.iter().rev().find(|(start, _)| *start < depth));
+            let (parent, start) = (parent.map(|(_, id)| *id), run.start() + at.start as usize);
+            let tokens = listing.excerpt.tokens(*piece, at.clone(), &guard);
+            let blocks = listing.excerpt.blocks(*piece, at.clone(), &guard);
+            here.entry(link).or_default().push((at.start, id));
+            visit(CachedRun { id, parent, start, tokens, blocks, ..numbers_of(run, at.clone(), &guard) });
         }
     }
 }
 
-/// What the points of a run say of it.
-fn numbers_of<'g>(run: Ref<'g, Run>, guard: &'g Guard<'_>) -> CachedRun<'g> {
+/// What the points of a run say of the part of it that lies there.
+fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> CachedRun<'g> {
     let mut seen =
         CachedRun { id: 0, parent: None, start: 0, tokens: &[], blocks: &[], leases: 0, last_used: 0, uses: 1 };
     run.as_ref().points.for_each(guard, &mut |point| {
         // Relaxed: numbers to look at.
         let word = point.word.load(Relaxed);
-        if !word.is_dead() {
+        if !word.is_dead() && point.depth() > at.start && point.depth() <= at.end {
             let tally = point.statistics.read(guard);
             seen.leases += word.leases();
             seen.last_used = seen.last_used.max(tally.last);
-            seen.uses += tally.hits.wrapping_sub(1);
+            // A use that goes on to a deeper point is taken back here.
+            seen.uses = seen.uses.wrapping_add(tally.hits.wrapping_sub(1));
         }
     });
     seen

@@ -1,13 +1,16 @@
 //! A run's tokens and block ids in one allocation.
 //!
-//! Layout: header, block ids, padding, tokens. Tokens start on a cache line where there are enough of them for it to
+//! Layout: header, block ids, padding, tokens, pieces; of each as many as there is room for. Tokens start on a cache line where there are enough of them for it to
 //! matter, so that comparing them reads no line twice. The allocation itself has no such alignment, for which allocators take
 //! a slower path: it has room to move the tokens up to the next line.
 //!
 //! # Invariants
 //!
-//! - **A1** An `Arrays` is made by [`Arrays::allocate`] alone, which initialises every token and block id; nothing
-//!   writes them afterwards, and it never shows more tokens than it has. A pointer to one keeps the provenance of its whole allocation.
+//! - **A1** An `Arrays` is made by [`Arrays::allocate`] alone. Every token, block id and piece below its counts is initialised, and
+//!   nothing writes it afterwards; it never shows more tokens than it has. A pointer to one keeps the provenance of its whole
+//!   allocation.
+//! - **A2** What lies beyond the counts is written by the thread that has claimed the room (growth.rs), which raises them then. A
+//!   thread that reads beyond what was allocated full has E22, or a lease.
 #![allow(unsafe_code)]
 
 use std::alloc::Layout;
@@ -22,23 +25,69 @@ use crate::sync::gauge::{AtomicU32, Relaxed};
 const ALIGN_FROM: usize = 256;
 const CACHE_LINE: usize = 64;
 
-/// A draft names the arrays.
-const NAMED: u32 = 1;
-/// They are named, and have left the tree.
-const LEFT: u32 = 2;
+/// What one draft that names the arrays adds to `drafts`.
+const NAMED: u32 = 2;
+/// The arrays have left the tree.
+const LEFT: u32 = 1;
 
 /// The header; the arrays after it are reached through [`Arrays::tokens`] and [`Arrays::blocks`].
 #[derive(Debug)]
 pub(crate) struct Arrays {
     canary: Canary,
-    tokens: u32,
-    blocks: u32,
+    /// Tokens, block ids and pieces that are there.
+    tokens: AtomicU32,
+    blocks: AtomicU32,
+    pieces: AtomicU32,
     /// Tokens that walks compare: all, or fewer once blocks were invalidated.
     shown: AtomicU32,
+    /// Tokens that were there from the beginning.
+    first: u32,
+    room: Room,
+    /// Up to where the room for tokens was given to threads that append: beyond the run's end while one of them writes, or after one
+    /// gave up. It never falls.
+    claimed: AtomicU32,
     /// What the evictor notes of drafts that name it (`evictor::drafts`).
     drafts: AtomicU32,
     /// Offset of the tokens in words: in bytes, that of the longest run of blocks of one token would not fit.
     tokens_at: u32,
+}
+
+/// How many tokens, block ids and pieces have room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) tokens: u32,
+    pub(crate) blocks: u32,
+    pub(crate) pieces: u32,
+}
+
+impl Room {
+    /// For so many, which will not grow.
+    fn full(tokens: &[Token], blocks: &[BlockId]) -> Self {
+        Self { tokens: tokens.len() as u32, blocks: blocks.len() as u32, pieces: 0 }
+    }
+}
+
+/// What was appended to a run in place, by one insert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Depth on the run at which it ends. It begins where the one before it ends.
+    pub(crate) end: u32,
+    /// How many of its blocks were charged to a reservation of its namespace.
+    pub(crate) charged: u32,
+    /// When it was inserted.
+    pub(crate) born: u64,
+}
+
+impl Piece {
+    const WORDS: usize = 4;
+
+    fn to_words(self) -> [u32; Self::WORDS] {
+        [self.end, self.charged, self.born as u32, (self.born >> 32) as u32]
+    }
+
+    fn from_words([end, charged, low, high]: [u32; Self::WORDS]) -> Self {
+        Self { end, charged, born: u64::from(low) | u64::from(high) << 32 }
+    }
 }
 
 /// What is allocated, and where the tokens may begin in it; in bytes.
@@ -50,11 +99,13 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(tokens: usize, blocks: usize) -> Self {
+    fn of(room: Room) -> Self {
+        let [tokens, blocks, pieces] = [room.tokens, room.blocks, room.pieces].map(|n| n as usize);
         let tokens_align = if tokens >= ALIGN_FROM { CACHE_LINE } else { align_of::<Token>() };
         // A multiple of a token's alignment, as every address in the allocation that tokens are moved up to.
         let tokens_from = size_of::<Arrays>() + blocks * size_of::<BlockId>();
-        let size = tokens_from + (tokens_align - align_of::<Token>()) + tokens * size_of::<Token>();
+        let padding = tokens_align - align_of::<Token>();
+        let size = tokens_from + padding + tokens * size_of::<Token>() + pieces * size_of::<[u32; Piece::WORDS]>();
         let layout =
             Layout::from_size_align(size, align_of::<Arrays>()).expect("a run is shorter than the address space");
         Self { layout, tokens_from, tokens_align }
@@ -70,15 +121,30 @@ impl Parts {
 impl Arrays {
     /// Copies `tokens` and `blocks` into an allocation of their own.
     pub(crate) fn allocate<'g>(tokens: &[Token], blocks: &[BlockId], guard: &'g Guard<'g>) -> Own<'g, Self> {
-        let parts = Parts::of(tokens.len(), blocks.len());
+        Self::with_room(Room::full(tokens, blocks), tokens, blocks, guard)
+    }
+
+    /// Copies `tokens` and `blocks` into an allocation that has `room`, for as many at least.
+    pub(crate) fn with_room<'g>(
+        room: Room,
+        tokens: &[Token],
+        blocks: &[BlockId],
+        guard: &'g Guard<'g>,
+    ) -> Own<'g, Self> {
+        debug_assert!(room.tokens as usize >= tokens.len() && room.blocks as usize >= blocks.len());
+        let parts = Parts::of(room);
         // Not empty: the header is part of it.
         let start = guard.allocate(parts.layout);
         let tokens_at = parts.tokens_at(start.addr().get());
         let header = Self {
             canary: Canary::new(),
-            tokens: tokens.len() as u32,
-            blocks: blocks.len() as u32,
+            tokens: AtomicU32::new(tokens.len() as u32),
+            blocks: AtomicU32::new(blocks.len() as u32),
+            pieces: AtomicU32::new(0),
             shown: AtomicU32::new(tokens.len() as u32),
+            first: tokens.len() as u32,
+            room,
+            claimed: AtomicU32::new(tokens.len() as u32),
             drafts: AtomicU32::new(0),
             tokens_at,
         };
@@ -88,6 +154,40 @@ impl Arrays {
         copy_to(start, size_of::<Self>(), blocks);
         copy_to(start, tokens_at as usize * size_of::<Token>(), tokens);
         Own::from_raw(node, guard)
+    }
+
+    /// Offset of the pieces, in bytes.
+    fn pieces_at(&self) -> usize {
+        (self.tokens_at as usize + self.room.tokens as usize) * size_of::<Token>()
+    }
+
+    /// What it has room for.
+    pub(crate) fn room(&self) -> Room {
+        self.room
+    }
+
+    /// How long the run was when it was published with these arrays.
+    pub(crate) fn first_len(&self) -> u32 {
+        self.first
+    }
+
+    /// Whether the run was given room to grow.
+    pub(crate) fn had_room(&self) -> bool {
+        self.room.pieces > 0
+    }
+
+    /// Whether the run may have ended at `depth`, and grow beyond.
+    pub(crate) fn may_grow_at(&self, depth: u32) -> bool {
+        (self.first..self.room.tokens).contains(&depth)
+    }
+
+    /// Claims the room from `from`, where the run ends, up to `to`, and for a piece. False if there is none, it was claimed before, or
+    /// the run was ever shortened.
+    pub(crate) fn claim(&self, from: u32, to: u32) -> bool {
+        // Relaxed: A2. A thread that claims has a lease on the end up to which the last one wrote.
+        to <= self.room.tokens
+            && self.pieces.load(Relaxed) < self.room.pieces
+            && self.claimed.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
     }
 }
 
@@ -102,25 +202,52 @@ fn copy_to(start: NonNull<u8>, offset: usize, items: &[u32]) {
 /// `len` words at `offset` bytes after the header.
 fn words<'g>(arrays: Ref<'g, Arrays>, offset: usize, len: usize) -> &'g [u32] {
     let first = arrays.as_ptr().cast::<u8>().wrapping_add(offset).cast::<u32>().cast_const();
-    // SAFETY: A1: initialised by `allocate` and never written since; the reference protects the allocation for `'g`.
+    // SAFETY: A1: initialised and never written since; the reference protects the allocation for `'g`.
     unsafe { std::slice::from_raw_parts(first, len) }
 }
 
 impl<'g> Ref<'g, Arrays> {
     #[inline]
     pub(crate) fn tokens(self) -> &'g [Token] {
-        words(self, self.tokens_at as usize * size_of::<Token>(), self.tokens as usize)
+        words(self, self.tokens_at as usize * size_of::<Token>(), self.len_tokens())
     }
 
     #[inline]
     pub(crate) fn blocks(self) -> &'g [BlockId] {
-        words(self, size_of::<Arrays>(), self.blocks as usize)
+        // Relaxed: A2.
+        words(self, size_of::<Arrays>(), self.blocks.load(Relaxed) as usize)
     }
 
-    /// The tokens that walks compare.
+    /// The piece of this number, which ends no further than the run.
+    pub(crate) fn piece(self, number: usize) -> Piece {
+        // Relaxed: A2.
+        assert!(number < self.pieces.load(Relaxed) as usize, "a piece that was appended");
+        let words = words(self, self.pieces_at() + number * size_of::<[u32; Piece::WORDS]>(), Piece::WORDS);
+        Piece::from_words([words[0], words[1], words[2], words[3]])
+    }
+
+    /// Appends `tokens` and `blocks` as a piece. The caller has claimed the room for it; false if the end is hidden.
+    pub(crate) fn append(self, piece: Piece, tokens: &[Token], blocks: &[BlockId]) -> bool {
+        // Relaxed, here and below: A2; the thread that had claimed the room before has given a lease to this one.
+        let [before, ids, pieces] =
+            [&self.tokens, &self.blocks, &self.pieces].map(|count| count.load(Relaxed) as usize);
+        let grown = [before + tokens.len(), ids + blocks.len(), pieces + 1].map(|count| count as u32);
+        let Room { tokens: most, blocks: most_ids, pieces: most_pieces } = self.room;
+        assert!(grown[0] <= most && grown[1] <= most_ids && grown[2] <= most_pieces, "what is claimed has room");
+        let start = NonNull::new(self.as_ptr()).expect("a reference").cast::<u8>();
+        copy_to(start, size_of::<Arrays>() + ids * size_of::<BlockId>(), blocks);
+        copy_to(start, self.pieces_at() + pieces * size_of::<[u32; Piece::WORDS]>(), &piece.to_words());
+        copy_to(start, (self.tokens_at as usize + before) * size_of::<Token>(), tokens);
+        let counts = [&self.tokens, &self.blocks, &self.pieces];
+        counts.into_iter().zip(grown).for_each(|(count, grown)| count.store(grown, Relaxed));
+        // If it fails, a part was hidden.
+        self.shown.compare_exchange(before as u32, grown[0], Relaxed, Relaxed).is_ok()
+    }
+
+    /// The tokens that walks compare, at most `len`.
     #[inline]
-    pub(crate) fn shown_tokens(self) -> &'g [Token] {
-        words(self, self.tokens_at as usize * size_of::<Token>(), self.shown() as usize)
+    pub(crate) fn shown_tokens(self, len: usize) -> &'g [Token] {
+        words(self, self.tokens_at as usize * size_of::<Token>(), len.min(self.shown() as usize))
     }
 
     #[inline]
@@ -132,37 +259,39 @@ impl<'g> Ref<'g, Arrays> {
     /// Shows the first `tokens` alone. The evictor's.
     pub(crate) fn show(self, tokens: u32) {
         // Relaxed: as in `shown`.
-        self.shown.store(tokens.min(self.tokens), Relaxed);
+        self.shown.store(tokens.min(self.len_tokens() as u32), Relaxed);
     }
 
-    /// Notes that a draft names it, until [`unname`](Self::unname). The evictor's, as the next two.
+    /// Notes that one more draft names it, until [`unname`](Self::unname). The evictor's, as the next two.
     pub(crate) fn name(self) {
-        self.drafts.store(NAMED, Relaxed);
+        self.drafts.store(self.drafts.load(Relaxed) + NAMED, Relaxed);
     }
 
     /// Notes that it has left the tree; whether a draft names it.
     pub(crate) fn leave(self) -> bool {
         // Relaxed, here as in the others: the evictor alone reads and writes it.
-        let is_named = self.drafts.load(Relaxed) & NAMED != 0;
-        if is_named {
-            self.drafts.store(NAMED | LEFT, Relaxed);
+        let drafts = self.drafts.load(Relaxed);
+        if drafts != 0 {
+            self.drafts.store(drafts | LEFT, Relaxed);
         }
-        is_named
+        drafts != 0
     }
 
-    /// Notes that no draft names it any more; whether it has left the tree.
+    /// Notes that one draft less names it; whether it was the last one, and the arrays have left the tree.
     pub(crate) fn unname(self) -> bool {
-        let has_left = self.drafts.load(Relaxed) & LEFT != 0;
-        self.drafts.store(0, Relaxed);
-        has_left
+        let drafts = self.drafts.load(Relaxed) - NAMED;
+        self.drafts.store(drafts, Relaxed);
+        drafts == LEFT
     }
 
+    #[inline]
     pub(crate) fn len_tokens(self) -> usize {
-        self.tokens as usize
+        // Relaxed: A2.
+        self.tokens.load(Relaxed) as usize
     }
 }
 
-// SAFETY: the layout is that of `allocate`, computed from the lengths in the header; nothing is to be dropped.
+// SAFETY: the layout is that of `allocate`, computed from the room in the header; nothing is to be dropped.
 unsafe impl Node for Arrays {
     fn bytes(&self) -> usize {
         self.layout().size()
@@ -173,7 +302,7 @@ unsafe impl Node for Arrays {
     }
 
     fn layout(&self) -> Layout {
-        Parts::of(self.tokens as usize, self.blocks as usize).layout
+        Parts::of(self.room).layout
     }
 }
 
@@ -184,7 +313,7 @@ mod tests {
     #[test]
     fn tokens_of_any_run_lie_within_its_allocation() {
         for (tokens, blocks) in [(0, 0), (1, 0), (1, 1), (3, 2), (5, 3), (255, 7), (256, 0), (257, 1), (1000, 999)] {
-            let parts = Parts::of(tokens, blocks);
+            let parts = Parts::of(Room { tokens: tokens as u32, blocks: blocks as u32, pieces: 0 });
             for address in (0..=2 * CACHE_LINE).step_by(align_of::<Arrays>()) {
                 let tokens_at = parts.tokens_at(address) as usize * size_of::<Token>();
                 assert!(
@@ -208,7 +337,7 @@ mod tests {
         for (asked, shown) in [(3, 3), (4, 3), (u32::MAX, 3), (1, 1), (0, 0), (2, 2)] {
             arrays.show(asked);
             assert_eq!(
-                (arrays.shown(), arrays.shown_tokens().len(), arrays.tokens().len()),
+                (arrays.shown(), arrays.shown_tokens(9).len(), arrays.tokens().len()),
                 (shown, shown as usize, 3)
             );
         }
@@ -220,7 +349,7 @@ mod tests {
     fn the_longest_run_of_the_smallest_blocks_has_a_layout() {
         let longest = crate::cache::MAX_TOKENS;
         for len in [1 << 28, (1 << 30) - 6, (1 << 30) - 4, longest - 1, longest] {
-            let parts = Parts::of(len, len);
+            let parts = Parts::of(Room { tokens: len as u32, blocks: len as u32, pieces: 0 });
             for address in (0..=CACHE_LINE).step_by(align_of::<Arrays>()) {
                 let tokens_at = parts.tokens_at(address) as usize * size_of::<Token>();
                 assert!(

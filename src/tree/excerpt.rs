@@ -1,10 +1,12 @@
 //! Excerpts: pieces of the tree as they are at one moment, to be read later.
 //!
 //! A trim shortens a run, and may put smaller arrays in the place of its arrays. So an excerpt takes the arrays themselves,
-//! under the evictor's lock, and costs no more there than a pointer for each piece. What they hold never changes. They are read
+//! under the evictor's lock, and costs no more there than a pointer for each piece. What they have never changes, though more may be
+//! appended. They are read
 //! under a guard that was pinned before the excerpt was taken, and is still.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -96,26 +98,26 @@ impl Excerpt {
         parts.into_iter().rev().for_each(|part| tokens.extend_from_slice(part));
     }
 
-    /// The blocks of a piece that end at or before `depth`.
-    pub(crate) fn blocks<'g>(&self, id: PieceId, depth: u32, guard: &'g Guard<'_>) -> &'g [BlockId] {
+    /// The blocks of a piece that end between these depths.
+    pub(crate) fn blocks<'g>(&self, id: PieceId, at: Range<u32>, guard: &'g Guard<'_>) -> &'g [BlockId] {
         let piece = &self.pieces[id.0];
-        let held = piece.grid.blocks(piece.start + depth as usize) - piece.grid.blocks(piece.start);
-        piece.arrays(guard).map_or(&[], |arrays| &arrays.blocks()[..held])
+        let ended = |depth: u32| piece.grid.blocks(piece.start + depth as usize) - piece.grid.blocks(piece.start);
+        piece.arrays(guard).map_or(&[], |arrays| &arrays.blocks()[ended(at.start)..ended(at.end)])
     }
 
-    /// The tokens of a piece up to `depth`.
-    pub(crate) fn tokens<'g>(&self, id: PieceId, depth: u32, guard: &'g Guard<'_>) -> &'g [Token] {
-        self.pieces[id.0].arrays(guard).map_or(&[], |arrays| &arrays.tokens()[..depth as usize])
+    /// The tokens of a piece between these depths.
+    pub(crate) fn tokens<'g>(&self, id: PieceId, at: Range<u32>, guard: &'g Guard<'_>) -> &'g [Token] {
+        self.pieces[id.0].arrays(guard).map_or(&[], |arrays| &arrays.tokens()[at.start as usize..at.end as usize])
     }
 
-    /// The block before the first one of a piece.
-    pub(crate) fn block_before(&self, id: PieceId, guard: &Guard<'_>) -> Option<BlockId> {
-        let mut piece = &self.pieces[id.0];
-        while let Some((parent, depth)) = piece.parent {
-            if let Some(last) = self.blocks(parent, depth, guard).last() {
+    /// The block before the first one that ends beyond `depth` of a piece.
+    pub(crate) fn block_before(&self, id: PieceId, depth: u32, guard: &Guard<'_>) -> Option<BlockId> {
+        let mut at = Some((id, depth));
+        while let Some((id, depth)) = at {
+            if let Some(last) = self.blocks(id, 0..depth, guard).last() {
                 return Some(*last);
             }
-            piece = &self.pieces[parent.0];
+            at = self.pieces[id.0].parent;
         }
         None
     }

@@ -1,4 +1,4 @@
-//! Inserting: one run published under one point, with one compare-and-swap.
+//! Inserting: one run published under one point, with one compare-and-swap, or one run made longer.
 //!
 //! An insert starts at a leased boundary, compares the tokens beyond it, uses the blocks that other threads have published
 //! there in the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the
@@ -9,6 +9,7 @@ use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 
+use super::growth::{count_child, discount_child, grow, may_grow_at, room};
 use super::hot::StripeRef;
 use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};
 use super::point::Point;
@@ -38,7 +39,7 @@ pub(crate) struct Published<'g> {
     pub(crate) tip: HeldLease<'g>,
     /// Leading blocks of the caller's whose contents other threads had published first.
     pub(crate) duplicates: usize,
-    /// The tip is the end of a run that this insert published.
+    /// The tip is the end of a run that this insert published, or made longer.
     pub(crate) fresh: bool,
 }
 
@@ -135,7 +136,8 @@ fn publish<'g>(
     }
 }
 
-/// Publishes the tokens beyond `branch`, on which the caller holds a lease, as its child.
+/// Publishes the tokens beyond `branch`, on which the caller holds a lease: in place, if its run ends there and has room, or else
+/// as a child.
 fn hang<'g>(
     branch: Ref<'g, Point>,
     sequence: NewTokens<'_>,
@@ -147,27 +149,56 @@ fn hang<'g>(
         return Err(TooManyBranches);
     }
     let tokens = &sequence.tokens[branch.end()..];
-    let there = branch.as_ref().children.get(tokens[0], guard);
+    let first = tokens[0];
+    let there = branch.as_ref().children.get(first, guard);
     if there.is_some_and(|run| run.word().len() > 0) {
         return Ok(None);
     }
     let charged = sequence.charged.min(sequence.blocks.len()) as u32;
-    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, charged };
+    let may_grow = may_grow_at(branch, guard);
+    let tip = match may_grow.then(|| grow(branch, tokens, sequence.blocks, (charged, sequence.now), guard)).flatten() {
+        Some(tip) => tip,
+        None if may_grow && !count_child(branch, first, guard) => return Ok(None),
+        None => match hang_run(branch, there, sequence, charged, may_grow, guard) {
+            Some(tip) => tip,
+            None => return Ok(None),
+        },
+    };
+    ledger.queue.push(tip);
+    Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
+}
+
+/// Hangs a run in the place of `there`, which is nothing or dead; its end, or nothing if another thread was first. It `is_counted`
+/// as a child already, or will be.
+fn hang_run<'g>(
+    branch: Ref<'g, Point>,
+    there: Option<Ref<'g, Run>>,
+    sequence: NewTokens<'_>,
+    charged: u32,
+    is_counted: bool,
+    guard: &'g Guard<'g>,
+) -> Option<Ref<'g, Point>> {
+    let tokens = &sequence.tokens[branch.end()..];
+    let room = room(branch, is_counted, [tokens.len(), sequence.blocks.len()], sequence.grid, guard);
+    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, charged, room };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {
             crate::sync::failpoint!("insert::linked");
-            // Counted while the lease on the branch is held, and before the end's lease can be given up.
-            let counted = branch.word.add_child();
-            debug_assert!(counted, "child runs overflow their count");
-            let tip = run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays");
+            if !is_counted {
+                // Counted while the lease on the branch is held, and before the end's lease can be given up.
+                let counted = branch.word.add_child();
+                debug_assert!(counted, "child runs overflow their count");
+            }
             crate::sync::failpoint!("insert::counted");
-            ledger.queue.push(tip);
-            Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
+            Some(run.as_ref().points.get(tokens.len() as u32, guard).expect("a leased end stays"))
         }
         Err((run, _)) => {
             Run::discard(run, guard);
-            Ok(None)
+            if is_counted {
+                discount_child(branch);
+            }
+            None
         }
     }
 }

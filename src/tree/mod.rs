@@ -23,6 +23,7 @@
 //! | `nearest` | the block beyond a boundary with the longest common prefix |
 //! | `path`, `excerpt` | the blocks and tokens of a path, now; pieces of the tree to be read later |
 //! | `insert` | publishing a run |
+//! | `growth`, `pieces` | appending to a run in place; what was appended, for the evictor |
 //! | `hot` | points that many threads lease at once |
 //! | `queue` | points that have changed, for the evictor |
 //!
@@ -37,10 +38,12 @@
 //! - **T5** Leases and statistics lie at block boundaries; a mid-block point exists for its children alone.
 //! - **T6** A run whose arrays show less than its length is in the evictor's list of hidden runs; nothing hangs, in a map, on a
 //!   hidden point.
+//! - **T7** A run that was shortened never grows again. Where a run goes on, no child hangs with the same token.
 
 mod anchor;
 mod arrays;
 mod excerpt;
+mod growth;
 mod holdings;
 mod hot;
 pub(crate) mod insert;
@@ -50,6 +53,7 @@ mod map;
 mod marks;
 pub(crate) mod nearest;
 pub(crate) mod path;
+mod pieces;
 mod point;
 mod points;
 mod queue;
@@ -59,17 +63,18 @@ mod walk;
 mod word;
 
 pub(crate) use anchor::Anchor;
-pub(crate) use arrays::Arrays;
+pub(crate) use arrays::{Arrays, Piece};
 pub(crate) use excerpt::{Excerpt, PieceId};
 pub(crate) use holdings::Holdings;
 pub(crate) use hot::{HotPoints, StripeRef};
 pub(crate) use lease::{HeldLease, Ledger};
 pub(crate) use marks::{Demotions, Marked};
+pub(crate) use pieces::RankedPiece;
 pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Backlog, Queue};
 #[cfg(test)]
 pub(crate) use run::Beginning;
-pub(crate) use run::Run;
+pub(crate) use run::{Run, RunAccount};
 pub(crate) use space::Space;
 pub(crate) use walk::{Position, walk};
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A run: an edge of the tree, a piece of one inserted sequence with its tokens and blocks.
 //!
-//! Parent point, start and tokens are fixed for life. The length falls when eviction trims the run, and never otherwise;
-//! at length zero the run is dead and stays dead.
+//! Parent point, start and tokens are fixed for life. The length falls when eviction trims the run. It rises when tokens are
+//! appended in place (growth.rs), and never after it fell; at length zero the run is dead and stays dead.
 //!
 //! # The run word
 //!
@@ -16,7 +16,13 @@
 //! |---|---|---|---|
 //! | E6 | `bump` after publishing the point | the trimmer's `word` load and failed `shorten` | the scan sees the point |
 //! | E7 | `shorten` | `bump`, `len` | a thread that sees the shorter length sees the points dead (margin) |
+//! | E22 | `lengthen` | `bump`, the `word` load | a thread that sees the longer length sees the tokens (margin for leases, which come through the points' map, E1) |
+//! | E23 | `bump` after counting a child | `word` load before the look at the children, failed `lengthen` | a run does not grow beside a child with the same token |
 #![allow(unsafe_code)]
+
+use std::iter;
+use std::num::NonZeroU32;
+use std::ops::Range;
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -27,9 +33,10 @@ use crate::sync::atomic::{
 };
 use crate::sync::{OwnerCell, prefetch};
 
-use super::arrays::Arrays;
+use super::arrays::{Arrays, Room};
 use super::known::KnownPoints;
 use super::map::Keyed;
+use super::pieces::Pieces;
 use super::point::{Point, Statistics};
 use super::points::Points;
 use super::space::Space;
@@ -60,8 +67,6 @@ pub(crate) struct Run {
     space: Link<Space>,
     start: u32,
     first: Token,
-    /// Runs from the root to it, itself included; zero for a trunk.
-    level: u32,
     born: u64,
     /// What the evictor knows of the run.
     pub(crate) account: OwnerCell<RunAccount>,
@@ -71,16 +76,42 @@ pub(crate) struct Run {
 /// What the evictor knows of a run.
 #[derive(Debug, Default)]
 pub(crate) struct RunAccount {
-    /// Its blocks are in the accounts.
-    pub(crate) registered: bool,
-    /// Its number among the cache's runs in the order of their insertion: of equal ranks the smallest is evicted first.
+    /// Up to which depth its blocks are in the accounts.
+    pub(crate) len: u32,
+    /// What was appended to it in place; the pieces of it that are in the accounts.
+    pub(crate) pieces: Pieces,
+    /// Its number among the cache's runs and pieces in the order of their insertion: of equal ranks the smallest is evicted first.
     pub(crate) serial: u64,
+    /// Runs and pieces from the trunk to it, both included. `None` until it is in the accounts.
+    pub(crate) level: Option<NonZeroU32>,
     /// Depth of its deepest active point; zero when it has none.
     pub(crate) protected: u32,
     /// Blocks of it that are counted with the reservations of its namespace until it is registered.
     pub(crate) charged: u32,
     /// The points the evictor knows.
     pub(crate) points: KnownPoints,
+}
+
+impl RunAccount {
+    #[inline]
+    pub(crate) fn is_registered(&self) -> bool {
+        self.level.is_some()
+    }
+
+    /// What it was inserted in: the number of each part, and where it lies. What was there when the run was published comes first.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, Range<u32>)> {
+        let starts = self.pieces.starts().map(|(start, _)| start);
+        let serials = self.pieces.starts().map(|(_, serial)| serial);
+        let ends = starts.clone().chain([self.len]);
+        let at = iter::once(0).chain(starts).zip(ends).map(|(start, end)| start..end);
+        iter::once(self.serial).chain(serials).zip(at)
+    }
+
+    /// Runs and pieces from the trunk to what ends at `depth`, both included.
+    #[inline]
+    pub(crate) fn level_at(&self, depth: u32) -> Option<NonZeroU32> {
+        self.level.map(|level| level.saturating_add(self.pieces.up_to(depth)))
+    }
 }
 
 /// The run word at one moment.
@@ -99,7 +130,7 @@ impl RunWord {
     }
 }
 
-/// Where a new run begins.
+/// Where a new run begins, and what it is to have room for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning<'g> {
     pub(crate) parent: Ref<'g, Point>,
@@ -109,6 +140,8 @@ pub(crate) struct Beginning<'g> {
     pub(crate) born: u64,
     /// How many of its blocks were charged to a reservation of its namespace.
     pub(crate) charged: u32,
+    /// If more is likely to be appended.
+    pub(crate) room: Option<Room>,
 }
 
 impl Run {
@@ -119,21 +152,25 @@ impl Run {
         blocks: &[BlockId],
         guard: &'g Guard<'g>,
     ) -> Own<'g, Self> {
+        let arrays = match at.room {
+            Some(room) => Arrays::with_room(room, tokens, blocks, guard),
+            None => Arrays::allocate(tokens, blocks, guard),
+        };
+        let len = tokens.len() as u32;
         let run = Self {
             word: AtomicU64::new(tokens.len() as u64),
-            arrays: AtomicPtr::new(Arrays::allocate(tokens, blocks, guard).publish().as_ptr()),
+            arrays: AtomicPtr::new(arrays.publish().as_ptr()),
             points: Points::new(),
             parent: Some(at.parent.link()),
             space: at.parent.run().space,
             born: at.born,
             start: at.start as u32,
             first: tokens[0],
-            level: at.parent.run().level.saturating_add(1),
             account: OwnerCell::new(RunAccount { charged: at.charged, ..RunAccount::default() }),
             canary: Canary::new(),
         };
         let statistics = Statistics::stamped(at.born);
-        Self::with_point(run, tokens.len() as u32, Word::end_of_new_run(), statistics, guard)
+        Self::with_point(run, len, Word::end_of_new_run(), statistics, guard)
     }
 
     /// The trunk of `space`, with the root.
@@ -147,8 +184,7 @@ impl Run {
             born: 0,
             start: 0,
             first: 0,
-            level: 0,
-            account: OwnerCell::new(RunAccount { registered: true, ..RunAccount::default() }),
+            account: OwnerCell::new(RunAccount { level: Some(NonZeroU32::MIN), ..RunAccount::default() }),
             canary: Canary::new(),
         };
         Self::with_point(run, 0, Word::root(), Statistics::stamped(0), guard)
@@ -194,10 +230,6 @@ impl Run {
         self.born
     }
 
-    pub(crate) fn level(&self) -> u32 {
-        self.level
-    }
-
     pub(crate) fn is_trunk(&self) -> bool {
         self.parent.is_none()
     }
@@ -205,13 +237,13 @@ impl Run {
     /// The run word.
     #[inline]
     pub(crate) fn word(&self) -> RunWord {
-        // Acquire: E6 for the trimmer, E7 for every thread.
+        // Acquire: E6 and E23 for who changes the length, E7 and E22 for every thread.
         RunWord(self.word.load(Acquire))
     }
 
     /// Announces that a point was published and needs its proof; the word before.
     pub(crate) fn bump(&self) -> RunWord {
-        // Release: E6. Acquire: E7, which is margin: a thread that finds a dead point afterwards leases it by a
+        // Release: E6, E23. Acquire: E22, and E7, which is margin: a thread that finds a dead point afterwards leases it by a
         // read-modify-write, which sees the newest word.
         RunWord(self.word.fetch_add(BUMP, AcqRel))
     }
@@ -224,6 +256,20 @@ impl Run {
     pub(crate) fn shorten(&self, seen: RunWord, len: u32) -> Result<(), RunWord> {
         // Release: E7; see `bump`. Acquire: E6, where it fails; where it succeeds the load of `seen` had it already.
         match self.word.compare_exchange(seen.0, seen.with_len(len).0, AcqRel, Acquire) {
+            Ok(_) => Ok(()),
+            Err(found) => Err(RunWord(found)),
+        }
+    }
+
+    /// Makes the run end at `len`, further than it did, unless another thread bumped it since `seen`.
+    ///
+    /// # Errors
+    ///
+    /// The word that stood there; the appender looks at the children again.
+    pub(crate) fn lengthen(&self, seen: RunWord, len: u32) -> Result<(), RunWord> {
+        let longer = seen.with_len(len).0.wrapping_add(BUMP);
+        // Release: E22. Acquire: E23, where it fails; where it succeeds the load of `seen` had it already.
+        match self.word.compare_exchange(seen.0, longer, AcqRel, Acquire) {
             Ok(_) => Ok(()),
             Err(found) => Err(RunWord(found)),
         }
@@ -244,13 +290,15 @@ impl Run {
         self.arrays.store(new.as_ptr(), Release);
     }
 
-    /// Copies the arrays into smaller ones if a trim to `len` leaves too much of them unused. The trimmer's.
+    /// Copies the arrays into smaller ones, without room to grow, if a trim to `len` leaves too much of them unused. The trimmer's,
+    /// after it shortened the run.
     #[must_use = "what it had is to be retired"]
     pub(crate) fn shrink<'g>(&'g self, len: u32, grid: Grid, guard: &'g Guard<'g>) -> Option<Ref<'g, Arrays>> {
         // Relaxed: the evictor alone replaces them, and it reached the run by E1, which orders the first ones.
         let old = Ref::from_ptr(self.arrays.load(Relaxed), guard)?;
         let keep = len as usize;
-        if len == 0 || old.len_tokens() - keep < old.len_tokens().div_ceil(SLACK) {
+        let room = old.room().tokens as usize;
+        if len == 0 || room - keep < room.div_ceil(SLACK) {
             return None;
         }
         let blocks = &old.blocks()[..self.blocks_to(len, grid)];
@@ -276,7 +324,7 @@ impl<'g> Ref<'g, Run> {
         run.space.get(run)
     }
 
-    /// The arrays as they are now: at least as long as the run, whose length only falls.
+    /// The arrays as they are now: at least as long as the run.
     #[inline]
     pub(crate) fn arrays(self, guard: &'g Guard<'_>) -> Option<Ref<'g, Arrays>> {
         // Acquire: pairs with `shrink`'s swap, and with the map's E1 for the first ones.
@@ -319,8 +367,7 @@ impl<'g> Ref<'g, Run> {
     #[inline]
     pub(crate) fn tokens(self, guard: &'g Guard<'_>) -> &'g [Token] {
         let len = self.word().len() as usize;
-        let tokens = self.arrays(guard).map_or(&[][..], |arrays| arrays.shown_tokens());
-        &tokens[..len.min(tokens.len())]
+        self.arrays(guard).map_or(&[], |arrays| arrays.shown_tokens(len))
     }
 
     /// Retires the arrays of a run that is being retired.

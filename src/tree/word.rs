@@ -204,8 +204,8 @@ impl Word {
             if !word.is_new() {
                 return Keep(false);
             }
-            // Release: E5, which is margin: a lease relies on nothing that the proof orders, because lengths only fall
-            // and arrays reach as far as any held point. E3 comes with the push (E8), which is the caller's, and E4
+            // Release: E5, which is margin: a lease relies on nothing that the proof orders, because a run is never shorter
+            // than a held point, and arrays reach as far as any. E3 comes with the push (E8), which is the caller's, and E4
             // asks for nothing: a `NEW` point was never queued (W2).
             Swap(word.proven().queued(), Release, true)
         })
@@ -256,8 +256,8 @@ impl Word {
         self.update(|word| {
             debug_assert!(word.children() > 0, "child removed twice");
             let (next, push) = word.changed(word.without_child(), word.has_one_child_alone());
-            // Release: E2, E3. Acquire: E4; no model fails without it: the evictor alone takes children off and entries
-            // out.
+            // Release: E2, E3. Acquire: E4; no model fails without it: the evictor alone takes the last child off a
+            // point that nobody holds, and entries out.
             Swap(next, AcqRel, push)
         })
     }

@@ -37,6 +37,14 @@ fn insert(cache: &PrefixCache, user: &User) {
     as_victim(|| drop(user.session.insert(&lease, &tokens, reservation)));
 }
 
+/// The second part gets room, and the third one is written there.
+fn append(_: &PrefixCache, user: &User) {
+    drop(user.insert(&sequence(1_000, BLOCKS)));
+    let lease = user.insert(&sequence(1_000, 2 * BLOCKS));
+    let reservation = user.session.reserve(BLOCKS).expect("enough blocks are free");
+    as_victim(|| drop(user.session.insert(&lease, &sequence(1_000, 3 * BLOCKS), reservation)));
+}
+
 fn release(cache: &PrefixCache, user: &User) {
     let lease = user.matched(&sequence(0, BLOCKS));
     cache.settle();
@@ -84,7 +92,7 @@ fn reserve_in(_: &PrefixCache, user: &User) {
 
 /// Point, victim, and the blocks that are lost for good when it breaks there; a match that comes by has revived ends
 /// that were killed.
-const INSIDE: [(&str, Victim, usize); 23] = [
+const INSIDE: [(&str, Victim, usize); 26] = [
     ("session::leased", match_inside, 0),
     ("lease::published", match_inside, 2),
     ("lease::bumped", match_inside, 2),
@@ -93,8 +101,11 @@ const INSIDE: [(&str, Victim, usize); 23] = [
     ("insert::linked", insert, BLOCKS),
     ("insert::counted", insert, BLOCKS),
     ("queue::push", insert, BLOCKS),
+    ("growth::claimed", append, BLOCKS),
+    ("growth::written", append, BLOCKS),
     ("pool::counted", reserve, RESERVED),
     ("pool::set", abort, 0),
+    ("trim::begun", evict_a_part, 0),
     ("trim::killed", evict_a_part, 0),
     ("trim::shortened", evict_a_part, 1),
     ("trim::killed", evict_all, 0),

@@ -157,6 +157,16 @@ fn insert_fresh(cache: &PrefixCache) {
     assert_eq!(inserted.expect("it fits").lease.len_tokens(), tokens.len());
 }
 
+/// The second part gets room, and the third one is written there.
+fn append(cache: &PrefixCache) {
+    let user = User::of(cache);
+    drop(user.insert(&sequence(1_000, BLOCKS)));
+    let lease = user.insert(&sequence(1_000, 2 * BLOCKS));
+    let (tokens, reservation) = (sequence(1_000, 3 * BLOCKS), user.session.reserve(BLOCKS).expect("enough are free"));
+    let inserted = as_victim(|| user.session.insert(&lease, &tokens, reservation));
+    assert_eq!(inserted.expect("it fits").lease.len_tokens(), tokens.len());
+}
+
 fn match_idle_end(cache: &PrefixCache) {
     let user = User::of(cache);
     drop(as_victim(|| user.matched(&sequence(0, BLOCKS))));
@@ -254,6 +264,9 @@ fn an_insert_that_stops_holds_up_no_thread() {
     stall("insert::linked", Holds::Nothing, insert_fresh);
     stall("insert::counted", Holds::Nothing, insert_fresh);
     stall("queue::push", Holds::Nothing, insert_fresh);
+    for point in ["growth::claimed", "growth::written", "queue::push"] {
+        stall(point, Holds::Nothing, append);
+    }
 }
 
 #[test]

@@ -27,8 +27,9 @@ pub fn policy() -> impl Strategy<Value = PolicyKind> {
     prop::sample::select(PolicyKind::ALL.iter().copied().chain(with_uses).collect::<Vec<_>>())
 }
 
-/// One step of any kind.
-pub fn step() -> impl Strategy<Value = Step> {
+/// One step of any kind; of 90 others so many that append to what is leased.
+pub fn step(appends: u32) -> impl Strategy<Value = Step> {
+    let blocks = prop_oneof![6 => Just(1), 3 => 2..4_u8, 1 => 4..12_u8];
     let space = || prop_oneof![4 => Just(0), 2 => 1..SPACES.len(), 2 => 3..SPACES.len()];
     let at = || 0..8_usize;
     let limit = || prop::option::weighted(0.6, 0..24_usize);
@@ -42,6 +43,7 @@ pub fn step() -> impl Strategy<Value = Step> {
         5 => (at(), sequence()).prop_map(|(at, seq)| Step::Resume(at, seq)),
         6 => (at(), sequence()).prop_map(|(at, seq)| Step::Insert(at, seq)),
         2 => (at(), sequence(), at()).prop_map(|(at, seq, from)| Step::InsertFrom(at, seq, from)),
+        appends => (at(), blocks, 0..2_u8).prop_map(|(at, blocks, token)| Step::Append(at, blocks, token)),
         1 => (at(), sequence(), fault).prop_map(|(at, seq, f)| Step::InsertWrong(at, seq, f)),
         4 => (at(), sequence(), 0..4_usize).prop_map(|(at, seq, least)| Step::Partial(at, seq, least)),
         2 => at().prop_map(Step::Clone),

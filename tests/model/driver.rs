@@ -116,6 +116,7 @@ impl<S: Subject> Driver<S> {
             Step::Abort(at) => self.abort(*at),
             Step::Insert(at, sequence) => self.insert(*at, sequence)?,
             Step::InsertFrom(at, sequence, from) => self.insert_from(*at, sequence, *from)?,
+            Step::Append(at, blocks, token) => self.append(*at, *blocks, *token)?,
             Step::InsertWrong(at, sequence, fault) => self.insert_wrong(*at, sequence, *fault)?,
             Step::Serve(space, sequence) => self.serve(*space, sequence)?,
             Step::Evict(blocks) => self.evict(*blocks)?,

@@ -51,7 +51,9 @@ fn setting() -> impl Strategy<Value = Setting> {
 /// Runs random cases; the subject gets the setting that `alter` makes of the reference's.
 fn cases<S: Subject>(cases: u32, alter: impl Fn(Setting) -> Setting) -> Result<(), String> {
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    let strategy = (setting(), any::<bool>(), prop::collection::vec(step(), 1..120));
+    let steps = |appends| prop::collection::vec(step(appends), 1..120);
+    let steps = prop_oneof![steps(6), steps(120)];
+    let strategy = (setting(), any::<bool>(), steps);
     let mut runner = TestRunner::new(config);
     let outcome = runner.run(&strategy, |(setting, eager, steps)| {
         let subject = S::new(alter(setting));
@@ -65,7 +67,7 @@ fn cases<S: Subject>(cases: u32, alter: impl Fn(Setting) -> Setting) -> Result<(
 fn steps(seed: u8, count: usize) -> Vec<Step> {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let mut draw = || step().new_tree(&mut runner).expect("a step").current();
+    let mut draw = || step(if seed % 2 == 0 { 120 } else { 6 }).new_tree(&mut runner).expect("a step").current();
     (0..count).map(|_| draw()).collect()
 }
 

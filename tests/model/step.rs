@@ -57,6 +57,8 @@ pub enum Step {
     Insert(usize, Sequence),
     /// From a lease, with the first blocks of a held reservation if it has enough.
     InsertFrom(usize, Sequence, usize),
+    /// From a lease, these many blocks of one token behind it.
+    Append(usize, u8, u8),
     InsertWrong(usize, Sequence, Fault),
     /// Match, insert, release both.
     Serve(usize, Sequence),

@@ -6,42 +6,101 @@
 //! A point is *active* if its word had a lease when its entry was last taken out, or if a child run of it is active. A
 //! run is active if one of its points is; its blocks up to the deepest active point are protected, the rest evictable.
 
+use std::num::NonZeroU32;
+
 use smallvec::SmallVec;
 
 use super::{Evictor, Resources};
 use crate::reclaim::Ref;
-use crate::tree::{Point, PointAccount, Run};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::tree::{Piece, Point, PointAccount, RankedPiece, Run, RunAccount};
 
 impl Evictor {
-    /// Takes `run` into the accounts, its ancestors first. Its blocks were reserved until now.
-    pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
-        let mut fresh = SmallVec::<[Ref<'g, Run>; 8]>::new();
-        let mut at = run;
-        while !at.account.with(&self.owner, |account| account.registered) {
-            fresh.push(at);
+    /// Takes `run` into the accounts up to the piece in which `depth` lies, its ancestors first up to where it hangs: so the numbers are
+    /// given in the order of the queue. Its blocks were reserved until now.
+    #[inline]
+    pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
+        let mut fresh = SmallVec::<[(Ref<'g, Run>, u32); 8]>::new();
+        let (mut at, mut to) = (run, depth);
+        while !at.account.with(&self.owner, RunAccount::is_registered) {
+            fresh.push((at, to));
             let Some(parent) = at.parent() else { break };
-            at = parent.run();
+            (at, to) = (parent.run(), parent.depth());
         }
-        for run in fresh.into_iter().rev() {
-            let blocks = run.blocks_to(run.word().len(), resources.grid_of(run));
+        self.take_growth_in(at, to, resources);
+        for (run, to) in fresh.into_iter().rev() {
+            self.take_run_in(run, resources);
+            self.take_growth_in(run, to, resources);
+        }
+    }
+
+    /// Takes a run in, as it was published.
+    #[inline]
+    fn take_run_in<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
+        let len = run.arrays(resources.guard).map_or(0, |arrays| arrays.first_len());
+        let level = run.parent().and_then(|parent| self.level(parent)).map(|level| level.saturating_add(1));
+        let serial = self.registered;
+        let charged = run.account.with_mut(&mut self.owner, |account| {
+            account.len = len;
+            account.serial = serial;
+            account.level = level;
+            account.charged
+        });
+        run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
+        self.totals.runs += 1;
+        let blocks = 0..run.blocks_to(len, resources.grid_of(run));
+        self.count_in(run, blocks.len(), charged as usize);
+        self.sever_if_beyond(run, resources);
+        self.tell_stored(run, 0, blocks, resources);
+        if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
+            self.know(parent);
+        }
+    }
+
+    /// Takes in what was appended to a registered run in place, up to the piece in which `depth` lies.
+    #[inline]
+    pub(super) fn take_growth_in<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
+        if depth > run.account.with(&self.owner, |account| account.len) {
+            self.take_pieces_in(run, depth, resources);
+        }
+    }
+
+    #[cold]
+    fn take_pieces_in<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
+        let to = run.word().len().min(depth);
+        let Some(arrays) = run.arrays(resources.guard) else { return };
+        loop {
+            let (start, known) = run.account.with(&self.owner, |account| (account.len, account.pieces.len()));
+            // The run is longer than what is known, so the next piece is there (E22).
+            let Some(Piece { end, charged, born }) = (start < to).then(|| arrays.piece(known)) else { return };
             let serial = self.registered;
-            let charged = run.account.with_mut(&mut self.owner, |account| {
-                account.registered = true;
-                account.serial = serial;
-                account.charged
+            run.account.with_mut(&mut self.owner, |account| {
+                account.len = end;
+                account.pieces.push(RankedPiece { start, serial, born });
             });
-            self.registered += 1;
-            run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
-            self.totals.runs += 1;
-            self.totals.evictable += blocks;
-            self.totals.inserted += blocks as u64;
-            self.count_cached(run, blocks, charged as usize);
-            self.sever_if_beyond(run, resources);
-            self.tell_stored(run, blocks, resources);
-            if let Some(parent) = run.parent().filter(|parent| !parent.run().is_trunk()) {
-                self.know(parent);
-            }
+            let [first, held] = [start, end].map(|depth| run.blocks_to(depth, resources.grid_of(run)));
+            self.count_in(run, held - first, charged as usize);
+            self.tell_stored(run, start, first..held, resources);
+            // Relaxed: a point where a run goes on is killed by the evictor alone, and not before the run was shortened to it.
+            let begin =
+                run.as_ref().points.get(start, resources.guard).filter(|begin| !begin.word.load(Relaxed).is_dead());
+            begin.into_iter().for_each(|begin| self.know(begin));
         }
+    }
+
+    /// Counts the blocks of a run, or of a piece.
+    #[inline]
+    fn count_in(&mut self, run: Ref<'_, Run>, blocks: usize, charged: usize) {
+        self.registered += 1;
+        self.totals.evictable += blocks;
+        self.totals.inserted += blocks as u64;
+        self.count_cached(run, blocks, charged);
+    }
+
+    /// Runs and pieces from the trunk to `point`, both included.
+    #[inline]
+    fn level(&self, point: Ref<'_, Point>) -> Option<NonZeroU32> {
+        point.run().account.with(&self.owner, |account| account.level_at(point.depth()))
     }
 
     /// Takes the blocks from `end` to `len` out of the accounts; they go to the pool next, or to who asked for them.
@@ -52,6 +111,12 @@ impl Evictor {
         self.take_off(run, keep, held, resources);
         self.totals.evictable -= held - keep;
         self.count_freed(run, held - keep);
+        if end < len {
+            run.account.with_mut(&mut self.owner, |account| {
+                account.len = end;
+                account.pieces.cut(end);
+            });
+        }
         held - keep
     }
 

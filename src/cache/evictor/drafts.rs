@@ -19,8 +19,8 @@ pub(in crate::cache) struct Drafts {
     waiting: VecDeque<Arc<Draft>>,
 }
 
-/// Ends the part of arrays that have left the tree: retires them, now or when the draft that names them is copied. The draft is
-/// that of their run's store: there is one at most.
+/// Ends the part of arrays that have left the tree: retires them, now or when the last draft that names them is copied: those
+/// of their run's store, and of what was appended to it.
 #[inline]
 pub(super) fn let_go(arrays: Ref<'_, Arrays>, guard: &Guard<'_>) {
     if !arrays.leave() {

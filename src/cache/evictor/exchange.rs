@@ -9,7 +9,7 @@
 //!
 //! There are never more slots than blocks, so moving ends however many candidates come and go meanwhile.
 
-use super::{Evictor, Ranking, Resources, standing};
+use super::{Evictor, Ranking, Resources};
 use crate::policy::{CandidateEntry, CandidateId, Policy, PolicyKind, Standing};
 use crate::sync::model_size;
 
@@ -123,7 +123,7 @@ impl Evictor {
             let slot = CandidateId::at(at);
             let filed = self.ranking.at(slot).map(|candidate| {
                 let point = candidate.get(resources.guard);
-                (standing(point, self.now, resources).0, self.entry(point))
+                (self.standing(point, resources).0, self.entry(point))
             });
             if let Some(incoming) = &mut self.ranking.exchange.incoming {
                 if let Some((standing, entry)) = filed {

@@ -130,7 +130,7 @@ impl Evictor {
             let run = cut.run.get(resources.guard);
             if run.word().len() > 0 {
                 // It may be severed by that.
-                self.register(run, resources);
+                self.register(run, u32::MAX, resources);
             }
             let Some(place) = cut.place(run, resources).filter(|_| run.word().len() > 0) else {
                 cuts.pop();
@@ -151,7 +151,8 @@ impl Evictor {
     /// Shows `run` up to `depth` alone, where `keep` blocks have ended; what nothing holds of the rest is freed. Returns how many
     /// blocks lookups found until now.
     fn hide<'g>(&mut self, run: Ref<'g, Run>, keep: usize, depth: u32, resources: Resources<'g>) -> usize {
-        let until = run.shown(resources.guard).min(run.word().len());
+        // What was appended since is told of by no one, and freed as this is.
+        let until = run.shown(resources.guard).min(run.account.with(&self.owner, |account| account.len));
         let held = run.blocks_to(until, resources.grid_of(run));
         self.list_first(run, until, resources);
         // Subscribers know of a detached space already that lookups do not find it.

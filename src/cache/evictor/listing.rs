@@ -5,6 +5,7 @@
 //! later serials, and are passed over.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use super::{Evictor, Resources};
 use crate::block::Grid;
@@ -23,7 +24,7 @@ pub(in crate::cache) struct Listings {
 #[derive(Debug)]
 pub(in crate::cache) struct Listing {
     id: u64,
-    /// The serial of the first run that is not in it.
+    /// The serial of the first run or piece that is not in it.
     until: u64,
     /// The number of the batch that tells first of what came after.
     pub(in crate::cache) next_batch: u64,
@@ -34,17 +35,37 @@ pub(in crate::cache) struct Listing {
     detached: Vec<Link<Space>>,
 }
 
-/// A run as it was.
+/// A run, or a piece of one, as it was.
 #[derive(Debug)]
 pub(in crate::cache) struct Listed {
-    /// When it was taken into the accounts, among all runs.
+    /// When it was taken into the accounts, among all of them.
     pub(in crate::cache) serial: u64,
     pub(in crate::cache) run: Link<Run>,
     pub(in crate::cache) piece: PieceId,
-    /// Up to which depth lookups found it.
-    pub(in crate::cache) depth: u32,
+    /// Between which depths of the run lookups found it.
+    pub(in crate::cache) at: Range<u32>,
+    /// The same of the pieces behind it, as long as they are listed with it.
+    behind: Vec<(u64, Range<u32>)>,
     pub(in crate::cache) namespace: NamespaceName,
     pub(in crate::cache) grid: Grid,
+}
+
+impl Listing {
+    /// Lists pieces apart from the runs that they were appended to. Under no lock: there may be many times as many.
+    pub(in crate::cache) fn list_pieces(&mut self) {
+        let pieces = self.runs.iter_mut().flat_map(|listed| {
+            let behind = std::mem::take(&mut listed.behind);
+            behind.into_iter().map(|(serial, at)| Listed {
+                serial,
+                at,
+                namespace: listed.namespace.clone(),
+                behind: Vec::new(),
+                ..*listed
+            })
+        });
+        let pieces: Vec<_> = pieces.collect();
+        self.runs.extend(pieces);
+    }
 }
 
 impl Listings {
@@ -110,14 +131,17 @@ impl Evictor {
         }
     }
 
+    #[cold]
     fn list<'g>(&mut self, at: usize, run: Ref<'g, Run>, len: u32, resources: Resources<'g>) {
-        let account = |until| {
-            run.account.with(&self.owner, |account| {
-                Some(account.serial).filter(|serial| account.registered && *serial < until)
-            })
-        };
+        let until = self.listings.under_way[at].until;
         let depth = len.min(run.shown(resources.guard));
-        let Some(serial) = account(self.listings.under_way[at].until).filter(|_| depth > 0) else { return };
+        // What was appended later is not in it. Most runs have one part, and ask for no memory.
+        let (first, behind) = run.account.with(&self.owner, |account| {
+            let parts = account.parts().filter(|(serial, at)| *serial < until && at.start < depth);
+            let mut parts = parts.map(|(serial, at)| (serial, at.start..at.end.min(depth)));
+            (parts.next().filter(|_| account.is_registered()), parts.collect())
+        });
+        let Some((serial, part)) = first else { return };
         let (grid, listing) = (resources.grid_of(run), &mut self.listings.under_way[at]);
         if !listing.seen.insert(run.link()) {
             return;
@@ -126,7 +150,8 @@ impl Evictor {
             serial,
             run: run.link(),
             piece: listing.excerpt.take(run, grid, resources.guard),
-            depth,
+            at: part,
+            behind,
             namespace: run.space().holdings.name.clone(),
             grid,
         });

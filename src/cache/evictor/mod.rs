@@ -48,7 +48,7 @@ use observers::Observers;
 pub(super) use observers::{GONE, Subscriber, Victim, Victims};
 pub(super) use quota::QuotaPass;
 use quota::Quotas;
-pub(super) use ranking::{Ranking, standing};
+pub(super) use ranking::Ranking;
 pub(super) use retained::Retained;
 pub(super) use sweep::{SLICE as SWEEP_SLICE, runs_below};
 pub(super) use upkeep::Upkeep;
@@ -156,7 +156,7 @@ pub(super) struct Evictor {
     soon: Soon,
     /// The next victims, for prefetching.
     upcoming: Upcoming,
-    /// Runs taken into the accounts so far: the next one's serial number.
+    /// Runs and pieces taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
     /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
     pub(super) revisit: Vec<Link<Point>>,
@@ -341,7 +341,7 @@ impl Evictor {
             self.visit_root(point, word, resources);
             return;
         }
-        self.register(point.run(), resources);
+        self.register(point.run(), point.depth(), resources);
         self.take_retention_in(point, resources);
         self.know(point);
         self.account(point, word.leases() > 0, resources);

@@ -1,5 +1,7 @@
 //! Those who listen to what is stored and removed, and what is gathered for them.
 
+use std::ops::Range;
+
 use super::drafts::Drafts;
 use super::{Evictor, Resources};
 use crate::block::BlockId;
@@ -116,30 +118,39 @@ pub(in crate::cache) struct Victim {
 }
 
 impl Evictor {
-    /// Tells that a run's blocks are in the accounts, and leaves a mark for lookups that miss them later.
+    /// Tells that these blocks of a run are in the accounts, and leaves a mark for lookups that miss them later. `from` is the depth
+    /// where the first of them begins, unless it begins above the run.
     #[inline]
-    pub(super) fn tell_stored<'g>(&mut self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) {
-        if blocks > 0 {
-            resources.mark_seen(run, 0);
-        }
-        if self.observers.is_listened_to() {
-            self.gather_stored(run, blocks, resources);
+    pub(super) fn tell_stored<'g>(
+        &mut self,
+        run: Ref<'g, Run>,
+        from: u32,
+        blocks: Range<usize>,
+        resources: Resources<'g>,
+    ) {
+        if !blocks.is_empty() {
+            resources.mark_seen(run, blocks.start);
+            if self.observers.is_listened_to() {
+                self.gather_stored(run, from as usize, blocks, resources);
+            }
         }
     }
 
     #[cold]
-    fn gather_stored<'g>(&mut self, run: Ref<'g, Run>, blocks: usize, resources: Resources<'g>) {
+    fn gather_stored<'g>(&mut self, run: Ref<'g, Run>, from: usize, held: Range<usize>, resources: Resources<'g>) {
         let (space, grid, guard) = (run.space(), resources.grid_of(run), resources.guard);
-        if blocks == 0 || space.is_detached() || run.shown(guard) == 0 {
+        if space.is_detached() || run.shown(guard) as usize <= from {
             return;
         }
         let Some(arrays) = run.arrays(guard) else { return };
-        let first = grid.blocks(run.start());
+        let first = grid.blocks(run.start()) + held.start;
         let mut before = Vec::new();
-        if let Some(parent) = run.parent().filter(|_| first > 0) {
-            append_blocks(parent, first - 1, grid, &mut before, guard);
+        match run.parent() {
+            _ if held.start > 0 => before.push(arrays.blocks()[held.start - 1]),
+            Some(parent) if first > 0 => append_blocks(parent, first - 1, grid, &mut before, guard),
+            _ => {}
         }
-        let tokens = grid.end_of(first + blocks) - run.start();
+        let to = grid.end_of(first + held.len()) - run.start();
         arrays.name();
         let name = space.holdings.name.clone();
         self.observers.draft.store(
@@ -147,9 +158,9 @@ impl Evictor {
             grid,
             first,
             before.pop(),
-            Rest { arrays: arrays.link(), tokens, blocks },
-            |from, tokens| {
-                append_tokens(run, from..run.start(), tokens, guard);
+            Rest { arrays: arrays.link(), tokens: from..to, blocks: held },
+            |begin, tokens| {
+                append_tokens(run, begin..run.start() + from, tokens, guard);
             },
         );
     }
@@ -188,14 +199,25 @@ impl Evictor {
         if blocks.is_empty() {
             return;
         }
-        // Of a run that goes whole, the first block was marked when the run came; as many marks were left since as runs came.
-        let since = self.registered - run.account.with(&self.owner, |account| account.serial);
-        if keep > 0 || !resources.seen.keeps_for(since) {
+        // Of a run or piece that goes whole, the first block was marked when it came; as many marks were left since as came after it.
+        let (serial, first) = self.insert_of(run, keep, resources);
+        if keep > first || !resources.seen.keeps_for(self.registered - serial) {
             resources.mark_seen(run, keep);
         }
         if self.observers.is_listened_to() {
             self.gather_removed(run, keep, blocks, resources);
         }
+    }
+
+    /// The number of the run or piece that has a block of `run`, and the first of its blocks.
+    #[inline]
+    fn insert_of(&self, run: Ref<'_, Run>, block: usize, resources: Resources<'_>) -> (u64, usize) {
+        run.account.with(&self.owner, |account| {
+            let grid = resources.grid_of(run);
+            let end = || (grid.end_of(grid.blocks(run.start()) + block + 1) - run.start()) as u32;
+            let piece = if account.pieces.is_empty() { None } else { account.pieces.at(end()) };
+            piece.map_or((account.serial, 0), |piece| (piece.serial, run.blocks_to(piece.start, grid)))
+        })
     }
 
     #[cold]

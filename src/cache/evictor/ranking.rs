@@ -1,5 +1,7 @@
 //! Candidates: the idle ends of runs, filed with the policy.
 
+use std::num::NonZeroU32;
+
 use super::aging::Aging;
 use super::due::Due;
 use super::exchange::Exchange;
@@ -71,6 +73,7 @@ impl Ranking {
         (&mut self.candidates, &mut self.vacant)
     }
 
+    #[inline]
     fn occupy(&mut self, point: Link<Point>) -> CandidateId {
         let slot = self.vacant.pop().unwrap_or_else(|| CandidateId::at(self.candidates.len()));
         self.candidates.set(slot.index(), point);
@@ -83,6 +86,7 @@ impl Ranking {
         self.aging.file(slot, standing, entry);
     }
 
+    #[inline]
     fn vacate(&mut self, slot: CandidateId) {
         self.policy.remove(slot);
         self.due.set(slot, None);
@@ -109,7 +113,7 @@ impl Evictor {
                 slot
             }
         };
-        let (standing, until) = standing(point, self.now, resources);
+        let (standing, until) = self.standing(point, resources);
         let entry = self.entry(point);
         self.ranking.file(slot, standing, entry);
         self.ranking.due.set(slot, until);
@@ -117,6 +121,8 @@ impl Evictor {
     }
 
     /// Takes `point` out of the ranking if it is filed.
+    // A function of its own: without it the compiler makes two of its inner parts, and filing costs more.
+    #[inline(never)]
     pub(super) fn unfile(&mut self, point: Ref<'_, Point>) {
         let slot = point.account.with_mut(&mut self.owner, |account| account.candidate.take());
         if let Some(slot) = slot {
@@ -124,23 +130,35 @@ impl Evictor {
         }
     }
 
-    /// The part of a candidate's data that does not change. A run has one candidate at a time, its end, so the run's
-    /// serial number is the candidate's.
+    /// The part of a candidate's data that does not change. A run has one candidate at a time, its end, so the serial number of
+    /// the run, or of the piece in which it ends, is the candidate's.
+    #[inline]
     pub(in crate::cache) fn entry(&self, point: Ref<'_, Point>) -> CandidateEntry {
         let run = point.run();
-        let serial = run.account.with(&self.owner, |account| account.serial);
+        let serial = run
+            .account
+            .with(&self.owner, |account| account.pieces.at(point.depth()).map_or(account.serial, |piece| piece.serial));
         CandidateEntry { serial, group: run.space().holdings.group.get(&self.owner) }
     }
-}
 
-/// The standing of a point at `now`, and until when it stays the same if the point is not used.
-pub(in crate::cache) fn standing(point: Ref<'_, Point>, now: u64, resources: Resources<'_>) -> (Standing, Option<u64>) {
-    let statistics = &point.statistics;
-    let (last, hits) = (statistics.last(), statistics.hits());
-    let marked = statistics.marks.made(resources.guard);
-    let (priority, until) =
-        marked.and_then(|marked| marked.priority_at(now)).unwrap_or((Priority::DEFAULT.level(), None));
-    let demoted = marked.is_some_and(|marked| marked.is_demoted(last));
-    let run = point.run();
-    (Standing { last, hits, born: run.born(), level: run.level(), priority, demoted }, until)
+    /// The standing of a point now, and until when it stays the same if the point is not used.
+    #[inline]
+    pub(in crate::cache) fn standing(
+        &self,
+        point: Ref<'_, Point>,
+        resources: Resources<'_>,
+    ) -> (Standing, Option<u64>) {
+        let statistics = &point.statistics;
+        let (last, hits) = (statistics.last(), statistics.hits());
+        let marked = statistics.marks.made(resources.guard);
+        let (priority, until) =
+            marked.and_then(|marked| marked.priority_at(self.now)).unwrap_or((Priority::DEFAULT.level(), None));
+        let demoted = marked.is_some_and(|marked| marked.is_demoted(last));
+        let run = point.run();
+        let (born, level) = run.account.with(&self.owner, |account| {
+            let born = account.pieces.at(point.depth()).map_or(run.born(), |piece| piece.born);
+            (born, account.level_at(point.depth()).map_or(0, NonZeroU32::get))
+        });
+        (Standing { last, hits, born, level, priority, demoted }, until)
+    }
 }

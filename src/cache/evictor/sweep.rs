@@ -72,7 +72,7 @@ impl Evictor {
     /// The end of a run, if it has no lease and no child. A run that is being inserted is in the queue, or about to be.
     pub(super) fn idle_end<'g>(&self, run: Ref<'g, Run>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
         let len = run.word().len();
-        let registered = len > 0 && run.account.with(&self.owner, |account| account.registered);
+        let registered = len > 0 && run.account.with(&self.owner, |account| account.is_registered());
         let last = run.as_ref().points.get(len, resources.guard).filter(|_| registered)?;
         // Relaxed: a leased end is left until its lease is released, which queues it.
         let word = last.word.load(Relaxed);

@@ -18,16 +18,22 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::tree::{Point, Run, Statistics, Tally, Word};
 
 impl Evictor {
-    /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile. With `want` zero, ends
+    /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile, or is not the end any more. With `want` zero, ends
     /// a last point that has no whole block of its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
-        let target = self.target(last, want, resources);
         let mut word = run.word();
         let len = word.len();
+        if len != last.depth() {
+            // The run has grown, and its new end comes by the queue.
+            return 0;
+        }
+        self.take_growth_in(run, len, resources);
+        let target = self.target(last, want, resources);
         if target > 0 {
             publish_idle(run, target, resources);
         }
+        crate::sync::failpoint!("trim::begun");
         let mut dead = Dead::default();
         let end = loop {
             let end = self.kill_beyond(run, target..len, &mut dead, resources);
@@ -37,6 +43,11 @@ impl Evictor {
             }
             match run.shorten(word, end) {
                 Ok(()) => break end,
+                // The run grew. Its old end keeps what is known of the blocks up to it.
+                Err(found) if found.len() != len => {
+                    publish_idle(run, len, resources);
+                    break len;
+                }
                 Err(found) => word = found,
             }
         };
@@ -55,7 +66,9 @@ impl Evictor {
         if end > target && target > 0 {
             self.withdraw(run, target, resources);
         }
-        if let Some(arrays) = run.as_ref().shrink(end, resources.grid_of(run), resources.guard) {
+        // A run that was not shortened may be growing into its room.
+        let spare = if end < len { run.as_ref().shrink(end, resources.grid_of(run), resources.guard) } else { None };
+        if let Some(arrays) = spare {
             let_go(arrays, resources.guard);
         }
         freed

@@ -80,7 +80,8 @@ fn check_run<'g>(
     resources: Resources<'g>,
 ) -> Result<(), Violation> {
     let at = RunAt::of(run);
-    let registered = run.account.with(&evictor.owner, |account| account.registered);
+    let whole = run.word().len();
+    let registered = run.account.with(&evictor.owner, |account| account.is_registered() && account.len == whole);
     ensure(registered, || Violation::RunUnregistered(at))?;
     let points = points_of(run, resources);
     for &point in &points {

@@ -3,7 +3,7 @@
 
 use super::tree::points_of;
 use crate::cache::diagnostics::{Mismatch, PointAt, Violation, ensure};
-use crate::cache::evictor::{Evictor, Ranking, Resources, standing};
+use crate::cache::evictor::{Evictor, Ranking, Resources};
 use crate::policy::{CandidateEntry, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::atomic::Ordering::Acquire;
@@ -16,7 +16,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
         for point in points_of(run, resources) {
             if check_point(point, evictor, resources)? {
                 candidates += 1;
-                moments += usize::from(standing(point, evictor.now, resources).1.is_some());
+                moments += usize::from(evictor.standing(point, resources).1.is_some());
             }
         }
     }
@@ -50,7 +50,7 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     let leads_back = ranking.at(slot) == Some(point.link());
     ensure(leads_back, || Violation::WrongSlot { point: at, slot: slot.index() })?;
     let entry = evictor.entry(point);
-    let (standing, until) = standing(point, evictor.now, resources);
+    let (standing, until) = evictor.standing(point, resources);
     let is_filed = |policy: &dyn Policy| {
         // A namespace that has just got a quota is being sorted into a group.
         let unsorted =

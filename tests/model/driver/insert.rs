@@ -36,6 +36,22 @@ impl<S: Subject> Driver<S> {
         let Some((at, tokens)) = self.growth(at, sequence) else {
             return Ok(());
         };
+        self.insert_tokens(at, tokens)
+    }
+
+    /// As a conversation goes on: the tokens of the lease, and some behind them.
+    pub(super) fn append(&mut self, at: usize, blocks: u8, token: u8) -> Result<(), Difference> {
+        let Some(at) = at.checked_rem(self.leases.len()) else {
+            return Ok(());
+        };
+        let HeldLease { space, tokens, .. } = &self.leases[at];
+        let ahead = if tokens.is_empty() { offset(*space) } else { 0 };
+        let more = usize::from(blocks) * self.setting.block_size + ahead;
+        let tokens = tokens.iter().copied().chain(std::iter::repeat_n(Token::from(token), more)).collect();
+        self.insert_tokens(at, tokens)
+    }
+
+    fn insert_tokens(&mut self, at: usize, tokens: Vec<Token>) -> Result<(), Difference> {
         if !self.reserve(Some(self.leases[at].space), self.needed(at, tokens.len()))? {
             return Ok(());
         }

@@ -163,7 +163,7 @@ fn measure(name: Name, plan: &Plan) -> Vec<Figure> {
         Name::Evict => writes::evict(plan),
         Name::Insert => writes::insert(plan),
         Name::Mixed => writes::mixed(plan),
-        Name::LockShare => profile::lock_share(),
+        Name::LockShare => profile::lock_shares(),
         Name::Turnover => writes::turnover(plan),
         Name::Sessions => flat::sessions(plan),
         Name::Cold => matches::cold(plan),

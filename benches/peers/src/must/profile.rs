@@ -7,20 +7,32 @@ use std::{
     io::{self, Write},
     path::Path,
     process::{Command, ExitCode, Stdio},
+    time::Instant,
 };
 
 use super::{
-    figure::{Asked::AtMost, Figure},
+    figure::{Asked, Asked::AtMost, Figure},
     operations,
 };
-use crate::{arena::own::Radixkv, rows::mixed::mix_alone};
+use crate::{
+    arena::{
+        measure::{Spread, millions},
+        own::Radixkv,
+    },
+    rows::mixed::mix_alone,
+};
 
 /// Calls of the two profiles.
 const FEW: usize = 200;
 const MANY: usize = operations::MOST;
+/// Inserts that are timed, and how often.
+const TIMED: usize = 20_000;
+const ROUNDS: usize = 9;
 
-/// The mixed load, by name.
-const MIXED: &str = "mixed";
+/// Mixes of lookups of a hot prefix and new prompts, the pool full: how many lookups come to an insert, and what is asked of the
+/// share of the instructions that are under the evictor's lock.
+const MIXES: [(&str, usize, Asked); 3] =
+    [("mixed 90/10", 9, AtMost(12.0, 5.0)), ("mixed 50/50", 1, Asked::Nothing), ("turnover", 0, Asked::Nothing)];
 /// The function in which everything under the evictor's lock is done.
 const HOLDER: &str = "with_evictor";
 
@@ -32,8 +44,8 @@ impl Profiled {
     pub(crate) fn run(what: &[String]) -> ExitCode {
         let [name, calls] = what else { return ExitCode::from(2) };
         let Ok(calls) = calls.parse::<usize>() else { return ExitCode::from(2) };
-        if name == MIXED {
-            mix_alone::<Radixkv>(calls);
+        if let Some((_, lookups, _)) = MIXES.iter().find(|(known, ..)| known == name) {
+            mix_alone::<Radixkv>(*lookups)(calls);
         } else {
             let row = operations::ROWS.iter().find(|(known, _)| known == name).expect("an operation's name");
             let mut operation = row.1();
@@ -50,13 +62,28 @@ pub(crate) fn instructions(operation: &str) -> Option<f64> {
     Some((many? - few?) / (MANY - FEW) as f64)
 }
 
-/// The share of the mixed load's instructions that are under the evictor's lock.
-pub(crate) fn lock_share() -> Vec<Figure> {
-    let [few, many] = [FEW, MANY].map(|calls| profile(MIXED, calls));
+/// The shares of the mixed loads' instructions that are under the evictor's lock; and what follows from them: how many operations a
+/// second the evictor takes, however many threads there are.
+pub(crate) fn lock_shares() -> Vec<Figure> {
+    MIXES.iter().flat_map(|&(name, lookups, asked)| lock_share(name, lookups, asked)).collect()
+}
+
+fn lock_share(name: &str, lookups: usize, asked: Asked) -> Vec<Figure> {
+    let [few, many] = [FEW, MANY].map(|calls| profile(name, calls));
     let Some((few, many)) = few.zip(many) else { return Vec::new() };
     let share = (many.under_lock - few.under_lock) / (many.total - few.total);
-    let what = "mixed 90/10, full pool: instructions under the evictor's lock, %";
-    vec![Figure::counted(what, AtMost(12.0, 5.0), 100.0 * share)]
+    let mut mix = mix_alone::<Radixkv>(lookups);
+    let rates = (0..ROUNDS).map(|_| {
+        let start = Instant::now();
+        mix(TIMED);
+        millions(TIMED * (lookups + 1), start.elapsed()) / share
+    });
+    let rates = Spread::of(rates.collect());
+    vec![
+        Figure::counted(format!("{name}, full pool: instructions under the evictor's lock, %"), asked, 100.0 * share),
+        Figure::new(format!("{name}: operations that the evictor takes, millions a second"), Asked::Nothing, rates),
+        Figure::counted(format!("{name}: threads from which on it is the limit"), Asked::Nothing, 1.0 / share),
+    ]
 }
 
 /// Instructions of a whole process.

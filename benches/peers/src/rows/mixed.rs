@@ -39,9 +39,9 @@ struct Mixer<C: Contender> {
 }
 
 impl<C: Contender> Mixer<C> {
-    fn mix(&mut self, inserts: usize) {
+    fn mix(&mut self, lookups: usize, inserts: usize) {
         for _ in 0..inserts {
-            for _ in 0..LOOKUPS {
+            for _ in 0..lookups {
                 check(self.inserter.client.look_up(black_box(&self.hot)), HOT);
             }
             self.inserter.insert(&mut Clock::default());
@@ -53,7 +53,8 @@ impl<C: Contender> Mixer<C> {
 pub(crate) fn mix<C: Contender<Client: Writer>>(settings: &Settings) -> Round {
     let cache = pool::<C>();
     let (counts, most) = (settings.threads.clone(), most(settings));
-    let mut team = Team::new(most, move |thread| holding(&cache, thread), |(mixer, _), inserts| mixer.mix(inserts));
+    let mut team =
+        Team::new(most, move |thread| holding(&cache, thread), |(mixer, _), inserts| mixer.mix(LOOKUPS, inserts));
     team.run(most, CACHED);
     let sample = team.run(1, CACHED).0;
     let inserts = calls(settings, sample.as_nanos() as f64 / CACHED as f64);
@@ -61,11 +62,14 @@ pub(crate) fn mix<C: Contender<Client: Writer>>(settings: &Settings) -> Round {
     Box::new(move || counts.iter().map(&mut run).collect())
 }
 
-/// Fills the pool and makes so many inserts, on this thread.
-pub(crate) fn mix_alone<C: Contender<Client: Writer>>(inserts: usize) {
-    let (mut mixer, _held) = holding::<C>(&pool(), 0);
-    mixer.mix(CACHED);
-    mixer.mix(inserts);
+/// Fills the pool; then makes as many inserts on this thread as it is asked for, with so many lookups to each.
+pub(crate) fn mix_alone<C: Contender<Client: Writer>>(lookups: usize) -> impl FnMut(usize) {
+    let (mut mixer, held) = holding::<C>(&pool(), 0);
+    mixer.mix(lookups, CACHED);
+    move |inserts| {
+        let _ = &held;
+        mixer.mix(lookups, inserts);
+    }
 }
 
 /// A cache with room for the hot prefix and the prompts that stay.

@@ -288,6 +288,33 @@ fn a_snapshot_that_waits_for_names_keeps_no_thread_from_evicting() {
     assert_eq!(listed.recv(), Ok(8), "what was evicted and cleared meanwhile was there");
 }
 
+/// A run grows after a listing began, and is listed as it was.
+#[test]
+fn a_listing_has_nothing_of_what_was_appended_after_it_began() {
+    let cache = PrefixCache::builder(4, 64).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let tokens: Vec<_> = (0..32).collect();
+    let insert = |len: usize| {
+        let start = session.acquire(&space, &tokens[..len], 0).expect("room");
+        drop(session.insert(start.hit.lease(), &tokens[..len], start.blocks).expect("fits"));
+        cache.settle();
+    };
+    (1..=4).for_each(|parts| insert(4 * parts));
+    let id = cache.inner.evicting(|evictor, _| evictor.begin_listing());
+    (5..=7).for_each(|parts| insert(4 * parts));
+    assert!(cache.stats().runs < 7, "some parts were appended in place");
+    let mut listing = cache.inner.evicting(|evictor, resources| {
+        let root = space.0.root(resources.guard).expect("it stands");
+        let (runs, _) = super::super::runs_below(root, usize::MAX, resources.guard);
+        evictor.list_slice(id, runs.into_iter(), resources);
+        evictor.end_listing(id)
+    });
+    assert!(listing.runs.len() < 4, "under the lock there is one entry for each run");
+    listing.list_pieces();
+    let listed: u32 = listing.runs.iter().map(|part| part.at.len() as u32).sum();
+    assert_eq!((listing.runs.len(), listed), (4, 16));
+}
+
 /// Policies that are given up or replaced are freed as fast as they come.
 #[test]
 fn what_is_left_of_exchanges_does_not_pile_up() {

@@ -131,18 +131,21 @@ fn a_branch_that_is_swept_before_its_boundary_is_known_leaves_no_point() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// Appends `runs` runs of one block, one to the end of the other, and checks them.
+/// Appends `runs` runs of one block, one to the end of the other, and checks them. Beside each hangs another one, so that none
+/// can grow.
 fn chain(runs: usize) {
-    let cache = PrefixCache::builder(1, runs).build().expect("valid");
+    let cache = PrefixCache::builder(1, 2 * runs).build().expect("valid");
     let (session, space) = (cache.session(), cache.default_namespace());
-    let tokens = sequence(runs, runs, 0);
+    let mut tokens = sequence(runs, runs, 0);
     let mut tip = session.match_prefix(&space, &[]).into_lease();
     for end in 1..=runs {
-        let block = session.reserve(1).expect("room");
-        tip = session.insert(&tip, &tokens[..end], block).expect("inserted").lease;
+        let own = std::mem::replace(&mut tokens[end - 1], u32::MAX);
+        drop(session.insert(&tip, &tokens[..end], session.reserve(1).expect("room")).expect("inserted"));
+        tokens[end - 1] = own;
+        tip = session.insert(&tip, &tokens[..end], session.reserve(1).expect("room")).expect("inserted").lease;
     }
     assert_eq!(cache.validate(), Ok(()));
-    assert_eq!(cache.stats().runs, runs);
+    assert!((runs..=2 * runs).contains(&cache.stats().runs));
     drop(tip);
     assert_eq!(cache.validate(), Ok(()));
 }

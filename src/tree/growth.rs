@@ -1,0 +1,128 @@
+//! Growing: tokens appended in place, to the run that ends where they begin.
+//!
+//! A conversation, a prompt in chunks and an output are inserted piece after piece. A run for each would make a chain, and a lookup
+//! would pay for each of its links. So a run that is hung at the end of another one has room for more than its own tokens, and what
+//! follows is written there:
+//!
+//! 1. Claim the room, from the run's end on. A thread that stalls or gives up after that costs the room, and no other thread's
+//!    progress: they hang runs, as they did.
+//! 2. Write tokens and ids, and publish a leased point at the new end. No thread comes there as long as the run is not longer.
+//! 3. Load the run word. If a child hangs at the old end, give up. Swap the length, against the word that was loaded; if another
+//!    thread bumped it, look at the children again.
+//!
+//! A thread that hangs a child where the run may grow counts it first, then bumps the run word, and hangs nothing if the run goes
+//! on with the child's token. So of an appender and that thread one sees the other, by E23 or E22.
+//!
+//! The caller has a lease on the run's end, so no trim shortens the run meanwhile. A run that was ever shortened does not grow: its
+//! length has left what was claimed. So a thread that proves a point by the run's length (lease.rs) sees the tokens that it read.
+
+use crate::block::{BlockId, Grid};
+use crate::key::Token;
+use crate::reclaim::{Guard, Ref};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::model_size;
+
+use super::arrays::{Piece, Room};
+use super::point::{Point, Statistics};
+use super::word::Word;
+
+/// The most room that a run gets beyond its own tokens, in tokens and in pieces.
+const MOST_TOKENS: usize = 4096;
+const MOST_PIECES: usize = 128;
+/// From so many tokens on, the first of a chain gets none: to compare them costs far more than the way to the next run.
+const MANY_TOKENS: usize = 1024;
+
+/// The room of a run of so many tokens and blocks that is hung on `branch`: none, unless it is the first that goes on where another
+/// run ends, and is short. As much again as it has itself; behind a run that had room and used it up, twice as much as that.
+pub(super) fn room(
+    branch: Ref<'_, Point>,
+    is_counted: bool,
+    [tokens, blocks]: [usize; 2],
+    grid: Grid,
+    guard: &Guard<'_>,
+) -> Option<Room> {
+    let run = branch.run();
+    if run.is_trunk() || run.word().len() != branch.depth() || blocks == 0 {
+        return None;
+    }
+    // Relaxed: a hint.
+    if branch.word.load(Relaxed).children() > u64::from(is_counted) {
+        return None;
+    }
+    let had_room = run.arrays(guard).is_some_and(|arrays| arrays.had_room());
+    if !had_room && tokens >= MANY_TOKENS {
+        return None;
+    }
+    let like = if had_room { 2 * branch.depth() as usize } else { tokens };
+    let more = (like.min(model_size(MOST_TOKENS, 2)) / grid.tokens()).max(1);
+    Some(Room {
+        tokens: u32::try_from(tokens + more * grid.tokens()).ok()?,
+        blocks: (blocks + more) as u32,
+        pieces: more.min(MOST_PIECES) as u32,
+    })
+}
+
+/// Appends `tokens`, and the blocks that end in them, to the run that ends at `end`, on which the caller holds a lease; the leased
+/// point at the new end, which is to be pushed. `None` if the run does not end there, has no room, or another thread was first.
+pub(super) fn grow<'g>(
+    end: Ref<'g, Point>,
+    tokens: &[Token],
+    blocks: &[BlockId],
+    (charged, now): (u32, u64),
+    guard: &'g Guard<'g>,
+) -> Option<Ref<'g, Point>> {
+    let (run, from) = (end.run(), end.depth());
+    // Relaxed: a hint.
+    let arrays = run.arrays(guard).filter(|_| end.word.load(Relaxed).children() == 0)?;
+    let to = u32::try_from(from as usize + tokens.len()).ok()?;
+    // What is claimed begins at the run's end, unless the run was shortened.
+    if !arrays.claim(from, to) || run.word().len() != from {
+        return None;
+    }
+    crate::sync::failpoint!("growth::claimed");
+    if !arrays.append(Piece { end: to, charged, born: now }, tokens, blocks) {
+        return None;
+    }
+    let new = Point::new(run.link(), to, Word::end_of_new_run(), Statistics::stamped(now), guard);
+    let tip = run.as_ref().points.insert(None, new, guard).ok().expect("no point stands beyond the end of a run");
+    crate::sync::failpoint!("growth::written");
+    let mut word = run.word();
+    loop {
+        // Relaxed: E23, by the word.
+        if end.word.load(Relaxed).children() > 0 {
+            // No thread came to the point.
+            run.as_ref().points.remove(tip, guard);
+            guard.retire(tip);
+            return None;
+        }
+        match run.lengthen(word, to) {
+            Ok(()) => return Some(tip),
+            Err(found) => word = found,
+        }
+    }
+}
+
+/// Counts a child that is to be hung on `branch`, with this first token, where its run may have grown. False if the run goes on
+/// with that token: then nothing is counted, and the caller is to walk again.
+pub(super) fn count_child<'g>(branch: Ref<'g, Point>, first: Token, guard: &'g Guard<'_>) -> bool {
+    let counted = branch.word.add_child();
+    debug_assert!(counted, "child runs overflow their count");
+    let (run, depth) = (branch.run(), branch.depth());
+    let goes_on = run.bump().len() > depth && run.tokens(guard).get(depth as usize) == Some(&first);
+    if goes_on {
+        discount_child(branch);
+    }
+    !goes_on
+}
+
+/// Whether a child that is hung on `branch` must be counted first.
+pub(super) fn may_grow_at(branch: Ref<'_, Point>, guard: &Guard<'_>) -> bool {
+    let run = branch.run();
+    !run.is_trunk() && run.arrays(guard).is_some_and(|arrays| arrays.may_grow_at(branch.depth()))
+}
+
+/// Takes a child off that was counted and not hung. The caller's lease keeps the point, so there is nothing to push.
+pub(super) fn discount_child(branch: Ref<'_, Point>) {
+    let push = branch.word.remove_child();
+    debug_assert!(!push, "a leased point has no change to tell");
+}
