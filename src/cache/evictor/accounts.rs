@@ -20,18 +20,33 @@ impl Evictor {
     /// given in the order of the queue. Its blocks were reserved until now.
     #[inline]
     pub(super) fn register<'g>(&mut self, run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
-        let mut fresh = SmallVec::<[(Ref<'g, Run>, u32); 8]>::new();
-        let (mut at, mut to) = (run, depth);
-        while !at.account.with(&self.owner, RunAccount::is_registered) {
-            fresh.push((at, to));
-            let Some(parent) = at.parent() else { break };
-            (at, to) = (parent.run(), parent.depth());
-        }
-        self.take_growth_in(at, to, resources);
-        for (run, to) in fresh.into_iter().rev() {
+        if !self.is_registered(run) {
+            match run.parent() {
+                Some(parent) if self.is_registered(parent.run()) => {
+                    self.take_growth_in(parent.run(), parent.depth(), resources);
+                }
+                Some(parent) => self.register_ancestors(parent, resources),
+                None => {}
+            }
             self.take_run_in(run, resources);
-            self.take_growth_in(run, to, resources);
         }
+        self.take_growth_in(run, depth, resources);
+    }
+
+    /// Registers the runs from the trunk to `point`.
+    #[cold]
+    fn register_ancestors<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
+        let mut path = SmallVec::<[Ref<'g, Point>; 8]>::from_slice(&[point]);
+        let mut at = point.run();
+        while let Some(parent) = at.parent().filter(|_| !self.is_registered(at)) {
+            path.push(parent);
+            at = parent.run();
+        }
+        path.into_iter().rev().for_each(|point| self.register(point.run(), point.depth(), resources));
+    }
+
+    fn is_registered(&self, run: Ref<'_, Run>) -> bool {
+        run.account.with(&self.owner, RunAccount::is_registered)
     }
 
     /// Takes a run in, as it was published.

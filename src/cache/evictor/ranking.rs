@@ -73,7 +73,6 @@ impl Ranking {
         (&mut self.candidates, &mut self.vacant)
     }
 
-    #[inline]
     fn occupy(&mut self, point: Link<Point>) -> CandidateId {
         let slot = self.vacant.pop().unwrap_or_else(|| CandidateId::at(self.candidates.len()));
         self.candidates.set(slot.index(), point);
@@ -86,7 +85,6 @@ impl Ranking {
         self.aging.file(slot, standing, entry);
     }
 
-    #[inline]
     fn vacate(&mut self, slot: CandidateId) {
         self.policy.remove(slot);
         self.due.set(slot, None);
@@ -121,8 +119,6 @@ impl Evictor {
     }
 
     /// Takes `point` out of the ranking if it is filed.
-    // A function of its own: without it the compiler makes two of its inner parts, and filing costs more.
-    #[inline(never)]
     pub(super) fn unfile(&mut self, point: Ref<'_, Point>) {
         let slot = point.account.with_mut(&mut self.owner, |account| account.candidate.take());
         if let Some(slot) = slot {
