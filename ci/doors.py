@@ -24,7 +24,7 @@ DOORS = {
     "shuttle": ("sync",),
     "fail": ("sync",),
     "crossbeam_epoch": ("reclaim",),
-    "memmap2": ("reclaim::memory",),
+    "memmap2": ("reclaim::memory", "sync::mapped"),
     # It pads cache lines, no more.
     "crossbeam_utils::CachePadded": EVERYWHERE,
     "smallvec": EVERYWHERE,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
+
 use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
@@ -14,7 +16,6 @@ use super::namespace::Registry;
 use super::prefix_cache::PrefixCache;
 use super::seen::SeenBlocks;
 use super::settings::Settings;
-use super::stats::Gauges;
 use super::wait_list::WaitList;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
@@ -338,7 +339,7 @@ impl Builder {
             time: Time::new(self.clock),
             demotions: Demotions::default(),
             settings: Settings::new(watermarks, self.time_to_idle),
-            gauges: Gauges::default(),
+            gauges: CachePadded::default(),
             seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),

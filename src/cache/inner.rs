@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
+
 use super::background::Background;
 use super::clock::Time;
 use super::evictor::{AgingPass, Evictor, PinnedEvictor, Resources};
@@ -14,7 +16,7 @@ use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{Mutex, MutexGuard, OnceLock, unlock_fairly};
+use crate::sync::{Mutex, MutexGuard, OnceLock, prefetch, unlock_fairly};
 use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 
 /// The most queue entries that one step of the evictor takes out.
@@ -37,7 +39,8 @@ pub(super) struct Inner {
     pub(super) time: Time,
     pub(super) demotions: Demotions,
     pub(super) settings: Settings,
-    pub(super) gauges: Gauges,
+    /// Apart from what lookups read: each hold of the evictor's lock writes them.
+    pub(super) gauges: CachePadded<Gauges>,
     pub(super) seen: SeenBlocks,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
@@ -147,6 +150,8 @@ impl Inner {
         work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
         leave: impl FnOnce(MutexGuard<'a, PinnedEvictor>, &R),
     ) -> R {
+        // Another thread had it last: its lines come at once, and not one after the other.
+        prefetch(&raw const *pinned);
         let PinnedEvictor { local, evictor } = &mut *pinned;
         let guard = local.pin();
         let resources = self.resources(&guard);
@@ -218,7 +223,7 @@ impl Inner {
         let gauged = self.gauges.read(self.pool.capacity(), free);
         self.counted(Stats {
             waiting_requests: self.wait_list.len(),
-            index_bytes: self.domain.bytes().total(),
+            index_bytes: self.domain.bytes(),
             garbage_bytes: self.domain.garbage_bytes(),
             slab_bytes: self.domain.slab_bytes(),
             ..gauged

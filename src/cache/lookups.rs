@@ -38,6 +38,21 @@ impl Inner {
         }
     }
 
+    /// Prefetches what [`count_lookup`](Self::count_lookup) reads if a lookup finds no more than what ends at `end`.
+    #[inline]
+    pub(super) fn foresee_miss(&self, end: usize, tokens: &[Token], grid: Grid) {
+        if tokens.len() >= end + grid.tokens() {
+            self.foresee_miss_after(end, tokens, grid);
+        }
+    }
+
+    #[cold]
+    fn foresee_miss_after(&self, end: usize, tokens: &[Token], grid: Grid) {
+        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(end) + 1)) {
+            self.seen.prefetch(with_next, grid);
+        }
+    }
+
     /// Counts the whole blocks that a lookup lacks by the reason of the first of them.
     #[cold]
     fn count_missed(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {

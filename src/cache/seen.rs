@@ -11,7 +11,7 @@ use crate::block::Grid;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicU64, Relaxed};
-use crate::sync::model_size;
+use crate::sync::{model_size, prefetch};
 use crate::tree::Run;
 use crate::tree::path::append_tokens;
 
@@ -80,9 +80,14 @@ impl SeenBlocks {
         self.line(hash)[way(hash, namespace)].store(mark(hash, namespace), Relaxed);
     }
 
+    /// Prefetches the marks of the last block of `tokens`, which end at a boundary.
+    pub(super) fn prefetch(&self, tokens: &[Token], grid: Grid) {
+        prefetch(self.line(hash_of_last(tokens, grid)));
+    }
+
     /// Where the last block of `tokens` was seen, which end at a boundary.
     pub(super) fn look(&self, namespace: usize, tokens: &[Token], grid: Grid) -> Seen {
-        let hash = hash(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len());
+        let hash = hash_of_last(tokens, grid);
         // Relaxed: as in `mark`.
         let marks = self.line(hash).each_ref().map(|mark| mark.load(Relaxed));
         let wanted = mark(hash, namespace);
@@ -110,6 +115,10 @@ fn way(hash: u64, namespace: usize) -> usize {
 fn mark(hash: u64, namespace: usize) -> u64 {
     let name = (namespace as u64 + 1) & ((1 << NAME_BITS) - 1);
     hash >> NAME_BITS << NAME_BITS | name
+}
+
+fn hash_of_last(tokens: &[Token], grid: Grid) -> u64 {
+    hash(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len())
 }
 
 fn hash(tokens: &[Token], end: usize) -> u64 {

@@ -130,9 +130,9 @@ impl Order {
         self.filed.get_mut(candidate?.index()).map(|filed| &mut filed.place)
     }
 
-    /// Takes a candidate out; what it was filed under.
-    pub(super) fn remove(&mut self, candidate: CandidateId) -> Option<RankKey> {
-        let Filed { key, place } = self.filed.take(candidate.index())?;
+    /// Takes a candidate out, if it is filed.
+    pub(super) fn remove(&mut self, candidate: CandidateId) {
+        let Some(&Filed { ref key, place }) = self.filed.get(candidate.index()) else { return };
         match place {
             Place::Mapped if key.demoted => _ = self.demoted.remove(&key.rank),
             Place::Mapped => _ = self.between.remove(&key.rank),
@@ -146,7 +146,7 @@ impl Order {
                 });
             }
         }
-        Some(key)
+        self.filed.take(candidate.index());
     }
 
     pub(super) fn first(&self) -> Option<CandidateId> {

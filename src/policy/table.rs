@@ -1,6 +1,6 @@
 //! A table by index that grows and is freed page by page: no operation copies or frees more than one page.
 
-use crate::sync::prefetch;
+use crate::sync::{Mapped, prefetch};
 
 /// Entries of a page.
 const PAGE: usize = 512;
@@ -18,13 +18,20 @@ pub(crate) struct Table<T> {
 #[derive(Debug)]
 struct Page<T> {
     /// None, or [`PAGE`] entries.
-    entries: Box<[Option<T>]>,
+    entries: Option<Mapped<Option<T>>>,
     values: usize,
 }
 
 impl<T> Default for Page<T> {
     fn default() -> Self {
-        Self { entries: Box::default(), values: 0 }
+        Self { entries: None, values: 0 }
+    }
+}
+
+impl<T> Page<T> {
+    #[inline]
+    fn entries(&self) -> &[Option<T>] {
+        self.entries.as_deref().unwrap_or_default()
     }
 }
 
@@ -34,7 +41,7 @@ impl<T> Default for Table<T> {
     }
 }
 
-impl<T> Table<T> {
+impl<T: Copy> Table<T> {
     /// One more than the highest index that ever had a value.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -42,18 +49,18 @@ impl<T> Table<T> {
 
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.pages.get(index / PAGE)?.entries.get(index % PAGE)?.as_ref()
+        self.pages.get(index / PAGE)?.entries().get(index % PAGE)?.as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.pages.get_mut(index / PAGE)?.entries.get_mut(index % PAGE)?.as_mut()
+        self.pages.get_mut(index / PAGE)?.entries.as_mut()?.get_mut(index % PAGE)?.as_mut()
     }
 
     /// Prefetches the value at `index`.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
-        if let Some(entry) = self.pages.get(index / PAGE).and_then(|page| page.entries.get(index % PAGE)) {
+        if let Some(entry) = self.pages.get(index / PAGE).and_then(|page| page.entries().get(index % PAGE)) {
             prefetch(entry);
         }
     }
@@ -66,10 +73,8 @@ impl<T> Table<T> {
         }
         self.len = self.len.max(index + 1);
         let page = &mut self.pages[index / PAGE];
-        if page.entries.is_empty() {
-            page.entries = (0..PAGE).map(|_| None).collect();
-        }
-        let before = page.entries[index % PAGE].replace(value);
+        let entries = page.entries.get_or_insert_with(|| Mapped::filled(None, PAGE));
+        let before = entries[index % PAGE].replace(value);
         page.values += usize::from(before.is_none());
         before
     }
@@ -78,7 +83,7 @@ impl<T> Table<T> {
     #[inline]
     pub(crate) fn take(&mut self, index: usize) -> Option<T> {
         let page = self.pages.get_mut(index / PAGE)?;
-        let taken = page.entries.get_mut(index % PAGE)?.take()?;
+        let taken = page.entries.as_mut()?.get_mut(index % PAGE)?.take()?;
         page.values -= 1;
         if page.values == 0 {
             self.leave(index / PAGE);
@@ -96,7 +101,7 @@ impl<T> Table<T> {
 
     /// The values, each with its index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        let entries = |(page, of): (usize, &'_ Page<T>)| (page * PAGE, of.entries.len());
+        let entries = |(page, of): (usize, &'_ Page<T>)| (page * PAGE, of.entries().len());
         let indices = self.pages.iter().enumerate().map(entries).flat_map(|(first, len)| first..first + len);
         indices.filter_map(|index| self.get(index).map(|value| (index, value)))
     }
@@ -113,7 +118,7 @@ impl<T> Table<T> {
     /// Entries that have memory.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
-        self.pages.iter().map(|page| page.entries.len()).sum()
+        self.pages.iter().map(|page| page.entries().len()).sum()
     }
 }
 

@@ -12,7 +12,7 @@ use crossbeam_epoch as ce;
 use super::memory::{Freed, Magazines, Memory};
 use super::node::end;
 use super::records::Records;
-use super::{Bytes, Node, Record, Ref};
+use super::{FreedBytes, Node, Record, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 
 /// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes, or so many nodes.
@@ -28,13 +28,15 @@ pub(crate) struct Domain {
     // Dropped first: the garbage it frees still counts its bytes and goes back to the memory.
     collector: ce::Collector,
     shared: Box<Shared>,
-    next_stripe: AtomicUsize,
+    /// How many participants were registered so far.
+    #[cfg(test)]
+    registered: AtomicUsize,
 }
 
 /// What participants and garbage find by an address.
 #[derive(Debug)]
 struct Shared {
-    bytes: Bytes,
+    freed: FreedBytes,
     /// Bytes that were handed over and are not freed yet: a gauge.
     garbage: AtomicUsize,
     records: Records,
@@ -44,21 +46,27 @@ struct Shared {
 impl Domain {
     pub(crate) fn new() -> Self {
         let shared = Shared {
-            bytes: Bytes::new(),
+            freed: FreedBytes::new(),
             garbage: AtomicUsize::new(0),
             records: Records::new(),
             memory: Memory::new(),
         };
-        Self { collector: ce::Collector::new(), shared: Box::new(shared), next_stripe: AtomicUsize::new(0) }
+        Self {
+            collector: ce::Collector::new(),
+            shared: Box::new(shared),
+            #[cfg(test)]
+            registered: AtomicUsize::new(0),
+        }
     }
 
     /// A participant; the domain must outlive it.
     pub(crate) fn register(&self) -> Local {
+        #[cfg(test)]
+        // Relaxed: a count.
+        self.registered.fetch_add(1, Relaxed);
         Local {
             handle: self.collector.register(),
             shared: NonNull::from(&*self.shared),
-            // Relaxed: any spread will do.
-            stripe: self.next_stripe.fetch_add(1, Relaxed),
             retired: Cell::new(0),
             limbo: RefCell::new(Vec::new()),
             keeps: false,
@@ -67,8 +75,9 @@ impl Domain {
         }
     }
 
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.shared.bytes
+    /// Bytes of nodes that are allocated and not yet freed, garbage included: a gauge.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shared.freed.left_of(&self.shared.records)
     }
 
     /// What all participants have counted, those that have gone too.
@@ -79,7 +88,7 @@ impl Domain {
     /// How many participants were registered so far.
     #[cfg(test)]
     pub(crate) fn registered(&self) -> usize {
-        self.next_stripe.load(Relaxed)
+        self.registered.load(Relaxed)
     }
 
     /// Bytes of nodes that were unlinked and handed over, and that a pinned thread may still see: as many as they counted then.
@@ -99,7 +108,6 @@ impl Domain {
 pub(crate) struct Local {
     handle: ce::LocalHandle,
     shared: NonNull<Shared>,
-    stripe: usize,
     /// Bytes in `limbo`.
     retired: Cell<usize>,
     /// What it has retired and not handed over.
@@ -161,7 +169,7 @@ impl Batch {
             // SAFETY: as the caller promised; each node is in one batch, once (I1).
             bytes += unsafe { free(node, &mut freed) };
         }
-        shared.bytes.subtract(bytes);
+        shared.freed.add(bytes);
         // Relaxed: a gauge.
         shared.garbage.fetch_sub(self.bytes, Relaxed);
     }
@@ -187,12 +195,12 @@ impl Local {
     /// some.
     pub(crate) fn reclaim(&self) {
         self.hand_over();
-        let bytes = &self.shared().bytes;
+        let freed = &self.shared().freed;
         let mut idle_passes = 0;
         while idle_passes < EPOCHS {
-            let before = bytes.total();
+            let before = freed.total();
             self.handle.pin().flush();
-            idle_passes = if bytes.total() < before { 0 } else { idle_passes + 1 };
+            idle_passes = if freed.total() == before { idle_passes + 1 } else { 0 };
         }
     }
 
@@ -254,18 +262,20 @@ impl Guard<'_> {
         self.local.record()
     }
 
-    pub(super) fn bytes(&self) -> &Bytes {
-        &self.local.shared().bytes
-    }
-
-    pub(super) fn allocated(&self, bytes: usize) {
-        self.bytes().add(self.local.stripe, bytes);
+    pub(super) fn freed(&self) -> &FreedBytes {
+        &self.local.shared().freed
     }
 
     /// Memory for a node of this layout, which is not empty.
     #[inline]
     pub(crate) fn allocate(&self, layout: Layout) -> NonNull<u8> {
         self.local.magazines.allocate(layout, &self.local.shared().memory)
+    }
+
+    /// Prefetches the memory that the next node of this layout gets.
+    #[inline]
+    pub(crate) fn prefetch(&self, layout: Layout) {
+        self.local.magazines.prefetch(layout);
     }
 
     /// Hands over what its participant has retired, so that other participants can free it.

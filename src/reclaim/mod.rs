@@ -41,34 +41,33 @@ pub(crate) use records::{COUNTS, Record};
 pub(crate) use rows::{ROW_COUNTS, Row, RowId};
 
 use crossbeam_utils::CachePadded;
+use records::Records;
 
-use crate::sync::gauge::{AtomicI64, Relaxed};
+use crate::sync::gauge::{AtomicU64, Relaxed};
 
-/// Counters that threads add to without contention.
-const STRIPES: usize = 16;
-
-/// Bytes of index memory allocated and not yet freed, garbage included.
+/// Bytes of index memory that were freed; what was allocated is in the records.
 #[derive(Debug)]
-pub(crate) struct Bytes([CachePadded<AtomicI64>; STRIPES]);
+pub(crate) struct FreedBytes(CachePadded<AtomicU64>);
 
-impl Bytes {
+impl FreedBytes {
     fn new() -> Self {
-        Self(std::array::from_fn(|_| CachePadded::new(AtomicI64::new(0))))
+        Self(CachePadded::new(AtomicU64::new(0)))
     }
 
-    fn add(&self, stripe: usize, bytes: usize) {
+    fn add(&self, bytes: usize) {
         // Relaxed: a gauge.
-        self.0[stripe % STRIPES].fetch_add(bytes as i64, Relaxed);
+        self.0.fetch_add(bytes as u64, Relaxed);
     }
 
-    fn subtract(&self, bytes: usize) {
+    fn total(&self) -> u64 {
         // Relaxed: a gauge.
-        self.0[0].fetch_sub(bytes as i64, Relaxed);
+        self.0.load(Relaxed)
     }
 
-    pub(crate) fn total(&self) -> usize {
-        // Relaxed: a gauge.
-        let sum: i64 = self.0.iter().map(|stripe| stripe.load(Relaxed)).sum();
-        usize::try_from(sum).unwrap_or(0)
+    /// Bytes that are allocated and not yet freed, garbage included.
+    fn left_of(&self, records: &Records) -> usize {
+        // Read first, so that what is freed meanwhile is no part of it.
+        let freed = self.total();
+        records.allocated().saturating_sub(freed) as usize
     }
 }

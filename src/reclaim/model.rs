@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use super::node::{end, free_now};
 use super::records::Records;
-use super::{Bytes, Node, Record, Ref};
+use super::{FreedBytes, Node, Record, Ref};
 #[cfg(radixkv_loom)]
 use crate::sync::TrackedCell;
 use crate::sync::atomic::{
@@ -138,7 +138,7 @@ struct DomainState {
     pins: [AtomicUsize; PARTICIPANTS],
     next: Cell<usize>,
     garbage: RefCell<Vec<Garbage>>,
-    bytes: Bytes,
+    freed: FreedBytes,
     records: Records,
 }
 
@@ -193,7 +193,7 @@ impl Domain {
             pins: std::array::from_fn(|_| AtomicUsize::new(0)),
             next: Cell::new(0),
             garbage: RefCell::new(Vec::new()),
-            bytes: Bytes::new(),
+            freed: FreedBytes::new(),
             records: Records::new(),
         }))
     }
@@ -206,8 +206,8 @@ impl Domain {
         Local { state: Rc::clone(&self.0), id, depth: Cell::new(0), sequence: Cell::new(0), record }
     }
 
-    pub(crate) fn bytes(&self) -> &Bytes {
-        &self.0.bytes
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.freed.left_of(&self.0.records)
     }
 
     pub(crate) fn records(&self) -> &Records {
@@ -302,12 +302,8 @@ impl Guard<'_> {
         self.local.record()
     }
 
-    pub(super) fn bytes(&self) -> &Bytes {
-        &self.local.state.bytes
-    }
-
-    pub(super) fn allocated(&self, bytes: usize) {
-        self.bytes().add(self.local.id, bytes);
+    pub(super) fn freed(&self) -> &FreedBytes {
+        &self.local.state.freed
     }
 
     pub(crate) fn allocate(&self, layout: Layout) -> NonNull<u8> {
@@ -315,6 +311,8 @@ impl Guard<'_> {
         let memory = unsafe { alloc(layout) };
         NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
     }
+
+    pub(crate) fn prefetch(&self, _: Layout) {}
 
     pub(crate) fn hand_over(&self) {}
 
@@ -330,12 +328,12 @@ impl Guard<'_> {
         fence(SeqCst);
         let pinned = state.words();
         let pointer = NonNull::new(node.as_ptr()).expect("a reference is not null");
-        let bytes = NonNull::from(&state.bytes);
+        let freed = NonNull::from(&state.freed);
         let free = Box::new(move || {
             // SAFETY: the domain's state holds both the garbage and the counters.
-            let bytes = unsafe { bytes.as_ref() };
+            let freed = unsafe { freed.as_ref() };
             // SAFETY: unlinked, and every participant that was pinned then has unpinned.
-            unsafe { free_now(pointer, bytes) };
+            unsafe { free_now(pointer, freed) };
         });
         state.garbage.borrow_mut().push(Garbage { free, pinned });
     }

@@ -75,7 +75,7 @@ impl<'g, T: Node> Own<'g, T> {
     /// Takes over a node in memory that its type got from [`Guard::allocate`].
     pub(crate) fn from_raw(node: NonNull<T>, guard: &'g Guard<'g>) -> Self {
         let own = Self { node, guard };
-        guard.allocated(own.bytes());
+        guard.record().add_allocated(own.bytes());
         #[cfg(any(radixkv_loom, radixkv_shuttle))]
         own.canary().0.arm();
         own
@@ -110,7 +110,7 @@ impl<T: Node> Deref for Own<'_, T> {
 impl<T: Node> Drop for Own<'_, T> {
     fn drop(&mut self) {
         // SAFETY: never published, so no other thread has the pointer.
-        unsafe { free_now(self.node, self.guard.bytes()) };
+        unsafe { free_now(self.node, self.guard.freed()) };
     }
 }
 
@@ -281,10 +281,10 @@ pub(crate) unsafe fn free_owned<T: Node>(node: NonNull<T>) {
 /// # Safety
 ///
 /// No other thread uses `node`, now or later.
-pub(crate) unsafe fn free_now<T: Node>(node: NonNull<T>, bytes: &super::Bytes) {
+pub(crate) unsafe fn free_now<T: Node>(node: NonNull<T>, bytes: &super::FreedBytes) {
     // SAFETY: the caller owns the node.
     let freed = unsafe { node.as_ref() }.bytes();
-    bytes.subtract(freed);
+    bytes.add(freed);
     // SAFETY: as the caller promised.
     unsafe { free_owned(node) };
 }

@@ -43,6 +43,8 @@ struct Counts {
     /// The first row, which most work is counted in.
     first: Counted,
     counts: [AtomicU64; COUNTS],
+    /// Bytes of index memory that were allocated.
+    allocated: [AtomicU64; 1],
     number: usize,
     /// The other rows, once one is used.
     rest: OnceLock<Box<[Counted]>>,
@@ -51,7 +53,8 @@ struct Counts {
 impl Counts {
     fn new(number: usize) -> CachePadded<Self> {
         let counts = array::from_fn(|_| AtomicU64::new(0));
-        CachePadded::new(Self { first: Counted::new(), counts, number, rest: OnceLock::new() })
+        let allocated = [AtomicU64::new(0)];
+        CachePadded::new(Self { first: Counted::new(), counts, allocated, number, rest: OnceLock::new() })
     }
 
     /// Waits for no thread: only the owner of a record makes its rows, and those of the shared one are there (`Records::new`).
@@ -123,6 +126,11 @@ impl Records {
         add_up(self.used().map(|record| &record.counts))
     }
 
+    /// Bytes of index memory that all participants have allocated.
+    pub(super) fn allocated(&self) -> u64 {
+        add_up(self.used().map(|record| &record.allocated))[0]
+    }
+
     /// What was counted in a row since its owner has it.
     pub(crate) fn counted_in(&self, row: &Row) -> [u64; ROW_COUNTS] {
         row.since(self.sum_of_row(row.id().number))
@@ -171,7 +179,14 @@ impl Record {
         add(counts, *number, amounts);
     }
 
-    /// The same in one of its rows. The first use of a row that is not the first one allocates.
+    /// Counts bytes of index memory that its participant has allocated. Wait-free.
+    #[inline]
+    pub(super) fn add_allocated(&self, bytes: usize) {
+        let Counts { number, allocated, .. } = self.counts();
+        add(allocated, *number, [(0, bytes as u64)]);
+    }
+
+    /// Adds to some counts of one of its rows. The first use of a row that is not the first one allocates.
     #[inline]
     pub(crate) fn add_in<const N: usize>(&self, row: RowId, amounts: [(usize, u64); N]) {
         let counts = self.counts();

@@ -30,7 +30,7 @@ pub(crate) mod apart {
 /// Gauges and totals, which are read and decide nothing: no model has to explore them.
 pub(crate) mod gauge {
     pub(crate) use std::sync::atomic::{
-        AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
+        AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
         Ordering::{AcqRel, Relaxed},
     };
 }

@@ -16,15 +16,14 @@ use shuttle::sync as backend;
 #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
 use std::sync as backend;
 
-use super::gauge::{AtomicUsize, Relaxed};
+use crossbeam_utils::CachePadded;
+
+use super::gauge::{AtomicBool, AtomicUsize, Relaxed};
 use super::{spin_loop, thread};
 
-/// How often a thread looks for the lock before it sleeps: for some tens of microseconds. Most holds are shorter than the
-/// system takes to wake a thread.
-const LOOKS: u32 = 150;
-
-/// The most pauses between two looks, each of which takes the lock's cache line from the thread that holds the lock.
-const PAUSES: u32 = 8;
+/// How often a thread looks whether the lock is free before it sleeps: for some tens of microseconds. Most holds are shorter than
+/// the system takes to wake a thread.
+const LOOKS: u32 = 1_000;
 
 /// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system takes to wake one.
 const COURTESY: Duration = Duration::from_millis(1);
@@ -33,25 +32,56 @@ const COURTESY: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Mutex<T> {
     inner: backend::Mutex<T>,
-    /// Threads that wait: a hint, which no model explores. Every access is relaxed: no memory depends on it.
+    /// Apart from what the lock guards: a thread that waits looks here again and again, and an attempt to lock would take the
+    /// holder's cache line.
+    hints: CachePadded<Hints>,
+}
+
+/// What no model explores. Every access is relaxed: no memory depends on it.
+#[derive(Debug)]
+struct Hints {
+    /// A thread has the lock.
+    taken: AtomicBool,
+    /// Threads that wait.
     waiting: AtomicUsize,
-    /// Threads that have waited and got it so far: a hint too.
+    /// Threads that have waited and got it so far.
     served: AtomicUsize,
 }
 
 /// The lock, held.
 pub(crate) struct MutexGuard<'a, T> {
+    // Dropped first: a thread that waits tries when the lock is as good as free.
+    mark: TakenMark<'a>,
     inner: backend::MutexGuard<'a, T>,
     of: &'a Mutex<T>,
 }
 
+/// Says that the lock is taken.
+struct TakenMark<'a>(&'a Hints);
+
+impl<'a> TakenMark<'a> {
+    fn of(hints: &'a Hints) -> Self {
+        // Relaxed: a hint.
+        hints.taken.store(true, Relaxed);
+        Self(hints)
+    }
+}
+
+impl Drop for TakenMark<'_> {
+    fn drop(&mut self) {
+        // Relaxed: a hint.
+        self.0.taken.store(false, Relaxed);
+    }
+}
+
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { inner: backend::Mutex::new(value), waiting: AtomicUsize::new(0), served: AtomicUsize::new(0) }
+        let (taken, waiting, served) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { inner: backend::Mutex::new(value), hints: CachePadded::new(Hints { taken, waiting, served }) }
     }
 
     fn held<'a>(&'a self, inner: backend::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        MutexGuard { inner, of: self }
+        MutexGuard { mark: TakenMark::of(&self.hints), inner, of: self }
     }
 
     #[inline]
@@ -67,18 +97,19 @@ impl<T> Mutex<T> {
     #[cold]
     fn wait_for_it(&self) -> MutexGuard<'_, T> {
         // Relaxed, here and below: a hint.
-        self.waiting.fetch_add(1, Relaxed);
+        self.hints.waiting.fetch_add(1, Relaxed);
         let guard = self.spin_for_it().unwrap_or_else(|| self.sleep_for_it());
-        self.waiting.fetch_sub(1, Relaxed);
-        self.served.fetch_add(1, Relaxed);
+        self.hints.waiting.fetch_sub(1, Relaxed);
+        self.hints.served.fetch_add(1, Relaxed);
         guard
     }
 
     fn spin_for_it(&self) -> Option<MutexGuard<'_, T>> {
         let looks = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 0 } else { LOOKS };
-        (0..looks).find_map(|look| {
-            (0..PAUSES.min(1 << look.min(PAUSES))).for_each(|_| spin_loop());
-            self.try_lock()
+        (0..looks).find_map(|_| {
+            spin_loop();
+            // Relaxed: a hint.
+            if self.hints.taken.load(Relaxed) { None } else { self.try_lock() }
         })
     }
 
@@ -142,7 +173,8 @@ impl Condvar {
     /// no deadline passes, so a thread that is never notified is reported.
     #[cfg(not(radixkv_tsan))]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
-        let MutexGuard { inner, of } = lock;
+        let MutexGuard { mark, inner, of } = lock;
+        drop(mark);
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
             let pause = deadline.saturating_duration_since(Instant::now());
@@ -157,8 +189,8 @@ impl Condvar {
     /// The same where ThreadSanitizer sees the lock change hands: looks every 50 us.
     #[cfg(radixkv_tsan)]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
-        let MutexGuard { inner, of } = lock;
-        drop(inner);
+        let MutexGuard { mark, inner, of } = lock;
+        drop((mark, inner));
         thread::sleep(std::time::Duration::from_micros(50));
         (of.spin(), deadline.is_some_and(|deadline| Instant::now() >= deadline))
     }
@@ -176,15 +208,17 @@ impl Condvar {
 /// Unlocks, and if threads wait gives one of them the time to take the lock, so that a loop that locks again at once does
 /// not keep it from them. Bounded: after [`COURTESY`] it returns all the same.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
-    let MutexGuard { inner, of } = guard;
+    let MutexGuard { mark, inner, of } = guard;
+    let Hints { waiting, served, .. } = &*of.hints;
     // Relaxed, all: hints.
-    let (waiting, served) = (of.waiting.load(Relaxed), of.served.load(Relaxed));
+    let (waits, before) = (waiting.load(Relaxed) > 0, served.load(Relaxed));
+    drop(mark);
     drop(inner);
-    if waiting == 0 || cfg!(any(radixkv_loom, radixkv_shuttle)) {
+    if !waits || cfg!(any(radixkv_loom, radixkv_shuttle)) {
         return;
     }
     let began = Instant::now();
-    while of.served.load(Relaxed) == served && began.elapsed() < COURTESY {
+    while served.load(Relaxed) == before && began.elapsed() < COURTESY {
         thread::yield_now();
     }
 }

@@ -26,6 +26,7 @@ mod cell;
 mod changes;
 pub(crate) mod dekker;
 mod lock;
+mod mapped;
 mod prefetch;
 mod signal;
 
@@ -42,7 +43,8 @@ pub(crate) use changes::Changes;
 #[cfg(feature = "scheduler")]
 pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
-pub(crate) use prefetch::prefetch;
+pub(crate) use mapped::Mapped;
+pub(crate) use prefetch::{prefetch, prefetch_bytes};
 pub(crate) use signal::{Signal, contained};
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]

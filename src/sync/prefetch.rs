@@ -12,12 +12,18 @@ const LINE: usize = 64;
 /// nothing if the processor has no such instruction.
 #[inline]
 pub(crate) fn prefetch<T>(at: *const T) {
+    prefetch_bytes(at.cast(), size_of::<T>());
+}
+
+/// The same for so many bytes.
+#[inline]
+pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..size_of::<T>().div_ceil(LINE) {
+    for line in 0..bytes.div_ceil(LINE) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: the instruction takes any address, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast::<i8>().wrapping_add(LINE * line)) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
+    let _ = (at, bytes);
 }

@@ -124,6 +124,12 @@ impl Arrays {
         Self::with_room(Room::full(tokens, blocks), tokens, blocks, guard)
     }
 
+    /// Prefetches the memory that arrays of so many tokens and blocks would get.
+    #[inline]
+    pub(crate) fn prefetch(tokens: &[Token], blocks: &[BlockId], guard: &Guard<'_>) {
+        guard.prefetch(Parts::of(Room::full(tokens, blocks)).layout);
+    }
+
     /// Copies `tokens` and `blocks` into an allocation that has `room`, for as many at least.
     pub(crate) fn with_room<'g>(
         room: Room,
@@ -201,6 +207,7 @@ fn copy_to(start: NonNull<u8>, offset: usize, items: &[u32]) {
 
 /// `len` words at `offset` bytes after the header.
 fn words<'g>(arrays: Ref<'g, Arrays>, offset: usize, len: usize) -> &'g [u32] {
+    debug_assert!(offset + len * size_of::<u32>() <= arrays.layout().size(), "beyond the allocation");
     let first = arrays.as_ptr().cast::<u8>().wrapping_add(offset).cast::<u32>().cast_const();
     // SAFETY: A1: initialised and never written since; the reference protects the allocation for `'g`.
     unsafe { std::slice::from_raw_parts(first, len) }

@@ -9,6 +9,7 @@ use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 
+use super::arrays::Arrays;
 use super::growth::{count_child, discount_child, grow, may_grow_at, room};
 use super::hot::StripeRef;
 use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};
@@ -76,6 +77,8 @@ pub(crate) fn insert<'g>(
     let mut at = Tip { point: from, ours: None };
     let grid = sequence.grid;
     let used = |at: &Tip<'_>| grid.blocks(at.point.end()) - grid.blocks(from.end());
+    // In most cases all of them are new.
+    Arrays::prefetch(&sequence.tokens[from.end()..], sequence.blocks, guard);
     loop {
         let reached = walk(at.point, sequence.tokens, guard);
         let boundary = reached.boundary(grid);

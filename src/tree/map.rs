@@ -184,6 +184,12 @@ impl<T: Keyed> Map<T> {
         }
     }
 
+    /// The same for the first entry of a map that no other thread can reach yet.
+    pub(crate) fn begin_with(&self, entry: Own<'_, T>) {
+        // Relaxed: what makes the map reachable has E1.
+        self.root.store(entry.publish().as_ptr().cast(), Relaxed);
+    }
+
     /// Takes `entry` out; false if its key has another entry, or none, by then.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
         let key = entry.key();

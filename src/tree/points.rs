@@ -55,6 +55,13 @@ impl Points {
         inserted
     }
 
+    /// Puts the first point on a run that no other thread can reach yet.
+    pub(crate) fn begin_with(&self, point: Own<'_, Point>) {
+        // Relaxed: what publishes the run orders it.
+        self.placed.store(1, Relaxed);
+        self.map.begin_with(point);
+    }
+
     /// Takes a point out, if it still stands in its place.
     pub(crate) fn remove<'g>(&'g self, point: Ref<'g, Point>, guard: &'g Guard<'g>) -> bool {
         let removed = self.map.remove(point, guard);

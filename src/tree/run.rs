@@ -20,9 +20,9 @@
 //! | E23 | `bump` after counting a child | `word` load before the look at the children, failed `lengthen` | a run does not grow beside a child with the same token |
 #![allow(unsafe_code)]
 
-use std::iter;
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::{iter, ptr};
 
 use crate::block::{BlockId, Grid};
 use crate::key::Token;
@@ -152,14 +152,10 @@ impl Run {
         blocks: &[BlockId],
         guard: &'g Guard<'g>,
     ) -> Own<'g, Self> {
-        let arrays = match at.room {
-            Some(room) => Arrays::with_room(room, tokens, blocks, guard),
-            None => Arrays::allocate(tokens, blocks, guard),
-        };
         let len = tokens.len() as u32;
         let run = Self {
             word: AtomicU64::new(tokens.len() as u64),
-            arrays: AtomicPtr::new(arrays.publish().as_ptr()),
+            arrays: AtomicPtr::new(ptr::null_mut()),
             points: Points::new(),
             parent: Some(at.parent.link()),
             space: at.parent.run().space,
@@ -170,7 +166,15 @@ impl Run {
             canary: Canary::new(),
         };
         let statistics = Statistics::stamped(at.born);
-        Self::with_point(run, len, Word::end_of_new_run(), statistics, guard)
+        let run = Self::with_point(run, len, Word::end_of_new_run(), statistics, guard);
+        // Last: what is written after so much memory, which nothing has touched for long, waits for it.
+        let arrays = match at.room {
+            Some(room) => Arrays::with_room(room, tokens, blocks, guard),
+            None => Arrays::allocate(tokens, blocks, guard),
+        };
+        // Relaxed: what publishes the run orders it.
+        run.arrays.store(arrays.publish().as_ptr(), Relaxed);
+        run
     }
 
     /// The trunk of `space`, with the root.
@@ -199,8 +203,7 @@ impl Run {
     ) -> Own<'g, Self> {
         let run = Own::new(run, guard);
         let point = Point::new(run.as_ref().link(), depth, word, statistics, guard);
-        let inserted = run.as_ref().as_ref().points.insert(None, point, guard);
-        debug_assert!(inserted.is_ok(), "a new run has no points");
+        run.as_ref().as_ref().points.begin_with(point);
         run
     }
 

@@ -60,8 +60,8 @@ use super::seen::SeenBlocks;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Domain, Guard, Link, Local, Ref};
-use crate::sync::Owner;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::{Owner, prefetch};
 use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
 
 /// The parts of the cache that the evictor works on.
@@ -325,12 +325,14 @@ impl Evictor {
             self.visit_again(resources);
         }
         // Takes out the parents of dead runs: a branch point without a run must not stay for another run to hang on.
-        self.drain(entries, resources);
+        self.take_in(entries, resources);
         freed
     }
 
     /// Takes out one entry. Acts only on the word as it is now.
     fn take_out<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) {
+        // Another thread wrote it, perhaps. Of a dead point it may have been freed: then that is an address as any other.
+        prefetch(point.run().as_ptr());
         let word = point.word.take_out();
         if word.is_dead() {
             // Killed while it was queued; its run may be freed. The entry owned the last reference.

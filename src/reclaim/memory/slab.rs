@@ -212,6 +212,12 @@ impl Magazine {
         slot
     }
 
+    /// The slot that it gives next, if it has one ready.
+    #[inline]
+    pub(super) fn next(&self) -> *const u8 {
+        if self.chain.is_empty() { self.fresh } else { self.chain.first.cast() }
+    }
+
     /// All its slots, to be given back.
     pub(super) fn empty_out(&mut self, class: Class) -> Chain {
         let mut chain = Chain::empty();

@@ -42,7 +42,7 @@ impl Bed {
 
     fn bytes(&self) -> usize {
         self.local.reclaim();
-        self.domain.bytes().total()
+        self.domain.bytes()
     }
 }
 
@@ -65,7 +65,7 @@ fn branches_are_weighed_and_go_with_their_entries() {
     let holder = bed.domain.register();
     let guard = holder.pin();
     let root = Space::plant(0, holdings(), &guard);
-    let before = bed.domain.bytes().total();
+    let before = bed.domain.bytes();
     let points = |n: usize| n * size_of::<Point>();
     bed.insert(0..1, root);
     assert_eq!((bed.map.branch_bytes(), bed.bytes()), (0, before + points(1)));
