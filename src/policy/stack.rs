@@ -2,9 +2,12 @@
 
 use super::table::Table;
 
+/// Values of a page: many, because a stack that falls and rises again gives pages back and takes them anew.
+const PAGE: usize = 4096;
+
 #[derive(Debug)]
 pub(crate) struct Stack<T> {
-    values: Table<T>,
+    values: Table<T, PAGE>,
     len: usize,
 }
 
@@ -44,10 +47,10 @@ mod tests {
     fn what_was_pushed_last_comes_first_over_many_pages() {
         let mut stack = Stack::default();
         assert_eq!((stack.pop(), stack.len()), (None, 0));
-        (0..2_000).for_each(|value| stack.push(value));
-        assert_eq!((stack.len(), stack.iter().count()), (2_000, 2_000));
+        (0..20_000).for_each(|value| stack.push(value));
+        assert_eq!((stack.len(), stack.iter().count()), (20_000, 20_000));
         let room = stack.values.room();
-        assert!((0..2_000).rev().all(|value| stack.pop() == Some(value)));
+        assert!((0..20_000).rev().all(|value| stack.pop() == Some(value)));
         assert_eq!((stack.pop(), stack.len()), (None, 0));
         assert!(stack.values.room() <= room / 2);
         stack.push(7);

@@ -2,12 +2,12 @@
 
 use crate::sync::{Mapped, prefetch};
 
-/// Entries of a page.
+/// Entries of a page, unless a table has others.
 const PAGE: usize = 512;
 
 /// Values by index. A page without values has no memory, but for the first one and the one that lost its last value last.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct Table<T, const ENTRIES: usize = PAGE> {
     pages: Vec<Page<T>>,
     /// One more than the highest index that ever had a value.
     len: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Table<T> {
 
 #[derive(Debug)]
 struct Page<T> {
-    /// None, or [`PAGE`] entries.
+    /// None, or as many as a page has.
     entries: Option<Mapped<Option<T>>>,
     values: usize,
 }
@@ -35,13 +35,13 @@ impl<T> Page<T> {
     }
 }
 
-impl<T> Default for Table<T> {
+impl<T, const ENTRIES: usize> Default for Table<T, ENTRIES> {
     fn default() -> Self {
         Self { pages: Vec::new(), len: 0, kept: 0 }
     }
 }
 
-impl<T: Copy> Table<T> {
+impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
     /// One more than the highest index that ever had a value.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -49,18 +49,18 @@ impl<T: Copy> Table<T> {
 
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.pages.get(index / PAGE)?.entries().get(index % PAGE)?.as_ref()
+        self.pages.get(index / ENTRIES)?.entries().get(index % ENTRIES)?.as_ref()
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.pages.get_mut(index / PAGE)?.entries.as_mut()?.get_mut(index % PAGE)?.as_mut()
+        self.pages.get_mut(index / ENTRIES)?.entries.as_mut()?.get_mut(index % ENTRIES)?.as_mut()
     }
 
     /// Prefetches the value at `index`.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
-        if let Some(entry) = self.pages.get(index / PAGE).and_then(|page| page.entries().get(index % PAGE)) {
+        if let Some(entry) = self.pages.get(index / ENTRIES).and_then(|page| page.entries().get(index % ENTRIES)) {
             prefetch(entry);
         }
     }
@@ -68,13 +68,13 @@ impl<T: Copy> Table<T> {
     /// Sets the value at `index`; the one before.
     #[inline]
     pub(crate) fn set(&mut self, index: usize, value: T) -> Option<T> {
-        while self.pages.len() <= index / PAGE {
+        while self.pages.len() <= index / ENTRIES {
             self.pages.push(Page::default());
         }
         self.len = self.len.max(index + 1);
-        let page = &mut self.pages[index / PAGE];
-        let entries = page.entries.get_or_insert_with(|| Mapped::filled(None, PAGE));
-        let before = entries[index % PAGE].replace(value);
+        let page = &mut self.pages[index / ENTRIES];
+        let entries = page.entries.get_or_insert_with(|| Mapped::filled(None, ENTRIES));
+        let before = entries[index % ENTRIES].replace(value);
         page.values += usize::from(before.is_none());
         before
     }
@@ -82,11 +82,11 @@ impl<T: Copy> Table<T> {
     /// Takes the value at `index` out.
     #[inline]
     pub(crate) fn take(&mut self, index: usize) -> Option<T> {
-        let page = self.pages.get_mut(index / PAGE)?;
-        let taken = page.entries.as_mut()?.get_mut(index % PAGE)?.take()?;
+        let page = self.pages.get_mut(index / ENTRIES)?;
+        let taken = page.entries.as_mut()?.get_mut(index % ENTRIES)?.take()?;
         page.values -= 1;
         if page.values == 0 {
-            self.leave(index / PAGE);
+            self.leave(index / ENTRIES);
         }
         Some(taken)
     }
@@ -101,16 +101,16 @@ impl<T: Copy> Table<T> {
 
     /// The values, each with its index.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        let entries = |(page, of): (usize, &'_ Page<T>)| (page * PAGE, of.entries().len());
+        let entries = |(page, of): (usize, &'_ Page<T>)| (page * ENTRIES, of.entries().len());
         let indices = self.pages.iter().enumerate().map(entries).flat_map(|(first, len)| first..first + len);
         indices.filter_map(|index| self.get(index).map(|value| (index, value)))
     }
 
     /// Frees the last pages, as many as `entries` entries need; whether any page is left.
     pub(crate) fn free_last(&mut self, entries: usize) -> bool {
-        let keep = self.pages.len().saturating_sub(entries.div_ceil(PAGE));
+        let keep = self.pages.len().saturating_sub(entries.div_ceil(ENTRIES));
         self.pages.truncate(keep);
-        self.len = self.len.min(keep * PAGE);
+        self.len = self.len.min(keep * ENTRIES);
         self.kept = self.kept.min(keep.saturating_sub(1));
         keep > 0
     }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn values_stay_where_they_were_put_until_their_page_goes() {
-        let mut table = Table::default();
+        let mut table = <Table<_>>::default();
         for index in (0..3 * PAGE).step_by(2) {
             assert_eq!(table.set(index, index), None);
         }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn pages_without_values_have_no_memory() {
-        let mut table = Table::default();
+        let mut table = <Table<_>>::default();
         (0..9 * PAGE).for_each(|index| _ = table.set(index, ()));
         assert_eq!(table.room(), 9 * PAGE);
         for index in (0..9 * PAGE).rev() {
