@@ -8,7 +8,7 @@ use super::seen::Seen;
 use crate::block::Grid;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref, RowId};
-use crate::tree::{Holdings, walk};
+use crate::tree::{Holdings, Reached, walk};
 
 /// A sequence that is looked up in a namespace.
 #[derive(Debug, Clone, Copy)]
@@ -38,17 +38,10 @@ impl Inner {
         }
     }
 
-    /// Prefetches what [`count_lookup`](Self::count_lookup) reads if a lookup finds no more than what ends at `end`.
-    #[inline]
-    pub(super) fn foresee_miss(&self, end: usize, tokens: &[Token], grid: Grid) {
-        if tokens.len() >= end + grid.tokens() {
-            self.foresee_miss_after(end, tokens, grid);
-        }
-    }
-
+    /// Prefetches what [`count_lookup`](Self::count_lookup) reads of a lookup that reached no more than this.
     #[cold]
-    fn foresee_miss_after(&self, end: usize, tokens: &[Token], grid: Grid) {
-        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(end) + 1)) {
+    pub(super) fn foresee_miss(&self, reached: Reached<'_>, tokens: &[Token], grid: Grid) {
+        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(reached.end) + 1)) {
             self.seen.prefetch(with_next, grid);
         }
     }

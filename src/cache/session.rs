@@ -228,9 +228,11 @@ impl Session {
         let grid = namespace.0.grid;
         loop {
             let root = namespace.0.root(guard)?;
-            let boundary = walk(root, tokens, guard).boundary(grid);
-            self.inner().foresee_miss(boundary.end(), tokens, grid);
-            match lease_deepest(boundary, grid, self.ledger(), guard) {
+            let reached = walk(root, tokens, guard);
+            if reached.end < tokens.len() {
+                self.inner().foresee_miss(reached, tokens, grid);
+            }
+            match lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
                 Ok(held) => return Some(held),
                 Err(Refused::Full) => return None,
                 // The root of a space that was detached after it was loaded: the next round loads the new one.

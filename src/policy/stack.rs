@@ -34,6 +34,11 @@ impl<T: Copy> Stack<T> {
         self.values.take(self.len)
     }
 
+    /// Frees the last pages, as many as so many values need; whether any is left. Of a stack that is not used any more.
+    pub(crate) fn discard(&mut self, values: usize) -> bool {
+        self.values.free_last(values)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.values.iter().map(|(_, value)| value)
     }

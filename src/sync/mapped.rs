@@ -1,7 +1,7 @@
 //! Memory that a table has from the system, and gives back as soon as it is freed.
 //!
 //! A heap keeps what is freed between other things that live on. The evictor's tables come and go by the megabyte, so each of their
-//! pages is a mapping of its own. It is here because whether there are mappings depends on the build.
+//! larger pages is a mapping of its own. It is here because whether there are mappings depends on the build.
 //!
 //! # Invariants
 //!
@@ -13,6 +13,9 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use memmap2::{MmapMut, MmapOptions};
+
+/// Smaller ones come from the global allocator, which gives and takes them faster than the system.
+const SMALLEST: usize = 4 << 10;
 
 /// Values in memory of their own.
 pub(crate) struct Mapped<T> {
@@ -28,7 +31,7 @@ unsafe impl<T: Sync> Sync for Mapped<T> {}
 impl<T: Copy> Mapped<T> {
     /// `len` times `value`. From the global allocator where the system gives no mapping.
     pub(crate) fn filled(value: T, len: usize) -> Self {
-        let wanted = !cfg!(any(radixkv_loom, radixkv_shuttle, radixkv_heap, miri)) && size_of::<T>() * len > 0;
+        let wanted = !cfg!(any(radixkv_loom, radixkv_shuttle, radixkv_heap, miri)) && size_of::<T>() * len >= SMALLEST;
         let mapping = wanted.then(|| MmapOptions::new().len(size_of::<T>() * len).map_anon().ok()).flatten();
         let Some(mut mapping) = mapping else {
             let items = NonNull::from(Box::leak(vec![value; len].into_boxed_slice()));
@@ -85,7 +88,7 @@ mod tests {
     fn values_are_there_and_can_be_changed() {
         for len in [0, 1, 512, 10_000] {
             let mut mapped = Mapped::filled(Some((7_u64, 1_u8)), len);
-            assert_eq!(mapped.mapping.is_some(), len > 0 && !cfg!(any(radixkv_heap, miri)));
+            assert_eq!(mapped.mapping.is_some(), len >= 512 && !cfg!(any(radixkv_heap, miri)));
             assert!(mapped.len() == len && mapped.iter().all(|item| *item == Some((7, 1))));
             if let Some(last) = mapped.last_mut() {
                 *last = None;

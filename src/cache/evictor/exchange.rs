@@ -108,9 +108,10 @@ impl Evictor {
         if spent.last_mut().is_some_and(|policy| policy.discard(2 * candidates)) {
             spent.pop();
         }
+        let keeps = self.ranking.discard_spent(2 * candidates);
         self.move_candidates(candidates, resources);
         self.ranking.conclude();
-        self.ranking.exchange.is_pending()
+        self.ranking.exchange.is_pending() || keeps
     }
 
     fn move_candidates(&mut self, candidates: usize, resources: Resources<'_>) {

@@ -25,6 +25,8 @@ pub(in crate::cache) struct Ranking {
     pub(in crate::cache) due: Due,
     candidates: Table<Link<Point>>,
     vacant: Stack<CandidateId>,
+    /// Slots that were vacant when ids began anew, to be freed in slices.
+    spent: Vec<Stack<CandidateId>>,
 }
 
 impl Ranking {
@@ -37,6 +39,7 @@ impl Ranking {
             due: Due::default(),
             candidates: Table::default(),
             vacant: Stack::default(),
+            spent: Vec::new(),
         }
     }
 
@@ -73,6 +76,19 @@ impl Ranking {
         (&mut self.candidates, &mut self.vacant)
     }
 
+    /// Frees a slice of what was kept of slots; whether any is left.
+    pub(super) fn discard_spent(&mut self, slots: usize) -> bool {
+        if self.spent.last_mut().is_some_and(|spent| !spent.discard(slots)) {
+            self.spent.pop();
+        }
+        !self.spent.is_empty()
+    }
+
+    /// Whether something was kept of slots.
+    pub(in crate::cache) fn has_spent(&self) -> bool {
+        !self.spent.is_empty()
+    }
+
     fn occupy(&mut self, point: Link<Point>) -> CandidateId {
         let slot = self.vacant.pop().unwrap_or_else(|| CandidateId::at(self.candidates.len()));
         self.candidates.set(slot.index(), point);
@@ -94,7 +110,7 @@ impl Ranking {
         self.vacant.push(slot);
         if self.vacant.len() == self.candidates.len() && self.vacant.len() > FEW {
             // No candidate is left: ids begin anew.
-            self.vacant = Stack::default();
+            self.spent.push(std::mem::take(&mut self.vacant));
             self.candidates = Table::default();
         }
     }

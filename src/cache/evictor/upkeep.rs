@@ -59,6 +59,9 @@ impl Evictor {
 
     /// Whether there is something to tidy that is not in the queue.
     pub(in crate::cache) fn is_behind(&self) -> bool {
-        self.ranking.exchange.is_pending() || self.quotas.is_sorting() || !self.backlog.is_empty()
+        self.ranking.exchange.is_pending()
+            || self.ranking.has_spent()
+            || self.quotas.is_sorting()
+            || !self.backlog.is_empty()
     }
 }

@@ -361,3 +361,20 @@ fn numbers_read_at_any_moment_add_up() {
         over.store(1, Relaxed);
     });
 }
+
+#[test]
+fn what_was_kept_of_slots_goes_in_slices() {
+    let blocks = 10_000;
+    let cache = PrefixCache::builder(1, blocks).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let has_spent = || cache.inner.evicting(|evictor, _| evictor.ranking.has_spent());
+    for _ in 0..2 {
+        for token in 0..blocks as u32 {
+            let start = session.acquire(&space, &[token], 0).expect("a free block");
+            drop(session.insert(start.hit.lease(), &[token], start.blocks).expect("it fits"));
+        }
+        assert_eq!((cache.evict(blocks), has_spent()), (blocks, true));
+        let slices = (1..).find(|_| !cache.run_once()).expect("it ends");
+        assert!(!has_spent() && slices > 2, "{slices}");
+    }
+}
