@@ -23,7 +23,7 @@ use super::{spin_loop, thread};
 
 /// How often a thread looks whether the lock is free before it sleeps: for some tens of microseconds. Most holds are shorter than
 /// the system takes to wake a thread.
-const LOOKS: u32 = 1_000;
+const LOOKS: u32 = 2_000;
 
 /// How long [`unlock_fairly`] waits for a waiting thread to take the lock: longer than a system takes to wake one.
 const COURTESY: Duration = Duration::from_millis(1);
