@@ -1,12 +1,12 @@
 //! A run's tokens and block ids in one allocation.
 //!
-//! Layout: header, block ids, padding, tokens, pieces; of each as many as there is room for. Tokens start on a cache line where there are enough of them for it to
-//! matter, so that comparing them reads no line twice. The allocation itself has no such alignment, for which allocators take
+//! Layout: header, block ids, padding, tokens, pieces; of each as many as there is room for. Tokens start on a cache line where there
+//! are enough of them for it to matter, so that comparing them reads no line twice. The allocation itself has no such alignment, for which allocators take
 //! a slower path: it has room to move the tokens up to the next line.
 //!
 //! # Invariants
 //!
-//! - **A1** An `Arrays` is made by [`Arrays::allocate`] alone. Every token, block id and piece below its counts is initialised, and
+//! - **A1** An `Arrays` is made by [`Arrays::with_room`] alone. Every token, block id and piece below its counts is initialised, and
 //!   nothing writes it afterwards; it never shows more tokens than it has. A pointer to one keeps the provenance of its whole
 //!   allocation.
 //! - **A2** What lies beyond the counts is written by the thread that has claimed the room (growth.rs), which raises them then. A
