@@ -242,6 +242,24 @@ mod tests {
         assert_eq!(mutex.try_lock().map(|held| *held), Some(2));
     }
 
+    #[test]
+    fn a_hint_that_is_wrong_costs_time_alone() {
+        let mutex = Mutex::new(1);
+        let taken = || mutex.hints.taken.load(Relaxed);
+        let held = mutex.lock();
+        assert!(taken() && mutex.try_lock().is_none());
+        unlock_fairly(held);
+        assert!(!taken());
+        // As if its holder had not come to the end of its drop.
+        mutex.hints.taken.store(true, Relaxed);
+        assert_eq!(*mutex.wait_for_it(), 1);
+        let held = mutex.lock();
+        mutex.hints.taken.store(false, Relaxed);
+        assert!(mutex.try_lock().is_none(), "the hint gives nobody the lock");
+        drop(held);
+        assert!(!taken() && mutex.try_lock().is_some());
+    }
+
     /// A thread that locks again at once leaves the lock to waiting threads, time and again.
     #[test]
     fn a_lock_that_is_unlocked_fairly_is_taken_by_a_waiting_thread() {
