@@ -18,7 +18,7 @@
 //! | `trim::begun` | nothing |
 //! | `trim::killed` | the run is evictable again only after a match has come to its end |
 //! | `trim::shortened` | the blocks that were being trimmed |
-//! | `trim::unlink` | a dead run and the point it hangs on, no block |
+//! | `trim::unlink` | the dead runs of the turn, no block |
 //! | `hot::enter`, `wait_list::joined`, `quota::charged` | nothing |
 //! | `marks::made` | nothing; in `retain` what `retain::leased` leaves |
 //! | `hot::closed` | nothing: the next deflation closes it again |

@@ -239,7 +239,7 @@ impl Session {
             return Err((refused, hit));
         }
         let ask = Ask::new(BlockRequest::new(missing).paid_by(prompt.namespace), inner);
-        match inner.take(ask, &|| self.strong_refs.take(), effort) {
+        match inner.take(self.near(), ask, &|| self.strong_refs.take(), effort) {
             Ok(blocks) => Ok(Acquired { hit, blocks }),
             Err(refused) => Err((refused, hit)),
         }

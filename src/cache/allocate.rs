@@ -63,7 +63,7 @@ impl Session {
         let inner = &**self.strong_refs.inner();
         let ask = Ask::new(blocks.into(), inner);
         inner.check_request(ask.blocks)?;
-        let taken = inner.take(ask, &|| self.strong_refs.take(), Effort::Once);
+        let taken = inner.take(self.near(), ask, &|| self.strong_refs.take(), Effort::Once);
         self.count_reserved(&taken);
         taken
     }
@@ -126,7 +126,7 @@ impl Session {
     fn take_by(&self, ask: Ask<'_>, deadline: Instant) -> Result<Reservation, ReserveError> {
         let inner = &**self.strong_refs.inner();
         if !inner.wait_list.has_waiters() {
-            match inner.take(ask, &|| self.strong_refs.take(), Effort::Once) {
+            match inner.take(self.near(), ask, &|| self.strong_refs.take(), Effort::Once) {
                 Err(refused) if refused.is_for_now() => {}
                 served => return served,
             }
@@ -183,7 +183,7 @@ impl Inner {
         if waiter.standing() != Standing::First {
             return Err(self.behind(ask.blocks));
         }
-        let taken = self.take(ask, &|| cache.clone(), Effort::Waiting);
+        let taken = self.take(0, ask, &|| cache.clone(), Effort::Waiting);
         match &taken {
             Ok(_) => waiter.count_served(),
             Err(ReserveError::OverQuota { .. }) => waiter.hold_back(),
@@ -199,20 +199,21 @@ impl Inner {
         ReserveError::Exhausted { requested, available: stats.free_blocks + stats.evictable_blocks }
     }
 
-    /// Takes the blocks, charged to the namespace that pays, and evicts the missing ones.
+    /// Takes the blocks, charged to the namespace that pays, and evicts the missing ones, by a participant `near` a slot.
     #[inline]
     pub(super) fn take(
         &self,
+        near: usize,
         ask: Ask<'_>,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
         effort: Effort,
     ) -> Result<Reservation, ReserveError> {
         match ask.charged(self) {
-            None => self.take_charged(ask.blocks, QuotaCharge::default(), strong_ref, effort),
+            None => self.take_charged(near, ask.blocks, QuotaCharge::default(), strong_ref, effort),
             Some(holdings) if holdings.pinned_limit().is_none() => {
                 let charge = QuotaCharge::of(holdings, ask.blocks);
                 crate::sync::failpoint!("quota::charged");
-                self.take_charged(ask.blocks, charge, strong_ref, effort)
+                self.take_charged(near, ask.blocks, charge, strong_ref, effort)
             }
             Some(holdings) => self.take_within(ask.blocks, holdings, strong_ref, effort),
         }
@@ -270,6 +271,7 @@ impl Inner {
     #[inline]
     fn take_charged(
         &self,
+        near: usize,
         n: usize,
         charge: QuotaCharge,
         strong_ref: &dyn Fn() -> StrongRef<Inner>,
@@ -279,7 +281,7 @@ impl Inner {
         let mut reservation =
             Reservation { blocks: Vec::new(), shared: SharedBlocks::default(), charge, cache: strong_ref() };
         if !self.pool.try_take(n, &mut reservation.blocks) {
-            self.take_evicting(n, &mut reservation.blocks, effort)?;
+            self.take_evicting(near, n, &mut reservation.blocks, effort)?;
         }
         self.note_blocks_left();
         Ok(reservation)
@@ -288,7 +290,13 @@ impl Inner {
     /// Takes `n` blocks, and evicts the missing ones on this thread: up to [`TURN`] in a turn. What it has freed in one may be
     /// taken by other threads before the next.
     #[cold]
-    fn take_evicting(&self, n: usize, blocks: &mut Vec<BlockId>, effort: Effort) -> Result<(), ReserveError> {
+    fn take_evicting(
+        &self,
+        near: usize,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        effort: Effort,
+    ) -> Result<(), ReserveError> {
         within_span!("evict");
         let in_background = self.background.get().is_some();
         // Under no lock.
@@ -302,12 +310,13 @@ impl Inner {
             }
             self.take_in_one_turn(n, blocks, settled, evictor, resources)
         };
-        let mut taken = if in_background { self.evicting(&mut turn) } else { self.settled(&mut turn) };
+        let mut taken =
+            if in_background { self.evicting_near(near, &mut turn) } else { self.settled_near(near, &mut turn) };
         loop {
             if let Some(taken) = taken {
                 return taken;
             }
-            taken = self.in_turn(&mut turn);
+            taken = self.in_turn_near(near, &mut turn);
         }
     }
 

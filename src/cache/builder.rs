@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::background::work::turn;
 use super::background::{Background, Eviction, Watermarks};
 use super::clock::{Clock, Time};
-use super::evictor::PinnedEvictor;
+use super::evictor::Evictor;
 use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
 use super::namespace::Registry;
@@ -324,9 +324,11 @@ impl Builder {
             Eviction::Background(watermarks) => (STEP, Some(watermarks)),
         };
         let domain = Domain::new();
-        let pinned = PinnedEvictor::new(&domain, self.policy, patience, self.time_to_idle.is_some());
         let grid = Grid::new(self.block_size as u32);
-        let namespaces = Registry::new(grid, domain.records().row(), &pinned.local);
+        let (idle, participant) = (Idle::new(), domain.register());
+        let namespaces = Registry::new(grid, domain.records().row(), &participant);
+        // There is a place for it.
+        drop(idle.put(participant));
         let inner = Inner {
             grid,
             queue: Queue::new(),
@@ -343,11 +345,11 @@ impl Builder {
             seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
-            evictor: Mutex::new(pinned),
-            idle: Idle::new(),
+            evictor: Mutex::new(Evictor::new(self.policy, patience, self.time_to_idle.is_some())),
+            idle,
             domain,
         };
-        inner.gauges.publish(&inner.evictor.lock().evictor);
+        inner.gauges.publish(&inner.evictor.lock());
         let inner = Arc::new(inner);
         if watermarks.is_some() {
             let weak = Arc::downgrade(&inner);

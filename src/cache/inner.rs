@@ -6,7 +6,7 @@ use crossbeam_utils::CachePadded;
 
 use super::background::Background;
 use super::clock::Time;
-use super::evictor::{AgingPass, Evictor, PinnedEvictor, Resources};
+use super::evictor::{AgingPass, DeadRuns, Evictor, Resources};
 use super::namespace::Registry;
 use super::seen::SeenBlocks;
 use super::settings::Settings;
@@ -44,7 +44,7 @@ pub(super) struct Inner {
     pub(super) seen: SeenBlocks,
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
-    pub(super) evictor: Mutex<PinnedEvictor>,
+    pub(super) evictor: Mutex<Evictor>,
     /// Participants of sessions that have ended, and those that calls borrow.
     pub(super) idle: Idle<Local>,
     /// Sessions that have a participant of their own.
@@ -56,28 +56,38 @@ pub(super) struct Inner {
 impl Inner {
     /// Runs `work` with the evictor, once no other thread uses it.
     pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
-        self.with_evictor(self.evictor.lock(), work, |_, _| ())
+        self.evicting_near(0, work)
+    }
+
+    /// As `evicting`, by a participant `near` a slot.
+    pub(super) fn evicting_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.turn(near, self.evictor.lock(), work, |_, _| ())
     }
 
     /// As `evicting`, after which a thread that waits for the lock gets it.
     pub(super) fn in_turn<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
-        self.with_evictor(self.evictor.lock(), work, |pinned, _| unlock_fairly(pinned))
+        self.in_turn_near(0, work)
+    }
+
+    /// As `in_turn`, by a participant `near` a slot.
+    pub(super) fn in_turn_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.turn(near, self.evictor.lock(), work, |evictor, _| unlock_fairly(evictor))
     }
 
     /// Runs `work` with the evictor unless another thread uses it.
     pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> Option<R> {
-        Some(self.with_evictor(self.evictor.try_lock()?, work, |_, _| ()))
+        Some(self.turn(0, self.evictor.try_lock()?, work, |_, _| ()))
     }
 
     /// Runs `turn` as long as it returns true and no other thread uses the evictor. Between two turns a thread that waits for
     /// the lock gets it.
     pub(super) fn while_evicting(&self, mut turn: impl FnMut(&mut Evictor, Resources<'_>) -> bool) {
-        let leave = |pinned, more: &bool| {
+        let leave = |evictor, more: &bool| {
             if *more {
-                unlock_fairly(pinned);
+                unlock_fairly(evictor);
             }
         };
-        while self.evictor.try_lock().is_some_and(|pinned| self.with_evictor(pinned, &mut turn, leave)) {}
+        while self.evictor.try_lock().is_some_and(|evictor| self.turn(0, evictor, &mut turn, leave)) {}
     }
 
     /// No prefix is dropped for its age earlier than so long after its last use.
@@ -101,12 +111,12 @@ impl Inner {
 
     /// Takes in every change made before the call, in steps between which other threads get their turn; stops when
     /// `lock` gives no lock. Whether all were taken in.
-    pub(super) fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, PinnedEvictor>>) -> bool {
+    pub(super) fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, Evictor>>) -> bool {
         let mut goal = None;
-        while let Some(pinned) = lock() {
+        while let Some(evictor) = lock() {
             let work =
                 |evictor: &mut Evictor, resources: Resources<'_>| evictor.settle_towards(&mut goal, STEP, resources);
-            if self.with_evictor(pinned, work, |pinned, _| unlock_fairly(pinned)) {
+            if self.turn(0, evictor, work, |evictor, _| unlock_fairly(evictor)) {
                 return true;
             }
         }
@@ -116,60 +126,82 @@ impl Inner {
     /// Runs `work` with the evictor once it has taken in every change made before the call: in steps, between which other
     /// threads get their turn.
     pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+        self.settled_near(0, work)
+    }
+
+    /// As `settled`, by a participant `near` a slot.
+    pub(super) fn settled_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
         let (mut goal, mut work) = (None, Some(work));
         loop {
             let step = |evictor: &mut Evictor, resources: Resources<'_>| {
                 let settled = evictor.settle_towards(&mut goal, STEP, resources);
                 work.take_if(|_| settled).map(|work| work(evictor, resources))
             };
-            let leave = |pinned, result: &Option<R>| {
+            let leave = |evictor, result: &Option<R>| {
                 if result.is_none() {
-                    unlock_fairly(pinned);
+                    unlock_fairly(evictor);
                 }
             };
-            if let Some(result) = self.with_evictor(self.evictor.lock(), step, leave) {
+            if let Some(result) = self.turn(near, self.evictor.lock(), step, leave) {
                 return result;
             }
         }
     }
 
-    /// Frees what it can of the index memory that the evictor has retired. No other thread waits for that.
+    /// Frees what it can of the index memory that turns of the evictor have retired; and what is kept for the next ones, if nothing is
+    /// cached any more.
     pub(super) fn reclaim(&self) {
-        let garbage = self.evictor.lock().local.all_garbage();
-        let participant = self.participant();
-        participant.pin().hand_over_for(garbage);
-        participant.reclaim();
+        self.idle.for_each_idle(Local::hand_over);
+        self.participant().reclaim();
+        if self.gauges.runs() == 0 {
+            self.idle.for_each_idle(Local::give_memory_back);
+        }
     }
 
-    /// Runs `work` with the evictor, lets `leave` unlock it, then hands its garbage over, which may free some, and wakes a
-    /// waiter if blocks may have become available. In this order because freeing takes time, and because a waker is the
-    /// caller's code, and runs under no lock.
-    pub(super) fn with_evictor<'a, R>(
+    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it. Then unlinks what has died, hands
+    /// garbage over, which may free some, and wakes a waiter if blocks may have become available. In this order because freeing takes
+    /// time, and because a waker is the caller's code, and runs under no lock.
+    fn turn<'a, R>(
         &'a self,
-        mut pinned: MutexGuard<'a, PinnedEvictor>,
+        near: usize,
+        evictor: MutexGuard<'a, Evictor>,
         work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
-        leave: impl FnOnce(MutexGuard<'a, PinnedEvictor>, &R),
+        leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
     ) -> R {
-        // Another thread had it last: its lines come at once, and not one after the other.
-        prefetch(&raw const *pinned);
-        let PinnedEvictor { local, evictor } = &mut *pinned;
-        let guard = local.pin();
-        let resources = self.resources(&guard);
-        let result = work(evictor, resources);
-        evictor.return_freed(resources);
-        evictor.observers.publish_full(&guard);
+        let participant = self.idle.lend(near, || self.domain.register());
+        let kept = participant.keep_garbage();
+        let dead = DeadRuns::default();
+        let guard = participant.pin();
+        let unlinking = dead.unlink_by(&guard);
+        let (result, has_let_go) = self.with_evictor(evictor, self.resources(&guard, &dead), work, leave);
+        drop(unlinking);
         drop(guard);
-        self.gauges.publish(evictor);
-        let let_go = std::mem::take(&mut evictor.has_let_go);
-        let garbage = local.much_garbage();
-        leave(pinned, &result);
-        if let Some(garbage) = garbage {
-            self.participant().pin().hand_over_for(garbage);
-        }
-        if let_go {
+        drop(kept);
+        participant.hand_over_if_much();
+        drop(participant);
+        if has_let_go {
             self.ring();
         }
         result
+    }
+
+    /// The part of a turn that is under the lock. Also whether a lease on a retained prefix was released.
+    fn with_evictor<'a, R>(
+        &self,
+        mut evictor: MutexGuard<'a, Evictor>,
+        resources: Resources<'_>,
+        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
+        leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
+    ) -> (R, bool) {
+        // Another thread had it last: its lines come at once, and not one after the other.
+        prefetch(&raw const *evictor);
+        let result = work(&mut evictor, resources);
+        evictor.return_freed(resources);
+        evictor.observers.publish_full(resources.guard);
+        self.gauges.publish(&evictor);
+        let has_let_go = std::mem::take(&mut evictor.has_let_go);
+        leave(evictor, &result);
+        (result, has_let_go)
     }
 
     /// Calls the background evictor if an allocation has left too few free blocks.
@@ -205,7 +237,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn resources<'g>(&'g self, guard: &'g Guard<'g>) -> Resources<'g> {
+    fn resources<'g>(&'g self, guard: &'g Guard<'g>, dead: &'g DeadRuns) -> Resources<'g> {
         Resources {
             queue: &self.queue,
             hot: &self.hot,
@@ -214,6 +246,7 @@ impl Inner {
             grid: self.grid,
             now: self.time.elapsed_for_deadlines(),
             guard,
+            dead,
         }
     }
 
@@ -277,9 +310,9 @@ impl Drop for Inner {
             return;
         }
         drop(self.background.take());
-        let PinnedEvictor { local, evictor } = self.evictor.get_mut();
-        local.keep_no_garbage();
-        let guard = local.pin();
+        let (participant, dead) = (self.domain.register(), DeadRuns::default());
+        let guard = participant.pin();
+        let unlinking = dead.unlink_by(&guard);
         let pool = self.returned.as_ref().unwrap_or(&self.pool);
         let resources = Resources {
             queue: &self.queue,
@@ -289,10 +322,13 @@ impl Drop for Inner {
             grid: self.grid,
             now: self.time.elapsed_for_deadlines(),
             guard: &guard,
+            dead: &dead,
         };
+        let evictor = self.evictor.get_mut();
         // The only leases left are those of retained prefixes in namespaces that stand, and they are freed with their
         // trees. Settling ends the detached trees and empties the queue.
         evictor.settle(resources);
+        drop(unlinking);
         evictor.observers.publish(&guard);
         evictor.observers.drafts.copy_all(&guard);
         let severed = evictor.hidden.severed().collect();

@@ -270,6 +270,10 @@ impl Session {
         let mut new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
         new_lease.queried = true;
         let has_inserted = !left.is_empty();
+        if has_inserted {
+            let first = grid.blocks(from.end()) + published.duplicates;
+            inner.seen.mark_last(holdings.row.id().serial, &tokens[..grid.end_of(first + 1)], grid);
+        }
         let blocks = blocks_beyond(from, &published, left, grid, &guard);
         if !published.fresh && aligned > 0 {
             inner.hot.statistics(&published.tip).stamp(now);

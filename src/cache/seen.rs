@@ -1,7 +1,6 @@
 //! Blocks that were seen: marks by which a lookup that misses finds out why.
 //!
-//! The evictor leaves a mark for the first block of each run that it takes into its accounts, and for the first one that each
-//! trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has a hash of the block's end
+//! An insert leaves a mark for the first block that it publishes, and the evictor for the first one that a trim takes; a lookup that finds no more looks for the mark of the block that it lacks. A mark has a hash of the block's end
 //! and of its last tokens, and the namespace. A later mark may take its place. So a reason is a guess, good for statistics and
 //! for nothing else.
 //!
@@ -57,6 +56,12 @@ impl SeenBlocks {
         others <= self.0.len() as u64
     }
 
+    /// Marks the last block of `tokens`, which end at a boundary.
+    #[inline]
+    pub(super) fn mark_last(&self, namespace: usize, tokens: &[Token], grid: Grid) {
+        self.put(hash_of_last(tokens, grid), namespace);
+    }
+
     /// Marks a block of `run`, the first one or one after it.
     pub(super) fn mark(&self, run: Ref<'_, Run>, block: usize, grid: Grid, guard: &Guard<'_>) {
         let end = grid.end_of(grid.blocks(run.start()) + block + 1);
@@ -75,7 +80,10 @@ impl SeenBlocks {
                 hash(&tokens, end)
             }
         };
-        let namespace = run.space().holdings.row.id().serial;
+        self.put(hash, run.space().holdings.row.id().serial);
+    }
+
+    fn put(&self, hash: u64, namespace: usize) {
         // Relaxed: a hint, which no memory depends on.
         self.line(hash)[way(hash, namespace)].store(mark(hash, namespace), Relaxed);
     }

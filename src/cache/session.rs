@@ -97,8 +97,13 @@ impl Session {
     pub(super) fn participant(&self) -> Participant<'_> {
         match &self.local {
             Some(own) => Participant::Own(own),
-            None => self.strong_refs.inner().lend(self.stripe.into()),
+            None => self.strong_refs.inner().lend(self.near()),
         }
+    }
+
+    /// Near which slot it borrows a participant: not the one of the other sessions.
+    pub(super) fn near(&self) -> usize {
+        model_size(self.stripe.into(), 0)
     }
 
     pub(super) fn ledger(&self) -> Ledger<'_> {
@@ -412,10 +417,14 @@ impl Drop for Session {
     /// Leaves its participant to the next session, because registering one is the slowest part of making a session.
     fn drop(&mut self) {
         if let Some(local) = self.local.take() {
+            let inner = &**self.strong_refs.inner();
             local.hand_over();
-            self.strong_refs.inner().own_participants.fetch_sub(1, Relaxed);
+            if inner.gauges.runs() == 0 {
+                local.give_memory_back();
+            }
+            inner.own_participants.fetch_sub(1, Relaxed);
             // A participant that finds no room is dropped here, before `strong_refs`, which keeps the domain alive.
-            drop(self.strong_refs.inner().idle.put(local));
+            drop(inner.idle.put(local));
         }
     }
 }

@@ -215,6 +215,12 @@ impl Gauges {
         self.time_to_idle.load(Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 
+    /// Runs that are cached.
+    pub(super) fn runs(&self) -> usize {
+        // Relaxed: a number to look at.
+        self.runs.load(Relaxed)
+    }
+
     /// The policy that evictions went by.
     pub(super) fn policy(&self) -> PolicyKind {
         // Relaxed: a number to look at.

@@ -120,7 +120,7 @@ impl Future for Reserving {
         let ask = Ask::new(request, cache);
         cache.check_request(ask.blocks)?;
         if waiter.is_none() && !cache.wait_list.has_waiters() {
-            match cache.take(ask, &|| cache.clone(), Effort::Once) {
+            match cache.take(0, ask, &|| cache.clone(), Effort::Once) {
                 Err(refused) if refused.is_for_now() => {}
                 served => {
                     cache.participant().count_reserved(served.as_ref());

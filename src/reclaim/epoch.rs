@@ -69,7 +69,7 @@ impl Domain {
             shared: NonNull::from(&*self.shared),
             retired: Cell::new(0),
             limbo: RefCell::new(Vec::new()),
-            keeps: false,
+            keeps: Cell::new(false),
             magazines: Magazines::new(),
             record: self.shared.records.hold(),
         }
@@ -113,7 +113,7 @@ pub(crate) struct Local {
     /// What it has retired and not handed over.
     limbo: RefCell<Vec<Retired>>,
     /// It hands over only when it is asked to.
-    keeps: bool,
+    keeps: Cell<bool>,
     magazines: Magazines,
     record: Record,
 }
@@ -128,10 +128,6 @@ struct Retired {
 
 // SAFETY: a node that was retired belongs to whichever thread frees it.
 unsafe impl Send for Retired {}
-
-/// What one participant has retired, for another one to hand over.
-#[derive(Debug)]
-pub(crate) struct RetiredNodes(Vec<Retired>);
 
 /// Nodes that were handed over together, and are freed together.
 struct Batch {
@@ -211,27 +207,26 @@ impl Local {
         }
     }
 
-    /// The same participant, which from now on hands over only when it is asked to, because it works under a lock.
-    pub(crate) fn keeping_garbage(mut self) -> Self {
-        self.keeps = true;
-        self
+    /// Gives back the memory that it keeps for its next nodes.
+    pub(crate) fn give_memory_back(&self) {
+        self.magazines.empty_out(&self.shared().memory);
     }
 
-    /// From now on it hands over as it retires: it works under no lock any more.
-    pub(crate) fn keep_no_garbage(&mut self) {
-        self.keeps = false;
+    /// Until the value is dropped it hands nothing over as it retires: it works under a lock.
+    pub(crate) fn keep_garbage(&self) -> KeepsGarbage<'_> {
+        self.keeps.set(true);
+        KeepsGarbage(self)
     }
 
-    /// What it has retired, if that is enough to be handed over.
-    pub(crate) fn much_garbage(&self) -> Option<RetiredNodes> {
-        let much = self.retired.get() >= FLUSH_BYTES || self.limbo.borrow().len() >= FLUSH_NODES;
-        much.then(|| self.all_garbage())
+    /// Hands over what it has retired, if that is much.
+    pub(crate) fn hand_over_if_much(&self) {
+        if self.has_much() {
+            self.hand_over();
+        }
     }
 
-    /// All that it has retired.
-    pub(crate) fn all_garbage(&self) -> RetiredNodes {
-        self.retired.set(0);
-        RetiredNodes(self.limbo.take())
+    fn has_much(&self) -> bool {
+        self.retired.get() >= FLUSH_BYTES || self.limbo.borrow().len() >= FLUSH_NODES
     }
 
     #[inline]
@@ -243,8 +238,18 @@ impl Local {
 impl Drop for Local {
     fn drop(&mut self) {
         self.hand_over();
-        self.magazines.empty_out(&self.shared().memory);
+        self.give_memory_back();
         self.shared().records.leave(&self.record);
+    }
+}
+
+/// Made by [`Local::keep_garbage`].
+#[derive(Debug)]
+pub(crate) struct KeepsGarbage<'l>(&'l Local);
+
+impl Drop for KeepsGarbage<'_> {
+    fn drop(&mut self) {
+        self.0.keeps.set(false);
     }
 }
 
@@ -278,14 +283,11 @@ impl Guard<'_> {
         self.local.magazines.prefetch(layout);
     }
 
-    /// Hands over what its participant has retired, so that other participants can free it.
+    /// Hands over what its participant has retired, so that other participants can free it: in parts, because freeing one of them
+    /// takes some microseconds.
     pub(crate) fn hand_over(&self) {
-        self.hand_over_for(self.local.all_garbage());
-    }
-
-    /// Hands over what another participant has retired, in parts: freeing one of them takes some microseconds.
-    pub(crate) fn hand_over_for(&self, RetiredNodes(nodes): RetiredNodes) {
-        let mut rest = nodes.into_iter();
+        self.local.retired.set(0);
+        let mut rest = self.local.limbo.take().into_iter();
         while rest.len() > 0 {
             self.defer(rest.by_ref().take(FLUSH_NODES).collect());
         }
@@ -319,9 +321,9 @@ impl Guard<'_> {
             limbo.reserve_exact(FLUSH_NODES);
         }
         limbo.push(Retired { node, bytes, free: free_retired::<T> });
-        if (retired >= FLUSH_BYTES || limbo.len() == FLUSH_NODES) && !self.local.keeps {
-            drop(limbo);
-            self.hand_over();
+        drop(limbo);
+        if !self.local.keeps.get() {
+            self.local.hand_over_if_much();
         }
     }
 }

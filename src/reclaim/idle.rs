@@ -77,6 +77,16 @@ impl<T, const N: usize> Idle<T, N> {
     }
 }
 
+impl<T, const N: usize> Idle<T, N> {
+    /// Calls `visit` with each participant that no thread uses, one after the other. Lock-free.
+    pub(crate) fn for_each_idle(&self, visit: impl Fn(&T)) {
+        for slot in self.0.iter().filter(|slot| slot.claim(FULL)) {
+            let lent = Lent(Kept::In(slot));
+            visit(&lent);
+        }
+    }
+}
+
 /// A participant for the length of a call.
 #[derive(Debug)]
 pub(crate) struct Lent<'a, T>(Kept<'a, T>);

@@ -223,10 +223,6 @@ impl Domain {
     }
 }
 
-/// Nothing: what is retired here is with the domain at once.
-#[derive(Debug)]
-pub(crate) struct RetiredNodes;
-
 /// One participant.
 pub(crate) struct Local {
     state: Rc<DomainState>,
@@ -256,19 +252,13 @@ impl Local {
 
     pub(crate) fn hand_over(&self) {}
 
-    pub(crate) fn keeping_garbage(self) -> Self {
-        self
+    pub(crate) fn give_memory_back(&self) {}
+
+    pub(crate) fn keep_garbage(&self) -> KeepsGarbage<'_> {
+        KeepsGarbage(self)
     }
 
-    pub(crate) fn keep_no_garbage(&mut self) {}
-
-    pub(crate) fn much_garbage(&self) -> Option<RetiredNodes> {
-        None
-    }
-
-    pub(crate) fn all_garbage(&self) -> RetiredNodes {
-        RetiredNodes
-    }
+    pub(crate) fn hand_over_if_much(&self) {}
 
     pub(crate) fn pin(&self) -> Guard<'_> {
         self.depth.set(self.depth.get() + 1);
@@ -287,6 +277,14 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.state.records.leave(&self.record);
     }
+}
+
+/// Nothing: what is retired here is with the domain at once.
+#[derive(Debug)]
+pub(crate) struct KeepsGarbage<'l>(#[expect(dead_code, reason = "as the real one")] &'l Local);
+
+impl Drop for KeepsGarbage<'_> {
+    fn drop(&mut self) {}
 }
 
 /// While it lives, nothing that was reachable when it was made is freed.
@@ -315,8 +313,6 @@ impl Guard<'_> {
     pub(crate) fn prefetch(&self, _: Layout) {}
 
     pub(crate) fn hand_over(&self) {}
-
-    pub(crate) fn hand_over_for(&self, _: RetiredNodes) {}
 
     pub(crate) fn retired_bytes(&self) -> usize {
         0

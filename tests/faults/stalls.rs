@@ -285,11 +285,19 @@ fn an_evictor_that_stops_holds_up_only_threads_that_need_it() {
     for point in ["trim::killed", "trim::shortened"] {
         stall(point, Holds::EvictorsLock, evict_a_part);
     }
-    for point in ["trim::killed", "trim::shortened", "trim::unlink", "pool::set"] {
+    for point in ["trim::killed", "trim::shortened", "pool::set"] {
         stall(point, Holds::EvictorsLock, evict_all);
     }
     stall("trim::killed", Holds::EvictorsLock, clear);
     stall("trim::shortened", Holds::EvictorsLock, reserve_evicting);
+}
+
+/// What is dead is unlinked after the lock.
+#[test]
+fn a_thread_that_stops_before_it_unlinks_holds_up_no_thread() {
+    for victim in [evict_all, clear, reserve_evicting] {
+        stall("trim::unlink", Holds::Nothing, victim);
+    }
 }
 
 #[test]

@@ -10,8 +10,8 @@
 //! | 6 | its entries in the tables of ranking and policy |
 //! | 5 | its point |
 //! | 4 | its run |
-//! | 3 | its run's arrays, and the way to its run from the point that it hangs on |
-//! | 1 | more of that way; the beginning of its tokens |
+//! | 3 | its run's arrays |
+//! | 1 | the beginning of its tokens |
 //!
 //! Only a hint: the policy may choose another victim when a turn comes.
 //!
@@ -46,10 +46,6 @@ impl Soon {
 
 /// How many victims ahead the first step is.
 const FURTHEST: usize = 6;
-
-/// How many victims ahead the way to a run is prefetched behind how many branches: those before are few, and stay in the
-/// caches.
-const WAY: [(usize, u32); 2] = [(3, 4), (1, 5)];
 
 /// A victim, and those that come after it in one structure of the policy.
 #[derive(Debug, Default, Clone, Copy)]
@@ -136,11 +132,6 @@ impl Evictor {
         }
         if let Some(run) = point(3).map(Ref::run) {
             run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
-        }
-        for (ahead, branches) in WAY {
-            if let Some(run) = point(ahead).map(Ref::run) {
-                run.prefetch_way(branches, resources.guard);
-            }
         }
         if let Some(arrays) = point(1).and_then(|point| point.run().arrays(resources.guard)) {
             prefetch(arrays.tokens().as_ptr());

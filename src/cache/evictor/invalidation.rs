@@ -235,6 +235,10 @@ fn hanging<'g>(run: Ref<'g, Run>, block: Range<u32>, guard: &'g Guard<'_>) -> (V
             return;
         }
         point.as_ref().children.seek(guard, &mut |child| {
+            // A dead one is about to be unlinked.
+            if child.word().len() == 0 {
+                return false;
+            }
             if is_beyond {
                 beyond.push(child);
             } else {

@@ -16,12 +16,14 @@
 //! | `ahead` | prefetching the memory of the next victims, and of the next entries |
 //! | `observers` | those who listen to what is stored and removed |
 //! | `trim` | shortening a run, the death of a run, statistics flowing down |
+//! | `dead_runs` | unlinking the runs that have died, after the lock |
 //! | `sweep` | taking a detached space apart |
 //! | `invalidation` | hiding blocks from lookups |
 
 mod accounts;
 mod aging;
 mod ahead;
+mod dead_runs;
 mod drafts;
 mod due;
 mod exchange;
@@ -40,6 +42,7 @@ mod tests;
 
 pub(super) use aging::AgingPass;
 use ahead::{Soon, Upcoming};
+pub(super) use dead_runs::DeadRuns;
 pub(super) use exchange::SLICE;
 pub(super) use invalidation::{Cut, Hidden};
 use listing::Listings;
@@ -59,7 +62,7 @@ use super::events::EvictionReason;
 use super::seen::SeenBlocks;
 use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
-use crate::reclaim::{Domain, Guard, Link, Local, Ref};
+use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::{Owner, prefetch};
 use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
@@ -76,6 +79,8 @@ pub(super) struct Resources<'g> {
     /// The present time of deadlines.
     pub(super) now: u64,
     pub(super) guard: &'g Guard<'g>,
+    /// Runs that die in this turn.
+    pub(super) dead: &'g DeadRuns,
 }
 
 impl Resources<'_> {
@@ -118,22 +123,6 @@ impl Totals {
             }
             EvictionReason::Age => self.aged += blocks,
             EvictionReason::Invalidated => self.invalidated += blocks,
-        }
-    }
-}
-
-/// The evictor, and the participant through which it pins the index.
-#[derive(Debug)]
-pub(super) struct PinnedEvictor {
-    pub(super) local: Local,
-    pub(super) evictor: Evictor,
-}
-
-impl PinnedEvictor {
-    pub(super) fn new(domain: &Domain, policy: PolicyKind, patience: usize, aging: bool) -> Self {
-        Self {
-            local: domain.register().keeping_garbage(),
-            evictor: Evictor::new(Ranking::new(policy, aging), patience),
         }
     }
 }
@@ -192,11 +181,11 @@ impl Choice {
 }
 
 impl Evictor {
-    fn new(ranking: Ranking, patience: usize) -> Self {
+    pub(super) fn new(policy: PolicyKind, patience: usize, aging: bool) -> Self {
         Self {
             owner: Owner::new(),
             totals: Totals::default(),
-            ranking,
+            ranking: Ranking::new(policy, aging),
             quotas: Quotas::default(),
             retained: Retained::default(),
             has_let_go: false,
@@ -300,7 +289,8 @@ impl Evictor {
         })
     }
 
-    /// Frees up to `want` blocks of the victims that `choose` names; returns how many it freed.
+    /// Frees up to `want` blocks of the victims that `choose` names; returns how many it freed. Idle hot points were deflated before
+    /// (`drain`).
     fn evict_by(
         &mut self,
         want: usize,
@@ -309,7 +299,6 @@ impl Evictor {
         mut choose: impl FnMut(&mut Self) -> Option<Choice>,
     ) -> usize {
         let mut freed = 0;
-        self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
         while freed < want {
             self.take_in(entries, resources);
             let Some(Choice { victim, most, reason }) = choose(self) else {

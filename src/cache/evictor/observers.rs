@@ -118,8 +118,8 @@ pub(in crate::cache) struct Victim {
 }
 
 impl Evictor {
-    /// Tells that these blocks of a run are in the accounts, and leaves a mark for lookups that miss them later. `from` is the depth
-    /// where the first of them begins, unless it begins above the run.
+    /// Tells that these blocks of a run are in the accounts. `from` is the depth where the first of them begins, unless it begins
+    /// above the run.
     #[inline]
     pub(super) fn tell_stored<'g>(
         &mut self,
@@ -128,11 +128,8 @@ impl Evictor {
         blocks: Range<usize>,
         resources: Resources<'g>,
     ) {
-        if !blocks.is_empty() {
-            resources.mark_seen(run, blocks.start);
-            if self.observers.is_listened_to() {
-                self.gather_stored(run, from as usize, blocks, resources);
-            }
+        if !blocks.is_empty() && self.observers.is_listened_to() {
+            self.gather_stored(run, from as usize, blocks, resources);
         }
     }
 

@@ -155,6 +155,7 @@ impl Evictor {
             return true;
         }
         let mut entries = usize::MAX;
+        self.drain(&mut entries, resources);
         let want = excess.min(SLICE);
         let freed = self.evict_by(want, &mut entries, resources, |evictor| evictor.choose_beyond(group));
         freed == want && holdings.excess() > 0

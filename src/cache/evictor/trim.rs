@@ -5,7 +5,8 @@
 //! 3. Kill the idle points beyond the target, deepest first, up to the first that is held.
 //! 4. Swap the length against the word of step 1. If that fails, another thread has created a point: back to 3.
 //! 5. The blocks beyond belong to the evictor now; the statistics of dead points flow to the point that is now the last.
-//! 6. That point is ranked if it is idle, and the dead ones are taken out of the run's map; a run of length zero is unlinked.
+//! 6. That point is ranked if it is idle, and the dead ones are taken out of the run's map. A run of length zero takes its points along;
+//!    it is unlinked when the turn has given up the lock (dead_runs.rs).
 
 use std::ops::Range;
 
@@ -159,25 +160,18 @@ impl Evictor {
         Some((Killed { point, is_queued: before.is_queued() }, tally))
     }
 
-    /// Takes a run of length zero out of the tree. It does not use its parent afterwards.
+    /// Takes a run of length zero off the point that it hangs on; the end of the turn unlinks it.
     fn bury<'g>(&mut self, run: Ref<'g, Run>, dead: Dead<'g>, resources: Resources<'g>) {
         self.totals.runs -= 1;
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             flow(parent, dead.flowing, resources);
-            crate::sync::failpoint!("trim::unlink");
-            // If this fails, an insert has put a live run in its place.
-            parent.as_ref().children.remove(run, resources.guard);
             if parent.word.remove_child() {
                 self.backlog.push(parent);
             }
         }
-        // With the run they are out of reach, and need not be taken out of its map.
-        dead.points.into_iter().for_each(|dead| dead.retire(resources));
-        if let Some(arrays) = run.arrays(resources.guard) {
-            let_go(arrays, resources.guard);
-        }
-        resources.guard.retire(run);
+        let points = dead.points.into_iter().filter(|dead| !dead.is_queued).map(|dead| dead.point);
+        resources.dead.add(run, points, run.arrays(resources.guard).filter(|arrays| !arrays.leave()));
     }
 
     /// Removes the point of step 2 if the run ends beyond it after all.

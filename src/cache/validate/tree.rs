@@ -172,14 +172,20 @@ pub(super) fn points_of<'g>(run: Ref<'g, Run>, resources: Resources<'g>) -> Smal
     points
 }
 
-/// The child runs of `point`, those among them that were severed too.
+/// The child runs of `point`, those among them that were severed too, and not those that have died: the turn of the evictor in which a
+/// run dies unlinks it at its end.
 pub(super) fn children_of<'g>(
     point: Ref<'g, Point>,
     evictor: &Evictor,
     resources: Resources<'g>,
 ) -> SmallVec<[Ref<'g, Run>; 4]> {
     let mut children = SmallVec::new();
-    point.as_ref().children.for_each(resources.guard, &mut |run| children.push(run));
+    let has_died =
+        |run: Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.is_registered() && account.len == 0);
+    point
+        .as_ref()
+        .children
+        .for_each(resources.guard, &mut |run| children.extend(Some(run).filter(|run| !has_died(*run))));
     children.extend(evictor.hidden.severed_from(point).map(|run| run.get(resources.guard)));
     children
 }

@@ -1,0 +1,85 @@
+//! Runs that have died in a turn of the evictor, on their way out of the tree.
+//!
+//! Under the lock a run dies: its length becomes zero, its blocks and its part in the accounts go, and the point that it hangs on
+//! loses a child (trim.rs). From then on every operation takes it for absent. What is left needs no lock and comes after it: the run
+//! is taken out of the map that leads to it, and its memory is retired. Until then an insert puts its own run in the dead one's place,
+//! as always.
+//!
+//! The point that a dead run hangs on may end before the run is unlinked, under the same lock or in another thread's turn. It stays
+//! readable because the turn's guard was pinned before the run died, and is dropped after the run is unlinked.
+
+use std::cell::RefCell;
+
+use smallvec::SmallVec;
+
+use crate::reclaim::{Guard, Link, Ref};
+use crate::tree::{Arrays, Point, Run};
+
+/// How many runs ahead the way to a run is prefetched behind how many branches: those before are few, and stay in the caches.
+const WAY: [(usize, u32); 2] = [(4, 4), (2, 5)];
+
+/// What has died in one turn.
+#[derive(Debug, Default)]
+pub(in crate::cache) struct DeadRuns(RefCell<Dead>);
+
+#[derive(Debug, Default)]
+struct Dead {
+    runs: SmallVec<[DeadRun; 4]>,
+    /// Their points that no queue entry owns.
+    points: SmallVec<[Link<Point>; 4]>,
+}
+
+#[derive(Debug)]
+struct DeadRun {
+    run: Link<Run>,
+    /// Nothing if a draft names them, which ends them.
+    arrays: Option<Link<Arrays>>,
+}
+
+/// Unlinks the dead runs of a turn when it is dropped, after the lock.
+#[derive(Debug)]
+pub(in crate::cache) struct Unlinking<'a> {
+    dead: &'a DeadRuns,
+    guard: &'a Guard<'a>,
+}
+
+impl DeadRuns {
+    /// Adds a run of length zero, with the dead points that no queue entry owns.
+    pub(super) fn add<'g>(
+        &self,
+        run: Ref<'g, Run>,
+        points: impl Iterator<Item = Ref<'g, Point>>,
+        arrays: Option<Ref<'g, Arrays>>,
+    ) {
+        let mut dead = self.0.borrow_mut();
+        points.for_each(|point| dead.points.push(point.link()));
+        dead.runs.push(DeadRun { run: run.link(), arrays: arrays.map(Ref::link) });
+    }
+
+    /// The end of a turn that pinned `guard` before any run died in it.
+    pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>) -> Unlinking<'a> {
+        Unlinking { dead: self, guard }
+    }
+}
+
+impl Drop for Unlinking<'_> {
+    fn drop(&mut self) {
+        let (dead, guard) = (self.dead.0.borrow(), self.guard);
+        for (at, DeadRun { run, arrays }) in dead.runs.iter().enumerate() {
+            for (ahead, branches) in WAY {
+                let later = dead.runs.get(at + ahead);
+                later.into_iter().for_each(|later| later.run.get(guard).prefetch_way(branches, guard));
+            }
+            let run = run.get(guard);
+            if let Some(parent) = run.parent() {
+                crate::sync::failpoint!("trim::unlink");
+                // If this fails, an insert has put a live run in its place.
+                parent.as_ref().children.remove(run, guard);
+            }
+            arrays.iter().for_each(|arrays| guard.retire(arrays.get(guard)));
+            guard.retire(run);
+        }
+        // With their runs they are out of reach, and need not be taken out of their maps.
+        dead.points.iter().for_each(|point| guard.retire(point.get(guard)));
+    }
+}
