@@ -3,7 +3,7 @@
 use crate::sync::{Mapped, prefetch};
 
 /// Entries of a page, unless a table has others.
-const PAGE: usize = 512;
+const PAGE: usize = 1024;
 
 /// Values by index. A page without values has no memory, but for the first one and the one that lost its last value last.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 #[cfg(target_os = "linux")]
@@ -19,7 +20,7 @@ const SEGMENT: usize = SLAB * SLABS;
 
 /// Slabs that are empty and still have memory of the system behind them: so many, and a part of those in use. So a load that
 /// turns over takes nothing from the system and gives nothing back.
-const WARM: usize = 16;
+const WARM: usize = 1;
 const WARM_PART: usize = 4;
 
 /// Memory of one segment's slabs.
@@ -30,8 +31,10 @@ struct Segment {
     offset: usize,
     /// A bit for each slab that is not in use.
     free: u32,
-    /// Of those, the ones that the system has memory behind.
+    /// Of those, the ones that were used and that the system has memory behind.
     warm: u32,
+    /// From this slab on none was used. The system may have memory behind them all the same, if it gave a large page.
+    fresh: u32,
 }
 
 impl Segment {
@@ -49,7 +52,7 @@ impl Segment {
             // Only a wish: refused where there are none.
             let _ = mapping.advise_range(Advice::HugePage, offset, SEGMENT);
         }
-        Some(Self { mapping, offset, free: u32::MAX, warm: 0 })
+        Some(Self { mapping, offset, free: u32::MAX, warm: 0, fresh: 0 })
     }
 
     fn slab(&mut self, at: u32) -> NonNull<u8> {
@@ -61,16 +64,26 @@ impl Segment {
         self.free == u32::MAX
     }
 
-    /// Gives the memory of an empty slab back to the system.
+    /// Gives the memory of an empty slab back to the system, and that of those that were never used: what is left of a large page is
+    /// in small ones from then on.
     fn cool(&mut self, at: u32) {
         self.warm &= !(1 << at);
+        self.give_back(at..at + 1);
+        let fresh = std::mem::replace(&mut self.fresh, SLABS as u32);
+        self.give_back(fresh..SLABS as u32);
+    }
+
+    /// Gives the memory of slabs back in which no slot is in use.
+    fn give_back(&self, slabs: Range<u32>) {
         #[cfg(target_os = "linux")]
-        {
-            let start = self.offset + at as usize * SLAB;
-            // SAFETY: S4: no slot of the slab is in use, and a new header is written before one is again.
-            let advised = unsafe { self.mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, start, SLAB) };
+        if !slabs.is_empty() {
+            let (start, len) = (self.offset + slabs.start as usize * SLAB, slabs.len() * SLAB);
+            // SAFETY: S4: no slot of these slabs is in use, and a new header is written before one is again.
+            let advised = unsafe { self.mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
             debug_assert!(advised.is_ok(), "a part of the mapping: {advised:?}");
         }
+        #[cfg(not(target_os = "linux"))]
+        let _ = slabs;
     }
 }
 
@@ -180,6 +193,7 @@ impl Segments {
         self.in_use += 1;
         from.free &= !(1 << at);
         from.warm &= !(1 << at);
+        from.fresh = from.fresh.max(at + 1);
         if from.free == 0 {
             self.open.remove(&segment);
         }
@@ -263,20 +277,23 @@ mod tests {
         assert_eq!(stock.bytes(), SEGMENT, "one is kept");
         let segments = stock.segments.lock();
         assert_eq!((segments.in_use, segments.warm), (0, WARM));
+        let first = segments.list[0].as_ref().expect("kept");
+        assert_eq!((segments.list.iter().flatten().count(), first.fresh), (1, SLABS as u32));
     }
 
     /// What comes and goes again and again stays warm.
     #[test]
     fn a_load_that_turns_over_asks_the_system_for_nothing() {
+        const COMING: usize = SLABS * 3 / 4;
         let stock = Stock::new();
         let mut held: Vec<_> = (0..4 * SLABS).map(|_| stock.take()).collect();
         let bytes = stock.bytes();
         for _ in 0..100 {
-            for (slab, source) in held.split_off(3 * SLABS) {
+            for (slab, source) in held.split_off(4 * SLABS - COMING) {
                 assert!(stock.give_back(slab, source));
             }
-            assert_eq!(stock.segments.lock().warm, SLABS);
-            held.extend((0..SLABS).map(|_| stock.take()));
+            assert_eq!(stock.segments.lock().warm, COMING);
+            held.extend((0..COMING).map(|_| stock.take()));
             assert_eq!(stock.bytes(), bytes);
         }
         assert!(held.into_iter().all(|(slab, source)| stock.give_back(slab, source)));
