@@ -24,6 +24,7 @@ OF_LATE = 20
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 GROWTH, ARRAYS = "src/tree/growth.rs", "src/tree/arrays.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
+INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
 INSERTING, BELL, STRONG_REF = "src/cache/insert.rs", "src/sync/bell.rs", "src/cache/strong_ref.rs"
 CLAIMS, ADMISSION, ADMIT = "src/scheduler/claims.rs", "src/scheduler/admission.rs", "src/scheduler/admit.rs"
@@ -114,9 +115,17 @@ BUGS = [
     ("dead run taken for live", "death::an_insert_of_what_dies", EXACT,
      [(INSERT, "if there.is_some_and(|run| run.word().len() > 0) {", "if there.is_some() {")]),
     ("the unlink by store", "death::an_insert_of_what_dies", EXACT,
-     [(TRIM, "            parent.as_ref().children.remove(run, resources.guard);\n",
-       "            while let Some(there) = parent.as_ref().children.get(run.first(), resources.guard) {\n"
-       "                parent.as_ref().children.remove(there, resources.guard);\n            }\n")]),
+     [(DEAD_RUNS, "                parent.as_ref().children.remove(run, guard);\n",
+       "                while let Some(there) = parent.as_ref().children.get(run.first(), guard) {\n"
+       "                    parent.as_ref().children.remove(there, guard);\n                }\n")]),
+    ("unlinked under a later guard", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
+     [(INNER, "        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
+       "        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
+       "        drop(dead.unlink_by(&guard));\n        drop(guard);\n        drop(kept);\n")]),
+    ("a child taken off at the unlink", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
+     [(TRIM, "            if parent.word.remove_child() {\n                self.backlog.push(parent);\n            }\n", ""),
+      (DEAD_RUNS, "                parent.as_ref().children.remove(run, guard);\n",
+       "                parent.as_ref().children.remove(run, guard);\n                let _ = parent.word.remove_child();\n")]),
     ("the loser's blocks kept by both", "insert::the_same_sequence_twice", EXACT,
      [(INSERTING, "{ std::mem::take(&mut self.blocks) }", "{ self.blocks.clone() }")]),
     ("the loser's blocks lost", "insert::the_same_sequence_twice", EXACT,
@@ -170,9 +179,9 @@ BUGS = [
     ("a dead entry not retired", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
      [(EVICTOR, "            resources.guard.retire(point);\n            return;", "            return;")]),
     ("retired before it is unlinked", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
-     [(TRIM, "        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n        if let Some(arrays)", "        if let Some(arrays)"),
-      (TRIM, "        self.totals.runs -= 1;\n",
-       "        self.totals.runs -= 1;\n        dead.points.into_iter().for_each(|dead| dead.retire(resources));\n")]),
+     [(TRIM, "        resources.dead.add(run, points,",
+       "        points.for_each(|point| resources.guard.retire(point));\n        let points = std::iter::empty();\n"
+       "        resources.dead.add(run, points,")]),
     ("retired before it is taken out of its run's map", "namespaces::an_eviction_against_a_clear_in_turns", EXACT,
      [(TRIM, "    killed.point.run().as_ref().points.remove(killed.point, resources.guard);\n    killed.retire(resources);\n",
        "    let point = killed.point;\n    killed.retire(resources);\n    point.run().as_ref().points.remove(point, resources.guard);\n")]),

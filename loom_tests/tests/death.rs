@@ -1,11 +1,12 @@
 //! The death of a run: against an insert of its first token, and a reader that falls back to the parent.
 //!
 //! Property: a dead run is absent for every thread, whether it is unlinked yet or not; an inserter replaces it and
-//! the unlink leaves the replacement alone; a reader that lost its run leases the parent's point, made anew if need be.
+//! the unlink, which comes after the lock, leaves the replacement alone; a reader that lost its run leases the parent's point, made anew if need be.
 //!
 //! Edges: E7 (length zero), E1 (the parent's slot), E2.
 //!
-//! Teeth: a dead run taken for live; the unlink by store; the unlink before the length; the child taken off twice.
+//! Teeth: a dead run taken for live; the unlink by store; the unlink before the length; the child taken off twice, or at the
+//! unlink; the unlink under a guard that was pinned after the lock.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -117,5 +118,35 @@ fn a_reader_beside_the_replacement() {
         assert_eq!(Actor::new(&world).find(&[1, 2]).len_tokens(), 2);
         drop((held, found));
         assert_eq!(world.close(), 2);
+    });
+}
+
+/// A run dies in one thread's turn, and what it hung on in the other's, before the first thread has unlinked it.
+#[test]
+fn a_run_and_what_it_hung_on_in_two_turns() {
+    explore("evict 2 vs evict 1: a child and its parent", || {
+        let world = World::with(1, 3, &[&[1, 2], &[1, 3]]);
+        let other = spawn({
+            let world = world.clone();
+            move || world.cache.evict(2)
+        });
+        assert_eq!((world.beside(|world| world.cache.evict(1)), other.join().unwrap()), (1, 2));
+        assert_eq!(world.rest(0, 0).evicted_blocks, 3);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// Two runs that hang on one point die in two threads' turns: both threads change one map.
+#[test]
+fn two_runs_of_one_point_in_two_turns() {
+    explore("evict 1 vs evict 1: two children", || {
+        let world = World::with(1, 2, &[&[1], &[2]]);
+        let other = spawn({
+            let world = world.clone();
+            move || world.cache.evict(1)
+        });
+        assert_eq!((world.beside(|world| world.cache.evict(1)), other.join().unwrap()), (1, 1));
+        world.rest(0, 0);
+        assert_eq!(world.close(), 0);
     });
 }

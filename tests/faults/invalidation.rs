@@ -1,11 +1,12 @@
 //! Invalidating blocks while an insert stops between its steps.
 
 use std::collections::HashSet;
+use std::sync::mpsc::channel;
 use std::thread;
 
 use radixkv::{CacheEvent, PrefixCache};
 
-use crate::gate::{Gate, arm, as_victim, stay_victim};
+use crate::gate::{Gate, STUCK, arm, as_victim, stay_victim};
 
 /// 8,8,1,2,3,9 is cached in blocks of two. An insert of 8,8,1,2,3,4,5,6 from a lease on 8,8,1,2 stops when it has made its branch
 /// point inside the third block; the block of 1,2 is invalidated; the insert hangs its run and stops again before it tells of it, and
@@ -70,4 +71,35 @@ fn a_lease_of_an_insert_on_its_way_is_known_to_be_wrong() {
 #[test]
 fn what_was_hung_meanwhile_is_invalidated_a_second_time() {
     assert_eq!(hung_beyond(|cache, ids| _ = cache.invalidate_blocks(&ids[1..])), [true, true]);
+}
+
+/// 1,2 and 1,9 are cached. An eviction of the blocks of 2 and 9 stops before it unlinks the run of 9; then the block of 1 is
+/// invalidated, on which that run hung.
+#[test]
+fn a_dead_run_that_is_not_unlinked_yet_holds_up_no_invalidation() {
+    let cache = PrefixCache::builder(1, 8).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let insert = |tokens: &[u32]| {
+        let acquired = session.acquire(&space, tokens, 0).expect("room");
+        session.insert(acquired.hit.lease(), tokens, acquired.blocks).expect("fits").blocks
+    };
+    let wrong = insert(&[1, 2])[0];
+    insert(&[1, 9]);
+    let gate = Gate::default();
+    let _armed = arm("trim::unlink", {
+        let gate = gate.clone();
+        move || gate.stop()
+    });
+    let (done, report) = channel();
+    thread::scope(|scope| {
+        let victim = scope.spawn(|| as_victim(|| cache.evict(2)));
+        gate.wait_for_arrival();
+        let other = cache.clone();
+        thread::spawn(move || done.send(other.invalidate_blocks(&[wrong])));
+        let hidden = report.recv_timeout(STUCK);
+        gate.open();
+        assert_eq!((victim.join().expect("no panic"), hidden), (2, Ok(1)));
+    });
+    cache.settle();
+    assert_eq!((cache.validate(), cache.stats().free_blocks, session.peek(&space, &[1])), (Ok(()), 8, 0));
 }
