@@ -21,7 +21,9 @@ const EMPTY: usize = 0;
 const BUSY: usize = 1;
 const FULL: usize = 2;
 
+/// No two share a cache line: what is lent is written by the thread that has it.
 #[derive(Debug)]
+#[repr(align(64))]
 struct IdleSlot<T> {
     /// Explored by its own model alone: the protocols that use participants have edges of their own.
     state: AtomicUsize,

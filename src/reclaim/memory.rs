@@ -29,7 +29,7 @@ mod segment;
 mod slab;
 
 use std::alloc::{Layout, dealloc};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use crossbeam_utils::CachePadded;
@@ -76,14 +76,19 @@ impl Drop for Memory {
 
 /// Free slots of one participant.
 #[derive(Debug)]
-pub(crate) struct Magazines(Box<RefCell<[Magazine; CLASSES]>>);
+pub(crate) struct Magazines {
+    each: Box<RefCell<[Magazine; CLASSES]>>,
+    /// One was filled since all were emptied.
+    filled: Cell<bool>,
+}
 
 // SAFETY: S1: the slots in it belong to its owner, which is one thread at a time.
 unsafe impl Send for Magazines {}
 
 impl Magazines {
     pub(crate) fn new() -> Self {
-        Self(Box::new(RefCell::new(std::array::from_fn(|_| Magazine::empty()))))
+        let each = Box::new(RefCell::new(std::array::from_fn(|_| Magazine::empty())));
+        Self { each, filled: Cell::new(false) }
     }
 
     /// Memory for a node of this layout, which is not empty. Lock-free, but for the system.
@@ -92,7 +97,7 @@ impl Magazines {
         let Some(class) = Class::of(layout) else {
             return allocate(layout);
         };
-        let taken = self.0.borrow_mut()[class.index()].take(class);
+        let taken = self.each.borrow_mut()[class.index()].take(class);
         taken.unwrap_or_else(|| self.refill(class, memory))
     }
 
@@ -100,14 +105,15 @@ impl Magazines {
     #[inline]
     pub(crate) fn prefetch(&self, layout: Layout) {
         if let Some(class) = Class::of(layout) {
-            prefetch_bytes(self.0.borrow()[class.index()].next(), layout.size().min(PREFETCHED));
+            prefetch_bytes(self.each.borrow()[class.index()].next(), layout.size().min(PREFETCHED));
         }
     }
 
     /// A slot of a full magazine.
     #[cold]
     fn refill(&self, class: Class, memory: &Memory) -> NonNull<u8> {
-        let magazine = &mut self.0.borrow_mut()[class.index()];
+        self.filled.set(true);
+        let magazine = &mut self.each.borrow_mut()[class.index()];
         loop {
             *magazine = memory.depots[class.index()].fill(memory);
             if let Some(slot) = magazine.take(class) {
@@ -118,7 +124,10 @@ impl Magazines {
 
     /// Gives all slots back.
     pub(crate) fn empty_out(&self, memory: &Memory) {
-        for (class, magazine) in Class::all().into_iter().zip(&mut *self.0.borrow_mut()) {
+        if !self.filled.replace(false) {
+            return;
+        }
+        for (class, magazine) in Class::all().into_iter().zip(&mut *self.each.borrow_mut()) {
             memory.depots[class.index()].take_back(magazine.empty_out(class), &memory.stock);
         }
     }

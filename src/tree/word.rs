@@ -12,7 +12,8 @@
 //!
 //! A *queued change* is one that the evictor must learn of: the first lease, the end of the last one, the clearing of `NEW`,
 //! the end of the last child of a point without leases. The thread that makes one sets `QUEUED` in the same
-//! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is queued.
+//! compare-and-swap and, if it was clear, pushes the point. On a `NEW` word only the clearing of `NEW` is queued, and of a root
+//! nothing until its space ends (sweep.rs).
 //!
 //! `snapshot` holds the bits as a plain value; here and in `slot` are the transitions, each one compare-and-swap.
 //!
@@ -106,9 +107,10 @@ impl Word {
         Self(AtomicU64::new(QUEUED | LEASE))
     }
 
-    /// A root's: one permanent child.
+    /// A root's: one permanent child. Queued from the start, and in no queue: as long as lookups start there no lease on it is a change
+    /// that the evictor must learn of.
     pub(crate) fn root() -> Self {
-        Self(AtomicU64::new(snapshot::CHILD))
+        Self(AtomicU64::new(QUEUED | snapshot::CHILD))
     }
 
     pub(crate) fn load(&self, order: Ordering) -> Snapshot {

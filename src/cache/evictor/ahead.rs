@@ -63,7 +63,7 @@ impl Line {
     fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> bool {
         let line = &mut self.0;
         if line[1] == Some(victim) {
-            line.rotate_left(1);
+            line.copy_within(1.., 0);
             line[FURTHEST] = line[FURTHEST - 1].and_then(|last| policy.after(last));
         }
         line[0] == Some(victim)

@@ -214,11 +214,14 @@ impl Evictor {
         self.take_in(entries, resources)
     }
 
+    #[inline]
     fn take_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.now = self.now.max(resources.now);
-        if self.is_caught_up(resources) {
-            return true;
-        }
+        self.is_caught_up(resources) || self.catch_up_by(entries, resources)
+    }
+
+    #[inline(never)]
+    fn catch_up_by(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.keep_time(entries, resources);
         // Putting the entries into order costs a look at each of them before its turn.
         let mut turns = *entries;
@@ -231,6 +234,7 @@ impl Evictor {
     }
 
     /// Whether no change is left to be taken in.
+    #[inline]
     fn is_caught_up(&self, resources: Resources<'_>) -> bool {
         self.backlog.is_empty() && resources.queue.is_empty() && self.is_on_time()
     }

@@ -97,8 +97,9 @@ impl Evictor {
         self.drain(&mut 0, resources);
     }
 
-    /// Removes the root's permanent child: from now on it is a point like any other.
+    /// Removes the root's permanent child and the mark of an entry that was never there: from now on it is a point like any other.
     fn uproot(&mut self, root: Ref<'_, Point>) {
+        root.word.take_out();
         if root.word.remove_child() {
             self.backlog.push(root);
         }

@@ -94,7 +94,8 @@ fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, resources: Re
     let word = point.word.load(Acquire);
     ensure(!word.is_dead(), || Violation::DeadPoint(at))?;
     ensure(!word.is_new(), || Violation::NewPoint(at))?;
-    ensure(!word.is_queued(), || Violation::QueuedPoint(at))?;
+    let is_standing_root = run.is_trunk() && !run.space().is_detached();
+    ensure(word.is_queued() == is_standing_root, || Violation::QueuedPoint(at))?;
     ensure(resources.hot.agree(point), || Violation::HotPoint(at))?;
     ensure(point.run() == run, || Violation::PointOnOtherRun(at))?;
     let least = u32::from(!run.is_trunk());

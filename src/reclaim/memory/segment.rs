@@ -18,9 +18,8 @@ const SLABS: usize = 32;
 /// What the system may give as one page.
 const SEGMENT: usize = SLAB * SLABS;
 
-/// Slabs that are empty and still have memory of the system behind them: so many, and a part of those in use. So a load that
-/// turns over takes nothing from the system and gives nothing back.
-const WARM: usize = 1;
+/// Slabs that are empty and still have memory of the system behind them are at most this part of those in use. So a load that turns
+/// over takes nothing from the system and gives nothing back.
 const WARM_PART: usize = 4;
 
 /// Memory of one segment's slabs.
@@ -230,7 +229,7 @@ impl Segments {
 
     /// If too many slabs are warm: gives the last segment that has one back whole, if it is empty, or else the memory of a slab.
     fn cool(&mut self) -> Option<Segment> {
-        let last = *self.with_warm.last().filter(|_| self.warm > WARM + self.in_use / WARM_PART)?;
+        let last = *self.with_warm.last().filter(|_| self.warm > self.in_use / WARM_PART)?;
         let of = self.list[last].as_mut()?;
         if of.is_empty() && last != 0 {
             self.warm -= of.warm.count_ones() as usize;
@@ -276,7 +275,7 @@ mod tests {
         assert!(slabs.into_iter().all(|(slab, source)| stock.give_back(slab, source)));
         assert_eq!(stock.bytes(), SEGMENT, "one is kept");
         let segments = stock.segments.lock();
-        assert_eq!((segments.in_use, segments.warm), (0, WARM));
+        assert_eq!((segments.in_use, segments.warm), (0, 0));
         let first = segments.list[0].as_ref().expect("kept");
         assert_eq!((segments.list.iter().flatten().count(), first.fresh), (1, SLABS as u32));
     }

@@ -72,7 +72,7 @@ fn spaces() {
     let kept = found(|evictor, scene| {
         let space = Space::plant(0, Arc::clone(&scene.space.holdings), scene.resources.guard).run().space();
         space.detach();
-        space.root(scene.resources.guard).expect("planted").word.flip(Word::CHILD);
+        space.root(scene.resources.guard).expect("planted").word.flip(Word::QUEUED | Word::CHILD);
         evictor.detached.insert(space.link());
     });
     assert_eq!(kept, Violation::IdleInDetached(on(TRUNK, 0)));
