@@ -419,8 +419,8 @@ impl Drop for Session {
         if let Some(local) = self.local.take() {
             let inner = &**self.strong_refs.inner();
             local.hand_over();
-            if inner.gauges.runs() == 0 {
-                local.give_memory_back();
+            if inner.gauges.runs() == 0 && local.give_memory_back() {
+                inner.domain.cool_down();
             }
             inner.own_participants.fetch_sub(1, Relaxed);
             // A participant that finds no room is dropped here, before `strong_refs`, which keeps the domain alive.

@@ -97,6 +97,11 @@ impl Domain {
         self.shared.garbage.load(Relaxed)
     }
 
+    /// Gives the system back what an idle cache does not need.
+    pub(crate) fn cool_down(&self) {
+        self.shared.memory.cool_down();
+    }
+
     /// Bytes that the nodes' slabs have from the system.
     pub(crate) fn slab_bytes(&self) -> usize {
         self.shared.memory.slab_bytes()
@@ -207,9 +212,9 @@ impl Local {
         }
     }
 
-    /// Gives back the memory that it keeps for its next nodes.
-    pub(crate) fn give_memory_back(&self) {
-        self.magazines.empty_out(&self.shared().memory);
+    /// Gives back the memory that it keeps for its next nodes; false if it kept none.
+    pub(crate) fn give_memory_back(&self) -> bool {
+        self.magazines.empty_out(&self.shared().memory)
     }
 
     /// Until the value is dropped it hands nothing over as it retires: it works under a lock.

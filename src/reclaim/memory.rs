@@ -61,6 +61,11 @@ impl Memory {
         Self { depots: Class::all().map(|class| CachePadded::new(Depot::new(class))), stock: Stock::new() }
     }
 
+    /// Gives the system back what an idle cache does not need.
+    pub(crate) fn cool_down(&self) {
+        self.stock.cool_down();
+    }
+
     /// Bytes that slabs have from the system or the global allocator.
     pub(crate) fn slab_bytes(&self) -> usize {
         self.stock.bytes()
@@ -122,14 +127,15 @@ impl Magazines {
         }
     }
 
-    /// Gives all slots back.
-    pub(crate) fn empty_out(&self, memory: &Memory) {
+    /// Gives all slots back; false if there are none.
+    pub(crate) fn empty_out(&self, memory: &Memory) -> bool {
         if !self.filled.replace(false) {
-            return;
+            return false;
         }
         for (class, magazine) in Class::all().into_iter().zip(&mut *self.each.borrow_mut()) {
             memory.depots[class.index()].take_back(magazine.empty_out(class), &memory.stock);
         }
+        true
     }
 }
 

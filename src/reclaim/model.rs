@@ -218,6 +218,8 @@ impl Domain {
         0
     }
 
+    pub(crate) fn cool_down(&self) {}
+
     pub(crate) fn slab_bytes(&self) -> usize {
         0
     }
@@ -252,7 +254,9 @@ impl Local {
 
     pub(crate) fn hand_over(&self) {}
 
-    pub(crate) fn give_memory_back(&self) {}
+    pub(crate) fn give_memory_back(&self) -> bool {
+        false
+    }
 
     pub(crate) fn keep_garbage(&self) -> KeepsGarbage<'_> {
         KeepsGarbage(self)

@@ -8,7 +8,7 @@ use crate::sync::model_size;
 use crate::tree::{Point, Run, Snapshot, Space};
 
 /// The most runs that one turn takes apart.
-pub(in crate::cache) const SLICE: usize = model_size(48, 2);
+pub(in crate::cache) const SLICE: usize = model_size(24, 2);
 
 impl Evictor {
     /// Frees all unleased blocks of `space`, which was just detached, and ends it; or begins to, if it has more runs than

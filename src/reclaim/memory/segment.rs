@@ -18,8 +18,9 @@ const SLABS: usize = 32;
 /// What the system may give as one page.
 const SEGMENT: usize = SLAB * SLABS;
 
-/// Slabs that are empty and still have memory of the system behind them are at most this part of those in use. So a load that turns
-/// over takes nothing from the system and gives nothing back.
+/// Slabs that are empty and still have memory of the system behind them: so many, and a part of those in use. So a load that
+/// turns over takes nothing from the system and gives nothing back.
+const WARM: usize = 16;
 const WARM_PART: usize = 4;
 
 /// Memory of one segment's slabs.
@@ -174,6 +175,17 @@ impl Stock {
         true
     }
 
+    /// Keeps memory of the system behind few empty slabs, unless another thread has the segments.
+    pub(super) fn cool_down(&self) {
+        let Some(mut segments) = self.segments.try_lock() else { return };
+        while segments.is_warmer_than(0) {
+            if segments.cool(0).is_some() {
+                // Relaxed: a gauge.
+                self.bytes.fetch_sub(SEGMENT, Relaxed);
+            }
+        }
+    }
+
     /// Bytes that the system or the global allocator gave and has not got back.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
@@ -181,6 +193,10 @@ impl Stock {
 }
 
 impl Segments {
+    fn is_warmer_than(&self, keep: usize) -> bool {
+        self.warm > keep + self.in_use / WARM_PART
+    }
+
     fn take(&mut self, bytes: &AtomicUsize) -> Option<(NonNull<u8>, Source)> {
         let segment = match self.with_warm.first().or(self.open.first()) {
             Some(&segment) => segment,
@@ -224,12 +240,13 @@ impl Segments {
         self.open.insert(segment);
         self.with_warm.insert(segment);
         // Two for each one that comes back: so it ends.
-        (0..2).find_map(|_| self.cool())
+        (0..2).find_map(|_| self.cool(WARM))
     }
 
-    /// If too many slabs are warm: gives the last segment that has one back whole, if it is empty, or else the memory of a slab.
-    fn cool(&mut self) -> Option<Segment> {
-        let last = *self.with_warm.last().filter(|_| self.warm > self.in_use / WARM_PART)?;
+    /// If more slabs are warm than `keep` and a part of those in use: gives the last segment that has one back whole, if it is empty,
+    /// or else the memory of a slab.
+    fn cool(&mut self, keep: usize) -> Option<Segment> {
+        let last = *self.with_warm.last().filter(|_| self.is_warmer_than(keep))?;
         let of = self.list[last].as_mut()?;
         if of.is_empty() && last != 0 {
             self.warm -= of.warm.count_ones() as usize;
@@ -275,7 +292,11 @@ mod tests {
         assert!(slabs.into_iter().all(|(slab, source)| stock.give_back(slab, source)));
         assert_eq!(stock.bytes(), SEGMENT, "one is kept");
         let segments = stock.segments.lock();
-        assert_eq!((segments.in_use, segments.warm), (0, 0));
+        assert_eq!((segments.in_use, segments.warm), (0, WARM));
+        drop(segments);
+        stock.cool_down();
+        let segments = stock.segments.lock();
+        assert_eq!(segments.warm, 0);
         let first = segments.list[0].as_ref().expect("kept");
         assert_eq!((segments.list.iter().flatten().count(), first.fresh), (1, SLABS as u32));
     }
