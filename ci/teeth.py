@@ -251,6 +251,8 @@ BUGS = [
      [(EVICTOR, "(true, 1..) if run.space().is_detached() => {", "(true, usize::MAX) => {")]),
     ("ends inserted into a dropped space ranked", "namespaces::an_insert_from_a_live_lease_against_a_drop", EXACT,
      [(EVICTOR, "(true, 1..) if run.space().is_detached() => {", "(true, usize::MAX) => {")]),
+    ("a root that stays queued for good", "namespaces::a_match_against_a_clear", EXACT,
+     [(SWEEP, "        root.word.take_out();\n", "")]),
     ("the dead root unlinked from its trunk", "namespaces::a_match_against_a_clear", EXACT,
      [(SWEEP, "        if !before.is_queued() {", "        trunk.as_ref().points.remove(root, resources.guard);\n        if !before.is_queued() {")]),
     ("the dead root read Relaxed", "namespaces::an_empty_lease_against_a_clear", WEAK,
