@@ -45,6 +45,8 @@ mod invalidation;
 mod panics;
 #[path = "faults/stalls.rs"]
 mod stalls;
+#[path = "faults/unlinking.rs"]
+mod unlinking;
 
 use radixkv::{Lease, Namespace, PrefixCache, Session, Token};
 

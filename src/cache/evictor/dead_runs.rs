@@ -5,6 +5,9 @@
 //! is taken out of the map that leads to it, and its memory is retired. Until then an insert puts its own run in the dead one's place,
 //! as always.
 //!
+//! A part of the run may belong to others: a dead point to an entry of the queue, arrays to a draft for subscribers. Another thread's turn may
+//! retire it as soon as this one has given up the lock, and what can be reached must not be retired. Such a run is unlinked under the lock.
+//!
 //! The point that a dead run hangs on may end before the run is unlinked, under the same lock or in another thread's turn. It stays
 //! readable because the turn's guard was pinned before the run died, and is dropped after the run is unlinked.
 
@@ -56,18 +59,13 @@ impl DeadRuns {
         dead.runs.push(DeadRun { run: run.link(), arrays: arrays.map(Ref::link) });
     }
 
-    /// The end of a turn that pinned `guard` before any run died in it.
-    pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>) -> Unlinking<'a> {
-        Unlinking { dead: self, guard }
-    }
-}
-
-impl Drop for Unlinking<'_> {
-    fn drop(&mut self) {
-        let (dead, guard) = (self.dead.0.borrow(), self.guard);
-        for (at, DeadRun { run, arrays }) in dead.runs.iter().enumerate() {
+    /// Unlinks and retires what has died so far.
+    pub(super) fn unlink(&self, guard: &Guard<'_>) {
+        // Taken out first: after a panic nothing is retired a second time.
+        let Dead { runs, points } = self.0.take();
+        for (at, DeadRun { run, arrays }) in runs.iter().enumerate() {
             for (ahead, branches) in WAY {
-                let later = dead.runs.get(at + ahead);
+                let later = runs.get(at + ahead);
                 later.into_iter().for_each(|later| later.run.get(guard).prefetch_way(branches, guard));
             }
             let run = run.get(guard);
@@ -80,6 +78,17 @@ impl Drop for Unlinking<'_> {
             guard.retire(run);
         }
         // With their runs they are out of reach, and need not be taken out of their maps.
-        dead.points.iter().for_each(|point| guard.retire(point.get(guard)));
+        points.iter().for_each(|point| guard.retire(point.get(guard)));
+    }
+
+    /// The end of a turn that pinned `guard` before any run died in it.
+    pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>) -> Unlinking<'a> {
+        Unlinking { dead: self, guard }
+    }
+}
+
+impl Drop for Unlinking<'_> {
+    fn drop(&mut self) {
+        self.dead.unlink(self.guard);
     }
 }

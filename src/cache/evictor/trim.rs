@@ -160,7 +160,8 @@ impl Evictor {
         Some((Killed { point, is_queued: before.is_queued() }, tally))
     }
 
-    /// Takes a run of length zero off the point that it hangs on; the end of the turn unlinks it.
+    /// Takes a run of length zero off the point that it hangs on, and unlinks it: at the end of the turn, unless another turn may retire
+    /// a part of it before.
     fn bury<'g>(&mut self, run: Ref<'g, Run>, dead: Dead<'g>, resources: Resources<'g>) {
         self.totals.runs -= 1;
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
@@ -170,8 +171,14 @@ impl Evictor {
                 self.backlog.push(parent);
             }
         }
+        let arrays = run.arrays(resources.guard);
+        let named = arrays.is_some_and(|arrays| arrays.leave());
+        let is_shared = named || dead.points.iter().any(|dead| dead.is_queued);
         let points = dead.points.into_iter().filter(|dead| !dead.is_queued).map(|dead| dead.point);
-        resources.dead.add(run, points, run.arrays(resources.guard).filter(|arrays| !arrays.leave()));
+        resources.dead.add(run, points, arrays.filter(|_| !named));
+        if is_shared {
+            resources.dead.unlink(resources.guard);
+        }
     }
 
     /// Removes the point of step 2 if the run ends beyond it after all.
