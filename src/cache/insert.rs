@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::counters::Count;
+use super::inner::Inner;
 use super::lease::Lease;
 use super::quota::OverQuota;
 use super::reservation::Reservation;
@@ -269,11 +270,7 @@ impl Session {
         // Counted: a resume from here counts a use only of what lies beyond.
         let mut new_lease = Lease::new(published.tip, aligned > 0, grid, self.strong_refs.take());
         new_lease.queried = true;
-        let has_inserted = !left.is_empty();
-        if has_inserted {
-            let first = grid.blocks(from.end()) + published.duplicates;
-            inner.seen.mark_last(holdings.row.id().serial, &tokens[..grid.end_of(first + 1)], grid);
-        }
+        let has_inserted = inner.mark_first_of(&left, from, &published, tokens, grid);
         let blocks = blocks_beyond(from, &published, left, grid, &guard);
         if !published.fresh && aligned > 0 {
             inner.hot.statistics(&published.tip).stamp(now);
@@ -324,6 +321,25 @@ impl Session {
             Some(held) if held.point.is_hidden(guard) => Err(InsertErrorKind::Invalidated),
             Some(held) => Ok(held.point),
         }
+    }
+}
+
+impl Inner {
+    /// Marks the first of the blocks `left` to the tree, which were published beyond `from`, as seen; whether there is one.
+    fn mark_first_of(
+        &self,
+        left: &[BlockId],
+        from: Ref<'_, Point>,
+        published: &Published<'_>,
+        tokens: &[Token],
+        grid: Grid,
+    ) -> bool {
+        if !left.is_empty() {
+            let first = grid.blocks(from.end()) + published.duplicates;
+            let namespace = from.run().space().holdings.row.id().serial;
+            self.seen.mark_last(namespace, &tokens[..grid.end_of(first + 1)], grid);
+        }
+        !left.is_empty()
     }
 }
 

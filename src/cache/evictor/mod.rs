@@ -217,11 +217,11 @@ impl Evictor {
     #[inline]
     fn take_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.now = self.now.max(resources.now);
-        self.is_caught_up(resources) || self.catch_up_by(entries, resources)
+        self.is_caught_up(resources) || self.take_rest_in(entries, resources)
     }
 
     #[inline(never)]
-    fn catch_up_by(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
+    fn take_rest_in(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
         self.keep_time(entries, resources);
         // Putting the entries into order costs a look at each of them before its turn.
         let mut turns = *entries;
