@@ -303,6 +303,11 @@ impl NodeMemory {
         slots.0.empty_out(&self.0);
     }
 
+    /// Sorts in what is kept in chains.
+    pub fn keep_none(&self) {
+        self.0.cool_down();
+    }
+
     pub fn slab_bytes(&self) -> usize {
         self.0.slab_bytes()
     }

@@ -5,8 +5,8 @@
 //!
 //! Edges: E20 (freed slots).
 //!
-//! Teeth: freed slots pushed Relaxed, or taken over Relaxed; a list of slabs that is used without its lock; a slab that goes
-//! back while a slot of it is in use.
+//! Teeth: freed slots pushed Relaxed, or taken over Relaxed; the same of slots that are kept together; either taken over by load and
+//! store; a slab that goes back while a slot of it is in use.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -56,6 +56,7 @@ impl Subject {
         let slots = self.memory.slots();
         self.give_back(&[self.take(&slots)]);
         self.memory.empty_out(&slots);
+        self.memory.keep_none();
         assert_eq!(self.memory.slab_bytes(), 0);
     }
 }
@@ -78,6 +79,45 @@ fn a_slot_that_is_freed_against_two_that_are_taken() {
         beside.join().unwrap();
         subject.give_back(&taken);
         subject.give_back(&[kept]);
+        subject.memory.empty_out(&slots);
+        subject.close();
+    });
+}
+
+#[test]
+fn slots_that_are_freed_together_are_another_threads_next_ones() {
+    explore("give back two vs take twice", || {
+        let subject = subject();
+        let slots = subject.memory.slots();
+        let freed = [subject.take(&slots), subject.take(&slots)];
+        let beside = {
+            let subject = subject.clone();
+            spawn(move || subject.give_back(&freed))
+        };
+        let taken = [subject.take(&slots), subject.take(&slots)];
+        beside.join().unwrap();
+        subject.give_back(&taken);
+        subject.memory.empty_out(&slots);
+        subject.close();
+    });
+}
+
+#[test]
+fn slots_that_are_kept_together_are_one_threads() {
+    explore("take vs take, two kept", || {
+        let subject = subject();
+        let slots = subject.memory.slots();
+        subject.give_back(&[subject.take(&slots), subject.take(&slots)]);
+        let threads = [0; 2].map(|_| {
+            let subject = subject.clone();
+            spawn(move || {
+                let slots = subject.memory.slots();
+                let taken = subject.take(&slots);
+                subject.memory.empty_out(&slots);
+                taken
+            })
+        });
+        subject.give_back(&threads.map(|thread| thread.join().unwrap()));
         subject.memory.empty_out(&slots);
         subject.close();
     });

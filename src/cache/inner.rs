@@ -16,7 +16,7 @@ use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{Mutex, MutexGuard, OnceLock, prefetch, unlock_fairly};
+use crate::sync::{Mutex, MutexGuard, OnceLock, unlock_fairly};
 use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 
 /// The most queue entries that one step of the evictor takes out.
@@ -177,7 +177,7 @@ impl Inner {
         let dead = DeadRuns::default();
         let guard = participant.pin();
         let unlinking = dead.unlink_by(&guard);
-        let (result, has_let_go) = self.with_evictor(evictor, self.resources(&guard, &dead), work, leave);
+        let (result, has_let_go) = self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
         drop(unlinking);
         drop(guard);
         drop(kept);
@@ -192,13 +192,13 @@ impl Inner {
     /// The part of a turn that is under the lock. Also whether a lease on a retained prefix was released.
     fn with_evictor<'a, R>(
         &self,
+        near: usize,
         mut evictor: MutexGuard<'a, Evictor>,
         resources: Resources<'_>,
         work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
         leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
     ) -> (R, bool) {
-        // Another thread had it last: its lines come at once, and not one after the other.
-        prefetch(&raw const *evictor);
+        evictor.take_over(near, resources);
         let result = work(&mut evictor, resources);
         evictor.return_freed(resources);
         evictor.observers.publish_full(resources.guard);

@@ -81,6 +81,9 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// Prefetches the data of the candidates beside `candidate` in the order, which changes when it is filed anew.
     fn prefetch_neighbours(&self, candidate: CandidateId);
 
+    /// Prefetches the data of the first and the last candidate in the order, to be changed.
+    fn prefetch_ends(&self) {}
+
     /// The first of a group's candidates; it stays filed.
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId>;
 

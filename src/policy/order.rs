@@ -194,6 +194,14 @@ impl Order {
         self.filed.prefetch(candidate.index());
     }
 
+    /// Prefetches the data of both ends of the chain, to be changed.
+    pub(super) fn prefetch_ends(&self) {
+        if let Some((first, last)) = self.ends {
+            self.filed.prefetch_to_write(first.index());
+            self.filed.prefetch_to_write(last.index());
+        }
+    }
+
     pub(super) fn prefetch_neighbours(&self, candidate: CandidateId) {
         if let Some(Filed { place: Place::Chained { before, after }, .. }) = self.filed.get(candidate.index()) {
             [*before, *after].into_iter().flatten().for_each(|neighbour| self.prefetch(neighbour));

@@ -88,6 +88,10 @@ impl Policy for RankedCandidates {
         self.order.prefetch_neighbours(candidate);
     }
 
+    fn prefetch_ends(&self) {
+        self.order.prefetch_ends();
+    }
+
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         let mut from = self.grouped.range((group, false, CandidateRank::default())..);
         from.next().filter(|((of, ..), _)| *of == group).map(|(_, candidate)| *candidate)

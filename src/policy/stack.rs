@@ -34,6 +34,11 @@ impl<T: Copy> Stack<T> {
         self.values.take(self.len)
     }
 
+    /// Prefetches the place of the last value, to be changed.
+    pub(crate) fn prefetch_end(&self) {
+        self.values.prefetch_to_write(self.len);
+    }
+
     /// Frees the last pages, as many as so many values need; whether any is left. Of a stack that is not used any more.
     pub(crate) fn discard(&mut self, values: usize) -> bool {
         self.values.free_last(values)

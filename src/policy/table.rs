@@ -1,6 +1,6 @@
 //! A table by index that grows and is freed page by page: no operation copies or frees more than one page.
 
-use crate::sync::{Mapped, prefetch};
+use crate::sync::{Mapped, prefetch, prefetch_to_write};
 
 /// Entries of a page, unless a table has others.
 const PAGE: usize = 1024;
@@ -62,6 +62,14 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
     pub(crate) fn prefetch(&self, index: usize) {
         if let Some(entry) = self.pages.get(index / ENTRIES).and_then(|page| page.entries().get(index % ENTRIES)) {
             prefetch(entry);
+        }
+    }
+
+    /// The same for a value that is about to be set or taken out.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, index: usize) {
+        if let Some(entry) = self.pages.get(index / ENTRIES).and_then(|page| page.entries().get(index % ENTRIES)) {
+            prefetch_to_write(entry);
         }
     }
 

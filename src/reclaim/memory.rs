@@ -63,6 +63,7 @@ impl Memory {
 
     /// Gives the system back what an idle cache does not need.
     pub(crate) fn cool_down(&self) {
+        self.depots.iter().for_each(|depot| depot.keep_none(&self.stock));
         self.stock.cool_down();
     }
 
@@ -158,7 +159,14 @@ impl<'m> Freed<'m> {
     /// It was allocated with this layout in the same cache's memory, and nothing uses it.
     pub(crate) unsafe fn add(&mut self, node: NonNull<u8>, layout: Layout) {
         match Class::of(layout) {
-            Some(class) => self.chains[class.index()].push(node),
+            Some(class) => {
+                let chain = &mut self.chains[class.index()];
+                chain.push(node);
+                if chain.len == *class.kept().end() {
+                    let full = std::mem::replace(chain, Chain::empty());
+                    self.memory.depots[class.index()].take_back(full, &self.memory.stock);
+                }
+            }
             // SAFETY: as the caller promised.
             None => unsafe { dealloc(node.as_ptr(), layout) },
         }

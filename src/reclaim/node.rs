@@ -236,6 +236,11 @@ impl<T> fmt::Debug for Link<T> {
 }
 
 impl<T> Link<T> {
+    /// For a hint to the processor: nothing may be there.
+    pub(crate) fn as_ptr(self) -> *const T {
+        self.0.as_ptr()
+    }
+
     /// Follows the pointer while `_protection` (a guard, a lease, the node that holds the link) keeps the node (I3).
     #[inline(always)]
     pub(crate) fn get<P: ?Sized>(self, _protection: &P) -> Ref<'_, T> {

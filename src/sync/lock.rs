@@ -18,7 +18,7 @@ use std::sync as backend;
 
 use crossbeam_utils::CachePadded;
 
-use super::gauge::{AtomicBool, AtomicUsize, Relaxed};
+use super::gauge::{AtomicUsize, Relaxed};
 use super::{spin_loop, thread};
 
 /// How often a thread looks whether the lock is free before it sleeps: for some tens of microseconds. Most holds are shorter than
@@ -40,8 +40,8 @@ pub(crate) struct Mutex<T> {
 /// What no model explores. Every access is relaxed: no memory depends on it.
 #[derive(Debug)]
 struct Hints {
-    /// A thread has the lock.
-    taken: AtomicBool,
+    /// How often the lock was given up, or nearly: a store that comes late may take one back.
+    released: AtomicUsize,
     /// Threads that wait.
     waiting: AtomicUsize,
     /// Threads that have waited and got it so far.
@@ -50,38 +50,40 @@ struct Hints {
 
 /// The lock, held.
 pub(crate) struct MutexGuard<'a, T> {
-    // Dropped first: a thread that waits tries when the lock is as good as free.
-    mark: TakenMark<'a>,
+    // Dropped first: to unlock waits for every store before it, and a thread that waits has the hints' cache line.
     inner: backend::MutexGuard<'a, T>,
+    notice: ReleaseNotice<'a>,
     of: &'a Mutex<T>,
 }
 
-/// Says that the lock is taken.
-struct TakenMark<'a>(&'a Hints);
+/// Says that the lock was given up.
+struct ReleaseNotice<'a> {
+    hints: &'a Hints,
+    released: usize,
+}
 
-impl<'a> TakenMark<'a> {
+impl<'a> ReleaseNotice<'a> {
     fn of(hints: &'a Hints) -> Self {
         // Relaxed: a hint.
-        hints.taken.store(true, Relaxed);
-        Self(hints)
+        Self { hints, released: hints.released.load(Relaxed).wrapping_add(1) }
     }
 }
 
-impl Drop for TakenMark<'_> {
+impl Drop for ReleaseNotice<'_> {
     fn drop(&mut self) {
-        // Relaxed: a hint.
-        self.0.taken.store(false, Relaxed);
+        // Relaxed: a hint. Not counted by a read-modify-write: that would wait for the line.
+        self.hints.released.store(self.released, Relaxed);
     }
 }
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        let (taken, waiting, served) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { inner: backend::Mutex::new(value), hints: CachePadded::new(Hints { taken, waiting, served }) }
+        let [released, waiting, served] = std::array::from_fn(|_| AtomicUsize::new(0));
+        Self { inner: backend::Mutex::new(value), hints: CachePadded::new(Hints { released, waiting, served }) }
     }
 
     fn held<'a>(&'a self, inner: backend::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        MutexGuard { mark: TakenMark::of(&self.hints), inner, of: self }
+        MutexGuard { inner, notice: ReleaseNotice::of(&self.hints), of: self }
     }
 
     #[inline]
@@ -106,10 +108,14 @@ impl<T> Mutex<T> {
 
     fn spin_for_it(&self) -> Option<MutexGuard<'_, T>> {
         let looks = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 0 } else { LOOKS };
-        (0..looks).find_map(|_| {
+        // Relaxed, here and below: a hint.
+        let mut seen = self.hints.released.load(Relaxed);
+        (0..looks).find_map(|look| {
             spin_loop();
-            // Relaxed: a hint.
-            if self.hints.taken.load(Relaxed) { None } else { self.try_lock() }
+            let released = self.hints.released.load(Relaxed);
+            // The first time too: it may have been given up before that was noted.
+            let tries = look == 0 || std::mem::replace(&mut seen, released) != released;
+            if tries { self.try_lock() } else { None }
         })
     }
 
@@ -173,8 +179,8 @@ impl Condvar {
     /// no deadline passes, so a thread that is never notified is reported.
     #[cfg(not(radixkv_tsan))]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
-        let MutexGuard { mark, inner, of } = lock;
-        drop(mark);
+        let MutexGuard { inner, notice, of } = lock;
+        drop(notice);
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
             let pause = deadline.saturating_duration_since(Instant::now());
@@ -189,8 +195,8 @@ impl Condvar {
     /// The same where ThreadSanitizer sees the lock change hands: looks every 50 us.
     #[cfg(radixkv_tsan)]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
-        let MutexGuard { mark, inner, of } = lock;
-        drop((mark, inner));
+        let MutexGuard { inner, notice, of } = lock;
+        drop((inner, notice));
         thread::sleep(std::time::Duration::from_micros(50));
         (of.spin(), deadline.is_some_and(|deadline| Instant::now() >= deadline))
     }
@@ -208,12 +214,12 @@ impl Condvar {
 /// Unlocks, and if threads wait gives one of them the time to take the lock, so that a loop that locks again at once does
 /// not keep it from them. Bounded: after [`COURTESY`] it returns all the same.
 pub(crate) fn unlock_fairly<T>(guard: MutexGuard<'_, T>) {
-    let MutexGuard { mark, inner, of } = guard;
+    let MutexGuard { inner, notice, of } = guard;
     let Hints { waiting, served, .. } = &*of.hints;
     // Relaxed, all: hints.
     let (waits, before) = (waiting.load(Relaxed) > 0, served.load(Relaxed));
-    drop(mark);
     drop(inner);
+    drop(notice);
     if !waits || cfg!(any(radixkv_loom, radixkv_shuttle)) {
         return;
     }
@@ -245,19 +251,19 @@ mod tests {
     #[test]
     fn a_hint_that_is_wrong_costs_time_alone() {
         let mutex = Mutex::new(1);
-        let taken = || mutex.hints.taken.load(Relaxed);
+        let released = || mutex.hints.released.load(Relaxed);
         let held = mutex.lock();
-        assert!(taken() && mutex.try_lock().is_none());
+        assert!(released() == 0 && mutex.try_lock().is_none());
         unlock_fairly(held);
-        assert!(!taken());
-        // As if its holder had not come to the end of its drop.
-        mutex.hints.taken.store(true, Relaxed);
+        assert_eq!(released(), 1);
+        // As if a holder had not come to the end of its drop.
+        mutex.hints.released.store(0, Relaxed);
         assert_eq!(*mutex.wait_for_it(), 1);
         let held = mutex.lock();
-        mutex.hints.taken.store(false, Relaxed);
-        assert!(mutex.try_lock().is_none(), "the hint gives nobody the lock");
+        mutex.hints.released.store(7, Relaxed);
+        assert!(mutex.spin_for_it().is_none(), "the hint gives nobody the lock");
         drop(held);
-        assert!(!taken() && mutex.try_lock().is_some());
+        assert!(mutex.try_lock().is_some());
     }
 
     /// A thread that locks again at once leaves the lock to waiting threads, time and again.

@@ -44,7 +44,7 @@ pub(crate) use changes::Changes;
 pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
 pub(crate) use mapped::Mapped;
-pub(crate) use prefetch::{prefetch, prefetch_bytes};
+pub(crate) use prefetch::{prefetch, prefetch_bytes, prefetch_to_write};
 pub(crate) use signal::{Signal, contained};
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]

@@ -15,6 +15,19 @@ pub(crate) fn prefetch<T>(at: *const T) {
     prefetch_bytes(at.cast(), size_of::<T>());
 }
 
+/// As [`prefetch`], of what this thread is about to write: other processors lose the lines at once, and not at the first write.
+#[inline]
+pub(crate) fn prefetch_to_write<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for line in 0..size_of::<T>().div_ceil(LINE) {
+        let address = at.cast::<u8>().wrapping_add(LINE * line);
+        // SAFETY: the instruction takes any address; a processor that lacks it does nothing.
+        unsafe { std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 /// The same for so many bytes.
 #[inline]
 pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {

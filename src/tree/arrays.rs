@@ -172,11 +172,6 @@ impl Arrays {
         self.room
     }
 
-    /// How long the run was when it was published with these arrays.
-    pub(crate) fn first_len(&self) -> u32 {
-        self.first
-    }
-
     /// Whether the run was given room to grow.
     pub(crate) fn had_room(&self) -> bool {
         self.room.pieces > 0

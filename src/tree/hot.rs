@@ -9,7 +9,8 @@
 //!   back and lease in the word.
 //! - **Leave**: take one off the stripe on which the lease was counted, from any thread. The point is not looked at.
 //! - **Deflate** (evictor): close, then sum the stripes. Not zero: open again. Zero: hits and stamps flow to the point, one
-//!   compare-and-swap takes slot and bias off the word as a release, and the slot is free.
+//!   compare-and-swap takes slot and bias off the word as a release, and the slot is free. A root on which runs hang keeps its slot
+//!   while there are enough of them.
 //!
 //! A thread that enters too late is counted for a moment: a sum may be too high, never too low, also for the slot's next
 //! point. Only a thread whose lease is counted on a stripe writes hits and stamps there.
@@ -215,8 +216,15 @@ impl HotPoints {
             return 0;
         }
         let leases = |name| self.stripes(name).iter().map(|stripe| stripe.leases.load(Relaxed)).sum::<u64>();
+        let are_few = taken.count_ones() as usize <= self.slots.len() / 2;
+        // Acquire: HP1.
+        let point = |name| Ref::from_ptr(self.slot(name).point.load(Acquire), guard);
+        let stays = |name| {
+            are_few
+                && point(name).is_some_and(|point| point.word.load(Relaxed).slot() == Some(name) && is_busy_root(point))
+        };
         // The sum is a hint, to leave slots in use alone: closing one delays its users.
-        let idle = self.taken(taken).filter(|name| leases(*name) == 0);
+        let idle = self.taken(taken).filter(|name| !stays(*name) && leases(*name) == 0);
         idle.map(|name| u64::from(self.deflate(name, queue, guard))).sum()
     }
 
@@ -271,11 +279,19 @@ impl HotPoints {
         let word = point.word.load(Relaxed);
         let names_it = |name| self.slot(name).point.load(Relaxed) == point.as_ptr();
         let slot = word.slot();
-        word.is_open() == slot.is_some() && slot.is_none_or(|name| names_it(name) && self.leases(name) > 0)
+        let is_in_use = |name| self.leases(name) > 0 || is_busy_root(point);
+        word.is_open() == slot.is_some() && slot.is_none_or(|name| names_it(name) && is_in_use(name))
     }
 
     /// Leases that count on a slot's stripes.
     fn leases(&self, name: HotSlotId) -> u64 {
         self.stripes(name).iter().map(|stripe| dekker::look(&stripe.leases)).sum()
     }
+}
+
+/// Whether a point is a root on which runs hang, and stands: it is not to be ranked, so it need not be known that nobody leases it, and
+/// the next lookups that miss would inflate it again.
+fn is_busy_root(point: Ref<'_, Point>) -> bool {
+    // Relaxed: a guess; as soon as it is wrong, the slot is taken off.
+    point.word.load(Relaxed).children() > 1 && point.run().is_trunk() && !point.run().space().is_detached()
 }

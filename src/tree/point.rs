@@ -3,7 +3,7 @@
 use crate::policy::CandidateId;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sync::{HandedOver, OwnerCell};
+use crate::sync::{HandedOver, OwnerCell, model_size};
 
 use super::map::{Keyed, Map};
 use super::marks::{Marked, Marks};
@@ -11,11 +11,14 @@ use super::run::Run;
 use super::word::Word;
 
 /// A point; its run and depth are fixed for life.
+///
+/// In this order, so that the word of a root can lie apart from what walks read (`root`).
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Point {
-    pub(crate) word: Word,
     /// The next entry of the queue's chain; belongs to the thread that set `QUEUED` (word.rs, E4).
     pub(crate) link: HandedOver<Point>,
+    pub(crate) word: Word,
     pub(crate) statistics: Statistics,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
@@ -39,6 +42,11 @@ pub(crate) struct PointAccount {
     /// Its word had a lease when its entry was last taken out.
     pub(crate) leased: bool,
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Slots lie in as many ways to the cache lines.
+const SLOTS_TRIED: usize = model_size(4, 1);
 
 // The end of a leaf costs one cache line and one word.
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
@@ -71,6 +79,18 @@ impl Point {
             },
             guard,
         )
+    }
+
+    /// A root. Every walk begins at it, and lookups that miss and runs that come and go write its word: so that lies in another
+    /// cache line than the rest, if one of the slots that are free allows it.
+    pub(crate) fn root<'g>(run: Link<Run>, guard: &'g Guard<'g>) -> Own<'g, Self> {
+        let mut tried: [Own<'g, Self>; SLOTS_TRIED] =
+            std::array::from_fn(|_| Self::new(run, 0, Word::root(), Statistics::stamped(0), guard));
+        let lies_apart = |point: &Own<'g, Self>| (&raw const point.statistics).addr() % LINE == 0;
+        let best = tried.iter().position(lies_apart).unwrap_or(0);
+        tried.swap(0, best);
+        let [root, ..] = tried;
+        root
     }
 
     /// Depth on its own run, in tokens.

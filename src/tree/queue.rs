@@ -22,6 +22,7 @@ use crate::sync::atomic::{
 };
 
 use super::point::Point;
+use crate::sync::prefetch_to_write;
 
 /// Points that the evictor has to look at.
 #[derive(Debug)]
@@ -83,6 +84,11 @@ impl Queue {
                 Err(seen) => head = seen,
             }
         }
+    }
+
+    /// Prefetches what [`drain`](Self::drain) writes.
+    pub(crate) fn prefetch(&self) {
+        prefetch_to_write(&raw const *self.head);
     }
 
     /// Takes everything; the evictor's.

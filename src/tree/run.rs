@@ -88,6 +88,8 @@ pub(crate) struct RunAccount {
     pub(crate) protected: u32,
     /// Blocks of it that are counted with the reservations of its namespace until it is registered.
     pub(crate) charged: u32,
+    /// How long it was when it was published.
+    pub(crate) published: u32,
     /// The points the evictor knows.
     pub(crate) points: KnownPoints,
 }
@@ -162,11 +164,12 @@ impl Run {
             born: at.born,
             start: at.start as u32,
             first: tokens[0],
-            account: OwnerCell::new(RunAccount { charged: at.charged, ..RunAccount::default() }),
+            account: OwnerCell::new(RunAccount { charged: at.charged, published: len, ..RunAccount::default() }),
             canary: Canary::new(),
         };
+        let run = Own::new(run, guard);
         let statistics = Statistics::stamped(at.born);
-        let run = Self::with_point(run, len, Word::end_of_new_run(), statistics, guard);
+        run.points.begin_with(Point::new(run.as_ref().link(), len, Word::end_of_new_run(), statistics, guard));
         // Last: what is written after so much memory, which nothing has touched for long, waits for it.
         let arrays = match at.room {
             Some(room) => Arrays::with_room(room, tokens, blocks, guard),
@@ -191,19 +194,8 @@ impl Run {
             account: OwnerCell::new(RunAccount { level: Some(NonZeroU32::MIN), ..RunAccount::default() }),
             canary: Canary::new(),
         };
-        Self::with_point(run, 0, Word::root(), Statistics::stamped(0), guard)
-    }
-
-    fn with_point<'g>(
-        run: Self,
-        depth: u32,
-        word: Word,
-        statistics: Statistics,
-        guard: &'g Guard<'g>,
-    ) -> Own<'g, Self> {
         let run = Own::new(run, guard);
-        let point = Point::new(run.as_ref().link(), depth, word, statistics, guard);
-        run.as_ref().as_ref().points.begin_with(point);
+        run.points.begin_with(Point::root(run.as_ref().link(), guard));
         run
     }
 

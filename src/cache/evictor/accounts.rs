@@ -52,14 +52,13 @@ impl Evictor {
     /// Takes a run in, as it was published.
     #[inline]
     fn take_run_in<'g>(&mut self, run: Ref<'g, Run>, resources: Resources<'g>) {
-        let len = run.arrays(resources.guard).map_or(0, |arrays| arrays.first_len());
         let level = run.parent().and_then(|parent| self.level(parent)).map(|level| level.saturating_add(1));
         let serial = self.registered;
-        let charged = run.account.with_mut(&mut self.owner, |account| {
-            account.len = len;
+        let (len, charged) = run.account.with_mut(&mut self.owner, |account| {
+            account.len = account.published;
             account.serial = serial;
             account.level = level;
-            account.charged
+            (account.len, account.charged)
         });
         run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
         self.totals.runs += 1;

@@ -15,15 +15,19 @@
 //!
 //! Only a hint: the policy may choose another victim when a turn comes.
 //!
+//! Where threads evict by turns, what one of them has prefetched is not near the next one, and what that one will change lies in the
+//! first one's cache. So a turn that takes the evictor over from another thread asks for all of that at its beginning, at
+//! once: each part would be a wait of its own, under the lock.
+//!
 //! An entry's point was used a moment ago; what the policy has on it, and on its neighbours in the order, was not. Eight entries
 //! ahead its run and its place in the order are prefetched, four entries ahead the neighbours.
 
 use super::{Evictor, Resources};
 use crate::policy::{CandidateId, Policy};
-use crate::reclaim::Ref;
+use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::prefetch;
-use crate::tree::Point;
+use crate::sync::{prefetch, prefetch_to_write};
+use crate::tree::{Arrays, Point, Run};
 
 /// With at most this many candidates, their points, runs and arrays stay in a core's own cache. One where tests and sanitizers
 /// look for reads of freed memory.
@@ -51,11 +55,21 @@ const FURTHEST: usize = 6;
 #[derive(Debug, Default, Clone, Copy)]
 struct Line([Option<CandidateId>; FURTHEST + 1]);
 
+/// Where the parts of the next victim lie. Addresses alone: it may have gone.
+#[derive(Debug, Clone, Copy)]
+struct NextVictim {
+    point: Link<Point>,
+    run: Link<Run>,
+    parent: Option<Link<Point>>,
+    arrays: Option<Link<Arrays>>,
+}
+
 /// The next victims. The policy takes them from two structures by turns: what is filed after all others, and what is not.
 #[derive(Debug, Default)]
 pub(super) struct Upcoming {
     /// The one that was used last comes first.
     lines: [Line; 2],
+    next: Option<NextVictim>,
 }
 
 impl Line {
@@ -133,8 +147,33 @@ impl Evictor {
         if let Some(run) = point(3).map(Ref::run) {
             run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
         }
-        if let Some(arrays) = point(1).and_then(|point| point.run().arrays(resources.guard)) {
-            prefetch(arrays.tokens().as_ptr());
+        let next = point(1);
+        self.upcoming.next = next.map(|point| {
+            let run = point.run();
+            let arrays = run.arrays(resources.guard);
+            arrays.into_iter().for_each(|arrays| prefetch(arrays.tokens().as_ptr()));
+            NextVictim {
+                point: point.link(),
+                run: run.link(),
+                parent: run.parent().map(Ref::link),
+                arrays: arrays.map(Ref::link),
+            }
+        });
+    }
+
+    /// Prefetches what a turn reads and writes first, if another thread had the last one.
+    pub(in crate::cache) fn take_over(&mut self, near: usize, resources: Resources<'_>) {
+        prefetch_to_write(&raw const *self);
+        if std::mem::replace(&mut self.near, near) == near {
+            return;
+        }
+        resources.queue.prefetch();
+        self.ranking.prefetch_ends();
+        if let Some(NextVictim { point, run, parent, arrays }) = self.upcoming.next {
+            prefetch_to_write(point.as_ptr());
+            prefetch_to_write(run.as_ptr());
+            parent.into_iter().for_each(|parent| prefetch_to_write(parent.as_ptr()));
+            arrays.into_iter().for_each(|arrays| prefetch(arrays.as_ptr().cast::<[u64; 16]>()));
         }
     }
 

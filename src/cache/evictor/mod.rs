@@ -145,6 +145,8 @@ pub(super) struct Evictor {
     soon: Soon,
     /// The next victims, for prefetching.
     upcoming: Upcoming,
+    /// Near which slot the thread that had the last turn borrows its participants.
+    near: usize,
     /// Runs and pieces taken into the accounts so far: the next one's serial number.
     pub(super) registered: u64,
     /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
@@ -193,6 +195,7 @@ impl Evictor {
             backlog: Backlog::empty(),
             soon: Soon::default(),
             upcoming: Upcoming::default(),
+            near: 0,
             registered: 0,
             revisit: Vec::new(),
             to_kill: Vec::new(),

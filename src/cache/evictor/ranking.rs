@@ -89,6 +89,12 @@ impl Ranking {
         !self.spent.is_empty()
     }
 
+    /// Prefetches what the next choice, and filing one more candidate, will change.
+    pub(super) fn prefetch_ends(&self) {
+        self.policy.prefetch_ends();
+        self.vacant.prefetch_end();
+    }
+
     fn occupy(&mut self, point: Link<Point>) -> CandidateId {
         let slot = self.vacant.pop().unwrap_or_else(|| CandidateId::at(self.candidates.len()));
         self.candidates.set(slot.index(), point);

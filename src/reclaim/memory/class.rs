@@ -1,6 +1,9 @@
 //! Sizes of slots: four to a doubling, so that a slot is at most a quarter larger than what lies in it.
 
 use std::alloc::Layout;
+use std::ops::RangeInclusive;
+
+use crate::sync::model_size;
 
 /// Larger nodes, the arrays of long runs, come from the global allocator.
 const LARGEST: usize = 4096;
@@ -9,6 +12,12 @@ const GRAIN: usize = 16;
 /// Up to here the sizes are [`GRAIN`] apart.
 const FINE: usize = 64;
 const STEPS: usize = 4;
+
+/// Bytes of slots that a magazine is filled with at most, and how many slots.
+const LOAD: usize = 16 << 10;
+const SLOTS: usize = model_size(64, 1);
+/// A chain that is kept whole has so many slots at least.
+const SHORTEST: usize = 2;
 
 /// How many sizes there are.
 pub(super) const CLASSES: usize = FINE / GRAIN + STEPS * (LARGEST / FINE).ilog2() as usize;
@@ -41,6 +50,18 @@ impl Class {
     #[inline]
     pub(super) fn index(self) -> usize {
         usize::from(self.0)
+    }
+
+    /// How many slots a magazine is filled with.
+    #[inline]
+    pub(super) fn load(self) -> usize {
+        (LOAD / self.size()).clamp(1, SLOTS)
+    }
+
+    /// How many slots a chain has, at least and at most, that is kept whole to be a magazine.
+    #[inline]
+    pub(super) fn kept(self) -> RangeInclusive<usize> {
+        (self.load() / 4).max(SHORTEST)..=self.load().max(SHORTEST)
     }
 
     /// Bytes of a slot.

@@ -1,14 +1,15 @@
 //! The depot of one size: the slabs that have slots to give, and the slots that threads have freed.
 //!
-//! Slots move in bulk: a magazine is filled with some at once, and a batch of garbage comes back as one chain. A thread waits
-//! for no other one. Freed slots are pushed on a stack, and the thread that has the lock, or the next one to take it, sorts
-//! them into their slabs. A thread that needs slots while another one has the lock takes a new slab.
+//! Slots move in bulk: a magazine is filled with some at once, and a batch of garbage comes back as chains. A chain that
+//! makes a magazine is kept whole, in one of a few places, and is the next magazine: no thread touches its slots on the way. Other
+//! freed slots are pushed on a stack, and the thread that has the lock, or the next one to take it, sorts them into their slabs. A
+//! thread waits for no other one: it takes a new slab if it needs slots while another one has the lock.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E20 | `take_back` | `sort_in` | what a node's last user did to a slot comes before its next user |
+//! | E20 | `take_back`, `keep` | `sort_in`, `take_kept` | what a node's last user did to a slot comes before its next user |
 
 use std::ptr::NonNull;
 
@@ -22,9 +23,8 @@ use crate::sync::atomic::{
 };
 use crate::sync::{Mutex, MutexGuard, model_size, spin_loop};
 
-/// Bytes of slots that a magazine is filled with at most, and how many slots.
-const LOAD: usize = 4096;
-const SLOTS: usize = model_size(64, 1);
+/// Chains that are kept whole.
+const KEPT: usize = model_size(8, 1);
 
 /// How often a thread looks for the lock before it takes a new slab.
 const PATIENCE: usize = model_size(100, 1);
@@ -33,6 +33,8 @@ const PATIENCE: usize = model_size(100, 1);
 #[derive(Debug)]
 pub(super) struct Depot {
     class: Class,
+    /// The first slots of chains that are kept whole.
+    kept: [AtomicPtr<Slot>; KEPT],
     /// Freed slots that are not sorted into their slabs yet.
     returned: AtomicPtr<Slot>,
     /// The first of the slabs with slots to give.
@@ -51,6 +53,7 @@ impl Depot {
     pub(super) fn new(class: Class) -> Self {
         Self {
             class,
+            kept: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
             returned: AtomicPtr::new(std::ptr::null_mut()),
             slabs: Mutex::new(Slabs { first: std::ptr::null_mut() }),
         }
@@ -59,10 +62,13 @@ impl Depot {
     /// Some slots; a new slab if there are none or another thread has the lock.
     #[cold]
     pub(super) fn fill(&self, home: &Memory) -> Magazine {
+        if let Some(kept) = self.take_kept() {
+            return Magazine::of(kept);
+        }
         if let Some(mut slabs) = self.patiently() {
             self.sort_in(&mut slabs, &home.stock);
             if let Some(slab) = SlabRef::from_ptr(slabs.first) {
-                let magazine = slab.hand_out(self.load(), self.class);
+                let magazine = slab.hand_out(self.class.load(), self.class);
                 if slab.is_exhausted(self.class) {
                     slabs.remove(slab);
                 }
@@ -72,7 +78,7 @@ impl Depot {
         let (memory, source) = home.stock.take();
         // Writing the header is the first use of the memory, which may take the system a while: under no lock.
         let slab = SlabRef::make(memory, source, NonNull::from(home));
-        let magazine = slab.hand_out(self.load(), self.class);
+        let magazine = slab.hand_out(self.class.load(), self.class);
         match self.patiently() {
             Some(mut slabs) => {
                 slabs.add(slab);
@@ -80,10 +86,6 @@ impl Depot {
             }
             None => slab.join_rest(magazine, self.class),
         }
-    }
-
-    fn load(&self) -> usize {
-        (LOAD / self.class.size()).clamp(1, SLOTS)
     }
 
     fn patiently(&self) -> Option<MutexGuard<'_, Slabs>> {
@@ -96,11 +98,51 @@ impl Depot {
         None
     }
 
+    /// A chain that was kept whole.
+    fn take_kept(&self) -> Option<Chain> {
+        // Relaxed: a look before the swap. Acquire: E20.
+        let mut filled = self.kept.iter().filter(|place| !place.load(Relaxed).is_null());
+        let first = filled.find_map(|place| NonNull::new(place.swap(std::ptr::null_mut(), Acquire)))?;
+        Some(Chain::from_first(first.as_ptr()))
+    }
+
+    /// Keeps a chain whole that makes a magazine; false if there is no place for it.
+    fn keep(&self, chain: &Chain) -> bool {
+        let place_in = |place: &AtomicPtr<Slot>| {
+            // Relaxed: a look before the compare-and-swap. Release: E20.
+            place.load(Relaxed).is_null()
+                && place.compare_exchange(std::ptr::null_mut(), chain.first, Release, Relaxed).is_ok()
+        };
+        *self.class.kept().start() <= chain.len && self.kept.iter().any(place_in)
+    }
+
     /// Takes a chain of slots back that nothing uses.
     pub(super) fn take_back(&self, chain: Chain, stock: &Stock) {
-        if chain.is_empty() {
+        if chain.is_empty() || self.keep(&chain) {
             return;
         }
+        self.push(chain);
+        // A thread that has the lock now may be past its look: then the next one to take it sorts them in.
+        if let Some(mut slabs) = self.slabs.try_lock() {
+            self.sort_in(&mut slabs, stock);
+        }
+    }
+
+    /// Gives the slots of chains that are kept whole to their slabs.
+    pub(super) fn keep_none(&self, stock: &Stock) {
+        while let Some(mut kept) = self.take_kept() {
+            // What it ends with is not known of a chain that was kept.
+            let mut chain = Chain::empty();
+            std::iter::from_fn(|| kept.pop()).for_each(|slot| chain.push(slot));
+            self.push(chain);
+        }
+        if let Some(mut slabs) = self.slabs.try_lock() {
+            self.sort_in(&mut slabs, stock);
+        }
+    }
+
+    /// Pushes a chain on the stack of slots that are not sorted in.
+    fn push(&self, chain: Chain) {
         // Relaxed: the compare-and-swap checks it.
         let mut head = self.returned.load(Relaxed);
         loop {
@@ -110,10 +152,6 @@ impl Depot {
                 Ok(_) => break,
                 Err(seen) => head = seen,
             }
-        }
-        // A thread that has the lock now may be past its look: then the next one to take it sorts them in.
-        if let Some(mut slabs) = self.slabs.try_lock() {
-            self.sort_in(&mut slabs, stock);
         }
     }
 
@@ -125,7 +163,7 @@ impl Depot {
         }
         // Acquire: E20.
         let first = self.returned.swap(std::ptr::null_mut(), Acquire);
-        let mut chain = Chain { first, last: first };
+        let mut chain = Chain::from_first(first);
         while let Some(slot) = chain.pop() {
             let slab = SlabRef::of(slot.as_ptr());
             let empty = slab.take_back(slot);
@@ -144,10 +182,7 @@ impl Depot {
 
     /// Gives back what is in the depot when nothing is in use any more.
     pub(super) fn close(&mut self, stock: &Stock) {
-        let depot = &*self;
-        if let Some(mut slabs) = depot.slabs.try_lock() {
-            depot.sort_in(&mut slabs, stock);
-        }
+        self.keep_none(stock);
     }
 }
 

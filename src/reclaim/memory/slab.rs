@@ -21,12 +21,19 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Chain {
     pub(super) first: *mut Slot,
+    /// Known, as `len` is, of a chain that was made by pushing.
     pub(super) last: *mut Slot,
+    pub(super) len: usize,
 }
 
 impl Chain {
     pub(super) fn empty() -> Self {
-        Self { first: ptr::null_mut(), last: ptr::null_mut() }
+        Self::from_first(ptr::null_mut())
+    }
+
+    /// What `first` leads to, to be taken off slot by slot.
+    pub(super) fn from_first(first: *mut Slot) -> Self {
+        Self { first, last: first, len: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -42,6 +49,7 @@ impl Chain {
         }
         set_next(slot, self.first);
         self.first = slot;
+        self.len += 1;
     }
 
     /// Takes the first slot off.
@@ -151,16 +159,16 @@ impl SlabRef {
             let first = self.as_ptr().cast::<u8>().wrapping_add(from);
             return Magazine { chain: Chain::empty(), fresh: first, end: first.wrapping_add(slots * class.size()) };
         }
-        let mut chain = Chain { first: header.free, last: header.free };
+        let (first, mut last) = (header.free, header.free);
         let mut slots = 1;
-        while slots < n && !next_of(chain.last).is_null() {
-            chain.last = next_of(chain.last);
+        while slots < n && !next_of(last).is_null() {
+            last = next_of(last);
             slots += 1;
         }
-        header.free = next_of(chain.last);
-        set_next(chain.last, ptr::null_mut());
+        header.free = next_of(last);
+        set_next(last, ptr::null_mut());
         header.used += slots as u32;
-        Magazine { chain, fresh: ptr::null_mut(), end: ptr::null_mut() }
+        Magazine::of(Chain::from_first(first))
     }
 
     /// A magazine of a new slab, with all its slots that were never used.
@@ -196,7 +204,12 @@ pub(super) struct Magazine {
 
 impl Magazine {
     pub(super) fn empty() -> Self {
-        Self { chain: Chain::empty(), fresh: ptr::null_mut(), end: ptr::null_mut() }
+        Self::of(Chain::empty())
+    }
+
+    /// The slots of a chain.
+    pub(super) fn of(chain: Chain) -> Self {
+        Self { chain, fresh: ptr::null_mut(), end: ptr::null_mut() }
     }
 
     #[inline]
