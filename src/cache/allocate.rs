@@ -17,8 +17,9 @@ use crate::block::BlockId;
 use crate::sync::Arc;
 use crate::tree::Holdings;
 
-/// Blocks that a reservation evicts in one turn: less than a millisecond's work.
-const TURN: usize = 512;
+/// Victims that a reservation takes blocks of in one turn, and the blocks: less than a millisecond's work.
+const VICTIMS: usize = 512;
+const BLOCKS: usize = 1 << 14;
 
 /// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -287,8 +288,8 @@ impl Inner {
         Ok(reservation)
     }
 
-    /// Takes `n` blocks, and evicts the missing ones on this thread: up to [`TURN`] in a turn. What it has freed in one may be
-    /// taken by other threads before the next.
+    /// Takes `n` blocks, and evicts the missing ones on this thread: up to [`VICTIMS`] and [`BLOCKS`] in a turn. What it has freed
+    /// in one may be taken by other threads before the next.
     #[cold]
     fn take_evicting(
         &self,
@@ -329,22 +330,23 @@ impl Inner {
         evictor: &mut Evictor,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
-        let (mut entries, mut left) = (usize::MAX, TURN);
+        let (mut entries, mut victims, mut left) = (usize::MAX, VICTIMS, BLOCKS);
         loop {
             if evictor.serve(n, blocks, resources) {
                 return Some(Ok(()));
             }
-            if left == 0 {
+            if left == 0 || victims == 0 {
                 return None;
             }
             let free = evictor.free(resources);
             let available = free + evictor.totals.evictable;
             let missing = n.saturating_sub(free);
             let want = missing.min(left);
-            let freed = if available < n { 0 } else { evictor.evict(want, &mut entries, resources) };
+            let freed =
+                if available < n { 0 } else { evictor.evict_of_few(want, &mut victims, &mut entries, resources) };
             left -= freed;
             // A change that is not in the queue yet can make the counts too high for a moment.
-            if missing > 0 && freed == 0 {
+            if missing > 0 && freed == 0 && victims > 0 {
                 if settled {
                     return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
                 }

@@ -19,6 +19,8 @@ use crate::sync::prefetch;
 /// Garbage that a participant may keep before it hands it over and tries to reclaim: so many bytes, or so many nodes.
 const FLUSH_BYTES: usize = 64 << 10;
 const FLUSH_NODES: usize = 256;
+/// What is handed over together, at most: a turn of the evictor ends before it hands over.
+const MOST_NODES: usize = 2 * FLUSH_NODES;
 
 /// How many nodes ahead memory is asked for while others are freed: a line of each.
 const AHEAD: usize = 12;
@@ -299,15 +301,24 @@ impl Guard<'_> {
     /// Hands over what its participant has retired, so that other participants can free it: in parts, because freeing one of them
     /// takes some microseconds.
     pub(crate) fn hand_over(&self) {
-        self.local.retired.set(0);
-        let mut rest = self.local.limbo.take().into_iter();
+        let bytes = self.local.retired.take();
+        let nodes = self.local.limbo.take();
+        if nodes.is_empty() {
+            return;
+        }
+        if nodes.len() <= MOST_NODES {
+            self.defer(nodes, bytes);
+            return;
+        }
+        let mut rest = nodes.into_iter();
         while rest.len() > 0 {
-            self.defer(rest.by_ref().take(FLUSH_NODES).collect());
+            let part: Vec<_> = rest.by_ref().take(FLUSH_NODES).collect();
+            let bytes = part.iter().map(|retired| retired.bytes).sum();
+            self.defer(part, bytes);
         }
     }
 
-    fn defer(&self, nodes: Vec<Retired>) {
-        let bytes = nodes.iter().map(|retired| retired.bytes).sum();
+    fn defer(&self, nodes: Vec<Retired>, bytes: usize) {
         let batch = Box::new(Batch { nodes, bytes, shared: self.local.shared });
         // Relaxed: a gauge.
         self.local.shared().garbage.fetch_add(bytes, Relaxed);
@@ -331,12 +342,13 @@ impl Guard<'_> {
         let node = node.as_non_null().cast();
         let mut limbo = self.local.limbo.borrow_mut();
         if limbo.capacity() == 0 {
-            limbo.reserve_exact(FLUSH_NODES);
+            limbo.reserve_exact(MOST_NODES);
         }
         limbo.push(Retired { node, bytes, free: free_retired::<T> });
+        let is_much = retired >= FLUSH_BYTES || limbo.len() >= FLUSH_NODES;
         drop(limbo);
-        if !self.local.keeps.get() {
-            self.local.hand_over_if_much();
+        if is_much && !self.local.keeps.get() {
+            self.hand_over();
         }
     }
 }

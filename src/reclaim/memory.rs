@@ -162,7 +162,7 @@ impl<'m> Freed<'m> {
             Some(class) => {
                 let chain = &mut self.chains[class.index()];
                 chain.push(node);
-                if chain.len == *class.kept().end() {
+                if chain.len == class.most_kept() {
                     let full = std::mem::replace(chain, Chain::empty());
                     self.memory.depots[class.index()].take_back(full, &self.memory.stock);
                 }

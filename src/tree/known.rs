@@ -144,6 +144,7 @@ impl KnownPoints {
 }
 
 /// How many points of `list` are not as deep as `depth`.
+#[inline]
 fn position(list: &[Link<Point>], depth: u32, run: &Run) -> usize {
     list.partition_point(|point| point.get(run).depth() < depth)
 }

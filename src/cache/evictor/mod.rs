@@ -291,7 +291,20 @@ impl Evictor {
     /// Frees up to `want` blocks, first of namespaces beyond their quotas, then in the policy's order; returns how many it
     /// freed. Takes in at most `entries` changes meanwhile, from which it subtracts what it took.
     pub(super) fn evict(&mut self, want: usize, entries: &mut usize, resources: Resources<'_>) -> usize {
+        let mut any = usize::MAX;
+        self.evict_of_few(want, &mut any, entries, resources)
+    }
+
+    /// As [`evict`](Self::evict), of at most so many victims, from which it subtracts those that it chose.
+    pub(super) fn evict_of_few(
+        &mut self,
+        want: usize,
+        victims: &mut usize,
+        entries: &mut usize,
+        resources: Resources<'_>,
+    ) -> usize {
         self.evict_by(want, entries, resources, |evictor| {
+            *victims = victims.checked_sub(1)?;
             evictor.choose_over_quota().or_else(|| evictor.ranking.choose().map(Choice::for_capacity))
         })
     }

@@ -1,7 +1,6 @@
 //! Sizes of slots: four to a doubling, so that a slot is at most a quarter larger than what lies in it.
 
 use std::alloc::Layout;
-use std::ops::RangeInclusive;
 
 use crate::sync::model_size;
 
@@ -21,6 +20,20 @@ const SHORTEST: usize = 2;
 
 /// How many sizes there are.
 pub(super) const CLASSES: usize = FINE / GRAIN + STEPS * (LARGEST / FINE).ilog2() as usize;
+
+const LOADS: [u8; CLASSES] = loads();
+
+/// How many slots of each class a magazine is filled with.
+const fn loads() -> [u8; CLASSES] {
+    let mut loads = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        let slots = LOAD / Class(class as u8).size();
+        loads[class] = if slots < SLOTS { slots } else { SLOTS } as u8;
+        class += 1;
+    }
+    loads
+}
 
 /// A size of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,24 +61,29 @@ impl Class {
     }
 
     #[inline]
-    pub(super) fn index(self) -> usize {
-        usize::from(self.0)
+    pub(super) const fn index(self) -> usize {
+        self.0 as usize
     }
 
     /// How many slots a magazine is filled with.
     #[inline]
     pub(super) fn load(self) -> usize {
-        (LOAD / self.size()).clamp(1, SLOTS)
+        usize::from(LOADS[self.index()])
     }
 
-    /// How many slots a chain has, at least and at most, that is kept whole to be a magazine.
+    /// How many slots a chain has at least that is kept whole to be a magazine.
+    pub(super) fn fewest_kept(self) -> usize {
+        (self.load() / 4).max(SHORTEST)
+    }
+
+    /// How many it has at most.
     #[inline]
-    pub(super) fn kept(self) -> RangeInclusive<usize> {
-        (self.load() / 4).max(SHORTEST)..=self.load().max(SHORTEST)
+    pub(super) fn most_kept(self) -> usize {
+        self.load().max(SHORTEST)
     }
 
     /// Bytes of a slot.
-    pub(super) fn size(self) -> usize {
+    pub(super) const fn size(self) -> usize {
         let Some(coarse) = self.index().checked_sub(FINE / GRAIN) else {
             return (self.index() + 1) * GRAIN;
         };

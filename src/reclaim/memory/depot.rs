@@ -113,7 +113,7 @@ impl Depot {
             place.load(Relaxed).is_null()
                 && place.compare_exchange(std::ptr::null_mut(), chain.first, Release, Relaxed).is_ok()
         };
-        *self.class.kept().start() <= chain.len && self.kept.iter().any(place_in)
+        chain.len >= self.class.fewest_kept() && self.kept.iter().any(place_in)
     }
 
     /// Takes a chain of slots back that nothing uses.
