@@ -20,10 +20,13 @@ use crate::block::BlockId;
 use crate::key::Token;
 use crate::reclaim::{Canary, Guard, Node, Own, Ref};
 use crate::sync::gauge::{AtomicU32, Relaxed};
+use crate::sync::prefetch_bytes;
 
 /// From this many tokens on, alignment to a cache line is worth the padding.
 const ALIGN_FROM: usize = 256;
 const CACHE_LINE: usize = 64;
+/// The most of the tokens that is asked for before they are copied, in bytes: the processor foresees the rest.
+const COPIED: usize = 1024;
 
 /// What one draft that names the arrays adds to `drafts`.
 const NAMED: u32 = 2;
@@ -124,9 +127,10 @@ impl Arrays {
         Self::with_room(Room::full(tokens, blocks), tokens, blocks, guard)
     }
 
-    /// Prefetches the memory that arrays of so many tokens and blocks would get.
+    /// Prefetches the memory that arrays of these tokens and blocks would get, and the tokens.
     #[inline]
     pub(crate) fn prefetch(tokens: &[Token], blocks: &[BlockId], guard: &Guard<'_>) {
+        prefetch_bytes(tokens.as_ptr().cast(), size_of_val(tokens).min(COPIED));
         guard.prefetch(Parts::of(Room::full(tokens, blocks)).layout);
     }
 
