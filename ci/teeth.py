@@ -122,6 +122,11 @@ BUGS = [
      [(INNER, "        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
        "        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
        "        drop(dead.unlink_by(&guard));\n        drop(guard);\n        drop(kept);\n")]),
+    ("unlinked late although a turn retires its point", "death::a_run_with_a_queued_point_beside_a_list_of_runs", EXACT,
+     [(TRIM, "let is_shared = named || dead.points.iter().any(|dead| dead.is_queued);", "let is_shared = named;")]),
+    ("unlinked late although a turn retires its arrays", "death::a_run_whose_arrays_a_draft_names_beside_a_list_of_runs", EXACT,
+     [(TRIM, "let is_shared = named || dead.points.iter().any(|dead| dead.is_queued);",
+       "let is_shared = dead.points.iter().any(|dead| dead.is_queued);")]),
     ("a child taken off at the unlink", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
      [(TRIM, "            if parent.word.remove_child() {\n                self.backlog.push(parent);\n            }\n", ""),
       (DEAD_RUNS, "                parent.as_ref().children.remove(run, guard);\n",

@@ -2,16 +2,20 @@
 //!
 //! Property: a dead run is absent for every thread, whether it is unlinked yet or not; an inserter replaces it and
 //! the unlink, which comes after the lock, leaves the replacement alone; a reader that lost its run leases the parent's point, made anew if need be.
+//! What another turn may retire is out of reach by then.
 //!
 //! Edges: E7 (length zero), E1 (the parent's slot), E2.
 //!
 //! Teeth: a dead run taken for live; the unlink by store; the unlink before the length; the child taken off twice, or at the
-//! unlink; the unlink under a guard that was pinned after the lock.
+//! unlink; the unlink under a guard that was pinned after the lock, or after the lock although another turn may retire a point or the arrays.
 #![cfg(radixkv_loom)]
 
 mod common;
 
+use std::time::Duration;
+
 use common::{Actor, World, explore, explore_fewer_loads, explore_less, spawn};
+use radixkv::internals::{at_rest, exploring_apart};
 
 #[test]
 fn an_insert_of_the_same_first_token() {
@@ -146,6 +150,56 @@ fn two_runs_of_one_point_in_two_turns() {
             move || world.cache.evict(1)
         });
         assert_eq!((world.beside(|world| world.cache.evict(1)), other.join().unwrap()), (1, 1));
+        world.rest(0, 0);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// A run dies whose end is in the queue: the other thread's turn may take the entry and retire the point, before that thread lists the runs.
+#[test]
+fn a_run_with_a_queued_point_beside_a_list_of_runs() {
+    explore("evict 1 vs find 1, list", || {
+        let world = World::with(1, 1, &[&[1]]);
+        let other = spawn({
+            let world = world.clone();
+            move || {
+                drop(Actor::new(&world).find(&[1]));
+                // It lists what it looks at under no lock.
+                world.cache.evict_idle(&world.space, Duration::ZERO)
+            }
+        });
+        let freed = world.beside(|world| world.cache.evict(1));
+        assert_eq!(freed + other.join().unwrap(), 1);
+        world.rest(0, 0);
+        assert_eq!(world.close(), 0);
+    });
+}
+
+/// A run dies whose arrays a subscriber has not copied: the other thread does, and its turn, which ends the draft, retires them before it
+/// lists the runs.
+#[test]
+fn a_run_whose_arrays_a_draft_names_beside_a_list_of_runs() {
+    explore("evict 1 vs copy, list", || {
+        let world = World::new(1, 1);
+        let mut events = at_rest(|| {
+            let events = world.cache.subscribe(2);
+            drop(Actor::new(&world).insert(&[1]));
+            world.cache.settle();
+            // Publishes what was gathered: a draft, whose handles the model explores.
+            drop(exploring_apart(|| world.cache.subscribe(1)));
+            events
+        });
+        let other = spawn({
+            let world = world.clone();
+            move || {
+                assert!(events.try_next().is_some());
+                let mut runs = 0;
+                world.cache.walk(&world.space, |_| runs += 1);
+                runs
+            }
+        });
+        assert_eq!(world.beside(|world| world.cache.evict(1)), 1);
+        assert!(other.join().unwrap() <= 1);
         world.rest(0, 0);
         assert_eq!(world.close(), 0);
     });

@@ -201,7 +201,7 @@ impl Inner {
         evictor.take_over(near, resources);
         let result = work(&mut evictor, resources);
         evictor.return_freed(resources);
-        evictor.observers.publish_full(resources.guard);
+        evictor.observers.publish_due(resources.guard);
         self.gauges.publish(&evictor);
         let has_let_go = std::mem::take(&mut evictor.has_let_go);
         leave(evictor, &result);

@@ -54,6 +54,10 @@ pub struct Stats {
     /// Requests that wait for blocks.
     pub waiting_requests: usize,
     /// Bytes of index memory: tokens, block ids and nodes, including garbage.
+    ///
+    /// Where nothing is cached, some hundred for each namespace: the default one, and those that have a handle or a quota. What was
+    /// stored while a [subscriber](crate::PrefixCache::subscribe) listened is among them, though its blocks may be evicted, until
+    /// all subscribers have read of it or gone, and a few turns of the evictor came after that.
     pub index_bytes: usize,
     /// Of those, garbage: what was unlinked, and is freed once no thread can see it any more.
     pub garbage_bytes: usize,

@@ -115,7 +115,7 @@ impl PrefixCache {
     /// Batches come when the evictor takes changes in: as it evicts, as sessions help, by [`settle`](Self::settle) and by
     /// [`Subscription::try_next`]. The evictor notes where the tokens of each store lie, and [`Subscription::try_next`] copies them;
     /// lookups cost the same as without. Until then the tokens stay in memory, though their blocks may be evicted, as far as the
-    /// channel reaches. Waits its turn if another thread is evicting. Dropping the subscription ends it.
+    /// channel reaches. Waits its turn if another thread is evicting. Dropping the subscription ends it, and lets these tokens go.
     ///
     /// What is cached already is not told: take a [`snapshot`](Self::snapshot) after subscribing. [`CacheEvent`](crate::CacheEvent) has an example.
     pub fn subscribe(&self, batches: usize) -> Subscription {

@@ -54,7 +54,7 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use std::thread;
 
-/// Channels whose senders never wait. Models have no subscriber.
+/// Channels whose senders never wait. Models do not explore them: they send before their threads begin.
 pub(crate) mod channel {
     pub(crate) use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 }

@@ -1,6 +1,6 @@
 //! What the index weighs, and that it gives back what it took.
 
-use radixkv::Token;
+use radixkv::{Quota, Token};
 
 use crate::{Bench, sequence};
 
@@ -107,4 +107,45 @@ fn a_namespace_weighs_something_until_it_is_forgotten() {
     drop(bench.insert(&[1]));
     assert_eq!(bench.cache.evict(1), 1);
     assert!(bench.stats().index_bytes < empty + weighed / 10);
+}
+
+/// A namespace that is kept for its quota weighs what it weighed empty, whatever came and went in it.
+#[test]
+fn a_namespace_that_is_kept_for_its_quota_weighs_what_it_weighs_empty() {
+    let bench = Bench::new(1, 8);
+    let empty = bench.stats().index_bytes;
+    let (a, b) = (bench.cache.namespace(&["a"]), bench.cache.namespace(&["b"]));
+    let each = (bench.stats().index_bytes - empty) / 2;
+    for space in [&a, &b] {
+        bench.cache.set_quota(space, Quota::default().cached_blocks(4));
+        let start = bench.session.acquire(space, &[1, 2, 3], 0).expect("room");
+        drop(bench.session.insert(start.hit.lease(), &[1, 2, 3], start.blocks).expect("fits"));
+    }
+    drop((a, b));
+    assert_eq!(bench.cache.evict(8), 6);
+    assert_eq!(bench.stats().index_bytes, empty + 2 * each);
+    bench.cache.set_quota(&bench.cache.namespace(&["a"]), Quota::default());
+    assert_eq!(bench.stats().index_bytes, empty + each);
+    bench.cache.drop_namespace(&bench.cache.namespace(&["b"]));
+    assert_eq!(bench.stats().index_bytes, empty);
+}
+
+/// What was gathered for listeners, or waits for them in their channels, keeps its tokens as long as they listen.
+#[test]
+fn the_last_listener_takes_along_the_tokens_that_were_kept_for_it() {
+    let bench = Bench::new(1, 64);
+    let empty = bench.stats().index_bytes;
+    for told in [false, true] {
+        let events = [bench.cache.subscribe(1), bench.cache.subscribe(8)];
+        drop(bench.insert(&sequence(1, 64)));
+        bench.cache.settle();
+        let other = told.then(|| bench.cache.subscribe(1));
+        assert_eq!(bench.cache.evict(64), 64);
+        assert!(bench.stats().index_bytes >= empty + 64 * TOKEN, "told: {told}");
+        let [first, last] = events;
+        drop((first, other));
+        assert!(bench.stats().index_bytes >= empty + 64 * TOKEN, "told: {told}");
+        drop(last);
+        assert_eq!(bench.stats().index_bytes, empty, "told: {told}");
+    }
 }

@@ -41,16 +41,17 @@ pub(in crate::cache) struct Subscriber {
 impl Subscriber {
     /// Sends it if there is room; false if nobody is there to receive it.
     fn send(&self, draft: &Arc<Draft>) -> bool {
-        // Relaxed: a bound; this end alone raises the count, under the evictor's lock. A count that is raised after the
-        // subscriber has gone is zero, and the next batch finds nobody.
+        // Relaxed: a bound; this end alone raises the count, under the evictor's lock.
         match self.waiting.load(Relaxed) {
             GONE => false,
             waiting if waiting >= self.most => true,
-            _ => {
-                self.waiting.fetch_add(1, Relaxed);
-                self.drafts.send(Arc::clone(draft)).is_ok()
-            }
+            _ => self.waiting.fetch_add(1, Relaxed) != GONE && self.drafts.send(Arc::clone(draft)).is_ok(),
         }
+    }
+
+    fn has_gone(&self) -> bool {
+        // Relaxed: who has gone does not come back.
+        self.waiting.load(Relaxed) == GONE
     }
 }
 
@@ -58,8 +59,7 @@ impl Observers {
     /// Adds a subscriber; the number of its first batch.
     pub(in crate::cache) fn add(&mut self, subscriber: Subscriber, guard: &Guard<'_>) -> u64 {
         self.publish(guard);
-        // Relaxed: as in `send`.
-        self.subscribers.retain(|subscriber| subscriber.waiting.load(Relaxed) != GONE);
+        self.subscribers.retain(|subscriber| !subscriber.has_gone());
         self.subscribers.push(subscriber);
         self.next()
     }
@@ -81,10 +81,11 @@ impl Observers {
         self.drafts.release(guard);
     }
 
-    /// Publishes a batch that is full. At the end of a turn.
+    /// Publishes a batch that is full, or for which nobody waits any more: what it names is let go. At the end of a turn.
     #[inline]
-    pub(in crate::cache) fn publish_full(&mut self, guard: &Guard<'_>) {
-        if self.draft.len() >= FULL {
+    pub(in crate::cache) fn publish_due(&mut self, guard: &Guard<'_>) {
+        let gathered = self.draft.len();
+        if gathered > 0 && (gathered >= FULL || self.subscribers.iter().all(Subscriber::has_gone)) {
             self.publish(guard);
         }
         if !self.drafts.is_empty() {
