@@ -121,7 +121,7 @@ BUGS = [
     ("unlinked under a later guard", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
      [(INNER, "        drop(unlinking);\n        drop(guard);\n        drop(kept);\n",
        "        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
-       "        drop(dead.unlink_by(&guard));\n        drop(guard);\n        drop(kept);\n")]),
+       "        drop(dead.unlink_by(&guard, &self.seen));\n        drop(guard);\n        drop(kept);\n")]),
     ("unlinked late although a turn retires its point", "death::a_run_with_a_queued_point_beside_a_list_of_runs", EXACT,
      [(TRIM, "let is_shared = named || dead.points.iter().any(|dead| dead.is_queued);", "let is_shared = named;")]),
     ("unlinked late although a turn retires its arrays", "death::a_run_whose_arrays_a_draft_names_beside_a_list_of_runs", EXACT,

@@ -176,7 +176,7 @@ impl Inner {
         let kept = participant.keep_garbage();
         let dead = DeadRuns::default();
         let guard = participant.pin();
-        let unlinking = dead.unlink_by(&guard);
+        let unlinking = dead.unlink_by(&guard, &self.seen);
         let (result, has_let_go) = self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
         drop(unlinking);
         drop(guard);
@@ -316,7 +316,7 @@ impl Drop for Inner {
         drop(self.background.take());
         let (participant, dead) = (self.domain.register(), DeadRuns::default());
         let guard = participant.pin();
-        let unlinking = dead.unlink_by(&guard);
+        let unlinking = dead.unlink_by(&guard, &self.seen);
         let pool = self.returned.as_ref().unwrap_or(&self.pool);
         let resources = Resources {
             queue: &self.queue,

@@ -10,7 +10,7 @@ use crate::block::Grid;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicU64, Relaxed};
-use crate::sync::{model_size, prefetch};
+use crate::sync::{model_size, prefetch, prefetch_to_write};
 use crate::tree::Run;
 use crate::tree::path::append_tokens;
 
@@ -35,6 +35,13 @@ struct Line([AtomicU64; LINE]);
 /// The marks of one cache.
 #[derive(Debug)]
 pub(super) struct SeenBlocks(Box<[Line]>);
+
+/// A mark that is to be left.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    hash: u64,
+    namespace: usize,
+}
 
 /// Where a block was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +69,12 @@ impl SeenBlocks {
         self.put(hash_of_last(tokens, grid), namespace);
     }
 
-    /// Marks a block of `run`, the first one or one after it.
-    pub(super) fn mark(&self, run: Ref<'_, Run>, block: usize, grid: Grid, guard: &Guard<'_>) {
+    /// The mark of a block of `run`, the first one or one after it, for [`leave`](Self::leave); its place is prefetched. Nothing of a hidden run.
+    pub(super) fn mark_of(&self, run: Ref<'_, Run>, block: usize, grid: Grid, guard: &Guard<'_>) -> Option<Mark> {
         let end = grid.end_of(grid.blocks(run.start()) + block + 1);
         let begin = end - TAIL.min(grid.tokens());
         // The run may be shorter by now than its arrays. Where it is hidden, its path may be, too.
-        let Some(arrays) = run.arrays(guard).filter(|arrays| arrays.shown() > 0) else { return };
+        let arrays = run.arrays(guard).filter(|arrays| arrays.shown() > 0)?;
         let own = arrays.tokens();
         let hash = match begin.checked_sub(run.start()) {
             Some(begin) => hash(&own[begin..end - run.start()], end),
@@ -80,7 +87,13 @@ impl SeenBlocks {
                 hash(&tokens, end)
             }
         };
-        self.put(hash, run.space().holdings.row.id().serial);
+        prefetch_to_write(self.line(hash));
+        Some(Mark { hash, namespace: run.space().holdings.row.id().serial })
+    }
+
+    /// Leaves a mark.
+    pub(super) fn leave(&self, Mark { hash, namespace }: Mark) {
+        self.put(hash, namespace);
     }
 
     fn put(&self, hash: u64, namespace: usize) {

@@ -15,28 +15,40 @@ pub(crate) fn prefetch<T>(at: *const T) {
     prefetch_bytes(at.cast(), size_of::<T>());
 }
 
+/// As [`prefetch`], of so many bytes.
+#[inline]
+pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    each_line(bytes, |offset| {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the instruction takes any address, and SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast::<i8>().wrapping_add(offset)) };
+    });
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = (at, bytes);
+}
+
 /// As [`prefetch`], of what this thread is about to write: other processors lose the lines at once, and not at the first write.
 #[inline]
 pub(crate) fn prefetch_to_write<T>(at: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..size_of::<T>().div_ceil(LINE) {
-        let address = at.cast::<u8>().wrapping_add(LINE * line);
+    each_line(size_of::<T>(), |offset| {
+        let address = at.cast::<u8>().wrapping_add(offset);
         // SAFETY: the instruction takes any address; a processor that lacks it does nothing.
         unsafe { std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) };
-    }
+    });
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;
 }
 
-/// The same for so many bytes.
-#[inline]
-pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+/// Calls `ask` with the offset of a byte in each cache line that a value of so many bytes may lie in, wherever it begins.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn each_line(bytes: usize, ask: impl Fn(usize)) {
     for line in 0..bytes.div_ceil(LINE) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: the instruction takes any address, and SSE is part of x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast::<i8>().wrapping_add(LINE * line)) };
+        ask(LINE * line);
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (at, bytes);
+    if bytes > 1 {
+        ask(bytes - 1);
+    }
 }

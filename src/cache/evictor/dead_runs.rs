@@ -15,6 +15,7 @@ use std::cell::RefCell;
 
 use smallvec::SmallVec;
 
+use crate::cache::seen::{Mark, SeenBlocks};
 use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 
@@ -23,7 +24,10 @@ const WAY: [(usize, u32); 2] = [(4, 4), (2, 5)];
 
 /// What has died in one turn.
 #[derive(Debug, Default)]
-pub(in crate::cache) struct DeadRuns(RefCell<Dead>);
+pub(in crate::cache) struct DeadRuns {
+    dead: RefCell<Dead>,
+    marks: RefCell<Marks>,
+}
 
 #[derive(Debug, Default)]
 struct Dead {
@@ -32,6 +36,9 @@ struct Dead {
     points: SmallVec<[Link<Point>; 4]>,
 }
 
+/// What is left of evicted blocks.
+type Marks = SmallVec<[Mark; 4]>;
+
 #[derive(Debug)]
 struct DeadRun {
     run: Link<Run>,
@@ -39,10 +46,11 @@ struct DeadRun {
     arrays: Option<Link<Arrays>>,
 }
 
-/// Unlinks the dead runs of a turn when it is dropped, after the lock.
+/// Unlinks the dead runs of a turn when it is dropped, after the lock, and leaves their marks.
 #[derive(Debug)]
 pub(in crate::cache) struct Unlinking<'a> {
     dead: &'a DeadRuns,
+    seen: &'a SeenBlocks,
     guard: &'a Guard<'a>,
 }
 
@@ -54,15 +62,20 @@ impl DeadRuns {
         points: impl Iterator<Item = Ref<'g, Point>>,
         arrays: Option<Ref<'g, Arrays>>,
     ) {
-        let mut dead = self.0.borrow_mut();
+        let mut dead = self.dead.borrow_mut();
         points.for_each(|point| dead.points.push(point.link()));
         dead.runs.push(DeadRun { run: run.link(), arrays: arrays.map(Ref::link) });
+    }
+
+    /// A mark that is to be left when the lock was given up. Under it, the next read-modify-write would wait for its place.
+    pub(super) fn mark(&self, mark: Mark) {
+        self.marks.borrow_mut().push(mark);
     }
 
     /// Unlinks and retires what has died so far.
     pub(super) fn unlink(&self, guard: &Guard<'_>) {
         // Taken out first: after a panic nothing is retired a second time.
-        let Dead { runs, points } = self.0.take();
+        let Dead { runs, points } = self.dead.take();
         for (at, DeadRun { run, arrays }) in runs.iter().enumerate() {
             for (ahead, branches) in WAY {
                 let later = runs.get(at + ahead);
@@ -82,13 +95,14 @@ impl DeadRuns {
     }
 
     /// The end of a turn that pinned `guard` before any run died in it.
-    pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>) -> Unlinking<'a> {
-        Unlinking { dead: self, guard }
+    pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>, seen: &'a SeenBlocks) -> Unlinking<'a> {
+        Unlinking { dead: self, seen, guard }
     }
 }
 
 impl Drop for Unlinking<'_> {
     fn drop(&mut self) {
         self.dead.unlink(self.guard);
+        self.dead.marks.take().into_iter().for_each(|mark| self.seen.leave(mark));
     }
 }

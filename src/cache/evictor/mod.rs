@@ -90,9 +90,10 @@ impl Resources<'_> {
         self.grid.with_offset(run.space().offset)
     }
 
-    /// Marks a block of `run` as seen.
+    /// Marks a block of `run` as seen, at the end of the turn.
     fn mark_seen(self, run: Ref<'_, Run>, block: usize) {
-        self.seen.mark(run, block, self.grid_of(run), self.guard);
+        let mark = self.seen.mark_of(run, block, self.grid_of(run), self.guard);
+        mark.into_iter().for_each(|mark| self.dead.mark(mark));
     }
 }
 
