@@ -28,6 +28,13 @@ pub(super) trait Ops: Copy {
         lanes
     }
 
+    /// Adds the products of the lanes of two. By itself the compiler takes some loops of these for loops over single numbers,
+    /// and gathers those of other vectors.
+    #[inline(always)]
+    fn add_products(self, sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
+        sum.add_products(a, b)
+    }
+
     /// Adds the lanes of each vector, in halves.
     #[inline(always)]
     fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {

@@ -52,9 +52,9 @@ fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
         for t in (0..across).step_by(T) {
             let at = [key + first + t, elements];
             if WIDE {
-                tile::<M, T>(queries, keys, at, &mut sums[t..], across);
+                tile::<M, T, O>(ops, queries, keys, at, &mut sums[t..], across);
             } else {
-                narrow::<M, T>(queries, keys, at, &mut sums[t..], across);
+                narrow::<M, T, O>(ops, queries, keys, at, &mut sums[t..], across);
             }
         }
         let added = ops.add_lanes(&sums);
@@ -68,7 +68,8 @@ fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
 
 /// A tile in parts of four vectors of sums or fewer.
 #[inline(always)]
-fn narrow<const M: usize, const T: usize>(
+fn narrow<const M: usize, const T: usize, O: Ops>(
+    ops: O,
     queries: Rows<'_>,
     keys: impl Matrix,
     [key, elements]: [usize; 2],
@@ -77,18 +78,19 @@ fn narrow<const M: usize, const T: usize>(
 ) {
     for t in (0..T).step_by(2) {
         if M == 1 {
-            tile::<1, 2>(queries, keys, [key + t, elements], &mut to[t..], across);
+            tile::<1, 2, O>(ops, queries, keys, [key + t, elements], &mut to[t..], across);
             continue;
         }
         for m in (0..M).step_by(2) {
-            tile::<2, 2>(queries.from(m), keys, [key + t, elements], &mut to[m * across + t..], across);
+            tile::<2, 2, O>(ops, queries.from(m), keys, [key + t, elements], &mut to[m * across + t..], across);
         }
     }
 }
 
 /// The lanes of `M` times `T` products, all in registers, to rows of `across`.
 #[inline(always)]
-fn tile<const M: usize, const T: usize>(
+fn tile<const M: usize, const T: usize, O: Ops>(
+    ops: O,
     queries: Rows<'_>,
     keys: impl Matrix,
     [key, elements]: [usize; 2],
@@ -105,7 +107,7 @@ fn tile<const M: usize, const T: usize>(
         for m in 0..M {
             let query = Lanes(queries[m][i]);
             for t in 0..T {
-                sums[m][t] = sums[m][t].add_products(query, keys[t]);
+                sums[m][t] = ops.add_products(sums[m][t], query, keys[t]);
             }
         }
     }

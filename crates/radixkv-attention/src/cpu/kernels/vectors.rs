@@ -46,6 +46,17 @@ pub(super) mod avx512 {
         };
     }
 
+    /// Adds the products of the lanes of two.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in super::super) fn add_products(mut sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
+        // SAFETY: X2, a vector each.
+        let [loaded, a, b] = [&sum, &a, &b].map(|lanes| unsafe { _mm512_loadu_ps(lanes.0.as_ptr()) });
+        // SAFETY: X2, a vector.
+        unsafe { _mm512_storeu_ps(sum.0.as_mut_ptr(), _mm512_fmadd_ps(a, b, loaded)) };
+        sum
+    }
+
     fold!(add_lanes by _mm512_add_ps);
     // The instruction takes its second operand where the first is not larger: here that of the lower lanes.
     fold!(max_lanes by |low, high| _mm512_max_ps(high, low));
@@ -128,6 +139,19 @@ pub(super) mod avx2 {
                 folded
             }
         };
+    }
+
+    /// Adds the products of the lanes of two.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    pub(in super::super) fn add_products(mut sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
+        for half in [0, HALF] {
+            // SAFETY: X2, half a vector each.
+            let [loaded, a, b] = [&sum, &a, &b].map(|lanes| unsafe { _mm256_loadu_ps(lanes.0[half..].as_ptr()) });
+            // SAFETY: X2, half a vector.
+            unsafe { _mm256_storeu_ps(sum.0[half..].as_mut_ptr(), _mm256_fmadd_ps(a, b, loaded)) };
+        }
+        sum
     }
 
     fold!(add_lanes by _mm256_add_ps);

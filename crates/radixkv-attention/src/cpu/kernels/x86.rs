@@ -85,6 +85,12 @@ macro_rules! ops {
             }
 
             #[inline(always)]
+            fn add_products(self, sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
+                // SAFETY: X1.
+                unsafe { vectors::$module::add_products(sum, a, b) }
+            }
+
+            #[inline(always)]
             fn add_lanes(self, sums: &[Lanes; LANES]) -> [f32; LANES] {
                 // SAFETY: X1.
                 unsafe { vectors::$module::add_lanes(sums) }
