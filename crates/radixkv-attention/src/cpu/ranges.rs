@@ -15,14 +15,8 @@ use super::read::RangePlace;
 use super::scratch::{Scratch, columns};
 use crate::layout::Half;
 
-/// Queries of a head that are computed with rows in place, at most, where those are numbers as they lie: they are read again
-/// for every few queries. Decoding `f32` takes 0.88 of the time of a copy with 4 queries, 0.82 with 8, and 0.98 with 16.
+/// Queries of a head that are computed with rows in place, at most: those are read, and widened, again for every few queries.
 const QUERIES_IN_PLACE: usize = 16;
-
-/// Bytes that are asked for of a row that is computed with in place: the processor's own prefetching reads the rest. With rows
-/// of 4 KiB decoding `f32` takes 0.88 of the time of a copy; with all of them asked for 1.24, with a quarter 0.94, with nothing
-/// 0.95.
-const ASKED_BYTES: usize = 512;
 
 /// A range of a sequence, for some queries of each head.
 #[derive(Debug, Clone)]
@@ -131,12 +125,13 @@ impl<E: Number> AttentionCall<'_, E> {
     fn ask_for(&self, task: &Task<'_>, RangeWork { place, .. }: &RangeWork, head: usize, scratch: &mut Scratch) {
         let ahead = share_of(place, head, task.heads.len());
         for half in [Half::Keys, Half::Values] {
-            self.source.collect_hints(&self.batch, half, &ahead, task.heads.clone(), usize::MAX, &mut scratch.hints);
+            self.source.collect_hints(&self.batch, half, &ahead, task.heads.clone(), &mut scratch.hints);
         }
     }
 
-    /// Computes a range for some queries of each head, and merges it if `values` says so. What all heads have for a few tokens is read before that for the
-    /// next ones: it lies side by side.
+    /// Computes a range for some queries of each head, and merges it if `values` says so. What all heads have for a few tokens is
+    /// read before that for the next ones: it lies side by side. That is asked for meanwhile, in the order in which it lies,
+    /// and all of it: where lines are left out processors do not read ahead by themselves.
     fn attend_few(
         &self,
         task: &Task<'_>,
@@ -157,22 +152,20 @@ impl<E: Number> AttentionCall<'_, E> {
                 }),
             };
             let within = place.part(&part);
+            let in_place = |head| match queries.len() {
+                ..=QUERIES_IN_PLACE => self.source.in_place(&self.batch, half, &within, task.heads.start + head),
+                _ => None,
+            };
+            let [reading, computing] = self.units(half, part.len(), queries.len());
+            let units = if in_place(0).is_some() { computing } else { reading + computing };
+            scratch.hints.clear();
+            if let Some((half, ahead)) = &ahead {
+                let hints = &mut scratch.hints;
+                self.source.collect_hints(&self.batch, *half, ahead, task.heads.clone(), hints);
+            }
+            scratch.hints.begin(units * heads);
             for head in 0..heads {
-                let stored = match queries.len() {
-                    ..=QUERIES_IN_PLACE => self.source.in_place(&self.batch, half, &within, task.heads.start + head),
-                    _ => None,
-                };
-                let [reading, computing] = self.units(half, part.len(), queries.len());
-                let (units, most) = match stored {
-                    Some(_) => (computing, ASKED_BYTES),
-                    None => (reading + computing, usize::MAX),
-                };
-                scratch.hints.clear();
-                if let Some((half, ahead)) = &ahead {
-                    let (ahead, hints) = (share_of(ahead, head, heads), &mut scratch.hints);
-                    self.source.collect_hints(&self.batch, *half, &ahead, task.heads.clone(), most, hints);
-                }
-                scratch.hints.begin(units);
+                let stored = in_place(head);
                 if stored.is_none() {
                     self.source.load(self.level, &self.batch, half, &within, task.heads.start + head, scratch);
                 }

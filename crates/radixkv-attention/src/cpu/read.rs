@@ -73,7 +73,7 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// Rows of one head of some tokens that can be computed with where they lie: numbers of `f32`, whole vectors of them, in one
+    /// Rows of one head of some tokens that can be computed with where they lie: numbers, whole vectors of them, in one
     /// block; and of keys as many as there are numbers in a vector.
     pub(super) fn in_place(
         &self,
@@ -84,7 +84,7 @@ impl<E: Number> RowSource<'_, E> {
     ) -> Option<RowsInPlace<'_>> {
         let (layout, RangePlace { sequence, tokens }) = (self.layout().of(half), place);
         let (first, size) = (tokens.start % layout.block_size, layout.block_size);
-        let good = layout.dtype == Dtype::F32
+        let good = layout.dtype != Dtype::I8
             && layout.head_dim % LANES == 0
             && first + tokens.len() <= size
             && (half == Half::Values || tokens.len() % LANES == 0)
@@ -92,7 +92,7 @@ impl<E: Number> RowSource<'_, E> {
         good.then(|| {
             let block = batch.tables.blocks_of(*sequence)[tokens.start / size];
             let (words, stride) = self.kv.rows(Plane { layer: self.layer, half }, block, first, head);
-            RowsInPlace { words, stride }
+            RowsInPlace { dtype: layout.dtype, words, stride }
         })
     }
 
@@ -138,15 +138,13 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads, which are read soon, and of what lies side by side so many bytes at most: of those of a token,
-    /// or of a head.
+    /// The rows of several heads, which are read soon.
     pub(super) fn collect_hints(
         &self,
         batch: &Batch<'_>,
         half: Half,
         ahead: &RangePlace,
         heads: Range<usize>,
-        most: usize,
         hints: &mut Hints,
     ) {
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
@@ -156,12 +154,12 @@ impl<E: Number> RowSource<'_, E> {
             Order::Nhd => {
                 let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
                 let spaced = [tokens.len(), stride * size_of::<u64>()];
-                hints.add(words.as_ptr().cast(), (heads.len() * row_bytes).min(most), spaced);
+                hints.add(words.as_ptr().cast(), heads.len() * row_bytes, spaced);
             }
             Order::Hnd => {
                 for head in heads.clone() {
                     let (words, _) = self.kv.rows(plane, block, tokens.start, head);
-                    hints.add(words.as_ptr().cast(), (tokens.len() * row_bytes).min(most), [1, 0]);
+                    hints.add(words.as_ptr().cast(), tokens.len() * row_bytes, [1, 0]);
                 }
             }
         });

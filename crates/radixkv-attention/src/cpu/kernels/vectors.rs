@@ -52,8 +52,9 @@ pub(super) mod avx512 {
     pub(in super::super) fn add_products(mut sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
         // SAFETY: X2, a vector each.
         let [loaded, a, b] = [&sum, &a, &b].map(|lanes| unsafe { _mm512_loadu_ps(lanes.0.as_ptr()) });
+        let added = _mm512_fmadd_ps(a, b, loaded);
         // SAFETY: X2, a vector.
-        unsafe { _mm512_storeu_ps(sum.0.as_mut_ptr(), _mm512_fmadd_ps(a, b, loaded)) };
+        unsafe { _mm512_storeu_ps(sum.0.as_mut_ptr(), added) };
         sum
     }
 
@@ -148,8 +149,9 @@ pub(super) mod avx2 {
         for half in [0, HALF] {
             // SAFETY: X2, half a vector each.
             let [loaded, a, b] = [&sum, &a, &b].map(|lanes| unsafe { _mm256_loadu_ps(lanes.0[half..].as_ptr()) });
+            let added = _mm256_fmadd_ps(a, b, loaded);
             // SAFETY: X2, half a vector.
-            unsafe { _mm256_storeu_ps(sum.0[half..].as_mut_ptr(), _mm256_fmadd_ps(a, b, loaded)) };
+            unsafe { _mm256_storeu_ps(sum.0[half..].as_mut_ptr(), added) };
         }
         sum
     }
