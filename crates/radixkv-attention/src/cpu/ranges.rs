@@ -7,9 +7,7 @@ use std::ops::Range;
 
 use super::RANGE_TOKENS;
 use super::call::{AttentionCall, Task};
-use super::kernels::{
-    MergeWork, PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, Softmax, TOKENS_AT_ONCE, units,
-};
+use super::kernels::{PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, TOKENS_AT_ONCE, units};
 use super::number::Number;
 use super::read::RangePlace;
 use super::scratch::{Scratch, columns};
@@ -112,12 +110,6 @@ impl<E: Number> AttentionCall<'_, E> {
             self.attend_few(task, &work, works.peek(), PartStep::ValuesAlone, scratch);
             done(scratch);
         }
-    }
-
-    /// Merges a range into all queries of all heads of a task, by the sums that `attend_apart` had of it.
-    pub(super) fn merge_apart(&self, range: &[Softmax], weighted: &[f32], scratch: &mut Scratch) {
-        let Scratch { softmax, out, .. } = scratch;
-        self.level.merge(MergeWork { columns: columns(self.layout().value_dim), softmax, out, range, weighted });
     }
 
     /// Adds the keys and values of some tokens of a range to what is asked for: the share of them that one head of the task
