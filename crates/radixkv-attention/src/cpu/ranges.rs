@@ -9,12 +9,9 @@ use super::RANGE_TOKENS;
 use super::call::{AttentionCall, Task};
 use super::kernels::{PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, TOKENS_AT_ONCE, units};
 use super::number::Number;
-use super::read::RangePlace;
+use super::read::{RangePlace, StoredAt};
 use super::scratch::{Scratch, columns};
 use crate::layout::Half;
-
-/// Queries of a head that are computed with rows in place, at most: those are read, and widened, again for every few queries.
-const QUERIES_IN_PLACE: usize = 16;
 
 /// A range of a sequence, for some queries of each head.
 #[derive(Debug, Clone)]
@@ -144,12 +141,10 @@ impl<E: Number> AttentionCall<'_, E> {
                 }),
             };
             let within = place.part(&part);
-            let in_place = |head| match queries.len() {
-                ..=QUERIES_IN_PLACE => self.source.in_place(&self.batch, half, &within, task.heads.start + head),
-                _ => None,
-            };
+            let in_place = self.level.computes_in_place(self.layout().dtype, queries.len())
+                && self.source.is_good_in_place(&self.batch, half, &within);
             let [reading, computing] = self.units(half, part.len(), queries.len());
-            let units = if in_place(0).is_some() { computing } else { reading + computing };
+            let units = if in_place { computing } else { reading + computing };
             scratch.hints.clear();
             if let Some((half, ahead)) = &ahead {
                 let hints = &mut scratch.hints;
@@ -157,9 +152,11 @@ impl<E: Number> AttentionCall<'_, E> {
             }
             scratch.hints.begin(units * heads);
             for head in 0..heads {
-                let stored = in_place(head);
+                let of = task.heads.start + head;
+                let stored =
+                    in_place.then(|| self.source.in_place(&self.batch, half, &within, of, &mut scratch.scales));
                 if stored.is_none() {
-                    self.source.load(self.level, &self.batch, half, &within, task.heads.start + head, scratch);
+                    self.source.load(self.level, &self.batch, half, &within, of, scratch);
                 }
                 let slots = head * queries.len();
                 self.attend_part([head, slots], place, (step, stored), part.clone(), queries.clone(), scratch);
@@ -204,7 +201,7 @@ impl<E: Number> AttentionCall<'_, E> {
         &self,
         [head, slots]: [usize; 2],
         place: &RangePlace,
-        (step, stored): (PartStep, Option<RowsInPlace<'_>>),
+        (step, stored): (PartStep, Option<StoredAt<'_>>),
         part: Range<usize>,
         queries: Range<usize>,
         scratch: &mut Scratch,
@@ -215,14 +212,14 @@ impl<E: Number> AttentionCall<'_, E> {
         let last = part.end == place.tokens.len();
         let work = PartWork {
             queries: &scratch.queries[of.start * key_columns..of.end * key_columns],
-            rows: stored.map_or(
-                PartRows::Widened(match step {
-                    PartStep::Keys => &scratch.keys,
-                    PartStep::Columns => &scratch.turned,
-                    PartStep::Values | PartStep::ValuesAlone => &scratch.values,
-                }),
-                PartRows::InPlace,
-            ),
+            rows: match (stored, step) {
+                (Some(StoredAt { dtype, words, stride }), _) => {
+                    PartRows::InPlace(RowsInPlace { dtype, words, stride, scales: &scratch.scales })
+                }
+                (None, PartStep::Keys) => PartRows::Widened(&scratch.keys),
+                (None, PartStep::Columns) => PartRows::Widened(&scratch.turned),
+                (None, PartStep::Values | PartStep::ValuesAlone) => PartRows::Widened(&scratch.values),
+            },
             key_columns,
             columns,
             score: Score { scale: self.batch.scale, soft_cap: self.batch.scoring.soft_cap },

@@ -6,7 +6,7 @@ use super::super::RANGE_TOKENS;
 use super::columns;
 use super::hints::Hints;
 use super::lanes::{LANES, Matrix, Rows, product};
-use super::rows::{Bf16, F16, F32, InPlace, Ops, RowsInPlace, units_of_row};
+use super::rows::{Bf16, F16, F32, I8, InPlace, Ops, RowsInPlace, units_of_row};
 use super::scores::{UNITS_OF_PRODUCTS, products};
 use super::softmax::{Score, Softmax, merge, merge_values, weigh};
 use crate::layout::{Dtype, Half};
@@ -110,7 +110,8 @@ impl PartWork<'_> {
             PartRows::InPlace(rows) => match rows.dtype {
                 Dtype::F16 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, F16)),
                 Dtype::Bf16 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, Bf16)),
-                Dtype::F32 | Dtype::I8 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, F32)),
+                Dtype::F32 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, F32)),
+                Dtype::I8 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, I8)),
             },
         }
     }
@@ -172,25 +173,19 @@ impl PartWork<'_> {
         }
         let tokens = seen.0.max(self.part.start)..seen.1.min(self.part.end);
         if tokens.start < tokens.end {
-            let begins = tokens.start == seen.0;
             let first = tokens.start - self.part.start;
+            let of = (queries.clone(), tokens.clone(), tokens.start == seen.0);
             match self.rows {
                 PartRows::Widened(numbers) => {
-                    let values = Rows { numbers, stride: self.columns }.from(first);
-                    self.add_weighted::<N>(queries.clone(), tokens, values, begins);
+                    self.add_weighted::<N>(of, Rows { numbers, stride: self.columns }.from(first));
                 }
                 PartRows::InPlace(rows) => {
-                    let from = rows.from(first);
+                    let rows = rows.from(first);
                     match rows.dtype {
-                        Dtype::F16 => {
-                            self.add_weighted::<N>(queries.clone(), tokens, InPlace::new(ops, from, F16), begins)
-                        }
-                        Dtype::Bf16 => {
-                            self.add_weighted::<N>(queries.clone(), tokens, InPlace::new(ops, from, Bf16), begins)
-                        }
-                        Dtype::F32 | Dtype::I8 => {
-                            self.add_weighted::<N>(queries.clone(), tokens, InPlace::new(ops, from, F32), begins)
-                        }
+                        Dtype::F32 => self.add_weighted::<N>(of, InPlace::new(ops, rows, F32)),
+                        Dtype::F16 => self.add_weighted::<N>(of, InPlace::new(ops, rows, F16)),
+                        Dtype::Bf16 => self.add_weighted::<N>(of, InPlace::new(ops, rows, Bf16)),
+                        Dtype::I8 => self.add_weighted::<N>(of, InPlace::new(ops, rows, I8)),
                     }
                 }
             }
@@ -200,14 +195,12 @@ impl PartWork<'_> {
         }
     }
 
-    /// Adds the values of some tokens of the range, times their weights; with `begins` to nothing.
+    /// Adds the values of some tokens of the range, times their weights for some queries; or begins with them.
     #[inline(always)]
     fn add_weighted<const N: usize>(
         &mut self,
-        queries: Range<usize>,
-        tokens: Range<usize>,
+        (queries, tokens, begins): (Range<usize>, Range<usize>, bool),
         values: impl Matrix,
-        begins: bool,
     ) {
         let weights = &self.weights[queries.start * RANGE_TOKENS + tokens.start..];
         let weights = Rows { numbers: weights, stride: RANGE_TOKENS };

@@ -18,12 +18,12 @@ pub(super) trait Ops: Copy {
         0
     }
 
-    /// Reads a vector of elements from the first words.
+    /// Reads a vector of elements from the first words, those of integers times `scale`.
     #[inline(always)]
-    fn load(self, dtype: Dtype, from: &[AtomicU64]) -> Lanes {
+    fn load(self, dtype: Dtype, from: &[AtomicU64], scale: f32) -> Lanes {
         let (mut lanes, from) = (Lanes::ZERO, &from[..LANES / per_word(dtype)]);
-        if self.read(dtype, from, 1.0, &mut lanes.0) < LANES {
-            read_words(dtype, from, 1.0, &mut lanes.0);
+        if self.read(dtype, from, scale, &mut lanes.0) < LANES {
+            read_words(dtype, from, scale, &mut lanes.0);
         }
         lanes
     }
@@ -76,7 +76,7 @@ pub(in super::super) struct StoredRows<'a> {
     pub(in super::super) to_stride: usize,
 }
 
-/// Rows of one head for some tokens of a block, computed with where they lie: numbers, and no integers with scales.
+/// Rows of one head for some tokens of a block, computed with where they lie.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct RowsInPlace<'a> {
     pub(in super::super) dtype: Dtype,
@@ -84,19 +84,27 @@ pub(in super::super) struct RowsInPlace<'a> {
     pub(in super::super) words: &'a [AtomicU64],
     /// Words from row to row.
     pub(in super::super) stride: usize,
+    /// One for each row; it counts where elements are integers.
+    pub(in super::super) scales: &'a [f32],
 }
 
 impl RowsInPlace<'_> {
     /// Those from a row on.
     #[inline(always)]
     pub(super) fn from(self, row: usize) -> Self {
-        Self { words: &self.words[row * self.stride..], ..self }
+        Self { words: &self.words[row * self.stride..], scales: &self.scales[row..], ..self }
     }
 }
 
 /// A type of elements, known to the compiler: it is chosen once, not for each vector.
 pub(super) trait Stored: Copy {
     const DTYPE: Dtype;
+
+    /// What the elements of a row are multiplied by.
+    #[inline(always)]
+    fn scale(scales: &[f32], row: usize) -> f32 {
+        if Self::DTYPE == Dtype::I8 { scales[row] } else { 1.0 }
+    }
 
     /// Words of a vector.
     #[inline(always)]
@@ -118,7 +126,7 @@ macro_rules! stored {
     };
 }
 
-stored!(F32 F16 Bf16);
+stored!(F32 F16 Bf16 I8);
 
 /// Rows in place, with what reads them, and of which type they are.
 #[derive(Debug, Clone, Copy)]
@@ -140,6 +148,7 @@ impl<'a, O, S> InPlace<'a, O, S> {
 pub(super) struct RowInPlace<'a, O, S> {
     ops: O,
     words: &'a [AtomicU64],
+    scale: f32,
     _stored: S,
 }
 
@@ -147,7 +156,7 @@ impl<O: Ops, S: Stored> Vectors for RowInPlace<'_, O, S> {
     #[inline(always)]
     fn vectors<const N: usize>(&self, first: usize) -> [Lanes; N] {
         let words = &self.words[first * S::words()..][..N * S::words()];
-        std::array::from_fn(|n| self.ops.load(S::DTYPE, &words[n * S::words()..]))
+        std::array::from_fn(|n| self.ops.load(S::DTYPE, &words[n * S::words()..], self.scale))
     }
 }
 
@@ -157,13 +166,18 @@ impl<'a, O: Ops, S: Stored> Matrix for InPlace<'a, O, S> {
     #[inline(always)]
     fn row(self, row: usize, vectors: usize) -> Self::Row {
         let words = &self.rows.words[row * self.rows.stride..][..vectors * S::words()];
-        RowInPlace { ops: self.ops, words, _stored: self.stored }
+        RowInPlace { ops: self.ops, words, scale: S::scale(self.rows.scales, row), _stored: self.stored }
     }
 
     #[inline(always)]
     fn rows(self, count: usize) -> impl Iterator<Item = Self::Row> {
-        let rows = self.rows.words.chunks(self.rows.stride).take(count);
-        rows.map(move |words| RowInPlace { ops: self.ops, words, _stored: self.stored })
+        let rows = self.rows.words.chunks(self.rows.stride).take(count).enumerate();
+        rows.map(move |(row, words)| RowInPlace {
+            ops: self.ops,
+            words,
+            scale: S::scale(self.rows.scales, row),
+            _stored: self.stored,
+        })
     }
 }
 

@@ -232,8 +232,8 @@ mod tests {
             assert_eq!(bits(ops.add_lanes(&vectors)), bits(Plain.add_lanes(&vectors)), "{vectors:?}");
             assert_eq!(bits(ops.max_lanes(&vectors)), bits(Plain.max_lanes(&vectors)), "{vectors:?}");
             let words: [AtomicU64; LANES] = std::array::from_fn(|i| AtomicU64::new(dice.u64(..) ^ i as u64));
-            for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
-                let loaded = [ops.load(dtype, &words[1..]), Plain.load(dtype, &words[1..])];
+            for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+                let loaded = [ops.load(dtype, &words[1..], 0.3), Plain.load(dtype, &words[1..], 0.3)];
                 let [ours, plain] =
                     loaded.map(|lanes| lanes.0.map(|it| if it.is_nan() { None } else { Some(it.to_bits()) }));
                 assert_eq!(ours, plain, "{dtype}");
