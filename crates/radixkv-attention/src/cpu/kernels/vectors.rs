@@ -1,5 +1,5 @@
-//! Sixteen vectors: their lanes folded, and rows turned into columns, by instructions that the compiler does not find by
-//! itself.
+//! Vectors multiplied and added, sixteen of them folded lane by lane, and rows turned into columns, by instructions that the
+//! compiler does not find by itself.
 //!
 //! # Invariants
 //!
