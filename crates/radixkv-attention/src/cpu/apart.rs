@@ -1,25 +1,26 @@
 //! One row of one sequence on several threads: they divide the ranges of its context among them.
 //!
 //! Half of a token's row takes much more than half the time of all of it to read: 0.7 of it, measured. So where there are fewer
-//! sequences than threads, each thread reads whole rows of some ranges, and keeps their sums as they are; then the caller
-//! merges all ranges from left to right. That is the order of the definition: no bit changes.
+//! sequences than threads, each thread reads whole rows of some ranges, and keeps their sums as they are; then each
+//! thread merges all ranges for some heads, from left to right. That is the order of the definition: no bit changes.
 
 use std::ops::Range;
 use std::sync::Mutex;
 
 use super::RANGE_TOKENS;
 use super::call::{AttentionCall, Task};
-use super::kernels::Softmax;
+use super::kernels::{LANES, MergeWork, Softmax};
 use super::number::Number;
 use super::prepared::{Piece, Plan};
 use super::ranges::works;
-use super::scratch::{self, Merging, columns};
+use super::scratch::{self, Merging, Scratch, columns};
 use crate::backend::Output;
 
 /// Ranges of each thread that are computed before they are merged, at most: their sums take 2 MiB with 32 heads of 128 elements.
 const RANGES_AT_ONCE: usize = 128;
-/// Parts of these for each thread: one that begins late takes fewer.
-const PARTS_PER_THREAD: usize = 4;
+/// What is left is divided into so many parts for each thread, of which one takes the first. So the first parts are large, and
+/// the last ones small: a thread that begins late takes fewer, and none waits long for another.
+const PARTS_PER_THREAD: usize = 2;
 /// Ranges for each thread that are worth it.
 const FEWEST_RANGES: usize = 2;
 
@@ -47,10 +48,8 @@ impl<E: Number> AttentionCall<'_, E> {
                     let ranges = first..all.end.min(first + at_once);
                     states.resize(ranges.len() * queries, Softmax::NONE);
                     weighted.resize(ranges.len() * size);
-                    self.sum_apart(&task, ranges, states, weighted);
-                    for (range, weighted) in states.chunks_exact(queries).zip(weighted.chunks_exact(size)) {
-                        self.merge_apart(range, weighted, merged);
-                    }
+                    self.sum_apart(&task, LeftRanges { ranges, states, weighted });
+                    self.merge_apart(states, weighted, merged);
                 }
                 self.give_outputs(&task, self.group(), merged, out);
             });
@@ -69,20 +68,17 @@ impl<E: Number> AttentionCall<'_, E> {
     }
 
     /// Computes the sums of some ranges on all threads.
-    fn sum_apart(&self, task: &Task<'_>, ranges: Range<usize>, states: &mut [Softmax], weighted: &mut [f32]) {
-        let [queries, size] = [states.len(), weighted.len()].map(|all| all / ranges.len());
-        let each = ranges.len().div_ceil(self.threads.count() * PARTS_PER_THREAD).max(1);
+    fn sum_apart(&self, task: &Task<'_>, left: LeftRanges<'_>) {
+        let [queries, size] = [left.states.len(), left.weighted.len()].map(|all| all / left.ranges.len());
         let seen = self.seen_together(task, task.sequences[0]);
-        let sums = states.chunks_mut(each * queries).zip(weighted.chunks_mut(each * size));
-        let parts = Mutex::new(sums.zip(ranges.step_by(each)));
-        let next = || parts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+        let (left, parts) = (Mutex::new(left), self.threads.count() * PARTS_PER_THREAD);
+        let next = || left.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take(parts);
         self.threads.run(|| {
             let Some(mut part) = next() else { return };
             scratch::with(|scratch| {
                 self.begin(task, scratch);
                 loop {
-                    let ((states, weighted), first) = part;
-                    let ranges = first..first + states.len() / queries;
+                    let LeftRanges { ranges, states, weighted } = part;
                     let works = works(task.sequences[0], seen.clone(), ranges, 0..self.group());
                     let mut sums = states.chunks_exact_mut(queries).zip(weighted.chunks_exact_mut(size));
                     self.attend_apart(task, works, scratch, |scratch| {
@@ -97,4 +93,54 @@ impl<E: Number> AttentionCall<'_, E> {
             });
         });
     }
+
+    /// Merges some ranges, from left to right, by the sums that were computed apart; the threads divide the heads among them.
+    fn merge_apart(&self, states: &[Softmax], weighted: &[f32], merged: &mut Scratch) {
+        let columns = columns(self.layout().value_dim);
+        let queries = merged.softmax.len();
+        let each = queries.div_ceil(self.threads.count()).next_multiple_of(LANES);
+        let of_each = merged.softmax.chunks_mut(each).zip(merged.out.chunks_mut(each * columns));
+        let left = Mutex::new(of_each.zip((0..queries).step_by(each)));
+        let next = || left.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+        self.threads.run(|| {
+            while let Some(((softmax, out), first)) = next() {
+                let some = first..first + softmax.len();
+                for (range, weighted) in states.chunks_exact(queries).zip(weighted.chunks_exact(queries * columns)) {
+                    let (softmax, out, range) = (&mut *softmax, &mut *out, &range[some.clone()]);
+                    let weighted = &weighted[some.start * columns..some.end * columns];
+                    self.level.merge(MergeWork { columns, softmax, out, range, weighted });
+                }
+            }
+        });
+    }
+}
+
+/// Ranges that no thread has taken, and room for their sums.
+struct LeftRanges<'a> {
+    ranges: Range<usize>,
+    states: &'a mut [Softmax],
+    weighted: &'a mut [f32],
+}
+
+impl<'a> LeftRanges<'a> {
+    /// Takes the first of so many parts.
+    fn take(&mut self, parts: usize) -> Option<LeftRanges<'a>> {
+        let (left, first) = (self.ranges.len(), self.ranges.start);
+        let some = left.div_ceil(parts);
+        if left == 0 {
+            return None;
+        }
+        self.ranges.start += some;
+        let states = first_of(&mut self.states, left, some);
+        let weighted = first_of(&mut self.weighted, left, some);
+        Some(Self { ranges: first..first + some, states, weighted })
+    }
+}
+
+/// Takes what the first `some` of `left` ranges have.
+fn first_of<'a, T>(all: &mut &'a mut [T], left: usize, some: usize) -> &'a mut [T] {
+    let each = all.len() / left;
+    let (first, rest) = std::mem::take(all).split_at_mut(each * some);
+    *all = rest;
+    first
 }

@@ -42,7 +42,7 @@ pub(super) struct Task<'p> {
 impl<E: Number> AttentionCall<'_, E> {
     pub(super) fn run(&self, plan: &Plan, mut out: Output<&mut [E], &mut [f32]>) {
         if self.is_for_ranges(plan) {
-            return self.run_by_ranges(plan, &mut out);
+            return self.threads.enter(|| self.run_by_ranges(plan, &mut out));
         }
         let out = Mutex::new(out);
         let heads = self.layout().kv_heads;

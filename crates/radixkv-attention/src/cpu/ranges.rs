@@ -7,22 +7,11 @@ use std::ops::Range;
 
 use super::RANGE_TOKENS;
 use super::call::{AttentionCall, Task};
-use super::kernels::{
-    MergeWork, PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, Softmax, TOKENS_AT_ONCE, units,
-};
+use super::kernels::{PartRows, PartWork, QUERIES_AT_ONCE, RowsInPlace, Score, TOKENS_AT_ONCE, units};
 use super::number::Number;
-use super::read::RangePlace;
+use super::read::{RangePlace, StoredAt};
 use super::scratch::{Scratch, columns};
 use crate::layout::Half;
-
-/// Queries of a head that are computed with rows in place, at most, where those are numbers as they lie: they are read again
-/// for every few queries. Decoding `f32` takes 0.88 of the time of a copy with 4 queries, 0.82 with 8, and 0.98 with 16.
-const QUERIES_IN_PLACE: usize = 16;
-
-/// Bytes that are asked for of a row that is computed with in place: the processor's own prefetching reads the rest. With rows
-/// of 4 KiB decoding `f32` takes 0.88 of the time of a copy; with all of them asked for 1.24, with a quarter 0.94, with nothing
-/// 0.95.
-const ASKED_BYTES: usize = 512;
 
 /// A range of a sequence, for some queries of each head.
 #[derive(Debug, Clone)]
@@ -120,23 +109,18 @@ impl<E: Number> AttentionCall<'_, E> {
         }
     }
 
-    /// Merges a range into all queries of all heads of a task, by the sums that `attend_apart` had of it.
-    pub(super) fn merge_apart(&self, range: &[Softmax], weighted: &[f32], scratch: &mut Scratch) {
-        let Scratch { softmax, out, .. } = scratch;
-        self.level.merge(MergeWork { columns: columns(self.layout().value_dim), softmax, out, range, weighted });
-    }
-
     /// Adds the keys and values of some tokens of a range to what is asked for: the share of them that one head of the task
     /// has.
     fn ask_for(&self, task: &Task<'_>, RangeWork { place, .. }: &RangeWork, head: usize, scratch: &mut Scratch) {
         let ahead = share_of(place, head, task.heads.len());
         for half in [Half::Keys, Half::Values] {
-            self.source.collect_hints(&self.batch, half, &ahead, task.heads.clone(), usize::MAX, &mut scratch.hints);
+            self.source.collect_hints(&self.batch, half, &ahead, task.heads.clone(), &mut scratch.hints);
         }
     }
 
-    /// Computes a range for some queries of each head, and merges it if `values` says so. What all heads have for a few tokens is read before that for the
-    /// next ones: it lies side by side.
+    /// Computes a range for some queries of each head, and merges it if `values` says so. What all heads have for a few tokens is
+    /// read before that for the next ones: it lies side by side. That is asked for meanwhile, in the order in which it lies,
+    /// and all of it: where lines are left out processors do not read ahead by themselves.
     fn attend_few(
         &self,
         task: &Task<'_>,
@@ -157,24 +141,22 @@ impl<E: Number> AttentionCall<'_, E> {
                 }),
             };
             let within = place.part(&part);
+            let in_place = self.level.computes_in_place(self.layout().dtype, queries.len())
+                && self.source.is_good_in_place(&self.batch, half, &within);
+            let [reading, computing] = self.units(half, part.len(), queries.len());
+            let units = if in_place { computing } else { reading + computing };
+            scratch.hints.clear();
+            if let Some((half, ahead)) = &ahead {
+                let hints = &mut scratch.hints;
+                self.source.collect_hints(&self.batch, *half, ahead, task.heads.clone(), hints);
+            }
+            scratch.hints.begin(units * heads);
             for head in 0..heads {
-                let stored = match queries.len() {
-                    ..=QUERIES_IN_PLACE => self.source.in_place(&self.batch, half, &within, task.heads.start + head),
-                    _ => None,
-                };
-                let [reading, computing] = self.units(half, part.len(), queries.len());
-                let (units, most) = match stored {
-                    Some(_) => (computing, ASKED_BYTES),
-                    None => (reading + computing, usize::MAX),
-                };
-                scratch.hints.clear();
-                if let Some((half, ahead)) = &ahead {
-                    let (ahead, hints) = (share_of(ahead, head, heads), &mut scratch.hints);
-                    self.source.collect_hints(&self.batch, *half, &ahead, task.heads.clone(), most, hints);
-                }
-                scratch.hints.begin(units);
+                let of = task.heads.start + head;
+                let stored =
+                    in_place.then(|| self.source.in_place(&self.batch, half, &within, of, &mut scratch.scales));
                 if stored.is_none() {
-                    self.source.load(self.level, &self.batch, half, &within, task.heads.start + head, scratch);
+                    self.source.load(self.level, &self.batch, half, &within, of, scratch);
                 }
                 let slots = head * queries.len();
                 self.attend_part([head, slots], place, (step, stored), part.clone(), queries.clone(), scratch);
@@ -219,7 +201,7 @@ impl<E: Number> AttentionCall<'_, E> {
         &self,
         [head, slots]: [usize; 2],
         place: &RangePlace,
-        (step, stored): (PartStep, Option<RowsInPlace<'_>>),
+        (step, stored): (PartStep, Option<StoredAt<'_>>),
         part: Range<usize>,
         queries: Range<usize>,
         scratch: &mut Scratch,
@@ -230,14 +212,14 @@ impl<E: Number> AttentionCall<'_, E> {
         let last = part.end == place.tokens.len();
         let work = PartWork {
             queries: &scratch.queries[of.start * key_columns..of.end * key_columns],
-            rows: stored.map_or(
-                PartRows::Widened(match step {
-                    PartStep::Keys => &scratch.keys,
-                    PartStep::Columns => &scratch.turned,
-                    PartStep::Values | PartStep::ValuesAlone => &scratch.values,
-                }),
-                PartRows::InPlace,
-            ),
+            rows: match (stored, step) {
+                (Some(StoredAt { dtype, words, stride }), _) => {
+                    PartRows::InPlace(RowsInPlace { dtype, words, stride, scales: &scratch.scales })
+                }
+                (None, PartStep::Keys) => PartRows::Widened(&scratch.keys),
+                (None, PartStep::Columns) => PartRows::Widened(&scratch.turned),
+                (None, PartStep::Values | PartStep::ValuesAlone) => PartRows::Widened(&scratch.values),
+            },
             key_columns,
             columns,
             score: Score { scale: self.batch.scale, soft_cap: self.batch.scoring.soft_cap },

@@ -1,8 +1,9 @@
 //! Where the keys and values of a range come from: blocks, and rows that are kept in none.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
-use super::kernels::{Hints, LANES, Level, RowsInPlace, StoredRows};
+use super::kernels::{Hints, LANES, Level, StoredRows};
 use super::number::Number;
 use super::scratch::{Scratch, columns};
 use super::storage::{CpuKv, Plane};
@@ -23,6 +24,14 @@ pub(super) struct RowSource<'a, E> {
 pub(super) struct RangePlace {
     pub(super) sequence: usize,
     pub(super) tokens: Range<usize>,
+}
+
+/// Where rows of one head lie, and how many words from one to the next.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StoredAt<'a> {
+    pub(super) dtype: Dtype,
+    pub(super) words: &'a [AtomicU64],
+    pub(super) stride: usize,
 }
 
 impl RangePlace {
@@ -73,27 +82,34 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// Rows of one head of some tokens that can be computed with where they lie: numbers of `f32`, whole vectors of them, in one
-    /// block; and of keys as many as there are numbers in a vector.
+    /// Whether the rows of some tokens can be computed with where they lie: whole vectors of elements, in one block; and of keys
+    /// as many as there are numbers in a vector.
+    pub(super) fn is_good_in_place(&self, batch: &Batch<'_>, half: Half, place: &RangePlace) -> bool {
+        let (layout, tokens) = (self.layout().of(half), &place.tokens);
+        layout.head_dim % LANES == 0
+            && tokens.start % layout.block_size + tokens.len() <= layout.block_size
+            && (half == Half::Values || tokens.len() % LANES == 0)
+            && tokens.end <= self.kept(batch, place.sequence)
+    }
+
+    /// Where such rows of one head lie; their scales are read.
     pub(super) fn in_place(
         &self,
         batch: &Batch<'_>,
         half: Half,
-        place: &RangePlace,
+        RangePlace { sequence, tokens }: &RangePlace,
         head: usize,
-    ) -> Option<RowsInPlace<'_>> {
-        let (layout, RangePlace { sequence, tokens }) = (self.layout().of(half), place);
-        let (first, size) = (tokens.start % layout.block_size, layout.block_size);
-        let good = layout.dtype == Dtype::F32
-            && layout.head_dim % LANES == 0
-            && first + tokens.len() <= size
-            && (half == Half::Values || tokens.len() % LANES == 0)
-            && tokens.end <= self.kept(batch, *sequence);
-        good.then(|| {
-            let block = batch.tables.blocks_of(*sequence)[tokens.start / size];
-            let (words, stride) = self.kv.rows(Plane { layer: self.layer, half }, block, first, head);
-            RowsInPlace { words, stride }
-        })
+        scales: &mut [f32],
+    ) -> StoredAt<'_> {
+        let Layout { dtype, block_size, .. } = *self.layout();
+        let (plane, first) = (Plane { layer: self.layer, half }, tokens.start % block_size);
+        let block = batch.tables.blocks_of(*sequence)[tokens.start / block_size];
+        if dtype == Dtype::I8 {
+            let stored = (first..first + tokens.len()).map(|token| self.kv.scale(plane, block, token, head));
+            scales.iter_mut().zip(stored).for_each(|(to, scale)| *to = scale);
+        }
+        let (words, stride) = self.kv.rows(plane, block, first, head);
+        StoredAt { dtype, words, stride }
     }
 
     /// Reads a row that is in no block, rounded as if it came from one.
@@ -138,15 +154,13 @@ impl<E: Number> RowSource<'_, E> {
         }
     }
 
-    /// The rows of several heads, which are read soon, and of what lies side by side so many bytes at most: of those of a token,
-    /// or of a head.
+    /// The rows of several heads, which are read soon.
     pub(super) fn collect_hints(
         &self,
         batch: &Batch<'_>,
         half: Half,
         ahead: &RangePlace,
         heads: Range<usize>,
-        most: usize,
         hints: &mut Hints,
     ) {
         let end = ahead.tokens.end.min(self.kept(batch, ahead.sequence));
@@ -156,12 +170,12 @@ impl<E: Number> RowSource<'_, E> {
             Order::Nhd => {
                 let (words, stride) = self.kv.rows(plane, block, tokens.start, heads.start);
                 let spaced = [tokens.len(), stride * size_of::<u64>()];
-                hints.add(words.as_ptr().cast(), (heads.len() * row_bytes).min(most), spaced);
+                hints.add(words.as_ptr().cast(), heads.len() * row_bytes, spaced);
             }
             Order::Hnd => {
                 for head in heads.clone() {
                     let (words, _) = self.kv.rows(plane, block, tokens.start, head);
-                    hints.add(words.as_ptr().cast(), (tokens.len() * row_bytes).min(most), [1, 0]);
+                    hints.add(words.as_ptr().cast(), tokens.len() * row_bytes, [1, 0]);
                 }
             }
         });

@@ -1,5 +1,6 @@
 //! Keys and values in main memory, read and written by several threads.
 
+use super::aligned::Aligned;
 use super::error::CpuError;
 use super::number::Number;
 use super::word::{pack, per_word, unpack};
@@ -32,7 +33,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64 as Word, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct CpuKv {
     layout: Layout,
-    words: Box<[Word]>,
+    words: Aligned<Word>,
     /// Bits of `f32`: `[layers, {keys, values}, slots, kv_heads]`, or nothing.
     scales: Box<[AtomicU32]>,
 }
@@ -48,13 +49,11 @@ impl CpuKv {
     pub(super) fn new(layout: Layout) -> Result<Self, CpuError> {
         layout.check()?;
         let memory = CpuError::Memory { bytes: layout.bytes() };
-        let mut words = Vec::new();
-        words.try_reserve_exact(layout.elements() / per_word(layout.dtype)).map_err(|_| memory)?;
-        words.resize_with(layout.elements() / per_word(layout.dtype), Word::default);
+        let words = Aligned::new(layout.elements() / per_word(layout.dtype)).map_err(|_| memory)?;
         let mut scales = Vec::new();
         scales.try_reserve_exact(layout.scales()).map_err(|_| memory)?;
         scales.resize_with(layout.scales(), AtomicU32::default);
-        Ok(Self { layout, words: words.into_boxed_slice(), scales: scales.into_boxed_slice() })
+        Ok(Self { layout, words, scales: scales.into_boxed_slice() })
     }
 
     /// The layout that it was allocated with.

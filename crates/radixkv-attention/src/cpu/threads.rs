@@ -19,6 +19,14 @@ impl Threads {
         self.0.as_ref().map_or(1, |pool| pool.current_num_threads())
     }
 
+    /// Runs `work`, which runs other work on all threads, on one of them: none is woken in between to go on.
+    pub(super) fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match &self.0 {
+            Some(pool) => pool.install(work),
+            None => work(),
+        }
+    }
+
     /// Runs `work` on each thread, or on fewer where one has done all of it before others began; waits for all.
     pub(super) fn run(&self, work: impl Fn() + Sync) {
         match &self.0 {

@@ -5,11 +5,11 @@ use std::ops::Range;
 use super::super::RANGE_TOKENS;
 use super::columns;
 use super::hints::Hints;
-use super::lanes::{LANES, Rows, product};
-use super::rows::{InPlace, Ops, RowsInPlace, units_of_row};
+use super::lanes::{LANES, Matrix, Rows, product};
+use super::rows::{Bf16, F16, F32, I8, InPlace, Ops, RowsInPlace, units_of_row};
 use super::scores::{UNITS_OF_PRODUCTS, products};
 use super::softmax::{Score, Softmax, merge, merge_values, weigh};
-use crate::layout::Half;
+use crate::layout::{Dtype, Half};
 
 /// Queries whose scores are kept at once: they and some of a range's keys or values stay in the first cache.
 pub(in super::super) const QUERIES_AT_ONCE: usize = 48;
@@ -102,25 +102,28 @@ impl PartWork<'_> {
     /// Products with the keys of the part.
     #[inline(always)]
     pub(super) fn add_keys<const N: usize, O: Ops>(self, ops: O) {
-        let Some(queries) = self.seeing() else { return };
-        let stride = self.key_columns;
-        let counts = [queries.len(), self.part.len(), stride];
-        let to = &mut self.weights[queries.start * RANGE_TOKENS + self.part.start..];
-        let queries = Rows { numbers: self.queries, stride }.from(queries.start);
-        match (self.rows, N > 1) {
-            (PartRows::Widened(numbers), true) => {
-                products::<true, O>(ops, queries, Rows { numbers, stride }, counts, to, self.hints);
+        match self.rows {
+            PartRows::Widened(numbers) => {
+                let stride = self.key_columns;
+                self.add_products::<N, O>(ops, Rows { numbers, stride });
             }
-            (PartRows::Widened(numbers), false) => {
-                products::<false, O>(ops, queries, Rows { numbers, stride }, counts, to, self.hints);
-            }
-            (PartRows::InPlace(rows), true) => {
-                products::<true, O>(ops, queries, InPlace { ops, rows }, counts, to, self.hints);
-            }
-            (PartRows::InPlace(rows), false) => {
-                products::<false, O>(ops, queries, InPlace { ops, rows }, counts, to, self.hints);
-            }
+            PartRows::InPlace(rows) => match rows.dtype {
+                Dtype::F16 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, F16)),
+                Dtype::Bf16 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, Bf16)),
+                Dtype::F32 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, F32)),
+                Dtype::I8 => self.add_products::<N, O>(ops, InPlace::new(ops, rows, I8)),
+            },
         }
+    }
+
+    /// Products with some keys.
+    #[inline(always)]
+    fn add_products<const N: usize, O: Ops>(self, ops: O, keys: impl Matrix) {
+        let Some(queries) = self.seeing() else { return };
+        let counts = [queries.len(), self.part.len(), self.key_columns];
+        let to = &mut self.weights[queries.start * RANGE_TOKENS + self.part.start..];
+        let queries = Rows { numbers: self.queries, stride: self.key_columns }.from(queries.start);
+        products::<N, O>(ops, queries, keys, counts, to, self.hints);
     }
 
     /// Products with the keys of the whole range, which are columns.
@@ -170,33 +173,44 @@ impl PartWork<'_> {
         }
         let tokens = seen.0.max(self.part.start)..seen.1.min(self.part.end);
         if tokens.start < tokens.end {
-            let weights = &self.weights[queries.start * RANGE_TOKENS + tokens.start..];
-            let weights = Rows { numbers: weights, stride: RANGE_TOKENS };
-            let weighted = &mut self.weighted[queries.start * self.columns..];
-            let (shape, first) = ([tokens.len(), self.columns], tokens.start - self.part.start);
-            let step = |vectors| self.hints.step(vectors * UNITS_OF_VALUES);
-            let (count, stride) = (queries.len(), self.columns);
-            match (self.rows, tokens.start == seen.0) {
-                (PartRows::Widened(rows), true) => {
-                    let values = Rows { numbers: &rows[first * stride..], stride };
-                    product::<N, false>(weights, count, values, shape, weighted, stride, step);
+            let first = tokens.start - self.part.start;
+            let of = (queries.clone(), tokens.clone(), tokens.start == seen.0);
+            match self.rows {
+                PartRows::Widened(numbers) => {
+                    self.add_weighted::<N>(of, Rows { numbers, stride: self.columns }.from(first));
                 }
-                (PartRows::Widened(rows), false) => {
-                    let values = Rows { numbers: &rows[first * stride..], stride };
-                    product::<N, true>(weights, count, values, shape, weighted, stride, step);
-                }
-                (PartRows::InPlace(rows), true) => {
-                    let values = InPlace { ops, rows: rows.from(first) };
-                    product::<N, false>(weights, count, values, shape, weighted, stride, step);
-                }
-                (PartRows::InPlace(rows), false) => {
-                    let values = InPlace { ops, rows: rows.from(first) };
-                    product::<N, true>(weights, count, values, shape, weighted, stride, step);
+                PartRows::InPlace(rows) => {
+                    let rows = rows.from(first);
+                    match rows.dtype {
+                        Dtype::F32 => self.add_weighted::<N>(of, InPlace::new(ops, rows, F32)),
+                        Dtype::F16 => self.add_weighted::<N>(of, InPlace::new(ops, rows, F16)),
+                        Dtype::Bf16 => self.add_weighted::<N>(of, InPlace::new(ops, rows, Bf16)),
+                        Dtype::I8 => self.add_weighted::<N>(of, InPlace::new(ops, rows, I8)),
+                    }
                 }
             }
         }
         if last {
             self.merge(queries);
+        }
+    }
+
+    /// Adds the values of some tokens of the range, times their weights for some queries; or begins with them.
+    #[inline(always)]
+    fn add_weighted<const N: usize>(
+        &mut self,
+        (queries, tokens, begins): (Range<usize>, Range<usize>, bool),
+        values: impl Matrix,
+    ) {
+        let weights = &self.weights[queries.start * RANGE_TOKENS + tokens.start..];
+        let weights = Rows { numbers: weights, stride: RANGE_TOKENS };
+        let (stride, shape) = (self.columns, [tokens.len(), self.columns]);
+        let weighted = &mut self.weighted[queries.start * stride..];
+        let asks = |vectors, steps| self.hints.run(vectors * UNITS_OF_VALUES, steps);
+        if begins {
+            product::<N, false>(weights, queries.len(), values, shape, weighted, stride, asks);
+        } else {
+            product::<N, true>(weights, queries.len(), values, shape, weighted, stride, asks);
         }
     }
 

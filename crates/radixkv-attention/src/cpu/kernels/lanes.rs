@@ -4,6 +4,8 @@
 //! and columns are independent chains, so how many of them are computed at once changes no bit. The products of rows with
 //! rows, which are the scores, have sixteen chains each: see `scores`.
 
+use super::hints::Run;
+
 /// Numbers of a vector, for every processor.
 pub(in super::super) const LANES: usize = 16;
 
@@ -36,8 +38,8 @@ impl<'a> Rows<'a> {
 
 /// Vectors of a row.
 pub(super) trait Vectors: Copy {
-    /// One of them.
-    fn vector(&self, index: usize) -> Lanes;
+    /// `N` of them.
+    fn vectors<const N: usize>(&self, first: usize) -> [Lanes; N];
 }
 
 /// Rows to multiply with, whatever memory they are in.
@@ -51,8 +53,9 @@ pub(super) trait Matrix: Copy {
 
 impl Vectors for &[f32] {
     #[inline(always)]
-    fn vector(&self, index: usize) -> Lanes {
-        Lanes::load(&self[index * LANES..])
+    fn vectors<const N: usize>(&self, first: usize) -> [Lanes; N] {
+        let numbers = &self[first * LANES..][..N * LANES];
+        std::array::from_fn(|n| Lanes::load(&numbers[n * LANES..]))
     }
 }
 
@@ -133,7 +136,8 @@ pub(super) fn turned(rows: &[Lanes; LANES]) -> [Lanes; LANES] {
 }
 
 /// `rows x inner` times `inner x columns`, where `columns` is a multiple of [`LANES`]; `N` vectors of a row of `b` stay
-/// in registers. With `MORE` the chains go on from what `out` holds. `step` is told of the vectors of `out` that are done.
+/// in registers. With `MORE` the chains go on from what `out` holds. `asks` says what is asked for meanwhile, with
+/// so many vectors of `out` and in so many steps.
 #[inline(always)]
 pub(super) fn product<const N: usize, const MORE: bool>(
     a: Rows<'_>,
@@ -142,15 +146,15 @@ pub(super) fn product<const N: usize, const MORE: bool>(
     [inner, columns]: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
-    mut step: impl FnMut(usize),
+    mut asks: impl FnMut(usize, usize) -> Run,
 ) {
     let mut column = 0;
     while column + N * LANES <= columns {
-        strip::<N, MORE>(a, rows, b, [inner, column], &mut out[column..], out_stride, &mut step);
+        strip::<N, MORE>(a, rows, b, [inner, column], &mut out[column..], out_stride, &mut asks);
         column += N * LANES;
     }
     while column < columns {
-        strip::<1, MORE>(a, rows, b, [inner, column], &mut out[column..], out_stride, &mut step);
+        strip::<1, MORE>(a, rows, b, [inner, column], &mut out[column..], out_stride, &mut asks);
         column += LANES;
     }
 }
@@ -164,7 +168,7 @@ fn strip<const N: usize, const MORE: bool>(
     inner_and_column: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
-    step: &mut impl FnMut(usize),
+    asks: &mut impl FnMut(usize, usize) -> Run,
 ) {
     let mut row = 0;
     while row < rows {
@@ -172,12 +176,11 @@ fn strip<const N: usize, const MORE: bool>(
         let a = Rows { numbers: &a.numbers[row * a.stride..], ..a };
         let out = &mut out[row * out_stride..];
         let done = match left {
-            1 => tile::<1, N, MORE>(a, b, inner_and_column, out, out_stride),
-            2..=3 => tile::<2, N, MORE>(a, b, inner_and_column, out, out_stride),
-            4..=5 | 8 => tile::<4, N, MORE>(a, b, inner_and_column, out, out_stride),
-            _ => tile::<6, N, MORE>(a, b, inner_and_column, out, out_stride),
+            1 => tile::<1, N, MORE>(a, b, inner_and_column, out, out_stride, asks),
+            2..=3 => tile::<2, N, MORE>(a, b, inner_and_column, out, out_stride, asks),
+            4..=5 | 8 => tile::<4, N, MORE>(a, b, inner_and_column, out, out_stride, asks),
+            _ => tile::<6, N, MORE>(a, b, inner_and_column, out, out_stride, asks),
         };
-        step(done * N);
         row += done;
     }
 }
@@ -190,7 +193,9 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
     [inner, column]: [usize; 2],
     out: &mut [f32],
     out_stride: usize,
+    asks: &mut impl FnMut(usize, usize) -> Run,
 ) -> usize {
+    let mut run = asks(M * N, inner);
     let rows: [&[f32]; M] = std::array::from_fn(|m| &a.numbers[m * a.stride..][..inner]);
     let mut sums = [[Lanes::ZERO; N]; M];
     if MORE {
@@ -200,7 +205,8 @@ fn tile<const M: usize, const N: usize, const MORE: bool>(
         }
     }
     for (k, row) in b.rows(inner).enumerate() {
-        let row: [Lanes; N] = std::array::from_fn(|n| row.vector(column / LANES + n));
+        run.step();
+        let row: [Lanes; N] = row.vectors(column / LANES);
         for m in 0..M {
             let element = rows[m][k];
             for n in 0..N {

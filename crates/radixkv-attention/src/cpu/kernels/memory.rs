@@ -18,9 +18,6 @@ mod readers {
     use core::arch::x86_64::*;
     use std::sync::atomic::AtomicU64;
 
-    use super::super::lanes::Lanes;
-    use super::super::rows::WORDS;
-
     /// The readers of a level. Each reads vectors of elements, as many as are whole, by a load that widens them, and returns how
     /// many elements; those of integers are multiplied by their scale.
     macro_rules! readers {
@@ -30,15 +27,6 @@ mod readers {
         ) => {
             pub(in super::super) mod $level {
                 use super::*;
-
-                /// A vector of `f32`, from the first words.
-                #[inline]
-                #[target_feature(enable = $features)]
-                pub(in super::super::super) fn load(from: &[AtomicU64]) -> Lanes {
-                    let mut lanes = Lanes::ZERO;
-                    f32(&from[..WORDS], 1.0, &mut lanes.0);
-                    lanes
-                }
 
                 $(
                     #[inline]
@@ -93,10 +81,10 @@ pub(super) use readers::{avx2, avx512};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(super) fn ask(at: *const u8) {
-    use core::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
     // SAFETY: the instruction takes any address, and SSE is part of x86-64.
-    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
 
 /// Does nothing: there is no such instruction for all processors of this kind.

@@ -1,5 +1,6 @@
 //! Rows times some columns of a matrix of weights.
 
+use super::hints::Run;
 use super::lanes::{Rows, product};
 use crate::element::from_bf16;
 
@@ -49,7 +50,7 @@ impl PanelWork<'_> {
             };
             let rows = Rows { numbers: &self.rows[first..], stride: self.inputs };
             let panel = Rows { numbers, stride: PANEL };
-            product::<N, true>(rows, count, panel, [depth, PANEL], self.out, PANEL, |_| ());
+            product::<N, true>(rows, count, panel, [depth, PANEL], self.out, PANEL, |_, _| Run::NONE);
         }
     }
 }

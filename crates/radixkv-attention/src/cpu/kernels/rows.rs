@@ -9,8 +9,6 @@ use crate::layout::Dtype;
 
 /// Bytes of a row that are read in one unit of work (see [`Hints::step`]).
 const UNIT_BYTES: usize = 48;
-/// Words of a vector of `f32`.
-pub(super) const WORDS: usize = LANES / 2;
 
 /// What a level does by instructions that the compiler does not find.
 pub(super) trait Ops: Copy {
@@ -20,12 +18,21 @@ pub(super) trait Ops: Copy {
         0
     }
 
-    /// Reads a vector of `f32` from the first words.
+    /// Reads a vector of elements from the first words, those of integers times `scale`.
     #[inline(always)]
-    fn load(self, from: &[AtomicU64]) -> Lanes {
-        let mut lanes = Lanes::ZERO;
-        read_words(Dtype::F32, &from[..WORDS], 1.0, &mut lanes.0);
+    fn load(self, dtype: Dtype, from: &[AtomicU64], scale: f32) -> Lanes {
+        let (mut lanes, from) = (Lanes::ZERO, &from[..LANES / per_word(dtype)]);
+        if self.read(dtype, from, scale, &mut lanes.0) < LANES {
+            read_words(dtype, from, scale, &mut lanes.0);
+        }
         lanes
+    }
+
+    /// Adds the products of the lanes of two. By itself the compiler takes some loops of these for loops over single numbers,
+    /// and gathers those of other vectors.
+    #[inline(always)]
+    fn add_products(self, sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
+        sum.add_products(a, b)
     }
 
     /// Adds the lanes of each vector, in halves.
@@ -69,48 +76,108 @@ pub(in super::super) struct StoredRows<'a> {
     pub(in super::super) to_stride: usize,
 }
 
-/// Rows of `f32` of one head for some tokens of a block, computed with where they lie.
+/// Rows of one head for some tokens of a block, computed with where they lie.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct RowsInPlace<'a> {
+    pub(in super::super) dtype: Dtype,
     /// From the first row on.
     pub(in super::super) words: &'a [AtomicU64],
     /// Words from row to row.
     pub(in super::super) stride: usize,
+    /// One for each row; it counts where elements are integers.
+    pub(in super::super) scales: &'a [f32],
 }
 
 impl RowsInPlace<'_> {
     /// Those from a row on.
     #[inline(always)]
     pub(super) fn from(self, row: usize) -> Self {
-        Self { words: &self.words[row * self.stride..], ..self }
+        Self { words: &self.words[row * self.stride..], scales: &self.scales[row..], ..self }
     }
 }
 
-/// The same, with what reads them.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InPlace<'a, O> {
-    pub(super) ops: O,
-    pub(super) rows: RowsInPlace<'a>,
-}
+/// A type of elements, known to the compiler: it is chosen once, not for each vector.
+pub(super) trait Stored: Copy {
+    const DTYPE: Dtype;
 
-impl<O: Ops> Vectors for (O, &[AtomicU64]) {
+    /// What the elements of a row are multiplied by.
     #[inline(always)]
-    fn vector(&self, index: usize) -> Lanes {
-        self.0.load(&self.1[index * WORDS..][..WORDS])
+    fn scale(scales: &[f32], row: usize) -> f32 {
+        if Self::DTYPE == Dtype::I8 { scales[row] } else { 1.0 }
+    }
+
+    /// Words of a vector.
+    #[inline(always)]
+    fn words() -> usize {
+        LANES / per_word(Self::DTYPE)
     }
 }
 
-impl<'a, O: Ops> Matrix for InPlace<'a, O> {
-    type Row = (O, &'a [AtomicU64]);
+macro_rules! stored {
+    ($($name:ident)*) => {
+        $(
+            #[derive(Debug, Clone, Copy)]
+            pub(super) struct $name;
+
+            impl Stored for $name {
+                const DTYPE: Dtype = Dtype::$name;
+            }
+        )*
+    };
+}
+
+stored!(F32 F16 Bf16 I8);
+
+/// Rows in place, with what reads them, and of which type they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InPlace<'a, O, S> {
+    ops: O,
+    rows: RowsInPlace<'a>,
+    stored: S,
+}
+
+impl<'a, O, S> InPlace<'a, O, S> {
+    #[inline(always)]
+    pub(super) fn new(ops: O, rows: RowsInPlace<'a>, stored: S) -> Self {
+        Self { ops, rows, stored }
+    }
+}
+
+/// A row in place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowInPlace<'a, O, S> {
+    ops: O,
+    words: &'a [AtomicU64],
+    scale: f32,
+    _stored: S,
+}
+
+impl<O: Ops, S: Stored> Vectors for RowInPlace<'_, O, S> {
+    #[inline(always)]
+    fn vectors<const N: usize>(&self, first: usize) -> [Lanes; N] {
+        let words = &self.words[first * S::words()..][..N * S::words()];
+        std::array::from_fn(|n| self.ops.load(S::DTYPE, &words[n * S::words()..], self.scale))
+    }
+}
+
+impl<'a, O: Ops, S: Stored> Matrix for InPlace<'a, O, S> {
+    type Row = RowInPlace<'a, O, S>;
 
     #[inline(always)]
     fn row(self, row: usize, vectors: usize) -> Self::Row {
-        (self.ops, &self.rows.words[row * self.rows.stride..][..vectors * WORDS])
+        let words = &self.rows.words[row * self.rows.stride..][..vectors * S::words()];
+        RowInPlace { ops: self.ops, words, scale: S::scale(self.rows.scales, row), _stored: self.stored }
     }
 
     #[inline(always)]
     fn rows(self, count: usize) -> impl Iterator<Item = Self::Row> {
-        self.rows.words.chunks(self.rows.stride).take(count).map(move |row| (self.ops, row))
+        let rows = self.rows.words.chunks(self.rows.stride).take(count).enumerate();
+        rows.map(move |(row, words)| RowInPlace {
+            ops: self.ops,
+            words,
+            scale: S::scale(self.rows.scales, row),
+            _stored: self.stored,
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 //! are read as they lie, and how many products are computed at once changes no bit.
 
 use super::super::RANGE_TOKENS;
-use super::hints::Hints;
+use super::hints::{Hints, Run};
 use super::lanes::{LANES, Lanes, Matrix, Rows, Vectors};
 use super::rows::Ops;
 
@@ -12,10 +12,10 @@ use super::rows::Ops;
 pub(super) const UNITS_OF_PRODUCTS: usize = 6;
 
 /// The products of `count` queries with the first `tokens` keys, filled up to whole vectors, to rows of [`RANGE_TOKENS`].
-/// A row of either has `elements`, a multiple of [`LANES`]. With `WIDE` the processor has registers for sixteen vectors of
-/// sums and more; without, for four.
+/// A row of either has `elements`, a multiple of [`LANES`]. With `N` more than 1 the processor has registers for sixteen
+/// vectors of sums and more; otherwise for four.
 #[inline(always)]
-pub(super) fn products<const WIDE: bool, O: Ops>(
+pub(super) fn products<const N: usize, O: Ops>(
     ops: O,
     queries: Rows<'_>,
     keys: impl Matrix,
@@ -28,9 +28,9 @@ pub(super) fn products<const WIDE: bool, O: Ops>(
         while query < count {
             let (queries, out) = (queries.from(query), &mut out[query * RANGE_TOKENS + first..]);
             query += match count - query {
-                1 => sixteen_keys::<1, 8, WIDE, O>(ops, queries, keys, [first, elements], out, hints),
-                2..=3 => sixteen_keys::<2, 8, WIDE, O>(ops, queries, keys, [first, elements], out, hints),
-                _ => sixteen_keys::<4, 4, WIDE, O>(ops, queries, keys, [first, elements], out, hints),
+                1 => sixteen_keys::<1, 8, N, O>(ops, queries, keys, [first, elements], out, hints),
+                2..=3 => sixteen_keys::<2, 8, N, O>(ops, queries, keys, [first, elements], out, hints),
+                _ => sixteen_keys::<4, 4, N, O>(ops, queries, keys, [first, elements], out, hints),
             };
         }
     }
@@ -38,7 +38,7 @@ pub(super) fn products<const WIDE: bool, O: Ops>(
 
 /// The products of `M` queries with sixteen keys, `T` keys at a time; returns `M`.
 #[inline(always)]
-fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
+fn sixteen_keys<const M: usize, const T: usize, const N: usize, O: Ops>(
     ops: O,
     queries: Rows<'_>,
     keys: impl Matrix,
@@ -51,49 +51,69 @@ fn sixteen_keys<const M: usize, const T: usize, const WIDE: bool, O: Ops>(
         let mut sums = [Lanes::ZERO; LANES];
         for t in (0..across).step_by(T) {
             let at = [key + first + t, elements];
-            if WIDE {
-                tile::<M, T>(queries, keys, at, &mut sums[t..], across);
+            let run = hints.run(M * T * UNITS_OF_PRODUCTS / LANES, elements / LANES);
+            if N > 1 {
+                tile::<M, T, O>(ops, queries, keys, at, &mut sums[t..], across, run);
             } else {
-                narrow::<M, T>(queries, keys, at, &mut sums[t..], across);
+                narrow::<M, T, O>(ops, queries, keys, at, &mut sums[t..], across, run);
             }
         }
         let added = ops.add_lanes(&sums);
         for (m, added) in added.chunks_exact(across).enumerate() {
             out[m * RANGE_TOKENS + first..][..across].copy_from_slice(added);
         }
-        hints.step(UNITS_OF_PRODUCTS);
     }
     M
 }
 
 /// A tile in parts of four vectors of sums or fewer.
 #[inline(always)]
-fn narrow<const M: usize, const T: usize>(
+fn narrow<const M: usize, const T: usize, O: Ops>(
+    ops: O,
     queries: Rows<'_>,
     keys: impl Matrix,
     [key, elements]: [usize; 2],
     to: &mut [Lanes],
     across: usize,
+    mut run: Run,
 ) {
     for t in (0..T).step_by(2) {
         if M == 1 {
-            tile::<1, 2>(queries, keys, [key + t, elements], &mut to[t..], across);
+            tile::<1, 2, O>(
+                ops,
+                queries,
+                keys,
+                [key + t, elements],
+                &mut to[t..],
+                across,
+                std::mem::replace(&mut run, Run::NONE),
+            );
             continue;
         }
         for m in (0..M).step_by(2) {
-            tile::<2, 2>(queries.from(m), keys, [key + t, elements], &mut to[m * across + t..], across);
+            tile::<2, 2, O>(
+                ops,
+                queries.from(m),
+                keys,
+                [key + t, elements],
+                &mut to[m * across + t..],
+                across,
+                std::mem::replace(&mut run, Run::NONE),
+            );
         }
     }
 }
 
 /// The lanes of `M` times `T` products, all in registers, to rows of `across`.
 #[inline(always)]
-fn tile<const M: usize, const T: usize>(
+fn tile<const M: usize, const T: usize, O: Ops>(
+    ops: O,
     queries: Rows<'_>,
     keys: impl Matrix,
     [key, elements]: [usize; 2],
     to: &mut [Lanes],
     across: usize,
+    mut run: Run,
 ) {
     let vectors = elements / LANES;
     let queries: [&[[f32; LANES]]; M] = std::array::from_fn(|m| &queries.vectors(m)[..vectors]);
@@ -101,11 +121,12 @@ fn tile<const M: usize, const T: usize>(
     let mut sums = [[Lanes::ZERO; T]; M];
     #[allow(clippy::needless_range_loop)] // It counts along all rows at once.
     for i in 0..vectors {
-        let keys: [Lanes; T] = std::array::from_fn(|t| keys[t].vector(i));
+        run.step();
+        let keys: [Lanes; T] = std::array::from_fn(|t| keys[t].vectors::<1>(i)[0]);
         for m in 0..M {
             let query = Lanes(queries[m][i]);
             for t in 0..T {
-                sums[m][t] = sums[m][t].add_products(query, keys[t]);
+                sums[m][t] = ops.add_products(sums[m][t], query, keys[t]);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Sixteen vectors: their lanes folded, and rows turned into columns, by instructions that the compiler does not find by
-//! itself.
+//! Vectors multiplied and added, sixteen of them folded lane by lane, and rows turned into columns, by instructions that the
+//! compiler does not find by itself.
 //!
 //! # Invariants
 //!
@@ -44,6 +44,18 @@ pub(super) mod avx512 {
                 folded
             }
         };
+    }
+
+    /// Adds the products of the lanes of two.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(in super::super) fn add_products(mut sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
+        // SAFETY: X2, a vector each.
+        let [loaded, a, b] = [&sum, &a, &b].map(|lanes| unsafe { _mm512_loadu_ps(lanes.0.as_ptr()) });
+        let added = _mm512_fmadd_ps(a, b, loaded);
+        // SAFETY: X2, a vector.
+        unsafe { _mm512_storeu_ps(sum.0.as_mut_ptr(), added) };
+        sum
     }
 
     fold!(add_lanes by _mm512_add_ps);
@@ -128,6 +140,20 @@ pub(super) mod avx2 {
                 folded
             }
         };
+    }
+
+    /// Adds the products of the lanes of two.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    pub(in super::super) fn add_products(mut sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
+        for half in [0, HALF] {
+            // SAFETY: X2, half a vector each.
+            let [loaded, a, b] = [&sum, &a, &b].map(|lanes| unsafe { _mm256_loadu_ps(lanes.0[half..].as_ptr()) });
+            let added = _mm256_fmadd_ps(a, b, loaded);
+            // SAFETY: X2, half a vector.
+            unsafe { _mm256_storeu_ps(sum.0[half..].as_mut_ptr(), added) };
+        }
+        sum
     }
 
     fold!(add_lanes by _mm256_add_ps);

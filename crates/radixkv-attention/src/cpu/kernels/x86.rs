@@ -79,9 +79,9 @@ macro_rules! ops {
             }
 
             #[inline(always)]
-            fn load(self, from: &[AtomicU64]) -> Lanes {
+            fn add_products(self, sum: Lanes, a: Lanes, b: Lanes) -> Lanes {
                 // SAFETY: X1.
-                unsafe { memory::$module::load(from) }
+                unsafe { vectors::$module::add_products(sum, a, b) }
             }
 
             #[inline(always)]
@@ -218,6 +218,7 @@ mod tests {
     use super::super::lanes::{LANES, Lanes};
     use super::super::rows::{Ops, Plain};
     use super::{Avx2, Avx512};
+    use crate::layout::Dtype;
 
     fn check(ops: impl Ops) {
         let dice = &mut Rng::with_seed(1);
@@ -231,7 +232,12 @@ mod tests {
             assert_eq!(bits(ops.add_lanes(&vectors)), bits(Plain.add_lanes(&vectors)), "{vectors:?}");
             assert_eq!(bits(ops.max_lanes(&vectors)), bits(Plain.max_lanes(&vectors)), "{vectors:?}");
             let words: [AtomicU64; LANES] = std::array::from_fn(|i| AtomicU64::new(dice.u64(..) ^ i as u64));
-            assert_eq!(bits(ops.load(&words[1..]).0), bits(Plain.load(&words[1..]).0));
+            for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16, Dtype::I8] {
+                let loaded = [ops.load(dtype, &words[1..], 0.3), Plain.load(dtype, &words[1..], 0.3)];
+                let [ours, plain] =
+                    loaded.map(|lanes| lanes.0.map(|it| if it.is_nan() { None } else { Some(it.to_bits()) }));
+                assert_eq!(ours, plain, "{dtype}");
+            }
             let turned = [ops.turn(&vectors), Plain.turn(&vectors)].map(|columns| columns.map(|lanes| bits(lanes.0)));
             assert_eq!(turned[0], turned[1], "{vectors:?}");
         }
