@@ -65,6 +65,36 @@ fn serve(session: &Session, space: &Namespace, tokens: &[Token]) {
     drop(session.insert(hit.lease(), tokens, blocks).expect("a sound insert"));
 }
 
+/// Slots that were freed together wait for who needs them, and none of them keeps a slab once nothing is cached.
+#[test]
+fn a_cache_that_was_emptied_keeps_no_slab_for_freed_slots() {
+    let leaves = 20_000;
+    type Verb = fn(&PrefixCache);
+    let verbs: [(bool, Verb); 3] =
+        [(false, |cache| _ = cache.evict(usize::MAX)), (false, PrefixCache::clear), (true, PrefixCache::settle)];
+    for (is_reserved, empty) in verbs {
+        let cache = PrefixCache::builder(BLOCK, leaves).clock(Clock::Logical).build().expect("sound");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let prompts: Vec<_> = (0..leaves as u32).map(|seed| sequence(seed, BLOCK)).collect();
+        prompts.iter().for_each(|prompt| serve(&session, &space, prompt));
+        // In no order: neighbours in the order of eviction lie far from each other.
+        for (time, at) in (0..leaves).map(|i| (i, i * 7_919 % leaves)) {
+            cache.set_time(1 + time as u64);
+            drop(session.match_prefix(&space, &prompts[at]));
+        }
+        assert!(cache.stats().slab_bytes > 2 * SEGMENT);
+        if is_reserved {
+            // A reservation evicts, and gives no memory back.
+            drop(session.reserve(leaves).expect("nothing is leased"));
+        }
+        drop(session);
+        empty(&cache);
+        assert_eq!(cache.stats().runs, 0);
+        // One segment is kept, and the new root after a clear may lie in another.
+        assert!(cache.stats().slab_bytes <= 2 * SEGMENT, "{}", cache.stats().slab_bytes);
+    }
+}
+
 #[test]
 fn the_index_stays_within_its_bound_and_is_counted_truly() {
     let before = bytes();

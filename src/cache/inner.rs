@@ -148,14 +148,11 @@ impl Inner {
         }
     }
 
-    /// Frees what it can of the index memory that turns of the evictor have retired.
+    /// Frees what it can of the index memory that turns of the evictor have retired. If nothing is cached, gives back the memory
+    /// that is kept for what will be.
     pub(super) fn reclaim(&self) {
         self.idle.for_each_idle(Local::hand_over);
         self.participant().reclaim();
-    }
-
-    /// If nothing is cached, gives back the memory that is kept for what will be.
-    pub(super) fn give_memory_back(&self) {
         if self.gauges.runs() == 0 {
             self.idle.for_each_idle(|local| _ = local.give_memory_back());
             self.domain.cool_down();

@@ -162,7 +162,6 @@ impl PrefixCache {
         let mut pass = Pass::default();
         while inner.in_turn(|evictor, resources| inner.namespaces.forget_empty(&mut pass, evictor, resources)) {}
         inner.reclaim();
-        inner.give_memory_back();
     }
 
     /// One bounded step of the evictor: the body of a background thread's loop.
