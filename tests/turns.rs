@@ -63,3 +63,32 @@ fn an_eviction_takes_turns() {
     assert!(turns > 0, "it kept its turn to the end");
     cache.validate().expect("sound");
 }
+
+/// Leaves of one block: the number of victims ends a turn, long before that of their blocks does.
+#[test]
+fn a_reservation_takes_turns() {
+    let (cache, leases) = leased();
+    drop(leases);
+    cache.settle();
+    let session = cache.session();
+    let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
+    let turns = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut between = std::collections::BTreeSet::new();
+            ready.wait();
+            while !over.load(Relaxed) {
+                // Waits for the end of the other thread's turn.
+                cache.settle();
+                between.insert(cache.stats().free_blocks);
+            }
+            between.len()
+        });
+        ready.wait();
+        let all = session.reserve(LEAVES as usize).expect("all can go");
+        over.store(true, Relaxed);
+        drop(all);
+        other.join().expect("no panic")
+    });
+    assert!(turns > 20, "{turns} turns");
+    cache.validate().expect("sound");
+}
