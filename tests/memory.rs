@@ -272,3 +272,37 @@ fn what_a_listener_has_read_goes_with_its_eviction() {
     let (few, many) = (turn_over(100, &mut events), turn_over(1_000, &mut events));
     assert!(many < few + (64 << 10), "{few}, {many}");
 }
+
+/// A cache of leaves that were used in no order, all but so many of them evicted: bytes of its nodes' memory.
+fn slabs_after_eviction(cached: u32) -> usize {
+    const LEAVES: u32 = 60_000;
+    let cache = PrefixCache::builder(1, LEAVES as usize).clock(Clock::Logical).build().expect("sound");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let root = session.match_prefix(&space, &[]).into_lease();
+    let insert = |key| session.insert(&root, &[key], session.reserve(1).expect("room")).expect("it fits").lease;
+    let mut leases: Vec<_> = (0..LEAVES).map(insert).collect();
+    let mut order: Vec<u32> = (0..LEAVES).collect();
+    fastrand::Rng::with_seed(1).shuffle(&mut order);
+    for (time, key) in order.into_iter().enumerate() {
+        cache.set_time(1 + time as u64);
+        drop(session.match_prefix(&space, &[key]));
+    }
+    leases.truncate(cached as usize);
+    assert_eq!(cache.evict(usize::MAX), (LEAVES - cached) as usize);
+    (0..8).for_each(|_| cache.settle());
+    assert_eq!((cache.stats().runs, cache.stats().garbage_bytes), (cached as usize, 0));
+    cache.stats().slab_bytes
+}
+
+#[test]
+fn nodes_of_a_cache_that_is_empty_take_no_memory() {
+    let bytes = slabs_after_eviction(0);
+    assert!(bytes <= 3 * SEGMENT, "{bytes} bytes");
+}
+
+/// Slots that are kept ready may lie anywhere: each keeps a slab.
+#[test]
+fn nodes_of_a_cache_that_is_all_but_empty_take_little_memory() {
+    let bytes = slabs_after_eviction(1);
+    assert!(bytes <= 3 * SEGMENT, "{bytes} bytes for one run");
+}

@@ -1,9 +1,10 @@
 //! Long verbs of one thread take turns with the others: nothing holds the evictor's lock for as long as it has work.
 
+use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use radixkv::{Lease, PrefixCache};
+use radixkv::{Lease, PrefixCache, Quota};
 
 /// Hundreds of slices of every verb.
 const LEAVES: u32 = 100_000;
@@ -62,4 +63,67 @@ fn an_eviction_takes_turns() {
     let turns = turns_beside(&cache, || assert_eq!(cache.evict(usize::MAX), LEAVES as usize));
     assert!(turns > 0, "it kept its turn to the end");
     cache.validate().expect("sound");
+}
+
+/// Free blocks that another thread finds in turns of its own while all blocks are reserved at once.
+fn free_beside_a_reservation(cache: &PrefixCache) -> BTreeSet<usize> {
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut found = BTreeSet::new();
+            ready.wait();
+            while !over.load(Relaxed) {
+                // Changes nothing, and waits for the end of the other thread's turn.
+                cache.set_quota(&space, Quota::default());
+                found.insert(cache.stats().free_blocks);
+            }
+            found
+        });
+        ready.wait();
+        let all = session.reserve(cache.capacity_blocks()).expect("all can go");
+        over.store(true, Relaxed);
+        drop(all);
+        other.join().expect("no panic")
+    })
+}
+
+/// How often a reservation is tried until another thread has come between: it may have been stopped all the while.
+const TRIES: usize = 50;
+
+/// Of leaves of one block: 512 victims end a turn, long before 16,384 blocks do.
+#[test]
+fn a_reservation_takes_turns() {
+    let is_short = |free: &usize| free % (1 << 14) != 0 && free % 512 == 0;
+    let took_turns = (0..TRIES).any(|_| {
+        let (cache, leases) = leased();
+        drop(leases);
+        cache.settle();
+        let found = free_beside_a_reservation(&cache);
+        cache.validate().expect("sound");
+        found.iter().any(is_short)
+    });
+    assert!(took_turns);
+}
+
+/// Of long runs: 16,384 blocks end a turn, before 512 victims do.
+#[test]
+fn a_reservation_of_long_runs_takes_turns() {
+    const RUNS: u32 = 250;
+    const LEN: u32 = 4_000;
+    let took_turns = (0..TRIES).any(|_| {
+        let cache = PrefixCache::builder(1, (RUNS * LEN) as usize).build().expect("sound");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        for run in 0..RUNS {
+            let tokens: Vec<_> = (0..LEN).map(|at| run << 16 | at).collect();
+            let miss = session.match_prefix(&space, &tokens);
+            let blocks = session.reserve(LEN as usize).expect("room");
+            drop(session.insert(miss.lease(), &tokens, blocks).expect("it fits"));
+        }
+        cache.settle();
+        let found = free_beside_a_reservation(&cache);
+        cache.validate().expect("sound");
+        found.iter().any(|free| (1..(RUNS * LEN) as usize).contains(free))
+    });
+    assert!(took_turns);
 }

@@ -6,7 +6,7 @@ mod exchange;
 use crate::cache::namespace::Pass;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
 use crate::tree::{Point, Position, Statistics, Word, walk};
-use crate::{Clock, Keys, PolicyKind, PrefixCache};
+use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache};
 
 /// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
 /// length again the point is held; a second trim must not take it for the end of the run.
@@ -165,4 +165,76 @@ fn there_may_be_more_hot_points_than_slots() {
     });
     assert_eq!(cache.validate(), Ok(()));
     assert_eq!((cache.stats().evictable_blocks, cache.evict(100)), (100, 100));
+}
+
+/// A cache, a namespace of it with two sequences, whose root is hot, and the bytes of the cache without it.
+fn hot_root() -> (PrefixCache, Namespace, usize) {
+    let cache = PrefixCache::builder(1, 4).build().expect("valid");
+    let bytes = cache.stats().index_bytes;
+    let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
+    for token in [1, 2] {
+        let miss = session.match_prefix(&space, &[token]);
+        drop(session.insert(miss.lease(), &[token], session.reserve(1).expect("room")).expect("inserted"));
+    }
+    assert!(session.match_prefix(&space, &[]).lease().inflate());
+    (cache, space, bytes)
+}
+
+fn ends_with(cache: &PrefixCache, bytes: usize) {
+    let left = (0..100).map(|_| {
+        cache.settle();
+        cache.stats().index_bytes
+    });
+    assert_eq!(left.last(), Some(bytes));
+    assert_eq!(cache.validate(), Ok(()));
+}
+
+#[test]
+fn a_root_stays_hot_as_long_as_runs_hang_on_it() {
+    let (cache, space, bytes) = hot_root();
+    cache.settle();
+    assert_eq!((cache.validate(), cache.stats().deflations), (Ok(()), 0));
+    assert_eq!(cache.evict(1), 1);
+    cache.settle();
+    assert_eq!((cache.validate(), cache.stats().deflations), (Ok(()), 0));
+    assert_eq!(cache.evict(1), 1);
+    cache.settle();
+    assert_eq!((cache.validate(), cache.stats().deflations), (Ok(()), 1));
+    drop(space);
+    ends_with(&cache, bytes);
+}
+
+#[test]
+fn a_root_that_was_detached_is_hot_no_longer() {
+    let (cache, space, bytes) = hot_root();
+    let lease = cache.session().match_prefix(&space, &[1]).into_lease();
+    cache.drop_namespace(&space);
+    cache.settle();
+    assert_eq!((cache.validate(), cache.stats().deflations, cache.stats().runs), (Ok(()), 1, 1));
+    drop((lease, space));
+    ends_with(&cache, bytes);
+}
+
+/// More roots than slots: all are as they were as soon as they are idle.
+#[test]
+fn roots_stay_hot_while_there_are_few() {
+    let cache = PrefixCache::builder(1, 200).build().expect("valid");
+    let bytes = cache.stats().index_bytes;
+    let session = cache.session();
+    let spaces: Vec<_> = (0..100).map(|i| cache.namespace(&[&i.to_string()])).collect();
+    for space in &spaces {
+        for token in [1, 2] {
+            let miss = session.match_prefix(space, &[token]);
+            drop(session.insert(miss.lease(), &[token], session.reserve(1).expect("room")).expect("inserted"));
+        }
+    }
+    let held: Vec<_> = spaces.iter().map(|space| session.match_prefix(space, &[])).collect();
+    assert!(held.iter().filter(|root| root.lease().inflate()).count() > 50);
+    drop(held);
+    cache.settle();
+    assert_eq!(cache.validate(), Ok(()));
+    assert!(cache.stats().deflations > 0);
+    assert_eq!(session.reserve(200).map(|blocks| blocks.len()), Ok(200));
+    drop((session, spaces));
+    ends_with(&cache, bytes);
 }
