@@ -202,8 +202,8 @@ impl Local {
         &self.record
     }
 
-    /// Reclaims what no thread can see any more. Call it without a guard: each pass may advance the epoch once, and frees
-    /// some.
+    /// Reclaims what no thread can see any more, down to the slots. Call it without a guard: each pass may advance the epoch once,
+    /// and frees some.
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
@@ -213,6 +213,7 @@ impl Local {
             self.handle.pin().flush();
             idle_passes = if freed.total() == before { idle_passes + 1 } else { 0 };
         }
+        self.shared().memory.sort_in();
     }
 
     /// Hands over what this participant has retired, so that other participants can free it.

@@ -61,9 +61,14 @@ impl Memory {
         Self { depots: Class::all().map(|class| CachePadded::new(Depot::new(class))), stock: Stock::new() }
     }
 
+    /// Gives freed slots that are kept together to their slabs: each keeps one from going back to the system.
+    pub(crate) fn sort_in(&self) {
+        self.depots.iter().for_each(|depot| depot.keep_none(&self.stock));
+    }
+
     /// Gives the system back what an idle cache does not need.
     pub(crate) fn cool_down(&self) {
-        self.depots.iter().for_each(|depot| depot.keep_none(&self.stock));
+        self.sort_in();
         self.stock.cool_down();
     }
 
