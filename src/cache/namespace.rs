@@ -303,6 +303,7 @@ fn end(gone: Vec<Arc<NamespaceState>>, evictor: &mut Evictor, resources: Resourc
     for state in gone {
         evictor.end_quota(&state.holdings);
         if let Some(space) = state.detach(std::ptr::null_mut(), resources.guard) {
+            evictor.list_detached(space.link());
             evictor.end_bare(space, resources);
         }
     }
