@@ -30,7 +30,7 @@ pub struct Evicted {
 
 impl PrefixCache {
     /// Evicts up to `blocks` blocks as [`evict`](Self::evict) does, appends what it evicted to `evicted`, in the order of eviction,
-    /// and returns how many blocks these are.
+    /// and returns how many blocks these are. Blocks of a namespace that is being cleared count as evicted, and are not among them.
     ///
     /// They stay reserved, and are free when the entries are dropped: for an engine that copies evicted blocks to slower memory
     /// before they are written to again. Tokens are copied under no lock: an entry costs its sequence's length, from the beginning, so a
@@ -70,7 +70,7 @@ impl PrefixCache {
             charge: QuotaCharge::default(),
             cache: StrongRefs::new(&self.inner).take(),
         };
-        let count = self.inner.evict_in_turns(blocks, |evictor, want, resources| {
+        self.inner.evict_in_turns(blocks, |evictor, want, resources| {
             evictor.victims = Some(std::mem::take(&mut taken));
             let mut entries = usize::MAX;
             let freed = evictor.evict(want, &mut entries, resources);
@@ -78,6 +78,8 @@ impl PrefixCache {
             held.blocks.append(&mut taken.blocks);
             Some(freed)
         });
+        // Not what was freed: blocks of a tree that is being cleared are evicted from nowhere.
+        let count = held.blocks.len();
         evicted.reserve(taken.victims.len());
         for Victim { namespace, piece, reason, start, end, blocks } in taken.victims {
             let mut tokens = Vec::with_capacity(end);
@@ -85,5 +87,29 @@ impl PrefixCache {
             evicted.push(Evicted { namespace, start, tokens, blocks: held.split(blocks), reason });
         }
         count
+    }
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use crate::PrefixCache;
+
+    /// Another thread clears it, and has not come to this run.
+    #[test]
+    fn blocks_of_a_namespace_that_is_being_cleared_are_in_no_entry_and_not_counted() {
+        let cache = PrefixCache::builder(1, 4).build().expect("valid");
+        let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
+        for space in [&space, &cache.default_namespace()] {
+            let miss = session.match_prefix(space, &[1, 2]);
+            drop(session.insert(miss.lease(), &[1, 2], session.reserve(2).expect("room")).expect("inserted"));
+        }
+        cache.settle();
+        let participant = cache.inner.participant();
+        let guard = participant.pin();
+        space.0.root(&guard).expect("it stands").run().space().detach();
+        drop(guard);
+        let mut evicted = Vec::new();
+        assert_eq!((cache.evict_into(3, &mut evicted), evicted.len()), (1, 1));
+        assert_eq!((evicted[0].blocks.len(), cache.stats().cleared_blocks, cache.stats().free_blocks), (1, 2, 2));
     }
 }
