@@ -273,6 +273,26 @@ fn what_a_listener_has_read_goes_with_its_eviction() {
     assert!(many < few + (64 << 10), "{few}, {many}");
 }
 
+/// While a reader is pinned, what is handed over one by one takes no more than it is.
+#[test]
+fn garbage_of_few_nodes_takes_little_while_a_reader_stands_still() {
+    const MARKS: usize = 200;
+    let cache = PrefixCache::builder(BLOCK, 8).build().expect("sound");
+    let (session, space, tokens) = (cache.session(), cache.default_namespace(), sequence(1, BLOCK));
+    serve(&session, &space, &tokens);
+    let hit = session.match_prefix(&space, &tokens);
+    session.demote(hit.lease());
+    let mut took = None;
+    cache.walk(&space, |_| {
+        let before = bytes();
+        (0..MARKS).for_each(|_| session.demote(hit.lease()));
+        took = Some(bytes() - before);
+    });
+    let took = took.expect("a run was visited");
+    // The epochs themselves take two kilobytes for what is handed over.
+    assert!(took < 2_500 * MARKS, "{took} bytes");
+}
+
 /// A cache of leaves that were used in no order, all but so many of them evicted: bytes of its nodes' memory.
 fn slabs_after_eviction(cached: u32) -> usize {
     const LEAVES: u32 = 60_000;

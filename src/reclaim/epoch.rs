@@ -303,11 +303,15 @@ impl Guard<'_> {
     /// takes some microseconds.
     pub(crate) fn hand_over(&self) {
         let bytes = self.local.retired.take();
-        let nodes = self.local.limbo.take();
+        let mut nodes = self.local.limbo.take();
         if nodes.is_empty() {
             return;
         }
         if nodes.len() <= MOST_NODES {
+            if nodes.len() < FLUSH_NODES {
+                // It may wait for a reader for long, and many like it.
+                nodes.shrink_to_fit();
+            }
             self.defer(nodes, bytes);
             return;
         }
