@@ -128,9 +128,9 @@ impl Depot {
         }
     }
 
-    /// Gives the slots of chains that are kept whole to their slabs.
+    /// Gives the slots of chains that are kept whole to their slabs; not those that other threads free meanwhile, without end.
     pub(super) fn keep_none(&self, stock: &Stock) {
-        while let Some(mut kept) = self.take_kept() {
+        for mut kept in (0..KEPT).map_while(|_| self.take_kept()) {
             // What it ends with is not known of a chain that was kept.
             let mut chain = Chain::empty();
             std::iter::from_fn(|| kept.pop()).for_each(|slot| chain.push(slot));
