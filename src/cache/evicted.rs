@@ -30,7 +30,8 @@ pub struct Evicted {
 
 impl PrefixCache {
     /// Evicts up to `blocks` blocks as [`evict`](Self::evict) does, appends what it evicted to `evicted`, in the order of eviction,
-    /// and returns how many blocks these are. Blocks of a namespace that is being cleared count as evicted, and are not among them.
+    /// and returns how many blocks these are. Fewer than could be evicted, if blocks of a namespace that is being cleared were freed in
+    /// their place: those are in no entry.
     ///
     /// They stay reserved, and are free when the entries are dropped: for an engine that copies evicted blocks to slower memory
     /// before they are written to again. Tokens are copied under no lock: an entry costs its sequence's length, from the beginning, so a

@@ -180,6 +180,7 @@ impl Condvar {
     #[cfg(not(radixkv_tsan))]
     pub(crate) fn wait<'a, T>(&self, lock: MutexGuard<'a, T>, deadline: Option<Instant>) -> (MutexGuard<'a, T>, bool) {
         let MutexGuard { inner, notice, of } = lock;
+        // A little early: the lock is given up in the call that waits.
         drop(notice);
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
         if let Some(deadline) = deadline {
