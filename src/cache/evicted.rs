@@ -76,8 +76,10 @@ impl PrefixCache {
             let mut entries = usize::MAX;
             let freed = evictor.evict(want, &mut entries, resources);
             taken = evictor.victims.take().unwrap_or_default();
+            let has_none = taken.blocks.is_empty();
             held.blocks.append(&mut taken.blocks);
-            Some(freed)
+            // Where all that was freed is of trees that are being cleared, another turn is needed.
+            (!has_none || freed == 0).then_some(freed)
         });
         // Not what was freed: blocks of a tree that is being cleared are evicted from nowhere.
         let count = held.blocks.len();
@@ -98,6 +100,13 @@ mod tests {
     /// Another thread clears it, and has not come to this run.
     #[test]
     fn blocks_of_a_namespace_that_is_being_cleared_are_in_no_entry_and_not_counted() {
+        // Its two blocks go first. Where nothing else went, it goes on.
+        for (asked, blocks) in [(3, 1), (2, 2)] {
+            evict_beside_a_clear(asked, blocks);
+        }
+    }
+
+    fn evict_beside_a_clear(asked: usize, blocks: usize) {
         let cache = PrefixCache::builder(1, 4).build().expect("valid");
         let (session, space) = (cache.session(), cache.namespace(&["tenant"]));
         for space in [&space, &cache.default_namespace()] {
@@ -110,7 +119,7 @@ mod tests {
         space.0.root(&guard).expect("it stands").run().space().detach();
         drop(guard);
         let mut evicted = Vec::new();
-        assert_eq!((cache.evict_into(3, &mut evicted), evicted.len()), (1, 1));
-        assert_eq!((evicted[0].blocks.len(), cache.stats().cleared_blocks, cache.stats().free_blocks), (1, 2, 2));
+        assert_eq!((cache.evict_into(asked, &mut evicted), evicted.len()), (blocks, 1));
+        assert_eq!((evicted[0].blocks.len(), cache.stats().cleared_blocks, cache.stats().free_blocks), (blocks, 2, 2));
     }
 }
