@@ -69,6 +69,7 @@ FILES = {
     "src/cache/evictor/quota.rs": ["exchange"],
     "src/cache/evictor/aging.rs": [],
     "src/cache/evictor/upkeep.rs": ["exchange"],
+    "src/policy/chain.rs": [],
     "src/policy/order.rs": [],
     "src/policy/ranked.rs": [],
     "src/policy/table.rs": [],

@@ -10,7 +10,7 @@ use crate::block::Grid;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicU64, Relaxed};
-use crate::sync::{model_size, prefetch, prefetch_to_write};
+use crate::sync::{model_size, prefetch, prefetch_bytes, prefetch_to_write};
 use crate::tree::Run;
 use crate::tree::path::append_tokens;
 
@@ -91,6 +91,13 @@ impl SeenBlocks {
         Some(Mark { hash, namespace: run.space().holdings.row.id().serial })
     }
 
+    /// Prefetches the tokens that name the first block of `run`.
+    pub(super) fn prefetch_tokens(run: Ref<'_, Run>, grid: Grid, guard: &Guard<'_>) {
+        let end = grid.end_of(grid.blocks(run.start()) + 1) - run.start();
+        let tokens = run.arrays(guard).and_then(|arrays| arrays.tokens().get(end.saturating_sub(TAIL)..end));
+        tokens.into_iter().for_each(|tokens| prefetch_bytes(tokens.as_ptr().cast(), size_of_val(tokens)));
+    }
+
     /// Leaves a mark.
     pub(super) fn leave(&self, Mark { hash, namespace }: Mark) {
         self.put(hash, namespace);
@@ -146,10 +153,14 @@ fn hash(tokens: &[Token], end: usize) -> u64 {
     // An odd number without a pattern: the golden ratio in 64 bits.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, tokens: u64| (hash ^ tokens).wrapping_mul(FACTOR).rotate_left(29);
-    let pairs = tokens.chunks_exact(2);
-    let last = pairs.remainder().iter().map(|token| u64::from(*token));
-    let pairs = pairs.map(|pair| u64::from(pair[0]) | u64::from(pair[1]) << 32);
-    let mixed = pairs.chain(last).fold(end as u64, mix);
+    let mut mixed = end as u64;
+    let mut pairs = tokens.chunks_exact(2);
+    for pair in &mut pairs {
+        mixed = mix(mixed, u64::from(pair[0]) | u64::from(pair[1]) << 32);
+    }
+    for token in pairs.remainder() {
+        mixed = mix(mixed, u64::from(*token));
+    }
     mixed ^ mixed >> 32
 }
 

@@ -72,14 +72,14 @@ pub(crate) trait Policy: fmt::Debug + Send {
     /// The candidate to evict from next; it stays filed.
     fn choose(&mut self) -> Option<CandidateId>;
 
-    /// The candidate that comes after `candidate` among those that are kept in the same structure.
-    fn after(&self, candidate: CandidateId) -> Option<CandidateId>;
+    /// The candidate that comes so many places behind `candidate`, one at least, among those that are kept in the same structure.
+    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId>;
 
     /// Prefetches the data of `candidate`.
     fn prefetch(&self, candidate: CandidateId);
 
-    /// Prefetches the data of the candidates beside `candidate` in the order, which changes when it is filed anew.
-    fn prefetch_neighbours(&self, candidate: CandidateId);
+    /// Prefetches the place of `candidate` in the order, which changes when it is filed anew.
+    fn prefetch_place(&self, candidate: CandidateId);
 
     /// Prefetches the data of the first and the last candidate in the order, to be changed.
     fn prefetch_ends(&self) {}

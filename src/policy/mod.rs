@@ -4,6 +4,7 @@
 //! next victim and trims it. So a policy is an ordinary single-threaded structure.
 
 mod candidate;
+mod chain;
 mod order;
 mod ranked;
 mod stack;

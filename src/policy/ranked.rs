@@ -76,16 +76,16 @@ impl Policy for RankedCandidates {
         self.order.first()
     }
 
-    fn after(&self, candidate: CandidateId) -> Option<CandidateId> {
-        self.order.after(candidate)
+    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
+        self.order.behind(candidate, places)
     }
 
     fn prefetch(&self, candidate: CandidateId) {
         self.order.prefetch(candidate);
     }
 
-    fn prefetch_neighbours(&self, candidate: CandidateId) {
-        self.order.prefetch_neighbours(candidate);
+    fn prefetch_place(&self, candidate: CandidateId) {
+        self.order.prefetch_place(candidate);
     }
 
     fn prefetch_ends(&self) {
@@ -127,6 +127,8 @@ impl Policy for RankedCandidates {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{HashMap, HashSet};
+
     use super::*;
 
     fn entry(serial: u64, group: usize) -> CandidateEntry {
@@ -135,6 +137,19 @@ mod tests {
 
     fn used_at(last: u64) -> Standing {
         Standing { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false }
+    }
+
+    /// Each candidate but the last of three structures has one behind it, which comes after it.
+    fn check_followers(ranked: &RankedCandidates, order: &[((bool, u64), CandidateId)]) {
+        let rank: HashMap<_, _> = order.iter().map(|(rank, candidate)| (*candidate, *rank)).collect();
+        let mut distinct = HashSet::new();
+        for (own, candidate) in order {
+            let behind = [1, 2, 4].map(|places| ranked.behind(*candidate, places));
+            let ranks = behind.iter().flatten().map(|other| rank[other]);
+            assert!(std::iter::once(*own).chain(ranks).is_sorted_by(|one, other| one < other));
+            distinct.extend(behind[0]);
+        }
+        assert!(distinct.len() + 3 >= order.len(), "three structures");
     }
 
     #[test]
@@ -167,12 +182,7 @@ mod tests {
             if step % 100 == 0 {
                 let mut order: Vec<_> = model.iter().map(|(candidate, (rank, _))| (*rank, *candidate)).collect();
                 order.sort_unstable();
-                let rank = |candidate: CandidateId| model[&candidate].0;
-                let followed = order.iter().filter_map(|(_, candidate)| Some((*candidate, ranked.after(*candidate)?)));
-                let followers: Vec<_> = followed.map(|(one, next)| (rank(one) < rank(next), next)).collect();
-                assert!(followers.iter().all(|(is_after, _)| *is_after));
-                let distinct: std::collections::HashSet<_> = followers.iter().map(|(_, next)| *next).collect();
-                assert!(distinct.len() == followers.len() && followers.len() + 3 >= order.len(), "three structures");
+                check_followers(&ranked, &order);
             }
         }
         assert!(ranked.is_sound());

@@ -340,16 +340,19 @@ impl Guard<'_> {
     }
 
     /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it, and retires it once (I1).
+    #[inline]
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
-        let bytes = node.bytes();
-        let retired = self.local.retired.get() + bytes;
+        self.take_in(Retired { node: node.as_non_null().cast(), bytes: node.bytes(), free: free_retired::<T> });
+    }
+
+    fn take_in(&self, node: Retired) {
+        let retired = self.local.retired.get() + node.bytes;
         self.local.retired.set(retired);
-        let node = node.as_non_null().cast();
         let mut limbo = self.local.limbo.borrow_mut();
         if limbo.capacity() == 0 {
             limbo.reserve_exact(MOST_NODES);
         }
-        limbo.push(Retired { node, bytes, free: free_retired::<T> });
+        limbo.push(node);
         let is_much = retired >= FLUSH_BYTES || limbo.len() >= FLUSH_NODES;
         drop(limbo);
         if is_much && !self.local.keeps.get() {

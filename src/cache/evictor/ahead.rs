@@ -7,11 +7,13 @@
 //!
 //! | victims ahead | prefetched |
 //! |---|---|
-//! | 6 | its entries in the tables of ranking and policy |
-//! | 5 | its point |
-//! | 4 | its run |
-//! | 3 | its run's arrays |
-//! | 1 | the beginning of its tokens |
+//! | 12 | its entries in the tables of ranking and policy |
+//! | 9 | its point |
+//! | 6 | its run |
+//! | 4 | its run's arrays |
+//! | 2 | of its tokens those that its mark names |
+//!
+//! The policy names them without reading the data of those between.
 //!
 //! Only a hint: the policy may choose another victim when a turn comes.
 //!
@@ -19,10 +21,11 @@
 //! first one's cache. So a turn that takes the evictor over from another thread asks for all of that at its beginning, at
 //! once: each part would be a wait of its own, under the lock.
 //!
-//! An entry's point was used a moment ago; what the policy has on it, and on its neighbours in the order, was not. Eight entries
-//! ahead its run and its place in the order are prefetched, four entries ahead the neighbours.
+//! An entry's point was used a moment ago; what the policy has on it was not. Eight entries ahead its run and the policy's data of it
+//! are prefetched, four entries ahead its place in the order, which the data name.
 
 use super::{Evictor, Resources};
+use crate::cache::seen::SeenBlocks;
 use crate::policy::{CandidateId, Policy};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -33,7 +36,7 @@ use crate::tree::{Arrays, Point, Run};
 /// look for reads of freed memory.
 const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
 
-/// Candidates whose own place was prefetched, and whose neighbours' places were not.
+/// Candidates whose data were prefetched, and whose place in the order was not.
 #[derive(Debug, Default)]
 pub(super) struct Soon {
     candidates: [Option<CandidateId>; 4],
@@ -49,7 +52,7 @@ impl Soon {
 }
 
 /// How many victims ahead the first step is.
-const FURTHEST: usize = 6;
+const FURTHEST: usize = 12;
 
 /// A victim, and those that come after it in one structure of the policy.
 #[derive(Debug, Default, Clone, Copy)]
@@ -74,35 +77,32 @@ pub(super) struct Upcoming {
 
 impl Line {
     /// Goes on to `victim`; false if it is not the next one.
+    #[inline]
     fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> bool {
         let line = &mut self.0;
         if line[1] == Some(victim) {
             line.copy_within(1.., 0);
-            line[FURTHEST] = line[FURTHEST - 1].and_then(|last| policy.after(last));
+            line[FURTHEST] = policy.behind(victim, FURTHEST);
         }
         line[0] == Some(victim)
     }
 
     fn begin(victim: CandidateId, policy: &dyn Policy) -> Self {
-        let mut next = Some(victim);
-        Self(std::array::from_fn(|_| {
-            let named = next;
-            next = named.and_then(|last| policy.after(last));
-            named
-        }))
+        Self(std::array::from_fn(|places| if places == 0 { Some(victim) } else { policy.behind(victim, places) }))
     }
 }
 
 impl Upcoming {
     /// Goes on to `victim`; those that come after it.
-    fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> Line {
+    #[inline]
+    fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> &Line {
         if !self.lines[0].go_to(victim, policy) {
             self.lines.swap(0, 1);
             if !self.lines[0].go_to(victim, policy) {
                 self.lines[0] = Line::begin(victim, policy);
             }
         }
-        self.lines[0]
+        &self.lines[0]
     }
 }
 
@@ -121,7 +121,7 @@ impl Evictor {
             let candidate = point.account.get(&self.owner).candidate;
             candidate.into_iter().for_each(|candidate| self.ranking.policy.prefetch(candidate));
             if let Some(earlier) = self.soon.replace_oldest(candidate) {
-                self.ranking.policy.prefetch_neighbours(earlier);
+                self.ranking.policy.prefetch_place(earlier);
             }
         }
     }
@@ -132,31 +132,32 @@ impl Evictor {
         if self.ranking.policy.len() <= FEW {
             return;
         }
-        let Line(line) = self.upcoming.go_to(slot, &*self.ranking.policy);
-        if let Some(slot) = line[6] {
+        let Line(line) = *self.upcoming.go_to(slot, &*self.ranking.policy);
+        if let Some(slot) = line[12] {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
         }
         let point = |ahead: usize| self.filed_in(line[ahead], resources);
-        if let Some(point) = point(5) {
+        if let Some(point) = point(9) {
             prefetch(point.as_ptr());
         }
-        if let Some(point) = point(4) {
+        if let Some(point) = point(6) {
             prefetch(point.run().as_ptr());
         }
-        if let Some(run) = point(3).map(Ref::run) {
+        if let Some(run) = point(4).map(Ref::run) {
             run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
+        }
+        if let Some(run) = point(2).map(Ref::run) {
+            SeenBlocks::prefetch_tokens(run, resources.grid_of(run), resources.guard);
         }
         let next = point(1);
         self.upcoming.next = next.map(|point| {
             let run = point.run();
-            let arrays = run.arrays(resources.guard);
-            arrays.into_iter().for_each(|arrays| prefetch(arrays.tokens().as_ptr()));
             NextVictim {
                 point: point.link(),
                 run: run.link(),
                 parent: run.parent().map(Ref::link),
-                arrays: arrays.map(Ref::link),
+                arrays: run.arrays(resources.guard).map(Ref::link),
             }
         });
     }

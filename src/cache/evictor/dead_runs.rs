@@ -22,6 +22,11 @@ use crate::tree::{Arrays, Point, Run};
 /// How many runs ahead the way to a run is prefetched behind how many branches: those before are few, and stay in the caches.
 const WAY: [(usize, u32); 2] = [(4, 4), (2, 5)];
 
+/// What most turns come to: one victim, or few.
+const FEW: usize = 4;
+/// What a turn with more victims has room for at once.
+const MANY: usize = 128;
+
 /// What has died in one turn.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct DeadRuns {
@@ -31,13 +36,13 @@ pub(in crate::cache) struct DeadRuns {
 
 #[derive(Debug, Default)]
 struct Dead {
-    runs: SmallVec<[DeadRun; 4]>,
+    runs: SmallVec<[DeadRun; FEW]>,
     /// Their points that no queue entry owns.
-    points: SmallVec<[Link<Point>; 4]>,
+    points: SmallVec<[Link<Point>; FEW]>,
 }
 
 /// What is left of evicted blocks.
-type Marks = SmallVec<[Mark; 4]>;
+type Marks = SmallVec<[Mark; FEW]>;
 
 #[derive(Debug)]
 struct DeadRun {
@@ -55,21 +60,19 @@ pub(in crate::cache) struct Unlinking<'a> {
 }
 
 impl DeadRuns {
-    /// Adds a run of length zero, with the dead points that no queue entry owns.
-    pub(super) fn add<'g>(
-        &self,
-        run: Ref<'g, Run>,
-        points: impl Iterator<Item = Ref<'g, Point>>,
-        arrays: Option<Ref<'g, Arrays>>,
-    ) {
-        let mut dead = self.dead.borrow_mut();
-        points.for_each(|point| dead.points.push(point.link()));
-        dead.runs.push(DeadRun { run: run.link(), arrays: arrays.map(Ref::link) });
+    /// Adds a run of length zero.
+    pub(super) fn add<'g>(&self, run: Ref<'g, Run>, arrays: Option<Ref<'g, Arrays>>) {
+        push(&mut self.dead.borrow_mut().runs, DeadRun { run: run.link(), arrays: arrays.map(Ref::link) });
+    }
+
+    /// Adds a dead point of such a run, which no queue entry owns.
+    pub(super) fn add_point(&self, point: Ref<'_, Point>) {
+        push(&mut self.dead.borrow_mut().points, point.link());
     }
 
     /// A mark that is to be left when the lock was given up. Under it, the next read-modify-write would wait for its place.
     pub(super) fn mark(&self, mark: Mark) {
-        self.marks.borrow_mut().push(mark);
+        push(&mut self.marks.borrow_mut(), mark);
     }
 
     /// Unlinks and retires what has died so far.
@@ -98,6 +101,15 @@ impl DeadRuns {
     pub(in crate::cache) fn unlink_by<'a>(&'a self, guard: &'a Guard<'a>, seen: &'a SeenBlocks) -> Unlinking<'a> {
         Unlinking { dead: self, seen, guard }
     }
+}
+
+/// Adds to what is few, or many at once.
+#[inline]
+fn push<T>(list: &mut SmallVec<[T; FEW]>, item: T) {
+    if list.len() == FEW {
+        list.reserve_exact(MANY);
+    }
+    list.push(item);
 }
 
 impl Drop for Unlinking<'_> {

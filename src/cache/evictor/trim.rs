@@ -56,7 +56,7 @@ impl Evictor {
         let freed = self.free_beyond(run, end, len, resources);
         self.note_end(run, end, resources);
         if end == 0 {
-            self.bury(run, dead, resources);
+            self.bury(run, &dead, resources);
             return freed;
         }
         if let Some(now_last) = run.as_ref().points.get(end, resources.guard) {
@@ -162,7 +162,7 @@ impl Evictor {
 
     /// Takes a run of length zero off the point that it hangs on, and unlinks it: at the end of the turn, unless another turn may retire
     /// a part of it before.
-    fn bury<'g>(&mut self, run: Ref<'g, Run>, dead: Dead<'g>, resources: Resources<'g>) {
+    fn bury<'g>(&mut self, run: Ref<'g, Run>, dead: &Dead<'g>, resources: Resources<'g>) {
         self.totals.runs -= 1;
         run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
@@ -172,10 +172,15 @@ impl Evictor {
             }
         }
         let arrays = run.arrays(resources.guard);
-        let named = arrays.is_some_and(|arrays| arrays.leave());
-        let is_shared = named || dead.points.iter().any(|dead| dead.is_queued);
-        let points = dead.points.into_iter().filter(|dead| !dead.is_queued).map(|dead| dead.point);
-        resources.dead.add(run, points, arrays.filter(|_| !named));
+        let mut is_shared = arrays.is_some_and(|arrays| arrays.leave());
+        resources.dead.add(run, arrays.filter(|_| !is_shared));
+        for Killed { point, is_queued } in &dead.points {
+            if *is_queued {
+                is_shared = true;
+            } else {
+                resources.dead.add_point(*point);
+            }
+        }
         if is_shared {
             resources.dead.unlink(resources.guard);
         }

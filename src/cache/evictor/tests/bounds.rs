@@ -58,16 +58,16 @@ impl Policy for Endless {
         self.policy.choose()
     }
 
-    fn after(&self, candidate: CandidateId) -> Option<CandidateId> {
-        self.policy.after(candidate)
+    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
+        self.policy.behind(candidate, places)
     }
 
     fn prefetch(&self, slot: CandidateId) {
         self.policy.prefetch(slot);
     }
 
-    fn prefetch_neighbours(&self, slot: CandidateId) {
-        self.policy.prefetch_neighbours(slot);
+    fn prefetch_place(&self, slot: CandidateId) {
+        self.policy.prefetch_place(slot);
     }
 
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {

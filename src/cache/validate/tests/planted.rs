@@ -403,16 +403,16 @@ impl Policy for Unsound {
         self.0.choose()
     }
 
-    fn after(&self, candidate: CandidateId) -> Option<CandidateId> {
-        self.0.after(candidate)
+    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
+        self.0.behind(candidate, places)
     }
 
     fn prefetch(&self, slot: CandidateId) {
         self.0.prefetch(slot);
     }
 
-    fn prefetch_neighbours(&self, slot: CandidateId) {
-        self.0.prefetch_neighbours(slot);
+    fn prefetch_place(&self, slot: CandidateId) {
+        self.0.prefetch_place(slot);
     }
 
     fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {

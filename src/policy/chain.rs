@@ -1,0 +1,418 @@
+//! A list of candidates in order, in chunks of one cache line.
+//!
+//! The candidates that go next lie side by side, so that they can be prefetched long before their turn: in a list of single links
+//! each of them would lead to the next one alone. Adding at an end and taking out cost the same however many there are. Two
+//! chunks that follow each other have three candidates at least, but for those at the ends: the last one of a chunk moves to its
+//! neighbour.
+
+use std::num::NonZeroU32;
+
+use super::candidate::CandidateId;
+use super::stack::Stack;
+use super::table::Table;
+
+/// Candidates of a chunk, at most.
+const ROOM: usize = 13;
+/// Chunks of one page of their table.
+const PAGE: usize = 256;
+
+/// Id of a chunk; dense, reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ChunkId(NonZeroU32);
+
+/// The members at `begin..end`, in order; what lies outside is left from before.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(64))]
+struct Chunk {
+    before: Option<ChunkId>,
+    after: Option<ChunkId>,
+    members: [CandidateId; ROOM],
+    begin: u8,
+    end: u8,
+}
+
+const _: () = assert!(size_of::<Option<Chunk>>() == 64, "one cache line");
+
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    chunks: Table<Chunk, PAGE>,
+    vacant: Stack<ChunkId>,
+    ends: Option<Ends>,
+    len: usize,
+}
+
+/// The first and the last chunk, and the first and the last candidate: where threads take turns, a thread that asks for these need
+/// not wait for the chunks.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    chunks: [ChunkId; 2],
+    members: [CandidateId; 2],
+}
+
+impl ChunkId {
+    fn at(index: usize) -> Self {
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        Self(number.expect("there are fewer chunks than candidates"))
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl Chunk {
+    /// A chunk of one member, which leaves room on the side on which more may come.
+    fn of(member: CandidateId, begin: usize, [before, after]: [Option<ChunkId>; 2]) -> Self {
+        Self { before, after, members: [member; ROOM], begin: begin as u8, end: begin as u8 + 1 }
+    }
+
+    #[inline]
+    fn members(&self) -> &[CandidateId] {
+        &self.members[usize::from(self.begin)..usize::from(self.end)]
+    }
+
+    /// Takes a member out.
+    #[inline]
+    fn remove(&mut self, member: CandidateId) {
+        let (begin, end) = (usize::from(self.begin), usize::from(self.end));
+        if self.members[begin] == member {
+            self.begin += 1;
+            return;
+        }
+        let at = (begin..end).find(|at| self.members[*at] == member).expect("a member of its chunk");
+        self.members.copy_within(at + 1..end, at);
+        self.end -= 1;
+    }
+
+    /// Adds a member after the others; false if the chunk is full.
+    #[inline]
+    fn add_last(&mut self, member: CandidateId) -> bool {
+        if usize::from(self.end) == ROOM && !self.shift_to(0) {
+            return false;
+        }
+        self.members[usize::from(self.end)] = member;
+        self.end += 1;
+        true
+    }
+
+    /// Adds a member before the others; false if the chunk is full.
+    #[inline]
+    fn add_first(&mut self, member: CandidateId) -> bool {
+        if self.begin == 0 && !self.shift_to(ROOM - self.members().len()) {
+            return false;
+        }
+        self.begin -= 1;
+        self.members[usize::from(self.begin)] = member;
+        true
+    }
+
+    /// Moves the members, to begin at this place; false if the chunk is full.
+    fn shift_to(&mut self, begin: usize) -> bool {
+        let len = self.members().len();
+        self.members.copy_within(usize::from(self.begin)..usize::from(self.end), begin);
+        (self.begin, self.end) = (begin as u8, (begin + len) as u8);
+        len < ROOM
+    }
+}
+
+impl Chain {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn first(&self) -> Option<CandidateId> {
+        self.ends.map(|ends| ends.members[0])
+    }
+
+    pub(super) fn last(&self) -> Option<CandidateId> {
+        self.ends.map(|ends| ends.members[1])
+    }
+
+    #[inline]
+    fn members(&self, chunk: ChunkId) -> &[CandidateId] {
+        self.chunks.get(chunk.index()).map(Chunk::members).unwrap_or_default()
+    }
+
+    fn chunk(&mut self, chunk: ChunkId) -> &mut Chunk {
+        self.chunks.get_mut(chunk.index()).expect("a chunk of the chain")
+    }
+
+    /// Adds `candidate` after all others; its chunk.
+    pub(super) fn push(&mut self, candidate: CandidateId) -> ChunkId {
+        self.len += 1;
+        let Some(Ends { chunks: [first, last], members: [earliest, _] }) = self.ends else {
+            return self.begin_with(candidate);
+        };
+        let mut end = last;
+        if !self.chunk(last).add_last(candidate) {
+            end = self.occupy(Chunk::of(candidate, 0, [Some(last), None]));
+            self.chunk(last).after = Some(end);
+        }
+        self.ends = Some(Ends { chunks: [first, end], members: [earliest, candidate] });
+        end
+    }
+
+    /// Adds `candidate` before all others; its chunk.
+    pub(super) fn push_first(&mut self, candidate: CandidateId) -> ChunkId {
+        self.len += 1;
+        let Some(Ends { chunks: [first, last], members: [_, latest] }) = self.ends else {
+            return self.begin_with(candidate);
+        };
+        let mut end = first;
+        if !self.chunk(first).add_first(candidate) {
+            end = self.occupy(Chunk::of(candidate, ROOM - 1, [None, Some(first)]));
+            self.chunk(first).before = Some(end);
+        }
+        self.ends = Some(Ends { chunks: [end, last], members: [candidate, latest] });
+        end
+    }
+
+    fn begin_with(&mut self, candidate: CandidateId) -> ChunkId {
+        let fresh = self.occupy(Chunk::of(candidate, 0, [None, None]));
+        self.ends = Some(Ends { chunks: [fresh; 2], members: [candidate; 2] });
+        fresh
+    }
+
+    fn occupy(&mut self, chunk: Chunk) -> ChunkId {
+        let id = self.vacant.pop().unwrap_or_else(|| ChunkId::at(self.chunks.len()));
+        self.chunks.set(id.index(), chunk);
+        id
+    }
+
+    /// Takes `candidate` out of its chunk. Calls `moved` with those that are in another chunk from now on, and that chunk.
+    pub(super) fn remove(&mut self, candidate: CandidateId, of: ChunkId, moved: impl FnMut(CandidateId, ChunkId)) {
+        self.len -= 1;
+        let chunk = self.chunk(of);
+        chunk.remove(candidate);
+        match *chunk.members() {
+            [] => self.take_out(of),
+            [lone] => self.move_lone(lone, of, moved),
+            _ => {}
+        }
+        self.find_ends(candidate);
+    }
+
+    /// Finds the first and the last candidate anew, if the one that was taken out was either.
+    #[inline]
+    fn find_ends(&mut self, gone: CandidateId) {
+        if let Some(Ends { chunks: [first, last], members }) = self.ends.filter(|ends| ends.members.contains(&gone)) {
+            let ends = self.members(first).first().zip(self.members(last).last());
+            let members = ends.map_or(members, |(first, last)| [*first, *last]);
+            self.ends = Some(Ends { chunks: [first, last], members });
+        }
+    }
+
+    /// Moves the last member of a chunk to one beside it, if it has room. That of the first chunk is taken out soon.
+    fn move_lone(&mut self, lone: CandidateId, of: ChunkId, mut moved: impl FnMut(CandidateId, ChunkId)) {
+        let &mut Chunk { before: Some(before), after, .. } = self.chunk(of) else { return };
+        let beside = if self.chunk(before).add_last(lone) {
+            before
+        } else if let Some(after) = after.filter(|after| self.chunk(*after).add_first(lone)) {
+            after
+        } else {
+            return;
+        };
+        self.take_out(of);
+        moved(lone, beside);
+    }
+
+    /// Takes a chunk out, whose members are gone.
+    fn take_out(&mut self, of: ChunkId) {
+        let Some(Chunk { before, after, .. }) = self.chunks.take(of.index()) else { return };
+        self.vacant.push(of);
+        if let Some(before) = before {
+            self.chunk(before).after = after;
+        }
+        if let Some(after) = after {
+            self.chunk(after).before = before;
+        }
+        self.ends = self.ends.and_then(|Ends { chunks: [first, last], members }| {
+            let first = if first == of { after } else { Some(first) };
+            let last = if last == of { before } else { Some(last) };
+            Some(Ends { chunks: [first?, last?], members })
+        });
+        if self.ends.is_none() && self.vacant.len() > PAGE {
+            // No chunk is left: ids begin anew.
+            (self.chunks, self.vacant) = (Table::default(), Stack::default());
+        }
+    }
+
+    /// The candidate so many places behind `candidate`, which lies in the chunk `of`.
+    #[inline]
+    pub(super) fn behind(&self, candidate: CandidateId, of: ChunkId, places: usize) -> Option<CandidateId> {
+        let mut chunk = self.chunks.get(of.index())?;
+        let mut at = chunk.members().iter().position(|member| *member == candidate)? + places;
+        while at >= chunk.members().len() {
+            at -= chunk.members().len();
+            chunk = self.chunks.get(chunk.after?.index())?;
+            // It is read when this one is the first.
+            chunk.after.into_iter().for_each(|after| self.chunks.prefetch(after.index()));
+        }
+        chunk.members().get(at).copied()
+    }
+
+    /// The candidates in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = CandidateId> {
+        let first = self.ends.map(|ends| ends.chunks[0]);
+        let next = |chunk: &ChunkId| self.chunks.get(chunk.index()).and_then(|chunk| chunk.after);
+        std::iter::successors(first, next).flat_map(|chunk| self.members(chunk)).copied()
+    }
+
+    /// Prefetches a chunk, to be changed.
+    pub(super) fn prefetch_to_write(&self, chunk: ChunkId) {
+        self.chunks.prefetch_to_write(chunk.index());
+    }
+
+    /// Prefetches the chunks at both ends, to be changed.
+    pub(super) fn prefetch_ends(&self) {
+        self.ends.into_iter().flat_map(|ends| ends.chunks).for_each(|chunk| self.prefetch_to_write(chunk));
+    }
+
+    /// Forgets all candidates, and keeps their memory until [`discard`](Self::discard).
+    pub(super) fn forget(&mut self) {
+        (self.ends, self.len) = (None, 0);
+    }
+
+    /// Frees the memory of as many chunks as so many candidates need, of a chain that has forgotten them; whether any is left.
+    pub(super) fn discard(&mut self, candidates: usize) -> bool {
+        let chunks = candidates.div_ceil(ROOM);
+        let left = self.chunks.free_last(chunks);
+        self.vacant.discard(chunks) || left
+    }
+
+    /// Whether `candidate` lies in the chunk `of`.
+    pub(super) fn has(&self, candidate: CandidateId, of: ChunkId) -> bool {
+        self.members(of).contains(&candidate)
+    }
+
+    /// Whether the chunks lead to each other in both directions, and none is empty.
+    pub(super) fn is_sound(&self) -> bool {
+        let mut before = None;
+        let mut at = self.ends.map(|ends| ends.chunks[0]);
+        let mut len = 0;
+        while let Some(id) = at {
+            let Some(chunk) = self.chunks.get(id.index()) else { return false };
+            if chunk.before != before || chunk.members().is_empty() {
+                return false;
+            }
+            len += chunk.members().len();
+            (before, at) = (Some(id), chunk.after);
+        }
+        let ends = self.iter().next().zip(self.iter().last());
+        before == self.ends.map(|ends| ends.chunks[1])
+            && ends == self.first().zip(self.last())
+            && len == self.len
+            && self.chunks.iter().count() + self.vacant.len() == self.chunks.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// A chain beside a vector, and in which chunk each candidate lies.
+    #[derive(Default)]
+    struct Pair {
+        chain: Chain,
+        order: Vec<CandidateId>,
+        chunks: HashMap<CandidateId, ChunkId>,
+    }
+
+    impl Pair {
+        fn add(&mut self, candidate: usize, first: bool) {
+            let candidate = CandidateId::at(candidate);
+            let chunk = if first { self.chain.push_first(candidate) } else { self.chain.push(candidate) };
+            self.order.insert(if first { 0 } else { self.order.len() }, candidate);
+            self.chunks.insert(candidate, chunk);
+        }
+
+        fn remove(&mut self, at: usize) {
+            let candidate = self.order.remove(at);
+            let chunk = self.chunks.remove(&candidate).expect("it is there");
+            self.chain.remove(candidate, chunk, |moved, to| assert!(self.chunks.insert(moved, to).is_some()));
+        }
+
+        fn check(&self) {
+            assert!(self.chain.is_sound());
+            assert_eq!(self.chain.iter().collect::<Vec<_>>(), self.order);
+            assert_eq!(
+                (self.chain.first(), self.chain.last(), self.chain.len()),
+                (self.order.first().copied(), self.order.last().copied(), self.order.len())
+            );
+            for (candidate, chunk) in &self.chunks {
+                assert!(self.chain.has(*candidate, *chunk));
+            }
+        }
+
+        fn chunks(&self) -> usize {
+            self.chain.chunks.iter().count()
+        }
+    }
+
+    #[test]
+    fn equals_a_vector_under_random_changes() {
+        let mut dice = fastrand::Rng::with_seed(1);
+        for share in [2, 5, 9] {
+            let mut pair = Pair::default();
+            for step in 0..3_000 {
+                if pair.order.is_empty() || dice.usize(..10) < share {
+                    pair.add(step, dice.u8(..4) == 0);
+                } else {
+                    pair.remove(dice.usize(..pair.order.len()));
+                }
+                if step % 10 == 0 {
+                    pair.check();
+                }
+            }
+            while !pair.order.is_empty() {
+                pair.remove(dice.usize(..pair.order.len()));
+                pair.check();
+            }
+            assert!(pair.chain.chunks.room() <= 2 * PAGE && pair.chain.vacant.len() <= PAGE);
+        }
+    }
+
+    #[test]
+    fn those_behind_are_found_over_chunks_of_any_length() {
+        let mut pair = Pair::default();
+        (0..200).for_each(|candidate| pair.add(candidate, false));
+        let mut dice = fastrand::Rng::with_seed(2);
+        while pair.order.len() > 30 {
+            pair.remove(dice.usize(..pair.order.len()));
+        }
+        for (at, candidate) in pair.order.iter().enumerate() {
+            for places in 0..40 {
+                let behind = pair.chain.behind(*candidate, pair.chunks[candidate], places);
+                assert_eq!(behind, pair.order.get(at + places).copied(), "{at}, {places}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_of_many_need_little_memory() {
+        let mut pair = Pair::default();
+        (0..13_000).for_each(|candidate| pair.add(candidate, false));
+        assert_eq!(pair.chunks(), 1_000);
+        let mut dice = fastrand::Rng::with_seed(3);
+        while pair.order.len() > 1_000 {
+            pair.remove(dice.usize(..pair.order.len()));
+        }
+        pair.check();
+        assert!(pair.chunks() <= 2 * 1_000 / 3 + 2, "{}", pair.chunks());
+        let lens: Vec<_> = pair.chain.chunks.iter().map(|(_, chunk)| chunk.members().len()).collect();
+        assert!(lens.iter().filter(|len| **len == 1).count() < lens.len() / 4, "{lens:?}");
+    }
+
+    #[test]
+    fn what_is_forgotten_is_freed_in_slices() {
+        let mut pair = Pair::default();
+        (0..100_000).for_each(|candidate| pair.add(candidate, false));
+        (0..50_000).for_each(|_| pair.remove(0));
+        pair.chain.forget();
+        let slices = (1..).find(|_| !pair.chain.discard(4_000)).expect("it ends");
+        assert!((10..40).contains(&slices), "{slices}");
+        assert_eq!((pair.chain.first(), pair.chain.len(), pair.chain.chunks.room()), (None, 0, 0));
+    }
+}
