@@ -20,7 +20,7 @@ use crate::reclaim::{Guard, Link, Ref};
 use crate::tree::{Arrays, Point, Run};
 
 /// How many runs ahead the way to a run is prefetched behind how many branches: those before are few, and stay in the caches.
-const WAY: [(usize, u32); 2] = [(4, 4), (2, 5)];
+const WAY: [(usize, u32); 3] = [(6, 3), (4, 4), (2, 5)];
 
 /// What most turns come to: one victim, or few.
 const FEW: usize = 4;
