@@ -80,29 +80,11 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
             self.pages.push(Page::default());
         }
         self.len = self.len.max(index + 1);
-        if self.pages[index / ENTRIES].entries.is_none() {
-            self.begin(index / ENTRIES);
-        }
         let page = &mut self.pages[index / ENTRIES];
-        let entries = page.entries.as_mut().expect("just begun");
+        let entries = page.entries.get_or_insert_with(|| Mapped::filled(None, ENTRIES));
         let before = entries[index % ENTRIES].replace(value);
         page.values += usize::from(before.is_none());
         before
-    }
-
-    /// Gives a page memory. In a small table each page's is its own; beyond that, pages that follow each other share a large page of
-    /// the system.
-    #[cold]
-    fn begin(&mut self, page: usize) {
-        let together = Mapped::<Option<T>>::parts(ENTRIES);
-        let entries = if page < together.max(1) || together == 0 {
-            Mapped::filled(None, ENTRIES)
-        } else {
-            let first = page - page % together;
-            let beside = self.pages[first..].iter().take(together).find_map(|page| page.entries.as_ref());
-            Mapped::filled_part(None, ENTRIES, page - first, beside)
-        };
-        self.pages[page].entries = Some(entries);
     }
 
     /// Takes the value at `index` out.

@@ -28,7 +28,6 @@ pub(crate) mod dekker;
 mod lock;
 mod mapped;
 mod prefetch;
-mod region;
 mod signal;
 
 #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
@@ -46,7 +45,6 @@ pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
 pub(crate) use mapped::Mapped;
 pub(crate) use prefetch::{prefetch, prefetch_bytes, prefetch_to_write};
-pub(crate) use region::Region;
 pub(crate) use signal::{Signal, contained};
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]

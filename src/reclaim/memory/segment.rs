@@ -2,16 +2,21 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::ptr::NonNull;
 
+#[cfg(target_os = "linux")]
+use memmap2::{Advice, UncheckedAdvice};
+use memmap2::{MmapMut, MmapOptions};
+
+use crate::sync::Mutex;
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{Mutex, Region};
 
 /// Bytes of a slab, and what its address is a multiple of.
 pub(super) const SLAB: usize = 64 << 10;
 const SLABS: usize = 32;
+/// What the system may give as one page.
 const SEGMENT: usize = SLAB * SLABS;
-const _: () = assert!(SEGMENT == Region::BYTES, "a segment is a region");
 
 /// Slabs that are empty and still have memory of the system behind them: so many, and a part of those in use. So a load that
 /// turns over takes nothing from the system and gives nothing back.
@@ -21,7 +26,9 @@ const WARM_PART: usize = 4;
 /// Memory of one segment's slabs.
 #[derive(Debug)]
 struct Segment {
-    region: Region,
+    mapping: MmapMut,
+    /// Where the first slab begins in the mapping.
+    offset: usize,
     /// A bit for each slab that is not in use.
     free: u32,
     /// Of those, the ones that were used and that the system has memory behind.
@@ -34,12 +41,23 @@ impl Segment {
     /// A new segment; nothing if the system has none. In large pages, if the system gives them, unless it is the first: a
     /// small cache need not take one.
     fn map(is_first: bool) -> Option<Self> {
-        let region = Region::map(!is_first)?;
-        Some(Self { region, free: u32::MAX, warm: 0, fresh: 0 })
+        if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) {
+            return None;
+        }
+        // Twice as much, so that a whole segment fits in wherever it begins. What is not touched costs nothing.
+        let mapping = MmapOptions::new().len(2 * SEGMENT).no_reserve_swap().map_anon().ok()?;
+        let offset = mapping.as_ptr().addr().next_multiple_of(SEGMENT) - mapping.as_ptr().addr();
+        if !is_first {
+            #[cfg(target_os = "linux")]
+            // Only a wish: refused where there are none.
+            let _ = mapping.advise_range(Advice::HugePage, offset, SEGMENT);
+        }
+        Some(Self { mapping, offset, free: u32::MAX, warm: 0, fresh: 0 })
     }
 
-    fn slab(&self, at: u32) -> NonNull<u8> {
-        self.region.at(at as usize * SLAB)
+    fn slab(&mut self, at: u32) -> NonNull<u8> {
+        let start = self.mapping.as_mut_ptr().wrapping_add(self.offset + at as usize * SLAB);
+        NonNull::new(start).expect("a mapping is not at address zero")
     }
 
     fn is_empty(&self) -> bool {
@@ -50,12 +68,22 @@ impl Segment {
     /// in small ones from then on.
     fn cool(&mut self, at: u32) {
         self.warm &= !(1 << at);
+        self.give_back(at..at + 1);
         let fresh = std::mem::replace(&mut self.fresh, SLABS as u32);
-        for slabs in [at..at + 1, fresh..SLABS as u32] {
-            let [start, end] = [slabs.start, slabs.end].map(|slab| slab as usize * SLAB);
+        self.give_back(fresh..SLABS as u32);
+    }
+
+    /// Gives the memory of slabs back in which no slot is in use.
+    fn give_back(&self, slabs: Range<u32>) {
+        #[cfg(target_os = "linux")]
+        if !slabs.is_empty() {
+            let (start, len) = (self.offset + slabs.start as usize * SLAB, slabs.len() * SLAB);
             // SAFETY: S4: no slot of these slabs is in use, and a new header is written before one is again.
-            unsafe { self.region.give_back(start..end) };
+            let advised = unsafe { self.mapping.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
+            debug_assert!(advised.is_ok(), "a part of the mapping: {advised:?}");
         }
+        #[cfg(not(target_os = "linux"))]
+        let _ = slabs;
     }
 }
 
