@@ -53,3 +53,5 @@ pub use cache::{Acquiring, Reserving};
 pub use key::Token;
 pub use name::{Keys, NamespaceName};
 pub use policy::{PolicyKind, UnknownPolicy};
+#[cfg(feature = "holds")]
+pub use sync::measure_holds;

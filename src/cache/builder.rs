@@ -345,7 +345,7 @@ impl Builder {
             seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
-            evictor: Mutex::new(Evictor::new(self.policy, patience, self.time_to_idle.is_some())),
+            evictor: Mutex::measured(Evictor::new(self.policy, patience, self.time_to_idle.is_some())),
             idle,
             domain,
         };

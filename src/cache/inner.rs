@@ -16,7 +16,7 @@ use super::wait_list::WaitList;
 use crate::block::{Grid, Pool};
 use crate::reclaim::{Domain, Guard, Idle, Local, Ref};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{Mutex, MutexGuard, OnceLock, unlock_fairly};
+use crate::sync::{Mutex, MutexGuard, OnceLock, UnmapsLater, unlock_fairly};
 use crate::tree::{Demotions, HotPoints, Ledger, Point, Queue};
 
 /// The most queue entries that one step of the evictor takes out.
@@ -159,8 +159,8 @@ impl Inner {
         }
     }
 
-    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it. Then unlinks what has died, hands
-    /// garbage over, which may free some, and wakes a waiter if blocks may have become available. In this order because freeing takes
+    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it. Then unlinks what has died, unmaps what
+    /// tables have freed, hands garbage over, which may free some, and wakes a waiter if blocks may have become available. In this order because freeing takes
     /// time, and because a waker is the caller's code, and runs under no lock.
     fn turn<'a, R>(
         &'a self,
@@ -171,6 +171,7 @@ impl Inner {
     ) -> R {
         let participant = self.idle.lend(near, || self.domain.register());
         let kept = participant.keep_garbage();
+        let unmapping = UnmapsLater::begin();
         let dead = DeadRuns::default();
         let guard = participant.pin();
         let unlinking = dead.unlink_by(&guard, &self.seen);
@@ -178,6 +179,7 @@ impl Inner {
         drop(unlinking);
         drop(guard);
         drop(kept);
+        drop(unmapping);
         participant.hand_over_if_much();
         drop(participant);
         if has_let_go {

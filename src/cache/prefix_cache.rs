@@ -257,6 +257,24 @@ impl PrefixCache {
         self.inner.lookups_by_namespace()
     }
 
+    /// The longest time that one thread has held the eviction lock since the last call, by the clock of
+    /// [`measure_holds`](crate::measure_holds); zero if there is none. Other threads that evict, settle or need more blocks than are
+    /// free wait for so long at most; lookups and inserts wait for nobody. Never waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// let cache = radixkv::PrefixCache::builder(16, 8).build()?;
+    /// cache.settle();
+    /// assert_eq!(cache.longest_hold(), Duration::ZERO); // nothing is measured
+    /// # Ok::<_, radixkv::BuildError>(())
+    /// ```
+    #[cfg(feature = "holds")]
+    pub fn longest_hold(&self) -> std::time::Duration {
+        self.inner.evictor.longest_hold()
+    }
+
     /// Checks every invariant of tree, pool, queue, ranking and counts; see [`diagnostics`](crate::diagnostics).
     ///
     /// Meant for tests and for a cache at rest: while other threads use the cache it may report a change in progress.

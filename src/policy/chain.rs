@@ -79,8 +79,11 @@ impl Chunk {
             self.begin += 1;
             return;
         }
-        let at = (begin..end).find(|at| self.members[*at] == member).expect("a member of its chunk");
-        self.members.copy_within(at + 1..end, at);
+        let of = &mut self.members[begin..end];
+        let at = of.iter().position(|one| *one == member).expect("a member of its chunk");
+        for later in at + 1..of.len() {
+            of[later - 1] = of[later];
+        }
         self.end -= 1;
     }
 

@@ -74,7 +74,9 @@ impl Order {
             self.unchain(candidate, chunk);
             self.chain.push(candidate)
         };
-        self.filed.set(candidate.index(), Filed { key, place: Place::Chained(chunk) });
+        if let Some(filed) = self.filed.get_mut(candidate.index()) {
+            *filed = Filed { key, place: Place::Chained(chunk) };
+        }
         true
     }
 

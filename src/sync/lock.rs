@@ -19,6 +19,7 @@ use std::sync as backend;
 use crossbeam_utils::CachePadded;
 
 use super::gauge::{AtomicUsize, Relaxed};
+use super::holds::{Beginning, LongestHold};
 use super::{spin_loop, thread};
 
 /// How often a thread looks whether the lock is free before it sleeps: for some tens of microseconds. Most holds are shorter than
@@ -46,6 +47,7 @@ struct Hints {
     waiting: AtomicUsize,
     /// Threads that have waited and got it so far.
     served: AtomicUsize,
+    longest: LongestHold,
 }
 
 /// The lock, held.
@@ -60,12 +62,13 @@ pub(crate) struct MutexGuard<'a, T> {
 struct ReleaseNotice<'a> {
     hints: &'a Hints,
     released: usize,
+    began: Beginning,
 }
 
 impl<'a> ReleaseNotice<'a> {
     fn of(hints: &'a Hints) -> Self {
         // Relaxed: a hint.
-        Self { hints, released: hints.released.load(Relaxed).wrapping_add(1) }
+        Self { hints, released: hints.released.load(Relaxed).wrapping_add(1), began: hints.longest.begin() }
     }
 }
 
@@ -73,13 +76,24 @@ impl Drop for ReleaseNotice<'_> {
     fn drop(&mut self) {
         // Relaxed: a hint. Not counted by a read-modify-write: that would wait for the line.
         self.hints.released.store(self.released, Relaxed);
+        self.hints.longest.end(self.began);
     }
 }
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
+        Self::with(value, LongestHold::default())
+    }
+
+    /// One whose holds are measured (feature `holds`).
+    pub(crate) fn measured(value: T) -> Self {
+        Self::with(value, LongestHold::measured())
+    }
+
+    fn with(value: T, longest: LongestHold) -> Self {
         let [released, waiting, served] = std::array::from_fn(|_| AtomicUsize::new(0));
-        Self { inner: backend::Mutex::new(value), hints: CachePadded::new(Hints { released, waiting, served }) }
+        let hints = Hints { released, waiting, served, longest };
+        Self { inner: backend::Mutex::new(value), hints: CachePadded::new(hints) }
     }
 
     fn held<'a>(&'a self, inner: backend::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
@@ -145,6 +159,12 @@ impl<T> Mutex<T> {
             Err(TryLockError::Poisoned(poisoned)) => Some(self.held(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// The longest hold since the last call, if holds are measured.
+    #[cfg(feature = "holds")]
+    pub(crate) fn longest_hold(&self) -> Duration {
+        self.hints.longest.take()
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {

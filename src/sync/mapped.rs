@@ -8,7 +8,9 @@
 //! - **MP1** The items are `len` initialised values, in the mapping if there is one, or else in a box that was leaked.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -16,6 +18,42 @@ use memmap2::{MmapMut, MmapOptions};
 
 /// Smaller ones come from the global allocator, which gives and takes them faster than the system.
 const SMALLEST: usize = 4 << 10;
+
+thread_local! {
+    /// What this thread has dropped in an [`UnmapsLater`].
+    static DROPPED: RefCell<Option<Vec<MmapMut>>> = const { RefCell::new(None) };
+}
+
+/// While it lives, this thread keeps the mappings that it drops; they go with it. For a thread that is about to hold a lock: to unmap one
+/// takes the system some microseconds.
+#[derive(Debug)]
+pub(crate) struct UnmapsLater {
+    /// Of its own thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl UnmapsLater {
+    /// Nothing if this thread has one, or ends.
+    #[inline]
+    pub(crate) fn begin() -> Option<Self> {
+        let begins = |dropped: &RefCell<Option<_>>| {
+            let mut dropped = dropped.borrow_mut();
+            let is_first = dropped.is_none();
+            dropped.get_or_insert_with(Vec::new);
+            is_first
+        };
+        DROPPED.try_with(begins).unwrap_or(false).then(|| Self { thread: PhantomData })
+    }
+}
+
+impl Drop for UnmapsLater {
+    #[inline]
+    fn drop(&mut self) {
+        // Taken out first: what is unmapped now is not kept.
+        let dropped = DROPPED.try_with(RefCell::take);
+        drop(dropped);
+    }
+}
 
 /// Values in memory of their own.
 pub(crate) struct Mapped<T> {
@@ -67,10 +105,17 @@ impl<T> DerefMut for Mapped<T> {
 impl<T> Drop for Mapped<T> {
     /// What lies in a mapping goes with it; it is `Copy`, and has nothing to drop.
     fn drop(&mut self) {
-        if self.mapping.is_none() {
+        let Some(mapping) = self.mapping.take() else {
             // SAFETY: MP1: leaked by `filled`, and dropped once.
             drop(unsafe { Box::from_raw(self.items.as_ptr()) });
-        }
+            return;
+        };
+        // Where this thread ends, it goes with the closure.
+        let _ = DROPPED.try_with(|dropped| {
+            if let Some(dropped) = &mut *dropped.borrow_mut() {
+                dropped.push(mapping);
+            }
+        });
     }
 }
 
@@ -95,6 +140,24 @@ mod tests {
                 assert_eq!(mapped.iter().filter(|item| item.is_none()).count(), 1);
             }
         }
+    }
+
+    #[test]
+    fn what_is_dropped_meanwhile_is_unmapped_in_the_end() {
+        let kept = || DROPPED.with(|dropped| dropped.borrow().as_ref().map(Vec::len));
+        let mapped = || drop(Mapped::filled(7_u64, 512));
+        mapped();
+        assert_eq!(kept(), None);
+        let unmapping = UnmapsLater::begin().expect("the first");
+        assert!(UnmapsLater::begin().is_none());
+        mapped();
+        drop(Mapped::filled(7_u64, 1));
+        mapped();
+        assert_eq!(kept(), Some(if cfg!(any(radixkv_heap, miri)) { 0 } else { 2 }));
+        drop(unmapping);
+        assert_eq!(kept(), None);
+        mapped();
+        assert!(kept().is_none() && UnmapsLater::begin().is_some());
     }
 
     #[test]

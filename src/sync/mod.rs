@@ -25,6 +25,7 @@ mod cell;
 #[cfg(feature = "scheduler")]
 mod changes;
 pub(crate) mod dekker;
+mod holds;
 mod lock;
 mod mapped;
 mod prefetch;
@@ -40,10 +41,12 @@ pub(crate) use bell::Bell;
 pub(crate) use cell::{HandedOver, Owner, OwnerCell};
 #[cfg(feature = "scheduler")]
 pub(crate) use changes::Changes;
+#[cfg(feature = "holds")]
+pub use holds::measure_holds;
 #[cfg(feature = "scheduler")]
 pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
-pub(crate) use mapped::Mapped;
+pub(crate) use mapped::{Mapped, UnmapsLater};
 pub(crate) use prefetch::{prefetch, prefetch_bytes, prefetch_to_write};
 pub(crate) use signal::{Signal, contained};
 

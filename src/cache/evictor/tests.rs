@@ -4,6 +4,7 @@ mod bounds;
 mod exchange;
 
 use crate::cache::namespace::Pass;
+use crate::sync::UnmapsLater;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
 use crate::tree::{Point, Position, Statistics, Word, walk};
 use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache};
@@ -50,6 +51,14 @@ fn a_root_that_has_gone_is_not_made_again() {
     cache.clear_namespace(&space);
     let leased = lease_deepest(reached.boundary(cache.inner.grid), cache.inner.grid, cache.inner.ledger(0), &guard);
     assert!(matches!(leased, Err(Refused::Gone)), "{leased:?}");
+}
+
+/// To unmap a table's page takes the system some microseconds, and other threads wait for the lock.
+#[test]
+fn a_turn_unmaps_nothing_under_the_lock() {
+    let cache = PrefixCache::builder(4, 2).build().expect("valid");
+    assert!(cache.inner.evicting(|_, _| UnmapsLater::begin().is_none()), "the turn has begun one");
+    assert!(UnmapsLater::begin().is_some(), "and ended it");
 }
 
 /// An insert's walk found a child run that died before its tokens were compared, and stops at depth zero of it: no run

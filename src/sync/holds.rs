@@ -1,0 +1,93 @@
+//! How long a lock is held (feature `holds`); nothing without it.
+//!
+//! It is here because a lock measures it, and whether it does depends on the build.
+
+#[cfg(feature = "holds")]
+use std::{sync::OnceLock, time::Duration};
+
+#[cfg(feature = "holds")]
+use super::gauge::{AtomicUsize, Relaxed};
+
+#[cfg(feature = "holds")]
+static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
+
+/// Measures from now on how long each cache's eviction lock is held, by `clock`: the time of the calling thread, in processor time or
+/// any other. [`PrefixCache::longest_hold`](crate::PrefixCache::longest_hold) tells the longest.
+///
+/// For benches: the clock is read twice for each hold. The first call in a process counts, and later ones do nothing.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use radixkv::PrefixCache;
+///
+/// thread_local!(static BEGAN: Instant = Instant::now());
+/// radixkv::measure_holds(|| BEGAN.with(Instant::elapsed));
+///
+/// let cache = PrefixCache::builder(16, 1024).build()?;
+/// let session = cache.session();
+/// let prompt: Vec<u32> = (0..512).collect();
+/// let miss = session.match_prefix(&cache.default_namespace(), &prompt);
+/// drop(session.insert(miss.lease(), &prompt, session.reserve(32)?)?);
+/// assert_eq!(cache.evict(32), 32);
+/// assert!(cache.longest_hold() > Duration::ZERO);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[cfg(feature = "holds")]
+pub fn measure_holds(clock: fn() -> Duration) {
+    // A later one is refused: two clocks do not fit together.
+    let _ = CLOCK.set(clock);
+}
+
+/// The longest time that a lock was held, if that is measured.
+#[derive(Debug, Default)]
+pub(super) struct LongestHold {
+    #[cfg(feature = "holds")]
+    is_measured: bool,
+    #[cfg(feature = "holds")]
+    nanoseconds: AtomicUsize,
+}
+
+/// When a hold began, if that is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Beginning(#[cfg(feature = "holds")] Option<Duration>);
+
+impl LongestHold {
+    /// Of a lock whose holds are measured.
+    pub(super) fn measured() -> Self {
+        Self {
+            #[cfg(feature = "holds")]
+            is_measured: true,
+            ..Self::default()
+        }
+    }
+
+    /// A hold begins.
+    #[inline]
+    pub(super) fn begin(&self) -> Beginning {
+        Beginning(
+            #[cfg(feature = "holds")]
+            CLOCK.get().filter(|_| self.is_measured).map(|clock| clock()),
+        )
+    }
+
+    /// A hold ends.
+    #[inline]
+    pub(super) fn end(&self, hold: Beginning) {
+        #[cfg(feature = "holds")]
+        if let Some((began, clock)) = hold.0.zip(CLOCK.get()) {
+            let held = clock().saturating_sub(began).as_nanos();
+            // Relaxed, here and below: a number.
+            self.nanoseconds.fetch_max(usize::try_from(held).unwrap_or(usize::MAX), Relaxed);
+        }
+        #[cfg(not(feature = "holds"))]
+        let Beginning() = hold;
+    }
+
+    /// The longest since the last call.
+    #[cfg(feature = "holds")]
+    pub(super) fn take(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.swap(0, Relaxed) as u64)
+    }
+}
