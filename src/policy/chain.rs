@@ -141,16 +141,27 @@ impl Chain {
     }
 
     /// Adds `candidate` after all others; its chunk.
+    #[inline]
     pub(super) fn push(&mut self, candidate: CandidateId) -> ChunkId {
+        if let Some(Ends { chunks: [_, end], members: [_, latest] }) = &mut self.ends {
+            if self.chunks.get_mut(end.index()).is_some_and(|chunk| chunk.add_last(candidate)) {
+                self.len += 1;
+                *latest = candidate;
+                return *end;
+            }
+        }
+        self.push_chunk(candidate)
+    }
+
+    /// Adds a chunk of `candidate` after all others.
+    #[cold]
+    fn push_chunk(&mut self, candidate: CandidateId) -> ChunkId {
         self.len += 1;
         let Some(Ends { chunks: [first, last], members: [earliest, _] }) = self.ends else {
             return self.begin_with(candidate);
         };
-        let mut end = last;
-        if !self.chunk(last).add_last(candidate) {
-            end = self.occupy(Chunk::of(candidate, 0, [Some(last), None]));
-            self.chunk(last).after = Some(end);
-        }
+        let end = self.occupy(Chunk::of(candidate, 0, [Some(last), None]));
+        self.chunk(last).after = Some(end);
         self.ends = Some(Ends { chunks: [first, end], members: [earliest, candidate] });
         end
     }
@@ -185,22 +196,31 @@ impl Chain {
     /// Takes `candidate` out of its chunk. Calls `moved` with those that are in another chunk from now on, and that chunk.
     pub(super) fn remove(&mut self, candidate: CandidateId, of: ChunkId, moved: impl FnMut(CandidateId, ChunkId)) {
         self.len -= 1;
-        let chunk = self.chunk(of);
+        let chunk = self.chunks.get_mut(of.index()).expect("a chunk of the chain");
         chunk.remove(candidate);
-        match *chunk.members() {
+        match chunk.members() {
             [] => self.take_out(of),
-            [lone] => self.move_lone(lone, of, moved),
-            _ => {}
+            [lone] => {
+                let lone = *lone;
+                self.move_lone(lone, of, moved);
+            }
+            // It is still where it was, and so are the others.
+            [first, .., last] => {
+                let ends = self.ends.as_mut().expect("not empty");
+                let [earliest, latest] = &mut ends.members;
+                *earliest = if *earliest == candidate { *first } else { *earliest };
+                *latest = if *latest == candidate { *last } else { *latest };
+                return;
+            }
         }
-        self.find_ends(candidate);
+        self.find_ends();
     }
 
-    /// Finds the first and the last candidate anew, if the one that was taken out was either.
-    #[inline]
-    fn find_ends(&mut self, gone: CandidateId) {
-        if let Some(Ends { chunks: [first, last], members }) = self.ends.filter(|ends| ends.members.contains(&gone)) {
+    /// Finds the first and the last candidate anew.
+    fn find_ends(&mut self) {
+        if let Some(Ends { chunks: [first, last], .. }) = self.ends {
             let ends = self.members(first).first().zip(self.members(last).last());
-            let members = ends.map_or(members, |(first, last)| [*first, *last]);
+            let members = ends.map(|(first, last)| [*first, *last]).expect("no chunk is empty");
             self.ends = Some(Ends { chunks: [first, last], members });
         }
     }
@@ -243,8 +263,20 @@ impl Chain {
     /// The candidate so many places behind `candidate`, which lies in the chunk `of`.
     #[inline]
     pub(super) fn behind(&self, candidate: CandidateId, of: ChunkId, places: usize) -> Option<CandidateId> {
-        let mut chunk = self.chunks.get(of.index())?;
-        let mut at = chunk.members().iter().position(|member| *member == candidate)? + places;
+        let chunk = self.chunks.get(of.index())?;
+        let at = chunk.members().iter().position(|member| *member == candidate)?;
+        self.behind_place(chunk, at, places)
+    }
+
+    /// The candidate so many places behind the first one.
+    #[inline]
+    pub(super) fn behind_first(&self, places: usize) -> Option<CandidateId> {
+        self.behind_place(self.chunks.get(self.ends?.chunks[0].index())?, 0, places)
+    }
+
+    #[inline]
+    fn behind_place<'a>(&'a self, mut chunk: &'a Chunk, at: usize, places: usize) -> Option<CandidateId> {
+        let mut at = at + places;
         while at >= chunk.members().len() {
             at -= chunk.members().len();
             chunk = self.chunks.get(chunk.after?.index())?;
@@ -389,6 +421,7 @@ mod tests {
             for places in 0..40 {
                 let behind = pair.chain.behind(*candidate, pair.chunks[candidate], places);
                 assert_eq!(behind, pair.order.get(at + places).copied(), "{at}, {places}");
+                assert!(at > 0 || pair.chain.behind_first(places) == behind, "{places}");
             }
         }
     }

@@ -152,6 +152,9 @@ impl Order {
     /// The candidate so many places behind this one, one at least, in the chain or in the map that it lies in.
     #[inline]
     pub(super) fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
+        if self.chain.first() == Some(candidate) {
+            return self.chain.behind_first(places);
+        }
         let Filed { key, place } = self.filed.get(candidate.index())?;
         let map = match place {
             Place::Chained(chunk) => return self.chain.behind(candidate, *chunk, places),

@@ -8,9 +8,10 @@
 //! - **MP1** The items are `len` initialised values, in the mapping if there is one, or else in a box that was leaked.
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
@@ -20,8 +21,15 @@ use memmap2::{MmapMut, MmapOptions};
 const SMALLEST: usize = 4 << 10;
 
 thread_local! {
-    /// What this thread has dropped in an [`UnmapsLater`].
-    static DROPPED: RefCell<Option<Vec<MmapMut>>> = const { RefCell::new(None) };
+    static UNMAPPING: Unmapping = const { Unmapping { later: Cell::new(false), dropped: RefCell::new(ManuallyDrop::new(Vec::new())) } };
+}
+
+/// What a thread does with the mappings that it drops.
+struct Unmapping {
+    /// It keeps them, for an [`UnmapsLater`].
+    later: Cell<bool>,
+    /// Empty when the thread ends.
+    dropped: RefCell<ManuallyDrop<Vec<MmapMut>>>,
 }
 
 /// While it lives, this thread keeps the mappings that it drops; they go with it. For a thread that is about to hold a lock: to unmap one
@@ -33,25 +41,25 @@ pub(crate) struct UnmapsLater {
 }
 
 impl UnmapsLater {
-    /// Nothing if this thread has one, or ends.
+    /// Nothing if this thread has one.
     #[inline]
     pub(crate) fn begin() -> Option<Self> {
-        let begins = |dropped: &RefCell<Option<_>>| {
-            let mut dropped = dropped.borrow_mut();
-            let is_first = dropped.is_none();
-            dropped.get_or_insert_with(Vec::new);
-            is_first
-        };
-        DROPPED.try_with(begins).unwrap_or(false).then(|| Self { thread: PhantomData })
+        let is_first = UNMAPPING.with(|unmapping| !unmapping.later.replace(true));
+        is_first.then(|| Self { thread: PhantomData })
     }
 }
 
 impl Drop for UnmapsLater {
     #[inline]
     fn drop(&mut self) {
-        // Taken out first: what is unmapped now is not kept.
-        let dropped = DROPPED.try_with(RefCell::take);
-        drop(dropped);
+        UNMAPPING.with(|Unmapping { later, dropped }| {
+            later.set(false);
+            if !dropped.borrow().is_empty() {
+                // Taken out first: the vector is of nobody while the system works.
+                let dropped = std::mem::take(&mut **dropped.borrow_mut());
+                drop(dropped);
+            }
+        });
     }
 }
 
@@ -110,10 +118,9 @@ impl<T> Drop for Mapped<T> {
             drop(unsafe { Box::from_raw(self.items.as_ptr()) });
             return;
         };
-        // Where this thread ends, it goes with the closure.
-        let _ = DROPPED.try_with(|dropped| {
-            if let Some(dropped) = &mut *dropped.borrow_mut() {
-                dropped.push(mapping);
+        UNMAPPING.with(|Unmapping { later, dropped }| {
+            if later.get() {
+                dropped.borrow_mut().push(mapping);
             }
         });
     }
@@ -144,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_dropped_meanwhile_is_unmapped_in_the_end() {
-        let kept = || DROPPED.with(|dropped| dropped.borrow().as_ref().map(Vec::len));
+        let kept = || UNMAPPING.with(|Unmapping { later, dropped }| later.get().then(|| dropped.borrow().len()));
         let mapped = || drop(Mapped::filled(7_u64, 512));
         mapped();
         assert_eq!(kept(), None);

@@ -42,6 +42,15 @@ impl KnownPoints {
         }
     }
 
+    /// The point, if it is the only one.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<Link<Point>> {
+        match self {
+            Self::Few(list) if list.len() == 1 => list.first().copied(),
+            Self::Few(_) | Self::Many(_) => None,
+        }
+    }
+
     /// Whether one more point needs [`grow`](Self::grow) first.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Few(list) if list.len() == MANY)

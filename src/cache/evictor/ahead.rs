@@ -54,9 +54,17 @@ impl Soon {
 /// How many victims ahead the first step is.
 const FURTHEST: usize = 12;
 
-/// A victim, and those that come after it in one structure of the policy.
+/// A victim, and those that come after it in one structure of the policy: a ring.
 #[derive(Debug, Default, Clone, Copy)]
-struct Line([Option<CandidateId>; FURTHEST + 1]);
+struct Line {
+    named: [Option<CandidateId>; RING],
+    /// Where the victim is.
+    begin: usize,
+}
+
+/// A power of two, greater than [`FURTHEST`].
+const RING: usize = 16;
+const _: () = assert!(RING.is_power_of_two() && RING > FURTHEST);
 
 /// Where the parts of the next victim lie. Addresses alone: it may have gone.
 #[derive(Debug, Clone, Copy)]
@@ -72,23 +80,32 @@ struct NextVictim {
 pub(super) struct Upcoming {
     /// The one that was used last comes first.
     lines: [Line; 2],
-    next: Option<NextVictim>,
+    /// The next one, and the one after it.
+    next: [Option<NextVictim>; 2],
 }
 
 impl Line {
+    /// The one that is so many victims ahead.
+    #[inline]
+    fn at(&self, ahead: usize) -> Option<CandidateId> {
+        self.named[(self.begin + ahead) % RING]
+    }
+
     /// Goes on to `victim`; false if it is not the next one.
     #[inline]
     fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> bool {
-        let line = &mut self.0;
-        if line[1] == Some(victim) {
-            line.copy_within(1.., 0);
-            line[FURTHEST] = policy.behind(victim, FURTHEST);
+        if self.at(1) == Some(victim) {
+            self.begin = (self.begin + 1) % RING;
+            self.named[(self.begin + FURTHEST) % RING] = policy.behind(victim, FURTHEST);
         }
-        line[0] == Some(victim)
+        self.at(0) == Some(victim)
     }
 
+    #[cold]
     fn begin(victim: CandidateId, policy: &dyn Policy) -> Self {
-        Self(std::array::from_fn(|places| if places == 0 { Some(victim) } else { policy.behind(victim, places) }))
+        let mut named = [Some(victim); RING];
+        (1..=FURTHEST).for_each(|places| named[places] = policy.behind(victim, places));
+        Self { named, begin: 0 }
     }
 }
 
@@ -132,27 +149,24 @@ impl Evictor {
         if self.ranking.policy.len() <= FEW {
             return;
         }
-        let Line(line) = *self.upcoming.go_to(slot, &*self.ranking.policy);
-        if let Some(slot) = line[12] {
+        let line = self.upcoming.go_to(slot, &*self.ranking.policy);
+        let [at_entries, at_point, at_run, at_arrays, at_tokens] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
+        if let Some(slot) = at_entries {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
         }
-        let point = |ahead: usize| self.filed_in(line[ahead], resources);
-        if let Some(point) = point(9) {
+        if let Some(point) = self.filed_in(at_point, resources) {
             prefetch(point.as_ptr());
         }
-        if let Some(point) = point(6) {
+        if let Some(point) = self.filed_in(at_run, resources) {
             prefetch(point.run().as_ptr());
         }
-        if let Some(run) = point(4).map(Ref::run) {
+        if let Some(run) = self.filed_in(at_arrays, resources).map(Ref::run) {
             run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
         }
-        if let Some(run) = point(2).map(Ref::run) {
-            SeenBlocks::prefetch_tokens(run, resources.grid_of(run), resources.guard);
-        }
-        let next = point(1);
-        self.upcoming.next = next.map(|point| {
+        let after_next = self.filed_in(at_tokens, resources).map(|point| {
             let run = point.run();
+            SeenBlocks::prefetch_tokens(run, resources.grid_of(run), resources.guard);
             NextVictim {
                 point: point.link(),
                 run: run.link(),
@@ -160,6 +174,8 @@ impl Evictor {
                 arrays: run.arrays(resources.guard).map(Ref::link),
             }
         });
+        let [next, later] = &mut self.upcoming.next;
+        *next = std::mem::replace(later, after_next);
     }
 
     /// Prefetches what a turn reads and writes first, if another thread had the last one.
@@ -170,7 +186,7 @@ impl Evictor {
         }
         resources.queue.prefetch();
         self.ranking.prefetch_ends();
-        if let Some(NextVictim { point, run, parent, arrays }) = self.upcoming.next {
+        if let Some(NextVictim { point, run, parent, arrays }) = self.upcoming.next[0] {
             prefetch_to_write(point.as_ptr());
             prefetch_to_write(run.as_ptr());
             parent.into_iter().for_each(|parent| prefetch_to_write(parent.as_ptr()));

@@ -430,6 +430,9 @@ impl Evictor {
 
     /// Gives the blocks of trimmed runs back to the pool.
     pub(super) fn return_freed(&mut self, resources: Resources<'_>) {
+        if self.freed.is_empty() && self.victims.is_none() {
+            return;
+        }
         // Taken out first: after a panic in the pool they must not be given back a second time.
         let mut freed = std::mem::take(&mut self.freed);
         if let Some(victims) = self.victims.take() {

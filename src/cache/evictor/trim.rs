@@ -102,6 +102,12 @@ impl Evictor {
         dead: &mut Dead<'g>,
         resources: Resources<'g>,
     ) -> u32 {
+        if let Some(only) = self.only_point(run, cut.clone(), resources) {
+            let killed = self.kill(only, resources);
+            let end = if killed.is_some() { cut.start } else { cut.end };
+            killed.into_iter().for_each(|killed| dead.add(killed));
+            return end;
+        }
         let mut points = std::mem::take(&mut self.to_kill);
         self.find_within(run, cut.clone(), &mut points, resources);
         let mut end = cut.start;
@@ -111,10 +117,7 @@ impl Evictor {
                 continue;
             }
             match self.kill(point, resources) {
-                Some((killed, tally)) => {
-                    dead.flowing = Some(dead.flowing.map_or(tally, |flowing| flowing.joined(tally)));
-                    dead.points.push(killed);
-                }
+                Some(killed) => dead.add(killed),
                 // Relaxed: the word alone is asked about, and a dead point stays dead.
                 None if point.word.load(Relaxed).is_dead() => {}
                 None => {
@@ -125,6 +128,14 @@ impl Evictor {
         }
         self.to_kill = points;
         end
+    }
+
+    /// The point at `cut.end`, if the whole run is cut and no other point stands there.
+    #[inline]
+    fn only_point<'g>(&self, run: Ref<'g, Run>, cut: Range<u32>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+        let only = run.account.with(&self.owner, |account| account.points.only());
+        let only = only.filter(|_| cut.start == 0 && run.as_ref().points.are_known(1))?.get(resources.guard);
+        (only.depth() == cut.end).then_some(only)
     }
 
     /// The points beyond `cut.start` and up to `cut.end`, the deepest first: the known ones, if there are no others.
@@ -214,6 +225,14 @@ impl Evictor {
 struct Dead<'g> {
     points: SmallVec<[Killed<'g>; 2]>,
     flowing: Option<Tally>,
+}
+
+impl<'g> Dead<'g> {
+    #[inline]
+    fn add(&mut self, (killed, tally): (Killed<'g>, Tally)) {
+        self.flowing = Some(self.flowing.map_or(tally, |flowing| flowing.joined(tally)));
+        self.points.push(killed);
+    }
 }
 
 /// A dead point that is to be retired.
