@@ -59,7 +59,8 @@ impl LongestHold {
         Self {
             #[cfg(feature = "holds")]
             is_measured: true,
-            ..Self::default()
+            #[cfg(feature = "holds")]
+            nanoseconds: AtomicUsize::new(0),
         }
     }
 
