@@ -161,6 +161,10 @@ impl Order {
             Place::Mapped if key.demoted => &self.demoted,
             Place::Mapped => &self.between,
         };
+        // From the first one on nothing is searched for.
+        if map.first_key_value().is_some_and(|(_, first)| *first == candidate) {
+            return map.values().nth(places).copied();
+        }
         map.range(key.rank..).nth(places).map(|(_, candidate)| *candidate)
     }
 
