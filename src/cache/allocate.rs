@@ -280,7 +280,7 @@ impl Inner {
     ) -> Result<Reservation, ReserveError> {
         // First: blocks that were taken are in a reservation, which gives them back if anything panics.
         let mut reservation =
-            Reservation { blocks: Vec::new(), shared: SharedBlocks::default(), charge, cache: strong_ref() };
+            Reservation { blocks: Vec::with_capacity(n), shared: SharedBlocks::default(), charge, cache: strong_ref() };
         if !self.pool.try_take(n, &mut reservation.blocks) {
             self.take_evicting(near, n, &mut reservation.blocks, effort)?;
         }
@@ -300,8 +300,6 @@ impl Inner {
     ) -> Result<(), ReserveError> {
         within_span!("evict");
         let in_background = self.background.get().is_some();
-        // Under no lock.
-        blocks.reserve(n);
         let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
             // With a background evictor, a choice goes by the changes that it has taken in; otherwise by all.
             let mut settled = in_background && evictor.catch_up(resources);
