@@ -15,8 +15,7 @@
 //! | `insert::linked`, `insert::counted` | the blocks of the insert, and leases for good on its path |
 //! | `growth::claimed`, `growth::written` | the blocks of the insert, and the room of the run |
 //! | `queue::push` | one point that the evictor never hears of again, and the lease that was changing hands, if any was |
-//! | `trim::begun` | nothing |
-//! | `trim::killed` | the run is evictable again only after a match has come to its end |
+//! | `trim::begun`, `trim::killed` | the run is evictable again only after a match has come to its end |
 //! | `trim::shortened` | the blocks that were being trimmed |
 //! | `trim::unlink` | the dead runs of the turn, no block |
 //! | `hot::enter`, `wait_list::joined`, `quota::charged` | nothing |

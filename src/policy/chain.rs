@@ -450,5 +450,70 @@ mod tests {
         let slices = (1..).find(|_| !pair.chain.discard(4_000)).expect("it ends");
         assert!((10..40).contains(&slices), "{slices}");
         assert_eq!((pair.chain.first(), pair.chain.len(), pair.chain.chunks.room()), (None, 0, 0));
+        assert_eq!(pair.chain.vacant.iter().count(), 0);
+    }
+
+    #[test]
+    fn ids_of_chunks_are_used_again() {
+        let mut pair = Pair::default();
+        (0..100).for_each(|candidate| pair.add(candidate, false));
+        for candidate in 100..20_000 {
+            pair.add(candidate, false);
+            pair.remove(0);
+        }
+        pair.check();
+        assert!(pair.chain.chunks.len() <= 12, "{}", pair.chain.chunks.len());
+    }
+
+    #[test]
+    fn a_lone_member_goes_before_those_of_the_next_chunk_if_the_one_before_is_full() {
+        let mut pair = Pair::default();
+        (0..3 * ROOM).for_each(|candidate| pair.add(candidate, false));
+        // Two are left of the second chunk, and there is room in the third.
+        (2..ROOM).for_each(|_| pair.remove(ROOM + 1));
+        pair.remove(ROOM + 4);
+        pair.remove(ROOM + 1);
+        pair.check();
+        assert_eq!(pair.chunks(), 2);
+    }
+
+    #[test]
+    fn a_lone_member_goes_to_the_chunk_before_if_there_is_room() {
+        let mut pair = Pair::default();
+        (0..3 * ROOM).for_each(|candidate| pair.add(candidate, false));
+        pair.remove(3);
+        (1..ROOM).for_each(|_| pair.remove(ROOM));
+        pair.check();
+        assert_eq!(pair.chunks(), 2, "the third is full");
+    }
+
+    #[test]
+    fn a_chain_of_many_chunks_that_is_empty_begins_anew() {
+        let mut pair = Pair::default();
+        (0..(PAGE + 2) * ROOM).for_each(|candidate| pair.add(candidate, false));
+        (0..(PAGE + 2) * ROOM).for_each(|_| pair.remove(pair.order.len() - 1));
+        assert_eq!((pair.chain.chunks.len(), pair.chain.vacant.len()), (0, 0));
+        (0..3 * ROOM).for_each(|candidate| pair.add(candidate, false));
+        (0..3 * ROOM).for_each(|_| pair.remove(0));
+        assert_eq!((pair.chain.chunks.len(), pair.chain.vacant.len()), (3, 3), "few are kept");
+    }
+
+    #[test]
+    fn unsound_chains_are_noticed() {
+        let noticed = |damage: &dyn Fn(&mut Chain)| {
+            let mut pair = Pair::default();
+            (0..3 * ROOM).for_each(|candidate| pair.add(candidate, false));
+            (0..2 * ROOM).for_each(|_| pair.remove(ROOM / 2));
+            assert!(pair.chain.is_sound());
+            damage(&mut pair.chain);
+            !pair.chain.is_sound()
+        };
+        assert!(noticed(&|chain| chain.len += 1));
+        assert!(noticed(&|chain| _ = chain.vacant.pop()));
+        assert!(noticed(&|chain| chain.ends.as_mut().expect("not empty").members.swap(0, 1)));
+        assert!(noticed(&|chain| {
+            let [_, last] = chain.ends.expect("not empty").chunks;
+            chain.chunk(last).before = None;
+        }));
     }
 }

@@ -310,6 +310,26 @@ mod tests {
         });
     }
 
+    /// Of a lock that asks for it, by a clock that a test sets.
+    #[cfg(feature = "holds")]
+    #[test]
+    fn the_longest_hold_is_measured_since_it_was_asked_for_last() {
+        thread_local!(static NOW: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
+        crate::measure_holds(|| Duration::from_nanos(NOW.get()));
+        let (measured, other) = (Mutex::measured(()), Mutex::new(()));
+        for held_for in [3, 7, 5] {
+            let held = (measured.lock(), other.lock());
+            NOW.set(NOW.get() + held_for);
+            drop(held);
+            NOW.set(NOW.get() + 100);
+        }
+        let held = measured.lock();
+        NOW.set(NOW.get() + 2);
+        unlock_fairly(held);
+        let longest = || [&measured, &other].map(|lock| lock.longest_hold().as_nanos());
+        assert_eq!([longest(), longest()], [[7, 0], [0, 0]]);
+    }
+
     #[test]
     fn a_wait_ends_at_its_deadline() {
         let (mutex, condvar) = (Mutex::new(()), Condvar::new());

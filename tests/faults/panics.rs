@@ -259,3 +259,23 @@ fn a_callers_mistake_panics_and_loses_nothing() {
     drop(foreign);
     assert_eq!(accounts(&other)[3], 0);
 }
+
+#[test]
+fn a_panic_in_an_eviction_into_a_list_gives_back_what_was_evicted_before() {
+    let (cache, _) = cache();
+    let before = crate::accounts(&cache)[0];
+    let trims = std::sync::atomic::AtomicUsize::new(0);
+    let armed = arm("trim::begun", move || {
+        if trims.fetch_add(1, SeqCst) == 3 {
+            panic!("{BROKEN}");
+        }
+        crate::gate::stay_victim();
+    });
+    let mut evicted = Vec::new();
+    let outcome = catch_unwind(AssertUnwindSafe(|| as_victim(|| cache.evict_into(usize::MAX, &mut evicted))));
+    assert!(outcome.is_err());
+    drop(armed);
+    assert!(evicted.is_empty());
+    cache.settle();
+    assert_eq!(cache.stats().free_blocks, before + 3 * BLOCKS);
+}

@@ -200,3 +200,34 @@ impl Evictor {
         Some(self.ranking.at(slot?)?.get(resources.guard))
     }
 }
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::policy::{CandidateEntry, PolicyKind, Standing};
+
+    /// By turns the first of what is filed in order, and of what is not.
+    #[test]
+    fn a_line_names_those_that_come_after_its_victim() {
+        let mut policy = PolicyKind::Lru.build();
+        let mut file = |index: usize, last: u64| {
+            let standing = Standing { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false };
+            policy.file(CandidateId::at(index), standing, CandidateEntry { serial: index as u64, group: None });
+        };
+        (0..100).for_each(|index| file(index, 10 * index as u64));
+        (100..200).for_each(|index| file(index, 10 * (index as u64 * 37 % 100) + 5));
+        let mut upcoming = Upcoming::default();
+        let mut foreseen = 0;
+        while let Some(victim) = policy.choose() {
+            let follows = upcoming.lines.iter().any(|line| line.at(1) == Some(victim));
+            foreseen += usize::from(follows);
+            let line = *upcoming.go_to(victim, &*policy);
+            assert_eq!(line.at(0), Some(victim));
+            for ahead in 1..=FURTHEST {
+                assert_eq!(line.at(ahead), policy.behind(victim, ahead), "{victim:?}, {ahead}");
+            }
+            policy.remove(victim);
+        }
+        assert!(foreseen >= 190, "{foreseen}: a line is followed, not begun for each victim");
+    }
+}
