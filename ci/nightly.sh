@@ -55,6 +55,7 @@ machine() {
     step 'host tier: three tiers' env STRESS_SECONDS=60 cargo test --release -p radixkv-host --test three_tiers
     step 'spans' cargo test --locked -p radixkv --features tracing --test spans
     step 'holds' cargo test --locked -p radixkv --features holds --lib lock::
+    step 'holds, examples' cargo test --locked -p radixkv --features holds --doc hold
     step 'metrics, two parsers' bash crates/radixkv-metrics/peers/run.sh
     step 'region: seeded bugs' python3 crates/radixkv-region/teeth.py
     step 'host tier: seeded bugs' python3 crates/radixkv-host/teeth.py

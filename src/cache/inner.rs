@@ -159,9 +159,9 @@ impl Inner {
         }
     }
 
-    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it. Then unlinks what has died, unmaps what
-    /// tables have freed, hands garbage over, which may free some, and wakes a waiter if blocks may have become available. In this order because freeing takes
-    /// time, and because a waker is the caller's code, and runs under no lock.
+    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it. Then unlinks what has died, unmaps
+    /// what tables have freed, hands garbage over, which may free some, and wakes a waiter if blocks may have become available. In this
+    /// order because freeing takes time, and because a waker is the caller's code, and runs under no lock.
     fn turn<'a, R>(
         &'a self,
         near: usize,

@@ -3,10 +3,12 @@
 //! It is here because a lock measures it, and whether it does depends on the build.
 
 #[cfg(feature = "holds")]
-use std::{sync::OnceLock, time::Duration};
+use std::time::Duration;
 
 #[cfg(feature = "holds")]
-use super::gauge::{AtomicUsize, Relaxed};
+use super::OnceLock;
+#[cfg(feature = "holds")]
+use super::gauge::{AtomicU64, Relaxed};
 
 #[cfg(feature = "holds")]
 static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
@@ -14,7 +16,8 @@ static CLOCK: OnceLock<fn() -> Duration> = OnceLock::new();
 /// Measures from now on how long each cache's eviction lock is held, by `clock`: the time of the calling thread, in processor time or
 /// any other. [`PrefixCache::longest_hold`](crate::PrefixCache::longest_hold) tells the longest.
 ///
-/// For benches: the clock is read twice for each hold. The first call in a process counts, and later ones do nothing.
+/// For benches: the clock is read twice for each hold, the first time under the lock. So it must not panic, and must not use a cache. The
+/// first call in a process counts, and later ones do nothing.
 ///
 /// # Examples
 ///
@@ -46,7 +49,7 @@ pub(super) struct LongestHold {
     #[cfg(feature = "holds")]
     is_measured: bool,
     #[cfg(feature = "holds")]
-    nanoseconds: AtomicUsize,
+    nanoseconds: AtomicU64,
 }
 
 /// When a hold began, if that is measured.
@@ -60,7 +63,7 @@ impl LongestHold {
             #[cfg(feature = "holds")]
             is_measured: true,
             #[cfg(feature = "holds")]
-            nanoseconds: AtomicUsize::new(0),
+            nanoseconds: AtomicU64::new(0),
         }
     }
 
@@ -80,7 +83,7 @@ impl LongestHold {
         if let Some((began, clock)) = hold.0.zip(CLOCK.get()) {
             let held = clock().saturating_sub(began).as_nanos();
             // Relaxed, here and below: a number.
-            self.nanoseconds.fetch_max(usize::try_from(held).unwrap_or(usize::MAX), Relaxed);
+            self.nanoseconds.fetch_max(u64::try_from(held).unwrap_or(u64::MAX), Relaxed);
         }
         #[cfg(not(feature = "holds"))]
         let Beginning() = hold;
@@ -89,6 +92,6 @@ impl LongestHold {
     /// The longest since the last call.
     #[cfg(feature = "holds")]
     pub(super) fn take(&self) -> Duration {
-        Duration::from_nanos(self.nanoseconds.swap(0, Relaxed) as u64)
+        Duration::from_nanos(self.nanoseconds.swap(0, Relaxed))
     }
 }
