@@ -80,6 +80,8 @@ BUGS = [
      [(RUN, "RunWord(self.word.fetch_add(BUMP, AcqRel))", "RunWord(self.word.fetch_add(BUMP, Acquire))")], "E6"),
     ("a trim that looks at known points alone", "creation_trim::a_new_point_against_a_trim", EXACT,
      [(POINTS, "self.placed.load(Relaxed) == known", "self.placed.load(Relaxed) >= known")]),
+    ("a run that dies by its known point alone", "creation_trim::a_new_point_against_the_end_of_all", EXACT,
+     [(TRIM, "cut.start == 0 && run.as_ref().points.are_known(1)", "cut.start == 0")]),
     ("run word loaded Relaxed", "creation_trim::a_new_point_against_a_trim", WEAK,
      [(RUN, "RunWord(self.word.load(Acquire))", "RunWord(self.word.load(std::sync::atomic::Ordering::Relaxed))")], "E6"),
     ("failed shorten Relaxed", "creation_trim::a_new_point_against_a_trim", WEAK,
