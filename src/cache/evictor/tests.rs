@@ -4,6 +4,7 @@ mod bounds;
 mod exchange;
 
 use crate::cache::namespace::Pass;
+use crate::reclaim::Ref;
 use crate::sync::UnmapsLater;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
 use crate::tree::{Point, Position, Statistics, Word, walk};
@@ -244,4 +245,45 @@ fn roots_stay_hot_while_there_are_few() {
     assert_eq!(session.reserve(200).map(|blocks| blocks.len()), Ok(200));
     drop((session, spaces));
     ends_with(&cache, bytes);
+}
+
+/// Two points of a run die in one trim: the evictor has not heard of one of them.
+#[test]
+fn what_two_points_were_used_flows_down_together() {
+    let cache = PrefixCache::builder(1, 8).clock(Clock::Logical).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let serve = |tokens: &[u32]| {
+        let hit = session.match_prefix(&space, tokens);
+        let blocks = session.reserve(tokens.len() - hit.len_tokens()).expect("room");
+        drop(session.insert(hit.lease(), tokens, blocks).expect("inserted"));
+    };
+    cache.set_time(1);
+    serve(&[1, 9]);
+    serve(&[1, 2, 3]);
+    (0..3).for_each(|_| drop(session.match_prefix(&space, &[1, 2, 3])));
+    cache.settle();
+    let participant = cache.inner.participant();
+    let guard = participant.pin();
+    let root = space.0.root(&guard).expect("planted");
+    let below = root.as_ref().children.get(1, &guard).expect("hung").as_ref().points.get(1, &guard).expect("a branch");
+    let run = below.as_ref().children.get(2, &guard).expect("hung");
+    let last = run.as_ref().points.get(2, &guard).expect("its end");
+    let used = |point: Ref<'_, Point>| point.statistics.read(&guard);
+    let before = used(below);
+    let mut between = None;
+    cache.inner.evicting(|evictor, resources| {
+        for time in [5, 7] {
+            cache.set_time(time);
+            drop(session.match_prefix(&space, &[1, 2]));
+        }
+        between = run.as_ref().points.get(1, &guard).map(used);
+        assert_eq!(evictor.trim(last, usize::MAX, resources), 2);
+    });
+    let all = before.joined(used(last)).joined(between.expect("made by the lookups"));
+    assert_eq!(used(below), all);
+    // Three matches of one, two of the other.
+    assert_eq!((all.last, all.hits - before.hits), (7, 5));
+    drop(guard);
+    cache.settle();
+    assert_eq!(cache.validate(), Ok(()));
 }
