@@ -9,9 +9,10 @@
 //!
 //! # Shrinking
 //!
-//! A branch that is left with at most one entry is taken out: every slot of it is *frozen* (a tag after which every
-//! compare-and-swap of the slot fails), then the slot that led to it is swapped for its content. A thread that meets a
-//! frozen slot on the way to a change finishes this first, so no thread waits. Readers ignore the tag.
+//! A branch that is left empty is taken out: every slot of it is *frozen* (a tag after which every compare-and-swap of the
+//! slot fails), then the slot that led to it is swapped for its content: nothing, or a copy if something came before the last slot
+//! was frozen. A thread that meets a frozen slot on the way to a change finishes this first, so no thread waits. Readers ignore the
+//! tag. A branch with one entry stays: where entries come and go, it would be made and taken out by turns.
 //!
 //! # Invariants
 //!
@@ -25,6 +26,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E1 | `Map::change`: compare-and-swap of a slot | `Map::get`, every walk | an entry or branch that is found is initialised |
+//! | Dekker | `change`, `replace` empty a slot, then look at the others of the branch | the same, of another slot | the one that comes last sees that the branch is empty |
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -35,7 +37,7 @@ use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::prefetch;
+use crate::sync::{dekker, prefetch};
 
 /// Bits of the key that one branch resolves; one under a model checker, where two entries then need several branches.
 const DIGIT: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 1 } else { 4 };
@@ -195,7 +197,7 @@ impl<T: Keyed> Map<T> {
         let key = entry.key();
         match self.change(key, Some(entry), ptr::null_mut(), guard) {
             Ok(branch) => {
-                if branch.is_some_and(|branch| branch.has_few_entries()) {
+                if branch.is_some_and(|branch| branch.is_empty()) {
                     self.tidy(key, guard);
                 }
                 true
@@ -243,8 +245,8 @@ impl<T: Keyed> Map<T> {
                     continue;
                 }
             };
-            // Release: E1. The word was loaded with its edge, and a failure is loaded again.
-            if slot.compare_exchange(word, replacement, Release, Relaxed).is_ok() {
+            // Release: E1, and Dekker. The word was loaded with its edge, and a failure is loaded again.
+            if slot.compare_exchange(word, replacement, dekker::CHANGE, Relaxed).is_ok() {
                 return Ok(within);
             }
         }
@@ -262,7 +264,7 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Takes out branches on the path of `key` that hold at most one entry, deepest first.
+    /// Takes out branches on the path of `key` that hold nothing, deepest first.
     fn tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
         let mut path = smallvec::SmallVec::<[(&TrieSlot, Ref<'g, Branch<T>>); 8]>::new();
         let (mut slot, mut level) = (&self.root, 0);
@@ -273,7 +275,7 @@ impl<T: Keyed> Map<T> {
             level += 1;
         }
         while let Some((slot, branch)) = path.pop() {
-            if !branch.has_few_entries() {
+            if !branch.is_empty() {
                 return;
             }
             self.replace(slot, branch, guard);
@@ -299,17 +301,12 @@ impl<T: Keyed> Map<T> {
     /// Freezes `branch` and, if `slot` still leads to it, swaps it for its content (M3).
     fn replace<'g>(&self, slot: &TrieSlot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) {
         let content = branch.freeze();
-        let mut held = content.iter().copied().filter(|word| !word.is_null());
-        let (first, more) = (held.next(), held.next().is_some());
-        let lone = first.is_none_or(|word| word.addr() & BRANCH == 0) && !more;
-        let copy = (!lone).then(|| Own::new(Branch::<T>::with(|i| content[i]), guard));
-        let word = match &copy {
-            Some(copy) => branch_word(copy.as_ptr()),
-            None => first.unwrap_or(ptr::null_mut()),
-        };
-        // Release: E1, for a fresh copy. The threads that froze the branch are pinned until they have finished with it.
-        // Relaxed on failure: another thread has replaced it, and its word is not read.
-        if slot.compare_exchange(branch_word(branch.as_ptr()), word, Release, Relaxed).is_ok() {
+        let is_empty = content.iter().all(|word| word.is_null());
+        let copy = (!is_empty).then(|| Own::new(Branch::<T>::with(|i| content[i]), guard));
+        let word = copy.as_ref().map_or(ptr::null_mut(), |copy| branch_word(copy.as_ptr()));
+        // Release: E1, for a fresh copy, and Dekker. The threads that froze the branch are pinned until they have finished with it.
+        // On failure another thread has replaced it: Dekker from its change on.
+        if slot.compare_exchange(branch_word(branch.as_ptr()), word, dekker::CHANGE, dekker::LOOK).is_ok() {
             if let Some(copy) = copy {
                 copy.publish();
             }
@@ -373,12 +370,11 @@ impl<T> Branch<T> {
         Self { slots: std::array::from_fn(|i| AtomicPtr::new(content(i))), canary: Canary::new(), entries: PhantomData }
     }
 
-    /// Whether it holds at most one entry and no branch.
-    fn has_few_entries(&self) -> bool {
-        // Relaxed: only the kind of the content matters.
-        let words = self.slots.iter().map(|slot| slot.load(Relaxed).addr() & !FROZEN);
-        let mut held = words.filter(|word| *word != 0);
-        held.next().is_none_or(|word| word & BRANCH == 0) && held.next().is_none()
+    /// Whether it holds nothing, after a change of one of its slots.
+    fn is_empty(&self) -> bool {
+        dekker::before_look();
+        // Dekker: of two threads that empty two slots, the last one sees both empty.
+        self.slots.iter().all(|slot| slot.load(dekker::LOOK).addr() & !FROZEN == 0)
     }
 
     /// Makes every slot final (M1) and returns what they hold.
