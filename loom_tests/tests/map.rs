@@ -155,6 +155,19 @@ fn a_reader_against_a_copy() {
     });
 }
 
+/// An entry comes while its branch is being taken out, and goes again.
+#[test]
+fn a_removal_against_a_copy() {
+    explore("insert 3, remove 3 vs remove 1", || {
+        let shared = Subject::with_lone(1, 11);
+        let remover = beside(&shared, |entries, local| entries.remove(1, local));
+        let changer = beside(&shared, |entries, local| (entries.insert(3, 13, local), entries.remove(3, local)));
+        assert_eq!(changer.join().unwrap(), (Ok(()), Some(13)));
+        assert_eq!(remover.join().unwrap(), Some(11));
+        shared.close(&[]);
+    });
+}
+
 /// A dead entry is replaced by one thread and unlinked by another: the replacement stays.
 #[test]
 fn a_replacement_against_a_removal() {

@@ -149,7 +149,17 @@ fn hash_of_last(tokens: &[Token], grid: Grid) -> u64 {
     hash(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len())
 }
 
+#[inline]
 fn hash(tokens: &[Token], end: usize) -> u64 {
+    match <&[Token; TAIL]>::try_from(tokens) {
+        // So many that no loop is left of it.
+        Ok(tokens) => hash_all(tokens, end),
+        Err(_) => hash_all(tokens, end),
+    }
+}
+
+#[inline(always)]
+fn hash_all(tokens: &[Token], end: usize) -> u64 {
     // An odd number without a pattern: the golden ratio in 64 bits.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, tokens: u64| (hash ^ tokens).wrapping_mul(FACTOR).rotate_left(29);

@@ -116,14 +116,16 @@ impl Order {
         });
     }
 
-    /// Takes a candidate out, if it is filed.
-    pub(super) fn remove(&mut self, candidate: CandidateId) {
-        let Some(Filed { key, place }) = self.filed.take(candidate.index()) else { return };
+    /// Takes a candidate out, if it is filed; the key it had.
+    #[inline]
+    pub(super) fn remove(&mut self, candidate: CandidateId) -> Option<RankKey> {
+        let Filed { key, place } = self.filed.take(candidate.index())?;
         match place {
             Place::Mapped if key.demoted => _ = self.demoted.remove(&key.rank),
             Place::Mapped => _ = self.between.remove(&key.rank),
             Place::Chained(chunk) => self.unchain(candidate, chunk),
         }
+        Some(key)
     }
 
     pub(super) fn first(&self) -> Option<CandidateId> {

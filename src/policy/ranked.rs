@@ -66,10 +66,9 @@ impl Policy for RankedCandidates {
     }
 
     fn remove(&mut self, candidate: CandidateId) {
-        if let Some(in_group) = self.order.key(candidate).and_then(RankKey::in_group) {
+        if let Some(in_group) = self.order.remove(candidate).and_then(|key| key.in_group()) {
             self.grouped.remove(&in_group);
         }
-        self.order.remove(candidate);
     }
 
     fn choose(&mut self) -> Option<CandidateId> {

@@ -4,7 +4,7 @@
 //! memory; a collector of our own also lets a cache drop clean.
 
 use std::alloc::Layout;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::ptr::NonNull;
 
 use crossbeam_epoch as ce;
@@ -342,21 +342,48 @@ impl Guard<'_> {
     /// Frees `node` once every thread that is pinned now has unpinned. The caller has unlinked it, and retires it once (I1).
     #[inline]
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
-        self.take_in(Retired { node: node.as_non_null().cast(), bytes: node.bytes(), free: free_retired::<T> });
+        self.retire_many().add(node);
     }
 
-    fn take_in(&self, node: Retired) {
-        let retired = self.local.retired.get() + node.bytes;
-        self.local.retired.set(retired);
-        let mut limbo = self.local.limbo.borrow_mut();
+    /// To [`retire`](Self::retire) many. Nothing else is retired by this participant meanwhile.
+    #[inline]
+    pub(crate) fn retire_many(&self) -> Retiring<'_> {
+        Retiring { limbo: Some(self.local.limbo.borrow_mut()), bytes: self.local.retired.get(), guard: self }
+    }
+}
+
+/// Made by [`Guard::retire_many`].
+#[derive(Debug)]
+pub(crate) struct Retiring<'a> {
+    /// Until it is dropped.
+    limbo: Option<RefMut<'a, Vec<Retired>>>,
+    /// Of all that is in it.
+    bytes: usize,
+    guard: &'a Guard<'a>,
+}
+
+impl Retiring<'_> {
+    /// As [`Guard::retire`].
+    #[inline]
+    pub(crate) fn add<T: Node>(&mut self, node: Ref<'_, T>) {
+        let Some(limbo) = &mut self.limbo else { return };
         if limbo.capacity() == 0 {
             limbo.reserve_exact(MOST_NODES);
         }
-        limbo.push(node);
-        let is_much = retired >= FLUSH_BYTES || limbo.len() >= FLUSH_NODES;
-        drop(limbo);
-        if is_much && !self.local.keeps.get() {
-            self.hand_over();
+        let bytes = node.bytes();
+        limbo.push(Retired { node: node.as_non_null().cast(), bytes, free: free_retired::<T> });
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for Retiring<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.limbo = None;
+        let local = self.guard.local;
+        local.retired.set(self.bytes);
+        if local.has_much() && !local.keeps.get() {
+            self.guard.hand_over();
         }
     }
 }

@@ -162,19 +162,26 @@ impl<'m> Freed<'m> {
     /// # Safety
     ///
     /// It was allocated with this layout in the same cache's memory, and nothing uses it.
+    #[inline]
     pub(crate) unsafe fn add(&mut self, node: NonNull<u8>, layout: Layout) {
         match Class::of(layout) {
             Some(class) => {
                 let chain = &mut self.chains[class.index()];
                 chain.push(node);
                 if chain.len == class.most_kept() {
-                    let full = std::mem::replace(chain, Chain::empty());
-                    self.memory.depots[class.index()].take_back(full, &self.memory.stock);
+                    self.take_back(class);
                 }
             }
             // SAFETY: as the caller promised.
             None => unsafe { dealloc(node.as_ptr(), layout) },
         }
+    }
+
+    /// Gives a chain back to its depot.
+    #[cold]
+    fn take_back(&mut self, class: Class) {
+        let chain = std::mem::replace(&mut self.chains[class.index()], Chain::empty());
+        self.memory.depots[class.index()].take_back(chain, &self.memory.stock);
     }
 }
 

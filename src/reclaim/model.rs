@@ -322,6 +322,10 @@ impl Guard<'_> {
         0
     }
 
+    pub(crate) fn retire_many(&self) -> Retiring<'_> {
+        Retiring(self)
+    }
+
     pub(crate) fn retire<T: Node>(&self, node: Ref<'_, T>) {
         let state = &self.local.state;
         // SeqCst: the other side of the fence in `pin`, as crossbeam's in `push_bag`.
@@ -336,6 +340,16 @@ impl Guard<'_> {
             unsafe { free_now(pointer, freed) };
         });
         state.garbage.borrow_mut().push(Garbage { free, pinned });
+    }
+}
+
+/// As the real one: for several nodes.
+#[derive(Debug)]
+pub(crate) struct Retiring<'a>(&'a Guard<'a>);
+
+impl Retiring<'_> {
+    pub(crate) fn add<T: Node>(&mut self, node: Ref<'_, T>) {
+        self.0.retire(node);
     }
 }
 

@@ -253,6 +253,7 @@ impl<T> Link<T> {
 /// # Safety
 ///
 /// No other thread uses `node`, now or later.
+#[inline(always)]
 pub(super) unsafe fn end<T: Node>(node: NonNull<T>) -> (NonNull<u8>, Layout) {
     // SAFETY: the caller owns the node.
     let layout = unsafe { node.as_ref() }.layout();

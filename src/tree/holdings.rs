@@ -18,15 +18,22 @@ pub(crate) struct Holdings {
     pub(crate) name: NamespaceName,
     /// Where its lookups are counted.
     pub(crate) row: Row,
-    cached: AtomicUsize,
-    protected: AtomicUsize,
-    /// In reservations, and in runs that were inserted from them and are not in the accounts yet.
-    reserved: Counter,
+    blocks: BlockCounts,
     limits: AtomicU64,
     /// Its own time to idle in nanoseconds; `u64::MAX` without one.
     time_to_idle: AtomicU64,
     /// Of its candidates, once it has had a limit on its cached blocks.
     pub(crate) group: OwnerCell<Option<QuotaGroup>>,
+}
+
+/// Its blocks by state. Apart from what every request reads: each run that comes or goes writes them.
+#[derive(Debug)]
+#[repr(align(64))]
+struct BlockCounts {
+    cached: AtomicUsize,
+    protected: AtomicUsize,
+    /// In reservations, and in runs that were inserted from them and are not in the accounts yet.
+    reserved: Counter,
 }
 
 /// The limits of a namespace on blocks that are cached, and on those that are reserved and protected, in one number: a thread
@@ -57,9 +64,11 @@ impl Holdings {
         Self {
             name,
             row,
-            cached: AtomicUsize::new(0),
-            protected: AtomicUsize::new(0),
-            reserved: Counter::new(0),
+            blocks: BlockCounts {
+                cached: AtomicUsize::new(0),
+                protected: AtomicUsize::new(0),
+                reserved: Counter::new(0),
+            },
             limits: AtomicU64::new(Limits::new(None, None).0),
             time_to_idle: AtomicU64::new(u64::MAX),
             group: OwnerCell::new(None),
@@ -68,17 +77,17 @@ impl Holdings {
 
     pub(crate) fn cached(&self) -> usize {
         // Relaxed: a number; the evictor decides by it under its lock.
-        self.cached.load(Relaxed)
+        self.blocks.cached.load(Relaxed)
     }
 
     pub(crate) fn protected(&self) -> usize {
         // Relaxed: a number; the evictor wrote it under its lock.
-        self.protected.load(Relaxed)
+        self.blocks.protected.load(Relaxed)
     }
 
     pub(crate) fn reserved(&self) -> usize {
         // Relaxed: a number, and no memory depends on it.
-        self.reserved.load(Relaxed)
+        self.blocks.reserved.load(Relaxed)
     }
 
     fn limits(&self) -> Limits {
@@ -127,22 +136,22 @@ impl Holdings {
     /// The evictor's: sets the number of cached blocks.
     pub(crate) fn set_cached(&self, blocks: usize) {
         // Relaxed: the evictor alone writes it, under its lock.
-        self.cached.store(blocks, Relaxed);
+        self.blocks.cached.store(blocks, Relaxed);
     }
 
     /// The evictor's: sets the number of protected blocks.
     pub(crate) fn set_protected(&self, blocks: usize) {
         // Relaxed: the evictor alone writes it, under its lock.
-        self.protected.store(blocks, Relaxed);
+        self.blocks.protected.store(blocks, Relaxed);
     }
 
     pub(crate) fn reserve(&self, blocks: usize) {
         // Relaxed: the sum is exact in any order of its changes, and no memory depends on it.
-        self.reserved.fetch_add(blocks, Relaxed);
+        self.blocks.reserved.fetch_add(blocks, Relaxed);
     }
 
     pub(crate) fn unreserve(&self, blocks: usize) {
         // Relaxed: as in `reserve`.
-        self.reserved.fetch_sub(blocks, Relaxed);
+        self.blocks.reserved.fetch_sub(blocks, Relaxed);
     }
 }

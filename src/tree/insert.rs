@@ -8,6 +8,7 @@ use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::prefetch_to_write;
 
 use super::arrays::Arrays;
 use super::growth::{count_child, discount_child, grow, may_grow_at, room};
@@ -147,15 +148,18 @@ fn hang<'g>(
     ledger: Ledger<'_>,
     guard: &'g Guard<'g>,
 ) -> Result<Option<HeldLease<'g>>, TooManyBranches> {
+    // Other threads have written both since; they come while the run is made.
+    prefetch_to_write(&raw const branch.word);
+    ledger.queue.prefetch();
+    let tokens = &sequence.tokens[branch.end()..];
+    let first = tokens[0];
+    let there = branch.as_ref().children.get_to_change(first, guard);
+    if there.is_some_and(|run| run.word().len() > 0) {
+        return Ok(None);
+    }
     // Relaxed: a bound with a wide margin.
     if branch.word.load(Relaxed).children() >= MAX_CHILDREN {
         return Err(TooManyBranches);
-    }
-    let tokens = &sequence.tokens[branch.end()..];
-    let first = tokens[0];
-    let there = branch.as_ref().children.get(first, guard);
-    if there.is_some_and(|run| run.word().len() > 0) {
-        return Ok(None);
     }
     let charged = sequence.charged.min(sequence.blocks.len()) as u32;
     let may_grow = may_grow_at(branch, guard);

@@ -26,7 +26,7 @@
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
 //! | E1 | `Map::change`: compare-and-swap of a slot | `Map::get`, every walk | an entry or branch that is found is initialised |
-//! | Dekker | `change`, `replace` empty a slot, then look at the others of the branch | the same, of another slot | the one that comes last sees that the branch is empty |
+//! | Dekker | `remove`, `replace` empty a slot, then look at the others of the branch | the same, of another slot | the one that comes last sees that the branch is empty |
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -37,7 +37,7 @@ use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::{dekker, prefetch};
+use crate::sync::{dekker, prefetch, prefetch_to_write};
 
 /// Bits of the key that one branch resolves; one under a model checker, where two entries then need several branches.
 const DIGIT: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 1 } else { 4 };
@@ -131,13 +131,27 @@ impl<T: Keyed> Map<T> {
     /// The entry under `key`. Lock-free; writes nothing.
     #[inline]
     pub(crate) fn get<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> Option<Ref<'g, T>> {
+        self.find(key, guard).0
+    }
+
+    /// As [`get`](Self::get), for a caller that is about to change what is there.
+    #[inline]
+    pub(crate) fn get_to_change<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> Option<Ref<'g, T>> {
+        let (entry, slot) = self.find(key, guard);
+        prefetch_to_write(slot);
+        entry
+    }
+
+    /// The entry under `key`, and the slot where it is or would be.
+    #[inline(always)]
+    fn find<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> (Option<Ref<'g, T>>, &'g TrieSlot) {
         let mut slot = &self.root;
         let mut level = 0;
         loop {
             // Acquire: E1.
             match Occupant::<T>::of(slot.load(Acquire), guard) {
-                Occupant::Nothing => return None,
-                Occupant::Entry(entry) => return (entry.key() == key).then_some(entry),
+                Occupant::Nothing => return (None, slot),
+                Occupant::Entry(entry) => return ((entry.key() == key).then_some(entry), slot),
                 Occupant::Branch(branch) => {
                     slot = &branch.as_ref().slots[digit(mix(key), level)];
                     level += 1;
@@ -181,7 +195,7 @@ impl<T: Keyed> Map<T> {
     ) -> Result<Ref<'g, T>, Occupied<'g, T>> {
         let word = new.as_ptr().cast();
         match self.change(new.key(), current, word, guard) {
-            Ok(_) => Ok(new.publish()),
+            Ok(()) => Ok(new.publish()),
             Err(found) => Err((new, found)),
         }
     }
@@ -194,60 +208,74 @@ impl<T: Keyed> Map<T> {
 
     /// Takes `entry` out; false if its key has another entry, or none, by then.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
-        let key = entry.key();
-        match self.change(key, Some(entry), ptr::null_mut(), guard) {
-            Ok(branch) => {
-                if branch.is_some_and(|branch| branch.is_empty()) {
-                    self.tidy(key, guard);
+        let held: *mut () = entry.as_ptr().cast();
+        let mixed = mix(entry.key());
+        let (mut slot, mut level) = (&self.root, 0);
+        let mut within = None;
+        loop {
+            // Acquire: E1.
+            let word = slot.load(Acquire);
+            if word == held {
+                // Dekker. On failure it is loaded again.
+                if slot.compare_exchange(word, ptr::null_mut(), dekker::CHANGE, Relaxed).is_ok() {
+                    break;
                 }
-                true
+            } else if is_frozen(word) {
+                self.thaw(entry.key(), guard);
+                (slot, level, within) = (&self.root, 0, None);
+            } else if let Occupant::Branch(branch) = Occupant::<T>::of(word, guard) {
+                slot = &branch.as_ref().slots[digit(mixed, level)];
+                level += 1;
+                within = Some(branch);
+            } else {
+                return false;
             }
-            Err(_) => false,
         }
+        if within.is_some_and(|branch| branch.is_empty()) {
+            self.tidy(entry.key(), guard);
+        }
+        true
     }
 
-    /// One compare-and-swap of the slot of `key` from `current` to `new`; the branch that the slot is in.
+    /// One compare-and-swap of the slot of `key` from `current` to `new`.
     fn change<'g>(
         &'g self,
         key: u32,
         current: Option<Ref<'g, T>>,
         new: *mut (),
         guard: &'g Guard<'g>,
-    ) -> Result<Option<Ref<'g, Branch<T>>>, Option<Ref<'g, T>>> {
+    ) -> Result<(), Option<Ref<'g, T>>> {
         let (mut slot, mut level) = (&self.root, 0);
-        let mut within = None;
         loop {
             // Acquire: E1.
             let word = slot.load(Acquire);
             if is_frozen(word) {
                 self.thaw(key, guard);
-                (slot, level, within) = (&self.root, 0, None);
+                (slot, level) = (&self.root, 0);
                 continue;
             }
-            let replacement = match Occupant::<T>::of(word, guard) {
+            match Occupant::<T>::of(word, guard) {
                 Occupant::Branch(branch) => {
                     slot = &branch.as_ref().slots[digit(mix(key), level)];
                     level += 1;
-                    within = Some(branch);
                     continue;
                 }
-                Occupant::Nothing if current.is_none() => new,
+                Occupant::Nothing if current.is_none() => {}
                 Occupant::Nothing => return Err(None),
                 Occupant::Entry(entry) if entry.key() == key => {
                     if current != Some(entry) {
                         return Err(Some(entry));
                     }
-                    new
                 }
                 Occupant::Entry(_) if current.is_some() => return Err(None),
                 Occupant::Entry(other) => {
                     self.grow(slot, other, level, guard);
                     continue;
                 }
-            };
-            // Release: E1, and Dekker. The word was loaded with its edge, and a failure is loaded again.
-            if slot.compare_exchange(word, replacement, dekker::CHANGE, Relaxed).is_ok() {
-                return Ok(within);
+            }
+            // Release: E1. The word was loaded with its edge, and a failure is loaded again.
+            if slot.compare_exchange(word, new, Release, Relaxed).is_ok() {
+                return Ok(());
             }
         }
     }

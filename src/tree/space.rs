@@ -17,11 +17,18 @@ pub(crate) struct Space {
     detached: AtomicUsize,
     /// Offset of the grid on which blocks end in its sequences.
     pub(crate) offset: u32,
-    /// Runs in the evictor's accounts.
-    pub(crate) runs: OwnerCell<usize>,
     /// The blocks of its namespace, over all generations.
     pub(crate) holdings: Arc<Holdings>,
+    pub(crate) account: SpaceAccount,
     canary: Canary,
+}
+
+/// What the evictor knows of a space. Apart from what every lookup and insert reads.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(crate) struct SpaceAccount {
+    /// Runs in the accounts.
+    pub(crate) runs: OwnerCell<usize>,
 }
 
 impl Space {
@@ -33,8 +40,8 @@ impl Space {
                 root: AtomicPtr::new(std::ptr::null_mut()),
                 detached: AtomicUsize::new(0),
                 offset,
-                runs: OwnerCell::new(0),
                 holdings,
+                account: SpaceAccount { runs: OwnerCell::new(0) },
                 canary: Canary::new(),
             },
             guard,

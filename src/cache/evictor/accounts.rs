@@ -60,7 +60,7 @@ impl Evictor {
             account.level = level;
             (account.len, account.charged)
         });
-        run.space().runs.with_mut(&mut self.owner, |runs| *runs += 1);
+        run.space().account.runs.with_mut(&mut self.owner, |runs| *runs += 1);
         self.totals.runs += 1;
         let blocks = 0..run.blocks_to(len, resources.grid_of(run));
         self.count_in(run, blocks.len(), charged as usize);

@@ -168,6 +168,7 @@ impl Evictor {
         if self.ranking.policy.len() <= FEW {
             return;
         }
+        resources.dead.note_far();
         let line = self.upcoming.go_to(slot, &*self.ranking.policy);
         let [at_entries, at_point, at_run, at_arrays, at_tokens] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
         if let Some(slot) = at_entries {

@@ -11,7 +11,7 @@
 //! The point that a dead run hangs on may end before the run is unlinked, under the same lock or in another thread's turn. It stays
 //! readable because the turn's guard was pinned before the run died, and is dropped after the run is unlinked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use smallvec::SmallVec;
 
@@ -32,12 +32,14 @@ const MANY: usize = 128;
 pub(in crate::cache) struct DeadRuns {
     dead: RefCell<Dead>,
     marks: RefCell<Marks>,
+    /// What leads to them is in no core's own cache.
+    are_far: Cell<bool>,
 }
 
 #[derive(Debug, Default)]
 struct Dead {
     runs: SmallVec<[DeadRun; FEW]>,
-    /// Their points that no queue entry owns.
+    /// Points of theirs that no queue entry owns, beside one of each run.
     points: SmallVec<[Link<Point>; FEW]>,
 }
 
@@ -49,6 +51,8 @@ struct DeadRun {
     run: Link<Run>,
     /// Nothing if a draft names them, which ends them.
     arrays: Option<Link<Arrays>>,
+    /// A point of it that no queue entry owns.
+    point: Option<Link<Point>>,
 }
 
 /// Unlinks the dead runs of a turn when it is dropped, after the lock, and leaves their marks.
@@ -60,14 +64,22 @@ pub(in crate::cache) struct Unlinking<'a> {
 }
 
 impl DeadRuns {
-    /// Adds a run of length zero.
-    pub(super) fn add<'g>(&self, run: Ref<'g, Run>, arrays: Option<Ref<'g, Arrays>>) {
-        push(&mut self.dead.borrow_mut().runs, DeadRun { run: run.link(), arrays: arrays.map(Ref::link) });
+    /// Adds a run of length zero, and its dead points that no queue entry owns.
+    pub(super) fn add<'g>(
+        &self,
+        run: Ref<'g, Run>,
+        arrays: Option<Ref<'g, Arrays>>,
+        mut points: impl Iterator<Item = Ref<'g, Point>>,
+    ) {
+        let mut dead = self.dead.borrow_mut();
+        let point = points.next().map(Ref::link);
+        push(&mut dead.runs, DeadRun { run: run.link(), arrays: arrays.map(Ref::link), point });
+        points.for_each(|point| push(&mut dead.points, point.link()));
     }
 
-    /// Adds a dead point of such a run, which no queue entry owns.
-    pub(super) fn add_point(&self, point: Ref<'_, Point>) {
-        push(&mut self.dead.borrow_mut().points, point.link());
+    /// What leads to the runs of this turn is to be prefetched.
+    pub(super) fn note_far(&self) {
+        self.are_far.set(true);
     }
 
     /// A mark that is to be left when the lock was given up. Under it, the next read-modify-write would wait for its place.
@@ -79,10 +91,11 @@ impl DeadRuns {
     pub(super) fn unlink(&self, guard: &Guard<'_>) {
         // Taken out first: after a panic nothing is retired a second time.
         let Dead { runs, points } = self.dead.take();
-        for (at, DeadRun { run, arrays }) in runs.iter().enumerate() {
-            for (ahead, branches) in WAY {
+        let ways = if self.are_far.get() { &WAY[..] } else { &[] };
+        for (at, DeadRun { run, .. }) in runs.iter().enumerate() {
+            for (ahead, branches) in ways {
                 let later = runs.get(at + ahead);
-                later.into_iter().for_each(|later| later.run.get(guard).prefetch_way(branches, guard));
+                later.into_iter().for_each(|later| later.run.get(guard).prefetch_way(*branches, guard));
             }
             let run = run.get(guard);
             if let Some(parent) = run.parent() {
@@ -90,11 +103,15 @@ impl DeadRuns {
                 // If this fails, an insert has put a live run in its place.
                 parent.as_ref().children.remove(run, guard);
             }
-            arrays.iter().for_each(|arrays| guard.retire(arrays.get(guard)));
-            guard.retire(run);
+        }
+        let mut retiring = guard.retire_many();
+        for DeadRun { run, arrays, point } in &runs {
+            arrays.iter().for_each(|arrays| retiring.add(arrays.get(guard)));
+            retiring.add(run.get(guard));
+            point.iter().for_each(|point| retiring.add(point.get(guard)));
         }
         // With their runs they are out of reach, and need not be taken out of their maps.
-        points.iter().for_each(|point| guard.retire(point.get(guard)));
+        points.iter().for_each(|point| retiring.add(point.get(guard)));
     }
 
     /// The end of a turn that pinned `guard` before any run died in it.

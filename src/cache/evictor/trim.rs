@@ -175,7 +175,7 @@ impl Evictor {
     /// a part of it before.
     fn bury<'g>(&mut self, run: Ref<'g, Run>, dead: &Dead<'g>, resources: Resources<'g>) {
         self.totals.runs -= 1;
-        run.space().runs.with_mut(&mut self.owner, |runs| *runs -= 1);
+        run.space().account.runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
             flow(parent, dead.flowing, resources);
             if parent.word.remove_child() {
@@ -183,15 +183,10 @@ impl Evictor {
             }
         }
         let arrays = run.arrays(resources.guard);
-        let mut is_shared = arrays.is_some_and(|arrays| arrays.leave());
-        resources.dead.add(run, arrays.filter(|_| !is_shared));
-        for Killed { point, is_queued } in &dead.points {
-            if *is_queued {
-                is_shared = true;
-            } else {
-                resources.dead.add_point(*point);
-            }
-        }
+        let is_named = arrays.is_some_and(|arrays| arrays.leave());
+        let own = dead.points.iter().filter(|killed| !killed.is_queued);
+        resources.dead.add(run, arrays.filter(|_| !is_named), own.map(|killed| killed.point));
+        let is_shared = is_named || dead.points.iter().any(|killed| killed.is_queued);
         if is_shared {
             resources.dead.unlink(resources.guard);
         }

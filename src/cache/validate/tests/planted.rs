@@ -230,7 +230,7 @@ fn accounts_of_runs() {
 
 #[test]
 fn totals() {
-    let runs = found(|evictor, scene| scene.space.runs.with_mut(&mut evictor.owner, |runs| *runs += 1));
+    let runs = found(|evictor, scene| scene.space.account.runs.with_mut(&mut evictor.owner, |runs| *runs += 1));
     assert_eq!(runs, Violation::SpaceRuns(counts(4, 3)));
     assert_eq!(found(|evictor, _| evictor.totals.evictable -= 1), Violation::EvictableTotal(counts(3, 4)));
     assert_eq!(found(|evictor, _| evictor.totals.protected += 1), Violation::ProtectedTotal(counts(3, 2)));
