@@ -1,6 +1,5 @@
-//! Candidates, as the evictor files them, and the trait that every policy implements.
+//! Candidates, as the evictor files them.
 
-use std::fmt;
 use std::num::NonZeroU32;
 
 /// Id of a candidate, shared by the evictor and its policy; dense, reused.
@@ -56,46 +55,4 @@ pub(crate) struct Standing {
     pub(crate) priority: i64,
     /// It was demoted and not used since: under every policy it goes before all candidates that were not.
     pub(crate) demoted: bool,
-}
-
-/// The order in which idle prefixes are evicted; those that were demoted go before all others.
-///
-/// A candidate is an idle end of a run: no run hangs on it and no lease is held on it. The evictor files a candidate once,
-/// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
-pub(crate) trait Policy: fmt::Debug + Send {
-    /// Files `candidate`, or files it anew under its present standing.
-    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry);
-
-    /// Takes `candidate` out; it may not be filed.
-    fn remove(&mut self, candidate: CandidateId);
-
-    /// The candidate to evict from next; it stays filed.
-    fn choose(&mut self) -> Option<CandidateId>;
-
-    /// The candidate that comes so many places behind `candidate`, one at least, among those that are kept in the same structure.
-    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId>;
-
-    /// Prefetches the data of `candidate`.
-    fn prefetch(&self, candidate: CandidateId);
-
-    /// Prefetches the place of `candidate` in the order, which changes when it is filed anew.
-    fn prefetch_place(&self, candidate: CandidateId);
-
-    /// Prefetches the data of the first and the last candidate in the order, to be changed.
-    fn prefetch_ends(&self) {}
-
-    /// The first of a group's candidates; it stays filed.
-    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId>;
-
-    /// Candidates that are filed.
-    fn len(&self) -> usize;
-
-    /// Frees the data of up to `candidates` candidates, of a policy that was replaced; whether all is freed.
-    fn discard(&mut self, candidates: usize) -> bool;
-
-    /// Whether `candidate` is filed under `standing`; for `validate`.
-    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool;
-
-    /// Whether the structure's own invariants hold; for `validate`.
-    fn is_sound(&self) -> bool;
 }

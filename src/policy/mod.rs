@@ -13,8 +13,9 @@ mod table;
 use std::fmt;
 use std::str::FromStr;
 
-pub(crate) use candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
-use ranked::{RankBy, RankedCandidates};
+pub(crate) use candidate::{CandidateEntry, CandidateId, QuotaGroup, Standing};
+pub(crate) use ranked::Policy;
+use ranked::RankBy;
 pub(crate) use stack::Stack;
 pub(crate) use table::Table;
 
@@ -78,7 +79,7 @@ impl PolicyKind {
     }
 
     /// A fresh structure for this policy.
-    pub(crate) fn build(self) -> Box<dyn Policy> {
+    pub(crate) fn build(self) -> Policy {
         let (rank_by, uses): (RankBy, u32) = match self {
             Self::Lru => (|s, _| (s.last, 0), 0),
             Self::Lfu => (|s, _| (s.hits, s.last), 0),
@@ -90,7 +91,7 @@ impl PolicyKind {
             Self::Level => (|s, _| (u64::from(!s.level), s.last), 0),
             Self::Priority => (|s, _| (ascending(s.priority), s.last), 0),
         };
-        Box::new(RankedCandidates::by(rank_by, uses))
+        Policy::by(rank_by, uses)
     }
 }
 

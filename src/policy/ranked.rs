@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::candidate::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
+use super::candidate::{CandidateEntry, CandidateId, QuotaGroup, Standing};
 use super::order::{CandidateRank, Order, RankKey};
 
 /// The key of a standing, where so many uses are many.
-pub(super) type RankBy = fn(Standing, u32) -> (u64, u64);
+pub(crate) type RankBy = fn(Standing, u32) -> (u64, u64);
 
 impl RankKey {
     /// Its key among the candidates of its group: the demoted ones first.
@@ -20,8 +20,11 @@ impl RankKey {
     }
 }
 
-/// Candidates in the order that `rank_by` gives.
-pub(super) struct RankedCandidates {
+/// The order in which idle prefixes are evicted, as `rank_by` gives it; those that were demoted go before all others.
+///
+/// A candidate is an idle end of a run: no run hangs on it and no lease is held on it. The evictor files a candidate once,
+/// re-files it when its standing has changed, and removes it before it trims it or when it is leased.
+pub(crate) struct Policy {
     rank_by: RankBy,
     /// What `rank_by` counts as many uses.
     uses: u32,
@@ -30,14 +33,14 @@ pub(super) struct RankedCandidates {
     grouped: BTreeMap<(QuotaGroup, bool, CandidateRank), CandidateId>,
 }
 
-impl fmt::Debug for RankedCandidates {
+impl fmt::Debug for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RankedCandidates").field("filed", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Policy").field("filed", &self.len()).finish_non_exhaustive()
     }
 }
 
-impl RankedCandidates {
-    pub(super) fn by(rank_by: RankBy, uses: u32) -> Self {
+impl Policy {
+    pub(crate) fn by(rank_by: RankBy, uses: u32) -> Self {
         Self { rank_by, uses, order: Order::default(), grouped: BTreeMap::new() }
     }
 
@@ -48,10 +51,9 @@ impl RankedCandidates {
             group: entry.group,
         }
     }
-}
 
-impl Policy for RankedCandidates {
-    fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) {
+    /// Files `candidate`, or files it anew under its present standing.
+    pub(crate) fn file(&mut self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) {
         let key = self.key(standing, entry);
         let before = self.order.file(candidate, key);
         if before == Some(key) {
@@ -65,42 +67,56 @@ impl Policy for RankedCandidates {
         }
     }
 
-    fn remove(&mut self, candidate: CandidateId) {
+    /// Takes `candidate` out; it may not be filed.
+    #[inline]
+    pub(crate) fn remove(&mut self, candidate: CandidateId) {
         if let Some(in_group) = self.order.remove(candidate).and_then(|key| key.in_group()) {
             self.grouped.remove(&in_group);
         }
     }
 
-    fn choose(&mut self) -> Option<CandidateId> {
+    /// The candidate to evict from next; it stays filed.
+    #[inline]
+    pub(crate) fn choose(&self) -> Option<CandidateId> {
         self.order.first()
     }
 
-    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
+    /// The candidate that comes so many places behind `candidate`, one at least, among those that are kept in the same structure.
+    #[inline]
+    pub(crate) fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
         self.order.behind(candidate, places)
     }
 
-    fn prefetch(&self, candidate: CandidateId) {
+    /// Prefetches the data of `candidate`.
+    #[inline]
+    pub(crate) fn prefetch(&self, candidate: CandidateId) {
         self.order.prefetch(candidate);
     }
 
-    fn prefetch_place(&self, candidate: CandidateId) {
+    /// Prefetches the place of `candidate` in the order, which changes when it is filed anew.
+    pub(crate) fn prefetch_place(&self, candidate: CandidateId) {
         self.order.prefetch_place(candidate);
     }
 
-    fn prefetch_ends(&self) {
+    /// Prefetches the data of the first and the last candidate in the order, to be changed.
+    #[inline]
+    pub(crate) fn prefetch_ends(&self) {
         self.order.prefetch_ends();
     }
 
-    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
+    /// The first of a group's candidates; it stays filed.
+    pub(crate) fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
         let mut from = self.grouped.range((group, false, CandidateRank::default())..);
         from.next().filter(|((of, ..), _)| *of == group).map(|(_, candidate)| *candidate)
     }
 
-    fn len(&self) -> usize {
+    /// Candidates that are filed.
+    pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
 
-    fn discard(&mut self, candidates: usize) -> bool {
+    /// Frees the data of up to `candidates` candidates, of a policy that was replaced; whether all is freed.
+    pub(crate) fn discard(&mut self, candidates: usize) -> bool {
         for _ in 0..candidates {
             if self.grouped.pop_first().is_none() {
                 break;
@@ -109,13 +125,21 @@ impl Policy for RankedCandidates {
         self.order.discard(candidates) && self.grouped.is_empty()
     }
 
-    fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
+    /// Whether `candidate` is filed under `standing`; for `validate`.
+    pub(crate) fn is_filed(&self, candidate: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
         let key = self.key(standing, entry);
         let grouped = key.in_group().is_none_or(|in_group| self.grouped.get(&in_group) == Some(&candidate));
         self.order.key(candidate) == Some(&key) && grouped
     }
 
-    fn is_sound(&self) -> bool {
+    /// Files `candidate` under a group that its key does not name, for `validate` to find.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self, candidate: CandidateId) {
+        self.grouped.insert((QuotaGroup::at(0), true, CandidateRank::default()), candidate);
+    }
+
+    /// Whether the structure's own invariants hold; for `validate`.
+    pub(crate) fn is_sound(&self) -> bool {
         let key = |candidate| self.order.key(candidate);
         let in_groups = self.order.iter().filter(|candidate| key(*candidate).is_some_and(|key| key.group.is_some()));
         in_groups.count() == self.grouped.len()

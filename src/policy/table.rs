@@ -79,7 +79,9 @@ impl<T: Copy, const ENTRIES: usize> Table<T, ENTRIES> {
         while self.pages.len() <= index / ENTRIES {
             self.pages.push(Page::default());
         }
-        self.len = self.len.max(index + 1);
+        if self.len <= index {
+            self.len = index + 1;
+        }
         let page = &mut self.pages[index / ENTRIES];
         let entries = page.entries.get_or_insert_with(|| Mapped::filled(None, ENTRIES));
         let before = entries[index % ENTRIES].replace(value);

@@ -47,7 +47,7 @@ pub use holds::measure_holds;
 pub(crate) use lock::Condvar;
 pub(crate) use lock::{Mutex, MutexGuard, unlock_fairly};
 pub(crate) use mapped::{Mapped, UnmapsLater};
-pub(crate) use prefetch::{prefetch, prefetch_bytes, prefetch_to_write};
+pub(crate) use prefetch::{prefetch, prefetch_bytes, prefetch_bytes_to_write, prefetch_to_write};
 pub(crate) use signal::{Signal, contained};
 
 #[cfg(any(radixkv_loom, radixkv_tsan))]

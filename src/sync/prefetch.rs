@@ -31,14 +31,20 @@ pub(crate) fn prefetch_bytes(at: *const u8, bytes: usize) {
 /// As [`prefetch`], of what this thread is about to write: other processors lose the lines at once, and not at the first write.
 #[inline]
 pub(crate) fn prefetch_to_write<T>(at: *const T) {
+    prefetch_bytes_to_write(at.cast(), size_of::<T>());
+}
+
+/// As [`prefetch_to_write`], of so many bytes.
+#[inline]
+pub(crate) fn prefetch_bytes_to_write(at: *const u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    each_line(size_of::<T>(), |offset| {
-        let address = at.cast::<u8>().wrapping_add(offset);
+    each_line(bytes, |offset| {
+        let address = at.wrapping_add(offset);
         // SAFETY: the instruction takes any address; a processor that lacks it does nothing.
         unsafe { std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) };
     });
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
+    let _ = (at, bytes);
 }
 
 /// Calls `ask` with the offset of a byte in each cache line that a value of so many bytes may lie in, wherever it begins.

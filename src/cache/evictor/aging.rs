@@ -20,7 +20,7 @@ use crate::tree::Point;
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Aging {
     /// `None` until something is to be dropped for its age.
-    order: Option<Box<dyn Policy>>,
+    order: Option<Box<Policy>>,
     /// Namespaces with a time of their own.
     timed: BTreeMap<QuotaGroup, Duration>,
     /// The same, the shortest time first.
@@ -47,7 +47,7 @@ impl AgingPass {
 
 impl Aging {
     pub(super) fn new(wanted: bool) -> Self {
-        Self { order: wanted.then(|| PolicyKind::Lru.build()), ..Self::default() }
+        Self { order: wanted.then(|| Box::new(PolicyKind::Lru.build())), ..Self::default() }
     }
 
     pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
@@ -93,12 +93,12 @@ impl Aging {
 
     /// The order, for tests to overwrite.
     #[cfg(test)]
-    pub(in crate::cache) fn order_mut(&mut self) -> &mut dyn Policy {
-        &mut **self.order.as_mut().expect("built with an age")
+    pub(in crate::cache) fn order_mut(&mut self) -> &mut Policy {
+        self.order.as_mut().expect("built with an age")
     }
 
     /// The order, for `validate`.
-    pub(in crate::cache) fn order(&self) -> Option<&dyn Policy> {
+    pub(in crate::cache) fn order(&self) -> Option<&Policy> {
         self.order.as_deref()
     }
 }
@@ -115,7 +115,7 @@ impl Evictor {
     /// Begins to order the candidates by last use, unless they are; sorts a slice.
     pub(in crate::cache) fn begin_aging(&mut self, resources: Resources<'_>) {
         if self.ranking.aging.order.is_none() {
-            self.ranking.aging.order = Some(PolicyKind::Lru.build());
+            self.ranking.aging.order = Some(Box::new(PolicyKind::Lru.build()));
             self.begin_sorting();
         }
         self.sort_groups(SLICE, resources);

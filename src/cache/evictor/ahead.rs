@@ -29,7 +29,7 @@ use crate::cache::seen::SeenBlocks;
 use crate::policy::{CandidateId, Policy};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{prefetch, prefetch_to_write};
+use crate::sync::{prefetch, prefetch_bytes_to_write, prefetch_to_write};
 use crate::tree::{Arrays, Point, Run};
 
 /// With at most this many candidates, their points, runs and arrays stay in a core's own cache. One where tests and sanitizers
@@ -93,7 +93,7 @@ impl Line {
 
     /// Goes on to `victim`; false if it is not of this line.
     #[inline]
-    fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> bool {
+    fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
         if self.at(1) == Some(victim) {
             self.begin = (self.begin + 1) % RING;
             self.named[(self.begin + FURTHEST) % RING] = policy.behind(victim, FURTHEST);
@@ -105,7 +105,7 @@ impl Line {
     /// The same where it is not the next one: of those that were named, some may have been used meanwhile, and one may have come between
     /// them.
     #[cold]
-    fn come_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> bool {
+    fn come_to(&mut self, victim: CandidateId, policy: &Policy) -> bool {
         if let Some(ahead) = (0..=FURTHEST).find(|ahead| self.at(*ahead) == Some(victim)) {
             self.begin = (self.begin + ahead) % RING;
             for places in FURTHEST + 1 - ahead..=FURTHEST {
@@ -121,7 +121,7 @@ impl Line {
     }
 
     #[cold]
-    fn begin(victim: CandidateId, policy: &dyn Policy) -> Self {
+    fn begin(victim: CandidateId, policy: &Policy) -> Self {
         let mut named = [Some(victim); RING];
         (1..=FURTHEST).for_each(|places| named[places] = policy.behind(victim, places));
         Self { named, begin: 0 }
@@ -131,7 +131,7 @@ impl Line {
 impl Upcoming {
     /// Goes on to `victim`; those that come after it.
     #[inline]
-    fn go_to(&mut self, victim: CandidateId, policy: &dyn Policy) -> &Line {
+    fn go_to(&mut self, victim: CandidateId, policy: &Policy) -> &Line {
         if !self.lines[0].go_to(victim, policy) {
             self.lines.swap(0, 1);
             if !self.lines[0].go_to(victim, policy) {
@@ -169,7 +169,7 @@ impl Evictor {
             return;
         }
         resources.dead.note_far();
-        let line = self.upcoming.go_to(slot, &*self.ranking.policy);
+        let line = self.upcoming.go_to(slot, &self.ranking.policy);
         let [at_entries, at_point, at_run, at_arrays, at_tokens] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
         if let Some(slot) = at_entries {
             self.ranking.policy.prefetch(slot);
@@ -200,7 +200,8 @@ impl Evictor {
 
     /// Prefetches what a turn reads and writes first, if another thread had the last one.
     pub(in crate::cache) fn take_over(&mut self, near: usize, resources: Resources<'_>) {
-        prefetch_to_write(&raw const *self);
+        let (written, end) = (&raw const self.ranking.policy, (&raw const *self).wrapping_add(1));
+        prefetch_bytes_to_write(written.cast(), end.addr() - written.addr());
         if std::mem::replace(&mut self.near, near) == near {
             return;
         }

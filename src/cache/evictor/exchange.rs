@@ -21,7 +21,7 @@ pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { mo
 pub(in crate::cache) struct Exchange {
     pub(in crate::cache) incoming: Option<Incoming>,
     /// Policies that were replaced, or given up halfway.
-    spent: Vec<Box<dyn Policy>>,
+    spent: Vec<Policy>,
     /// Exchanges begun so far.
     pub(in crate::cache) begun: u64,
 }
@@ -30,16 +30,16 @@ pub(in crate::cache) struct Exchange {
 #[derive(Debug)]
 pub(in crate::cache) struct Incoming {
     kind: PolicyKind,
-    pub(in crate::cache) policy: Box<dyn Policy>,
+    pub(in crate::cache) policy: Policy,
     /// Slots below this have been moved.
     pub(in crate::cache) moved: usize,
 }
 
 impl Exchange {
     /// The incoming policy, if `slot` has been moved there.
-    fn incoming(&mut self, slot: CandidateId) -> Option<&mut dyn Policy> {
+    fn incoming(&mut self, slot: CandidateId) -> Option<&mut Policy> {
         let incoming = self.incoming.as_mut().filter(|incoming| slot.index() < incoming.moved)?;
-        Some(&mut *incoming.policy)
+        Some(&mut incoming.policy)
     }
 
     pub(super) fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {

@@ -129,15 +129,31 @@ impl Totals {
 }
 
 /// The evictor's state.
+///
+/// In this order, so that a thread that takes it over asks for what nearly every turn writes, from the ranking's policy to the end
+/// (`take_over`), and has the rest still in its own core's cache.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Evictor {
-    pub(super) owner: Owner,
-    pub(super) totals: Totals,
-    pub(super) ranking: Ranking,
     pub(super) quotas: Quotas,
     pub(super) retained: Retained,
     /// It released a lease on a retained prefix: a waiter must be woken to try again.
     pub(super) has_let_go: bool,
+    /// Points that a trim is about to kill; empty between trims.
+    pub(super) to_kill: Vec<Link<Point>>,
+    pub(super) observers: Observers,
+    /// Where evicted blocks go while a caller asks for them.
+    pub(super) victims: Option<Box<Victims>>,
+    /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
+    pub(super) detached: HashSet<Link<Space>>,
+    /// Runs that lookups do not find whole.
+    pub(super) hidden: Hidden,
+    listings: Listings,
+    /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
+    patience: usize,
+    pub(super) ranking: Ranking,
+    pub(super) owner: Owner,
+    pub(super) totals: Totals,
     /// The latest time that the evictor has seen; standings are as of this time.
     pub(super) now: u64,
     /// Entries that were received from the queue and not taken out yet.
@@ -152,22 +168,10 @@ pub(super) struct Evictor {
     pub(super) registered: u64,
     /// Points whose standing was changed by the evictor's own work; only the evictor ends points, so they are alive.
     pub(super) revisit: Vec<Link<Point>>,
-    /// Points that a trim is about to kill; empty between trims.
-    pub(super) to_kill: Vec<Link<Point>>,
     /// Blocks of trimmed runs on their way to the pool, at the end of a turn, or to a reservation.
     pub(super) freed: Vec<BlockId>,
     /// Why blocks are evicted at this moment.
     reason: EvictionReason,
-    pub(super) observers: Observers,
-    /// Where evicted blocks go while a caller asks for them.
-    pub(super) victims: Option<Box<Victims>>,
-    /// Detached spaces whose root is still held: from `sweep` to `visit_root`, which ends them.
-    pub(super) detached: HashSet<Link<Space>>,
-    /// Runs that lookups do not find whole.
-    pub(super) hidden: Hidden,
-    listings: Listings,
-    /// The most entries that it takes out before a choice: all, unless a background thread keeps the queue short.
-    patience: usize,
 }
 
 /// The next victim, how many blocks may go there, and why.

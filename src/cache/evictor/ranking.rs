@@ -14,19 +14,20 @@ use crate::tree::Point;
 /// Vacant slots whose memory is kept when no candidate is left.
 const FEW: usize = 1024;
 
-/// The policy, and the candidate in each of its slots.
+/// The policy, and the candidate in each of its slots. What nearly every turn of the evictor writes comes last.
 #[derive(Debug)]
+#[repr(C)]
 pub(in crate::cache) struct Ranking {
     pub(in crate::cache) kind: PolicyKind,
-    pub(in crate::cache) policy: Box<dyn Policy>,
     pub(in crate::cache) exchange: Exchange,
     pub(in crate::cache) aging: Aging,
     /// The times at which time alone changes a candidate's standing.
     pub(in crate::cache) due: Due,
-    candidates: Table<Link<Point>>,
-    vacant: Stack<CandidateId>,
     /// Slots that were vacant when ids began anew, to be freed in slices.
     spent: Vec<Stack<CandidateId>>,
+    pub(in crate::cache) policy: Policy,
+    candidates: Table<Link<Point>>,
+    vacant: Stack<CandidateId>,
 }
 
 impl Ranking {

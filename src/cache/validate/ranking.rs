@@ -51,19 +51,19 @@ fn check_point(point: Ref<'_, Point>, evictor: &Evictor, resources: Resources<'_
     ensure(leads_back, || Violation::WrongSlot { point: at, slot: slot.index() })?;
     let entry = evictor.entry(point);
     let (standing, until) = evictor.standing(point, resources);
-    let is_filed = |policy: &dyn Policy| {
+    let is_filed = |policy: &Policy| {
         // A namespace that has just got a quota is being sorted into a group.
         let unsorted =
             evictor.quotas.is_sorting() && policy.is_filed(slot, standing, CandidateEntry { group: None, ..entry });
         unsorted || policy.is_filed(slot, standing, entry)
     };
-    ensure(is_filed(&*ranking.policy), || Violation::StaleStanding(at))?;
+    ensure(is_filed(&ranking.policy), || Violation::StaleStanding(at))?;
     if let Some(incoming) = &ranking.exchange.incoming {
         let moved = slot.index() < incoming.moved;
-        ensure(!moved || is_filed(&*incoming.policy), || Violation::NotMoved(at))?;
+        ensure(!moved || is_filed(&incoming.policy), || Violation::NotMoved(at))?;
     }
     let by_age = Standing { demoted: false, ..standing };
-    let is_aging = |order: &dyn Policy| evictor.quotas.is_sorting() || order.is_filed(slot, by_age, entry);
+    let is_aging = |order: &Policy| evictor.quotas.is_sorting() || order.is_filed(slot, by_age, entry);
     ensure(ranking.aging.order().is_none_or(is_aging), || Violation::NotAging(at))?;
     ensure(ranking.due.at(slot) == until, || Violation::WrongMoment(at))?;
     Ok(true)

@@ -11,7 +11,7 @@ fn used_at(last: u64) -> Standing {
 }
 
 /// Each candidate but the last of three structures has one behind it, which comes after it.
-fn check_followers(ranked: &RankedCandidates, order: &[((bool, u64), CandidateId)]) {
+fn check_followers(ranked: &Policy, order: &[((bool, u64), CandidateId)]) {
     let rank: HashMap<_, _> = order.iter().map(|(rank, candidate)| (*candidate, *rank)).collect();
     let mut distinct = HashSet::new();
     for (own, candidate) in order {
@@ -25,7 +25,7 @@ fn check_followers(ranked: &RankedCandidates, order: &[((bool, u64), CandidateId
 
 #[test]
 fn equals_an_ordered_map_under_random_filing() {
-    let mut ranked = RankedCandidates::by(|s, _| (s.last, 0), 0);
+    let mut ranked = Policy::by(|s, _| (s.last, 0), 0);
     let mut model = BTreeMap::new();
     let mut dice = fastrand::Rng::with_seed(1);
     for step in 0..20_000 {
@@ -61,7 +61,7 @@ fn equals_an_ordered_map_under_random_filing() {
 
 #[test]
 fn equal_keys_leave_by_their_serial_numbers() {
-    let mut ranked = RankedCandidates::by(|_, _| (0, 0), 0);
+    let mut ranked = Policy::by(|_, _| (0, 0), 0);
     (0..50).for_each(|i| ranked.file(CandidateId::at(i * 7 % 50), used_at(0), entry(i as u64, 0)));
     for i in 0..50 {
         let candidate = ranked.choose().expect("not empty");
@@ -72,7 +72,7 @@ fn equal_keys_leave_by_their_serial_numbers() {
 
 #[test]
 fn what_is_discarded_in_slices_is_gone_in_the_end() {
-    let mut ranked = RankedCandidates::by(|s, _| (s.last, 0), 0);
+    let mut ranked = Policy::by(|s, _| (s.last, 0), 0);
     let of = |i: usize| (CandidateId::at(i), used_at(i as u64), entry(i as u64, i % 3));
     (0..5_000).map(of).for_each(|(candidate, standing, entry)| ranked.file(candidate, standing, entry));
     let slices = (1..).find(|_| ranked.discard(100)).expect("it ends");

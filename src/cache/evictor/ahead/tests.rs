@@ -2,14 +2,14 @@ use super::*;
 use crate::policy::{CandidateEntry, PolicyKind, Standing};
 
 /// A policy with candidates in order, and as many between them.
-fn filed() -> Box<dyn Policy> {
+fn filed() -> Policy {
     let mut policy = PolicyKind::Lru.build();
-    (0..100).for_each(|index| file(&mut *policy, index, 10 * index as u64));
-    (100..200).for_each(|index| file(&mut *policy, index, 10 * (index as u64 * 37 % 100) + 5));
+    (0..100).for_each(|index| file(&mut policy, index, 10 * index as u64));
+    (100..200).for_each(|index| file(&mut policy, index, 10 * (index as u64 * 37 % 100) + 5));
     policy
 }
 
-fn file(policy: &mut dyn Policy, index: usize, last: u64) {
+fn file(policy: &mut Policy, index: usize, last: u64) {
     let standing = Standing { last, hits: 1, born: 0, level: 1, priority: 0, demoted: false };
     policy.file(CandidateId::at(index), standing, CandidateEntry { serial: index as u64, group: None });
 }
@@ -19,7 +19,7 @@ fn a_line_names_those_that_come_after_its_victim() {
     let mut policy = filed();
     let mut upcoming = Upcoming::default();
     while let Some(victim) = policy.choose() {
-        let line = *upcoming.go_to(victim, &*policy);
+        let line = *upcoming.go_to(victim, &policy);
         for ahead in 0..=FURTHEST {
             let named = if ahead == 0 { Some(victim) } else { policy.behind(victim, ahead) };
             assert_eq!(line.at(ahead), named, "{victim:?}, {ahead}");
@@ -36,15 +36,15 @@ fn a_line_is_followed_although_some_are_used_and_some_come() {
     let (mut begun, mut victims) = (0, 0);
     while let Some(victim) = policy.choose().filter(|_| victims < 180) {
         let mut lines = upcoming.lines;
-        begun += usize::from(!lines.iter_mut().any(|line| line.go_to(victim, &*policy)));
-        let line = *upcoming.go_to(victim, &*policy);
+        begun += usize::from(!lines.iter_mut().any(|line| line.go_to(victim, &policy)));
+        let line = *upcoming.go_to(victim, &policy);
         policy.remove(victim);
         victims += 1;
         if victims % 7 == 0 {
             // The next one is used, and goes to the end; or one comes before all others.
             match line.at(1).filter(|_| victims % 2 == 0) {
-                Some(next) => file(&mut *policy, next.index(), 10_000 + victims),
-                None => file(&mut *policy, victim.index(), 0),
+                Some(next) => file(&mut policy, next.index(), 10_000 + victims),
+                None => file(&mut policy, victim.index(), 0),
             }
         }
     }

@@ -1,12 +1,13 @@
 //! What one turn of the evictor takes in: what was there when it began, and no more than it was allowed.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use super::super::{SLICE, Upkeep};
 use crate::cache::inner::STEP;
-use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
+use crate::policy::{Policy, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
-use crate::sync::{Arc, thread};
+use crate::sync::thread;
 use crate::{Clock, Eviction, Lease, Namespace, PrefixCache, Quota, Watermarks};
 
 /// How often the background thread looks follows from this.
@@ -30,65 +31,26 @@ fn no_time_to_idle_outlives_its_namespace_or_its_change() {
     assert_eq!(cache.inner.shortest_time_to_idle(), None);
 }
 
-/// Leases and lets go of a prefix whenever a candidate is filed: for each change that is taken in there is a new one.
-#[derive(Debug)]
-struct Endless {
-    cache: PrefixCache,
-    policy: Box<dyn Policy>,
-    filed: Arc<AtomicUsize>,
+thread_local! {
+    /// The cache whose prefixes are leased and let go whenever a candidate is filed, and how often one was.
+    static ENDLESS: RefCell<Option<(PrefixCache, usize)>> = const { RefCell::new(None) };
 }
 
 /// More than what one turn may take in; then it is endless.
-const ENDLESS: usize = 10_000;
+const MANY: usize = 10_000;
 
-impl Policy for Endless {
-    fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
-        assert!(self.filed.fetch_add(1, Relaxed) < ENDLESS, "a turn takes in what came after it began");
-        for key in 0..KEYS {
-            drop(self.cache.session().match_prefix(&self.cache.default_namespace(), &tokens(key)));
-        }
-        self.policy.file(slot, standing, entry);
+/// Ranks as `lru` does; for each change that is taken in there is a new one.
+fn rank_endlessly(standing: Standing, _: u32) -> (u64, u64) {
+    let cache = ENDLESS.with_borrow_mut(|endless| {
+        let (cache, filed) = endless.as_mut().expect("in force while it is there");
+        *filed += 1;
+        assert!(*filed < MANY, "a turn takes in what came after it began");
+        cache.clone()
+    });
+    for key in 0..KEYS {
+        drop(cache.session().match_prefix(&cache.default_namespace(), &tokens(key)));
     }
-
-    fn remove(&mut self, slot: CandidateId) {
-        self.policy.remove(slot);
-    }
-
-    fn choose(&mut self) -> Option<CandidateId> {
-        self.policy.choose()
-    }
-
-    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
-        self.policy.behind(candidate, places)
-    }
-
-    fn prefetch(&self, slot: CandidateId) {
-        self.policy.prefetch(slot);
-    }
-
-    fn prefetch_place(&self, slot: CandidateId) {
-        self.policy.prefetch_place(slot);
-    }
-
-    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
-        self.policy.choose_of(group)
-    }
-
-    fn len(&self) -> usize {
-        self.policy.len()
-    }
-
-    fn discard(&mut self, candidates: usize) -> bool {
-        self.policy.discard(candidates)
-    }
-
-    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
-        self.policy.is_filed(slot, standing, entry)
-    }
-
-    fn is_sound(&self) -> bool {
-        self.policy.is_sound()
-    }
+    (standing.last, 0)
 }
 
 const KEYS: u32 = 20;
@@ -111,14 +73,11 @@ fn leases(cache: &PrefixCache, keys: u32) -> Vec<Lease> {
 fn filed_by(verb: impl FnOnce(&PrefixCache)) -> usize {
     let cache = PrefixCache::builder(4, 64).clock(Clock::Logical).build().expect("sound");
     drop(leases(&cache, KEYS));
-    let filed = Arc::new(AtomicUsize::new(0));
-    cache.inner.evicting(|evictor, _| {
-        let policy = std::mem::replace(&mut evictor.ranking.policy, crate::PolicyKind::Lru.build());
-        evictor.ranking.policy = Box::new(Endless { cache: cache.clone(), policy, filed: Arc::clone(&filed) });
-    });
+    ENDLESS.set(Some((cache.clone(), 0)));
+    cache.inner.evicting(|evictor, _| evictor.ranking.policy = Policy::by(rank_endlessly, 0));
     verb(&cache);
     cache.inner.evicting(|evictor, _| evictor.ranking.policy = crate::PolicyKind::Lru.build());
-    filed.load(Relaxed)
+    ENDLESS.take().expect("set above").1
 }
 
 #[test]

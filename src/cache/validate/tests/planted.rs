@@ -7,7 +7,7 @@ use crate::cache::diagnostics::{Mismatch, PointAt, RunAt, Violation};
 use crate::cache::evictor::Evictor;
 use crate::cache::priority::Priority;
 use crate::key::Token;
-use crate::policy::{CandidateEntry, CandidateId, Policy, QuotaGroup, Standing};
+use crate::policy::{CandidateEntry, CandidateId, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
 use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Statistics, Word};
@@ -293,7 +293,7 @@ fn filing_of_points() {
 
 #[test]
 fn slots() {
-    let filed = found(|evictor, _| file_stray(&mut *evictor.ranking.policy));
+    let filed = found(|evictor, _| file_stray(&mut evictor.ranking.policy));
     assert_eq!(filed, Violation::FiledCount(counts(4, 3)));
     let occupied = found(|evictor, scene| {
         evictor.ranking.tables().0.set(3, scene.mark.link());
@@ -310,16 +310,12 @@ fn slots() {
         assert_eq!(vacant, 0);
     });
     assert_eq!(lost, Violation::VacantCount(counts(0, 1)));
-    let unsound = found(|evictor, _| {
-        let policy = crate::PolicyKind::Lru.build();
-        let sound = std::mem::replace(&mut evictor.ranking.policy, policy);
-        evictor.ranking.policy = Box::new(Unsound(sound));
-    });
+    let unsound = found(|evictor, _| evictor.ranking.policy.spoil(CandidateId::at(0)));
     assert_eq!(unsound, Violation::UnsoundPolicy);
 }
 
 /// Files what stands in no slot.
-fn file_stray(policy: &mut dyn Policy) {
+fn file_stray(policy: &mut Policy) {
     policy.file(
         CandidateId::at(50),
         Standing { last: 1, hits: 1, born: 1, level: 1, priority: 35, demoted: false },
@@ -335,7 +331,7 @@ fn policy_on_its_way_in() {
     };
     let stray = found(|evictor, scene| {
         begin(evictor, scene);
-        file_stray(&mut *evictor.ranking.exchange.incoming.as_mut().expect("two of three are left").policy);
+        file_stray(&mut evictor.ranking.exchange.incoming.as_mut().expect("two of three are left").policy);
     });
     assert_eq!(stray, Violation::MovedCount(counts(2, 1)));
     let skipped = found(|evictor, scene| {
@@ -384,54 +380,4 @@ fn retained() {
         evictor.retained.table().clear();
     });
     assert_eq!(unsound, Violation::UnsoundRetained);
-}
-
-/// Answers as the policy in it does, and says that it is broken.
-#[derive(Debug)]
-struct Unsound(Box<dyn Policy>);
-
-impl Policy for Unsound {
-    fn file(&mut self, slot: CandidateId, standing: Standing, entry: CandidateEntry) {
-        self.0.file(slot, standing, entry);
-    }
-
-    fn remove(&mut self, slot: CandidateId) {
-        self.0.remove(slot);
-    }
-
-    fn choose(&mut self) -> Option<CandidateId> {
-        self.0.choose()
-    }
-
-    fn behind(&self, candidate: CandidateId, places: usize) -> Option<CandidateId> {
-        self.0.behind(candidate, places)
-    }
-
-    fn prefetch(&self, slot: CandidateId) {
-        self.0.prefetch(slot);
-    }
-
-    fn prefetch_place(&self, slot: CandidateId) {
-        self.0.prefetch_place(slot);
-    }
-
-    fn choose_of(&self, group: QuotaGroup) -> Option<CandidateId> {
-        self.0.choose_of(group)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn discard(&mut self, candidates: usize) -> bool {
-        self.0.discard(candidates)
-    }
-
-    fn is_filed(&self, slot: CandidateId, standing: Standing, entry: CandidateEntry) -> bool {
-        self.0.is_filed(slot, standing, entry)
-    }
-
-    fn is_sound(&self) -> bool {
-        false
-    }
 }
