@@ -273,6 +273,9 @@ impl Run {
     /// Blocks of the run that end at or before `depth`: a block belongs to the run in which its last token lies.
     #[inline]
     pub(crate) fn blocks_to(&self, depth: u32, grid: Grid) -> usize {
+        if depth == 0 {
+            return 0;
+        }
         let start = self.start();
         grid.blocks(start + depth as usize) - grid.blocks(start)
     }

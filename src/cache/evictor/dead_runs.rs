@@ -89,9 +89,8 @@ impl DeadRuns {
 
     /// Unlinks and retires what has died so far.
     pub(super) fn unlink(&self, guard: &Guard<'_>) {
-        // Taken out first: after a panic nothing is retired a second time.
-        let Dead { runs, points } = self.dead.take();
-        let ways = if self.are_far.get() { &WAY[..] } else { &[] };
+        let Dead { runs, points } = &mut *self.dead.borrow_mut();
+        let ways = if self.are_far.get() && runs.len() > 1 { &WAY[..] } else { &[] };
         for (at, DeadRun { run, .. }) in runs.iter().enumerate() {
             for (ahead, branches) in ways {
                 let later = runs.get(at + ahead);
@@ -100,18 +99,20 @@ impl DeadRuns {
             let run = run.get(guard);
             if let Some(parent) = run.parent() {
                 crate::sync::failpoint!("trim::unlink");
-                // If this fails, an insert has put a live run in its place.
+                // If this fails, an insert has put a live run in its place, or this was done before a panic.
                 parent.as_ref().children.remove(run, guard);
             }
         }
+        // With their runs the points are out of reach, and need not be taken out of their maps.
         let mut retiring = guard.retire_many();
-        for DeadRun { run, arrays, point } in &runs {
+        for DeadRun { run, arrays, point } in runs.iter() {
             arrays.iter().for_each(|arrays| retiring.add(arrays.get(guard)));
             retiring.add(run.get(guard));
             point.iter().for_each(|point| retiring.add(point.get(guard)));
         }
-        // With their runs they are out of reach, and need not be taken out of their maps.
         points.iter().for_each(|point| retiring.add(point.get(guard)));
+        runs.clear();
+        points.clear();
     }
 
     /// The end of a turn that pinned `guard` before any run died in it.
@@ -132,6 +133,6 @@ fn push<T>(list: &mut SmallVec<[T; FEW]>, item: T) {
 impl Drop for Unlinking<'_> {
     fn drop(&mut self) {
         self.dead.unlink(self.guard);
-        self.dead.marks.take().into_iter().for_each(|mark| self.seen.leave(mark));
+        self.dead.marks.borrow_mut().drain(..).for_each(|mark| self.seen.leave(mark));
     }
 }
