@@ -288,6 +288,8 @@ BUGS = [
     ("no bias", "hot_points::a_lease_against_deflation_and_the_kill", EXACT,
      [(SLOT, "word.with_lease().with_slot(slot)", "word.with_slot(slot)"),
       (SLOT, "word.without_slot().without_lease()", "word.without_slot()")]),
+    ("a slot that its own bias keeps", "hot_points::a_release_in_the_word_against_deflation", EXACT,
+     [(HOT, "word.leases() > 1 || is_protected(point)", "word.leases() > 0 || is_protected(point)")]),
     ("a stripe given back Relaxed", "hot_points::a_block_of_a_hot_point_is_recycled", WEAK,
      [(HOT, "stripe.leases.fetch_sub(1, AcqRel);", "stripe.leases.fetch_sub(1, Acquire);")], "E13"),
     ("counting without the fence", "hot_points::a_lease_against_deflation_and_the_kill", WEAK,

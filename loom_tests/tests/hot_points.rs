@@ -7,7 +7,7 @@
 //!
 //! Teeth: no second look at the word; the look at the flag without the slot; a slot attached where one is already; a stripe
 //! given back Relaxed; a clone that only counts; the bias not taken; either side's Dekker without its fence; a slot
-//! freed, taken or attached Relaxed.
+//! freed, taken or attached Relaxed; a slot that is kept although nothing else holds its point.
 #![cfg(radixkv_loom)]
 
 mod common;
@@ -53,6 +53,26 @@ fn a_lease_against_deflation_and_the_kill() {
         let taken = world.beside(take_over);
         let found = reader.join().unwrap();
         assert!(taken == 1 || found == 1);
+        assert_eq!(world.close(), 1 - taken);
+    });
+}
+
+/// A point keeps its slot because of a lease on its word, which is given up meanwhile.
+#[test]
+fn a_release_in_the_word_against_deflation() {
+    explore("release on the word of a hot point vs settle, reserve", || {
+        let world = World::filled(hot_points(PrefixCache::builder(1, 1), 2), 1, &[&[1]]);
+        let held = at_rest(|| {
+            let held = Actor::new(&world).find(&[1]).into_lease();
+            assert!(inflate(&held));
+            held
+        });
+        let holder = spawn(move || drop(held));
+        let taken = world.beside(|world| {
+            world.cache.settle();
+            take_over(world)
+        });
+        holder.join().unwrap();
         assert_eq!(world.close(), 1 - taken);
     });
 }

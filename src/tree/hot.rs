@@ -9,8 +9,9 @@
 //!   back and lease in the word.
 //! - **Leave**: take one off the stripe on which the lease was counted, from any thread. The point is not looked at.
 //! - **Deflate** (evictor): close, then sum the stripes. Not zero: open again. Zero: hits and stamps flow to the point, one
-//!   compare-and-swap takes slot and bias off the word as a release, and the slot is free. A root on which runs hang keeps its slot
-//!   while there are enough of them.
+//!   compare-and-swap takes slot and bias off the word as a release, and the slot is free. While there are enough slots, a point
+//!   keeps its own that would be protected all the same: by another lease, or by one on a run that hangs there. So does a root
+//!   on which runs hang.
 //!
 //! A thread that enters too late is counted for a moment: a sum may be too high, never too low, also for the slot's next
 //! point. Only a thread whose lease is counted on a stripe writes hits and stamps there.
@@ -207,9 +208,15 @@ impl HotPoints {
         self.taken.fetch_and(!(1 << (name.get() - 1)), Release);
     }
 
-    /// The evictor's: takes the slots off all points without leases; returns how many it took off.
+    /// The evictor's: takes the slots off all points that nothing else protects (`is_protected`: by a lease beyond it) and on whose stripes
+    /// no lease is counted; returns how many it took off.
     #[inline]
-    pub(crate) fn deflate_idle(&self, queue: &Queue, guard: &Guard<'_>) -> u64 {
+    pub(crate) fn deflate_idle(
+        &self,
+        is_protected: impl Fn(Ref<'_, Point>) -> bool,
+        queue: &Queue,
+        guard: &Guard<'_>,
+    ) -> u64 {
         // Relaxed: a point that is inflated now is found by the next look.
         let taken = self.taken.load(Relaxed);
         if taken == 0 {
@@ -219,10 +226,7 @@ impl HotPoints {
         let are_few = taken.count_ones() as usize <= self.slots.len() / 2;
         // Acquire: HP1.
         let point = |name| Ref::from_ptr(self.slot(name).point.load(Acquire), guard);
-        let stays = |name| {
-            are_few
-                && point(name).is_some_and(|point| point.word.load(Relaxed).slot() == Some(name) && is_busy_root(point))
-        };
+        let stays = |name| are_few && point(name).is_some_and(|point| is_kept(point, name, &is_protected));
         // The sum is a hint, to leave slots in use alone: closing one delays its users.
         let idle = self.taken(taken).filter(|name| !stays(*name) && leases(*name) == 0);
         idle.map(|name| u64::from(self.deflate(name, queue, guard))).sum()
@@ -273,13 +277,13 @@ impl HotPoints {
         idle
     }
 
-    /// Whether `point` and the slots agree about it: for `validate`, at rest.
-    pub(crate) fn agree(&self, point: Ref<'_, Point>) -> bool {
+    /// Whether `point`, which is protected by a lease beyond it or not, and the slots agree about it: for `validate`, at rest.
+    pub(crate) fn agree(&self, point: Ref<'_, Point>, is_protected: bool) -> bool {
         // Relaxed, twice: nothing is followed.
         let word = point.word.load(Relaxed);
         let names_it = |name| self.slot(name).point.load(Relaxed) == point.as_ptr();
         let slot = word.slot();
-        let is_in_use = |name| self.leases(name) > 0 || is_busy_root(point);
+        let is_in_use = |name| self.leases(name) > 0 || is_kept(point, name, |_| is_protected);
         word.is_open() == slot.is_some() && slot.is_none_or(|name| names_it(name) && is_in_use(name))
     }
 
@@ -289,9 +293,12 @@ impl HotPoints {
     }
 }
 
-/// Whether a point is a root on which runs hang, and stands: it is not to be ranked, so it need not be known that nobody leases it, and
-/// the next lookups that miss would inflate it again.
-fn is_busy_root(point: Ref<'_, Point>) -> bool {
+/// Whether a point has this slot, and keeps it for now: it would be held without it; or it is a root on which runs hang, and stands:
+/// then it is not to be ranked, so it need not be known that nobody leases it, and the next lookups that miss would inflate it again.
+fn is_kept(point: Ref<'_, Point>, name: HotSlotId, is_protected: impl Fn(Ref<'_, Point>) -> bool) -> bool {
     // Relaxed: a guess; as soon as it is wrong, the slot is taken off.
-    point.word.load(Relaxed).children() > 1 && point.run().is_trunk() && !point.run().space().is_detached()
+    let word = point.word.load(Relaxed);
+    let is_held = || word.leases() > 1 || is_protected(point);
+    let is_busy_root = || word.children() > 1 && !point.run().space().is_detached();
+    word.slot() == Some(name) && if point.run().is_trunk() { is_busy_root() } else { is_held() }
 }

@@ -152,6 +152,44 @@ fn a_hot_point_is_a_point_like_any_other() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
+/// A point that is protected by another lease, or by one on a run that hangs there, keeps its slot; it is protected no longer than they
+/// last.
+#[test]
+fn a_hot_point_keeps_its_slot_while_it_is_protected() {
+    let cache = PrefixCache::builder(1, 8).build().expect("valid");
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let [prefix, longer] = [&[1, 2][..], &[1, 2, 3, 4]];
+    let insert = |tokens: &[u32]| {
+        let found = session.match_prefix(&space, tokens);
+        let missing = tokens.len() - found.len_tokens();
+        session.insert(found.lease(), tokens, session.reserve(missing).expect("room")).expect("inserted").lease
+    };
+    let is_deflated_by_the_end_of = |held: crate::Lease, protected| {
+        assert!(session.match_prefix(&space, prefix).lease().inflate());
+        for _ in 0..3 {
+            cache.settle();
+            assert_eq!((cache.validate(), cache.stats().protected_blocks), (Ok(()), protected));
+        }
+        let before = cache.stats().deflations;
+        assert!(held.len_tokens() == protected || session.match_prefix(&space, prefix).len_tokens() == 2);
+        drop(held);
+        assert_eq!(cache.validate(), Ok(()));
+        cache.stats().deflations - before
+    };
+    drop(insert(prefix));
+    assert_eq!(is_deflated_by_the_end_of(insert(prefix), 2), 1);
+    // Another run hangs there, so the longer one is a run of its own.
+    drop(insert(&[1, 2, 9]));
+    assert_eq!(is_deflated_by_the_end_of(insert(longer), 4), 1);
+    // Retained, until the evictor gives the lease back.
+    let retained = session.match_prefix(&space, prefix).into_lease();
+    session.retain(&retained, std::time::Duration::from_secs(1000)).expect("a lease of this cache");
+    assert_eq!(is_deflated_by_the_end_of(retained.clone(), 2), 0);
+    session.release_retained(&retained);
+    drop(retained);
+    assert_eq!((cache.evict(8), cache.validate(), cache.stats().deflations), (5, Ok(()), 3));
+}
+
 /// More points than slots, from two threads at once: some stay as they were, and nothing is lost.
 #[test]
 fn there_may_be_more_hot_points_than_slots() {

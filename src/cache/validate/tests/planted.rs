@@ -84,8 +84,8 @@ fn point_words() {
     assert_eq!(found(|_, scene| scene.mark.word.flip(Word::NEW)), Violation::NewPoint(on(RUN, 4)));
     assert_eq!(found(|_, scene| scene.leased.word.flip(Word::QUEUED)), Violation::QueuedPoint(on(RUN, 8)));
     assert_eq!(found(|_, scene| scene.end.word.flip(Word::OPEN)), Violation::HotPoint(on(RUN, 12)));
-    let idle = found(|_, scene| scene.resources.hot.inflate(scene.leased));
-    assert_eq!(idle, Violation::HotPoint(on(RUN, 8)));
+    let idle = found(|_, scene| scene.resources.hot.inflate(scene.mark));
+    assert_eq!(idle, Violation::HotPoint(on(RUN, 4)));
     let leased = found(|_, scene| scene.fork.word.flip(Word::LEASE));
     assert_eq!(leased, Violation::LeasedInBlock { point: on(RUN, 6), leases: 1 });
     assert_eq!(found(|_, scene| scene.fork.word.flip(Word::CHILD)), Violation::StrayBranch(on(RUN, 6)));
