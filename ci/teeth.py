@@ -81,7 +81,7 @@ BUGS = [
     ("a trim that looks at known points alone", "creation_trim::a_new_point_against_a_trim", EXACT,
      [(POINTS, "self.placed.load(Relaxed) == known", "self.placed.load(Relaxed) >= known")]),
     ("a run that dies by its known point alone", "creation_trim::a_new_point_against_the_end_of_all", EXACT,
-     [(TRIM, "cut.start == 0 && run.as_ref().points.are_known(1)", "cut.start == 0")]),
+     [(TRIM, "only == Some(point.link()) && run.as_ref().points.are_known(1)", "only == Some(point.link())")]),
     ("run word loaded Relaxed", "creation_trim::a_new_point_against_a_trim", WEAK,
      [(RUN, "RunWord(self.word.load(Acquire))", "RunWord(self.word.load(std::sync::atomic::Ordering::Relaxed))")], "E6"),
     ("failed shorten Relaxed", "creation_trim::a_new_point_against_a_trim", WEAK,
@@ -104,9 +104,9 @@ BUGS = [
     ("the new last point not ranked", "together::two_evictors", EXACT,
      [(TRIM, "            self.revisit.push(now_last.link());\n", "")]),
     ("the unlink before the length", "creation_trim::a_new_point_against_the_end_of_all", EXACT,
-     [(TRIM, "        let mut dead = Dead::default();\n",
+     [(TRIM, "        let mut dead = Dead::default();\n        if target == 0",
        "        let mut dead = Dead::default();\n        if let Some(parent) = run.parent().filter(|_| target == 0) {\n"
-       "            parent.as_ref().children.remove(run, resources.guard);\n        }\n")]),
+       "            parent.as_ref().children.remove(run, resources.guard);\n        }\n        if target == 0")]),
 
     # Inserting and the death of a run.
     ("child never counted", "insert::a_run_and_its_lease_against_kills", EXACT,
@@ -125,10 +125,9 @@ BUGS = [
        "        std::mem::forget(unlinking);\n        drop(guard);\n        let guard = participant.pin();\n"
        "        drop(dead.unlink_by(&guard, &self.seen));\n        drop(guard);\n        drop(kept);\n")]),
     ("unlinked late although a turn retires its point", "death::a_run_with_a_queued_point_beside_a_list_of_runs", EXACT,
-     [(TRIM, "                is_shared = true;\n", "                is_shared |= false;\n")]),
+     [(TRIM, "is_named || points.iter().any(|killed| killed.is_queued)", "is_named")]),
     ("unlinked late although a turn retires its arrays", "death::a_run_whose_arrays_a_draft_names_beside_a_list_of_runs", EXACT,
-     [(TRIM, "        resources.dead.add(run, arrays.filter(|_| !is_shared));\n",
-       "        resources.dead.add(run, arrays.filter(|_| !is_shared));\n        is_shared = false;\n")]),
+     [(TRIM, "is_named || points.iter().any(|killed| killed.is_queued)", "points.iter().any(|killed| killed.is_queued)")]),
     ("a child taken off at the unlink", "death::a_run_and_what_it_hung_on_in_two_turns", EXACT,
      [(TRIM, "            if parent.word.remove_child() {\n                self.backlog.push(parent);\n            }\n", ""),
       (DEAD_RUNS, "                parent.as_ref().children.remove(run, guard);\n",
@@ -186,7 +185,8 @@ BUGS = [
     ("a dead entry not retired", "queue::a_lease_against_a_drain_and_an_eviction", EXACT,
      [(EVICTOR, "            resources.guard.retire(point);\n            return;", "            return;")]),
     ("retired before it is unlinked", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
-     [(TRIM, "                resources.dead.add_point(*point);\n", "                resources.guard.retire(*point);\n")]),
+     [(TRIM, "own.map(|killed| killed.point)",
+       "own.map(|killed| killed.point).inspect(|point| resources.guard.retire(*point)).filter(|_| false)")]),
     ("retired before it is taken out of its run's map", "namespaces::an_eviction_against_a_clear_in_turns", EXACT,
      [(TRIM, "    killed.point.run().as_ref().points.remove(killed.point, resources.guard);\n    killed.retire(resources);\n",
        "    let point = killed.point;\n    killed.retire(resources);\n    point.run().as_ref().points.remove(point, resources.guard);\n")]),
@@ -216,8 +216,8 @@ BUGS = [
 
     # The map.
     ("get without Acquire", "map::a_reader_against_shrinking_and_growing", WEAK,
-     [(MAP, "            match Occupant::<T>::of(slot.load(Acquire), guard) {\n                Occupant::Nothing => return None,",
-       "            match Occupant::<T>::of(slot.load(std::sync::atomic::Ordering::Relaxed), guard) {\n                Occupant::Nothing => return None,")], "E1"),
+     [(MAP, "            match Occupant::<T>::of(slot.load(Acquire), guard) {\n                Occupant::Nothing => return (None, slot),",
+       "            match Occupant::<T>::of(slot.load(std::sync::atomic::Ordering::Relaxed), guard) {\n                Occupant::Nothing => return (None, slot),")], "E1"),
     ("change without Release", "map::two_inserts_grow_a_branch", WEAK,
      [(MAP, "if slot.compare_exchange(word, new, Release, Relaxed).is_ok() {",
        "if slot.compare_exchange(word, new, Acquire, Relaxed).is_ok() {")], "E1"),
@@ -548,7 +548,7 @@ BUGS = [
     ("a retention kept of what is hidden", "invalidation::a_retention_against_an_invalidation", EXACT,
      [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = point.run().space().is_detached() || self")]),
     ("an anchor that outlives its point", "invalidation::an_upgrade_against_the_death_of_its_point", EXACT,
-     [(TRIM, "        point.statistics.marks.cast_off(resources.guard);\n", "")]),
+     [(TRIM, "    point.statistics.marks.cast_off(resources.guard);\n", "")]),
     ("an anchor for each weak lease", "invalidation::two_weak_leases_are_made_at_once", EXACT,
      [(MARKS, "there.and_then(|record| record.as_ref().anchor.clone()) {\n                return anchor;",
        "there.and_then(|record| record.as_ref().anchor.clone()).filter(|_| false) {\n                return anchor;")]),

@@ -74,7 +74,7 @@ pub(crate) use point::{Point, PointAccount, Statistics, Tally};
 pub(crate) use queue::{Backlog, Queue};
 #[cfg(test)]
 pub(crate) use run::Beginning;
-pub(crate) use run::{Run, RunAccount};
+pub(crate) use run::{Run, RunAccount, RunWord};
 pub(crate) use space::Space;
 pub(crate) use walk::{Position, Reached, walk};
 #[cfg(test)]

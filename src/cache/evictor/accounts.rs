@@ -174,15 +174,21 @@ impl Evictor {
 
     /// Removes a point that was just killed from accounts, list and ranking.
     pub(super) fn strike(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
-        self.unfile(point);
-        self.account(point, false, resources);
-        if !point.account.with(&self.owner, |account| account.known) {
-            return;
+        if self.strike_from_accounts(point, resources) {
+            let run = point.run();
+            run.account.with_mut(&mut self.owner, |account| account.points.remove(point, &run));
         }
-        point.account.with_mut(&mut self.owner, |account| account.known = false);
-        let run = point.run();
-        run.account.with_mut(&mut self.owner, |account| account.points.remove(point, &run));
-        self.totals.points -= 1;
+    }
+
+    /// The same, but for its run's list; whether it is in that.
+    pub(super) fn strike_from_accounts(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) -> bool {
+        self.unfile(point);
+        if point.account.with(&self.owner, |account| account.is_active()) {
+            self.account(point, false, resources);
+        }
+        let is_known = point.account.with_mut(&mut self.owner, |account| std::mem::take(&mut account.known));
+        self.totals.points -= usize::from(is_known);
+        is_known
     }
 
     /// Applies `change` to a point's account, and updates the accounts of its ancestors.

@@ -16,14 +16,14 @@ use super::drafts::let_go;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Point, Run, Statistics, Tally, Word};
+use crate::tree::{Point, Run, RunWord, Statistics, Tally, Word};
 
 impl Evictor {
     /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile, or is not the end any more. With `want` zero, ends
     /// a last point that has no whole block of its own.
     pub(super) fn trim<'g>(&mut self, last: Ref<'g, Point>, want: usize, resources: Resources<'g>) -> usize {
         let run = last.run();
-        let mut word = run.word();
+        let word = run.word();
         let len = word.len();
         if len != last.depth() {
             // The run has grown, and its new end comes by the queue.
@@ -36,6 +36,31 @@ impl Evictor {
         }
         crate::sync::failpoint!("trim::begun");
         let mut dead = Dead::default();
+        if target == 0 && self.is_only_point(last) {
+            if let Some((killed, tally)) = kill(last, resources) {
+                if run.shorten(word, 0).is_ok() {
+                    // Its run's list ends with the run.
+                    self.strike_from_accounts(last, resources);
+                    crate::sync::failpoint!("trim::shortened");
+                    return self.end_run(run, len, Some(tally), &[killed], resources);
+                }
+                self.strike(last, resources);
+                dead.add((killed, tally));
+            }
+        }
+        self.trim_to(target, run, word, dead, resources)
+    }
+
+    /// Steps 3 to 6 for a run with this word, of which some points are `dead`.
+    fn trim_to<'g>(
+        &mut self,
+        target: u32,
+        run: Ref<'g, Run>,
+        mut word: RunWord,
+        mut dead: Dead<'g>,
+        resources: Resources<'g>,
+    ) -> usize {
+        let len = word.len();
         let end = loop {
             let end = self.kill_beyond(run, target..len, &mut dead, resources);
             // The last point is held: nothing can be cut.
@@ -53,12 +78,11 @@ impl Evictor {
             }
         };
         crate::sync::failpoint!("trim::shortened");
+        if end == 0 {
+            return self.end_run(run, len, dead.flowing, &dead.points, resources);
+        }
         let freed = self.free_beyond(run, end, len, resources);
         self.note_end(run, end, resources);
-        if end == 0 {
-            self.bury(run, &dead, resources);
-            return freed;
-        }
         if let Some(now_last) = run.as_ref().points.get(end, resources.guard) {
             flow(now_last, dead.flowing, resources);
             self.revisit.push(now_last.link());
@@ -102,12 +126,6 @@ impl Evictor {
         dead: &mut Dead<'g>,
         resources: Resources<'g>,
     ) -> u32 {
-        if let Some(only) = self.only_point(run, cut.clone(), resources) {
-            let killed = self.kill(only, resources);
-            let end = if killed.is_some() { cut.start } else { cut.end };
-            killed.into_iter().for_each(|killed| dead.add(killed));
-            return end;
-        }
         let mut points = std::mem::take(&mut self.to_kill);
         self.find_within(run, cut.clone(), &mut points, resources);
         let mut end = cut.start;
@@ -130,12 +148,12 @@ impl Evictor {
         end
     }
 
-    /// The point at `cut.end`, if the whole run is cut and no other point stands there.
+    /// Whether no other point stands on its run, as on nearly all that die.
     #[inline]
-    fn only_point<'g>(&self, run: Ref<'g, Run>, cut: Range<u32>, resources: Resources<'g>) -> Option<Ref<'g, Point>> {
+    fn is_only_point(&self, point: Ref<'_, Point>) -> bool {
+        let run = point.run();
         let only = run.account.with(&self.owner, |account| account.points.only());
-        let only = only.filter(|_| cut.start == 0 && run.as_ref().points.are_known(1))?.get(resources.guard);
-        (only.depth() == cut.end).then_some(only)
+        only == Some(point.link()) && run.as_ref().points.are_known(1)
     }
 
     /// The points beyond `cut.start` and up to `cut.end`, the deepest first: the known ones, if there are no others.
@@ -163,33 +181,40 @@ impl Evictor {
     /// Kills a point and removes it from the accounts, or nothing if it is held; it stays in its run's map. Also its
     /// statistics.
     fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Tally)> {
-        let before = point.word.kill()?;
-        crate::sync::failpoint!("trim::killed");
-        let tally = point.statistics.read(resources.guard);
-        point.statistics.marks.cast_off(resources.guard);
+        let killed = kill(point, resources)?;
         self.strike(point, resources);
-        Some((Killed { point, is_queued: before.is_queued() }, tally))
+        Some(killed)
     }
 
-    /// Takes a run of length zero off the point that it hangs on, and unlinks it: at the end of the turn, unless another turn may retire
-    /// a part of it before.
-    fn bury<'g>(&mut self, run: Ref<'g, Run>, dead: &Dead<'g>, resources: Resources<'g>) {
+    /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs on. It is unlinked at the end of the
+    /// turn, unless another turn may retire a part of it before.
+    fn end_run<'g>(
+        &mut self,
+        run: Ref<'g, Run>,
+        len: u32,
+        flowing: Option<Tally>,
+        points: &[Killed<'g>],
+        resources: Resources<'g>,
+    ) -> usize {
+        let freed = self.free_beyond(run, 0, len, resources);
+        self.note_end(run, 0, resources);
         self.totals.runs -= 1;
         run.space().account.runs.with_mut(&mut self.owner, |runs| *runs -= 1);
         if let Some(parent) = run.parent() {
-            flow(parent, dead.flowing, resources);
+            flow(parent, flowing, resources);
             if parent.word.remove_child() {
                 self.backlog.push(parent);
             }
         }
         let arrays = run.arrays(resources.guard);
         let is_named = arrays.is_some_and(|arrays| arrays.leave());
-        let own = dead.points.iter().filter(|killed| !killed.is_queued);
+        let own = points.iter().filter(|killed| !killed.is_queued);
         resources.dead.add(run, arrays.filter(|_| !is_named), own.map(|killed| killed.point));
-        let is_shared = is_named || dead.points.iter().any(|killed| killed.is_queued);
+        let is_shared = is_named || points.iter().any(|killed| killed.is_queued);
         if is_shared {
             resources.dead.unlink(resources.guard);
         }
+        freed
     }
 
     /// Removes the point of step 2 if the run ends beyond it after all.
@@ -244,6 +269,16 @@ impl<'g> Killed<'g> {
             resources.guard.retire(self.point);
         }
     }
+}
+
+/// Kills a point, or nothing if it is held; it stays in the accounts. Also its statistics.
+#[inline]
+fn kill<'g>(point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Tally)> {
+    let before = point.word.kill()?;
+    crate::sync::failpoint!("trim::killed");
+    let tally = point.statistics.read(resources.guard);
+    point.statistics.marks.cast_off(resources.guard);
+    Some((Killed { point, is_queued: before.is_queued() }, tally))
 }
 
 /// Takes a dead point out of its run's map, and retires it.
