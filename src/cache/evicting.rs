@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::evictor::{Evictor, Resources, SWEEP_SLICE, runs_below};
-use super::inner::Inner;
+use super::inner::{Inner, Patience};
 use super::namespace::Namespace;
 use super::prefix_cache::PrefixCache;
 use super::spans::within_span;
@@ -107,7 +107,7 @@ impl PrefixCache {
         let inner = &*self.inner;
         inner.namespaces.check(namespace);
         let Some(idle_since) = inner.time.present().before(idle) else { return 0 };
-        inner.settle_by(|| Some(inner.evictor.lock()));
+        inner.settle_by(Patience::Waits);
         let participant = inner.participant();
         // For the whole of it: what other threads evict meanwhile stays readable.
         let guard = participant.pin();

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::counters::Count;
-use super::inner::Inner;
+use super::inner::{Inner, Patience};
 use super::prefix_cache::PrefixCache;
 use super::quota::QuotaCharge;
 use super::reservation::Reservation;
@@ -166,7 +166,7 @@ impl PrefixCache {
             return 0;
         };
         // Blocks of cleared namespaces and released leases are freed when the evictor takes these changes in.
-        self.inner.settle_by(|| self.inner.evictor.try_lock());
+        self.inner.settle_by(Patience::Tries);
         let before = blocks.len();
         // Another thread may take some between the two calls: then try again with the new number.
         while !returned.try_take(returned.free(), blocks) {}

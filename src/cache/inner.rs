@@ -53,6 +53,13 @@ pub(super) struct Inner {
     pub(super) domain: Domain,
 }
 
+/// Whether a thread waits for the evictor, or goes on without it where another thread uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Patience {
+    Waits,
+    Tries,
+}
+
 impl Inner {
     /// Runs `work` with the evictor, once no other thread uses it.
     pub(super) fn evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
@@ -61,7 +68,7 @@ impl Inner {
 
     /// As `evicting`, by a participant `near` a slot.
     pub(super) fn evicting_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
-        self.turn(near, self.evictor.lock(), work, |_, _| ())
+        self.awaited_turn(near, work, |_, _| ())
     }
 
     /// As `evicting`, after which a thread that waits for the lock gets it.
@@ -71,12 +78,12 @@ impl Inner {
 
     /// As `in_turn`, by a participant `near` a slot.
     pub(super) fn in_turn_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
-        self.turn(near, self.evictor.lock(), work, |evictor, _| unlock_fairly(evictor))
+        self.awaited_turn(near, work, |evictor, _| unlock_fairly(evictor))
     }
 
     /// Runs `work` with the evictor unless another thread uses it.
     pub(super) fn try_evicting<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> Option<R> {
-        Some(self.turn(0, self.evictor.try_lock()?, work, |_, _| ()))
+        self.turn(0, Patience::Tries, work, |_, _| ())
     }
 
     /// Runs `turn` as long as it returns true and no other thread uses the evictor. Between two turns a thread that waits for
@@ -87,7 +94,7 @@ impl Inner {
                 unlock_fairly(evictor);
             }
         };
-        while self.evictor.try_lock().is_some_and(|evictor| self.turn(0, evictor, &mut turn, leave)) {}
+        while self.turn(0, Patience::Tries, &mut turn, leave) == Some(true) {}
     }
 
     /// No prefix is dropped for its age earlier than so long after its last use.
@@ -109,18 +116,18 @@ impl Inner {
         more || forgetting
     }
 
-    /// Takes in every change made before the call, in steps between which other threads get their turn; stops when
-    /// `lock` gives no lock. Whether all were taken in.
-    pub(super) fn settle_by<'a>(&'a self, lock: impl Fn() -> Option<MutexGuard<'a, Evictor>>) -> bool {
+    /// Takes in every change made before the call, in steps between which other threads get their turn; stops where it gets no lock.
+    /// Whether all were taken in.
+    pub(super) fn settle_by(&self, patience: Patience) -> bool {
         let mut goal = None;
-        while let Some(evictor) = lock() {
+        loop {
             let work =
                 |evictor: &mut Evictor, resources: Resources<'_>| evictor.settle_towards(&mut goal, STEP, resources);
-            if self.turn(0, evictor, work, |evictor, _| unlock_fairly(evictor)) {
-                return true;
+            match self.turn(0, patience, work, |evictor, _| unlock_fairly(evictor)) {
+                Some(false) => {}
+                outcome => return outcome.is_some(),
             }
         }
-        false
     }
 
     /// Runs `work` with the evictor once it has taken in every change made before the call: in steps, between which other
@@ -142,7 +149,7 @@ impl Inner {
                     unlock_fairly(evictor);
                 }
             };
-            if let Some(result) = self.turn(near, self.evictor.lock(), step, leave) {
+            if let Some(result) = self.awaited_turn(near, step, leave) {
                 return result;
             }
         }
@@ -159,21 +166,31 @@ impl Inner {
         }
     }
 
-    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it. Then unlinks what has died, unmaps
-    /// what tables have freed, hands garbage over, which may free some, and wakes a waiter if blocks may have become available. In this
-    /// order because freeing takes time, and because a waker is the caller's code, and runs under no lock.
-    fn turn<'a, R>(
+    /// A turn for which this thread waits.
+    fn awaited_turn<'a, R>(
         &'a self,
         near: usize,
-        evictor: MutexGuard<'a, Evictor>,
         work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
         leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
     ) -> R {
+        self.turn(near, Patience::Waits, work, leave).expect("it waited for the lock")
+    }
+
+    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it; nothing if it gets no lock. Then unlinks
+    /// what has died, unmaps what tables have freed, hands garbage over, which may free some, and wakes a waiter if blocks may have
+    /// become available. In this order because freeing takes time, and because a waker is the caller's code, and runs under no lock.
+    fn turn<'a, R>(
+        &'a self,
+        near: usize,
+        patience: Patience,
+        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
+        leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
+    ) -> Option<R> {
         let participant = self.idle.lend(near, || self.domain.register());
         let kept = participant.keep_garbage();
         let unmapping = UnmapsLater::begin();
         let dead = DeadRuns::default();
-        let guard = participant.pin();
+        let (evictor, guard) = self.lock_pinned(&participant, patience)?;
         let unlinking = dead.unlink_by(&guard, &self.seen);
         let (result, has_let_go) = self.with_evictor(near, evictor, self.resources(&guard, &dead), work, leave);
         drop(unlinking);
@@ -185,7 +202,27 @@ impl Inner {
         if has_let_go {
             self.ring();
         }
-        result
+        Some(result)
+    }
+
+    /// The lock, and a guard that was pinned before: to pin frees garbage now and then, which takes longer than most turns. A thread
+    /// that sleeps for the lock is not pinned meanwhile, and pins under it.
+    fn lock_pinned<'a, 'p>(
+        &'a self,
+        participant: &'p Local,
+        patience: Patience,
+    ) -> Option<(MutexGuard<'a, Evictor>, Guard<'p>)> {
+        let guard = participant.pin();
+        let evictor = match patience {
+            Patience::Tries => Some(self.evictor.try_lock()?),
+            Patience::Waits => self.evictor.lock_awake(),
+        };
+        if let Some(evictor) = evictor {
+            return Some((evictor, guard));
+        }
+        drop(guard);
+        let evictor = self.evictor.lock_asleep();
+        Some((evictor, participant.pin()))
     }
 
     /// The part of a turn that is under the lock. Also whether a lease on a retained prefix was released.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::evictor::{Cut, runs_below};
-use super::inner::Inner;
+use super::inner::{Inner, Patience};
 use super::lease::Lease;
 use super::prefix_cache::PrefixCache;
 use super::session::Session;
@@ -40,7 +40,7 @@ impl PrefixCache {
     pub fn invalidate_blocks(&self, blocks: &[BlockId]) -> usize {
         let inner = &*self.inner;
         let wrong: HashSet<BlockId> = blocks.iter().copied().collect();
-        inner.settle_by(|| Some(inner.evictor.lock()));
+        inner.settle_by(Patience::Waits);
         let participant = inner.participant();
         // For the whole of it: what other threads evict meanwhile stays readable.
         let guard = participant.pin();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::diagnostics::Violation;
 use super::evictor::Upkeep;
-use super::inner::Inner;
+use super::inner::{Inner, Patience};
 use super::lookup_stats::NamespaceLookups;
 use super::namespace::Pass;
 use super::session::Session;
@@ -156,7 +156,7 @@ impl PrefixCache {
         within_span!("settle");
         let inner = &*self.inner;
         let aging = inner.aging();
-        inner.settle_by(|| Some(inner.evictor.lock()));
+        inner.settle_by(Patience::Waits);
         let mut work = Upkeep::new(aging);
         while inner.in_turn(|evictor, resources| evictor.keep_up(&mut work, resources)) {}
         let mut pass = Pass::default();
@@ -230,7 +230,7 @@ impl PrefixCache {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn stats(&self) -> Stats {
-        let is_settled = self.inner.settle_by(|| self.inner.evictor.try_lock());
+        let is_settled = self.inner.settle_by(Patience::Tries);
         Stats { is_settled, ..self.inner.stats() }
     }
 

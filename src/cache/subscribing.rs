@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::draft::Draft;
 use super::events::{EventBatch, Gathered};
 use super::evictor::{GONE, Listed, Subscriber};
-use super::inner::Inner;
+use super::inner::{Inner, Patience};
 use super::prefix_cache::PrefixCache;
 use crate::sync::channel::{Receiver, TryRecvError, channel};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
@@ -45,7 +45,7 @@ impl Subscription {
             return Some(batch);
         }
         let inner = self.cache.upgrade()?;
-        inner.settle_by(|| inner.evictor.try_lock());
+        inner.settle_by(Patience::Tries);
         let published = inner.try_evicting(|evictor, resources| {
             evictor.observers.publish(resources.guard);
             evictor.observers.next()

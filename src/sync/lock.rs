@@ -102,29 +102,44 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.lock_awake().unwrap_or_else(|| self.lock_asleep())
+    }
+
+    /// The lock, if it is given up while this thread looks for it, for some tens of microseconds: it does not sleep.
+    #[inline]
+    pub(crate) fn lock_awake(&self) -> Option<MutexGuard<'_, T>> {
         // In models the attempt would be one more point at which threads switch.
+        #[cfg(any(radixkv_loom, radixkv_shuttle))]
+        return Some(self.sleep_for_it());
         #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
-        if let Some(guard) = self.try_lock() {
-            return guard;
-        }
-        self.wait_for_it()
+        self.try_lock().or_else(|| self.look_for_it())
     }
 
     #[cold]
-    fn wait_for_it(&self) -> MutexGuard<'_, T> {
+    fn look_for_it(&self) -> Option<MutexGuard<'_, T>> {
+        self.counted(|| self.spin_for_it())
+    }
+
+    /// The lock, for which this thread sleeps until it is given up.
+    #[cold]
+    pub(crate) fn lock_asleep(&self) -> MutexGuard<'_, T> {
+        self.counted(|| Some(self.sleep_for_it())).expect("it was waited for")
+    }
+
+    /// Waits, counted among those that do.
+    fn counted<'a>(&'a self, wait: impl FnOnce() -> Option<MutexGuard<'a, T>>) -> Option<MutexGuard<'a, T>> {
         // Relaxed, here and below: a hint.
         self.hints.waiting.fetch_add(1, Relaxed);
-        let guard = self.spin_for_it().unwrap_or_else(|| self.sleep_for_it());
+        let guard = wait();
         self.hints.waiting.fetch_sub(1, Relaxed);
-        self.hints.served.fetch_add(1, Relaxed);
+        self.hints.served.fetch_add(usize::from(guard.is_some()), Relaxed);
         guard
     }
 
     fn spin_for_it(&self) -> Option<MutexGuard<'_, T>> {
-        let looks = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 0 } else { LOOKS };
         // Relaxed, here and below: a hint.
         let mut seen = self.hints.released.load(Relaxed);
-        (0..looks).find_map(|look| {
+        (0..LOOKS).find_map(|look| {
             spin_loop();
             let released = self.hints.released.load(Relaxed);
             // The first time too: it may have been given up before that was noted.

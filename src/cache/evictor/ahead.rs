@@ -34,7 +34,7 @@ use crate::tree::{Arrays, Point, Run};
 
 /// With at most this many candidates, their points, runs and arrays stay in a core's own cache. One where tests and sanitizers
 /// look for reads of freed memory.
-const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
+pub(super) const FEW: usize = if cfg!(any(test, radixkv_heap)) { 1 } else { 1024 };
 
 /// Candidates whose data were prefetched, and whose place in the order was not.
 #[derive(Debug, Default)]
@@ -168,7 +168,6 @@ impl Evictor {
         if self.ranking.policy.len() <= FEW {
             return;
         }
-        resources.dead.note_far();
         let line = self.upcoming.go_to(slot, &self.ranking.policy);
         let [at_entries, at_point, at_run, at_arrays, at_tokens] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
         if let Some(slot) = at_entries {

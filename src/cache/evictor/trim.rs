@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::ahead::FEW;
 use super::drafts::let_go;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
@@ -210,6 +211,9 @@ impl Evictor {
         let is_named = arrays.is_some_and(|arrays| arrays.leave());
         let own = points.iter().filter(|killed| !killed.is_queued);
         resources.dead.add(run, arrays.filter(|_| !is_named), own.map(|killed| killed.point));
+        if self.ranking.policy.len() > FEW {
+            resources.dead.note_far();
+        }
         let is_shared = is_named || points.iter().any(|killed| killed.is_queued);
         if is_shared {
             resources.dead.unlink(resources.guard);

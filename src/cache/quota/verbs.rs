@@ -3,7 +3,7 @@
 use super::{NamespaceStats, Quota, QuotaCharge};
 use crate::cache::block_request::BlockRequest;
 use crate::cache::evictor::{Evictor, QuotaPass, Resources};
-use crate::cache::inner::{Inner, STEP};
+use crate::cache::inner::{Inner, Patience, STEP};
 use crate::cache::namespace::Namespace;
 use crate::cache::prefix_cache::PrefixCache;
 use crate::cache::reservation::{Reservation, ReserveError};
@@ -79,7 +79,7 @@ impl PrefixCache {
     /// ```
     pub fn namespace_stats(&self, namespace: &Namespace) -> NamespaceStats {
         self.inner.namespaces.check(namespace);
-        self.inner.settle_by(|| self.inner.evictor.try_lock());
+        self.inner.settle_by(Patience::Tries);
         let holdings = &namespace.0.holdings;
         let (cached_blocks, pinned_blocks) = holdings.both_limits();
         NamespaceStats {

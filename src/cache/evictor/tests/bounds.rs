@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use super::super::{SLICE, Upkeep};
-use crate::cache::inner::STEP;
+use crate::cache::inner::{Patience, STEP};
 use crate::policy::{Policy, Standing};
 use crate::sync::gauge::{AtomicUsize, Relaxed};
 use crate::sync::thread;
@@ -152,7 +152,7 @@ fn settling_comes_to_every_namespace_that_is_beyond_its_limit() {
     };
     names.iter().for_each(&mut fill);
     names.iter().for_each(|namespace| cache.set_quota(namespace, Quota::default().cached_blocks(0)));
-    cache.inner.settle_by(|| Some(cache.inner.evictor.lock()));
+    cache.inner.settle_by(Patience::Waits);
     let (mut work, mut slices) = (Upkeep::new(None), 0);
     // Under the lock, where an insert does not evict what is beyond a limit.
     while cache.inner.evicting(|evictor, resources| {
