@@ -108,10 +108,10 @@ impl<T> Mutex<T> {
     /// The lock, if it is given up while this thread looks for it, for some tens of microseconds: it does not sleep.
     #[inline]
     pub(crate) fn lock_awake(&self) -> Option<MutexGuard<'_, T>> {
-        // In models the attempt would be one more point at which threads switch.
-        #[cfg(any(radixkv_loom, radixkv_shuttle))]
-        return Some(self.sleep_for_it());
-        #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+        if cfg!(any(radixkv_loom, radixkv_shuttle)) {
+            // There the attempt would be one more point at which threads switch.
+            return Some(self.sleep_for_it());
+        }
         self.try_lock().or_else(|| self.look_for_it())
     }
 
