@@ -168,6 +168,22 @@ fn a_removal_against_a_copy() {
     });
 }
 
+/// Two entries come that need a branch of their own, and go again, while the branch above is being taken out.
+#[test]
+fn a_branch_below_one_that_is_taken_out() {
+    explore_less("insert 0, 2, remove 0, 2 vs remove 1", || {
+        let shared = Subject::with_lone(1, 11);
+        let remover = beside(&shared, |entries, local| entries.remove(1, local));
+        let changer = beside(&shared, |entries, local| {
+            assert_eq!((entries.insert(0, 10, local), entries.insert(2, 12, local)), (Ok(()), Ok(())));
+            (entries.remove(0, local), entries.remove(2, local))
+        });
+        assert_eq!(changer.join().unwrap(), (Some(10), Some(12)));
+        assert_eq!(remover.join().unwrap(), Some(11));
+        shared.close(&[]);
+    });
+}
+
 /// A dead entry is replaced by one thread and unlinked by another: the replacement stays.
 #[test]
 fn a_replacement_against_a_removal() {

@@ -10,8 +10,7 @@
 //! - **Leave**: take one off the stripe on which the lease was counted, from any thread. The point is not looked at.
 //! - **Deflate** (evictor): close, then sum the stripes. Not zero: open again. Zero: hits and stamps flow to the point, one
 //!   compare-and-swap takes slot and bias off the word as a release, and the slot is free. While there are enough slots, a point
-//!   keeps its own that would be protected all the same: by another lease, or by one on a run that hangs there. So does a root
-//!   on which runs hang.
+//!   keeps its own that another lease on its word holds all the same, and a root on which runs hang.
 //!
 //! A thread that enters too late is counted for a moment: a sum may be too high, never too low, also for the slot's next
 //! point. Only a thread whose lease is counted on a stripe writes hits and stamps there.
@@ -208,15 +207,9 @@ impl HotPoints {
         self.taken.fetch_and(!(1 << (name.get() - 1)), Release);
     }
 
-    /// The evictor's: takes the slots off all points that nothing else protects (`is_protected`: by a lease beyond it) and on whose stripes
-    /// no lease is counted; returns how many it took off.
+    /// The evictor's: takes the slots off all points without leases; returns how many it took off.
     #[inline]
-    pub(crate) fn deflate_idle(
-        &self,
-        is_protected: impl Fn(Ref<'_, Point>) -> bool,
-        queue: &Queue,
-        guard: &Guard<'_>,
-    ) -> u64 {
+    pub(crate) fn deflate_idle(&self, queue: &Queue, guard: &Guard<'_>) -> u64 {
         // Relaxed: a point that is inflated now is found by the next look.
         let taken = self.taken.load(Relaxed);
         if taken == 0 {
@@ -226,25 +219,40 @@ impl HotPoints {
         let are_few = taken.count_ones() as usize <= self.slots.len() / 2;
         // Acquire: HP1.
         let point = |name| Ref::from_ptr(self.slot(name).point.load(Acquire), guard);
-        let stays = |name| are_few && point(name).is_some_and(|point| is_kept(point, name, &is_protected));
+        let stays = |name| are_few && point(name).is_some_and(|point| is_kept(point, name));
         // The sum is a hint, to leave slots in use alone: closing one delays its users.
         let idle = self.taken(taken).filter(|name| !stays(*name) && leases(*name) == 0);
-        idle.map(|name| u64::from(self.deflate(name, queue, guard))).sum()
+        idle.map(|name| u64::from(self.deflate(name, guard, |point| queue.push(point)))).sum()
+    }
+
+    /// The evictor's, after it has given back a lease on the word of `point`: takes the slot off if that lease alone kept it. Whether it
+    /// did; `push` has the point then, if it must be pushed.
+    #[inline]
+    pub(crate) fn deflate_spare<'g>(
+        &self,
+        point: Ref<'g, Point>,
+        guard: &'g Guard<'_>,
+        push: impl FnOnce(Ref<'g, Point>),
+    ) -> bool {
+        // Relaxed: a guess; what it misses the next look finds.
+        let word = point.word.load(Relaxed);
+        let spare = word.slot().filter(|_| word.leases() == 1);
+        spare.is_some_and(|name| self.deflate(name, guard, push))
     }
 
     /// The evictor's: the same, but closes every slot to be sure of its sum.
     pub(crate) fn deflate_all(&self, queue: &Queue, guard: &Guard<'_>) -> u64 {
         // Changes nothing. Acquire: finds attached what was attached before. Release: E18.
         let taken = self.taken(self.taken.fetch_or(0, AcqRel));
-        taken.map(|name| u64::from(self.deflate(name, queue, guard))).sum()
+        taken.map(|name| u64::from(self.deflate(name, guard, |point| queue.push(point)))).sum()
     }
 
     fn taken(&self, bits: u64) -> impl Iterator<Item = HotSlotId> {
         (0..self.slots.len() as u8).filter(move |i| bits & 1 << i != 0).filter_map(|i| HotSlotId::new(i + 1))
     }
 
-    /// Takes a slot off its point, if no lease is counted on it; whether it did.
-    fn deflate(&self, name: HotSlotId, queue: &Queue, guard: &Guard<'_>) -> bool {
+    /// Takes a slot off its point, if no lease is counted on it; whether it did. The point is pushed then, if it must be.
+    fn deflate<'g>(&self, name: HotSlotId, guard: &'g Guard<'_>, push: impl FnOnce(Ref<'g, Point>)) -> bool {
         // Acquire: HP1.
         let Some(point) = Ref::from_ptr(self.slot(name).point.load(Acquire), guard) else { return false };
         // Relaxed: the evictor alone detaches; if the slot is not attached yet there is nothing to do.
@@ -259,7 +267,7 @@ impl HotPoints {
             point.statistics.take_in(stripe.statistics.take_out(), guard);
         }
         if point.word.detach() {
-            queue.push(point);
+            push(point);
         }
         self.vacate(name);
         true
@@ -277,13 +285,13 @@ impl HotPoints {
         idle
     }
 
-    /// Whether `point`, which is protected by a lease beyond it or not, and the slots agree about it: for `validate`, at rest.
-    pub(crate) fn agree(&self, point: Ref<'_, Point>, is_protected: bool) -> bool {
+    /// Whether `point` and the slots agree about it: for `validate`, at rest.
+    pub(crate) fn agree(&self, point: Ref<'_, Point>) -> bool {
         // Relaxed, twice: nothing is followed.
         let word = point.word.load(Relaxed);
         let names_it = |name| self.slot(name).point.load(Relaxed) == point.as_ptr();
         let slot = word.slot();
-        let is_in_use = |name| self.leases(name) > 0 || is_kept(point, name, |_| is_protected);
+        let is_in_use = |name| self.leases(name) > 0 || is_kept(point, name);
         word.is_open() == slot.is_some() && slot.is_none_or(|name| names_it(name) && is_in_use(name))
     }
 
@@ -293,12 +301,12 @@ impl HotPoints {
     }
 }
 
-/// Whether a point has this slot, and keeps it for now: it would be held without it; or it is a root on which runs hang, and stands:
-/// then it is not to be ranked, so it need not be known that nobody leases it, and the next lookups that miss would inflate it again.
-fn is_kept(point: Ref<'_, Point>, name: HotSlotId, is_protected: impl Fn(Ref<'_, Point>) -> bool) -> bool {
-    // Relaxed: a guess; as soon as it is wrong, the slot is taken off.
+/// Whether a point has this slot, and keeps it for now: another lease on its word holds it; or it is a root on which runs hang, and
+/// stands: then it is not to be ranked, so it need not be known that nobody leases it, and the next lookups that miss would inflate it
+/// again. Leases on runs that hang there are no reason: the lease that is left may be a slot's bias, too.
+fn is_kept(point: Ref<'_, Point>, name: HotSlotId) -> bool {
+    // Relaxed: a guess. A thread that gives up the other lease leaves the bias alone, and the next look finds that.
     let word = point.word.load(Relaxed);
-    let is_held = || word.leases() > 1 || is_protected(point);
     let is_busy_root = || word.children() > 1 && !point.run().space().is_detached();
-    word.slot() == Some(name) && if point.run().is_trunk() { is_busy_root() } else { is_held() }
+    word.slot() == Some(name) && if point.run().is_trunk() { is_busy_root() } else { word.leases() > 1 }
 }

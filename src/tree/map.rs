@@ -294,6 +294,13 @@ impl<T: Keyed> Map<T> {
 
     /// Takes out branches on the path of `key` that hold nothing, deepest first.
     fn tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
+        while !self.try_tidy(key, guard) {
+            self.thaw(key, guard);
+        }
+    }
+
+    /// The same; false where a branch hangs in a slot that another thread has frozen: what replaces that branch would keep it.
+    fn try_tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) -> bool {
         let mut path = smallvec::SmallVec::<[(&TrieSlot, Ref<'g, Branch<T>>); 8]>::new();
         let (mut slot, mut level) = (&self.root, 0);
         // Acquire: E1; in no model is there a branch here that the change before did not pass through.
@@ -304,10 +311,13 @@ impl<T: Keyed> Map<T> {
         }
         while let Some((slot, branch)) = path.pop() {
             if !branch.is_empty() {
-                return;
+                return true;
             }
-            self.replace(slot, branch, guard);
+            if !self.replace(slot, branch, guard) {
+                return false;
+            }
         }
+        true
     }
 
     /// Finishes the first replacement of a branch on the path of `key`.
@@ -326,19 +336,23 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Freezes `branch` and, if `slot` still leads to it, swaps it for its content (M3).
-    fn replace<'g>(&self, slot: &TrieSlot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) {
+    /// Freezes `branch` and, if `slot` still leads to it, swaps it for its content (M3). False if the slot is frozen.
+    fn replace<'g>(&self, slot: &TrieSlot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) -> bool {
         let content = branch.freeze();
         let is_empty = content.iter().all(|word| word.is_null());
         let copy = (!is_empty).then(|| Own::new(Branch::<T>::with(|i| content[i]), guard));
         let word = copy.as_ref().map_or(ptr::null_mut(), |copy| branch_word(copy.as_ptr()));
         // Release: E1, for a fresh copy, and Dekker. The threads that froze the branch are pinned until they have finished with it.
-        // On failure another thread has replaced it: Dekker from its change on.
-        if slot.compare_exchange(branch_word(branch.as_ptr()), word, dekker::CHANGE, dekker::LOOK).is_ok() {
-            if let Some(copy) = copy {
-                copy.publish();
+        // On failure another thread has replaced it, and Dekker from its change on; or it has frozen the slot.
+        match slot.compare_exchange(branch_word(branch.as_ptr()), word, dekker::CHANGE, dekker::LOOK) {
+            Ok(_) => {
+                if let Some(copy) = copy {
+                    copy.publish();
+                }
+                guard.retire(branch);
+                true
             }
-            guard.retire(branch);
+            Err(found) => !is_frozen(found),
         }
     }
 

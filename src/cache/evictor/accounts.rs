@@ -162,11 +162,6 @@ impl Evictor {
         below.map(|below| below.get(run.as_ref()))
     }
 
-    /// Whether `point` is protected by leases on runs that hang there.
-    pub(in crate::cache) fn has_active_children(&self, point: Ref<'_, Point>) -> bool {
-        point.account.with(&self.owner, |account| account.active_children > 0)
-    }
-
     /// Notes whether `point` has leases.
     pub(super) fn account(&mut self, point: Ref<'_, Point>, leased: bool, resources: Resources<'_>) {
         self.change_activity(point, |account| account.leased = leased, resources);

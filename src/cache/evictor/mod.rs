@@ -215,15 +215,11 @@ impl Evictor {
         }
     }
 
-    /// Takes in changes, by time and from the queue, and deflates idle hot points. Takes in at most `entries`, from which
+    /// Deflates idle hot points and takes in changes, by time and from the queue. Takes in at most `entries`, from which
     /// it subtracts what it took, and none that came after it began. True if nothing was left.
     pub(super) fn drain(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
-        let caught_up = self.take_in(entries, resources);
-        // After the changes: which points are protected is known now.
-        let deflated =
-            resources.hot.deflate_idle(|point| self.has_active_children(point), resources.queue, resources.guard);
-        self.totals.deflations += deflated;
-        if deflated == 0 { caught_up } else { self.take_in(entries, resources) }
+        self.totals.deflations += resources.hot.deflate_idle(resources.queue, resources.guard);
+        self.take_in(entries, resources)
     }
 
     #[inline]

@@ -103,7 +103,7 @@ impl Evictor {
 
     fn one_change_of_time(&mut self, resources: Resources<'_>) -> bool {
         if let Some(point) = self.retained.first(self.now) {
-            self.let_go(point.get(resources.guard));
+            self.let_go(point.get(resources.guard), resources);
         } else if let Some(slot) = self.ranking.due.first(self.now) {
             // A slot with a time has a candidate; filing it again sets the next time, or none.
             let candidate = self.ranking.at(slot).expect("filed with its time");
@@ -127,38 +127,40 @@ impl Evictor {
         // What lookups do not find is not worth keeping.
         let too_many = point.is_cut_off(resources.guard) || self.retained.enter(point, asked.until);
         for _ in u32::from(!too_many)..asked.leases {
-            self.give_back(point);
+            self.give_back(point, resources);
         }
         // The deadline may have passed already at the time of this turn of the evictor.
         if self.retained.deadlines.get(&point.link()).is_some_and(|(deadline, _)| *deadline <= self.now) {
-            self.let_go(point);
+            self.let_go(point, resources);
         }
     }
 
-    fn let_go(&mut self, point: Ref<'_, Point>) {
+    fn let_go(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         if self.retained.remove(point) {
-            self.give_back(point);
+            self.give_back(point, resources);
         }
     }
 
     /// Ends the retention of `point`.
     pub(in crate::cache) fn end_retention(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.take_retention_in(point, resources);
-        self.let_go(point);
+        self.let_go(point, resources);
     }
 
     /// Releases a lease that counts on the point's word.
-    fn give_back(&mut self, point: Ref<'_, Point>) {
+    fn give_back(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
         self.has_let_go = true;
         if point.word.release() {
             self.backlog.push(point);
+        } else if resources.hot.deflate_spare(point, resources.guard, |point| self.backlog.push(point)) {
+            self.totals.deflations += 1;
         }
     }
 
     /// Ends all retentions in `space`.
     pub(super) fn end_retentions(&mut self, space: Ref<'_, Space>, resources: Resources<'_>) {
         while let Some(point) = self.retained.first_in(space.link()) {
-            self.let_go(point.get(resources.guard));
+            self.let_go(point.get(resources.guard), resources);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod bounds;
 mod exchange;
 
+use crate::cache::evictor::{Evictor, Resources};
 use crate::cache::namespace::Pass;
 use crate::reclaim::Ref;
 use crate::sync::UnmapsLater;
@@ -152,42 +153,88 @@ fn a_hot_point_is_a_point_like_any_other() {
     assert_eq!(cache.validate(), Ok(()));
 }
 
-/// A point that is protected by another lease, or by one on a run that hangs there, keeps its slot; it is protected no longer than they
-/// last.
-#[test]
-fn a_hot_point_keeps_its_slot_while_it_is_protected() {
-    let cache = PrefixCache::builder(1, 8).build().expect("valid");
+/// Caches what is missing of `tokens`; a lease on all of them.
+fn cached(cache: &PrefixCache, tokens: &[u32]) -> crate::Lease {
     let (session, space) = (cache.session(), cache.default_namespace());
-    let [prefix, longer] = [&[1, 2][..], &[1, 2, 3, 4]];
-    let insert = |tokens: &[u32]| {
-        let found = session.match_prefix(&space, tokens);
-        let missing = tokens.len() - found.len_tokens();
-        session.insert(found.lease(), tokens, session.reserve(missing).expect("room")).expect("inserted").lease
-    };
-    let is_deflated_by_the_end_of = |held: crate::Lease, protected| {
-        assert!(session.match_prefix(&space, prefix).lease().inflate());
-        for _ in 0..3 {
-            cache.settle();
-            assert_eq!((cache.validate(), cache.stats().protected_blocks), (Ok(()), protected));
+    let found = session.match_prefix(&space, tokens);
+    let missing = tokens.len() - found.len_tokens();
+    session.insert(found.lease(), tokens, session.reserve(missing).expect("room")).expect("inserted").lease
+}
+
+/// A point that another lease holds keeps its slot; it is protected no longer than that lasts.
+#[test]
+fn a_hot_point_keeps_its_slot_while_it_is_leased() {
+    let cache = PrefixCache::builder(1, 8).clock(Clock::Logical).build().expect("valid");
+    let session = cache.session();
+    let numbers = || (cache.validate(), cache.stats().protected_blocks, cache.stats().deflations);
+    let held = cached(&cache, &[1, 2]);
+    assert!(held.inflate());
+    assert_eq!([numbers(), numbers()], [(Ok(()), 2, 0); 2]);
+    drop(held);
+    assert_eq!(numbers(), (Ok(()), 0, 1));
+    // Retained: until the evictor gives the lease back, at the end of its time or before.
+    for round in 1..=2 {
+        let retained = cached(&cache, &[1, 2]);
+        session.retain(&retained, std::time::Duration::from_secs(round)).expect("a lease of this cache");
+        assert!(retained.inflate());
+        cache.settle();
+        if round == 2 {
+            session.release_retained(&retained);
         }
-        let before = cache.stats().deflations;
-        assert!(held.len_tokens() == protected || session.match_prefix(&space, prefix).len_tokens() == 2);
-        drop(held);
-        assert_eq!(cache.validate(), Ok(()));
-        cache.stats().deflations - before
-    };
-    drop(insert(prefix));
-    assert_eq!(is_deflated_by_the_end_of(insert(prefix), 2), 1);
-    // Another run hangs there, so the longer one is a run of its own.
-    drop(insert(&[1, 2, 9]));
-    assert_eq!(is_deflated_by_the_end_of(insert(longer), 4), 1);
-    // Retained, until the evictor gives the lease back.
-    let retained = session.match_prefix(&space, prefix).into_lease();
-    session.retain(&retained, std::time::Duration::from_secs(1000)).expect("a lease of this cache");
-    assert_eq!(is_deflated_by_the_end_of(retained.clone(), 2), 0);
-    session.release_retained(&retained);
-    drop(retained);
-    assert_eq!((cache.evict(8), cache.validate(), cache.stats().deflations), (5, Ok(()), 3));
+        drop(retained);
+        assert_eq!(numbers(), if round == 1 { (Ok(()), 2, 1) } else { (Ok(()), 0, 3) });
+        cache.set_time(10_000_000_000);
+        assert_eq!(numbers(), (Ok(()), 0, round + 1));
+    }
+    assert_eq!((cache.evict(8), cache.validate()), (2, Ok(())));
+}
+
+/// A chain of hot prefixes, each with another run beside: all of them can go at once when their leases have gone.
+#[test]
+fn hot_points_above_each_other_are_deflated_together() {
+    for depth in 1..=7_u32 {
+        let hot = || {
+            let cache = PrefixCache::builder(1, 64).build().expect("valid");
+            let path: Vec<u32> = (1..=depth).collect();
+            for end in 1..=depth as usize {
+                drop(cached(&cache, &path[..end]));
+                drop(cached(&cache, &[&path[..end], &[1_000 + end as u32]].concat()));
+            }
+            cache.settle();
+            let leases: Vec<_> = (1..=depth as usize).map(|end| cached(&cache, &path[..end])).collect();
+            assert!(leases.iter().all(|lease| lease.inflate()));
+            drop(leases);
+            cache
+        };
+        assert_eq!(hot().validate(), Ok(()), "{depth}");
+        let blocks = 2 * depth as usize;
+        let (all, none) = (hot(), hot());
+        assert_eq!(all.evict(usize::MAX), blocks, "{depth}");
+        assert_eq!((none.stats().evictable_blocks, none.stats().protected_blocks), (blocks, 0), "{depth}");
+        assert!(hot().session().reserve(64).is_ok(), "{depth}");
+    }
+}
+
+/// In steps of any size: what was deflated is taken in before the end.
+#[test]
+fn a_hot_point_is_settled_in_steps_of_any_size() {
+    for step in 1..=23 {
+        let cache = PrefixCache::builder(1, 64).build().expect("valid");
+        drop(cached(&cache, &[1, 2]));
+        drop(cached(&cache, &[1, 2, 9]));
+        let child = cached(&cache, &[1, 2, 3, 4]);
+        cache.settle();
+        assert!(cached(&cache, &[1, 2]).inflate());
+        cache.settle();
+        (0..10).for_each(|token| drop(cached(&cache, &[100 + token])));
+        drop(child);
+        let mut goal = None;
+        while !cache.inner.evicting(|evictor, resources| evictor.settle_towards(&mut goal, step, resources)) {}
+        let is_settled = |evictor: &mut Evictor, resources: Resources<'_>| {
+            (resources.queue.is_empty() && evictor.backlog.is_empty(), evictor.totals.protected)
+        };
+        assert_eq!(cache.inner.evicting(is_settled), (true, 0), "{step} entries");
+    }
 }
 
 /// More points than slots, from two threads at once: some stay as they were, and nothing is lost.

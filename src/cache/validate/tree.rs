@@ -65,7 +65,7 @@ fn check_run<'g>(
     ensure(is_hidden == evictor.hidden.contains(run), || Violation::HiddenRun(RunAt::of(run)))?;
     let points = points_of(run, resources);
     for &point in &points {
-        check_point(run, len, point, evictor, resources)?;
+        check_point(run, len, point, resources)?;
         check_children(point, evictor, resources, runs)?;
     }
     let ended = points.last().is_some_and(|last| last.depth() == len);
@@ -88,13 +88,7 @@ fn check_arrays(run: Ref<'_, Run>, len: u32, resources: Resources<'_>) -> Result
 }
 
 /// Checks where a point stands and what its word says.
-fn check_point(
-    run: Ref<'_, Run>,
-    len: u32,
-    point: Ref<'_, Point>,
-    evictor: &Evictor,
-    resources: Resources<'_>,
-) -> Result<(), Violation> {
+fn check_point(run: Ref<'_, Run>, len: u32, point: Ref<'_, Point>, resources: Resources<'_>) -> Result<(), Violation> {
     let at = PointAt::on(run, point.depth());
     // Acquire: as the evictor reads it.
     let word = point.word.load(Acquire);
@@ -102,7 +96,7 @@ fn check_point(
     ensure(!word.is_new(), || Violation::NewPoint(at))?;
     let is_standing_root = run.is_trunk() && !run.space().is_detached();
     ensure(word.is_queued() == is_standing_root, || Violation::QueuedPoint(at))?;
-    ensure(resources.hot.agree(point, evictor.has_active_children(point)), || Violation::HotPoint(at))?;
+    ensure(resources.hot.agree(point), || Violation::HotPoint(at))?;
     ensure(point.run() == run, || Violation::PointOnOtherRun(at))?;
     let least = u32::from(!run.is_trunk());
     ensure((least..=len).contains(&point.depth()), || Violation::PointOutside { point: at, len })?;

@@ -113,6 +113,39 @@ fn who_replaces_what_has_gone_grows_no_branch() {
     uproot(root, &guard);
 }
 
+/// A thread that takes a branch out comes between the steps of one that puts two entries into it and takes them out.
+#[test]
+fn a_branch_that_is_emptied_while_it_is_copied_is_taken_out() {
+    let bed = Bed::new();
+    let guard = bed.local.pin();
+    let root = Space::plant(0, holdings(), &guard);
+    let first = digit(mix(0), 0);
+    let beside: Vec<u32> = (1..).filter(|key| digit(mix(*key), 0) == first).take(2).collect();
+    let other = (1..).find(|key| digit(mix(*key), 0) != first).expect("endless");
+    bed.insert([0, other], root);
+    bed.remove([0]);
+    let Occupant::Branch(branch) = Occupant::<Point>::of(bed.map.root.load(Acquire), &guard) else {
+        panic!("a branch")
+    };
+    let take = |key| {
+        let (entry, slot) = bed.map.find(key, &guard);
+        let entry = entry.expect("an entry");
+        guard.retire(entry);
+        (entry.as_ptr().cast(), slot)
+    };
+    let (entry, slot) = take(other);
+    assert!(slot.compare_exchange(entry, ptr::null_mut(), Release, Relaxed).is_ok() && branch.is_empty());
+    bed.insert(beside.iter().copied(), root);
+    bed.remove([beside[0]]);
+    let (entry, slot) = take(beside[1]);
+    branch.freeze();
+    assert!(slot.compare_exchange(entry, ptr::null_mut(), Release, Relaxed).is_ok());
+    bed.map.tidy(beside[1], &guard);
+    bed.map.replace(&bed.map.root, branch, &guard);
+    assert_eq!(bed.map.branch_bytes(), 0);
+    uproot(root, &guard);
+}
+
 #[test]
 fn keys_are_spread_and_none_is_lost() {
     // In a row, by blocks, by their high bits, and the highest: depths and tokens as they come.
