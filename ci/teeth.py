@@ -234,7 +234,7 @@ BUGS = [
        "Err(found) => {\n                guard.retire(branch);\n                !is_frozen(found)\n            }")]),
     ("a branch left in a frozen slot", "map::a_branch_below_one_that_is_taken_out", EXACT,
      [(MAP, "Err(found) => !is_frozen(found),", "Err(_) => true,")]),
-    ("an entry replaced that the caller did not name", "map::a_replacement_against_a_removal", EXACT,
+    ("an entry replaced that the caller did not name", "map::two_replacements_of_one_entry", EXACT,
      [(MAP, "                    if current != Some(entry) {", "                    if current.is_none() {")]),
 
     # The pool.

@@ -200,6 +200,21 @@ fn a_replacement_against_a_removal() {
     });
 }
 
+/// Two threads replace one entry: each of them replaces the one that it has found, or none.
+#[test]
+fn two_replacements_of_one_entry() {
+    explore("replace 0 vs replace 0", || {
+        let shared = Subject::with_lone(0, 10);
+        let other = beside(&shared, |entries, local| entries.replace(0, 20, local));
+        let mine = beside(&shared, |entries, local| entries.replace(0, 30, local)).join().unwrap();
+        match (other.join().unwrap(), mine) {
+            (Some(10), None) | (Some(30), Some(10)) => shared.close(&[(0, 20)]),
+            (None, Some(10)) | (Some(10), Some(20)) => shared.close(&[(0, 30)]),
+            both => panic!("{both:?}"),
+        }
+    });
+}
+
 #[test]
 fn a_replacement_against_a_reader_and_a_removal_beside() {
     explore_less("replace 0 vs get 0 vs remove 1", || {
