@@ -4,19 +4,7 @@
 //! It needs sequential consistency. Models use fences, which loom knows; elsewhere the accesses themselves are
 //! sequentially consistent, and on x86 the locked read-modify-write of each side is all that it costs.
 
-use super::atomic::{AtomicU64, Ordering};
-
-/// How a side changes a word of its own before it looks at another's, where each side does both. It releases, too.
-pub(crate) const CHANGE: Ordering = if cfg!(radixkv_loom) { Ordering::Release } else { Ordering::SeqCst };
-/// How it looks.
-pub(crate) const LOOK: Ordering = if cfg!(radixkv_loom) { Ordering::Relaxed } else { Ordering::SeqCst };
-
-/// Comes between a [`CHANGE`] and a [`LOOK`].
-#[inline]
-pub(crate) fn before_look() {
-    #[cfg(radixkv_loom)]
-    loom::sync::atomic::fence(Ordering::SeqCst);
-}
+use super::atomic::AtomicU64;
 
 /// Adds one to `count`, then looks at `flags`.
 ///

@@ -9,24 +9,27 @@
 //!
 //! # Shrinking
 //!
-//! A branch that is left empty is taken out: every slot of it is *frozen* (a tag after which every compare-and-swap of the
-//! slot fails), then the slot that led to it is swapped for its content: nothing, or a copy if something came before the last slot
-//! was frozen. A thread that meets a frozen slot on the way to a change finishes this first, so no thread waits. Readers ignore the
-//! tag. A branch with one entry stays: where entries come and go, it would be made and taken out by turns.
+//! A branch counts what its slots hold and the threads that are about to fill an empty slot of it. A thread counts itself before it fills
+//! one; whoever empties a slot takes one off. The thread that takes the last one off *closes* the branch, if nobody came meanwhile: from
+//! then on no slot of it is ever filled, and it is taken out of the slot that leads to it, which leaves the branch above with one less. A
+//! thread that wants to fill a slot of a closed branch takes it out first, so no thread waits. Readers look at no count. A branch
+//! with one entry stays: where entries come and go, it would be made and taken out by turns.
 //!
 //! # Invariants
 //!
-//! - **M1** A slot holds null, an entry, or a branch (`BRANCH`), each perhaps `FROZEN`. A frozen slot never changes.
+//! - **M1** A slot holds null, an entry, or a branch (`BRANCH`).
 //! - **M2** An entry is put into the first empty slot on its key's path, so a key is in the map at most once.
-//! - **M3** A branch is unlinked only when all its slots are frozen, and what replaces it holds the same entries.
+//! - **M3** A branch counts at least what its slots hold. One is unlinked only when it is closed, at a count of zero: it stays empty.
 //! - **M4** An entry's key never changes.
+//!
+//! Counts need no ordering of their own: a thread that empties a slot has found what was there by E1, so it comes after the thread that
+//! filled the slot and had counted itself before.
 //!
 //! # Orderings
 //!
 //! | edge | release | acquire | so that |
 //! |---|---|---|---|
-//! | E1 | `Map::change`: compare-and-swap of a slot | `Map::get`, every walk | an entry or branch that is found is initialised |
-//! | Dekker | `remove`, `replace` empty a slot, then look at the others of the branch | the same, of another slot | the one that comes last sees that the branch is empty |
+//! | E1 | `Map::change`: compare-and-swap of a slot | `Map::get`, every walk | an entry or branch that is found is initialised, and was counted |
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -34,17 +37,19 @@ use std::ptr::{self, NonNull};
 
 use crate::reclaim::{Canary, Guard, Node, Own, Ref, free_owned};
 use crate::sync::atomic::{
-    AtomicPtr,
+    AtomicPtr, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::sync::{dekker, prefetch, prefetch_to_write};
+use crate::sync::{prefetch, prefetch_to_write};
 
-/// Bits of the key that one branch resolves; one under a model checker, where two entries then need several branches.
-const DIGIT: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 1 } else { 4 };
-const FAN: usize = 1 << DIGIT;
+/// Slots of a branch: with its count they fill two cache lines. Two under a model checker, where two entries then need several branches.
+const FAN: u32 = if cfg!(any(radixkv_loom, radixkv_shuttle)) { 2 } else { 15 };
 
+/// The tag of a word that leads to a branch.
 const BRANCH: usize = 1;
-const FROZEN: usize = 2;
+
+/// In the count of a branch that is closed.
+const CLOSED: u64 = 1 << 63;
 
 /// The node that was not inserted, and the entry that has its key.
 pub(crate) type Occupied<'g, T> = (Own<'g, T>, Option<Ref<'g, T>>);
@@ -64,14 +69,16 @@ pub(crate) struct Map<T: Keyed> {
 type TrieSlot = AtomicPtr<()>;
 
 struct Branch<T> {
-    slots: [TrieSlot; FAN],
+    /// Slots that hold something, and threads that are about to fill an empty one (M3).
+    count: AtomicU64,
+    slots: [TrieSlot; FAN as usize],
     canary: Canary,
     entries: PhantomData<AtomicPtr<T>>,
 }
 
-const _: () = assert!(align_of::<Branch<()>>() > FROZEN | BRANCH, "tags need the low bits");
+const _: () = assert!(align_of::<Branch<()>>() > BRANCH, "the tag needs the low bit");
 
-// SAFETY: a branch is a `Box` of slots; freeing it follows none of them.
+// SAFETY: a branch is a count and slots; freeing it follows none of them.
 unsafe impl<T: 'static> Node for Branch<T> {
     fn bytes(&self) -> usize {
         size_of::<Self>()
@@ -90,10 +97,10 @@ enum Occupant<'g, T> {
 }
 
 impl<'g, T> Occupant<'g, T> {
-    /// The slot's content without its tags. A word that is not null was stored by this map (M1).
+    /// The slot's content without its tag. A word that is not null was stored by this map (M1).
     #[inline(always)]
     fn of(word: *mut (), guard: &'g Guard<'_>) -> Self {
-        let node = word.map_addr(|address| address & !(BRANCH | FROZEN));
+        let node = untagged(word);
         if word.addr() & BRANCH != 0 {
             Ref::from_ptr(node.cast(), guard).map_or(Self::Nothing, Self::Branch)
         } else {
@@ -102,8 +109,37 @@ impl<'g, T> Occupant<'g, T> {
     }
 }
 
-fn is_frozen(word: *mut ()) -> bool {
-    word.addr() & FROZEN != 0
+/// A place on the way to a key.
+struct Place<'g, T> {
+    slot: &'g TrieSlot,
+    /// The branch that the slot is in.
+    within: Option<Ref<'g, Branch<T>>>,
+    /// Branches up to here.
+    level: u32,
+    /// The digits of the key that they have not resolved.
+    rest: u32,
+}
+
+impl<'g, T: 'static> Place<'g, T> {
+    /// Goes on into the branch that the slot leads to.
+    #[inline(always)]
+    fn enter(&mut self, branch: Ref<'g, Branch<T>>) {
+        self.slot = &branch.as_ref().slots[(self.rest % FAN) as usize];
+        self.within = Some(branch);
+        self.level += 1;
+        self.rest /= FAN;
+    }
+
+    /// Prefetches what a change that fills the slot or empties it writes.
+    #[inline]
+    fn prefetch_to_write(&self) {
+        prefetch_to_write(self.slot);
+        self.within.into_iter().for_each(|branch| prefetch_to_write(&raw const branch.count));
+    }
+}
+
+fn untagged(word: *mut ()) -> *mut () {
+    word.map_addr(|address| address & !BRANCH)
 }
 
 fn branch_word<T>(branch: *mut Branch<T>) -> *mut () {
@@ -117,10 +153,6 @@ fn mix(key: u32) -> u32 {
     }
     let x = (key ^ (key >> 16)).wrapping_mul(0x7feb_352d);
     (x ^ (x >> 15)).wrapping_mul(0x846c_a68b)
-}
-
-fn digit(mixed: u32, level: u32) -> usize {
-    (mixed >> (DIGIT * level)) as usize & (FAN - 1)
 }
 
 impl<T: Keyed> Map<T> {
@@ -137,25 +169,27 @@ impl<T: Keyed> Map<T> {
     /// As [`get`](Self::get), for a caller that is about to change what is there.
     #[inline]
     pub(crate) fn get_to_change<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> Option<Ref<'g, T>> {
-        let (entry, slot) = self.find(key, guard);
-        prefetch_to_write(slot);
+        let (entry, place) = self.find(key, guard);
+        place.prefetch_to_write();
         entry
     }
 
-    /// The entry under `key`, and the slot where it is or would be.
+    /// The first place on the way to `key`.
     #[inline(always)]
-    fn find<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> (Option<Ref<'g, T>>, &'g TrieSlot) {
-        let mut slot = &self.root;
-        let mut level = 0;
+    fn begin(&self, key: u32) -> Place<'_, T> {
+        Place { slot: &self.root, within: None, level: 0, rest: mix(key) }
+    }
+
+    /// The entry under `key`, and the place where it is or would be.
+    #[inline(always)]
+    fn find<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> (Option<Ref<'g, T>>, Place<'g, T>) {
+        let mut place = self.begin(key);
         loop {
             // Acquire: E1.
-            match Occupant::<T>::of(slot.load(Acquire), guard) {
-                Occupant::Nothing => return (None, slot),
-                Occupant::Entry(entry) => return ((entry.key() == key).then_some(entry), slot),
-                Occupant::Branch(branch) => {
-                    slot = &branch.as_ref().slots[digit(mix(key), level)];
-                    level += 1;
-                }
+            match Occupant::<T>::of(place.slot.load(Acquire), guard) {
+                Occupant::Nothing => return (None, place),
+                Occupant::Entry(entry) => return ((entry.key() == key).then_some(entry), place),
+                Occupant::Branch(branch) => place.enter(branch),
             }
         }
     }
@@ -164,22 +198,19 @@ impl<T: Keyed> Map<T> {
     #[inline]
     pub(crate) fn prefetch(&self) {
         // Relaxed: a hint.
-        let first = self.root.load(Relaxed).map_addr(|address| address & !(BRANCH | FROZEN));
-        prefetch(first.cast::<T>().cast_const());
+        prefetch(untagged(self.root.load(Relaxed)).cast::<T>().cast_const());
     }
 
     /// Prefetches the next thing on the way to `key` behind so many branches.
     pub(crate) fn prefetch_way(&self, key: u32, branches: u32, guard: &Guard<'_>) {
-        let (mut slot, mixed) = (&self.root, mix(key));
-        for level in 0..branches {
+        let mut place = self.begin(key);
+        for _ in 0..branches {
             // Acquire: E1.
-            match Occupant::<T>::of(slot.load(Acquire), guard) {
-                Occupant::Branch(branch) => slot = &branch.as_ref().slots[digit(mixed, level)],
-                Occupant::Nothing | Occupant::Entry(_) => return,
-            }
+            let Occupant::Branch(branch) = Occupant::of(place.slot.load(Acquire), guard) else { return };
+            place.enter(branch);
         }
         // Relaxed: a hint.
-        prefetch(slot.load(Relaxed).map_addr(|address| address & !(BRANCH | FROZEN)).cast::<Branch<T>>().cast_const());
+        prefetch(untagged(place.slot.load(Relaxed)).cast::<Branch<T>>().cast_const());
     }
 
     /// Puts `new` under its key in place of `current` (nothing, or the entry that was found there).
@@ -209,30 +240,24 @@ impl<T: Keyed> Map<T> {
     /// Takes `entry` out; false if its key has another entry, or none, by then.
     pub(crate) fn remove<'g>(&'g self, entry: Ref<'g, T>, guard: &'g Guard<'g>) -> bool {
         let held: *mut () = entry.as_ptr().cast();
-        let mixed = mix(entry.key());
-        let (mut slot, mut level) = (&self.root, 0);
-        let mut within = None;
+        let mut place = self.begin(entry.key());
         loop {
             // Acquire: E1.
-            let word = slot.load(Acquire);
+            let word = place.slot.load(Acquire);
             if word == held {
-                // Dekker. On failure it is loaded again.
-                if slot.compare_exchange(word, ptr::null_mut(), dekker::CHANGE, Relaxed).is_ok() {
+                place.prefetch_to_write();
+                // Relaxed: it publishes nothing. On failure it is loaded again.
+                if place.slot.compare_exchange(word, ptr::null_mut(), Relaxed, Relaxed).is_ok() {
                     break;
                 }
-            } else if is_frozen(word) {
-                self.thaw(entry.key(), guard);
-                (slot, level, within) = (&self.root, 0, None);
             } else if let Occupant::Branch(branch) = Occupant::<T>::of(word, guard) {
-                slot = &branch.as_ref().slots[digit(mixed, level)];
-                level += 1;
-                within = Some(branch);
+                place.enter(branch);
             } else {
                 return false;
             }
         }
-        if within.is_some_and(|branch| branch.is_empty()) {
-            self.tidy(entry.key(), guard);
+        if let Some(branch) = place.within {
+            self.leave(branch, entry.key(), guard);
         }
         true
     }
@@ -245,115 +270,87 @@ impl<T: Keyed> Map<T> {
         new: *mut (),
         guard: &'g Guard<'g>,
     ) -> Result<(), Option<Ref<'g, T>>> {
-        let (mut slot, mut level) = (&self.root, 0);
+        let mut place = self.begin(key);
         loop {
             // Acquire: E1.
-            let word = slot.load(Acquire);
-            if is_frozen(word) {
-                self.thaw(key, guard);
-                (slot, level) = (&self.root, 0);
-                continue;
-            }
+            let word = place.slot.load(Acquire);
             match Occupant::<T>::of(word, guard) {
-                Occupant::Branch(branch) => {
-                    slot = &branch.as_ref().slots[digit(mix(key), level)];
-                    level += 1;
-                    continue;
-                }
-                Occupant::Nothing if current.is_none() => {}
-                Occupant::Nothing => return Err(None),
+                Occupant::Branch(branch) => place.enter(branch),
+                Occupant::Nothing if current.is_some() => return Err(None),
+                Occupant::Nothing if self.fill(&place, key, new, guard) => return Ok(()),
+                Occupant::Nothing => place = self.begin(key),
                 Occupant::Entry(entry) if entry.key() == key => {
                     if current != Some(entry) {
                         return Err(Some(entry));
                     }
+                    // Release: E1. The word was loaded with its edge, and a failure is loaded again.
+                    if place.slot.compare_exchange(word, new, Release, Relaxed).is_ok() {
+                        return Ok(());
+                    }
                 }
                 Occupant::Entry(_) if current.is_some() => return Err(None),
-                Occupant::Entry(other) => {
-                    self.grow(slot, other, level, guard);
-                    continue;
-                }
-            }
-            // Release: E1. The word was loaded with its edge, and a failure is loaded again.
-            if slot.compare_exchange(word, new, Release, Relaxed).is_ok() {
-                return Ok(());
+                Occupant::Entry(other) => self.grow(&place, other, guard),
             }
         }
     }
 
-    /// Replaces `entry`, alone in `slot`, by a branch that holds it; if that fails the caller looks again.
-    fn grow<'g>(&self, slot: &TrieSlot, entry: Ref<'g, T>, level: u32, guard: &'g Guard<'g>) {
-        let at = digit(mix(entry.key()), level);
+    /// Puts `new` into an empty slot on the way to `key`; false if it is not empty any more, or its branch is closed.
+    fn fill<'g>(&'g self, place: &Place<'g, T>, key: u32, new: *mut (), guard: &'g Guard<'g>) -> bool {
+        if let Some(branch) = place.within.filter(|branch| !branch.admit()) {
+            self.take_out(branch, key, guard);
+            return false;
+        }
+        // Release: E1.
+        let filled = place.slot.compare_exchange(ptr::null_mut(), new, Release, Relaxed).is_ok();
+        if let Some(branch) = place.within.filter(|_| !filled) {
+            self.leave(branch, key, guard);
+        }
+        filled
+    }
+
+    /// Replaces `entry`, alone in its slot, by a branch that holds it; if that fails the caller looks again.
+    fn grow<'g>(&self, place: &Place<'g, T>, entry: Ref<'g, T>, guard: &'g Guard<'g>) {
         let held: *mut () = entry.as_ptr().cast();
-        let branch = Own::new(Branch::<T>::with(|i| if i == at { held } else { ptr::null_mut() }), guard);
+        let digit = mix(entry.key()) / FAN.pow(place.level) % FAN;
+        let branch = Own::new(Branch::<T>::of(held, digit), guard);
         let word = branch_word(branch.as_ptr());
         // Release: E1.
-        if slot.compare_exchange(held, word, Release, Relaxed).is_ok() {
+        if place.slot.compare_exchange(held, word, Release, Relaxed).is_ok() {
             branch.publish();
         }
     }
 
-    /// Takes out branches on the path of `key` that hold nothing, deepest first.
-    fn tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
-        while !self.try_tidy(key, guard) {
-            self.thaw(key, guard);
+    /// Takes one off the count of `branch`, on the way to `key`; if that was the last one, takes the branch out.
+    fn leave<'g>(&'g self, branch: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) {
+        if branch.dismiss() {
+            self.take_out(branch, key, guard);
         }
     }
 
-    /// The same; false where a branch hangs in a slot that another thread has frozen: what replaces that branch would keep it.
-    fn try_tidy<'g>(&'g self, key: u32, guard: &'g Guard<'g>) -> bool {
-        let mut path = smallvec::SmallVec::<[(&TrieSlot, Ref<'g, Branch<T>>); 8]>::new();
-        let (mut slot, mut level) = (&self.root, 0);
-        // Acquire: E1; in no model is there a branch here that the change before did not pass through.
-        while let Occupant::Branch(branch) = Occupant::of(slot.load(Acquire), guard) {
-            path.push((slot, branch));
-            slot = &branch.as_ref().slots[digit(mix(key), level)];
-            level += 1;
+    /// Takes out a closed branch, on the way to `key`, and those above that this leaves empty.
+    #[cold]
+    fn take_out<'g>(&'g self, closed: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) {
+        let mut closed = Some(closed);
+        while let Some(branch) = closed {
+            closed = self.unlink(branch, key, guard).filter(|above| above.dismiss());
         }
-        while let Some((slot, branch)) = path.pop() {
-            if !branch.is_empty() {
-                return true;
-            }
-            if !self.replace(slot, branch, guard) {
-                return false;
-            }
-        }
-        true
     }
 
-    /// Finishes the first replacement of a branch on the path of `key`.
-    fn thaw<'g>(&'g self, key: u32, guard: &'g Guard<'g>) {
-        let (mut slot, mut level) = (&self.root, 0);
+    /// Unlinks a closed branch; the one above it, if there is one and no other thread was first.
+    fn unlink<'g>(&'g self, closed: Ref<'g, Branch<T>>, key: u32, guard: &'g Guard<'g>) -> Option<Ref<'g, Branch<T>>> {
+        let mut place = self.begin(key);
         // Acquire: E1.
-        while let Occupant::Branch(branch) = Occupant::of(slot.load(Acquire), guard) {
-            let next = &branch.as_ref().slots[digit(mix(key), level)];
-            // Relaxed: only the tag counts; `replace` freezes for itself, and the next turn loads again.
-            if is_frozen(next.load(Relaxed)) {
-                self.replace(slot, branch, guard);
-                return;
+        while let Occupant::Branch(branch) = Occupant::of(place.slot.load(Acquire), guard) {
+            if branch != closed {
+                place.enter(branch);
+                continue;
             }
-            slot = next;
-            level += 1;
+            // Relaxed: it publishes nothing. On failure another thread has unlinked it.
+            place.slot.compare_exchange(branch_word(branch.as_ptr()), ptr::null_mut(), Relaxed, Relaxed).ok()?;
+            guard.retire(branch);
+            return place.within;
         }
-    }
-
-    /// Freezes `branch` and, if `slot` still leads to it, swaps it for its content (M3). False if the slot is frozen.
-    fn replace<'g>(&self, slot: &TrieSlot, branch: Ref<'g, Branch<T>>, guard: &'g Guard<'g>) -> bool {
-        let content = branch.freeze();
-        let is_empty = content.iter().all(|word| word.is_null());
-        let copy = (!is_empty).then(|| Own::new(Branch::<T>::with(|i| content[i]), guard));
-        let word = copy.as_ref().map_or(ptr::null_mut(), |copy| branch_word(copy.as_ptr()));
-        // Release: E1, for a fresh copy, and Dekker. The threads that froze the branch are pinned until they have finished with it.
-        // On failure another thread has replaced it, and Dekker from its change on; or it has frozen the slot.
-        match slot.compare_exchange(branch_word(branch.as_ptr()), word, dekker::CHANGE, dekker::LOOK) {
-            Ok(_) => {
-                if let Some(copy) = copy {
-                    copy.publish();
-                }
-                guard.retire(branch);
-                true
-            }
-            Err(found) => !is_frozen(found),
-        }
+        None
     }
 
     /// Calls `visit` with every entry that is in the map during the whole call, and perhaps with others.
@@ -408,31 +405,22 @@ impl<T: Keyed> Drop for Map<T> {
 }
 
 impl<T> Branch<T> {
-    fn with(content: impl Fn(usize) -> *mut ()) -> Self {
-        Self { slots: std::array::from_fn(|i| AtomicPtr::new(content(i))), canary: Canary::new(), entries: PhantomData }
+    /// One that holds `word` in the slot of this digit.
+    fn of(word: *mut (), digit: u32) -> Self {
+        let slots = std::array::from_fn(|i| AtomicPtr::new(if i == digit as usize { word } else { ptr::null_mut() }));
+        Self { count: AtomicU64::new(1), slots, canary: Canary::new(), entries: PhantomData }
     }
 
-    /// Whether it holds nothing, after a change of one of its slots.
-    fn is_empty(&self) -> bool {
-        dekker::before_look();
-        // Dekker: of two threads that empty two slots, the last one sees both empty.
-        self.slots.iter().all(|slot| slot.load(dekker::LOOK).addr() & !FROZEN == 0)
+    /// Counts a thread that is about to fill an empty slot; false if the branch is closed.
+    fn admit(&self) -> bool {
+        // Relaxed: M3.
+        self.count.fetch_add(1, Relaxed) & CLOSED == 0
     }
 
-    /// Makes every slot final (M1) and returns what they hold.
-    fn freeze(&self) -> [*mut (); FAN] {
-        std::array::from_fn(|i| {
-            let slot = &self.slots[i];
-            loop {
-                // Acquire, here if another thread was first, or below: E1, for a reader that finds it in the copy. No
-                // model fails without it: that takes two threads that freeze and two more.
-                let word = slot.load(Acquire);
-                let frozen = word.map_addr(|address| address | FROZEN);
-                if is_frozen(word) || slot.compare_exchange(word, frozen, Acquire, Relaxed).is_ok() {
-                    return word.map_addr(|address| address & !FROZEN);
-                }
-            }
-        })
+    /// Takes off a thread that filled no slot, or what a slot held; whether that was the last one, and the branch is closed now.
+    fn dismiss(&self) -> bool {
+        // Relaxed, twice: M3. The second fails if a thread was admitted meanwhile, which is then the last one, or not.
+        self.count.fetch_sub(1, Relaxed) == 1 && self.count.compare_exchange(0, CLOSED, Relaxed, Relaxed).is_ok()
     }
 }
 
@@ -454,7 +442,7 @@ fn each_branch<T: 'static>(slot: &TrieSlot, visit: &mut dyn FnMut(NonNull<Branch
     if word.addr() & BRANCH == 0 {
         return;
     }
-    let branch = word.map_addr(|address| address & !(BRANCH | FROZEN)).cast::<Branch<T>>();
+    let branch = untagged(word).cast::<Branch<T>>();
     if let Some(branch) = NonNull::new(branch) {
         each_branch_from(branch, visit);
     }

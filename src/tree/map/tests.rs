@@ -71,7 +71,7 @@ fn branches_are_weighed_and_go_with_their_entries() {
     assert_eq!((bed.map.branch_bytes(), bed.bytes()), (0, before + points(1)));
     bed.insert(1..2_000, root);
     let branches = bed.map.branch_bytes();
-    assert!(branches >= 2_000 / FAN * BRANCH_BYTES && branches % BRANCH_BYTES == 0);
+    assert!(branches >= 2_000 / FAN as usize * BRANCH_BYTES && branches % BRANCH_BYTES == 0);
     assert_eq!(bed.bytes(), before + points(2_000) + branches);
     bed.remove(1..2_000);
     let way = bed.map.branch_bytes();
@@ -113,35 +113,129 @@ fn who_replaces_what_has_gone_grows_no_branch() {
     uproot(root, &guard);
 }
 
-/// A thread that takes a branch out comes between the steps of one that puts two entries into it and takes them out.
+/// The first branch of the map.
+fn first_branch<'g>(bed: &'g Bed, guard: &'g Guard<'_>) -> Ref<'g, Branch<Point>> {
+    match Occupant::of(bed.map.root.load(Acquire), guard) {
+        Occupant::Branch(branch) => branch,
+        _ => panic!("a branch"),
+    }
+}
+
+/// Two keys that part in the first branch, and one that lies beside the first.
+fn parting_keys() -> [u32; 3] {
+    let first = mix(0) % FAN;
+    let find = |same| (1..).find(|key| (mix(*key) % FAN == first) == same).expect("endless");
+    [0, find(false), find(true)]
+}
+
+/// Empties the slot of `key`, as the first step of a removal does.
+fn empty_slot(bed: &Bed, key: u32, guard: &Guard<'_>) {
+    let (entry, place) = bed.map.find(key, guard);
+    let entry = entry.expect("an entry");
+    let held = entry.as_ptr().cast();
+    assert!(place.slot.compare_exchange(held, ptr::null_mut(), Relaxed, Relaxed).is_ok());
+    guard.retire(entry);
+}
+
 #[test]
-fn a_branch_that_is_emptied_while_it_is_copied_is_taken_out() {
+fn an_insert_takes_a_closed_branch_out_first() {
     let bed = Bed::new();
     let guard = bed.local.pin();
     let root = Space::plant(0, holdings(), &guard);
-    let first = digit(mix(0), 0);
-    let beside: Vec<u32> = (1..).filter(|key| digit(mix(*key), 0) == first).take(2).collect();
-    let other = (1..).find(|key| digit(mix(*key), 0) != first).expect("endless");
-    bed.insert([0, other], root);
-    bed.remove([0]);
-    let Occupant::Branch(branch) = Occupant::<Point>::of(bed.map.root.load(Acquire), &guard) else {
-        panic!("a branch")
+    let [one, other, beside] = parting_keys();
+    bed.insert([one, other], root);
+    bed.remove([one]);
+    let branch = first_branch(&bed, &guard);
+    empty_slot(&bed, other, &guard);
+    assert!(branch.dismiss(), "it was the last");
+    bed.insert([beside], root);
+    assert_eq!(bed.map.branch_bytes(), 0, "an entry alone needs no branch");
+    // The thread that closed it comes too late.
+    bed.map.take_out(branch, other, &guard);
+    assert!(bed.map.get(beside, &guard).is_some());
+    bed.remove([beside]);
+    uproot(root, &guard);
+}
+
+#[test]
+fn a_branch_stays_open_for_a_thread_that_was_admitted() {
+    let bed = Bed::new();
+    let guard = bed.local.pin();
+    let root = Space::plant(0, holdings(), &guard);
+    let [one, other, _] = parting_keys();
+    bed.insert([one, other], root);
+    let branch = first_branch(&bed, &guard);
+    assert!(branch.admit());
+    bed.remove([one, other]);
+    assert_eq!(bed.map.branch_bytes(), BRANCH_BYTES);
+    bed.insert([one], root);
+    bed.remove([one]);
+    bed.map.leave(branch, one, &guard);
+    assert_eq!(bed.map.branch_bytes(), 0, "the last one takes it out");
+    assert!(!branch.admit());
+    uproot(root, &guard);
+}
+
+#[test]
+fn branches_above_each_other_go_together() {
+    let bed = Bed::new();
+    let guard = bed.local.pin();
+    let root = Space::plant(0, holdings(), &guard);
+    let [one, _, beside] = parting_keys();
+    bed.insert([one, beside], root);
+    assert!(bed.map.branch_bytes() >= 2 * BRANCH_BYTES);
+    bed.remove([one]);
+    assert!(bed.map.branch_bytes() >= 2 * BRANCH_BYTES);
+    bed.remove([beside]);
+    assert_eq!(bed.map.branch_bytes(), 0);
+    uproot(root, &guard);
+}
+
+/// Slots that hold something in each branch below `slot`, beside what it counts.
+fn counts(slot: &TrieSlot, counted: &mut Vec<(u64, u64)>) {
+    each_branch::<Point>(slot, &mut |branch| {
+        // SAFETY: the caller alone uses the map.
+        let branch = unsafe { branch.as_ref() };
+        let held = branch.slots.iter().filter(|slot| !slot.load(Relaxed).is_null()).count();
+        counted.push((held as u64, branch.count.load(Relaxed)));
+    });
+}
+
+/// Threads whose keys lie in the same branches; some of them compete for each key.
+#[test]
+fn branches_count_what_they_hold_when_threads_have_gone() {
+    const KEYS: u32 = 48;
+    const ROUNDS: usize = if cfg!(miri) { 40 } else { 4_000 };
+    let bed = Bed::new();
+    let holder = bed.domain.register();
+    let guard = holder.pin();
+    let root = Space::plant(0, holdings(), &guard);
+    let run = root.run().link();
+    let change = |mut state: u32, local: &Local| {
+        for _ in 0..ROUNDS {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (key, guard) = ((state >> 16) % KEYS, local.pin());
+            match bed.map.get(key, &guard) {
+                Some(point) if bed.map.remove(point, &guard) => guard.retire(point),
+                Some(_) => {}
+                None => {
+                    let point = Point::new(run, key, Word::idle(), Statistics::stamped(0), &guard);
+                    _ = bed.map.insert(None, point, &guard);
+                }
+            }
+        }
     };
-    let take = |key| {
-        let (entry, slot) = bed.map.find(key, &guard);
-        let entry = entry.expect("an entry");
-        guard.retire(entry);
-        (entry.as_ptr().cast(), slot)
-    };
-    let (entry, slot) = take(other);
-    assert!(slot.compare_exchange(entry, ptr::null_mut(), Release, Relaxed).is_ok() && branch.is_empty());
-    bed.insert(beside.iter().copied(), root);
-    bed.remove([beside[0]]);
-    let (entry, slot) = take(beside[1]);
-    branch.freeze();
-    assert!(slot.compare_exchange(entry, ptr::null_mut(), Release, Relaxed).is_ok());
-    bed.map.tidy(beside[1], &guard);
-    bed.map.replace(&bed.map.root, branch, &guard);
+    let locals = [1, 2, 3].map(|seed| (seed, bed.domain.register()));
+    std::thread::scope(|scope| {
+        for (seed, local) in locals {
+            scope.spawn(move || change(seed, &local));
+        }
+    });
+    let mut counted = Vec::new();
+    counts(&bed.map.root, &mut counted);
+    assert!(counted.iter().all(|(held, count)| held == count && *held > 0), "{counted:?}");
+    let left: Vec<u32> = (0..KEYS).filter(|key| bed.map.get(*key, &guard).is_some()).collect();
+    bed.remove(left);
     assert_eq!(bed.map.branch_bytes(), 0);
     uproot(root, &guard);
 }
@@ -153,8 +247,8 @@ fn keys_are_spread_and_none_is_lost() {
     for family in families {
         let mixed: Vec<u32> = (0..4_096).map(|i| mix(family(i))).collect();
         for level in 0..2 {
-            let mut digits = [0; FAN];
-            mixed.iter().for_each(|&mixed| digits[digit(mixed, level)] += 1);
+            let mut digits = [0; FAN as usize];
+            mixed.iter().for_each(|&mixed| digits[(mixed / FAN.pow(level) % FAN) as usize] += 1);
             let fair = 4_096 / FAN;
             assert!(digits.iter().all(|&n| n > fair / 2 && n < fair * 2), "level {level}: {digits:?}");
         }
