@@ -335,9 +335,12 @@ impl Inner {
         grid: Grid,
     ) -> bool {
         if !left.is_empty() {
-            let first = grid.blocks(from.end()) + published.duplicates;
-            let namespace = from.run().space().holdings.row.id().serial;
-            self.seen.mark_last(namespace, &tokens[..grid.end_of(first + 1)], grid);
+            let (run, first) = (published.tip.point.run(), grid.blocks(from.end()) + published.duplicates);
+            if grid.blocks(run.start()) == first {
+                self.seen.mark_first(run);
+            } else {
+                self.seen.mark_last(run, &tokens[..grid.end_of(first + 1)], grid);
+            }
         }
         !left.is_empty()
     }

@@ -194,8 +194,29 @@ impl Chain {
     }
 
     /// Takes `candidate` out of its chunk. Calls `moved` with those that are in another chunk from now on, and that chunk.
+    #[inline]
     pub(super) fn remove(&mut self, candidate: CandidateId, of: ChunkId, moved: impl FnMut(CandidateId, ChunkId)) {
         self.len -= 1;
+        if !self.remove_first(candidate) {
+            self.remove_any(candidate, of, moved);
+        }
+    }
+
+    /// Takes `candidate` out if it is the first one and others of its chunk come after it: most victims are. Whether it was.
+    #[inline]
+    fn remove_first(&mut self, candidate: CandidateId) -> bool {
+        let Some(Ends { chunks: [first, _], members: [earliest, _] }) = &mut self.ends else { return false };
+        if *earliest != candidate {
+            return false;
+        }
+        let Some(chunk) = self.chunks.get_mut(first.index()) else { return false };
+        let [_, next, ..] = chunk.members() else { return false };
+        *earliest = *next;
+        chunk.begin += 1;
+        true
+    }
+
+    fn remove_any(&mut self, candidate: CandidateId, of: ChunkId, moved: impl FnMut(CandidateId, ChunkId)) {
         let chunk = self.chunks.get_mut(of.index()).expect("a chunk of the chain");
         chunk.remove(candidate);
         match chunk.members() {

@@ -26,6 +26,9 @@ const MOST_NODES: usize = 2 * FLUSH_NODES;
 const AHEAD: usize = 12;
 type Line = [u64; 8];
 
+/// Slabs may have so many bytes beyond twice what is in use before freed slots are sorted in.
+const SPARE_BYTES: usize = 2 << 20;
+
 /// Passes without effect after which nothing more can be freed: one hands garbage over, two move the epoch, one frees.
 const EPOCHS: usize = 4;
 
@@ -48,6 +51,21 @@ struct Shared {
     garbage: AtomicUsize,
     records: Records,
     memory: Memory,
+}
+
+impl Shared {
+    /// Bytes of nodes that are allocated and not yet freed: a gauge.
+    fn bytes(&self) -> usize {
+        self.freed.left_of(&self.records)
+    }
+
+    /// Sorts the slots that are kept ready into their slabs, if slabs have much more than what is in use: then some may go back to the
+    /// system.
+    fn sort_slots_in(&self) {
+        if self.memory.slab_bytes() > 2 * self.bytes() + SPARE_BYTES {
+            self.memory.sort_in();
+        }
+    }
 }
 
 impl Domain {
@@ -84,7 +102,7 @@ impl Domain {
 
     /// Bytes of nodes that are allocated and not yet freed, garbage included: a gauge.
     pub(crate) fn bytes(&self) -> usize {
-        self.shared.freed.left_of(&self.shared.records)
+        self.shared.bytes()
     }
 
     /// What all participants have counted, those that have gone too.
@@ -213,7 +231,7 @@ impl Local {
             self.handle.pin().flush();
             idle_passes = if freed.total() == before { idle_passes + 1 } else { 0 };
         }
-        self.shared().memory.sort_in();
+        self.shared().sort_slots_in();
     }
 
     /// Hands over what this participant has retired, so that other participants can free it.

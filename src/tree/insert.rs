@@ -4,7 +4,7 @@
 //! there in the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the
 //! branch. It never hangs a run under a point whose tokens it has not compared.
 
-use crate::block::{BlockId, Grid};
+use crate::block::{BlockId, Grid, fingerprint};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -187,7 +187,10 @@ fn hang_run<'g>(
 ) -> Option<Ref<'g, Point>> {
     let tokens = &sequence.tokens[branch.end()..];
     let room = room(branch, is_counted, [tokens.len(), sequence.blocks.len()], sequence.grid, guard);
-    let beginning = Beginning { parent: branch, start: branch.end(), born: sequence.now, charged, room };
+    let start = branch.end();
+    let first_end = sequence.grid.end_of(sequence.grid.blocks(start) + 1);
+    let fingerprint = fingerprint(&sequence.tokens[..first_end], sequence.grid);
+    let beginning = Beginning { parent: branch, start, born: sequence.now, fingerprint, charged, room };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
     match branch.as_ref().children.insert(there, run, guard) {
         Ok(run) => {

@@ -68,6 +68,8 @@ pub(crate) struct Run {
     start: u32,
     first: Token,
     born: u64,
+    /// Of its first block.
+    fingerprint: u64,
     /// What the evictor knows of the run.
     pub(crate) account: OwnerCell<RunAccount>,
     canary: Canary,
@@ -140,6 +142,8 @@ pub(crate) struct Beginning<'g> {
     pub(crate) start: usize,
     /// When it was inserted.
     pub(crate) born: u64,
+    /// Of its first block.
+    pub(crate) fingerprint: u64,
     /// How many of its blocks were charged to a reservation of its namespace.
     pub(crate) charged: u32,
     /// If more is likely to be appended.
@@ -162,6 +166,7 @@ impl Run {
             parent: Some(at.parent.link()),
             space: at.parent.run().space,
             born: at.born,
+            fingerprint: at.fingerprint,
             start: at.start as u32,
             first: tokens[0],
             account: OwnerCell::new(RunAccount { charged: at.charged, published: len, ..RunAccount::default() }),
@@ -189,6 +194,7 @@ impl Run {
             parent: None,
             space,
             born: 0,
+            fingerprint: 0,
             start: 0,
             first: 0,
             account: OwnerCell::new(RunAccount { level: Some(NonZeroU32::MIN), ..RunAccount::default() }),
@@ -223,6 +229,11 @@ impl Run {
 
     pub(crate) fn born(&self) -> u64 {
         self.born
+    }
+
+    /// The fingerprint of its first block.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        self.fingerprint
     }
 
     pub(crate) fn is_trunk(&self) -> bool {

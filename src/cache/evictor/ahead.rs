@@ -11,7 +11,6 @@
 //! | 9 | its point |
 //! | 6 | its run |
 //! | 4 | its run's arrays |
-//! | 2 | of its tokens those that its mark names |
 //!
 //! The policy names them without reading the data of those between.
 //!
@@ -25,7 +24,6 @@
 //! are prefetched, four entries ahead its place in the order, which the data name.
 
 use super::{Evictor, Resources};
-use crate::cache::seen::SeenBlocks;
 use crate::policy::{CandidateId, Policy};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
@@ -169,7 +167,7 @@ impl Evictor {
             return;
         }
         let line = self.upcoming.go_to(slot, &self.ranking.policy);
-        let [at_entries, at_point, at_run, at_arrays, at_tokens] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
+        let [at_entries, at_point, at_run, at_arrays, at_next] = [FURTHEST, 9, 6, 4, 2].map(|ahead| line.at(ahead));
         if let Some(slot) = at_entries {
             self.ranking.policy.prefetch(slot);
             self.ranking.slots().prefetch(slot.index());
@@ -183,9 +181,8 @@ impl Evictor {
         if let Some(run) = self.filed_in(at_arrays, resources).map(Ref::run) {
             run.arrays(resources.guard).into_iter().for_each(|arrays| prefetch(arrays.as_ptr()));
         }
-        let after_next = self.filed_in(at_tokens, resources).map(|point| {
+        let after_next = self.filed_in(at_next, resources).map(|point| {
             let run = point.run();
-            SeenBlocks::prefetch_tokens(run, resources.grid_of(run), resources.guard);
             NextVictim {
                 point: point.link(),
                 run: run.link(),

@@ -112,14 +112,19 @@ fn places_of_points() {
 fn beginnings_of_runs() {
     let first = RunAt { start: 8, first: 500 };
     let parent = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.mark, start: 8, born: 0, charged: 0, room: None }, &[500]);
+        hang(
+            scene,
+            scene.leased,
+            Beginning { parent: scene.mark, start: 8, born: 0, fingerprint: 0, charged: 0, room: None },
+            &[500],
+        );
     });
     assert_eq!(parent, Violation::WrongParent(first));
     let start = found(|_, scene| {
         hang(
             scene,
             scene.leased,
-            Beginning { parent: scene.leased, start: 9, born: 0, charged: 0, room: None },
+            Beginning { parent: scene.leased, start: 9, born: 0, fingerprint: 0, charged: 0, room: None },
             &[500],
         );
     });
@@ -128,14 +133,19 @@ fn beginnings_of_runs() {
         let run = hang(
             scene,
             scene.leased,
-            Beginning { parent: scene.leased, start: 8, born: 0, charged: 0, room: None },
+            Beginning { parent: scene.leased, start: 8, born: 0, fingerprint: 0, charged: 0, room: None },
             &[500],
         );
         run.shorten(run.word(), 0).expect("no other thread");
     });
     assert_eq!(empty, Violation::EmptyRun(first));
     let same = found(|_, scene| {
-        hang(scene, scene.leased, Beginning { parent: scene.leased, start: 8, born: 0, charged: 0, room: None }, &[9]);
+        hang(
+            scene,
+            scene.leased,
+            Beginning { parent: scene.leased, start: 8, born: 0, fingerprint: 0, charged: 0, room: None },
+            &[9],
+        );
     });
     assert_eq!(same, Violation::SameToken(on(RUN, 8), 9));
     let misplaced = found(|_, scene| scene.root.children.misplace(scene.resources.guard));

@@ -1,0 +1,39 @@
+//! Fingerprints: a number for a block's tokens, for statistics and for nothing else. Identity is tokens.
+
+use super::Grid;
+use crate::key::Token;
+
+/// Tokens of a block, its last ones, that count.
+pub(crate) const TAIL: usize = 8;
+
+/// The fingerprint of the last block of `tokens`, which end at a boundary.
+#[inline]
+pub(crate) fn fingerprint(tokens: &[Token], grid: Grid) -> u64 {
+    fingerprint_of(&tokens[tokens.len() - TAIL.min(grid.tokens())..], tokens.len())
+}
+
+/// The fingerprint of a block that ends at `end`, by its last tokens: [`TAIL`] or all of them.
+#[inline]
+pub(crate) fn fingerprint_of(last: &[Token], end: usize) -> u64 {
+    match <&[Token; TAIL]>::try_from(last) {
+        // So many that no loop is left of it.
+        Ok(last) => mix(last, end),
+        Err(_) => mix(last, end),
+    }
+}
+
+#[inline(always)]
+fn mix(tokens: &[Token], end: usize) -> u64 {
+    // An odd number without a pattern: the golden ratio in 64 bits.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let step = |mixed: u64, tokens: u64| (mixed ^ tokens).wrapping_mul(FACTOR).rotate_left(29);
+    let mut mixed = end as u64;
+    let mut pairs = tokens.chunks_exact(2);
+    for pair in &mut pairs {
+        mixed = step(mixed, u64::from(pair[0]) | u64::from(pair[1]) << 32);
+    }
+    for token in pairs.remainder() {
+        mixed = step(mixed, u64::from(*token));
+    }
+    mixed ^ mixed >> 32
+}
