@@ -8,7 +8,7 @@ use super::seen::Seen;
 use crate::block::Grid;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref, RowId};
-use crate::tree::{Holdings, Reached, walk};
+use crate::tree::{Holdings, walk};
 
 /// A sequence that is looked up in a namespace.
 #[derive(Debug, Clone, Copy)]
@@ -38,10 +38,10 @@ impl Inner {
         }
     }
 
-    /// Prefetches what [`count_lookup`](Self::count_lookup) reads of a lookup that reached no more than this.
-    #[cold]
-    pub(super) fn foresee_miss(&self, reached: Reached<'_>, tokens: &[Token], grid: Grid) {
-        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(reached.end) + 1)) {
+    /// Prefetches what [`count_lookup`](Self::count_lookup) reads of a lookup that reaches no more than so many tokens.
+    #[inline]
+    pub(super) fn foresee_miss(&self, reached: usize, tokens: &[Token], grid: Grid) {
+        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(reached) + 1)) {
             self.seen.prefetch(with_next, grid);
         }
     }

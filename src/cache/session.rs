@@ -233,9 +233,14 @@ impl Session {
         let grid = namespace.0.grid;
         loop {
             let root = namespace.0.root(guard)?;
+            // Where many prompts hang on the root the walk waits for memory: a miss is foreseen before it.
+            let is_wide = root.as_ref().children.is_branched();
+            if is_wide {
+                self.inner().foresee_miss(0, tokens, grid);
+            }
             let reached = walk(root, tokens, guard);
-            if reached.end < tokens.len() {
-                self.inner().foresee_miss(reached, tokens, grid);
+            if reached.end < tokens.len() && !(is_wide && grid.blocks(reached.end) == 0) {
+                self.inner().foresee_miss(reached.end, tokens, grid);
             }
             match lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
                 Ok(held) => return Some(held),

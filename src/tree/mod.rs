@@ -76,7 +76,7 @@ pub(crate) use queue::{Backlog, Queue};
 pub(crate) use run::Beginning;
 pub(crate) use run::{Run, RunAccount, RunWord};
 pub(crate) use space::Space;
-pub(crate) use walk::{Position, Reached, walk};
+pub(crate) use walk::{Position, walk};
 #[cfg(test)]
 pub(crate) use word::Abandoned;
 pub(crate) use word::{Snapshot, Word};
