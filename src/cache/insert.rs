@@ -232,23 +232,36 @@ impl Session {
         tokens: &[Token],
         mut reservation: Reservation,
     ) -> Result<Inserted, InsertError> {
+        match self.publish(lease, tokens, &mut reservation) {
+            Ok((lease, blocks)) => {
+                let dropped_tokens = tokens.len() - lease.len_tokens();
+                Ok(Inserted { lease, blocks, duplicates: reservation, dropped_tokens })
+            }
+            Err(kind) => Err(InsertError { reservation, kind }),
+        }
+    }
+
+    /// Publishes what lies beyond `lease`; the lease on all of it, and the blocks that are cached beyond the first one. What is not needed stays
+    /// in the reservation.
+    fn publish(
+        &self,
+        lease: &Lease,
+        tokens: &[Token],
+        reservation: &mut Reservation,
+    ) -> Result<(Lease, Vec<BlockId>), InsertErrorKind> {
         let inner = &**self.strong_refs.inner();
-        let refused = |kind, reservation| Err(InsertError { reservation, kind });
         let grid = lease.grid(inner);
         let participant = self.participant();
         let guard = participant.pin();
-        let from = match self.check_insert(lease, tokens, &mut reservation, &guard) {
-            Ok(from) => from,
-            Err(kind) => return refused(kind, reservation),
-        };
+        let from = self.check_insert(lease, tokens, reservation, &guard)?;
         let aligned = grid.boundary(tokens.len()).max(from.end());
         let now = inner.time.now();
         let holdings = &from.run().space().holdings;
-        let moved = match inner.move_charge(&mut reservation, holdings) {
+        let moved = match inner.move_charge(reservation, holdings) {
             Ok(moved) => moved,
             Err(OverQuota { requested, pinned, limit }) => {
                 participant.count([(Count::OverQuotaRefusals, 1)]);
-                return refused(InsertErrorKind::OverQuota { requested, pinned, limit }, reservation);
+                return Err(InsertErrorKind::OverQuota { requested, pinned, limit });
             }
         };
         // Out of the reservation: a panic halfway then loses blocks, but never gives back blocks that the tree holds.
@@ -261,7 +274,7 @@ impl Session {
             reservation.undo(moved);
             // Leases that it took on its way were released.
             inner.ring();
-            return refused(InsertErrorKind::TooManyBranches, reservation);
+            return Err(InsertErrorKind::TooManyBranches);
         };
         let left = reservation.leave_to_tree(published.duplicates, charged > 0);
         if reservation.keep_for_duplicates(moved) {
@@ -283,8 +296,7 @@ impl Session {
         } else {
             self.help();
         }
-        let dropped_tokens = tokens.len() - new_lease.len_tokens();
-        Ok(Inserted { lease: new_lease, blocks, duplicates: reservation, dropped_tokens })
+        Ok((new_lease, blocks))
     }
 
     fn check_insert<'l>(
