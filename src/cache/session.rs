@@ -62,6 +62,8 @@ pub struct Session {
     stripe: u8,
     /// Makes the session not `Sync`, as its participant and its references do.
     verbs: Cell<u32>,
+    /// Its last lookup found no block.
+    has_missed: Cell<bool>,
 }
 
 impl fmt::Debug for Session {
@@ -85,7 +87,13 @@ impl Session {
             inner.own_participants.fetch_add(1, Relaxed);
             inner.idle.take().unwrap_or_else(|| inner.domain.register())
         });
-        Self { local: own, strong_refs: StrongRefs::new(inner), stripe: inner.next_stripe(), verbs: Cell::new(0) }
+        Self {
+            local: own,
+            strong_refs: StrongRefs::new(inner),
+            stripe: inner.next_stripe(),
+            verbs: Cell::new(0),
+            has_missed: Cell::new(false),
+        }
     }
 
     pub(super) fn inner(&self) -> &Inner {
@@ -233,14 +241,14 @@ impl Session {
         let grid = namespace.0.grid;
         loop {
             let root = namespace.0.root(guard)?;
-            // Where many prompts hang on the root the walk waits for memory: a miss is foreseen before it.
-            let is_wide = root.as_ref().children.is_branched();
-            if is_wide {
-                self.inner().foresee_miss(0, tokens, grid);
+            // After a miss comes another one, often: what that needs comes while the walk waits for memory.
+            if self.has_missed.get() {
+                self.foresee_miss(0, tokens, namespace);
             }
             let reached = walk(root, tokens, guard);
-            if reached.end < tokens.len() && !(is_wide && grid.blocks(reached.end) == 0) {
-                self.inner().foresee_miss(reached.end, tokens, grid);
+            self.has_missed.set(reached.end == 0);
+            if reached.end < tokens.len() {
+                self.foresee_miss(reached.end, tokens, namespace);
             }
             match lease_deepest(reached.boundary(grid), grid, self.ledger(), guard) {
                 Ok(held) => return Some(held),
@@ -249,6 +257,12 @@ impl Session {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Asks for what a lookup needs that reaches no more than so many tokens.
+    #[cold]
+    fn foresee_miss(&self, reached: usize, tokens: &[Token], namespace: &Namespace) {
+        self.inner().foresee_miss(reached, tokens, namespace.0.grid);
     }
 
     /// Continues from a lease: looks only at what lies beyond it.

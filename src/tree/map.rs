@@ -194,13 +194,6 @@ impl<T: Keyed> Map<T> {
         }
     }
 
-    /// Whether it has more than one entry, or had.
-    #[inline]
-    pub(crate) fn is_branched(&self) -> bool {
-        // Relaxed: nothing is followed.
-        self.root.load(Relaxed).addr() & BRANCH != 0
-    }
-
     /// Prefetches the only entry, or the first branch.
     #[inline]
     pub(crate) fn prefetch(&self) {
@@ -390,7 +383,8 @@ impl<T: Keyed> Map<T> {
     /// Bytes of the branches that dropping the map frees, as far as they are there now. Called while pinned.
     #[inline]
     pub(crate) fn branch_bytes(&self) -> usize {
-        if self.is_branched() { self.bytes_of_branches() } else { 0 }
+        // Relaxed: whether there is any.
+        if self.root.load(Relaxed).addr() & BRANCH == 0 { 0 } else { self.bytes_of_branches() }
     }
 
     fn bytes_of_branches(&self) -> usize {
