@@ -116,16 +116,16 @@ impl Order {
         });
     }
 
-    /// Takes a candidate out, if it is filed; the key it had.
+    /// Takes a candidate out, if it is filed.
     #[inline]
-    pub(super) fn remove(&mut self, candidate: CandidateId) -> Option<RankKey> {
-        let Filed { key, place } = self.filed.take(candidate.index())?;
-        match place {
+    pub(super) fn remove(&mut self, candidate: CandidateId) {
+        let Some(Filed { key, place }) = self.filed.get(candidate.index()) else { return };
+        match *place {
+            Place::Chained(chunk) => self.unchain(candidate, chunk),
             Place::Mapped if key.demoted => _ = self.demoted.remove(&key.rank),
             Place::Mapped => _ = self.between.remove(&key.rank),
-            Place::Chained(chunk) => self.unchain(candidate, chunk),
         }
-        Some(key)
+        self.filed.take(candidate.index());
     }
 
     pub(super) fn first(&self) -> Option<CandidateId> {

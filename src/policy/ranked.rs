@@ -70,9 +70,10 @@ impl Policy {
     /// Takes `candidate` out; it may not be filed.
     #[inline]
     pub(crate) fn remove(&mut self, candidate: CandidateId) {
-        if let Some(in_group) = self.order.remove(candidate).and_then(|key| key.in_group()) {
+        if let Some(in_group) = self.order.key(candidate).and_then(RankKey::in_group) {
             self.grouped.remove(&in_group);
         }
+        self.order.remove(candidate);
     }
 
     /// The candidate to evict from next; it stays filed.

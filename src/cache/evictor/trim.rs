@@ -38,15 +38,16 @@ impl Evictor {
         crate::sync::failpoint!("trim::begun");
         let mut dead = Dead::default();
         if target == 0 && self.is_only_point(last) {
-            if let Some((killed, tally)) = kill(last, resources) {
+            if let Some(killed) = kill(last) {
                 if run.shorten(word, 0).is_ok() {
+                    let tally = run.parent().and_then(|parent| killed.tally_for(parent, resources));
                     // Its run's list ends with the run.
                     self.strike_from_accounts(last, resources);
                     crate::sync::failpoint!("trim::shortened");
-                    return self.end_run(run, len, Some(tally), &[killed], resources);
+                    return self.end_run(run, len, tally, &[killed], resources);
                 }
                 self.strike(last, resources);
-                dead.add((killed, tally));
+                dead.add((killed, killed.tally(resources)));
             }
         }
         self.trim_to(target, run, word, dead, resources)
@@ -182,9 +183,9 @@ impl Evictor {
     /// Kills a point and removes it from the accounts, or nothing if it is held; it stays in its run's map. Also its
     /// statistics.
     fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Tally)> {
-        let killed = kill(point, resources)?;
+        let killed = kill(point)?;
         self.strike(point, resources);
-        Some(killed)
+        Some((killed, killed.tally(resources)))
     }
 
     /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs on. It is unlinked at the end of the
@@ -260,6 +261,7 @@ impl<'g> Dead<'g> {
 }
 
 /// A dead point that is to be retired.
+#[derive(Clone, Copy)]
 struct Killed<'g> {
     point: Ref<'g, Point>,
     /// An entry of the queue owns it, and retires it.
@@ -267,6 +269,24 @@ struct Killed<'g> {
 }
 
 impl<'g> Killed<'g> {
+    /// What its statistics come to. Asked for once: it keeps no marks.
+    fn tally(self, resources: Resources<'g>) -> Tally {
+        let statistics = &self.point.as_ref().statistics;
+        let tally = statistics.read(resources.guard);
+        statistics.marks.cast_off(resources.guard);
+        tally
+    }
+
+    /// The same where they flow to `below`, if that keeps any.
+    #[inline]
+    fn tally_for(self, below: Ref<'_, Point>, resources: Resources<'g>) -> Option<Tally> {
+        if keeps_statistics(below) {
+            return Some(self.tally(resources));
+        }
+        self.point.statistics.marks.cast_off(resources.guard);
+        None
+    }
+
     /// Retires the point, which no map leads to from now on.
     fn retire(self, resources: Resources<'g>) {
         if !self.is_queued {
@@ -275,14 +295,12 @@ impl<'g> Killed<'g> {
     }
 }
 
-/// Kills a point, or nothing if it is held; it stays in the accounts. Also its statistics.
+/// Kills a point, or nothing if it is held; it stays in the accounts.
 #[inline]
-fn kill<'g>(point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Tally)> {
+fn kill(point: Ref<'_, Point>) -> Option<Killed<'_>> {
     let before = point.word.kill()?;
     crate::sync::failpoint!("trim::killed");
-    let tally = point.statistics.read(resources.guard);
-    point.statistics.marks.cast_off(resources.guard);
-    Some((Killed { point, is_queued: before.is_queued() }, tally))
+    Some(Killed { point, is_queued: before.is_queued() })
 }
 
 /// Takes a dead point out of its run's map, and retires it.
@@ -292,9 +310,15 @@ fn take_out<'g>(killed: Killed<'g>, resources: Resources<'g>) {
     killed.retire(resources);
 }
 
-/// Lets statistics flow down to `below`. A root is never ranked, and keeps none.
+/// A root is never ranked, and keeps none.
+#[inline]
+fn keeps_statistics(point: Ref<'_, Point>) -> bool {
+    !point.run().is_trunk()
+}
+
+/// Lets statistics flow down to `below`.
 fn flow(below: Ref<'_, Point>, tally: Option<Tally>, resources: Resources<'_>) {
-    if let Some(tally) = tally.filter(|_| !below.run().is_trunk()) {
+    if let Some(tally) = tally.filter(|_| keeps_statistics(below)) {
         below.statistics.take_in(tally, resources.guard);
     }
 }
