@@ -552,7 +552,7 @@ BUGS = [
     ("a retention kept of what is hidden", "invalidation::a_retention_against_an_invalidation", EXACT,
      [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = point.run().space().is_detached() || self")]),
     ("an anchor that outlives its point", "invalidation::an_upgrade_against_the_death_of_its_point", EXACT,
-     [(TRIM, "    point.statistics.marks.cast_off(resources.guard);\n", "")]),
+     [(TRIM, "        statistics.marks.cast_off(resources.guard);\n", "")]),
     ("an anchor for each weak lease", "invalidation::two_weak_leases_are_made_at_once", EXACT,
      [(MARKS, "there.and_then(|record| record.as_ref().anchor.clone()) {\n                return anchor;",
        "there.and_then(|record| record.as_ref().anchor.clone()).filter(|_| false) {\n                return anchor;")]),

@@ -40,14 +40,14 @@ impl Evictor {
         if target == 0 && self.is_only_point(last) {
             if let Some(killed) = kill(last) {
                 if run.shorten(word, 0).is_ok() {
-                    let tally = run.parent().and_then(|parent| killed.tally_for(parent, resources));
+                    let tally = killed.tally(run.parent().is_some_and(keeps_statistics), resources);
                     // Its run's list ends with the run.
                     self.strike_from_accounts(last, resources);
                     crate::sync::failpoint!("trim::shortened");
                     return self.end_run(run, len, tally, &[killed], resources);
                 }
                 self.strike(last, resources);
-                dead.add((killed, killed.tally(resources)));
+                dead.add((killed, killed.tally(true, resources)));
             }
         }
         self.trim_to(target, run, word, dead, resources)
@@ -182,10 +182,10 @@ impl Evictor {
 
     /// Kills a point and removes it from the accounts, or nothing if it is held; it stays in its run's map. Also its
     /// statistics.
-    fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Tally)> {
+    fn kill<'g>(&mut self, point: Ref<'g, Point>, resources: Resources<'g>) -> Option<(Killed<'g>, Option<Tally>)> {
         let killed = kill(point)?;
         self.strike(point, resources);
-        Some((killed, killed.tally(resources)))
+        Some((killed, killed.tally(true, resources)))
     }
 
     /// The end of a run of length zero: its blocks go, and it is taken off the point that it hangs on. It is unlinked at the end of the
@@ -239,7 +239,7 @@ impl Evictor {
         if let Some((killed, tally)) = self.kill(point, resources) {
             take_out(killed, resources);
             if let Some(below) = below {
-                flow(below, Some(tally), resources);
+                flow(below, tally, resources);
             }
         }
     }
@@ -254,8 +254,9 @@ struct Dead<'g> {
 
 impl<'g> Dead<'g> {
     #[inline]
-    fn add(&mut self, (killed, tally): (Killed<'g>, Tally)) {
-        self.flowing = Some(self.flowing.map_or(tally, |flowing| flowing.joined(tally)));
+    fn add(&mut self, (killed, tally): (Killed<'g>, Option<Tally>)) {
+        let joined = |tally: Tally| self.flowing.map_or(tally, |flowing| flowing.joined(tally));
+        self.flowing = tally.map(joined).or(self.flowing);
         self.points.push(killed);
     }
 }
@@ -269,22 +270,13 @@ struct Killed<'g> {
 }
 
 impl<'g> Killed<'g> {
-    /// What its statistics come to. Asked for once: it keeps no marks.
-    fn tally(self, resources: Resources<'g>) -> Tally {
+    /// What its statistics come to, if they flow on. Asked for once: it keeps no marks.
+    #[inline]
+    fn tally(self, flows: bool, resources: Resources<'g>) -> Option<Tally> {
         let statistics = &self.point.as_ref().statistics;
-        let tally = statistics.read(resources.guard);
+        let tally = flows.then(|| statistics.read(resources.guard));
         statistics.marks.cast_off(resources.guard);
         tally
-    }
-
-    /// The same where they flow to `below`, if that keeps any.
-    #[inline]
-    fn tally_for(self, below: Ref<'_, Point>, resources: Resources<'g>) -> Option<Tally> {
-        if keeps_statistics(below) {
-            return Some(self.tally(resources));
-        }
-        self.point.statistics.marks.cast_off(resources.guard);
-        None
     }
 
     /// Retires the point, which no map leads to from now on.
