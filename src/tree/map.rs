@@ -116,7 +116,7 @@ struct Place<'g, T> {
     within: Option<Ref<'g, Branch<T>>>,
     /// Branches up to here.
     level: u32,
-    /// The digits of the key that they have not resolved.
+    /// The digits of the key that they have not resolved, as in `first_digit`.
     rest: u32,
 }
 
@@ -124,10 +124,11 @@ impl<'g, T: 'static> Place<'g, T> {
     /// Goes on into the branch that the slot leads to.
     #[inline(always)]
     fn enter(&mut self, branch: Ref<'g, Branch<T>>) {
-        self.slot = &branch.as_ref().slots[(self.rest % FAN) as usize];
+        let (digit, rest) = first_digit(self.rest);
+        self.slot = &branch.as_ref().slots[digit];
         self.within = Some(branch);
         self.level += 1;
-        self.rest /= FAN;
+        self.rest = rest;
     }
 
     /// Prefetches what a change that fills the slot or empties it writes.
@@ -149,10 +150,18 @@ fn branch_word<T>(branch: *mut Branch<T>) -> *mut () {
 /// Spreads the key over all bits and loses none (an odd multiplier and shifts are bijections).
 fn mix(key: u32) -> u32 {
     if cfg!(any(radixkv_loom, radixkv_shuttle)) {
-        return key; // small keys differ in their low bits
+        return key.reverse_bits(); // small keys differ in their first digits
     }
     let x = (key ^ (key >> 16)).wrapping_mul(0x7feb_352d);
     (x ^ (x >> 15)).wrapping_mul(0x846c_a68b)
+}
+
+/// The first digit of a mixed key, seen as a fraction of 2^32 in base `FAN`, and the fraction that is left. Two keys that agree in nine
+/// digits of base 15 are equal: 2^32 / 15^9 is less than one.
+#[inline(always)]
+fn first_digit(mixed: u32) -> (usize, u32) {
+    let shifted = u64::from(mixed) * u64::from(FAN);
+    ((shifted >> u32::BITS) as usize, shifted as u32)
 }
 
 impl<T: Keyed> Map<T> {
@@ -311,7 +320,7 @@ impl<T: Keyed> Map<T> {
     /// Replaces `entry`, alone in its slot, by a branch that holds it; if that fails the caller looks again.
     fn grow<'g>(&self, place: &Place<'g, T>, entry: Ref<'g, T>, guard: &'g Guard<'g>) {
         let held: *mut () = entry.as_ptr().cast();
-        let digit = mix(entry.key()) / FAN.pow(place.level) % FAN;
+        let (digit, _) = first_digit(mix(entry.key()).wrapping_mul(FAN.wrapping_pow(place.level)));
         let branch = Own::new(Branch::<T>::of(held, digit), guard);
         let word = branch_word(branch.as_ptr());
         // Release: E1.
@@ -406,8 +415,8 @@ impl<T: Keyed> Drop for Map<T> {
 
 impl<T> Branch<T> {
     /// One that holds `word` in the slot of this digit.
-    fn of(word: *mut (), digit: u32) -> Self {
-        let slots = std::array::from_fn(|i| AtomicPtr::new(if i == digit as usize { word } else { ptr::null_mut() }));
+    fn of(word: *mut (), digit: usize) -> Self {
+        let slots = std::array::from_fn(|i| AtomicPtr::new(if i == digit { word } else { ptr::null_mut() }));
         Self { count: AtomicU64::new(1), slots, canary: Canary::new(), entries: PhantomData }
     }
 

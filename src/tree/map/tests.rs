@@ -123,8 +123,8 @@ fn first_branch<'g>(bed: &'g Bed, guard: &'g Guard<'_>) -> Ref<'g, Branch<Point>
 
 /// Two keys that part in the first branch, and one that lies beside the first.
 fn parting_keys() -> [u32; 3] {
-    let first = mix(0) % FAN;
-    let find = |same| (1..).find(|key| (mix(*key) % FAN == first) == same).expect("endless");
+    let first = first_digit(mix(0)).0;
+    let find = |same| (1..).find(|key| (first_digit(mix(*key)).0 == first) == same).expect("endless");
     [0, find(false), find(true)]
 }
 
@@ -245,10 +245,14 @@ fn keys_are_spread_and_none_is_lost() {
     // In a row, by blocks, by their high bits, and the highest: depths and tokens as they come.
     let families: [fn(u32) -> u32; 4] = [|i| i, |i| i << 4, |i| i << 16, |i| !(i << 8)];
     for family in families {
-        let mixed: Vec<u32> = (0..4_096).map(|i| mix(family(i))).collect();
+        let mut mixed: Vec<u32> = (0..4_096).map(|i| mix(family(i))).collect();
         for level in 0..2 {
             let mut digits = [0; FAN as usize];
-            mixed.iter().for_each(|&mixed| digits[(mixed / FAN.pow(level) % FAN) as usize] += 1);
+            for mixed in &mut mixed {
+                let (digit, rest) = first_digit(*mixed);
+                digits[digit] += 1;
+                *mixed = rest;
+            }
             let fair = 4_096 / FAN;
             assert!(digits.iter().all(|&n| n > fair / 2 && n < fair * 2), "level {level}: {digits:?}");
         }
