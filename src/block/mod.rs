@@ -1,12 +1,10 @@
 //! Blocks: ids of the slots that hold keys and values, and the pool that hands them out.
 
-mod fingerprint;
 mod grid;
 mod hints;
 mod pool;
 mod slots;
 
-pub(crate) use fingerprint::{TAIL, fingerprint, fingerprint_of};
 pub(crate) use grid::Grid;
 pub(crate) use pool::Pool;
 pub use slots::write_slots;

@@ -6,12 +6,13 @@
 //!
 //! The marks of equal blocks lie in one cache line, those of different namespaces beside each other.
 
-use crate::block::{Grid, TAIL, fingerprint, fingerprint_of};
+use crate::block::Grid;
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::gauge::{AtomicU64, Relaxed};
 use crate::sync::{model_size, prefetch, prefetch_to_write};
 use crate::tree::Run;
+use crate::tree::fingerprint::{TAIL, fingerprint, fingerprint_of};
 
 /// Marks at least and at most: 8 bytes each.
 const FEWEST: usize = model_size(64, 8);

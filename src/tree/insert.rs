@@ -4,13 +4,14 @@
 //! there in the meantime, and hangs the rest where the tokens part: at a boundary, or at a mid-block point made for the
 //! branch. It never hangs a run under a point whose tokens it has not compared.
 
-use crate::block::{BlockId, Grid, fingerprint};
+use crate::block::{BlockId, Grid};
 use crate::key::Token;
 use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::prefetch_to_write;
 
 use super::arrays::Arrays;
+use super::fingerprint::fingerprint;
 use super::growth::{count_child, discount_child, grow, may_grow_at, room};
 use super::hot::StripeRef;
 use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};

@@ -21,6 +21,7 @@
 //! | `walk` | comparing tokens along runs |
 //! | `lease` | creating, proving, leasing and releasing points |
 //! | `nearest` | the block beyond a boundary with the longest common prefix |
+//! | `fingerprint` | numbers for blocks, for statistics |
 //! | `path`, `excerpt` | the blocks and tokens of a path, now; pieces of the tree to be read later |
 //! | `insert` | publishing a run |
 //! | `growth`, `pieces` | appending to a run in place; what was appended, for the evictor |
@@ -43,6 +44,7 @@
 mod anchor;
 mod arrays;
 mod excerpt;
+pub(crate) mod fingerprint;
 mod growth;
 mod holdings;
 mod hot;

@@ -192,13 +192,12 @@ fn branches_above_each_other_go_together() {
 }
 
 /// Slots that hold something in each branch below `slot`, beside what it counts.
-fn counts(slot: &TrieSlot, counted: &mut Vec<(u64, u64)>) {
-    each_branch::<Point>(slot, &mut |branch| {
-        // SAFETY: the caller alone uses the map.
-        let branch = unsafe { branch.as_ref() };
+fn counts(slot: &TrieSlot, guard: &Guard<'_>, counted: &mut Vec<(u64, u64)>) {
+    if let Occupant::Branch(branch) = Occupant::<Point>::of(slot.load(Acquire), guard) {
         let held = branch.slots.iter().filter(|slot| !slot.load(Relaxed).is_null()).count();
         counted.push((held as u64, branch.count.load(Relaxed)));
-    });
+        branch.slots.iter().for_each(|slot| counts(slot, guard, counted));
+    }
 }
 
 /// Threads whose keys lie in the same branches; some of them compete for each key.
@@ -232,7 +231,7 @@ fn branches_count_what_they_hold_when_threads_have_gone() {
         }
     });
     let mut counted = Vec::new();
-    counts(&bed.map.root, &mut counted);
+    counts(&bed.map.root, &guard, &mut counted);
     assert!(counted.iter().all(|(held, count)| held == count && *held > 0), "{counted:?}");
     let left: Vec<u32> = (0..KEYS).filter(|key| bed.map.get(*key, &guard).is_some()).collect();
     bed.remove(left);

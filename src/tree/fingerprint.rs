@@ -1,6 +1,6 @@
 //! Fingerprints: a number for a block's tokens, for statistics and for nothing else. Identity is tokens.
 
-use super::Grid;
+use crate::block::Grid;
 use crate::key::Token;
 
 /// Tokens of a block, its last ones, that count.
