@@ -356,7 +356,9 @@ impl Entries {
     pub fn insert(&self, key: u32, value: u32, local: &Local) -> Result<(), Option<u32>> {
         let guard = local.0.pin();
         let new = Own::new(MapEntry { key, value, canary: Canary::new() }, &guard);
-        match self.0.insert(None, new, &guard) {
+        // As an insert of the cache does: where it has looked before.
+        let (_, place) = self.0.get_to_change(key, &guard);
+        match self.0.insert_at(place, None, new, &guard) {
             Ok(_) => Ok(()),
             Err((_, there)) => Err(there.map(|entry| entry.value)),
         }

@@ -15,6 +15,7 @@ use super::fingerprint::fingerprint;
 use super::growth::{count_child, discount_child, grow, may_grow_at, room};
 use super::hot::StripeRef;
 use super::lease::{HeldLease, Ledger, Refused, lease_again, lease_at, release};
+use super::map::Place;
 use super::point::Point;
 use super::run::{Beginning, Run};
 use super::walk::{Position, Reached, walk};
@@ -154,7 +155,7 @@ fn hang<'g>(
     ledger.queue.prefetch();
     let tokens = &sequence.tokens[branch.end()..];
     let first = tokens[0];
-    let there = branch.as_ref().children.get_to_change(first, guard);
+    let (there, place) = branch.as_ref().children.get_to_change(first, guard);
     if there.is_some_and(|run| run.word().len() > 0) {
         return Ok(None);
     }
@@ -167,7 +168,7 @@ fn hang<'g>(
     let tip = match may_grow.then(|| grow(branch, tokens, sequence.blocks, (charged, sequence.now), guard)).flatten() {
         Some(tip) => tip,
         None if may_grow && !count_child(branch, first, guard) => return Ok(None),
-        None => match hang_run(branch, there, sequence, charged, may_grow, guard) {
+        None => match hang_run(branch, (there, place), sequence, charged, may_grow, guard) {
             Some(tip) => tip,
             None => return Ok(None),
         },
@@ -176,11 +177,11 @@ fn hang<'g>(
     Ok(Some(HeldLease { point: tip, counted_on: StripeRef::word(ledger.stripe) }))
 }
 
-/// Hangs a run in the place of `there`, which is nothing or dead; its end, or nothing if another thread was first. It `is_counted`
+/// Hangs a run at `place` instead of `there`, which is nothing or dead; its end, or nothing if another thread was first. It `is_counted`
 /// as a child already, or will be.
 fn hang_run<'g>(
     branch: Ref<'g, Point>,
-    there: Option<Ref<'g, Run>>,
+    (there, place): (Option<Ref<'g, Run>>, Place<'g, Run>),
     sequence: NewTokens<'_>,
     charged: u32,
     is_counted: bool,
@@ -193,7 +194,7 @@ fn hang_run<'g>(
     let fingerprint = fingerprint(&sequence.tokens[..first_end], sequence.grid);
     let beginning = Beginning { parent: branch, start, born: sequence.now, fingerprint, charged, room };
     let run = Run::new(beginning, tokens, sequence.blocks, guard);
-    match branch.as_ref().children.insert(there, run, guard) {
+    match branch.as_ref().children.insert_at(place, there, run, guard) {
         Ok(run) => {
             crate::sync::failpoint!("insert::linked");
             if !is_counted {

@@ -110,7 +110,8 @@ impl<'g, T> Occupant<'g, T> {
 }
 
 /// A place on the way to a key.
-struct Place<'g, T> {
+#[derive(Debug)]
+pub(crate) struct Place<'g, T> {
     slot: &'g TrieSlot,
     /// The branch that the slot is in.
     within: Option<Ref<'g, Branch<T>>>,
@@ -175,12 +176,12 @@ impl<T: Keyed> Map<T> {
         self.find(key, guard).0
     }
 
-    /// As [`get`](Self::get), for a caller that is about to change what is there.
+    /// As [`get`](Self::get), for a caller that is about to change what is there: also where, for [`insert_at`](Self::insert_at).
     #[inline]
-    pub(crate) fn get_to_change<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> Option<Ref<'g, T>> {
+    pub(crate) fn get_to_change<'g>(&'g self, key: u32, guard: &'g Guard<'_>) -> (Option<Ref<'g, T>>, Place<'g, T>) {
         let (entry, place) = self.find(key, guard);
         place.prefetch_to_write();
-        entry
+        (entry, place)
     }
 
     /// The first place on the way to `key`.
@@ -233,8 +234,19 @@ impl<T: Keyed> Map<T> {
         new: Own<'g, T>,
         guard: &'g Guard<'g>,
     ) -> Result<Ref<'g, T>, Occupied<'g, T>> {
+        self.insert_at(self.begin(new.key()), current, new, guard)
+    }
+
+    /// As [`insert`](Self::insert), from a place on the way to the key on.
+    pub(crate) fn insert_at<'g>(
+        &'g self,
+        place: Place<'g, T>,
+        current: Option<Ref<'g, T>>,
+        new: Own<'g, T>,
+        guard: &'g Guard<'g>,
+    ) -> Result<Ref<'g, T>, Occupied<'g, T>> {
         let word = new.as_ptr().cast();
-        match self.change(new.key(), current, word, guard) {
+        match self.change(place, new.key(), current, word, guard) {
             Ok(()) => Ok(new.publish()),
             Err(found) => Err((new, found)),
         }
@@ -271,15 +283,15 @@ impl<T: Keyed> Map<T> {
         true
     }
 
-    /// One compare-and-swap of the slot of `key` from `current` to `new`.
+    /// One compare-and-swap of the slot of `key`, at `place` or behind it, from `current` to `new`.
     fn change<'g>(
         &'g self,
+        mut place: Place<'g, T>,
         key: u32,
         current: Option<Ref<'g, T>>,
         new: *mut (),
         guard: &'g Guard<'g>,
     ) -> Result<(), Option<Ref<'g, T>>> {
-        let mut place = self.begin(key);
         loop {
             // Acquire: E1.
             let word = place.slot.load(Acquire);
