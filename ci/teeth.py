@@ -187,7 +187,7 @@ BUGS = [
     ("retired before it is unlinked", "namespaces::the_death_of_runs_against_a_clear_in_turns", EXACT,
      [(TRIM, "own.map(|killed| killed.point)",
        "own.map(|killed| killed.point).inspect(|point| resources.guard.retire(*point)).filter(|_| false)")]),
-    ("retired before it is taken out of its run's map", "namespaces::an_eviction_against_a_clear_in_turns", EXACT,
+    ("retired before it is taken out of its run's map", "creation_trim::two_creators_at_two_depths_against_a_trim", EXACT,
      [(TRIM, "    killed.point.run().as_ref().points.remove(killed.point, resources.guard);\n    killed.retire(resources);\n",
        "    let point = killed.point;\n    killed.retire(resources);\n    point.run().as_ref().points.remove(point, resources.guard);\n")]),
 
