@@ -202,6 +202,8 @@ BUGS = [
        "        if point.run().word().len() == point.depth() {\n            self.register(point.run(), point.depth(), resources);\n        }\n")]),
     ("a kill that leaves the accounts for later", "creation_trim::two_creators_at_two_depths_against_a_trim", EXACT,
      [(TRIM, "        self.strike(point, resources);\n", "        self.unfile(point);\n")]),
+    ("an end that died in vain stays in the accounts", "creation_trim::a_new_point_against_the_end_of_all", EXACT,
+     [(TRIM, "                self.strike(last, resources);\n                dead.add", "                dead.add")]),
     ("statistics of the dead dropped", "together::a_hit_against_the_death_of_its_point", EXACT,
      [(TRIM, "            flow(now_last, dead.flowing, resources);\n", "")]),
 

@@ -28,6 +28,8 @@ mod invalidation;
 mod matching;
 #[path = "scenarios/memory.rs"]
 mod memory;
+#[path = "scenarios/misses.rs"]
+mod misses;
 #[path = "scenarios/namespaces.rs"]
 mod namespaces;
 #[path = "scenarios/numbers.rs"]

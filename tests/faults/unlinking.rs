@@ -37,6 +37,38 @@ fn is_unlinked_under_the_lock(cache: &PrefixCache, meanwhile: impl Fn(&PrefixCac
     is_held
 }
 
+/// A match creates a point on a run whose end was just killed: the run stays up to that point, which takes over the uses of the end.
+#[test]
+fn the_uses_of_a_dead_end_flow_to_a_point_that_comes_meanwhile() {
+    let cache = cache();
+    let (session, space) = (cache.session(), cache.default_namespace());
+    let uses = || {
+        let mut uses = Vec::new();
+        cache.walk(&space, |run| uses.push((run.tokens.len(), run.uses)));
+        uses
+    };
+    let acquired = session.acquire(&space, &[1, 2], 0).expect("room");
+    drop(session.insert(acquired.hit.lease(), &[1, 2], acquired.blocks).expect("fits"));
+    drop(acquired.hit);
+    (0..3).for_each(|_| drop(session.match_prefix(&space, &[1, 2])));
+    assert_eq!(uses(), [(2, 4)]);
+    let killed = Gate::default();
+    let stop = killed.clone();
+    let armed = arm("trim::killed", move || stop.stop());
+    thread::scope(|scope| {
+        let victim = scope.spawn(|| as_victim(|| cache.evict(2)));
+        killed.wait_for_arrival();
+        let first = cache.session().match_prefix(&space, &[1]).into_lease();
+        assert_eq!(first.len_tokens(), 1);
+        killed.open();
+        assert_eq!(victim.join().expect("no panic"), 1, "one block is leased");
+        assert_eq!(uses(), [(1, 5)]);
+    });
+    drop(armed);
+    cache.settle();
+    assert_eq!((cache.evict(4), cache.validate()), (1, Ok(())));
+}
+
 fn cache() -> PrefixCache {
     PrefixCache::builder(1, 4).build().expect("valid")
 }
