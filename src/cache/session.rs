@@ -62,7 +62,7 @@ pub struct Session {
     stripe: u8,
     /// Makes the session not `Sync`, as its participant and its references do.
     verbs: Cell<u32>,
-    /// Its last lookup found no block.
+    /// Its last lookup agreed with no token.
     has_missed: Cell<bool>,
 }
 
