@@ -19,7 +19,7 @@ from seeded import strays
 WEAK, EXACT = "weak", "exact"
 CAP = 240
 # So many commits back a file counts as changed.
-OF_LATE = 12
+OF_LATE = 20
 
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 GROWTH, ARRAYS = "src/tree/growth.rs", "src/tree/arrays.rs"
