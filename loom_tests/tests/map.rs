@@ -5,8 +5,9 @@
 //!
 //! Edge: E1 (a slot's publication). Keys differ in their lowest bits, one bit for each level: 0 and 2 need two branches.
 //!
-//! Teeth: `get` without Acquire; a slot filled without being counted, or in a closed branch; a branch closed while a thread is about to
-//! fill a slot of it; a thread that filled none, and the branch above one that goes, left counted; a branch retired by two threads.
+//! Teeth: `get` without Acquire; an entry or a branch published Relaxed; a slot filled without being counted, or in a closed branch; a branch closed while a thread is about to
+//! fill a slot of it; a thread that filled none, and the branch above one that goes, left counted; a branch retired by two threads; an
+//! entry replaced that the caller did not name.
 #![cfg(radixkv_loom)]
 
 mod common;

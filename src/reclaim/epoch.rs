@@ -220,8 +220,8 @@ impl Local {
         &self.record
     }
 
-    /// Reclaims what no thread can see any more, down to the slots. Call it without a guard: each pass may advance the epoch once,
-    /// and frees some.
+    /// Reclaims what no thread can see any more, down to the slots where memory is sparse. Call it without a guard: each pass may advance
+    /// the epoch once, and frees some.
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
