@@ -38,14 +38,6 @@ impl Inner {
         }
     }
 
-    /// Prefetches what [`count_lookup`](Self::count_lookup) reads of a lookup that reaches no more than so many tokens.
-    #[cold]
-    pub(super) fn foresee_miss(&self, reached: usize, tokens: &[Token], grid: Grid) {
-        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(reached) + 1)) {
-            self.seen.prefetch(with_next, grid);
-        }
-    }
-
     /// Counts the whole blocks that a lookup lacks by the reason of the first of them.
     #[cold]
     fn count_missed(&self, query: Query<'_>, lease: &Lease, guard: &Guard<'_>) {

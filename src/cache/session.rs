@@ -259,10 +259,13 @@ impl Session {
         }
     }
 
-    /// Asks for what a lookup needs that reaches no more than so many tokens.
+    /// Prefetches what counting a lookup reads that reaches no more than so many tokens.
     #[cold]
     fn foresee_miss(&self, reached: usize, tokens: &[Token], namespace: &Namespace) {
-        self.inner().foresee_miss(reached, tokens, namespace.0.grid);
+        let grid = namespace.0.grid;
+        if let Some(with_next) = tokens.get(..grid.end_of(grid.blocks(reached) + 1)) {
+            self.inner().seen.prefetch(with_next, grid);
+        }
     }
 
     /// Continues from a lease: looks only at what lies beyond it.
