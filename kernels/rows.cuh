@@ -49,28 +49,34 @@ template <int D, Rows KIND> RK_DEV void copy_queries(const RkTileArgs& a, const 
 // Copies 64 keys and values at a time into shared memory. Each lane holds the block table entry of one of the next 32
 // groups of 16 keys.
 template <int D> struct Pages {
-  const RkKv& kv;
-  const u32* table;        // of this sequence
-  u32 kv_head, first, end;
+  const RkTileArgs& a;
+  u32 first, end;
   u32 blocks;
 
   // Starts the copies of step `step`; steps count up from 0 without gaps, and the whole block calls.
   RK_DEV_METHOD void copy(u32 step, u16* k, u16* v) {
     using S = RowsShape<D>;
     const u32 key = first + step * S::KEYS, lane = RK_THREAD % 32;
-    if (step % 8 == 0 && key + lane * 16 < end) blocks = table[(key + lane * 16) >> kv.block_shift];
+    const RkTile& tile = a.tiles[RK_BLOCK_X];               // read again: no register holds it
+    if (step % 8 == 0 && key + lane * 16 < end)
+      blocks = a.table[tile.table + ((key + lane * 16) >> a.kv.block_shift)];
     const u32 thread = rk_anew(RK_THREAD), chunk = thread % S::CHUNKS, row0 = thread / S::CHUNKS;
+    const u64 mine = (u64)row0 * a.kv.token_stride + chunk * 8;
+    const u32 to = swizzled<D>(row0, chunk);
+    const int left = (int)(end - key) - (int)row0;          // rows from row0 on
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
+      // Behind the end it is a block of before, or the first one: nothing of it is read.
       const u32 block = rk_shuffle(blocks, step % 8 * 4 + i);
-      const u64 page = key + 16 * i < end ? page_offset(kv, block, key + 16 * i, kv_head) : 0;
+      const u64 from = page_offset(a.kv, block, key + 16 * i, tile.kv_head) + mine;
+      const u16 *from_k = a.kv.k + from, *from_v = a.kv.v + from;
 #pragma unroll
       for (u32 j = 0; j < 16; j += S::PASS) {
-        const u32 in_page = row0 + j, row = 16 * i + in_page;
-        const bool valid = key + row < end;                 // a slot after the end may hold NaN, and 0 * NaN is NaN
-        const u64 from = page + (u64)in_page * kv.token_stride + chunk * 8;
-        rk_copy_async(k + swizzled<D>(row, chunk), kv.k + from, valid);
-        rk_copy_async(v + swizzled<D>(row, chunk), kv.v + from, valid);
+        const u32 row = 16 * i + j;
+        const bool valid = (int)row < left;                 // a slot after the end may hold NaN, and 0 * NaN is NaN
+        const u64 later = (u64)j * a.kv.token_stride;
+        rk_copy_async(k + to + row * D, from_k + later, valid);
+        rk_copy_async(v + to + row * D, from_v + later, valid);
       }
     }
     rk_copy_commit();
@@ -80,7 +86,7 @@ template <int D> struct Pages {
 // The state of a warp's 32 rows, two tiles of 16; a thread has 4 rows, at lane / 4 + 8 * {0, 1, 2, 3}.
 template <int D> struct RowsState {
   float o[2][D / 8][4];
-  float max[4];            // of the raw scores
+  float max[4];            // of the raw scores, or up to ROOM below it
   float sum[4];
 };
 
@@ -91,15 +97,16 @@ template <int D, bool BF16> RK_DEV void scores(const u16* q, const u16* k, u32 l
     for (int n = 0; n < 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[m][n][i] = 0.f;
+  const u32 at_q = swizzled<D>(lane % 16, lane / 16), at_k = swizzled<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
   for (int d = 0; d < D / 16; ++d) {
     u32 rows[2][4];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) rk_load_matrix(rows[m], q + swizzled<D>(m * 16 + lane % 16, d * 2 + lane / 16));
+    for (int m = 0; m < 2; ++m) rk_load_matrix(rows[m], q + (at_q ^ d * 16) + m * 16 * D);
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
       u32 keys[4];
-      rk_load_matrix(keys, k + swizzled<D>(n * 16 + lane / 16 * 8 + lane % 8, d * 2 + lane / 8 % 2));
+      rk_load_matrix(keys, k + (at_k ^ d * 16) + n * 16 * D);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         rk_mma<BF16>(s[m][n * 2], rows[m], keys[0], keys[1]);
@@ -120,18 +127,23 @@ RK_DEV void mask_scores(const u32* limit, u32 key0, u32 lane, float (&s)[2][8][4
         if (key0 + n * 8 + lane % 4 * 2 + i % 2 >= limit[lane / 4 + m * 16 + i / 2 * 8]) s[m][n][i] = -RK_INF;
 }
 
-// Scores become exp2(scale * (score - max)); earlier sums are rescaled to the new maximum.
+// A row's maximum stays until a score lies so many powers of two above it: up to there nothing that was summed is rescaled.
+// Weights may be that much larger then, which neither float nor the 16-bit types mind.
+constexpr float ROOM = 8.f;
+
+// Scores become exp2(scale * (score - max)); earlier sums are rescaled to a maximum that moved.
 template <int D> RK_DEV void softmax_step(float (&s)[2][8][4], float scale, RowsState<D>& state) {
   float factor[4];
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     float (&x)[8][4] = s[r / 2];
     const int i = r % 2 * 2;
-    float top = state.max[r];
+    float top = -RK_INF;
 #pragma unroll
     for (int n = 0; n < 8; ++n) top = rk_max(top, rk_max(x[n][i], x[n][i + 1]));
     top = rk_max(top, rk_shuffle_xor(top, 1));
     top = rk_max(top, rk_shuffle_xor(top, 2));
+    if ((top - state.max[r]) * scale < ROOM) top = state.max[r];
     const float base = top == -RK_INF ? 0.f : top * scale;  // a row that has seen no key yet
     factor[r] = rk_exp2(rk_fma(state.max[r], scale, -base));
     state.max[r] = top;
@@ -144,7 +156,7 @@ template <int D> RK_DEV void softmax_step(float (&s)[2][8][4], float scale, Rows
     }
     state.sum[r] = rk_fma(state.sum[r], factor[r], sum);
   }
-  // In most steps no maximum moves.
+  // In nearly all steps no maximum moves.
   if (rk_ballot(factor[0] != 1.f || factor[1] != 1.f || factor[2] != 1.f || factor[3] != 1.f) == 0) return;
 #pragma unroll
   for (int m = 0; m < 2; ++m)
@@ -155,6 +167,7 @@ template <int D> RK_DEV void softmax_step(float (&s)[2][8][4], float scale, Rows
 }
 
 template <int D, bool BF16> RK_DEV void add_values(const float (&s)[2][8][4], const u16* v, u32 lane, RowsState<D>& state) {
+  const u32 at_v = swizzled<D>(lane / 8 % 2 * 8 + lane % 8, lane / 16);
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     u32 p[2][4];
@@ -168,7 +181,7 @@ template <int D, bool BF16> RK_DEV void add_values(const float (&s)[2][8][4], co
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
       u32 values[4];
-      rk_load_matrix_transposed(values, v + swizzled<D>(k * 16 + lane / 8 % 2 * 8 + lane % 8, n * 2 + lane / 16));
+      rk_load_matrix_transposed(values, v + (at_v ^ n * 16) + k * 16 * D);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         rk_mma<BF16>(state.o[m][n * 2], p[m], values[0], values[1]);
@@ -236,8 +249,8 @@ template <int D, bool BF16, Rows KIND> RK_DEV void attend_rows(const RkTileArgs&
   RowsState<D> state = {};
 #pragma unroll
   for (int r = 0; r < 4; ++r) state.max[r] = -RK_INF;
-  const u32 least = row_limit(*tile, group, 0), end = row_limit(*tile, group, tile->rows - 1);
-  Pages<D> pages = {a.kv, a.table + tile->table, tile->kv_head, tile->first, end, 0};
+  const u32 end = row_limit(*tile, group, tile->rows - 1);
+  Pages<D> pages = {a, tile->first, end, 0};
   const u32 steps = pages.first < end ? (end - pages.first + S::KEYS - 1) / S::KEYS : 0;
   limits[RK_THREAD] = row_limit(*tile, group, rk_min(RK_THREAD, tile->rows - 1));
   if (steps > 0) {
@@ -253,18 +266,18 @@ template <int D, bool BF16, Rows KIND> RK_DEV void attend_rows(const RkTileArgs&
       pages.copy(step + 1, other, other + S::KV);
     }
     float s[2][8][4];
-    const u32 anew = rk_anew(lane);
-    scores<D, BF16>(q + warp * 32 * D, k, anew, s);
+    scores<D, BF16>(q + warp * 32 * D, k, rk_anew(lane), s);
     const u32 key0 = pages.first + step * S::KEYS;
-    if (key0 + S::KEYS > least) mask_scores(limits + warp * 32, key0, lane, s);
+    if (key0 + S::KEYS > limits[warp * 32]) mask_scores(limits + warp * 32, key0, lane, s);
     softmax_step<D>(s, a.scale_log2, state);
-    add_values<D, BF16>(s, k + S::KV, anew, state);
+    add_values<D, BF16>(s, k + S::KV, rk_anew(lane), state);
   }
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
     state.sum[r] += rk_shuffle_xor(state.sum[r], 1);
     state.sum[r] += rk_shuffle_xor(state.sum[r], 2);
   }
-  if (KIND == Rows::CHUNK && tile->part == RK_DIRECT) write_direct<D, BF16, KIND>(a, *tile, group, q, warp, lane, state);
-  else write_part<D>(a, a.tiles[rk_anew(RK_BLOCK_X)], warp, lane, state);   // read again: now registers are free
+  const RkTile& again = a.tiles[rk_anew(RK_BLOCK_X)];       // now registers are free
+  if (KIND == Rows::CHUNK && again.part == RK_DIRECT) write_direct<D, BF16, KIND>(a, again, group, q, warp, lane, state);
+  else write_part<D>(a, again, warp, lane, state);
 }

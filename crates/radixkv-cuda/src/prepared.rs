@@ -145,8 +145,8 @@ impl Prepared {
             head_dim: layout.head_dim as u32,
             pad: 0,
         };
-        // A thread copies two units of 16 bytes, 8 elements each; a block of 256 threads 512.
-        let blocks = (self.sizes.kv_elements() / 8).div_ceil(512);
+        // A warp copies a token, and a block has 8.
+        let blocks = self.sizes.rows.div_ceil(8);
         let most = 16 * self.device.properties().multiprocessors as usize;
         self.device.launch((), (blocks.min(most), 1), &arguments)
     }

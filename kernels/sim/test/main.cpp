@@ -91,7 +91,7 @@ static void long_sequences(u32 schedule) {
 
 // So many heads that heads x tokens of a block, and heads x elements, take more than 16 bits.
 static void many_heads(u32 schedule) {
-  const Shape shape = {{schedule % 4 < 2}, 128, 36, 16, 5, schedule % 2 == 1};
+  const Shape shape = {{schedule % 4 < 2}, 128, 80, 16, 5, schedule % 2 == 1};
   test_decode(shape, {41}, 1, schedule);
   test_extend(shape, {33}, {2}, 1, schedule);
   test_append(shape, 40, false, schedule);
