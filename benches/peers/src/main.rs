@@ -23,6 +23,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use radixkv_replay::{Trace, workload::CLASSES};
 
 use arena::{
+    row::{Role, Row},
     settings::{self, Settings},
     table::Figures,
 };
@@ -50,6 +51,9 @@ struct Arguments {
     /// The most threads, 256 at most [default: as many as run at once, 16 at most]
     #[arg(long, value_name = "N", value_parser = settings::threads)]
     threads: Option<usize>,
+    /// Only contenders whose names contain one of these words, beside the limit
+    #[arg(long, value_delimiter = ',', value_name = "WORD")]
+    only: Vec<String>,
     /// Rounds of each row; rows whose rounds take seconds have three at most
     #[arg(long, default_value_t = ROUNDS, value_name = "N", value_parser = settings::rounds)]
     rounds: usize,
@@ -87,7 +91,12 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let figures = Figures::of(names.into_iter().map(|name| row(name, &settings, load.as_ref())).collect());
+    let only = |mut row: Row| {
+        let is_wanted = |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|word| name.contains(word));
+        row.entries.retain(|entry| entry.role == Role::Limit || is_wanted(entry.name));
+        row
+    };
+    let figures = Figures::of(names.into_iter().map(|name| only(row(name, &settings, load.as_ref()))).collect());
     let wrong = figures.wrong.clone();
     println!("{}", figures.text(&Screen::of_stdout(arguments.wide)));
     for contender in &wrong {

@@ -16,9 +16,10 @@ use crate::{
         shared::Shared, token_tree::Tenants,
     },
     rows::{
+        contention::{disjoint, look_up_many, look_up_own, many},
         growth::{Grow, apart, grow, growth},
         lookups::{among_1m, among_100k, cold, rotate, rotating},
-        mixed::{mix, mixed},
+        mixed::{half, mix, mix_half, mixed},
         replays::{Load, replay, serve},
         writes::{append, evict, insert, of_1k, of_1m, of_100k},
     },
@@ -49,7 +50,11 @@ pub(crate) enum Name {
     #[value(name = "evict-1m")]
     Evict1m,
     Contention,
+    #[value(name = "contention-64")]
+    Contention64,
+    Disjoint,
     Mixed,
+    Half,
     Turnover,
     Growth,
     Replay,
@@ -76,6 +81,8 @@ pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
     match name {
         Name::Match => hot(settings, contenders!(look_up_hot, settings)),
         Name::Contention => contention(settings, contenders!(look_up_together, settings)),
+        Name::Contention64 => many(settings, contenders!(look_up_many, settings)),
+        Name::Disjoint => disjoint(settings, contenders!(look_up_own, settings)),
         Name::Rotating => rotating(settings, contenders!(rotate, settings)),
         Name::Cold100k => cold("cold-100k", 100_000, settings, contenders!(among_100k, settings)),
         Name::Cold1m => cold("cold-1m", 1_000_000, settings, among_a_million(settings)),
@@ -92,6 +99,13 @@ pub(crate) fn row(name: Name, settings: &Settings, load: Option<&Load>) -> Row {
         Name::Mixed => mixed(
             settings,
             with(evicting!(mix, settings), with(entries!(mix, settings; Shared), [absent::<Tenants>(NO_POOL)])),
+        ),
+        Name::Half => half(
+            settings,
+            with(
+                evicting!(mix_half, settings),
+                with(entries!(mix_half, settings; Shared), [absent::<Tenants>(NO_POOL)]),
+            ),
         ),
         Name::Turnover => {
             let others = with(entries!(turn_over, settings; Shared), [absent::<Tenants>(NO_POOL)]);

@@ -1,4 +1,4 @@
-//! Nine lookups of a hot prefix to one new prompt, the pool full.
+//! Lookups of a hot prefix and new prompts, the pool full.
 
 use std::{hint::black_box, sync::Arc};
 
@@ -16,16 +16,33 @@ use crate::{
     writer::Writer,
 };
 
-/// Lookups to one insert.
-const LOOKUPS: usize = 9;
+/// Lookups to one insert, in the row `mixed`.
+const MANY: usize = 9;
+/// The same, in the row `half`.
+const ONE: usize = 1;
 
 /// `entries` are measured by [`mix`].
-pub(crate) fn mixed(settings: &Settings, mut entries: Vec<Entry>) -> Row {
+pub(crate) fn mixed(settings: &Settings, entries: Vec<Entry>) -> Row {
+    lookups_to_one("mixed", "nine matches", MANY, settings, entries)
+}
+
+/// `entries` are measured by [`mix_half`].
+pub(crate) fn half(settings: &Settings, entries: Vec<Entry>) -> Row {
+    lookups_to_one("half", "one match", ONE, settings, entries)
+}
+
+fn lookups_to_one(
+    name: &'static str,
+    matches: &str,
+    lookups: usize,
+    settings: &Settings,
+    mut entries: Vec<Entry>,
+) -> Row {
     let limit = settings.clone();
-    entries.insert(0, Entry::limit("memcmp, malloc + copy", move || compare_and_copy(&limit)));
+    entries.insert(0, Entry::limit("memcmp, malloc + copy", move || compare_and_copy(&limit, lookups)));
     Row {
-        name: "mixed",
-        what: "nine matches of a hot prefix of 2,496 tokens to one new prompt of 256, the pool full: millions of both a second".into(),
+        name,
+        what: format!("{matches} of a hot prefix of 2,496 tokens to one new prompt of 256, the pool full: millions of both a second"),
         figures: settings.threads.iter().map(|&threads| per_second(threads)).collect(),
         entries,
         at_once: true,
@@ -51,14 +68,22 @@ impl<C: Contender> Mixer<C> {
 }
 
 pub(crate) fn mix<C: Contender<Client: Writer>>(settings: &Settings) -> Round {
+    mix_each::<C>(settings, MANY)
+}
+
+pub(crate) fn mix_half<C: Contender<Client: Writer>>(settings: &Settings) -> Round {
+    mix_each::<C>(settings, ONE)
+}
+
+fn mix_each<C: Contender<Client: Writer>>(settings: &Settings, lookups: usize) -> Round {
     let cache = pool::<C>();
     let (counts, most) = (settings.threads.clone(), most(settings));
     let mut team =
-        Team::new(most, move |thread| holding(&cache, thread), |(mixer, _), inserts| mixer.mix(LOOKUPS, inserts));
+        Team::new(most, move |thread| holding(&cache, thread), move |(mixer, _), inserts| mixer.mix(lookups, inserts));
     team.run(most, CACHED);
     let sample = team.run(1, CACHED).0;
     let inserts = calls(settings, sample.as_nanos() as f64 / CACHED as f64);
-    let mut run = move |&count: &usize| millions(count * inserts * (LOOKUPS + 1), team.run(count, inserts).0);
+    let mut run = move |&count: &usize| millions(count * inserts * (lookups + 1), team.run(count, inserts).0);
     Box::new(move || counts.iter().map(&mut run).collect())
 }
 
@@ -84,14 +109,14 @@ fn holding<C: Contender<Client: Writer>>(cache: &Arc<C>, thread: usize) -> (Mixe
     (mixer, held)
 }
 
-fn compare_and_copy(settings: &Settings) -> Round {
+fn compare_and_copy(settings: &Settings, lookups: usize) -> Round {
     let (hot, fresh, blocks) = (Tokens::sequence(1, HOT), Tokens::sequence(2, FRESH), vec![0u32; FRESH / BLOCK]);
     let same = hot.copy();
     let work = move || {
-        (0..LOOKUPS).for_each(|_| compare(&hot, &same));
+        (0..lookups).for_each(|_| compare(&hot, &same));
         copy(&fresh, &blocks);
     };
     let calls = calls(settings, time(100, &work));
     let mut rates = each_count(settings, calls, |_| (), move |(), ()| (0..calls).for_each(|_| work()));
-    Box::new(move || rates().into_iter().map(|rate| rate * (LOOKUPS + 1) as f64).collect())
+    Box::new(move || rates().into_iter().map(|rate| rate * (lookups + 1) as f64).collect())
 }

@@ -1,5 +1,6 @@
 //! Rows that `radixkv bench` does not have.
 
+pub(crate) mod contention;
 pub(crate) mod growth;
 pub(crate) mod lookups;
 pub(crate) mod mixed;

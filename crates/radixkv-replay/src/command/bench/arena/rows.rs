@@ -94,13 +94,58 @@ pub(crate) fn per_second(threads: usize) -> String {
 }
 
 pub(crate) fn look_up_together<C: Contender>(settings: &Settings) -> Round {
-    let cache = Arc::new(C::new(HOT / BLOCK));
+    look_up_each::<C>(settings, Prefixes::One)
+}
+
+fn compare_together(settings: &Settings) -> Round {
+    compare_each(settings, Prefixes::One)
+}
+
+/// The hot prefixes that threads look up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Prefixes {
+    /// The same one.
+    One,
+    /// So many, each thread all of them in turn.
+    #[allow(dead_code, reason = "for the peers' rows")]
+    Many(usize),
+    /// One for each thread.
+    #[allow(dead_code, reason = "for the peers' rows")]
+    Own,
+}
+
+impl Prefixes {
+    fn tokens(self, threads: usize) -> impl Iterator<Item = Tokens> {
+        let count = match self {
+            Self::One => 1,
+            Self::Many(count) => count,
+            Self::Own => threads,
+        };
+        (1..=count).map(|seed| Tokens::sequence(seed as u32, HOT))
+    }
+
+    /// The index of a thread's `turn`-th lookup, of `count` prefixes. Threads begin apart.
+    fn at(self, thread: usize, turn: usize, count: usize) -> usize {
+        match self {
+            Self::Own => thread,
+            Self::One | Self::Many(_) => (7 * thread + turn) % count,
+        }
+    }
+}
+
+pub(crate) fn look_up_each<C: Contender>(settings: &Settings, prefixes: Prefixes) -> Round {
+    let tokens: Vec<Tokens> = prefixes.tokens(most(settings)).collect();
+    let cache = Arc::new(C::new(tokens.len() * HOT / BLOCK));
     let mut first = C::client(&cache);
-    let prompt = Arc::new(cached::<C>(&mut first, &Tokens::sequence(1, HOT)));
-    let calls = calls(settings, time(64, || check(first.look_up(&prompt), HOT)));
-    let look_up =
-        move |client: &mut C::Client, ()| (0..calls).for_each(|_| check(client.look_up(black_box(&prompt)), HOT));
-    let mut round = each_count(settings, calls, move |_| C::client(&cache), look_up);
+    let prompts: Vec<C::Prompt> = tokens.iter().map(|tokens| cached::<C>(&mut first, tokens)).collect();
+    let calls = calls(settings, time(64, || check(first.look_up(&prompts[0]), HOT)));
+    let look_up = move |(client, thread): &mut (C::Client, usize), ()| {
+        for turn in 0..calls {
+            let prompt = &prompts[prefixes.at(*thread, turn, prompts.len())];
+            check(client.look_up(black_box(prompt)), HOT);
+        }
+    };
+    let mut round = each_count(settings, calls, move |thread| (C::client(&cache), thread), look_up);
     Box::new(move || {
         // What was inserted belongs to the one that inserted it, with some contenders.
         let _ = &first;
@@ -108,11 +153,17 @@ pub(crate) fn look_up_together<C: Contender>(settings: &Settings) -> Round {
     })
 }
 
-fn compare_together(settings: &Settings) -> Round {
-    let prompt = Tokens::sequence(1, HOT);
-    let copy = prompt.copy();
-    let calls = calls(settings, time(1_000, || compare(&prompt, &copy)));
-    each_count(settings, calls, |_| (), move |(), ()| (0..calls).for_each(|_| compare(&prompt, &copy)))
+pub(crate) fn compare_each(settings: &Settings, prefixes: Prefixes) -> Round {
+    let prompts: Vec<Tokens> = prefixes.tokens(most(settings)).collect();
+    let copies: Vec<_> = prompts.iter().map(Tokens::copy).collect();
+    let calls = calls(settings, time(1_000, || compare(&prompts[0], &copies[0])));
+    let work = move |thread: &mut usize, ()| {
+        for turn in 0..calls {
+            let at = prefixes.at(*thread, turn, prompts.len());
+            compare(&prompts[at], &copies[at]);
+        }
+    };
+    each_count(settings, calls, |thread| thread, work)
 }
 
 /// The largest number of threads.
