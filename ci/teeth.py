@@ -314,7 +314,7 @@ BUGS = [
     ("a slot attached Relaxed", "hot_points::a_slot_is_emptied_before_its_next_point_has_it", WEAK,
      [(SLOT, "Swap(word.with_lease().with_slot(slot), Release, true)", "Swap(word.with_lease().with_slot(slot), Relaxed, true)")], "E12"),
     ("hits left on the stripes", "hot_points::hits_on_stripes_are_counted", EXACT,
-     [(HOT, "            point.statistics.take_in(stripe.statistics.take_out(), guard);\n", "            stripe.statistics.take_out();\n")]),
+     [(HOT, "            stripe.statistics.flow_to(&point.statistics);\n", "            stripe.statistics.flow_to(&Statistics::stamped(0));\n")]),
     ("a clone that only counts", "hot_points::a_clone_against_deflation", EXACT,
      [(LEASE, "    match attempt(point, ledger) {\n        Attempt::Held(held) => Some(held),",
        "    if let Some(slot) = point.word.load(Acquire).slot() {\n        return Some(HeldLease { point, counted_on: ledger.hot.count(slot, ledger.stripe) });\n    }\n"
@@ -554,7 +554,7 @@ BUGS = [
     ("a retention kept of what is hidden", "invalidation::a_retention_against_an_invalidation", EXACT,
      [(RETAINED, "let too_many = point.is_cut_off(resources.guard) || self", "let too_many = point.run().space().is_detached() || self")]),
     ("an anchor that outlives its point", "invalidation::an_upgrade_against_the_death_of_its_point", EXACT,
-     [(TRIM, "        statistics.marks.cast_off(resources.guard);\n", "")]),
+     [(TRIM, "        point.marks.cast_off(resources.guard);\n", "")]),
     ("an anchor for each weak lease", "invalidation::two_weak_leases_are_made_at_once", EXACT,
      [(MARKS, "there.and_then(|record| record.as_ref().anchor.clone()) {\n                return anchor;",
        "there.and_then(|record| record.as_ref().anchor.clone()).filter(|_| false) {\n                return anchor;")]),

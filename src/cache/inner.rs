@@ -314,7 +314,7 @@ impl Inner {
     #[cold]
     pub(super) fn mark_use(&self, point: Ref<'_, Point>, guard: &Guard<'_>) {
         if point.depth() > 0 {
-            point.statistics.marks.join(self.demotions.undone(), guard);
+            point.marks.join(self.demotions.undone(), guard);
             guard.hand_over();
         }
     }
@@ -328,19 +328,23 @@ impl Inner {
         self.hot.stripe(self.stripes.fetch_add(1, Relaxed))
     }
 
-    /// Makes entries leave the queue: calls the background evictor, or takes some out unless another thread does.
-    pub(super) fn help(&self, entries: usize) {
-        if self.queue.is_empty() && !self.gauges.is_behind() && !self.namespaces.is_behind() {
-            return;
+    /// Makes entries leave the queue: calls the background evictor, or takes some out unless another thread does. Whether there was
+    /// little to do: less than `few` entries, and no other work that is left.
+    pub(super) fn help(&self, entries: usize, few: usize) -> bool {
+        let is_behind = || self.gauges.is_behind() || self.namespaces.is_behind();
+        if self.queue.is_empty() && !is_behind() {
+            return true;
         }
         if let Some(background) = self.background.get() {
             background.changes_pending();
-            return;
+            return false;
         }
+        let mut left = entries;
         self.try_evicting(|evictor, resources| {
-            evictor.tidy(entries, resources);
+            evictor.tidy(&mut left, resources);
             self.namespaces.tidy(evictor, resources);
         });
+        entries - left < few && !is_behind()
     }
 }
 

@@ -33,9 +33,10 @@ use crate::sync::Arc;
 /// | [`PrefixCache::evict`], [`settle`](Self::settle), [`clear`](Self::clear) | | waits its turn | the evictor's tables |
 /// | [`PrefixCache::stats`] | | never waits | the evictor's tables |
 ///
-/// Without a background evictor, each 256th verb of a session *helps*: if no other thread is evicting, it takes up to
-/// 1,024 queued changes into the evictor's tables, which may allocate, and does a bounded part of other pending work. A
-/// waker that is called (`reserve_async`, of the feature `async`) runs on the thread that made blocks available.
+/// Without a background evictor, each 256th verb of a session *helps*, or each 1,024th as long as there is little to do: if
+/// no other thread is evicting, it takes up to 1,024 queued changes into the evictor's tables, which may allocate, and does
+/// a bounded part of other pending work. A waker that is called (`reserve_async`, of the feature `async`) runs on the
+/// thread that made blocks available.
 ///
 /// # What it does not do
 ///

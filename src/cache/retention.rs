@@ -143,7 +143,7 @@ impl Session {
         }
         crate::sync::failpoint!("retain::leased");
         let until = inner.time.after(duration);
-        point.statistics.marks.ask(inner.demotions.undone(), until, &guard);
+        point.marks.ask(inner.demotions.undone(), until, &guard);
         guard.hand_over();
         drop(guard);
         let blocks = inner.grid.blocks(lease.len_tokens());
@@ -229,7 +229,7 @@ impl Session {
         if let Some(held) = lease.held().filter(|held| held.point.depth() > 0) {
             let participant = self.participant();
             let guard = participant.pin();
-            held.point.statistics.marks.join(marked, &guard);
+            held.point.marks.join(marked, &guard);
             // A replaced record is handed over at once, so that it does not wait for more garbage.
             guard.hand_over();
         }

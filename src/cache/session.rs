@@ -22,10 +22,14 @@ use crate::tree::{HeldLease, Ledger, Position, walk};
 /// participant, so their number must not follow that of idle sessions.
 const OWN_PARTICIPANTS: usize = model_size(64, 1 << 16);
 
-/// Verbs of a session between two looks at the evictor's queue, and the entries that it then takes out unless another
-/// thread does: so no eviction meets a long backlog left by lookups.
+/// Verbs of a session between two looks at the evictor's queue: so no eviction meets a long backlog left by lookups.
 const HELP_EVERY: u32 = model_size(256, u32::MAX as usize) as u32;
+/// The same where there is little to do: many sessions that look often take each other's points out of the queue, only for them to go
+/// into it again.
+const HELP_SELDOM: u32 = model_size(1024, u32::MAX as usize) as u32;
+/// Entries that it then takes out, unless another thread does; with fewer than that many there is little to do.
 const HELP_ENTRIES: usize = 1024;
+const FEW_ENTRIES: usize = HELP_EVERY as usize;
 
 /// One thread's access to a cache; made by [`PrefixCache::session`](super::PrefixCache::session).
 ///
@@ -61,7 +65,7 @@ pub struct Session {
     /// The stripe on which it counts leases of hot points.
     stripe: u8,
     /// Makes the session not `Sync`, as its participant and its references do.
-    verbs: Cell<u32>,
+    verbs_left: Cell<u32>,
     /// Its last lookup agreed with no token.
     has_missed: Cell<bool>,
 }
@@ -91,7 +95,7 @@ impl Session {
             local: own,
             strong_refs: StrongRefs::new(inner),
             stripe: inner.next_stripe(),
-            verbs: Cell::new(0),
+            verbs_left: Cell::new(HELP_EVERY),
             has_missed: Cell::new(false),
         }
     }
@@ -425,12 +429,11 @@ impl Session {
     /// Now and then takes entries out of the evictor's queue.
     #[inline]
     pub(super) fn help(&self) {
-        let verbs = self.verbs.get() + 1;
-        if verbs < HELP_EVERY {
-            self.verbs.set(verbs);
-        } else {
-            self.verbs.set(0);
-            self.strong_refs.inner().help(HELP_ENTRIES);
+        let left = self.verbs_left.get() - 1;
+        self.verbs_left.set(left);
+        if left == 0 {
+            let is_little = self.strong_refs.inner().help(HELP_ENTRIES, FEW_ENTRIES);
+            self.verbs_left.set(if is_little { HELP_SELDOM } else { HELP_EVERY });
         }
     }
 }

@@ -96,11 +96,11 @@ fn numbers_of<'g>(run: Ref<'g, Run>, at: Range<u32>, guard: &'g Guard<'_>) -> Ca
         // Relaxed: numbers to look at.
         let word = point.word.load(Relaxed);
         if !word.is_dead() && point.depth() > at.start && point.depth() <= at.end {
-            let tally = point.statistics.read(guard);
+            let tally = point.tally(guard);
             seen.leases += word.leases();
             seen.last_used = seen.last_used.max(tally.last);
             // A use that goes on to a deeper point is taken back here.
-            seen.uses = seen.uses.wrapping_add(tally.hits.wrapping_sub(1));
+            seen.uses = seen.uses.wrapping_add_signed(tally.hits - 1);
         }
     });
     seen

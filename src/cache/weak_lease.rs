@@ -69,7 +69,7 @@ impl Session {
         let anchor = held.map(|held| {
             let participant = self.participant();
             let guard = participant.pin();
-            let anchor = held.point.statistics.marks.anchor(|| Arc::new(Anchor::on(held.point)), &guard);
+            let anchor = held.point.marks.anchor(|| Arc::new(Anchor::on(held.point)), &guard);
             guard.hand_over();
             anchor
         });

@@ -65,8 +65,16 @@ pub(crate) struct Own<'g, T: Node> {
 
 impl<'g, T: Node> Own<'g, T> {
     /// Gives a node memory of its own.
+    #[inline]
     pub(crate) fn new(node: T, guard: &'g Guard<'g>) -> Self {
-        let memory = guard.allocate(Layout::new::<T>()).cast::<T>();
+        Self::with_layout(node, Layout::new::<T>(), guard)
+    }
+
+    /// The same, in memory of its own layout, which is at least as large as its type.
+    #[inline]
+    pub(crate) fn with_layout(node: T, layout: Layout, guard: &'g Guard<'g>) -> Self {
+        debug_assert!(node.layout() == layout && layout.size() >= size_of::<T>());
+        let memory = guard.allocate(layout).cast::<T>();
         // SAFETY: memory of the node's layout, which no other thread has.
         unsafe { memory.write(node) };
         Self::from_raw(memory, guard)

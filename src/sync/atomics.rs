@@ -3,13 +3,13 @@
 /// Atomics of the build at hand.
 pub(crate) mod atomic {
     #[cfg(all(radixkv_chaos, not(any(radixkv_loom, radixkv_shuttle))))]
-    pub(crate) use crate::sync::chaos::{AtomicPtr, AtomicU64, AtomicUsize};
+    pub(crate) use crate::sync::chaos::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     #[cfg(radixkv_loom)]
-    pub(crate) use crate::sync::model::{AtomicPtr, AtomicU64, AtomicUsize};
+    pub(crate) use crate::sync::model::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
-    pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+    pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     #[cfg(not(any(radixkv_chaos, radixkv_loom, radixkv_shuttle)))]
-    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
     #[cfg(radixkv_loom)]
     pub(crate) use loom::sync::atomic::fence;

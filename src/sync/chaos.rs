@@ -82,8 +82,10 @@ macro_rules! arithmetic {
     };
 }
 
+disturbed!(AtomicU32, u32);
 disturbed!(AtomicU64, u64);
 disturbed!(AtomicUsize, usize);
 disturbed!(AtomicPtr<T>, *mut T);
+arithmetic!(AtomicU32, u32, fetch_add, fetch_sub);
 arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
 arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);

@@ -167,9 +167,11 @@ macro_rules! arithmetic {
     };
 }
 
+wrapped!(AtomicU32, u32);
 wrapped!(AtomicU64, u64);
 wrapped!(AtomicUsize, usize);
 wrapped!(AtomicPtr<T>, *mut T);
+arithmetic!(AtomicU32, u32, fetch_add, fetch_sub);
 arithmetic!(AtomicU64, u64, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
 arithmetic!(AtomicUsize, usize, fetch_add, fetch_sub, fetch_and, fetch_or, fetch_max);
 

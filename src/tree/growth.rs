@@ -23,7 +23,7 @@ use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::model_size;
 
 use super::arrays::{Piece, Room};
-use super::point::{Point, Statistics};
+use super::point::Point;
 use super::word::Word;
 
 /// The most room that a run gets beyond its own tokens, in tokens and in pieces.
@@ -83,7 +83,7 @@ pub(super) fn grow<'g>(
     if !arrays.append(Piece { end: to, charged, born: now }, tokens, blocks) {
         return None;
     }
-    let new = Point::new(run.link(), to, Word::end_of_new_run(), Statistics::stamped(now), guard);
+    let new = Point::new(run.link(), to, Word::end_of_new_run(), now, guard);
     let tip = run.as_ref().points.insert(None, new, guard).ok().expect("no point stands beyond the end of a run");
     crate::sync::failpoint!("growth::written");
     let mut word = run.word();

@@ -264,7 +264,7 @@ impl HotPoints {
         }
         crate::sync::failpoint!("hot::summed");
         for stripe in self.stripes(name) {
-            point.statistics.take_in(stripe.statistics.take_out(), guard);
+            stripe.statistics.flow_to(&point.statistics);
         }
         if point.word.detach() {
             push(point);

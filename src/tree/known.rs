@@ -1,12 +1,11 @@
 //! The points of a run that the evictor knows, by depth.
 //!
-//! Most runs have one or two, which lie in the list itself. From [`MANY`] on they lie in a tree, and the depths of the active
-//! ones in another: so nothing that is asked of them grows with their number beyond its logarithm.
+//! Most runs have one, which lies here. From [`MANY`] on they lie in a tree, and the depths of the active ones in another: so nothing
+//! that is asked of them grows with their number beyond its logarithm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
-
-use smallvec::SmallVec;
+use std::slice;
 
 use super::point::Point;
 use super::run::Run;
@@ -16,11 +15,18 @@ use crate::sync::{Owner, model_size};
 /// Points that a list holds at most; half of it are few again.
 const MANY: usize = model_size(64, 3);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum KnownPoints {
-    Few(SmallVec<[Link<Point>; 2]>),
+    #[default]
+    None,
+    One(Link<Point>),
+    Few(Box<List>),
     Many(Box<ByDepth>),
 }
+
+/// Two points and more, by depth.
+#[derive(Debug)]
+pub(crate) struct List(Vec<Link<Point>>);
 
 #[derive(Debug)]
 pub(crate) struct ByDepth {
@@ -28,32 +34,33 @@ pub(crate) struct ByDepth {
     active: BTreeSet<u32>,
 }
 
-impl Default for KnownPoints {
-    fn default() -> Self {
-        Self::Few(SmallVec::new())
-    }
-}
-
 impl KnownPoints {
+    /// All of them by depth, unless they are many.
+    #[inline]
+    fn few(&self) -> &[Link<Point>] {
+        match self {
+            Self::None | Self::Many(_) => &[],
+            Self::One(only) => slice::from_ref(only),
+            Self::Few(list) => &list.0,
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Few(list) => list.len(),
             Self::Many(tree) => tree.points.len(),
+            few => few.few().len(),
         }
     }
 
     /// The point, if it is the only one.
     #[inline]
     pub(crate) fn only(&self) -> Option<Link<Point>> {
-        match self {
-            Self::Few(list) if list.len() == 1 => list.first().copied(),
-            Self::Few(_) | Self::Many(_) => None,
-        }
+        if let Self::One(only) = self { Some(*only) } else { None }
     }
 
     /// Whether one more point needs [`grow`](Self::grow) first.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Self::Few(list) if list.len() == MANY)
+        self.few().len() == MANY
     }
 
     /// Makes room for many points; `active` are the depths of those that are active.
@@ -65,7 +72,13 @@ impl KnownPoints {
     /// Takes in a point of `run`.
     pub(crate) fn insert(&mut self, point: Ref<'_, Point>, active: bool, run: &Run) {
         match self {
-            Self::Few(list) => list.insert(position(list, point.depth(), run), point.link()),
+            Self::None => *self = Self::One(point.link()),
+            Self::One(other) => {
+                let mut both = vec![*other, point.link()];
+                both.sort_by_key(|point| point.get(run).depth());
+                *self = Self::Few(Box::new(List(both)));
+            }
+            Self::Few(list) => list.0.insert(position(&list.0, point.depth(), run), point.link()),
             Self::Many(tree) => {
                 tree.points.insert(point.depth(), point.link());
                 self.set_active(point.depth(), active);
@@ -76,15 +89,28 @@ impl KnownPoints {
     /// Takes out a point of `run`, which is not active any more.
     pub(crate) fn remove(&mut self, point: Ref<'_, Point>, run: &Run) {
         match self {
+            Self::None => unreachable!("it was taken in"),
+            Self::One(_) => *self = Self::None,
             Self::Few(list) => {
-                list.remove(position(list, point.depth(), run));
+                list.0.remove(position(&list.0, point.depth(), run));
+                if let [only] = list.0[..] {
+                    *self = Self::One(only);
+                }
             }
             Self::Many(tree) => {
                 tree.points.remove(&point.depth());
                 if tree.points.len() <= MANY / 2 {
-                    *self = Self::Few(self.iter().collect());
+                    *self = Self::of_few(self.iter().collect());
                 }
             }
+        }
+    }
+
+    fn of_few(list: Vec<Link<Point>>) -> Self {
+        match list[..] {
+            [] => Self::None,
+            [only] => Self::One(only),
+            _ => Self::Few(Box::new(List(list))),
         }
     }
 
@@ -101,22 +127,25 @@ impl KnownPoints {
     /// The next point above the root's side of `depth`: the deepest one that is not as deep.
     pub(crate) fn below(&self, depth: u32, run: &Run) -> Option<Link<Point>> {
         match self {
-            Self::Few(list) => position(list, depth, run).checked_sub(1).map(|at| list[at]),
             Self::Many(tree) => tree.points.range(..depth).next_back().map(|(_, point)| *point),
+            few => {
+                let list = few.few();
+                position(list, depth, run).checked_sub(1).map(|at| list[at])
+            }
         }
     }
 
     /// Visits the points deeper than `cut.start` and no deeper than `cut.end`, the deepest first.
     pub(crate) fn within(&self, cut: Range<u32>, run: &Run, visit: &mut dyn FnMut(Link<Point>)) {
         match self {
-            Self::Few(list) => {
-                let depth = |point: &Link<Point>| point.get(run).depth();
-                let deep = list.iter().rev().take_while(|point| depth(point) > cut.start);
-                deep.filter(|point| depth(point) <= cut.end).copied().for_each(visit);
-            }
             Self::Many(tree) => {
                 let cut = (Bound::Excluded(cut.start), Bound::Included(cut.end));
                 tree.points.range(cut).rev().map(|(_, point)| *point).for_each(visit);
+            }
+            few => {
+                let depth = |point: &Link<Point>| point.get(run).depth();
+                let deep = few.few().iter().rev().take_while(|point| depth(point) > cut.start);
+                deep.filter(|point| depth(point) <= cut.end).copied().for_each(visit);
             }
         }
     }
@@ -124,31 +153,27 @@ impl KnownPoints {
     /// Depth of the deepest active point, or zero.
     pub(crate) fn deepest_active(&self, run: &Run, owner: &Owner) -> u32 {
         match self {
-            Self::Few(list) => {
-                let points = list.iter().rev().map(|point| point.get(run));
+            Self::Many(tree) => tree.active.last().copied().unwrap_or(0),
+            few => {
+                let points = few.few().iter().rev().map(|point| point.get(run));
                 let mut active = points.filter(|point| point.account.get(owner).is_active());
                 active.next().map_or(0, |point| point.depth())
             }
-            Self::Many(tree) => tree.active.last().copied().unwrap_or(0),
         }
     }
 
     /// All points, by depth.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Link<Point>> {
-        let (list, tree) = match self {
-            Self::Few(list) => (Some(list), None),
-            Self::Many(tree) => (None, Some(&tree.points)),
-        };
-        list.into_iter().flatten().chain(tree.into_iter().flat_map(BTreeMap::values)).copied()
+        let tree = if let Self::Many(tree) = self { Some(&tree.points) } else { None };
+        self.few().iter().chain(tree.into_iter().flat_map(BTreeMap::values)).copied()
     }
 
-    /// The list of few points, to be damaged.
+    /// A list of few points, damaged.
     #[cfg(test)]
-    pub(crate) fn list(&mut self) -> &mut SmallVec<[Link<Point>; 2]> {
-        match self {
-            Self::Few(list) => list,
-            Self::Many(_) => unreachable!("few points"),
-        }
+    pub(crate) fn damage(&mut self, damage: impl FnOnce(&mut Vec<Link<Point>>)) {
+        let mut list = self.iter().collect();
+        damage(&mut list);
+        *self = Self::of_few(list);
     }
 }
 

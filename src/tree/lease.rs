@@ -12,7 +12,7 @@ use crate::reclaim::{Guard, Ref};
 use crate::sync::atomic::Ordering::Acquire;
 
 use super::hot::{HotPoints, StripeRef};
-use super::point::{Point, Statistics};
+use super::point::Point;
 use super::queue::Queue;
 use super::run::Run;
 use super::walk::{Position, position};
@@ -105,7 +105,7 @@ pub(crate) fn lease_at<'g>(
                 Attempt::Dead => {}
             }
         }
-        let new = Point::new(at.run.link(), at.depth, Word::unproven(), Statistics::stamped(0), guard);
+        let new = Point::new(at.run.link(), at.depth, Word::unproven(), 0, guard);
         match points.insert(found, new, guard) {
             Ok(point) => return prove(at.run, point, ledger, guard),
             Err((_, instead)) => found = instead,

@@ -72,7 +72,7 @@ pub(crate) use hot::{HotPoints, StripeRef};
 pub(crate) use lease::{HeldLease, Ledger};
 pub(crate) use marks::{Demotions, Marked};
 pub(crate) use pieces::RankedPiece;
-pub(crate) use point::{Point, PointAccount, Statistics, Tally};
+pub(crate) use point::{Point, PointAccount, Tally};
 pub(crate) use queue::{Backlog, Queue};
 #[cfg(test)]
 pub(crate) use run::Beginning;

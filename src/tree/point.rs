@@ -1,8 +1,10 @@
 //! A point: a depth on a run at which there is a lease, a branch or a statistic.
 
+use std::alloc::Layout;
+
 use crate::policy::CandidateId;
 use crate::reclaim::{Canary, Guard, Link, Node, Own, Ref};
-use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::sync::{HandedOver, OwnerCell, model_size};
 
 use super::map::{Keyed, Map};
@@ -12,7 +14,8 @@ use super::word::Word;
 
 /// A point; its run and depth are fixed for life.
 ///
-/// In this order, so that the word of a root can lie apart from what walks read (`root`).
+/// A cache line of its own: threads that use neighbours do not disturb each other. In this order, so that the word of a root
+/// can lie apart from what walks read (`root`).
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Point {
@@ -20,11 +23,11 @@ pub(crate) struct Point {
     pub(crate) link: HandedOver<Point>,
     pub(crate) word: Word,
     pub(crate) statistics: Statistics,
+    pub(crate) marks: Marks,
     /// Runs that branch off here, by their first token.
     pub(crate) children: Map<Run>,
     /// The run outlives its points; it is not asked of a point that was removed from its run.
     run: Link<Run>,
-    depth: u32,
     /// What the evictor knows of the point.
     pub(crate) account: OwnerCell<PointAccount>,
     canary: Canary,
@@ -33,59 +36,88 @@ pub(crate) struct Point {
 /// What the evictor knows of a point.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PointAccount {
-    /// Child runs that are accounted active.
-    pub(crate) active_children: u32,
+    /// `KNOWN`, `LEASED`, and above them how many child runs are accounted active.
+    bits: u32,
     /// Its id in the ranking.
     pub(crate) candidate: Option<CandidateId>,
-    /// It is in its run's list.
-    pub(crate) known: bool,
-    /// Its word had a lease when its entry was last taken out.
-    pub(crate) leased: bool,
 }
+
+/// It is in its run's list.
+const KNOWN: u32 = 1;
+/// Its word had a lease when its entry was last taken out.
+const LEASED: u32 = 1 << 1;
+/// An active child.
+const CHILD: u32 = 1 << 2;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Slots lie in as many ways to the cache lines.
 const SLOTS_TRIED: usize = model_size(4, 1);
 
-// The end of a leaf costs one cache line and one word.
+/// The memory of a root, a quarter of a line more: slots of that size lie in four ways to the cache lines.
+const ROOT: Layout = match Layout::from_size_align(size_of::<Point>() + LINE / 4, align_of::<Point>()) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a size and an alignment"),
+};
+
 #[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
-const _: () = assert!(size_of::<Point>() <= 72);
+const _: () = assert!(size_of::<Point>() == LINE);
 
 impl PointAccount {
-    pub(crate) fn is_active(&self) -> bool {
-        self.leased || self.active_children > 0
+    pub(crate) fn is_active(self) -> bool {
+        self.bits & !KNOWN != 0
+    }
+
+    pub(crate) fn is_known(self) -> bool {
+        self.bits & KNOWN != 0
+    }
+
+    pub(crate) fn is_leased(self) -> bool {
+        self.bits & LEASED != 0
+    }
+
+    pub(crate) fn active_children(self) -> usize {
+        (self.bits / CHILD) as usize
+    }
+
+    pub(crate) fn set_known(&mut self, known: bool) {
+        self.set(KNOWN, known);
+    }
+
+    pub(crate) fn set_leased(&mut self, leased: bool) {
+        self.set(LEASED, leased);
+    }
+
+    /// A child run has become active, or has ceased to be.
+    pub(crate) fn count_child(&mut self, active: bool) {
+        self.bits = if active { self.bits + CHILD } else { self.bits - CHILD };
+    }
+
+    fn set(&mut self, flag: u32, on: bool) {
+        self.bits = if on { self.bits | flag } else { self.bits & !flag };
     }
 }
 
 impl Point {
-    pub(crate) fn new<'g>(
-        run: Link<Run>,
-        depth: u32,
-        word: Word,
-        statistics: Statistics,
-        guard: &'g Guard<'g>,
-    ) -> Own<'g, Self> {
-        Own::new(
-            Self {
-                word,
-                link: HandedOver::null(),
-                statistics,
-                children: Map::new(),
-                run,
-                depth,
-                account: OwnerCell::new(PointAccount::default()),
-                canary: Canary::new(),
-            },
-            guard,
-        )
+    pub(crate) fn new<'g>(run: Link<Run>, depth: u32, word: Word, now: u64, guard: &'g Guard<'g>) -> Own<'g, Self> {
+        let point = Self {
+            word,
+            link: HandedOver::null(),
+            statistics: Statistics { depth, ..Statistics::stamped(now) },
+            marks: Marks::none(),
+            children: Map::new(),
+            run,
+            account: OwnerCell::new(PointAccount::default()),
+            canary: Canary::new(),
+        };
+        if depth == 0 { Own::with_layout(point, ROOT, guard) } else { Own::new(point, guard) }
     }
 
     /// A root. Every walk begins at it, and lookups that miss and runs that come and go write its word: so that lies in another
     /// cache line than the rest, if one of the slots that are free allows it.
     pub(crate) fn root<'g>(run: Link<Run>, guard: &'g Guard<'g>) -> Own<'g, Self> {
         let mut tried: [Own<'g, Self>; SLOTS_TRIED] =
-            std::array::from_fn(|_| Self::new(run, 0, Word::root(), Statistics::stamped(0), guard));
+            std::array::from_fn(|_| Self::new(run, 0, Word::root(), 0, guard));
         let lies_apart = |point: &Own<'g, Self>| (&raw const point.statistics).addr() % LINE == 0;
         let best = tried.iter().position(lies_apart).unwrap_or(0);
         tried.swap(0, best);
@@ -96,7 +128,20 @@ impl Point {
     /// Depth on its own run, in tokens.
     #[inline]
     pub(crate) fn depth(&self) -> u32 {
-        self.depth
+        self.statistics.depth
+    }
+
+    /// Its statistics at this moment.
+    pub(crate) fn tally(&self, guard: &Guard<'_>) -> Tally {
+        Tally { marked: self.marks.made(guard).copied(), ..self.statistics.tally() }
+    }
+
+    /// Adds what flows down from a dead point.
+    pub(crate) fn take_in(&self, tally: Tally, guard: &Guard<'_>) {
+        self.statistics.take_in(tally);
+        if let Some(marked) = tally.marked {
+            self.marks.join(marked, guard);
+        }
     }
 }
 
@@ -131,7 +176,12 @@ impl<'g> Ref<'g, Point> {
 // SAFETY: a point is a `Box`; dropping it frees its map's branches and its marks and follows no other pointer.
 unsafe impl Node for Point {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.children.branch_bytes() + self.statistics.marks.bytes()
+        self.layout().size() + self.children.branch_bytes() + self.marks.bytes()
+    }
+
+    #[inline]
+    fn layout(&self) -> Layout {
+        if self.depth() == 0 { ROOT } else { Layout::new::<Self>() }
     }
 
     fn canary(&self) -> &Canary {
@@ -141,7 +191,7 @@ unsafe impl Node for Point {
 
 impl Keyed for Point {
     fn key(&self) -> u32 {
-        self.depth
+        self.depth()
     }
 }
 
@@ -149,15 +199,20 @@ impl Keyed for Point {
 #[derive(Debug)]
 pub(crate) struct Statistics {
     last: AtomicU64,
-    hits: AtomicU64,
-    pub(crate) marks: Marks,
+    /// A signed number: a use that was counted elsewhere may be taken back here.
+    hits: AtomicU32,
+    /// Of the point; its place would be empty otherwise. Zero on a stripe.
+    depth: u32,
 }
+
+/// More hits are not counted: two thousand million.
+const MOST_HITS: i32 = i32::MAX - (1 << 24);
 
 /// Statistics at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) last: u64,
-    pub(crate) hits: u64,
+    pub(crate) hits: i64,
     /// `None` where nothing was marked, as at most points.
     pub(crate) marked: Option<Marked>,
 }
@@ -170,7 +225,7 @@ impl Tally {
     pub(crate) fn joined(self, other: Self) -> Self {
         Self {
             last: self.last.max(other.last),
-            hits: self.hits.wrapping_add(other.hits).wrapping_sub(1),
+            hits: self.hits + other.hits - 1,
             marked: match (self.marked, other.marked) {
                 (Some(own), Some(other)) => Some(own.joined(other)),
                 (own, other) => own.or(other),
@@ -181,7 +236,7 @@ impl Tally {
 
 impl Statistics {
     pub(crate) fn stamped(now: u64) -> Self {
-        Self { last: AtomicU64::new(now), hits: AtomicU64::new(1), marks: Marks::none() }
+        Self { last: AtomicU64::new(now), hits: AtomicU32::new(1), depth: 0 }
     }
 
     /// Counts a use at `now`.
@@ -195,7 +250,9 @@ impl Statistics {
     #[inline]
     pub(crate) fn count(&self) {
         // Relaxed: a count; the release of the lease publishes it to the evictor (word.rs, E3).
-        self.hits.fetch_add(1, Relaxed);
+        if self.hits.fetch_add(1, Relaxed) as i32 >= MOST_HITS {
+            self.move_on();
+        }
     }
 
     /// Sets the time of the last use alone; writes only if it grows.
@@ -213,39 +270,42 @@ impl Statistics {
         self.hits.fetch_sub(1, Relaxed);
     }
 
-    /// Adds what flows down from a dead point.
-    pub(crate) fn take_in(&self, tally: Tally, guard: &Guard<'_>) {
+    fn take_in(&self, tally: Tally) {
         // Relaxed: the evictor alone lets statistics flow and ranks by them; touches race with it as with each other.
         if tally.last > self.last.load(Relaxed) {
             self.last.fetch_max(tally.last, Relaxed);
         }
         if tally.hits != 1 {
-            self.hits.fetch_add(tally.hits.wrapping_sub(1), Relaxed);
-        }
-        if let Some(marked) = tally.marked {
-            self.marks.join(marked, guard);
+            let room = i64::from(MOST_HITS) - self.signed_hits();
+            self.hits.fetch_add((tally.hits - 1).min(room) as u32, Relaxed);
         }
     }
 
-    /// Takes away all that was counted here, on a stripe of a closed slot: nothing is counted meanwhile.
-    pub(crate) fn take_out(&self) -> Tally {
-        // Marks are made at the point itself. Relaxed: the sum of the stripes (hot.rs, E13) came before.
-        let tally = Tally { last: self.last(), hits: self.hits.load(Relaxed), marked: None };
+    /// Takes away all that was counted here, on a stripe of a closed slot, and adds it to another: nothing is counted meanwhile.
+    pub(crate) fn flow_to(&self, other: &Self) {
+        // Relaxed: the sum of the stripes (hot.rs, E13) came before.
+        other.take_in(self.tally());
         self.last.store(Tally::NONE.last, Relaxed);
-        self.hits.store(Tally::NONE.hits, Relaxed);
-        tally
+        self.hits.store(Tally::NONE.hits as u32, Relaxed);
     }
 
-    pub(crate) fn read(&self, guard: &Guard<'_>) -> Tally {
+    fn tally(&self) -> Tally {
+        Tally { last: self.last(), hits: self.signed_hits(), marked: None }
+    }
+
+    fn signed_hits(&self) -> i64 {
         // Relaxed, here and below: the evictor has the edge of the change (word.rs, E3).
-        Tally { last: self.last(), hits: self.hits(), marked: self.marks.made(guard).copied() }
+        i64::from(self.hits.load(Relaxed) as i32)
     }
 
     pub(crate) fn hits(&self) -> u64 {
-        self.hits.load(Relaxed)
+        self.signed_hits().max(0) as u64
     }
 
     pub(crate) fn last(&self) -> u64 {
         self.last.load(Relaxed)
     }
 }
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos))))]
+mod tests;

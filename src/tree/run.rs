@@ -37,7 +37,7 @@ use super::arrays::{Arrays, Room};
 use super::known::KnownPoints;
 use super::map::Keyed;
 use super::pieces::Pieces;
-use super::point::{Point, Statistics};
+use super::point::Point;
 use super::points::Points;
 use super::space::Space;
 use super::word::Word;
@@ -53,7 +53,7 @@ const SLACK: usize = 4;
 
 /// An edge of the tree, or a namespace's *trunk*: the run of no tokens whose only point is the root.
 ///
-/// What lookups read comes first, and is no more than a cache line.
+/// Two cache lines of its own; what lookups read comes first.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Run {
@@ -74,6 +74,9 @@ pub(crate) struct Run {
     pub(crate) account: OwnerCell<RunAccount>,
     canary: Canary,
 }
+
+#[cfg(not(any(radixkv_loom, radixkv_shuttle, radixkv_chaos)))]
+const _: () = assert!(size_of::<Run>() == 2 * 64);
 
 /// What the evictor knows of a run.
 #[derive(Debug, Default)]
@@ -173,8 +176,7 @@ impl Run {
             canary: Canary::new(),
         };
         let run = Own::new(run, guard);
-        let statistics = Statistics::stamped(at.born);
-        run.points.begin_with(Point::new(run.as_ref().link(), len, Word::end_of_new_run(), statistics, guard));
+        run.points.begin_with(Point::new(run.as_ref().link(), len, Word::end_of_new_run(), at.born, guard));
         // Last: what is written after so much memory, which nothing has touched for long, waits for it.
         let arrays = match at.room {
             Some(room) => Arrays::with_room(room, tokens, blocks, guard),

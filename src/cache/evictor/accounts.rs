@@ -136,10 +136,10 @@ impl Evictor {
 
     /// Takes `point` into its run's list.
     pub(super) fn know(&mut self, point: Ref<'_, Point>) {
-        if point.account.with(&self.owner, |account| account.known) {
+        if point.account.with(&self.owner, |account| account.is_known()) {
             return;
         }
-        point.account.with_mut(&mut self.owner, |account| account.known = true);
+        point.account.with_mut(&mut self.owner, |account| account.set_known(true));
         let run = point.run();
         let active = point.account.get(&self.owner).is_active();
         if run.account.with(&self.owner, |account| account.points.is_full()) {
@@ -164,7 +164,7 @@ impl Evictor {
 
     /// Notes whether `point` has leases.
     pub(super) fn account(&mut self, point: Ref<'_, Point>, leased: bool, resources: Resources<'_>) {
-        self.change_activity(point, |account| account.leased = leased, resources);
+        self.change_activity(point, |account| account.set_leased(leased), resources);
     }
 
     /// Removes a point that was just killed from accounts, list and ranking.
@@ -181,7 +181,8 @@ impl Evictor {
         if point.account.with(&self.owner, |account| account.is_active()) {
             self.account(point, false, resources);
         }
-        let is_known = point.account.with_mut(&mut self.owner, |account| std::mem::take(&mut account.known));
+        let is_known = point.account.get(&self.owner).is_known();
+        point.account.with_mut(&mut self.owner, |account| account.set_known(false));
         self.totals.points -= usize::from(is_known);
         is_known
     }
@@ -204,10 +205,7 @@ impl Evictor {
             };
             let Some(parent) = run.parent() else { return };
             let was = parent.account.get(&self.owner).is_active();
-            parent.account.with_mut(&mut self.owner, |account| {
-                account.active_children =
-                    if run_is_active { account.active_children + 1 } else { account.active_children - 1 };
-            });
+            parent.account.with_mut(&mut self.owner, |account| account.count_child(run_is_active));
             is = parent.account.get(&self.owner).is_active();
             changed = was != is;
             point = parent;

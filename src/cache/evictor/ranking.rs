@@ -169,7 +169,7 @@ impl Evictor {
     ) -> (Standing, Option<u64>) {
         let statistics = &point.statistics;
         let (last, hits) = (statistics.last(), statistics.hits());
-        let marked = statistics.marks.made(resources.guard);
+        let marked = point.marks.made(resources.guard);
         let (priority, until) =
             marked.and_then(|marked| marked.priority_at(self.now)).unwrap_or((Priority::DEFAULT.level(), None));
         let demoted = marked.is_some_and(|marked| marked.is_demoted(last));

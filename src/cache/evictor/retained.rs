@@ -121,7 +121,7 @@ impl Evictor {
 
     /// Takes over the retentions of `point` that sessions have written at it, with their leases.
     pub(super) fn take_retention_in(&mut self, point: Ref<'_, Point>, resources: Resources<'_>) {
-        let Some(asked) = point.statistics.marks.take_asked(resources.guard) else {
+        let Some(asked) = point.marks.take_asked(resources.guard) else {
             return;
         };
         // What lookups do not find is not worth keeping.

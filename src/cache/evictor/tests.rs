@@ -8,7 +8,7 @@ use crate::cache::namespace::Pass;
 use crate::reclaim::Ref;
 use crate::sync::UnmapsLater;
 use crate::tree::lease::{Refused, lease_at, lease_deepest, release};
-use crate::tree::{Point, Position, Statistics, Word, walk};
+use crate::tree::{Point, Position, Word, walk};
 use crate::{Clock, Keys, Namespace, PolicyKind, PrefixCache};
 
 /// A reader saw the run before a trim, and publishes its point after it, beyond the new end. Until it has looked at the
@@ -27,7 +27,7 @@ fn a_point_published_beyond_the_end_does_not_lengthen_the_run() {
     let guard = reader.pin();
     let root = space.0.root(&guard).expect("planted");
     let run = root.as_ref().children.get(1, &guard).expect("hung");
-    let point = Point::new(run.link(), 8, Word::unproven(), Statistics::stamped(0), &guard);
+    let point = Point::new(run.link(), 8, Word::unproven(), 0, &guard);
     let Ok(point) = run.as_ref().points.insert(None, point, &guard) else {
         panic!("nothing stands there");
     };
@@ -353,7 +353,7 @@ fn what_two_points_were_used_flows_down_together() {
     let below = root.as_ref().children.get(1, &guard).expect("hung").as_ref().points.get(1, &guard).expect("a branch");
     let run = below.as_ref().children.get(2, &guard).expect("hung");
     let last = run.as_ref().points.get(2, &guard).expect("its end");
-    let used = |point: Ref<'_, Point>| point.statistics.read(&guard);
+    let used = |point: Ref<'_, Point>| point.tally(&guard);
     let before = used(below);
     let mut between = None;
     cache.inner.evicting(|evictor, resources| {

@@ -17,7 +17,7 @@ use super::drafts::let_go;
 use super::{Evictor, Resources};
 use crate::reclaim::{Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::tree::{Point, Run, RunWord, Statistics, Tally, Word};
+use crate::tree::{Point, Run, RunWord, Tally, Word};
 
 impl Evictor {
     /// Frees up to `want` blocks from `last`, the end of its run; none if it was leased meanwhile, or is not the end any more. With `want` zero, ends
@@ -227,7 +227,7 @@ impl Evictor {
         let Some(point) = run.as_ref().points.get(target, resources.guard) else {
             return;
         };
-        let unused = point.statistics.read(resources.guard) == Tally::NONE && !point.account.get(&self.owner).known;
+        let unused = point.tally(resources.guard) == Tally::NONE && !point.account.get(&self.owner).is_known();
         if let Some((killed, _)) = unused.then(|| self.kill(point, resources)).flatten() {
             take_out(killed, resources);
         }
@@ -273,9 +273,9 @@ impl<'g> Killed<'g> {
     /// What its statistics come to, if they flow on. Asked for once: it keeps no marks.
     #[inline]
     fn tally(self, flows: bool, resources: Resources<'g>) -> Option<Tally> {
-        let statistics = &self.point.as_ref().statistics;
-        let tally = flows.then(|| statistics.read(resources.guard));
-        statistics.marks.cast_off(resources.guard);
+        let point = self.point.as_ref();
+        let tally = flows.then(|| point.tally(resources.guard));
+        point.marks.cast_off(resources.guard);
         tally
     }
 
@@ -311,7 +311,7 @@ fn keeps_statistics(point: Ref<'_, Point>) -> bool {
 /// Lets statistics flow down to `below`.
 fn flow(below: Ref<'_, Point>, tally: Option<Tally>, resources: Resources<'_>) {
     if let Some(tally) = tally.filter(|_| keeps_statistics(below)) {
-        below.statistics.take_in(tally, resources.guard);
+        below.take_in(tally, resources.guard);
     }
 }
 
@@ -321,7 +321,7 @@ fn publish_idle<'g>(run: Ref<'g, Run>, depth: u32, resources: Resources<'g>) {
     let mut found = points.get(depth, resources.guard);
     // Relaxed: dead is final, and only the evictor kills what is proven.
     while found.is_none_or(|point| point.word.load(Relaxed).is_dead()) {
-        let point = Point::new(run.link(), depth, Word::idle(), Statistics::stamped(0), resources.guard);
+        let point = Point::new(run.link(), depth, Word::idle(), 0, resources.guard);
         match points.insert(found, point, resources.guard) {
             Ok(_) => return,
             Err((_, instead)) => found = instead,

@@ -24,8 +24,8 @@ impl Upkeep {
 
 impl Evictor {
     /// Takes in up to `entries` changes, and does a slice of exchanging and sorting; true if more is left. Evicts nothing.
-    pub(in crate::cache) fn tidy(&mut self, mut entries: usize, resources: Resources<'_>) -> bool {
-        let drained = self.drain(&mut entries, resources);
+    pub(in crate::cache) fn tidy(&mut self, entries: &mut usize, resources: Resources<'_>) -> bool {
+        let drained = self.drain(entries, resources);
         let exchanging = self.advance_exchange(SLICE, resources);
         let sorting = self.sort_groups(SLICE, resources);
         !drained || exchanging || sorting
@@ -39,7 +39,7 @@ impl Evictor {
         aging: Option<AgingPass>,
         resources: Resources<'_>,
     ) -> bool {
-        let untidy = self.tidy(entries, resources);
+        let untidy = self.tidy(&mut { entries }, resources);
         let aging = aging.is_some_and(|pass| self.age_on(pass, &mut entries, resources));
         let over = !aging && self.keep_to_quotas(&mut QuotaPass::default(), &mut entries, resources);
         untidy || aging || over

@@ -102,10 +102,10 @@ fn check_run<'g>(
 fn check_point<'g>(point: Ref<'g, Point>, evictor: &Evictor, resources: Resources<'g>) -> Result<(), Violation> {
     let at = PointAt::on(point.run(), point.depth());
     let account = point.account.get(&evictor.owner);
-    ensure(account.known, || Violation::PointUnknown(at))?;
+    ensure(account.is_known(), || Violation::PointUnknown(at))?;
     // Acquire: as the evictor reads it.
     let leases = point.word.load(Acquire).leases();
-    ensure(account.leased == (leases > 0), || Violation::LeaseAccount { point: at, leases })?;
+    ensure(account.is_leased() == (leases > 0), || Violation::LeaseAccount { point: at, leases })?;
     check_active_children(point, evictor, resources)
 }
 
@@ -114,7 +114,7 @@ fn check_active_children<'g>(
     evictor: &Evictor,
     resources: Resources<'g>,
 ) -> Result<(), Violation> {
-    let recorded = point.account.get(&evictor.owner).active_children as usize;
+    let recorded = point.account.get(&evictor.owner).active_children();
     let is_active = |run: &Ref<'_, Run>| run.account.with(&evictor.owner, |account| account.protected > 0);
     let found = children_of(point, evictor, resources).iter().filter(|&run| is_active(run)).count();
     let at = PointAt::on(point.run(), point.depth());

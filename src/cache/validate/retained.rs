@@ -13,7 +13,7 @@ pub(super) fn check(runs: &[Ref<'_, Run>], evictor: &Evictor, resources: Resourc
     let mut found = 0;
     for &run in runs {
         for point in points_of(run, resources) {
-            if let Some(asked) = point.statistics.marks.asked(resources.guard) {
+            if let Some(asked) = point.marks.asked(resources.guard) {
                 return Err(Violation::NotesLeft { notes: asked.leases as usize });
             }
             if !evictor.retained.contains(point) {

@@ -5,7 +5,7 @@ use super::*;
 use crate::name::{Keys, NamespaceName};
 use crate::reclaim::{Domain, Local};
 use crate::sync::Arc;
-use crate::tree::{Holdings, Point, Space, Statistics, Word};
+use crate::tree::{Holdings, Point, Space, Word};
 
 const BRANCH_BYTES: usize = size_of::<Branch<Point>>();
 
@@ -26,7 +26,7 @@ impl Bed {
     fn insert(&self, keys: impl IntoIterator<Item = u32>, root: Ref<'_, Point>) {
         let guard = self.local.pin();
         for key in keys {
-            let point = Point::new(root.run().link(), key, Word::idle(), Statistics::stamped(0), &guard);
+            let point = Point::new(root.run().link(), key, Word::idle(), 0, &guard);
             assert!(self.map.insert(None, point, &guard).is_ok());
         }
     }
@@ -67,16 +67,16 @@ fn branches_are_weighed_and_go_with_their_entries() {
     let root = Space::plant(0, holdings(), &guard);
     let before = bed.domain.bytes();
     let points = |n: usize| n * size_of::<Point>();
-    bed.insert(0..1, root);
+    bed.insert(1..2, root);
     assert_eq!((bed.map.branch_bytes(), bed.bytes()), (0, before + points(1)));
-    bed.insert(1..2_000, root);
+    bed.insert(2..2_001, root);
     let branches = bed.map.branch_bytes();
     assert!(branches >= 2_000 / FAN as usize * BRANCH_BYTES && branches % BRANCH_BYTES == 0);
     assert_eq!(bed.bytes(), before + points(2_000) + branches);
-    bed.remove(1..2_000);
+    bed.remove(2..2_001);
     let way = bed.map.branch_bytes();
     assert!((BRANCH_BYTES..=4 * BRANCH_BYTES).contains(&way), "the branches on the way to one entry: {way} bytes");
-    bed.remove(0..1);
+    bed.remove(1..2);
     assert_eq!(bed.map.branch_bytes(), 0);
     uproot(root, &guard);
 }
@@ -87,11 +87,11 @@ fn a_branch_that_is_still_needed_is_left_alone() {
     let holder = bed.domain.register();
     let guard = holder.pin();
     let root = Space::plant(0, holdings(), &guard);
-    bed.insert(0..40, root);
+    bed.insert(1..41, root);
     // Nothing but the entry itself is retired, one of many.
-    bed.remove(0..1);
+    bed.remove(1..2);
     assert_eq!(bed.local.pin().retired_bytes(), size_of::<Point>());
-    bed.remove(1..40);
+    bed.remove(2..41);
     uproot(root, &guard);
 }
 
@@ -103,7 +103,7 @@ fn who_replaces_what_has_gone_grows_no_branch() {
     bed.insert([5, 6], root);
     let gone = bed.map.get(5, &guard).expect("an entry");
     assert!(bed.map.remove(gone, &guard));
-    let new = Point::new(root.run().link(), 5, Word::idle(), Statistics::stamped(0), &guard);
+    let new = Point::new(root.run().link(), 5, Word::idle(), 0, &guard);
     let (new, there) = bed.map.insert(Some(gone), new, &guard).expect_err("nothing stands there");
     assert!(there.is_none());
     assert_eq!(bed.map.branch_bytes(), BRANCH_BYTES);
@@ -218,7 +218,7 @@ fn branches_count_what_they_hold_when_threads_have_gone() {
                 Some(point) if bed.map.remove(point, &guard) => guard.retire(point),
                 Some(_) => {}
                 None => {
-                    let point = Point::new(run, key, Word::idle(), Statistics::stamped(0), &guard);
+                    let point = Point::new(run, key, Word::idle(), 0, &guard);
                     _ = bed.map.insert(None, point, &guard);
                 }
             }

@@ -10,7 +10,7 @@ use crate::key::Token;
 use crate::policy::{CandidateEntry, CandidateId, Policy, Standing};
 use crate::reclaim::Ref;
 use crate::sync::Arc;
-use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Statistics, Word};
+use crate::tree::{Beginning, Demotions, Marked, Point, Run, Space, Word};
 
 const TRUNK: RunAt = RunAt { start: 0, first: 0 };
 const RUN: RunAt = RunAt { start: 0, first: 1 };
@@ -39,7 +39,7 @@ fn hang<'g>(scene: Scene<'g>, under: Ref<'g, Point>, at: Beginning<'g>, tokens: 
 /// Puts a point on `scene.run` at `depth` that says it lies on `run`.
 fn stand<'g>(scene: Scene<'g>, run: Ref<'g, Run>, depth: u32) {
     let guard = scene.resources.guard;
-    let point = Point::new(run.link(), depth, Word::idle(), Statistics::stamped(0), guard);
+    let point = Point::new(run.link(), depth, Word::idle(), 0, guard);
     assert!(scene.run.as_ref().points.insert(None, point, guard).is_ok());
 }
 
@@ -201,19 +201,19 @@ fn pool() {
 #[test]
 fn accounts_of_points() {
     let unknown = found(|evictor, scene| {
-        scene.mark.account.with_mut(&mut evictor.owner, |account| account.known = false);
+        scene.mark.account.with_mut(&mut evictor.owner, |account| account.set_known(false));
     });
     assert_eq!(unknown, Violation::PointUnknown(on(RUN, 4)));
     let leased = found(|evictor, scene| {
-        scene.leased.account.with_mut(&mut evictor.owner, |account| account.leased = false);
+        scene.leased.account.with_mut(&mut evictor.owner, |account| account.set_leased(false));
     });
     assert_eq!(leased, Violation::LeaseAccount { point: on(RUN, 8), leases: 1 });
     let active = found(|evictor, scene| {
-        scene.fork.account.with_mut(&mut evictor.owner, |account| account.active_children = 1);
+        scene.fork.account.with_mut(&mut evictor.owner, |account| account.count_child(true));
     });
     assert_eq!(active, Violation::ActiveChildren(on(RUN, 6), counts(1, 0)));
     let root = found(|evictor, scene| {
-        scene.root.account.with_mut(&mut evictor.owner, |account| account.active_children = 0);
+        scene.root.account.with_mut(&mut evictor.owner, |account| account.count_child(false));
     });
     assert_eq!(root, Violation::ActiveChildren(on(TRUNK, 0), counts(0, 1)));
 }
@@ -225,11 +225,14 @@ fn accounts_of_runs() {
     });
     assert_eq!(unregistered, Violation::RunUnregistered(OTHER));
     let unsorted = found(|evictor, scene| {
-        scene.run.account.with_mut(&mut evictor.owner, |account| account.points.list().swap(0, 1));
+        scene.run.account.with_mut(&mut evictor.owner, |account| account.points.damage(|list| list.swap(0, 1)));
     });
     assert_eq!(unsorted, Violation::PointList { run: RUN, listed: 4, live: 4 });
     let doubled = found(|evictor, scene| {
-        scene.branch.account.with_mut(&mut evictor.owner, |account| account.points.list().push(scene.end.link()));
+        scene
+            .branch
+            .account
+            .with_mut(&mut evictor.owner, |account| account.points.damage(|list| list.push(scene.end.link())));
     });
     assert_eq!(doubled, Violation::PointList { run: BRANCH, listed: 2, live: 1 });
     let protected = found(|evictor, scene| {
@@ -354,12 +357,12 @@ fn policy_on_its_way_in() {
 #[test]
 fn moments() {
     let marked = found(|_, scene| {
-        let marks = &scene.end_of(scene.branch).statistics.marks;
+        let marks = &scene.end_of(scene.branch).marks;
         marks.join(Marked::priority(Priority::DEFAULT.level(), Some(9)), scene.resources.guard);
     });
     assert_eq!(marked, Violation::WrongMoment(on(BRANCH, 6)));
     let demoted = found(|_, scene| {
-        scene.end_of(scene.branch).statistics.marks.join(Demotions::default().demote(9), scene.resources.guard);
+        scene.end_of(scene.branch).marks.join(Demotions::default().demote(9), scene.resources.guard);
     });
     assert_eq!(demoted, Violation::StaleStanding(on(BRANCH, 6)));
     let stray = found(|evictor, _| evictor.ranking.due.set(CandidateId::at(50), Some(9)));
@@ -373,7 +376,7 @@ fn moments() {
 
 #[test]
 fn retained() {
-    let left = found(|_, scene| scene.leased.statistics.marks.ask(Marked::NONE, 9, scene.resources.guard));
+    let left = found(|_, scene| scene.leased.marks.ask(Marked::NONE, 9, scene.resources.guard));
     assert_eq!(left, Violation::NotesLeft { notes: 1 });
     let idle = found(|evictor, scene| {
         evictor.retained.enter(scene.end, 9);
@@ -381,7 +384,7 @@ fn retained() {
     assert_eq!(idle, Violation::NotRetained(on(RUN, 12)));
     let elsewhere = found(|evictor, scene| {
         let (run, guard) = (scene.run.link(), scene.resources.guard);
-        let point = Point::new(run, 3, Word::idle(), Statistics::stamped(0), guard);
+        let point = Point::new(run, 3, Word::idle(), 0, guard);
         evictor.retained.enter(point.as_ref(), 9);
     });
     assert_eq!(elsewhere, Violation::RetainedCount(counts(1, 0)));
