@@ -177,14 +177,8 @@ unsafe fn free_retired<T: Node>(node: NonNull<()>, freed: &mut Freed<'_>) -> usi
     let bytes = unsafe { node.as_ref() }.bytes();
     // SAFETY: as the caller promised.
     let (memory, layout) = unsafe { end(node) };
-    if layout == Layout::new::<T>() {
-        // The class of a size that is known here is known, too.
-        // SAFETY: nodes are in the memory of their cache, and this one has ended.
-        unsafe { freed.add(memory, Layout::new::<T>()) };
-    } else {
-        // SAFETY: as above.
-        unsafe { freed.add(memory, layout) };
-    }
+    // SAFETY: nodes are in the memory of their cache, and this one has ended.
+    unsafe { freed.add(memory, layout) };
     bytes
 }
 
