@@ -157,6 +157,18 @@ fn namespaces_without_a_handle_are_forgotten_by_sessions() {
     assert!(cache.stats().index_bytes < few + (1 << 18), "{} of {few}", cache.stats().index_bytes);
 }
 
+/// And where no session lives long enough to work for others, nor any settles: who makes new ones does.
+#[test]
+fn namespaces_without_a_handle_are_forgotten_by_those_that_make_others() {
+    let cache = PrefixCache::builder(BLOCK, 64).build().expect("sound");
+    let few = cache.stats().index_bytes;
+    for i in 0..20_000 {
+        let session = cache.session();
+        drop(session.match_prefix(&cache.namespace(&[&format!("tenant {i:05}")]), &tokens(i)));
+    }
+    assert!(cache.stats().index_bytes < few + (1 << 18), "{} of {few}", cache.stats().index_bytes);
+}
+
 /// Many come behind the place that a pass over them has come to.
 #[test]
 fn namespaces_that_come_behind_a_pass_are_forgotten_by_the_next_one() {
@@ -166,7 +178,6 @@ fn namespaces_that_come_behind_a_pass_are_forgotten_by_the_next_one() {
         (0..count).for_each(|i| drop(cache.namespace(&[&format!("{letter}{i}")])));
     };
     make('m', 1_000);
-    assert!(cache.run_once(), "one step looks at no more than some");
     make('a', 10_000);
     while cache.run_once() {}
     // Forgets nothing, and frees what was forgotten.

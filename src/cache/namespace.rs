@@ -123,7 +123,8 @@ impl NamespaceState {
 /// All namespaces of a cache, by name.
 pub(super) struct Registry {
     names: Mutex<Names>,
-    /// Whether a pass over the namespaces is due or under way: the next session that helps does a part of it.
+    /// Whether a pass over the namespaces is due or under way: the next thread that makes one, or a session that helps, does a part of
+    /// it.
     behind: AtomicBool,
     default: Arc<NamespaceState>,
     family: Family,
@@ -284,7 +285,7 @@ impl Names {
     /// Removes the unused namespaces among the next few; true if there are more to look at.
     fn take_unused(&mut self, pass: &mut Pass, resources: Resources<'_>) -> (Vec<Arc<NamespaceState>>, bool) {
         let from = pass.up_to.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut unused = Vec::new();
+        let (mut unused, mut looked_at) = (Vec::new(), 0);
         for (name, state) in self.states.range_mut((from, Bound::Unbounded)).take(SLICE) {
             if is_unused(state, resources) {
                 unused.push(name.clone());
@@ -292,9 +293,11 @@ impl Names {
                 pass.used += 1;
             }
             pass.up_to = Some(name.clone());
+            looked_at += 1;
         }
         let gone = unused.iter().filter_map(|name| self.states.remove(name)).collect();
-        (gone, pass.up_to.is_some())
+        // A slice that was not full came to the end: the next look might find only what was made since, again and again.
+        (gone, looked_at == SLICE)
     }
 }
 

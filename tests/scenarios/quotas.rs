@@ -521,3 +521,19 @@ fn leases_and_reservations_stay_within_the_sum_of_both_limits() {
         }
     }
 }
+
+/// What was cached before there was a limit is not sorted by namespaces yet, 64 at a time.
+#[test]
+fn the_next_insert_keeps_to_a_limit_that_came_after_many() {
+    for blocks in [50, 64, 65, 1_000] {
+        let bench = Bench::new(4, blocks + 8);
+        let space = bench.cache.namespace(&["late"]);
+        for key in 0..blocks as u32 {
+            drop(put(&bench, &space, key, 1).expect("room"));
+        }
+        bench.cache.set_quota(&space, cached(1));
+        drop(put(&bench, &space, 9_999, 1).expect("room"));
+        assert_eq!(keys(&bench, &space, 9_999), [0; 0], "{blocks} blocks");
+        assert_eq!(holdings(&bench, &space), [1, 0, 0]);
+    }
+}

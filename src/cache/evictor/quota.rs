@@ -213,6 +213,10 @@ impl Evictor {
         entries: &mut usize,
         resources: Resources<'_>,
     ) -> bool {
+        // What was cached before its namespace had a limit is found once it is sorted by groups.
+        if self.sort_groups(SLICE, resources) {
+            return true;
+        }
         let owed = pass.owed.get_or_insert_with(|| self.quotas.owed());
         let mut slice = SLICE;
         while let Some((group, blocks)) = owed.last_mut() {
