@@ -173,7 +173,8 @@ impl<'g> Ref<'g, Point> {
 }
 
 #[allow(unsafe_code)]
-// SAFETY: a point is a `Box`; dropping it frees its map's branches and its marks and follows no other pointer.
+// SAFETY: `Point::new` allocates by the depth, as `layout` tells it, and the depth never changes; dropping a point frees its map's
+// branches and its marks and follows no other pointer.
 unsafe impl Node for Point {
     fn bytes(&self) -> usize {
         self.layout().size() + self.children.branch_bytes() + self.marks.bytes()

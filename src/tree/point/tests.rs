@@ -9,7 +9,7 @@ use crate::tree::{Holdings, Space};
 /// Threads that use neighbours must not disturb each other; and a root's word, which many write, must not lie beside what all walks
 /// read: the first root of a cache finds such a place.
 #[test]
-#[cfg_attr(radixkv_heap, ignore = "nodes come from the global allocator")]
+#[cfg(not(radixkv_heap))]
 fn points_have_a_line_of_their_own_and_roots_lie_across_two() {
     let domain = Domain::new();
     let local = domain.register();
