@@ -1,24 +1,22 @@
 //! Hot prefixes matched by every thread: many of them, and one for each thread.
 
-use crate::{
-    arena::{
-        contender::Contender,
-        row::{Entry, Round, Row},
-        rows::{Prefixes, compare_each, look_up_each, per_second},
-        settings::Settings,
-    },
+use crate::arena::{
+    contender::Contender,
+    row::{Entry, Round, Row},
+    rows::{Prefixes, hot_prefixes, look_up_each},
+    settings::Settings,
 };
 
 const MANY: Prefixes = Prefixes::Many(64);
 
 /// `entries` are measured by [`look_up_many`].
 pub(crate) fn many(settings: &Settings, entries: Vec<Entry>) -> Row {
-    row("contention-64", "64 hot prefixes, each thread all of them in turn", MANY, settings, entries)
+    hot_prefixes("contention-64", "64 hot prefixes, each thread all of them in turn", MANY, settings, entries)
 }
 
 /// `entries` are measured by [`look_up_own`].
 pub(crate) fn disjoint(settings: &Settings, entries: Vec<Entry>) -> Row {
-    row("disjoint", "a hot prefix for each thread", Prefixes::Own, settings, entries)
+    hot_prefixes("disjoint", "a hot prefix for each thread", Prefixes::Own, settings, entries)
 }
 
 pub(crate) fn look_up_many<C: Contender>(settings: &Settings) -> Round {
@@ -27,17 +25,4 @@ pub(crate) fn look_up_many<C: Contender>(settings: &Settings) -> Round {
 
 pub(crate) fn look_up_own<C: Contender>(settings: &Settings) -> Round {
     look_up_each::<C>(settings, Prefixes::Own)
-}
-
-fn row(name: &'static str, what: &str, prefixes: Prefixes, settings: &Settings, mut entries: Vec<Entry>) -> Row {
-    let limit = settings.clone();
-    entries.insert(0, Entry::limit("memcmp", move || compare_each(&limit, prefixes)));
-    Row {
-        name,
-        what: format!("{what}: millions a second, of all threads"),
-        figures: settings.threads.iter().map(|&threads| per_second(threads)).collect(),
-        entries,
-        at_once: true,
-        rounds: settings.rounds,
-    }
 }

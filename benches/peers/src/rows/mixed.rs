@@ -42,7 +42,9 @@ fn lookups_to_one(
     entries.insert(0, Entry::limit("memcmp, malloc + copy", move || compare_and_copy(&limit, lookups)));
     Row {
         name,
-        what: format!("{matches} of a hot prefix of 2,496 tokens to one new prompt of 256, the pool full: millions of both a second"),
+        what: format!(
+            "{matches} of a hot prefix of 2,496 tokens to one new prompt of 256, the pool full: millions of both a second"
+        ),
         figures: settings.threads.iter().map(|&threads| per_second(threads)).collect(),
         entries,
         at_once: true,

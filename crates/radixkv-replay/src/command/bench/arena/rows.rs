@@ -73,12 +73,23 @@ pub(crate) fn compare(a: &[Token], b: &[Token]) {
 }
 
 /// The same prefix for every thread. `entries` are measured by [`look_up_together`].
-pub(crate) fn contention(settings: &Settings, mut entries: Vec<Entry>) -> Row {
+pub(crate) fn contention(settings: &Settings, entries: Vec<Entry>) -> Row {
+    hot_prefixes("contention", "the same hot prefix matched by every thread", Prefixes::One, settings, entries)
+}
+
+/// `entries` are measured by [`look_up_each`] of the same prefixes.
+pub(crate) fn hot_prefixes(
+    name: &'static str,
+    what: &str,
+    prefixes: Prefixes,
+    settings: &Settings,
+    mut entries: Vec<Entry>,
+) -> Row {
     let limit = settings.clone();
-    entries.insert(0, Entry::limit("memcmp", move || compare_together(&limit)));
+    entries.insert(0, Entry::limit("memcmp", move || compare_each(&limit, prefixes)));
     Row {
-        name: "contention",
-        what: "the same hot prefix matched by every thread: millions a second, of all threads".into(),
+        name,
+        what: format!("{what}: millions a second, of all threads"),
         figures: settings.threads.iter().map(|&threads| per_second(threads)).collect(),
         entries,
         at_once: true,
@@ -95,10 +106,6 @@ pub(crate) fn per_second(threads: usize) -> String {
 
 pub(crate) fn look_up_together<C: Contender>(settings: &Settings) -> Round {
     look_up_each::<C>(settings, Prefixes::One)
-}
-
-fn compare_together(settings: &Settings) -> Round {
-    compare_each(settings, Prefixes::One)
 }
 
 /// The hot prefixes that threads look up.
@@ -153,7 +160,7 @@ pub(crate) fn look_up_each<C: Contender>(settings: &Settings, prefixes: Prefixes
     })
 }
 
-pub(crate) fn compare_each(settings: &Settings, prefixes: Prefixes) -> Round {
+fn compare_each(settings: &Settings, prefixes: Prefixes) -> Round {
     let prompts: Vec<Tokens> = prefixes.tokens(most(settings)).collect();
     let copies: Vec<_> = prompts.iter().map(Tokens::copy).collect();
     let calls = calls(settings, time(1_000, || compare(&prompts[0], &copies[0])));
