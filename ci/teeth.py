@@ -157,13 +157,13 @@ BUGS = [
     ("a child counted twice", "growth::two_appends_that_part", EXACT,
      [(INSERT, "            if !is_counted {", "            if true {")]),
     ("room given twice", "growth::two_appends_that_part", EXACT,
-     [(ARRAYS, "self.claimed.compare_exchange(from, to, Relaxed, Relaxed).is_ok()", "{ self.claimed.store(to, Relaxed); from < to }")]),
+     [(ARRAYS, "growth.claimed.compare_exchange(from, to, Relaxed, Relaxed).is_ok()", "{ growth.claimed.store(to, Relaxed); from < to }")]),
     ("arrays exchanged while a run grows", "growth::an_append_against_an_eviction", EXACT,
      [(TRIM, "let spare = if end < len {", "let spare = if end <= len {")]),
     ("a trim that does not see that its run grew", "growth::an_append_against_an_eviction", EXACT,
      [(TRIM, "        if len != last.depth() {", "        if len < last.depth() {")]),
     ("a run that was shortened grows", "growth::an_append_to_what_was_trimmed", EXACT,
-     [(ARRAYS, "self.claimed.compare_exchange(from, to, Relaxed, Relaxed).is_ok()", "{ self.claimed.store(to, Relaxed); from < to }")]),
+     [(ARRAYS, "growth.claimed.compare_exchange(from, to, Relaxed, Relaxed).is_ok()", "{ growth.claimed.store(to, Relaxed); from < to }")]),
 
     # The queue.
     ("link read after take_out", "queue::two_points_against_a_drain", EXACT,

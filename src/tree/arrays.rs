@@ -1,8 +1,9 @@
 //! A run's tokens and block ids in one allocation.
 //!
-//! Layout: header, block ids, padding, tokens, pieces; of each as many as there is room for. Tokens start on a cache line where there
-//! are enough of them for it to matter, so that comparing them reads no line twice. The allocation itself has no such alignment, for which allocators take
-//! a slower path: it has room to move the tokens up to the next line.
+//! Layout: header, block ids, padding, tokens; then, if the run may grow, how far it has grown, and its pieces. Of each as many as there
+//! is room for. Tokens start on a cache line where there are enough of them for it to matter, so that comparing them reads no line
+//! twice. The allocation itself has no such alignment, for which allocators take a slower path: it has room to move the tokens up to the
+//! next line.
 //!
 //! # Invariants
 //!
@@ -37,25 +38,31 @@ const LEFT: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Arrays {
     canary: Canary,
-    /// Tokens, block ids and pieces that are there.
+    /// Tokens and block ids that are there.
     tokens: AtomicU32,
     blocks: AtomicU32,
-    pieces: AtomicU32,
     /// Tokens that walks compare: all, or fewer once blocks were invalidated.
     shown: AtomicU32,
-    /// Tokens that were there from the beginning.
-    first: u32,
     room: Room,
-    /// Up to where the room for tokens was given to threads that append: beyond the run's end while one of them writes, or after one
-    /// gave up. It never falls.
-    claimed: AtomicU32,
     /// What the evictor notes of drafts that name it (`evictor::drafts`).
     drafts: AtomicU32,
     /// Offset of the tokens in words: in bytes, that of the longest run of blocks of one token would not fit.
     tokens_at: u32,
 }
 
-/// How many tokens, block ids and pieces have room.
+/// How far a run has grown that may grow.
+#[derive(Debug)]
+struct Growth {
+    /// Tokens that were there from the beginning.
+    first: u32,
+    /// Up to where the room for tokens was given to threads that append: beyond the run's end while one of them writes, or after one
+    /// gave up. It never falls.
+    claimed: AtomicU32,
+    /// Pieces that are there.
+    pieces: AtomicU32,
+}
+
+/// How many tokens, block ids and pieces have room: with room for a piece it may grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) tokens: u32,
@@ -67,6 +74,11 @@ impl Room {
     /// For so many, which will not grow.
     fn full(tokens: &[Token], blocks: &[BlockId]) -> Self {
         Self { tokens: tokens.len() as u32, blocks: blocks.len() as u32, pieces: 0 }
+    }
+
+    /// Bytes behind the tokens.
+    fn bytes_to_grow(self) -> usize {
+        if self.pieces == 0 { 0 } else { size_of::<Growth>() + self.pieces as usize * Piece::BYTES }
     }
 }
 
@@ -83,6 +95,7 @@ pub(crate) struct Piece {
 
 impl Piece {
     const WORDS: usize = 4;
+    const BYTES: usize = size_of::<[u32; Self::WORDS]>();
 
     fn to_words(self) -> [u32; Self::WORDS] {
         [self.end, self.charged, self.born as u32, (self.born >> 32) as u32]
@@ -103,12 +116,12 @@ struct Parts {
 
 impl Parts {
     fn of(room: Room) -> Self {
-        let [tokens, blocks, pieces] = [room.tokens, room.blocks, room.pieces].map(|n| n as usize);
+        let [tokens, blocks] = [room.tokens, room.blocks].map(|n| n as usize);
         let tokens_align = if tokens >= ALIGN_FROM { CACHE_LINE } else { align_of::<Token>() };
         // A multiple of a token's alignment, as every address in the allocation that tokens are moved up to.
         let tokens_from = size_of::<Arrays>() + blocks * size_of::<BlockId>();
         let padding = tokens_align - align_of::<Token>();
-        let size = tokens_from + padding + tokens * size_of::<Token>() + pieces * size_of::<[u32; Piece::WORDS]>();
+        let size = tokens_from + padding + tokens * size_of::<Token>() + room.bytes_to_grow();
         let layout =
             Layout::from_size_align(size, align_of::<Arrays>()).expect("a run is shorter than the address space");
         Self { layout, tokens_from, tokens_align }
@@ -150,11 +163,8 @@ impl Arrays {
             canary: Canary::new(),
             tokens: AtomicU32::new(tokens.len() as u32),
             blocks: AtomicU32::new(blocks.len() as u32),
-            pieces: AtomicU32::new(0),
             shown: AtomicU32::new(tokens.len() as u32),
-            first: tokens.len() as u32,
             room,
-            claimed: AtomicU32::new(tokens.len() as u32),
             drafts: AtomicU32::new(0),
             tokens_at,
         };
@@ -163,12 +173,26 @@ impl Arrays {
         unsafe { node.write(header) };
         copy_to(start, size_of::<Self>(), blocks);
         copy_to(start, tokens_at as usize * size_of::<Token>(), tokens);
+        if room.pieces > 0 {
+            let begins = tokens.len() as u32;
+            let growth = Growth { first: begins, claimed: AtomicU32::new(begins), pieces: AtomicU32::new(0) };
+            let at = (tokens_at as usize + room.tokens as usize) * size_of::<Token>();
+            // SAFETY: A1: `Parts` laid it out behind the room for tokens.
+            let target = unsafe { start.add(at) }.cast::<Growth>();
+            // SAFETY: as above; a multiple of a token's alignment, which is that of a `Growth`.
+            unsafe { target.write(growth) };
+        }
         Own::from_raw(node, guard)
     }
 
-    /// Offset of the pieces, in bytes.
-    fn pieces_at(&self) -> usize {
+    /// Offset of what is there if the run may grow, in bytes.
+    fn growth_at(&self) -> usize {
         (self.tokens_at as usize + self.room.tokens as usize) * size_of::<Token>()
+    }
+
+    /// Offset of a piece, in bytes.
+    fn piece_at(&self, number: usize) -> usize {
+        self.growth_at() + size_of::<Growth>() + number * Piece::BYTES
     }
 
     /// What it has room for.
@@ -179,20 +203,6 @@ impl Arrays {
     /// Whether the run was given room to grow.
     pub(crate) fn had_room(&self) -> bool {
         self.room.pieces > 0
-    }
-
-    /// Whether the run may have ended at `depth`, and grow beyond.
-    pub(crate) fn may_grow_at(&self, depth: u32) -> bool {
-        (self.first..self.room.tokens).contains(&depth)
-    }
-
-    /// Claims the room from `from`, where the run ends, up to `to`, and for a piece. False if there is none, it was claimed before, or
-    /// the run was ever shortened.
-    pub(crate) fn claim(&self, from: u32, to: u32) -> bool {
-        // Relaxed: A2. A thread that claims has a lease on the end up to which the last one wrote.
-        to <= self.room.tokens
-            && self.pieces.load(Relaxed) < self.room.pieces
-            && self.claimed.compare_exchange(from, to, Relaxed, Relaxed).is_ok()
     }
 }
 
@@ -224,27 +234,52 @@ impl<'g> Ref<'g, Arrays> {
         words(self, size_of::<Arrays>(), self.blocks.load(Relaxed) as usize)
     }
 
+    /// How far the run has grown, if it may grow.
+    fn growth(self) -> Option<&'g Growth> {
+        if !self.had_room() {
+            return None;
+        }
+        let at = self.as_ptr().cast::<u8>().wrapping_add(self.growth_at()).cast::<Growth>();
+        // SAFETY: A1: it is there, initialised; the reference protects the allocation for `'g`.
+        Some(unsafe { &*at })
+    }
+
+    /// Whether the run may have ended at `depth`, and grow beyond.
+    pub(crate) fn may_grow_at(self, depth: u32) -> bool {
+        self.growth().is_some_and(|growth| (growth.first..self.room.tokens).contains(&depth))
+    }
+
+    /// Claims the room from `from`, where the run ends, up to `to`, and for a piece. False if there is none, it was claimed before, or
+    /// the run was ever shortened.
+    pub(crate) fn claim(self, from: u32, to: u32) -> bool {
+        // Relaxed: A2. A thread that claims has a lease on the end up to which the last one wrote.
+        let has_room = |growth: &&Growth| to <= self.room.tokens && growth.pieces.load(Relaxed) < self.room.pieces;
+        let growth = self.growth().filter(has_room);
+        growth.is_some_and(|growth| growth.claimed.compare_exchange(from, to, Relaxed, Relaxed).is_ok())
+    }
+
     /// The piece of this number, which ends no further than the run.
     pub(crate) fn piece(self, number: usize) -> Piece {
         // Relaxed: A2.
-        assert!(number < self.pieces.load(Relaxed) as usize, "a piece that was appended");
-        let words = words(self, self.pieces_at() + number * size_of::<[u32; Piece::WORDS]>(), Piece::WORDS);
+        let pieces = self.growth().map_or(0, |growth| growth.pieces.load(Relaxed));
+        assert!(number < pieces as usize, "a piece that was appended");
+        let words = words(self, self.piece_at(number), Piece::WORDS);
         Piece::from_words([words[0], words[1], words[2], words[3]])
     }
 
     /// Appends `tokens` and `blocks` as a piece. The caller has claimed the room for it; false if the end is hidden.
     pub(crate) fn append(self, piece: Piece, tokens: &[Token], blocks: &[BlockId]) -> bool {
+        let growth = self.growth().expect("what is claimed has room");
+        let counts = [&self.tokens, &self.blocks, &growth.pieces];
         // Relaxed, here and below: A2; the thread that had claimed the room before has given a lease to this one.
-        let [before, ids, pieces] =
-            [&self.tokens, &self.blocks, &self.pieces].map(|count| count.load(Relaxed) as usize);
+        let [before, ids, pieces] = counts.map(|count| count.load(Relaxed) as usize);
         let grown = [before + tokens.len(), ids + blocks.len(), pieces + 1].map(|count| count as u32);
         let Room { tokens: most, blocks: most_ids, pieces: most_pieces } = self.room;
         assert!(grown[0] <= most && grown[1] <= most_ids && grown[2] <= most_pieces, "what is claimed has room");
         let start = NonNull::new(self.as_ptr()).expect("a reference").cast::<u8>();
         copy_to(start, size_of::<Arrays>() + ids * size_of::<BlockId>(), blocks);
-        copy_to(start, self.pieces_at() + pieces * size_of::<[u32; Piece::WORDS]>(), &piece.to_words());
+        copy_to(start, self.piece_at(pieces), &piece.to_words());
         copy_to(start, (self.tokens_at as usize + before) * size_of::<Token>(), tokens);
-        let counts = [&self.tokens, &self.blocks, &self.pieces];
         counts.into_iter().zip(grown).for_each(|(count, grown)| count.store(grown, Relaxed));
         // If it fails, a part was hidden.
         self.shown.compare_exchange(before as u32, grown[0], Relaxed, Relaxed).is_ok()

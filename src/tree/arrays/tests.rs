@@ -3,16 +3,24 @@ use super::*;
 #[test]
 fn tokens_of_any_run_lie_within_its_allocation() {
     for (tokens, blocks) in [(0, 0), (1, 0), (1, 1), (3, 2), (5, 3), (255, 7), (256, 0), (257, 1), (1000, 999)] {
-        let parts = Parts::of(Room { tokens: tokens as u32, blocks: blocks as u32, pieces: 0 });
-        for address in (0..=2 * CACHE_LINE).step_by(align_of::<Arrays>()) {
-            let tokens_at = parts.tokens_at(address) as usize * size_of::<Token>();
-            assert!(
-                tokens_at >= size_of::<Arrays>() + blocks * size_of::<BlockId>(),
-                "{tokens}, {blocks} at {address}"
-            );
-            assert!(tokens_at + tokens * size_of::<Token>() <= parts.layout.size(), "{tokens}, {blocks} at {address}");
+        for pieces in [0, 1, 128] {
+            let room = Room { tokens: tokens as u32, blocks: blocks as u32, pieces };
+            let parts = Parts::of(room);
+            for address in (0..=2 * CACHE_LINE).step_by(align_of::<Arrays>()) {
+                let begin = parts.tokens_at(address) as usize * size_of::<Token>();
+                let end = begin + tokens * size_of::<Token>();
+                assert!(begin >= size_of::<Arrays>() + blocks * size_of::<BlockId>(), "{room:?} at {address}");
+                assert!(end + room.bytes_to_grow() <= parts.layout.size(), "{room:?} at {address}");
+            }
         }
     }
+}
+
+#[test]
+fn what_a_run_knows_of_its_growth_is_there_only_where_it_may_grow() {
+    let [full, growing] = [0, 4].map(|pieces| Parts::of(Room { tokens: 64, blocks: 4, pieces }).layout.size());
+    assert_eq!(full, size_of::<Arrays>() + 64 * size_of::<Token>() + 4 * size_of::<BlockId>());
+    assert_eq!(growing, full + size_of::<Growth>() + 4 * Piece::BYTES);
 }
 
 #[test]
