@@ -23,6 +23,7 @@ OF_LATE = 20
 
 WORD, RUN, LEASE, INSERT = "src/tree/word.rs", "src/tree/run.rs", "src/tree/lease.rs", "src/tree/insert.rs"
 GROWTH, ARRAYS = "src/tree/growth.rs", "src/tree/arrays.rs"
+PUBLICATIONS = "src/cache/publications.rs"
 QUEUE, MAP, POOL = "src/tree/queue.rs", "src/tree/map.rs", "src/block/pool.rs"
 INNER, DEAD_RUNS = "src/cache/inner.rs", "src/cache/evictor/dead_runs.rs"
 EVICTOR, TRIM, SWEEP = "src/cache/evictor/mod.rs", "src/cache/evictor/trim.rs", "src/cache/evictor/sweep.rs"
@@ -559,6 +560,21 @@ BUGS = [
      [(MARKS, "there.and_then(|record| record.as_ref().anchor.clone()) {\n                return anchor;",
        "there.and_then(|record| record.as_ref().anchor.clone()).filter(|_| false) {\n                return anchor;")]),
 
+    # Requests that are published.
+    ("a request published Relaxed", "publications::two_that_serve_each_other", WEAK,
+     [(PUBLICATIONS, "state.store(blocks, Release)", "state.store(blocks, Relaxed)")], "E24"),
+    ("a request taken up Relaxed", "publications::two_that_serve_each_other", WEAK,
+     [(PUBLICATIONS, "compare_exchange(asked, SERVING, Acquire, Relaxed)", "compare_exchange(asked, SERVING, Relaxed, Relaxed)")], "E24"),
+    ("a request served Relaxed", "publications::two_that_serve_each_other", EXACT,
+     [(PUBLICATIONS, "self.record.state.store(self.then, Release)", "self.record.state.store(self.then, Relaxed)")], "E25"),
+    ("blocks of a request taken Relaxed", "publications::two_that_serve_each_other", EXACT,
+     [(PUBLICATIONS, "let seen = state.load(Acquire)", "let seen = state.load(Relaxed)")], "E25"),
+    ("a request served that was taken back", "publications::a_request_that_is_dropped_beside_its_server", EXACT,
+     [(PUBLICATIONS, "record.state.compare_exchange(asked, SERVING, Acquire, Relaxed).is_ok()",
+       "{ record.state.store(SERVING, Relaxed); true }")]),
+    ("a request taken back that is served", "publications::a_request_that_is_dropped_beside_its_server", EXACT,
+     [(PUBLICATIONS, "state.compare_exchange(asked, TAKEN, Relaxed, Relaxed).is_ok()", "{ state.store(TAKEN, Relaxed); true }")]),
+
     # What checking found.
     ("a point beyond the end taken for it", "creation_trim::a_new_point_beyond_the_end_against_a_trim", EXACT,
      [(TRIM, "point.depth() > cut.start && point.depth() <= cut.end", "point.depth() > cut.start")]),
@@ -578,6 +594,7 @@ MARGINS = {
     "E4 in `remove_child`": "the evictor alone takes the last child off a point that nobody holds, and entries out",
     "E22": "a thread that leases a point there comes through the points' map, which has E1; the tokens that a walk compares are plain memory,"
     " which no model follows: ThreadSanitizer does",
+    "E26": "a thread's loads of its blocks cannot read what a later holder writes, in a model; a processor may let a load pass a later store",
     "E11 in `kill`": "the thread that detached the space took the root's last child off since, and the release of that goes on",
     "E12 in `still_open`": "in models the fence before it orders as much, elsewhere it is sequentially consistent",
 }

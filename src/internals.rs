@@ -10,7 +10,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use crate::block::{BlockId, Pool};
-use crate::cache;
+use crate::cache::{self, Publication, Publications};
 use crate::reclaim::{self, Canary, Idle, Node, Own, Ref};
 #[cfg(radixkv_loom)]
 use crate::reclaim::{Freed, Magazines, Memory};
@@ -171,6 +171,49 @@ impl Blocks {
     /// The count, and the bits counted one by one.
     pub fn free(&self) -> (usize, usize) {
         (self.0.free(), self.0.count_bits())
+    }
+}
+
+/// Requests of threads that wait for the evictor's lock, and the pool that gets what nobody takes.
+#[derive(Debug)]
+pub struct Requests(Publications, Pool);
+
+/// One of them.
+#[derive(Debug)]
+pub struct Request<'a>(Publication<'a>);
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self(Publications::new(true), Pool::empty(8))
+    }
+}
+
+impl Requests {
+    pub fn publish(&self, near: usize, blocks: usize) -> Option<Request<'_>> {
+        self.0.publish(near, blocks, &self.1).map(Request)
+    }
+
+    /// Serves what is published; `take` makes the blocks.
+    pub fn serve(&self, mut take: impl FnMut(usize) -> Vec<BlockId>) {
+        self.0.serve(|n, blocks| {
+            blocks.extend(take(n));
+            true
+        });
+    }
+
+    /// Blocks that nobody took.
+    pub fn free(&self) -> usize {
+        self.1.free()
+    }
+}
+
+impl Request<'_> {
+    pub fn is_served(&self) -> bool {
+        self.0.is_served()
+    }
+
+    pub fn withdraw(&self) -> Option<Vec<BlockId>> {
+        self.0.withdraw().map(Vec::from_iter)
     }
 }
 
@@ -436,6 +479,12 @@ impl Background {
     pub fn sleep(&self) {
         assert!(self.bell.wait(None));
     }
+}
+
+/// Makes each thread that waits for the evictor publish what it asks for.
+pub fn publishing(mut builder: Builder) -> Builder {
+    builder.publishing = true;
+    builder
 }
 
 /// Lets threads wait for blocks.

@@ -25,6 +25,7 @@
 //! | `hot::entered` | a lease for good on the hot prefix, and its slot |
 //! | `hot::taken` | a lease for good on the prefix that was to be hot, and its slot |
 //! | `retain::leased`, `retain::noted` | a lease for good on the prefix that was to be retained |
+//! | `publications::published` | nothing: what it was served goes to the pool |
 //! | `pool::counted`, `pool::set` | the blocks that were being taken or given back |
 //!
 //! In a step of the background evictor it costs the same, and the thread goes on.
@@ -42,6 +43,8 @@ mod hot;
 mod invalidation;
 #[path = "faults/panics.rs"]
 mod panics;
+#[path = "faults/publications.rs"]
+mod publications;
 #[path = "faults/stalls.rs"]
 mod stalls;
 #[path = "faults/unlinking.rs"]

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::block_request::{Ask, BlockRequest};
 use super::evictor::{Evictor, Resources};
-use super::inner::Inner;
+use super::inner::{Inner, Patience};
+use super::publications::Publication;
 use super::quota::QuotaCharge;
 use super::reservation::{Reservation, ReserveError};
 use super::session::Session;
@@ -288,8 +289,7 @@ impl Inner {
         Ok(reservation)
     }
 
-    /// Takes `n` blocks, and evicts the missing ones on this thread: up to [`VICTIMS`] and [`BLOCKS`] in a turn. What it has freed
-    /// in one may be taken by other threads before the next.
+    /// Takes `n` blocks, and evicts the missing ones, on this thread, or where several wait for their turn, on the thread that has it.
     #[cold]
     fn take_evicting(
         &self,
@@ -299,18 +299,66 @@ impl Inner {
         effort: Effort,
     ) -> Result<(), ReserveError> {
         within_span!("evict");
+        if effort == Effort::Once && self.publications.are_worth_while(self.evictor.is_awaited()) {
+            if let Some(publication) = self.publications.publish(near, n, &self.pool) {
+                return self.take_published(near, n, blocks, &publication);
+            }
+        }
+        self.take_in_turns(near, n, blocks, effort, Patience::Waits, |_| false)
+    }
+
+    #[cold]
+    fn take_published(
+        &self,
+        near: usize,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        publication: &Publication<'_>,
+    ) -> Result<(), ReserveError> {
+        let take_served =
+            |blocks: &mut Vec<BlockId>| publication.withdraw().map(|served| blocks.extend(served)).is_some();
+        self.take_in_turns(near, n, blocks, Effort::Once, Patience::Publishes(publication), take_served)
+    }
+
+    /// Takes `n` blocks in turns of this thread: up to [`VICTIMS`] and [`BLOCKS`] in each. What it has freed in one may be taken by other
+    /// threads before the next. `take_served` appends them if another thread has taken them meanwhile.
+    #[inline(always)]
+    fn take_in_turns(
+        &self,
+        near: usize,
+        n: usize,
+        blocks: &mut Vec<BlockId>,
+        effort: Effort,
+        patience: Patience<'_>,
+        take_served: impl Fn(&mut Vec<BlockId>) -> bool,
+    ) -> Result<(), ReserveError> {
         let in_background = self.background.get().is_some();
         let mut turn = |evictor: &mut Evictor, resources: Resources<'_>| {
+            if take_served(blocks) {
+                return Some(Ok(()));
+            }
             // With a background evictor, a choice goes by the changes that it has taken in; otherwise by all.
             let mut settled = in_background && evictor.catch_up(resources);
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
                 settled = true;
             }
-            self.take_in_one_turn(n, blocks, settled, evictor, resources)
+            let taken = self.take_in_one_turn(n, blocks, settled, evictor, resources);
+            if effort == Effort::Once && self.publications.has_any() {
+                self.serve_others(evictor, resources);
+            }
+            taken
         };
-        let mut taken =
-            if in_background { self.evicting_near(near, &mut turn) } else { self.settled_near(near, &mut turn) };
+        let first = if in_background {
+            self.turn(near, patience, &mut turn, |_, _| ())
+        } else {
+            self.settled_near(near, patience, &mut turn)
+        };
+        let Some(mut taken) = first else {
+            let is_served = take_served(blocks);
+            debug_assert!(is_served, "else it waits for the lock");
+            return Ok(());
+        };
         loop {
             if let Some(taken) = taken {
                 return taken;
@@ -319,7 +367,17 @@ impl Inner {
         }
     }
 
+    /// Takes the blocks that other threads have asked for while they wait.
+    #[cold]
+    fn serve_others(&self, evictor: &mut Evictor, resources: Resources<'_>) {
+        self.publications.serve(|n, blocks| {
+            let settled = evictor.catch_up(resources);
+            matches!(self.take_in_one_turn(n, blocks, settled, evictor, resources), Some(Ok(())))
+        });
+    }
+
     /// Nothing if more turns are needed.
+    #[inline(always)]
     fn take_in_one_turn(
         &self,
         n: usize,

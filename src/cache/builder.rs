@@ -14,6 +14,7 @@ use super::inner::{Inner, STEP};
 use super::insert::MAX_TOKENS;
 use super::namespace::Registry;
 use super::prefix_cache::PrefixCache;
+use super::publications::Publications;
 use super::seen::SeenBlocks;
 use super::settings::Settings;
 use super::wait_list::WaitList;
@@ -56,6 +57,8 @@ pub struct Builder {
     pub(crate) hot_points: usize,
     /// Whether waiting for blocks is possible.
     pub(crate) waiting: bool,
+    /// Whether a thread publishes what it asks for where no other one waits for the evictor: for tests and models.
+    pub(crate) publishing: bool,
 }
 
 /// Why a cache could not be built.
@@ -169,6 +172,7 @@ impl Builder {
             limit: 0,
             hot_points: HOT_POINTS,
             waiting: !cfg!(radixkv_loom),
+            publishing: cfg!(any(radixkv_failpoints, radixkv_chaos, radixkv_tsan)),
         }
     }
 
@@ -345,6 +349,7 @@ impl Builder {
             seen: SeenBlocks::new(self.most_blocks()),
             namespaces,
             background: OnceLock::new(),
+            publications: Publications::new(self.publishing),
             evictor: Mutex::measured(Evictor::new(self.policy, patience, self.time_to_idle.is_some())),
             idle,
             domain,

@@ -8,6 +8,7 @@ use super::background::Background;
 use super::clock::Time;
 use super::evictor::{AgingPass, DeadRuns, Evictor, Resources};
 use super::namespace::Registry;
+use super::publications::{Publication, Publications};
 use super::seen::SeenBlocks;
 use super::settings::Settings;
 use super::spans::within_span;
@@ -45,6 +46,8 @@ pub(super) struct Inner {
     pub(super) namespaces: Registry,
     pub(super) background: OnceLock<Background>,
     pub(super) evictor: Mutex<Evictor>,
+    /// What threads that wait for the evictor ask for.
+    pub(super) publications: Publications,
     /// Participants of sessions that have ended, and those that calls borrow.
     pub(super) idle: Idle<Local>,
     /// Sessions that have a participant of their own.
@@ -54,10 +57,12 @@ pub(super) struct Inner {
 }
 
 /// Whether a thread waits for the evictor, or goes on without it where another thread uses it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Patience {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Patience<'a> {
     Waits,
     Tries,
+    /// Waits until it gets the lock, or another thread has served what it has published.
+    Publishes(&'a Publication<'a>),
 }
 
 impl Inner {
@@ -118,7 +123,7 @@ impl Inner {
 
     /// Takes in every change made before the call, in steps between which other threads get their turn; stops where it gets no lock.
     /// Whether all were taken in.
-    pub(super) fn settle_by(&self, patience: Patience) -> bool {
+    pub(super) fn settle_by(&self, patience: Patience<'_>) -> bool {
         let mut goal = None;
         loop {
             let work =
@@ -133,11 +138,16 @@ impl Inner {
     /// Runs `work` with the evictor once it has taken in every change made before the call: in steps, between which other
     /// threads get their turn.
     pub(super) fn settled<R>(&self, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
-        self.settled_near(0, work)
+        self.settled_near(0, Patience::Waits, work).expect("it waited for the lock")
     }
 
-    /// As `settled`, by a participant `near` a slot.
-    pub(super) fn settled_near<R>(&self, near: usize, work: impl FnOnce(&mut Evictor, Resources<'_>) -> R) -> R {
+    /// As `settled`, by a participant `near` a slot; nothing where `turn` does nothing.
+    pub(super) fn settled_near<R>(
+        &self,
+        near: usize,
+        patience: Patience<'_>,
+        work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
+    ) -> Option<R> {
         let (mut goal, mut work) = (None, Some(work));
         loop {
             let step = |evictor: &mut Evictor, resources: Resources<'_>| {
@@ -149,8 +159,9 @@ impl Inner {
                     unlock_fairly(evictor);
                 }
             };
-            if let Some(result) = self.awaited_turn(near, step, leave) {
-                return result;
+            match self.turn(near, patience, step, leave) {
+                Some(None) => {}
+                outcome => return outcome.flatten(),
             }
         }
     }
@@ -176,13 +187,13 @@ impl Inner {
         self.turn(near, Patience::Waits, work, leave).expect("it waited for the lock")
     }
 
-    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it; nothing if it gets no lock. Then unlinks
+    /// Runs `work` with the evictor, by a participant `near` a slot, and lets `leave` unlock it; nothing if it gets no lock, or was served meanwhile. Then unlinks
     /// what has died, unmaps what tables have freed, hands garbage over, which may free some, and wakes a waiter if blocks may have
     /// become available. In this order because freeing takes time, and because a waker is the caller's code, and runs under no lock.
-    fn turn<'a, R>(
+    pub(super) fn turn<'a, R>(
         &'a self,
         near: usize,
-        patience: Patience,
+        patience: Patience<'_>,
         work: impl FnOnce(&mut Evictor, Resources<'_>) -> R,
         leave: impl FnOnce(MutexGuard<'a, Evictor>, &R),
     ) -> Option<R> {
@@ -210,17 +221,21 @@ impl Inner {
     fn lock_pinned<'a, 'p>(
         &'a self,
         participant: &'p Local,
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Option<(MutexGuard<'a, Evictor>, Guard<'p>)> {
         let guard = participant.pin();
         let evictor = match patience {
             Patience::Tries => Some(self.evictor.try_lock()?),
-            Patience::Waits => self.evictor.lock_awake(),
+            Patience::Waits => self.evictor.lock_awake(|| false),
+            Patience::Publishes(publication) => self.evictor.lock_awake(|| publication.is_served()),
         };
         if let Some(evictor) = evictor {
             return Some((evictor, guard));
         }
         drop(guard);
+        if matches!(patience, Patience::Publishes(publication) if publication.is_served()) {
+            return None;
+        }
         let evictor = self.evictor.lock_asleep();
         Some((evictor, participant.pin()))
     }

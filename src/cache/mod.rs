@@ -57,6 +57,7 @@ mod partial;
 mod participant;
 mod prefix_cache;
 mod priority;
+mod publications;
 mod quota;
 mod reconfigure;
 mod refusals;
@@ -101,6 +102,8 @@ pub use namespace::{Namespace, NamespaceInUse};
 pub use partial::PartialHit;
 pub use prefix_cache::PrefixCache;
 pub use priority::Priority;
+#[cfg(any(radixkv_loom, radixkv_shuttle))]
+pub(crate) use publications::{Publication, Publications};
 pub use quota::{NamespaceStats, Quota};
 pub use reconfigure::SettingError;
 pub use refusals::{LeaseError, MakeUniqueError, ResumeError};

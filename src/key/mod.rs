@@ -30,6 +30,7 @@ pub fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 }
 
 /// The same, by whole-slice comparison of pieces: `==` on slices is the platform's `memcmp`.
+#[cfg_attr(all(target_arch = "x86_64", not(miri)), cold)]
 fn common_prefix_portable(a: &[Token], b: &[Token]) -> usize {
     const PIECE: usize = 64;
     let mut at = 0;

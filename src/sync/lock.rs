@@ -102,22 +102,30 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.lock_awake().unwrap_or_else(|| self.lock_asleep())
+        self.lock_awake(|| false).unwrap_or_else(|| self.lock_asleep())
     }
 
-    /// The lock, if it is given up while this thread looks for it, for some tens of microseconds: it does not sleep.
+    /// The lock, if it is given up while this thread looks for it, for some tens of microseconds: it does not sleep. It stops looking when
+    /// `ends` says so.
     #[inline]
-    pub(crate) fn lock_awake(&self) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn lock_awake(&self, ends: impl Fn() -> bool) -> Option<MutexGuard<'_, T>> {
         if cfg!(any(radixkv_loom, radixkv_shuttle)) {
             // There the attempt would be one more point at which threads switch.
             return Some(self.sleep_for_it());
         }
-        self.try_lock().or_else(|| self.look_for_it())
+        self.try_lock().or_else(|| self.look_for_it(ends))
+    }
+
+    /// Whether a thread waits: a hint.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        // Relaxed: a hint.
+        self.hints.waiting.load(Relaxed) > 0
     }
 
     #[cold]
-    fn look_for_it(&self) -> Option<MutexGuard<'_, T>> {
-        self.counted(|| self.spin_for_it())
+    fn look_for_it(&self, ends: impl Fn() -> bool) -> Option<MutexGuard<'_, T>> {
+        self.counted(|| self.spin_for_it(ends))
     }
 
     /// The lock, for which this thread sleeps until it is given up.
@@ -136,10 +144,10 @@ impl<T> Mutex<T> {
         guard
     }
 
-    fn spin_for_it(&self) -> Option<MutexGuard<'_, T>> {
+    fn spin_for_it(&self, ends: impl Fn() -> bool) -> Option<MutexGuard<'_, T>> {
         // Relaxed, here and below: a hint.
         let mut seen = self.hints.released.load(Relaxed);
-        (0..LOOKS).find_map(|look| {
+        (0..LOOKS).take_while(|_| !ends()).find_map(|look| {
             spin_loop();
             let released = self.hints.released.load(Relaxed);
             // The first time too: it may have been given up before that was noted.

@@ -108,6 +108,16 @@ pub(crate) fn spin_loop() {
     }
 }
 
+/// Lets other threads run, where one of them is about to end this wait.
+pub(crate) fn yield_now() {
+    #[cfg(radixkv_loom)]
+    loom::thread::yield_now();
+    #[cfg(all(radixkv_shuttle, not(radixkv_loom)))]
+    shuttle::thread::yield_now();
+    #[cfg(not(any(radixkv_loom, radixkv_shuttle)))]
+    std::thread::yield_now();
+}
+
 /// Picks the production size, or the smallest size that still has every edge case under a model checker or Miri.
 pub(crate) const fn model_size(production: usize, model: usize) -> usize {
     if cfg!(any(radixkv_loom, radixkv_shuttle, miri)) { model } else { production }

@@ -25,11 +25,11 @@ fn a_hint_that_is_wrong_costs_time_alone() {
     assert_eq!(released(), 1);
     // As if a holder had not come to the end of its drop.
     mutex.hints.released.store(0, Relaxed);
-    assert_eq!(mutex.look_for_it().map(|held| *held), Some(1));
+    assert_eq!(mutex.look_for_it(|| false).map(|held| *held), Some(1));
     assert_eq!(*mutex.lock_asleep(), 1);
     let held = mutex.lock();
     mutex.hints.released.store(7, Relaxed);
-    assert!(mutex.spin_for_it().is_none(), "the hint gives nobody the lock");
+    assert!(mutex.spin_for_it(|| false).is_none(), "the hint gives nobody the lock");
     drop(held);
     assert!(mutex.try_lock().is_some());
 }

@@ -1,0 +1,204 @@
+//! Flat combining: reservations of threads that wait for the evictor's lock, made by the thread that has it.
+//!
+//! To hand the lock over costs more than most evictions take: the next holder waits for each cache line that the last one has
+//! written. So a thread that would wait behind others publishes how many blocks it asks for, and the holder makes such
+//! reservations, too, at the end of its own. A thread that waits alone publishes nothing: the lock is its own next.
+//!
+//! Whoever gets the lock first takes back what it has published, and then knows whether it was served. (Hendler, Incze, Shavit and
+//! Tzafrir, *Flat combining and the synchronization-parallelism tradeoff*, 2010. Here a record is taken off with its request, because most
+//! requests never wait.)
+//!
+//! # Invariants
+//!
+//! - **C1** A record belongs to the thread that took it from `FREE`, until that thread frees it.
+//! - **C2** A record is served under the evictor's lock alone. Its blocks are the holder's until it is `SERVED`, and its owner's from then
+//!   on: they are in a reservation, or given back.
+//!
+//! # Orderings
+//!
+//! | edge | release | acquire | so that |
+//! |---|---|---|---|
+//! | E24 | `publish` | `serve` | the holder finds in the queue what the thread has changed before, and chooses by that |
+//! | E25 | `serve` | `withdraw` | the thread finds the blocks |
+//! | E26 | dropping a `Publication` | `publish` | the next owner of a record comes after the last one has read its blocks |
+
+use crossbeam_utils::CachePadded;
+
+use crate::block::{BlockId, Pool};
+use crate::sync::apart::AtomicUsize;
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use crate::sync::{model_size, yield_now};
+
+/// Records; a session whose record another one uses waits for the lock.
+const RECORDS: usize = model_size(32, 4);
+/// The most blocks of one request: more are work enough for a turn of their own.
+const MOST: usize = model_size(32, 4);
+
+/// What is in a record's state besides a number of blocks, which is asked for.
+const FREE: usize = 0;
+const TAKEN: usize = MOST + 1;
+const SERVING: usize = MOST + 2;
+const SERVED: usize = MOST + 3;
+
+#[derive(Debug)]
+struct Record {
+    /// Explored by a model of its own, as the blocks are.
+    state: AtomicUsize,
+    blocks: [AtomicUsize; MOST],
+}
+
+/// The requests of threads that wait.
+#[derive(Debug)]
+pub(crate) struct Publications {
+    /// A bit for each record that has a request, or had one a moment ago.
+    published: CachePadded<AtomicUsize>,
+    records: Box<[CachePadded<Record>]>,
+    /// A thread publishes where no other one waits, too.
+    always: bool,
+}
+
+/// A request that was published; taken back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Publication<'a> {
+    of: &'a Publications,
+    at: usize,
+    blocks: usize,
+    /// Where its blocks go if nobody takes them.
+    pool: &'a Pool,
+}
+
+/// A request that is being served.
+struct Serving<'a> {
+    record: &'a Record,
+    /// Its state when that ends, also in a panic.
+    then: usize,
+}
+
+impl Publications {
+    pub(crate) fn new(always: bool) -> Self {
+        let record = |_| {
+            let blocks = std::array::from_fn(|_| AtomicUsize::new(0));
+            CachePadded::new(Record { state: AtomicUsize::new(FREE), blocks })
+        };
+        let published = CachePadded::new(AtomicUsize::new(0));
+        Self { published, records: (0..RECORDS).map(record).collect(), always }
+    }
+
+    /// Whether a thread that has to wait for the lock is to publish what it asks for.
+    #[inline]
+    pub(crate) fn are_worth_while(&self, others_wait: bool) -> bool {
+        others_wait || self.always
+    }
+
+    /// Whether something is published: a hint.
+    #[inline]
+    pub(crate) fn has_any(&self) -> bool {
+        // Relaxed: a holder that misses a request serves others.
+        self.published.load(Relaxed) != 0
+    }
+
+    /// Asks for so many blocks, in the record `near` a number. Nothing if the request is too large, or another thread has the record.
+    pub(crate) fn publish<'a>(&'a self, near: usize, blocks: usize, pool: &'a Pool) -> Option<Publication<'a>> {
+        let at = near % RECORDS;
+        let state = &self.records[at].state;
+        // Acquire: E26.
+        if !(1..=MOST).contains(&blocks) || state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_err() {
+            return None;
+        }
+        let publication = Publication { of: self, at, blocks, pool };
+        // Release: E24.
+        state.store(blocks, Release);
+        // Relaxed: as in `has_any`.
+        self.published.fetch_add(1 << at, Relaxed);
+        crate::sync::failpoint!("publications::published");
+        Some(publication)
+    }
+
+    /// Serves what is published, under the evictor's lock: `take` appends so many blocks, all or none, and says whether it did. Ends with the
+    /// first request for which it does not.
+    pub(crate) fn serve(&self, mut take: impl FnMut(usize, &mut Vec<BlockId>) -> bool) {
+        // Relaxed: as in `has_any`.
+        let published = self.published.load(Relaxed);
+        let mut blocks = Vec::with_capacity(MOST);
+        for at in (0..RECORDS).filter(|at| published & 1 << at != 0) {
+            let record = &self.records[at];
+            // Relaxed: a guess, which the compare-and-swap checks.
+            let asked = record.state.load(Relaxed);
+            // Acquire: E24.
+            let is_asked =
+                (1..=MOST).contains(&asked) && record.state.compare_exchange(asked, SERVING, Acquire, Relaxed).is_ok();
+            if !is_asked {
+                continue;
+            }
+            let mut serving = Serving { record, then: asked };
+            blocks.clear();
+            if !take(asked, &mut blocks) {
+                return;
+            }
+            // Relaxed: E25.
+            record.blocks.iter().zip(&blocks).for_each(|(to, block)| to.store(*block as usize, Relaxed));
+            serving.then = SERVED;
+        }
+    }
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        // Release: E25.
+        self.record.state.store(self.then, Release);
+    }
+}
+
+impl Publication<'_> {
+    fn record(&self) -> &Record {
+        &self.of.records[self.at]
+    }
+
+    /// Whether it was served.
+    #[inline]
+    pub(crate) fn is_served(&self) -> bool {
+        // Relaxed: what follows takes the blocks by E25, in `withdraw`.
+        self.record().state.load(Relaxed) == SERVED
+    }
+
+    /// Takes it back. If it was served: the blocks, the first time.
+    pub(crate) fn withdraw(&self) -> Option<impl Iterator<Item = BlockId>> {
+        let Record { state, blocks } = self.record();
+        loop {
+            // Acquire: E25.
+            let seen = state.load(Acquire);
+            match seen {
+                TAKEN => return None,
+                SERVED => {
+                    // Relaxed: no other thread writes it.
+                    state.store(TAKEN, Relaxed);
+                    // Relaxed: E25.
+                    return Some(blocks[..self.blocks].iter().map(|block| block.load(Relaxed) as BlockId));
+                }
+                // Never where the caller has the lock.
+                SERVING => yield_now(),
+                // Relaxed: nothing was handed over.
+                asked => {
+                    if state.compare_exchange(asked, TAKEN, Relaxed, Relaxed).is_ok() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Publication<'_> {
+    fn drop(&mut self) {
+        if let Some(left) = self.withdraw().map(Vec::from_iter) {
+            self.pool.give_back(&left);
+        }
+        // Relaxed: as in `has_any`.
+        self.of.published.fetch_sub(1 << self.at, Relaxed);
+        // Release: E26.
+        self.record().state.store(FREE, Release);
+    }
+}
+
+#[cfg(all(test, not(any(radixkv_loom, radixkv_shuttle))))]
+mod tests;
