@@ -58,9 +58,9 @@ struct RkTile {
   u32 table;           // 0   index of the sequence's first block in the block table
   u32 kv_head;         // 4
   u32 first, end;      // 8, 12  key positions; first is a multiple of 16
-  u32 part;            // 16  partial row of the tile's row 0; extend: or RK_DIRECT
+  u32 part;            // 16  partial row of the tile's row 0, or RK_DIRECT (cascade: in tiles of one sequence alone)
   u32 row_first;       // 20
-  u32 rows;            // 24  1 to 128
+  u32 rows;            // 24  1 to 128. cascade: those of whole sequences
   u32 q_first;         // 28  extend: packed query token of pair-token 0. cascade: index into `members` of pair-token 0
   u32 visible;         // 32  pair-token t sees keys below min(end, visible + t); RK_ALL: all below end, as in cascade
 };
@@ -78,7 +78,7 @@ struct RkTileArgs {
   float* part_ml;              // 72
   const u32* table;            // 80
   const RkTile* tiles;         // 88  [tiles_len]
-  const u32* members;          // 96  cascade: query token of each sharer. extend: null
+  const u32* members;          // 96  cascade: query token of each sequence. extend: null
   u32 tiles_len;               // 104
   u32 q_heads, kv_heads;       // 108, 112
   u32 q_stride;                // 116

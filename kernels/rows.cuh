@@ -1,5 +1,5 @@
-// rows.cuh - attention of a tile of up to 128 query rows over the same keys: the body of `extend` and `cascade`, which
-// differ in where a row's query lies.
+// rows.cuh - attention of a tile of up to 128 query rows over the same keys: the body of `extend`, and of
+// the tiles of `cascade` that are sharers'; they differ in where a row's query lies.
 // Four warps hold 32 rows each; keys come 64 at a time through two stages of shared memory. A step waits for its keys,
 // passes one barrier, starts the copies of the next step and computes.
 #pragma once

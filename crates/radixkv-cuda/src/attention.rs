@@ -11,7 +11,7 @@ use radixkv::BlockId;
 use radixkv_attention::plan::{Rule, Sharing};
 use radixkv_attention::{Backend, Batch, Layout, Output, Qkv, ShapeError};
 
-/// Microseconds of reading that sharing a prefix has to save: a cascade launches two kernels more.
+/// Microseconds of reading that sharing a prefix has to save: a cascade is one launch more, and writes and reads parts.
 const WORTHWHILE_US: usize = 10;
 
 /// Paged attention on one device, on its stream.
@@ -199,7 +199,6 @@ impl Backend for Attention {
         let io = self.io(&cascade.sizes, queries, out)?;
         let work = cascade.work();
         work.tiles(layer_kv, &io, cascade.tiles, Some(cascade.members))?;
-        work.decode(layer_kv, &io, cascade.items)?;
         work.merge(&io)
     }
 

@@ -50,7 +50,7 @@ pub enum Kernel {
     Decode(Variant),
     /// Rows of one sequence, causal.
     Extend(Variant),
-    /// Rows of several sequences over the prefix that they share.
+    /// Rows of several sequences over the prefix that they share, and of each over the rest of its context.
     Cascade(Variant),
     /// Merges the parts of a context.
     Merge(Variant),
@@ -145,12 +145,14 @@ impl Kernel {
     pub(super) fn shape(self) -> LaunchShape {
         let plain = |threads, blocks_at_once| LaunchShape { threads, shared_bytes: 0, blocks_at_once };
         let tiles = |shared_bytes| LaunchShape { threads: 128, shared_bytes, blocks_at_once: 2 };
+        let (item, rows) = (96 << 10, |variant: Variant| 768 * variant.head_dim() as u32 + 512);
         match self {
             Self::Append | Self::CopyBlocks | Self::CompareKeys => plain(256, 4),
             Self::Read | Self::Copy => plain(512, 2),
             Self::Merge(_) => plain(128, 16),
-            Self::Decode(_) => tiles(96 << 10),
-            Self::Extend(variant) | Self::Cascade(variant) => tiles(768 * variant.head_dim() as u32 + 512),
+            Self::Decode(_) => tiles(item),
+            Self::Extend(variant) => tiles(rows(variant)),
+            Self::Cascade(variant) => tiles(rows(variant).max(item)),
         }
     }
 }

@@ -59,7 +59,7 @@ arguments! {
 pub(super) enum TileRows {
     /// Of neighbouring tokens of one sequence; causal.
     Chunk,
-    /// Of sequences that share a prefix, which all of them see.
+    /// Of sequences that share a prefix, which all of them see; or of one sequence, over the rest of its context.
     Sharers,
 }
 

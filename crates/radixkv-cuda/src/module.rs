@@ -23,8 +23,9 @@ pub(super) struct ModuleFiles {
 }
 
 /// Files that the sources include.
-pub(super) const HEADERS: [(&str, &str); 4] = [
+pub(super) const HEADERS: [(&str, &str); 5] = [
     ("abi.cuh", include_str!("../kernels/abi.cuh")),
+    ("item.cuh", include_str!("../kernels/item.cuh")),
     ("plat.cuh", include_str!("../kernels/plat.cuh")),
     ("rows.cuh", include_str!("../kernels/rows.cuh")),
     ("tile.cuh", include_str!("../kernels/tile.cuh")),

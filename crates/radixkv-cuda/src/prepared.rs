@@ -5,8 +5,9 @@ use super::buffer::{Buffer, RawView, View};
 use super::capacity::Capacity;
 use super::device::Device;
 use super::error::GpuError;
+use super::kernel::Kernel;
 use super::kv::{self, check_len};
-use super::plan::{cascade, decode, extend};
+use super::plan::{PlanParams, cascade, decode, extend};
 use super::upload::{ArraySpan, Arrays, Upload};
 use super::work::{AttentionIo, Parts, Sizes, Work};
 use radixkv::BlockId;
@@ -72,7 +73,6 @@ pub struct Cascade {
     table: ArraySpan,
     pub(super) tiles: ArraySpan,
     pub(super) members: ArraySpan,
-    pub(super) items: ArraySpan,
     parts: Parts,
 }
 
@@ -200,14 +200,14 @@ impl ScratchBlocks {
 
 impl Cascade {
     pub(super) fn new(device: &Device, sizes: Sizes, batch: &Batch<'_>, sharing: &Sharing) -> Result<Self, GpuError> {
-        let plan = cascade::plan(&sizes.params(device), batch.contexts, batch.tables.offsets, sharing);
+        let params = PlanParams { tile_slots: device.slots(Kernel::Cascade(sizes.variant)), ..sizes.params(device) };
+        let plan = cascade::plan(&params, batch.contexts, batch.tables.offsets, sharing);
         let mut upload = Upload::default();
         let table = upload.push(batch.tables.blocks);
         let (tiles, members) = (upload.push(&plan.tiles), upload.push(&plan.members));
-        let items = upload.push(&plan.rest.items);
-        let parts = Parts::new(device, &sizes, &plan.rest.merges, &mut upload)?;
+        let parts = Parts::new(device, &sizes, &plan.merges, &mut upload)?;
         let arrays = upload.send(device)?;
-        Ok(Self { device: device.clone(), sizes, arrays, table, tiles, members, items, parts })
+        Ok(Self { device: device.clone(), sizes, arrays, table, tiles, members, parts })
     }
 
     pub(super) fn work(&self) -> Work<'_> {

@@ -167,7 +167,7 @@ impl Work<'_> {
         self.device.launch(sizes.variant, (items.len, 1), &arguments)
     }
 
-    /// Queues `extend`, or `cascade` over prefixes that `members` share.
+    /// Queues `extend`, or `cascade`, whose rows are those of `members`.
     pub(super) fn tiles(
         &self,
         layer_kv: LayerKv,

@@ -223,7 +223,8 @@ void test_extend(const Shape& shape, const std::vector<u32>& lengths, const std:
   compare("extend", pool, queries, results, seq, limit, scale, seed);
 }
 
-// Sequences that share `shared` blocks: the prefix once for all, the suffixes one by one.
+// Sequences that share `shared` blocks, and one that has them to itself: the prefix once for the sharers, and in between
+// what each sequence has beside it.
 void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 shared, u32 most_splits, u32 seed) {
   Random r(seed);
   const Pool pool(shape, lengths, r, shared);
@@ -233,32 +234,38 @@ void test_cascade(const Shape& shape, const std::vector<u32>& lengths, u32 share
   std::vector<u32> members(n);
   for (u32 s = 0; s < n; ++s) members[s] = s;
   std::shuffle(members.begin(), members.end(), r);
-  DecodePlan suffixes;
-  for (u32 s = 0; s < n; ++s) suffixes.add(pool, s, prefix, false, most_splits, r);
+  DecodePlan rests;
+  for (u32 s = 0; s < n; ++s) {
+    const bool alone = s == members[n - 1];
+    rests.add(pool, s, alone ? 0 : prefix, alone, most_splits, r);
+  }
   std::vector<RkTile> tiles;
-  u32 part = suffixes.rows;
+  for (const RkDecodeItem& i : rests.items) {
+    const auto member = std::find(members.begin(), members.end(), i.seq - first_token(shape));
+    tiles.push_back({i.table, i.kv_head, i.first, i.end, i.part, 0, shape.group, (u32)(member - members.begin()), RK_ALL});
+  }
+  u32 part = rests.rows;
   for (u32 h = 0; h < shape.kv_heads; ++h)
-    for (u32 row = 0; row < n * shape.group;) {
-      const u32 rows = std::min(128 / shape.group * shape.group, n * shape.group - row);
+    for (u32 row = 0; row < (n - 1) * shape.group;) {
+      const u32 rows = std::min(128 / shape.group * shape.group, (n - 1) * shape.group - row);
       for (const auto& range : cut(0, prefix, most_splits, r)) {
         tiles.push_back({pool.starts[members[0]], h, range.first, range.second, FIRST_PART + part, row, rows, 0, RK_ALL});
         for (u32 m = row / shape.group; m < (row + rows) / shape.group; ++m)
-          suffixes.parts[members[m] * shape.kv_heads + h].push_back(part + m * shape.group - row);
+          rests.parts[members[m] * shape.kv_heads + h].push_back(part + m * shape.group - row);
         part += rows;
       }
       row += rows;
     }
+  std::shuffle(tiles.begin(), tiles.end(), r);
   Memory<float> o((size_t)part * shape.dim), ml((size_t)part * 2);
   Memory<RkTile> given(tiles);
-  Memory<u32> sharers(members);
-  for (u32 m = 0; m < n; ++m) sharers[m] += first_token(shape);
-  Memory<RkDecodeItem> items(suffixes.items);
+  Memory<u32> tokens(members);
+  for (u32 m = 0; m < n; ++m) tokens[m] += first_token(shape);
   const double scale = 1 / std::sqrt((double)shape.dim);
-  launch("rk_cascade" + shape.suffix(), (u32)tiles.size(), 1, 128, shared_rows(shape), seed,
-         tile_args(pool, queries, results, o, ml, given, sharers.get(), scale, seed));
-  launch("rk_decode" + shape.suffix(), (u32)items.size(), 1, 128, SHARED_DECODE, seed,
-         decode_args(pool, queries, results, o, ml, items, scale, seed));
-  for (u32 i = 0; i < suffixes.parts.size(); ++i) results.merge_row(i * shape.group, shape.group, suffixes.parts[i]);
+  launch("rk_cascade" + shape.suffix(), (u32)tiles.size(), 1, 128, std::max(shared_rows(shape), SHARED_DECODE), seed,
+         tile_args(pool, queries, results, o, ml, given, tokens.get(), scale, seed));
+  for (u32 i = 0; i < rests.parts.size(); ++i)
+    if (!rests.parts[i].empty()) results.merge_row(i * shape.group, shape.group, rests.parts[i]);
   results.merge(o, ml, seed);
   std::vector<u32> seq(n);
   for (u32 s = 0; s < n; ++s) seq[s] = s;

@@ -69,7 +69,7 @@ static void attention(u32 schedule, bool full) {
         test_extend(shape, lengths, chunk, 1 + turn % 3, schedule);
         const u32 shared = (1 + draw(r, 80 / shape.block())), prefix = shared * shape.block();
         std::vector<u32> sharers;
-        for (u32 i = 0; i < 2 + turn % (full ? 12 : 4); ++i) sharers.push_back(prefix + (i == 0 ? 0 : draw(r, 70)));
+        for (u32 i = 0; i < 3 + turn % (full ? 12 : 4); ++i) sharers.push_back(prefix + (i == 0 ? 0 : draw(r, 70)));
         test_cascade(shape, sharers, shared, 1 + turn % 3, schedule);
         test_merge(shape, schedule);
         if (group != 1) test_empty(shape, schedule);

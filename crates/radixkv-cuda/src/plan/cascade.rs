@@ -1,7 +1,9 @@
-//! Cascade: one row for each sequence; a shared prefix is read once for its sharers, then the rest of each sequence.
+//! Cascade: one row for each sequence; a shared prefix is read once for its sharers, and beside it the rest of each
+//! sequence.
 
-use super::decode::{self, TableSpan};
-use super::{PlanParams, extend, split};
+use std::cmp::Reverse;
+
+use super::{Merges, PlanParams, extend, split};
 use crate::abi::{ALL, Tile};
 use crate::kernel::TILE_ROWS;
 use radixkv_attention::plan::Sharing;
@@ -9,57 +11,64 @@ use radixkv_attention::plan::Sharing;
 /// The work of one decode step with shared prefixes.
 #[derive(Debug, Default)]
 pub(in super::super) struct CascadePlan {
-    /// Tiles of the sharers of a prefix, over the prefix.
+    /// Tiles of the sharers of a prefix, over the prefix; and of one sequence each, over the rest of its context.
     pub(in super::super) tiles: Vec<Tile>,
     /// The sequences of all groups, one group after another: the rows of the tiles.
     pub(in super::super) members: Vec<u32>,
-    /// The items over the rest of each sequence, and all merges.
-    pub(in super::super) rest: decode::DecodePlan,
+    pub(in super::super) merges: Merges,
 }
 
 /// Cuts prefixes and rests into parts; `tables` are where the blocks of each sequence begin.
 pub(in super::super) fn plan(params: &PlanParams, contexts: &[u32], tables: &[u32], sharing: &Sharing) -> CascadePlan {
     let (prefix_part, rest_part) = longest_parts(params, contexts, sharing);
     let step = TILE_ROWS / params.group();
-    let span = |sequence: u32| TableSpan { sequence: sequence as usize, table: tables[sequence as usize] };
-    let mut plan = CascadePlan::default();
+    let (mut prefixes, mut rests) = (Vec::new(), Vec::new());
+    let (mut members, mut merges) = (Vec::new(), Merges::default());
     for group in &sharing.groups {
-        if group.shared_tokens == 0 {
-            for &sequence in &group.sequences {
-                let keys = 0..contexts[sequence as usize] as usize;
-                decode::add(params, &mut plan.rest, span(sequence), keys, rest_part);
-            }
-            continue;
-        }
-        let table = tables[group.sequences[0] as usize];
-        for members in group.sequences.chunks(step) {
-            let first = plan.members.len();
-            plan.members.extend(members);
+        for sharers in group.sequences.chunks(step) {
+            let first = members.len();
+            members.extend(sharers);
+            let all = first..members.len();
             for kv_head in 0..params.kv_heads {
-                let tile = Tile {
-                    table,
-                    kv_head: kv_head as u32,
-                    rows: (members.len() * params.group()) as u32,
-                    query_first: first as u32,
-                    visible: ALL,
-                    ..Tile::default()
-                };
+                let shared = extend::tile(params, tables[group.sequences[0] as usize], kv_head, &all, ALL);
                 let keys = split::parts(0..group.shared_tokens, prefix_part);
-                let prefix = extend::take(&mut plan.rest.merges, &mut plan.tiles, tile, keys);
-                for (index, &sequence) in members.iter().enumerate() {
-                    let keys = group.shared_tokens..contexts[sequence as usize] as usize;
-                    let keys = split::parts(keys, rest_part);
-                    let rest = decode::add_parts(params, &mut plan.rest, span(sequence), kv_head, keys);
+                let prefix = extend::take(&mut merges, &mut prefixes, shared, keys);
+                for (index, &sequence) in sharers.iter().enumerate() {
+                    let (member, sequence) = (first + index, sequence as usize);
+                    let own = extend::tile(params, tables[sequence], kv_head, &(member..member + 1), ALL);
+                    let keys = split::parts(group.shared_tokens..contexts[sequence] as usize, rest_part);
+                    if prefix.is_empty() && keys.clone().count() == 1 {
+                        rests.extend(keys.map(|keys| Tile { first: keys.start as u32, end: keys.end as u32, ..own }));
+                        continue;
+                    }
+                    let rest = extend::take(&mut merges, &mut rests, own, keys);
                     let before = (index * params.group()) as u32;
                     let parts = prefix.iter().map(|part| part + before).chain(rest);
-                    plan.rest.merges.add(params.row(sequence as usize, kv_head), params.group(), parts);
+                    merges.add(params.row(sequence, kv_head), params.group(), parts);
                 }
             }
         }
     }
-    extend::sort(&mut plan.tiles);
-    decode::sort(&mut plan.rest.items);
-    plan
+    sort(&mut prefixes);
+    sort(&mut rests);
+    CascadePlan { tiles: side_by_side(prefixes, rests, params.tile_slots), members, merges }
+}
+
+/// Longest first; tiles that read the same keys side by side, so that the cache has these for all but the first.
+fn sort(tiles: &mut [Tile]) {
+    tiles.sort_unstable_by_key(|tile| {
+        (Reverse(tile.end - tile.first), tile.table, tile.first, tile.kv_head, tile.query_first)
+    });
+}
+
+/// The order in which tiles start. Prefixes keep the tensor cores busy and rests the memory, so half of the slots begin
+/// with prefixes and half with rests. The prefixes that are left follow when half of the rests are done, and the other
+/// rests come last, beside these prefixes. Where few prefixes are left, fewer rests are before them.
+fn side_by_side(mut prefixes: Vec<Tile>, mut rests: Vec<Tile>, slots: usize) -> Vec<Tile> {
+    let half = slots / 2;
+    let left = prefixes.split_off(half.min(prefixes.len()));
+    let last = rests.split_off(rests.len() * left.len().min(half) / slots);
+    [prefixes, rests, left, last].concat()
 }
 
 /// How long the parts of prefixes and of rests may be.
@@ -72,15 +81,14 @@ fn longest_parts(params: &PlanParams, contexts: &[u32], sharing: &Sharing) -> (u
         let rest = |sequence: &u32| contexts[*sequence as usize] as usize - group.shared_tokens;
         rests.extend(group.sequences.iter().map(rest));
     }
-    (
-        split::longest_part(&prefixes, params.kv_heads, params.tile_slots),
-        split::longest_part(&rests, params.kv_heads, params.decode_slots),
-    )
+    let longest = |lengths: &[usize]| split::longest_part(lengths, params.kv_heads, params.tile_slots);
+    (longest(&prefixes), longest(&rests))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::DIRECT;
     use radixkv_attention::plan::Group;
 
     #[test]
@@ -93,23 +101,23 @@ mod tests {
         ];
         let tables: Vec<u32> = (0..41).map(|sequence| 1000 * sequence).collect();
         let plan = plan(&params, &contexts, &tables, &Sharing { groups });
-        assert_eq!(plan.members, (0..40).collect::<Vec<u32>>());
-        assert!(plan.tiles.iter().all(|tile| tile.table == 0 && tile.end <= 2048));
-        // Keys read for each sequence and head: in its tile, and in items of its own.
+        assert_eq!(plan.members, (0..41).collect::<Vec<u32>>());
+        let (rests, prefixes): (Vec<&Tile>, _) = plan.tiles.iter().partition(|tile| tile.rows == 7);
+        assert!(prefixes.iter().all(|tile| tile.table == 0 && tile.end <= 2048));
+        assert!(rests.iter().all(|tile| tile.table == 1000 * tile.query_first));
+        // Keys read for each sequence and head: in tiles of all sharers, and in tiles of its own.
         for sequence in 0..41_u32 {
             for kv_head in 0..2 {
-                let rest = plan.rest.items.iter().filter(|item| (item.sequence, item.kv_head) == (sequence, kv_head));
-                let rest: u32 = rest.map(|item| item.end - item.first).sum();
-                let in_tile = |tile: &&Tile| {
+                let has = |tile: &&Tile| {
                     tile.kv_head == kv_head && (tile.query_first..tile.query_first + tile.rows / 7).contains(&sequence)
                 };
-                let prefix: u32 = plan.tiles.iter().filter(in_tile).map(|tile| tile.end - tile.first).sum();
-                assert_eq!(prefix + rest, contexts[sequence as usize]);
+                let keys: u32 = plan.tiles.iter().filter(has).map(|tile| tile.end - tile.first).sum();
+                assert_eq!(keys, contexts[sequence as usize]);
             }
         }
-        let rows: u32 = plan.tiles.iter().map(|tile| tile.rows).sum();
-        let rest = plan.rest.items.iter().filter(|item| item.part != crate::abi::DIRECT).count();
-        assert_eq!(rows as usize + rest * 7, plan.rest.merges.part_rows);
+        let in_parts = plan.tiles.iter().filter(|tile| tile.part != DIRECT);
+        let rows: u32 = in_parts.map(|tile| tile.rows).sum();
+        assert_eq!(rows as usize, plan.merges.part_rows);
     }
 
     #[test]
@@ -117,7 +125,23 @@ mod tests {
         let params = PlanParams { query_heads: 8, kv_heads: 1, decode_slots: 264, tile_slots: 132 };
         let groups = vec![Group { sequences: vec![0, 1], shared_tokens: 64 }];
         let plan = plan(&params, &[64, 65], &[0, 0], &Sharing { groups });
-        assert_eq!(plan.rest.items.len(), 1);
-        assert_eq!(plan.rest.merges.items.iter().map(|item| item.count).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(plan.tiles.iter().filter(|tile| tile.rows == 8).count(), 1);
+        assert_eq!(plan.merges.items.iter().map(|item| item.count).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn rests_start_beside_prefixes() {
+        let params = PlanParams { query_heads: 64, kv_heads: 8, decode_slots: 264, tile_slots: 264 };
+        let order = |prefix: usize, sharers: u32| {
+            let tables: Vec<u32> = (0..sharers).collect();
+            let contexts = vec![prefix as u32 + 256; sharers as usize];
+            let groups = vec![Group { sequences: tables.clone(), shared_tokens: prefix }];
+            let plan = plan(&params, &contexts, &tables, &Sharing { groups });
+            let runs = plan.tiles.chunk_by(|a, b| a.rows == b.rows);
+            runs.map(|run| (run[0].rows, run.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(order(8192, 64), [(128, 132), (8, 240), (128, 124), (8, 272)]);
+        // A prefix that takes less than half of the slots has all rests beside it.
+        assert_eq!(order(1024, 16), [(128, 64), (8, 256)]);
     }
 }

@@ -15,9 +15,9 @@ pub(in super::super) struct DecodePlan {
 
 /// A sequence, and where its blocks begin in the block table.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TableSpan {
-    pub(super) sequence: usize,
-    pub(super) table: u32,
+struct TableSpan {
+    sequence: usize,
+    table: u32,
 }
 
 /// Cuts the contexts of a batch into parts; `tables` are where the blocks of each sequence begin.
@@ -37,8 +37,8 @@ pub(in super::super) fn plan_within(params: &PlanParams, contexts: &[u32], table
     plan
 }
 
-/// Adds a sequence that shares no prefix: its whole context.
-pub(super) fn add(params: &PlanParams, plan: &mut DecodePlan, span: TableSpan, keys: Range<usize>, part: usize) {
+/// Adds the context of a sequence.
+fn add(params: &PlanParams, plan: &mut DecodePlan, span: TableSpan, keys: Range<usize>, part: usize) {
     let parts = split::parts(keys, part);
     let count = parts.clone().count();
     if count == 1 {
@@ -53,7 +53,7 @@ pub(super) fn add(params: &PlanParams, plan: &mut DecodePlan, span: TableSpan, k
 }
 
 /// Adds the parts of one head of a sequence; returns their partial rows.
-pub(super) fn add_parts(
+fn add_parts(
     params: &PlanParams,
     plan: &mut DecodePlan,
     span: TableSpan,
@@ -75,7 +75,7 @@ fn item(span: TableSpan, kv_head: usize, keys: &Range<usize>, part: u32) -> Deco
 }
 
 /// Longest first; the heads of one range of keys side by side, as in memory.
-pub(super) fn sort(items: &mut [DecodeItem]) {
+fn sort(items: &mut [DecodeItem]) {
     items.sort_unstable_by_key(|item| (Reverse(item.end - item.first), item.sequence, item.first, item.kv_head));
 }
 

@@ -95,7 +95,8 @@ impl Chunk {
     }
 }
 
-fn tile(params: &PlanParams, table: u32, kv_head: usize, tokens: &Range<usize>, visible: u32) -> Tile {
+/// The tile of these tokens, without its keys.
+pub(super) fn tile(params: &PlanParams, table: u32, kv_head: usize, tokens: &Range<usize>, visible: u32) -> Tile {
     let rows = (tokens.len() * params.group()) as u32;
     let (kv_head, query_first) = (kv_head as u32, tokens.start as u32);
     Tile { table, kv_head, rows, query_first, visible, part: DIRECT, ..Tile::default() }
@@ -138,7 +139,7 @@ fn merge(params: &PlanParams, merges: &mut Merges, tile: &Tile, tokens: &Range<u
 }
 
 /// Longest first; the heads of one range of keys side by side.
-pub(super) fn sort(tiles: &mut [Tile]) {
+fn sort(tiles: &mut [Tile]) {
     tiles.sort_unstable_by_key(|tile| {
         (Reverse(tile.end - tile.first), tile.table, tile.query_first, tile.first, tile.kv_head)
     });
