@@ -24,7 +24,7 @@ step() {
 }
 
 # With these models the first lane takes about as long as the second.
-long=creation_trim,death,hot_points,insert,map,namespaces
+long=creation_trim,death,hot_points,insert,invalidation,map,namespaces,retention,together
 others=$(find loom_tests/tests -name '*.rs' -not -path '*/common/*' -not -name 'shuttle_*' -printf '%f\n' | sort)
 others=$(grep -vxE "(${long//,/|})\.rs" <<<"$others" | sed 's/\.rs$//' | paste -sd, -)
 
