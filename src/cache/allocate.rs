@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::block_request::{Ask, BlockRequest};
 use super::evictor::{Evictor, Resources};
-use super::inner::{Inner, Patience};
+use super::inner::{Inner, Patience, STEP};
 use super::publications::Publication;
 use super::quota::QuotaCharge;
 use super::reservation::{Reservation, ReserveError};
@@ -370,9 +370,11 @@ impl Inner {
     /// Takes the blocks that other threads have asked for while they wait.
     #[cold]
     fn serve_others(&self, evictor: &mut Evictor, resources: Resources<'_>) {
+        let mut entries = STEP;
         self.publications.serve(|n, blocks| {
-            let settled = evictor.catch_up(resources);
-            matches!(self.take_in_one_turn(n, blocks, settled, evictor, resources), Some(Ok(())))
+            // What was changed before it was asked for; where that is much, it takes turns of its own.
+            evictor.drain(&mut entries, resources)
+                && matches!(self.take_in_one_turn(n, blocks, true, evictor, resources), Some(Ok(())))
         });
     }
 

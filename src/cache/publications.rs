@@ -33,6 +33,8 @@ use crate::sync::{model_size, yield_now};
 const RECORDS: usize = model_size(32, 4);
 /// The most blocks of one request: more are work enough for a turn of their own.
 const MOST: usize = model_size(32, 4);
+/// The most blocks that are served in one turn: the evictor's lock is held for a fraction of a millisecond.
+const AT_ONCE: usize = 8 * MOST;
 
 /// What is in a record's state besides a number of blocks, which is asked for.
 const FREE: usize = 0;
@@ -115,21 +117,22 @@ impl Publications {
     }
 
     /// Serves what is published, under the evictor's lock: `take` appends so many blocks, all or none, and says whether it did. Ends with the
-    /// first request for which it does not.
+    /// first request for which it does not, and leaves those that would be too much for one turn.
     pub(crate) fn serve(&self, mut take: impl FnMut(usize, &mut Vec<BlockId>) -> bool) {
         // Relaxed: as in `has_any`.
         let published = self.published.load(Relaxed);
-        let mut blocks = Vec::with_capacity(MOST);
+        let (mut blocks, mut left) = (Vec::with_capacity(MOST), AT_ONCE);
         for at in (0..RECORDS).filter(|at| published & 1 << at != 0) {
             let record = &self.records[at];
             // Relaxed: a guess, which the compare-and-swap checks.
             let asked = record.state.load(Relaxed);
             // Acquire: E24.
-            let is_asked =
-                (1..=MOST).contains(&asked) && record.state.compare_exchange(asked, SERVING, Acquire, Relaxed).is_ok();
+            let is_asked = (1..=MOST.min(left)).contains(&asked)
+                && record.state.compare_exchange(asked, SERVING, Acquire, Relaxed).is_ok();
             if !is_asked {
                 continue;
             }
+            left -= asked;
             let mut serving = Serving { record, then: asked };
             blocks.clear();
             if !take(asked, &mut blocks) {

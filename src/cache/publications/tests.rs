@@ -85,3 +85,18 @@ fn a_holder_that_breaks_leaves_the_request_to_its_thread() {
     assert!(broken.is_err());
     assert_eq!(taken(&publication), None);
 }
+
+#[test]
+fn a_turn_serves_so_many_blocks_and_no_more() {
+    let (list, pool) = list();
+    let all: Vec<_> = (0..RECORDS).map(|near| list.publish(near, MOST, &pool).expect("a free record")).collect();
+    let mut served = 0;
+    list.serve(|n, blocks| {
+        served += n;
+        blocks.extend((0..n as BlockId).map(|block| block + 100));
+        true
+    });
+    assert_eq!(served, AT_ONCE.min(RECORDS * MOST));
+    let taken: usize = all.iter().filter_map(taken).map(|blocks| blocks.len()).sum();
+    assert_eq!(taken, served);
+}
