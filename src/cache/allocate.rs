@@ -42,7 +42,8 @@ impl Session {
     ///
     /// [`ReserveError::Exhausted`] if leases and reservations hold too many, [`ReserveError::OverQuota`] if the namespace that
     /// pays would have too many (nothing was evicted), [`ReserveError::TooLarge`] if the cache has fewer blocks,
-    /// [`ReserveError::External`] if the engine owns the pool.
+    /// [`ReserveError::External`] if the engine owns the pool. Blocks that other threads insert at this moment
+    /// may count as held; of more than 512 victims, other threads may take some first.
     ///
     /// # Panics
     ///
