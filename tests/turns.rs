@@ -127,3 +127,34 @@ fn a_reservation_of_long_runs_takes_turns() {
     });
     assert!(took_turns);
 }
+
+/// Four threads hold a block each at most, of 16: who asks for 12 finds them, wherever the others are.
+#[test]
+fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse() {
+    let cache = PrefixCache::builder(1, 16).build().expect("sound");
+    let over = AtomicBool::new(false);
+    let turn_over = |thread: u32| {
+        let (session, space) = (cache.session(), cache.default_namespace());
+        for key in (0..32).cycle().map(|key| thread << 8 | key) {
+            if over.load(Relaxed) {
+                return;
+            }
+            if session.peek(&space, &[key]) == 1 {
+                drop(session.match_prefix(&space, &[key]));
+                continue;
+            }
+            let root = session.match_prefix(&space, &[]);
+            if let Ok(block) = session.reserve(1) {
+                drop(session.insert(root.lease(), &[key], block).expect("it fits"));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let turn_over = &turn_over;
+        (0..4).for_each(|thread| _ = scope.spawn(move || turn_over(thread)));
+        let session = cache.session();
+        let refused = (0..50_000).filter(|_| session.reserve(12).is_err()).count();
+        over.store(true, Relaxed);
+        assert_eq!(refused, 0);
+    });
+}

@@ -15,12 +15,14 @@ use super::strong_ref::StrongRef;
 use super::wait_list::{Lane, Standing};
 use super::waiter::Waiter;
 use crate::block::BlockId;
-use crate::sync::Arc;
+use crate::sync::{Arc, model_size};
 use crate::tree::Holdings;
 
 /// Victims that a reservation takes blocks of in one turn, and the blocks: less than a millisecond's work.
 const VICTIMS: usize = 512;
 const BLOCKS: usize = 1 << 14;
+/// How often it takes in what other threads change meanwhile before it refuses.
+const LOOKS: usize = model_size(16, 1);
 
 /// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +44,8 @@ impl Session {
     ///
     /// [`ReserveError::Exhausted`] if leases and reservations hold too many, [`ReserveError::OverQuota`] if the namespace that
     /// pays would have too many (nothing was evicted), [`ReserveError::TooLarge`] if the cache has fewer blocks,
-    /// [`ReserveError::External`] if the engine owns the pool. Blocks that other threads insert at this moment
-    /// may count as held; of more than 512 victims, other threads may take some first.
+    /// [`ReserveError::External`] if the engine owns the pool. Of more than 512 victims other threads may take
+    /// some first, again and again.
     ///
     /// # Panics
     ///
@@ -389,7 +391,7 @@ impl Inner {
         evictor: &mut Evictor,
         resources: Resources<'_>,
     ) -> Option<Result<(), ReserveError>> {
-        let (mut entries, mut victims, mut left) = (usize::MAX, VICTIMS, BLOCKS);
+        let (mut entries, mut victims, mut left, mut looks) = (usize::MAX, VICTIMS, BLOCKS, LOOKS);
         loop {
             if evictor.serve(n, blocks, resources) {
                 return Some(Ok(()));
@@ -406,11 +408,13 @@ impl Inner {
             left -= freed;
             // A change that is not in the queue yet can make the counts too high for a moment.
             if missing > 0 && freed == 0 && victims > 0 {
-                if settled {
+                // Blocks that were free before the last settling may be evictable since.
+                if settled && (looks == 0 || resources.queue.is_empty()) {
                     return Some(Err(ReserveError::Exhausted { requested: n, available: available.min(n - 1) }));
                 }
                 evictor.settle(resources);
                 settled = true;
+                looks -= usize::from(looks > 0);
             }
         }
     }
