@@ -128,7 +128,7 @@ fn a_reservation_of_long_runs_takes_turns() {
     assert!(took_turns);
 }
 
-/// Four threads hold a block each at most, of 16: who asks for 12 finds them, wherever the others are.
+/// Four threads hold a block each at most, of 16: a thread that asks for 12 finds them, wherever the others are.
 #[test]
 fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse() {
     let cache = PrefixCache::builder(1, 16).build().expect("sound");

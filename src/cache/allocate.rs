@@ -359,7 +359,7 @@ impl Inner {
         };
         let Some(mut taken) = first else {
             let is_served = take_served(blocks);
-            debug_assert!(is_served, "else it waits for the lock");
+            assert!(is_served, "else it waits for the lock");
             return Ok(());
         };
         loop {

@@ -4,7 +4,7 @@
 //! written. So a thread that would wait behind others publishes how many blocks it asks for, and the holder makes such
 //! reservations, too, at the end of its own. A thread that waits alone publishes nothing: the lock is its own next.
 //!
-//! Whoever gets the lock first takes back what it has published, and then knows whether it was served. (Hendler, Incze, Shavit and
+//! A thread that gets the lock takes its request back before it reserves, and then knows whether it was served. (Hendler, Incze, Shavit and
 //! Tzafrir, *Flat combining and the synchronization-parallelism tradeoff*, 2010. Here a record is taken off with its request, because most
 //! requests never wait.)
 //!
