@@ -1,17 +1,18 @@
 //! Exchanging the policy at run time.
 
-use super::evictor::SLICE;
+use super::evictor::{FEW_SLICES, SLICE};
 use super::prefix_cache::PrefixCache;
 use crate::policy::PolicyKind;
 
 impl PrefixCache {
     /// Exchanges the policy without a pause: evictions go by the old policy until the order of the new one is complete.
     ///
-    /// Waits its turn if another thread is evicting, and does the first slice. The new order is built in slices of a
-    /// fraction of a millisecond, by the background evictor, or by [`run_once`](Self::run_once) and now and then by
-    /// sessions; [`settle`](Self::settle) completes it. If there were never more than 256 candidates (idle ends of
-    /// runs), the exchange is complete when this returns. The complete order is exactly that of a cache that had the
-    /// policy from the start. Calling this again before then gives up the exchange and begins another.
+    /// Waits its turn if another thread is evicting, and does the first slice. If there were never more than 256
+    /// candidates (idle ends of runs), it does all slices, and the exchange is complete when this returns.
+    /// Otherwise the new order is built in slices of a fraction of a millisecond, by the background evictor, or by
+    /// [`run_once`](Self::run_once) and now and then by sessions; [`settle`](Self::settle) completes it. The
+    /// complete order is exactly that of a cache that had the policy from the start. Calling this again before
+    /// then gives up the exchange and begins another.
     ///
     /// # Examples
     ///
@@ -25,10 +26,19 @@ impl PrefixCache {
     /// # Ok::<_, radixkv::BuildError>(())
     /// ```
     pub fn set_policy(&self, policy: PolicyKind) {
-        let more = self.inner.evicting(|evictor, resources| {
-            evictor.begin_exchange(policy);
-            evictor.advance_exchange(SLICE, resources)
-        });
+        let mut more = false;
+        for slice in 0..FEW_SLICES {
+            let few;
+            (more, few) = self.inner.in_turn(|evictor, resources| {
+                if slice == 0 {
+                    evictor.begin_exchange(policy);
+                }
+                (evictor.advance_exchange(SLICE, resources), evictor.ranking.slots().len() <= FEW_SLICES * SLICE)
+            });
+            if !(more && few) {
+                break;
+            }
+        }
         if let Some(background) = self.inner.background.get().filter(|_| more) {
             background.changes_pending();
         }

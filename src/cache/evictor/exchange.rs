@@ -16,6 +16,9 @@ use crate::sync::model_size;
 /// Candidates that one slice moves or frees: some hundred microseconds among a million of them.
 pub(in crate::cache) const SLICE: usize = if cfg!(radixkv_chaos) { 4 } else { model_size(64, 1) };
 
+/// Slices that `set_policy` does itself if they complete the order: 256 candidates.
+pub(in crate::cache) const FEW_SLICES: usize = model_size(4, 1);
+
 /// Exchanges that are under way, and policies that are left to be freed.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Exchange {

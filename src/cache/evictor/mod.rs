@@ -43,7 +43,7 @@ mod tests;
 pub(super) use aging::AgingPass;
 use ahead::{Soon, Upcoming};
 pub(super) use dead_runs::DeadRuns;
-pub(super) use exchange::SLICE;
+pub(super) use exchange::{FEW_SLICES, SLICE};
 pub(super) use invalidation::{Cut, Hidden};
 use listing::Listings;
 pub(super) use listing::{Listed, Listing};

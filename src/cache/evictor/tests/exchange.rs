@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use super::super::SLICE;
+use super::super::{FEW_SLICES, SLICE};
 use crate::policy::PolicyKind;
 use crate::sync::model_size;
 use crate::{Clock, Lease, Namespace, PrefixCache, Session, Token};
@@ -129,10 +129,31 @@ fn a_small_cache_is_done_at_once_and_the_present_policy_gives_an_exchange_up() {
     side.cache.inner.evicting(|evictor, _| evictor.begin_exchange(PolicyKind::Lru));
     assert_eq!((side.cache.policy(), side.cache.validate()), (PolicyKind::Lru, Ok(())));
     side.cache.set_policy(PolicyKind::Slru);
-    assert_eq!(side.cache.policy(), if SLICE < 20 { PolicyKind::Lru } else { PolicyKind::Slru });
+    assert_eq!(side.cache.policy(), if FEW_SLICES * SLICE < 20 { PolicyKind::Lru } else { PolicyKind::Slru });
     side.cache.settle();
     assert!(!side.cache.inner.evicting(|evictor, _| evictor.is_behind()), "what was replaced is freed");
     assert_eq!((side.cache.policy(), side.cache.validate()), (PolicyKind::Slru, Ok(())));
+}
+
+/// `set_policy` promises it for 256 candidates, whatever it does in one turn.
+#[test]
+fn an_exchange_of_few_candidates_is_complete_on_return() {
+    let few = FEW_SLICES * SLICE;
+    assert!(few == 256 || SLICE < 64, "the documented number is {few}");
+    for candidates in [1, SLICE, SLICE + 1, 2 * SLICE + 1, few - 1, few, few + 1].map(|n| n as u32) {
+        let cache = PrefixCache::builder(1, 4_000).build().expect("valid");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let root = session.match_prefix(&space, &[]).into_lease();
+        for key in 0..candidates {
+            drop(session.insert(&root, &[key], session.reserve(1).expect("room")).expect("it fits"));
+        }
+        cache.settle();
+        for kind in PolicyKind::ALL.iter().copied() {
+            cache.set_policy(kind);
+            assert!(cache.policy() == kind || candidates as usize > few, "{kind}: {candidates} candidates");
+        }
+        assert_eq!(cache.validate(), Ok(()));
+    }
 }
 
 /// The longest time that a slice holds the evictor's lock, among a million candidates in no order.
