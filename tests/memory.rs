@@ -227,6 +227,42 @@ fn evicting_clearing_and_dropping_ask_for_little() {
     }
 }
 
+/// What waits to be freed waits in a list, whose own memory is in no number of the cache.
+#[test]
+fn what_is_freed_late_leaves_nothing_that_is_not_counted() {
+    type Verb = fn(&PrefixCache);
+    let verbs: [(&str, Verb); 4] = [
+        ("clear", PrefixCache::clear),
+        ("clear_namespace", |cache| cache.clear_namespace(&cache.default_namespace())),
+        ("evict", |cache| _ = cache.evict(usize::MAX)),
+        ("evict beside a reader", |cache| {
+            let mut is_first = true;
+            cache.walk(&cache.default_namespace(), |_| {
+                if std::mem::take(&mut is_first) {
+                    cache.evict(usize::MAX);
+                }
+            });
+            cache.settle();
+        }),
+    ];
+    for (name, verb) in verbs {
+        let cache = PrefixCache::builder(1, 60_000).clock(Clock::Logical).build().expect("sound");
+        let (session, space) = (cache.session(), cache.default_namespace());
+        let root = session.match_prefix(&space, &[]).into_lease();
+        for key in 0..60_000 {
+            drop(session.insert(&root, &[key], session.reserve(1).expect("room")));
+        }
+        cache.settle();
+        drop((session, space, root));
+        verb(&cache);
+        let (stats, left) = (cache.stats(), bytes());
+        assert_eq!((stats.runs, stats.garbage_bytes), (0, 0), "{name}");
+        (0..100).for_each(|_| cache.settle());
+        let late = left.saturating_sub(bytes());
+        assert!(late < 64 << 10, "{name}: {late} bytes freed later");
+    }
+}
+
 /// Whether their channels were full, and whether anything was told after them.
 #[test]
 fn listeners_that_have_gone_leave_nothing() {

@@ -31,6 +31,8 @@ const SPARE_BYTES: usize = 2 << 20;
 
 /// Passes without effect after which nothing more can be freed: one hands garbage over, two move the epoch, one frees.
 const EPOCHS: usize = 4;
+/// Batches that a pass frees: their places in the epochs' queue are one more batch, which frees no node.
+const BATCHES: usize = 8;
 
 /// All that one cache reclaims.
 #[derive(Debug)]
@@ -225,10 +227,11 @@ impl Local {
     pub(crate) fn reclaim(&self) {
         self.hand_over();
         let freed = &self.shared().freed;
-        let mut idle_passes = 0;
-        while idle_passes < EPOCHS {
+        let (mut passes, mut idle_passes) = (0, 0);
+        while idle_passes < EPOCHS + passes / BATCHES {
             let before = freed.total();
             self.handle.pin().flush();
+            passes += 1;
             idle_passes = if freed.total() == before { idle_passes + 1 } else { 0 };
         }
         self.shared().sort_slots_in();
