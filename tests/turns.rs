@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use radixkv::{Lease, PrefixCache, Quota};
 
@@ -21,6 +22,9 @@ fn leased() -> (PrefixCache, Vec<Lease>) {
     let leases = (0..LEAVES).map(one).collect();
     (cache, leases)
 }
+
+/// A quota that is none.
+const NO_LIMIT: usize = u32::MAX as usize;
 
 /// How often another thread begins and ends a turn of its own between the first and the last block that `verb` frees.
 fn turns_beside(cache: &PrefixCache, verb: impl FnOnce()) -> u32 {
@@ -128,13 +132,16 @@ fn a_reservation_of_long_runs_takes_turns() {
     assert!(took_turns);
 }
 
-/// Four threads hold a block each at most, of 16: a thread that asks for 12 finds them, wherever the others are.
-#[test]
-fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse() {
-    let cache = PrefixCache::builder(1, 16).build().expect("sound");
+/// Four threads hold a block each at most; how often another one is refused 12 blocks. It pays in a namespace that may pin `quota` blocks, and
+/// the four use the same one if they are `beside` it.
+fn refused_beside_inserts(capacity: usize, quota: usize, beside: bool) -> usize {
+    let cache = PrefixCache::builder(1, capacity).build().expect("sound");
+    let tenant = cache.namespace(&["tenant"]);
+    let space = if beside { tenant.clone() } else { cache.default_namespace() };
+    cache.set_quota(&tenant, Quota::default().pinned_blocks(quota));
     let over = AtomicBool::new(false);
     let turn_over = |thread: u32| {
-        let (session, space) = (cache.session(), cache.default_namespace());
+        let session = cache.session();
         for key in (0..32).cycle().map(|key| thread << 8 | key) {
             if over.load(Relaxed) {
                 return;
@@ -144,7 +151,7 @@ fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse() {
                 continue;
             }
             let root = session.match_prefix(&space, &[]);
-            if let Ok(block) = session.reserve(1) {
+            if let Ok(block) = session.reserve_in(&space, 1) {
                 drop(session.insert(root.lease(), &[key], block).expect("it fits"));
             }
         }
@@ -153,8 +160,27 @@ fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse() {
         let turn_over = &turn_over;
         (0..4).for_each(|thread| _ = scope.spawn(move || turn_over(thread)));
         let session = cache.session();
-        let refused = (0..50_000).filter(|_| session.reserve(12).is_err()).count();
+        let end = Instant::now() + Duration::from_secs(2);
+        let attempts = std::iter::repeat_with(|| session.reserve_in(&tenant, 12)).take_while(|_| Instant::now() < end);
+        let refused = attempts.filter(Result::is_err).count();
         over.store(true, Relaxed);
-        assert_eq!(refused, 0);
-    });
+        refused
+    })
+}
+
+/// A thread that asks for 12 of 16 finds them, wherever the others are.
+#[test]
+fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse() {
+    assert_eq!(refused_beside_inserts(16, NO_LIMIT, false), 0);
+}
+
+#[test]
+fn blocks_on_their_way_into_the_cache_are_no_reason_to_refuse_within_a_quota() {
+    assert_eq!(refused_beside_inserts(16, 1_000, false), 0);
+}
+
+/// What one thread releases before it leases another block counts once.
+#[test]
+fn leases_that_come_and_go_in_a_namespace_are_no_reason_to_refuse_for_its_quota() {
+    assert_eq!(refused_beside_inserts(1_000, 16, true), 0);
 }

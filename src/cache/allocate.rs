@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::block_request::{Ask, BlockRequest};
-use super::evictor::{Evictor, Resources};
+use super::evictor::{Evictor, LOOKS, Resources};
 use super::inner::{Inner, Patience, STEP};
 use super::publications::Publication;
 use super::quota::QuotaCharge;
@@ -15,14 +15,12 @@ use super::strong_ref::StrongRef;
 use super::wait_list::{Lane, Standing};
 use super::waiter::Waiter;
 use crate::block::BlockId;
-use crate::sync::{Arc, model_size};
+use crate::sync::Arc;
 use crate::tree::Holdings;
 
 /// Victims that a reservation takes blocks of in one turn, and the blocks: less than a millisecond's work.
 const VICTIMS: usize = 512;
 const BLOCKS: usize = 1 << 14;
-/// How often it takes in what other threads change meanwhile before it refuses.
-const LOOKS: usize = model_size(16, 1);
 
 /// How hard an attempt to take blocks looks before it gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,12 +242,12 @@ impl Inner {
             if effort == Effort::Waiting {
                 evictor.settle_for_waiter(resources);
             }
-            holdings.check_charge(n)?;
             // Before anything goes because of the other limit: a refusal evicts nothing.
-            let available = evictor.free(resources) + evictor.totals.evictable;
-            if available < n {
-                return Err(ReserveError::Exhausted { requested: n, available });
-            }
+            evictor.look_again(resources, |evictor| {
+                holdings.check_charge(n)?;
+                let available = evictor.free(resources) + evictor.totals.evictable;
+                if available < n { Err(ReserveError::Exhausted { requested: n, available }) } else { Ok(()) }
+            })?;
             if !evictor.may_charge(holdings, n, resources)? {
                 return Ok(false);
             }

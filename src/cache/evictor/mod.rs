@@ -64,8 +64,11 @@ use crate::block::{BlockId, Grid, Pool};
 use crate::policy::PolicyKind;
 use crate::reclaim::{Guard, Link, Ref};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::{Owner, prefetch};
+use crate::sync::{Owner, model_size, prefetch};
 use crate::tree::{Backlog, HotPoints, Point, Queue, Run, Snapshot, Space};
+
+/// How often a reservation takes in what other threads change meanwhile before it refuses.
+pub(super) const LOOKS: usize = model_size(16, 1);
 
 /// The parts of the cache that the evictor works on.
 #[derive(Debug, Clone, Copy)]
@@ -257,6 +260,24 @@ impl Evictor {
             self.take_out(point, resources);
             *entries = entries.saturating_sub(1);
         }
+    }
+
+    /// Checks, and while that fails takes in what other threads have changed meanwhile and checks again: what came and
+    /// went between two looks may be in neither count, or in both.
+    pub(super) fn look_again<E>(
+        &mut self,
+        resources: Resources<'_>,
+        check: impl Fn(&Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut checked = check(self);
+        for _ in 0..LOOKS {
+            if checked.is_ok() || self.is_caught_up(resources) {
+                break;
+            }
+            self.settle(resources);
+            checked = check(self);
+        }
+        checked
     }
 
     /// Takes in every change that was made before this call.

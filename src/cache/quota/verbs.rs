@@ -277,7 +277,7 @@ impl Evictor {
         blocks: usize,
         resources: Resources<'_>,
     ) -> Result<bool, OverQuota> {
-        holdings.check_charge(blocks)?;
+        self.look_again(resources, |_| holdings.check_charge(blocks))?;
         if self.keep_to_quota(holdings, resources) {
             return Ok(false);
         }
