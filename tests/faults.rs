@@ -25,7 +25,7 @@
 //! | `hot::entered` | a lease for good on the hot prefix, and its slot |
 //! | `hot::taken` | a lease for good on the prefix that was to be hot, and its slot |
 //! | `retain::leased`, `retain::noted` | a lease for good on the prefix that was to be retained |
-//! | `publications::published` | nothing: what it was served goes to the pool |
+//! | `publications::published` | nothing: what it was served goes to the pool, and a waiter is woken |
 //! | `pool::counted`, `pool::set` | the blocks that were being taken or given back |
 //!
 //! In a step of the background evictor it costs the same, and the thread goes on.

@@ -31,6 +31,17 @@ pub(super) enum Effort {
     Waiting,
 }
 
+/// Wakes a waiter if the thread breaks after it was served: its blocks go to the pool.
+struct RingsIfBroken<'a>(&'a Inner);
+
+impl Drop for RingsIfBroken<'_> {
+    fn drop(&mut self) {
+        if crate::sync::thread::panicking() {
+            self.0.ring();
+        }
+    }
+}
+
 impl Session {
     /// Takes the blocks of a [`BlockRequest`], or nothing. A number is a request that the default namespace pays for.
     ///
@@ -301,6 +312,7 @@ impl Inner {
     ) -> Result<(), ReserveError> {
         within_span!("evict");
         if effort == Effort::Once && self.publications.are_worth_while(self.evictor.is_awaited()) {
+            let _rings = RingsIfBroken(self);
             if let Some(publication) = self.publications.publish(near, n, &self.pool) {
                 return self.take_published(near, n, blocks, &publication);
             }

@@ -3,11 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use radixkv::Reservation;
 
 use crate::gate::{Gate, arm, as_victim, stay_victim};
 use crate::{BLOCKS, CAPACITY, User, accounts, cache, check_nothing_lost, sequence};
+
+/// A waiter that is not woken gives up.
+const LATE: Duration = Duration::from_secs(10);
 
 /// A cache without a free block, in which everything is evictable but what the reservation has; what its index weighed empty.
 fn full() -> (radixkv::PrefixCache, Reservation, usize) {
@@ -63,6 +67,39 @@ fn a_thread_that_breaks_after_it_asked_gives_back_what_it_got() {
         assert_eq!(accounts(&cache)[1], 0, "served: {is_served}");
         check_nothing_lost(&cache, empty);
     }
+}
+
+/// What it was served is all that can become free.
+#[test]
+fn a_thread_that_breaks_after_it_was_served_wakes_who_waits_for_blocks() {
+    let (cache, rest, empty) = full();
+    let asked = Gate::default();
+    let stop = asked.clone();
+    let armed = arm("publications::published", move || {
+        stop.stop();
+        panic!("broken after it asked");
+    });
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| as_victim(|| cache.session().reserve(2)));
+        asked.wait_for_arrival();
+        let session = cache.session();
+        let mine = session.reserve(1).expect("all are evictable");
+        cache.settle();
+        let others = session.reserve(cache.stats().evictable_blocks).expect("all are evictable");
+        let waiting =
+            scope.spawn(|| cache.session().reserve_until(2, Instant::now() + LATE).map(|served| served.len()));
+        while cache.stats().waiting_requests == 0 {
+            thread::yield_now();
+        }
+        // It has joined the list, and falls asleep soon.
+        thread::sleep(Duration::from_millis(100));
+        asked.open();
+        assert!(asking.join().is_err());
+        assert_eq!(waiting.join().expect("no panic"), Ok(2));
+        drop((mine, others));
+    });
+    drop((armed, rest));
+    check_nothing_lost(&cache, empty);
 }
 
 #[test]
