@@ -7,8 +7,11 @@ mod svg_text;
 use std::{
     collections::HashSet,
     fs,
+    io::Read,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use html5ever::{parse_document, tendril::TendrilSink};
@@ -266,4 +269,45 @@ fn in_a_terminal_top_ends_with_q_and_leaves_it_as_it_was() {
     let (enters, leaves, ends) = (place("\u{1b}[?1049h"), place("\u{1b}[?1049l"), place("status 0"));
     assert!(enters < place("hottest") && place("hottest") < leaves && leaves < ends, "{shown:?}");
     assert!(shown[leaves..].contains("\u{1b}[?25h"), "the cursor is shown again");
+}
+
+/// Its terminal is one of `script`, which is killed: whatever reads keys there hears nothing of it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_terminal_that_has_gone_ends_top() {
+    let scratch = Scratch::new("terminal-gone");
+    let (trace, live, id) = (scratch.file("chats.jsonl", &chats()), scratch.path("live.json"), scratch.path("id"));
+    printed(&["replay", &trace, "--live", &live]);
+    let top =
+        format!("stty cols 80 rows 24; echo $$ > '{id}'; exec '{}' top --live '{live}'", env!("CARGO_BIN_EXE_radixkv"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &top, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut script) = script.spawn() else {
+        println!("skipped: there is no command `script`");
+        return;
+    };
+    let mut shown = script.stdout.take().expect("a pipe");
+    let (mut text, mut part) = (String::new(), [0; 4096]);
+    while !text.contains("hottest") {
+        let read = shown.read(&mut part).expect("a screen");
+        assert!(read > 0, "{text:?}");
+        text += &String::from_utf8_lossy(&part[..read]);
+    }
+    // Until it waits for keys.
+    thread::sleep(Duration::from_millis(500));
+    script.kill().and_then(|()| script.wait()).expect("killed");
+    let id: u32 = scratch.text("id").trim().parse().expect("a process");
+    let is_running = || {
+        let status = fs::read_to_string(format!("/proc/{id}/stat"));
+        status.is_ok_and(|status| status.contains("(radixkv)") && !status.contains(") Z "))
+    };
+    let end = Instant::now() + Duration::from_secs(10);
+    while is_running() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let outlived = is_running();
+    if outlived {
+        let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+    }
+    assert!(!outlived, "it runs without a terminal");
 }

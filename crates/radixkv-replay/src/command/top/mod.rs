@@ -6,24 +6,17 @@ mod plain;
 mod scrape;
 mod scraped;
 mod view;
+mod watch;
 
 use std::{
     env, io,
     io::IsTerminal,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     time::Duration,
 };
 
 use clap::Args;
-use ratatui::{
-    DefaultTerminal,
-    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
-};
 
 use crate::{console, input::Input, live::State, output::OutputError, screen::Screen, status::AT_FAULT};
 use scrape::ScrapeError;
@@ -31,7 +24,7 @@ use scraped::Scraped;
 
 /// Bytes of a state at most.
 const MAX_BYTES: u64 = 16 << 20;
-/// How long a key is waited for before the state is read again.
+/// Between two looks at a file.
 const PERIOD: Duration = Duration::from_millis(200);
 /// The same for metrics, which cost the cache a little.
 const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
@@ -81,13 +74,7 @@ enum TopError {
 }
 
 pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
-    let source = Source::new(arguments);
-    let shown = if io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb") {
-        watch(source)
-    } else {
-        print(source, screen)
-    };
-    match shown {
+    match show(Source::new(arguments), screen) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             console::say(format_args!("radixkv: {error}"));
@@ -104,7 +91,7 @@ impl Source {
         }
     }
 
-    /// How long a key is waited for before the next look.
+    /// Between two looks.
     fn period(&self) -> Duration {
         match self {
             Self::File(_) => PERIOD,
@@ -135,60 +122,11 @@ fn read(path: &Path) -> Result<State, TopError> {
     serde_json::from_slice(&text).map_err(|source| TopError::Malformed { path: path.into(), source })
 }
 
-/// Prints the present state as text.
-fn print(mut source: Source, screen: &Screen) -> Result<(), TopError> {
+/// Shows states in a terminal; elsewhere prints the present one as text.
+fn show(mut source: Source, screen: &Screen) -> Result<(), TopError> {
     let state = source.read()?;
+    if io::stdout().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb") {
+        return watch::watch(source, state).map_err(TopError::Terminal);
+    }
     console::print(&plain::text(&state, screen)).map_err(|error| TopError::Output(OutputError::stdout(error)))
-}
-
-/// Shows states until a key or a signal ends it; the terminal is then as it was.
-fn watch(mut source: Source) -> Result<(), TopError> {
-    let mut state = source.read()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    #[cfg(unix)]
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(TopError::Terminal)?;
-    }
-    let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
-    let watched = show_until(&mut terminal, &mut source, &mut state, &stop);
-    ratatui::restore();
-    watched.map_err(TopError::Terminal)
-}
-
-fn show_until(
-    terminal: &mut DefaultTerminal,
-    source: &mut Source,
-    state: &mut State,
-    stop: &AtomicBool,
-) -> io::Result<()> {
-    // Relaxed: a wish; nothing else depends on it.
-    while !stop.load(Relaxed) {
-        terminal.draw(|frame| view::draw(frame, state))?;
-        if event::poll(source.period())? && matches!(event::read()?, Event::Key(key) if ends(key)) {
-            return Ok(());
-        }
-        // A file that is gone or half written, or metrics that nobody serves now, leave the last state on the screen.
-        if let Ok(next) = source.read() {
-            *state = next;
-        }
-    }
-    Ok(())
-}
-
-fn ends(key: KeyEvent) -> bool {
-    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    key.kind != KeyEventKind::Release && (is_interrupt || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn q_escape_and_an_interrupt_end_it() {
-        let key = |code, modifiers| ends(KeyEvent::new(code, modifiers));
-        assert!(key(KeyCode::Char('q'), KeyModifiers::NONE) && key(KeyCode::Esc, KeyModifiers::NONE));
-        assert!(key(KeyCode::Char('c'), KeyModifiers::CONTROL));
-        assert!(!key(KeyCode::Char('c'), KeyModifiers::NONE) && !key(KeyCode::Enter, KeyModifiers::NONE));
-    }
 }
