@@ -179,12 +179,18 @@ fn a_replay_makes_events_and_is_the_same() {
         assert_eq!(digest(&["--events", scheme]), silent, "{scheme}");
     }
     assert_eq!(digest(&["--events", "xxh3", "--publish", ANY, "--publish-replay", ANY]), silent);
+    let published = text(&replay(&["--events", "xxh3", "--publish", ANY, "--publish-replay", ANY]).stderr);
+    let port =
+        |name: &str| published.split_once(name).and_then(|(_, rest)| rest.split([',', '\n']).next()?.parse().ok());
+    let ports = ["KV events at tcp://127.0.0.1:", "replays at tcp://127.0.0.1:"].map(port);
+    assert!(ports.iter().all(|port: &Option<u16>| port.is_some_and(|port| port > 0)), "{published}");
 
     let taken = worker();
     let refusals = [
         (vec!["--events", "xxh3", "--publish", taken.endpoint()], format!("{} is taken", taken.endpoint())),
         (vec!["--events", "unread", "--publish", ANY], "--publish needs events that are read".to_owned()),
         (vec!["--publish", ANY], "--events".to_owned()),
+        (vec!["--events", "xxh3", "--publish", "localhost:5557"], "not tcp://HOST:PORT, such as tcp://".to_owned()),
     ];
     for (options, message) in refusals {
         let refused = replay(&options);

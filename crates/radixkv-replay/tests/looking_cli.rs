@@ -247,7 +247,7 @@ fn a_replay_that_has_ended_is_shown_as_text_where_there_is_no_terminal() {
     let missing = complaint(&["top", "--live", &scratch.path("none")]);
     assert!(missing.contains("start `radixkv replay TRACE --live"), "{missing}");
     let other = complaint(&["top", "--live", &trace]);
-    assert!(other.contains("not a file of `radixkv replay --live`"), "{other}");
+    assert!(other.contains("not a file that `radixkv replay --live`"), "{other}");
 }
 
 #[test]
@@ -310,4 +310,39 @@ fn a_terminal_that_has_gone_ends_top() {
         let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
     }
     assert!(!outlived, "it runs without a terminal");
+}
+
+/// Whatever is wrong with an address is said in our words, before anything is done.
+#[test]
+fn wrong_addresses_are_said() {
+    let scratch = Scratch::new("addresses");
+    let trace = scratch.file("chats.jsonl", &chats());
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (held, free) = (silent.local_addr().expect("an address").to_string(), {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        free.local_addr().expect("an address").to_string()
+    });
+    let other = scratch.file("other.json", r#"{"trace": "t", "policy": "lru", "capacity_blocks": "many"}"#);
+    let cases: [(&[&str], &str); 9] = [
+        (&["top", "127.0.0.1:9400"], "say what it is: --metrics 127.0.0.1:9400 for an address"),
+        (&["top", "--metrics", "localhost"], "not HOST:PORT, such as 127.0.0.1:9400"),
+        (&["top", "--metrics", "https://localhost:1"], "https is not spoken here"),
+        (&["top", "--metrics", &held], "no answer within 3 s"),
+        (&["top", "--metrics", &free], "nothing listens there"),
+        (&["top", "--live", &other], "not a file that `radixkv replay --live` of this version writes"),
+        (&["replay", &trace, "--metrics", "9400"], "not HOST:PORT, such as 127.0.0.1:9400"),
+        (&["replay", &trace, "--metrics", ":9400"], "not HOST:PORT, such as 127.0.0.1:9400"),
+        (&["replay", &trace, "--metrics", "localhost:x"], "not HOST:PORT, such as 127.0.0.1:9400"),
+    ];
+    for (arguments, message) in cases {
+        let said = complaint(arguments);
+        assert!(said.contains(message), "{arguments:?}: {said}");
+        let raw = ["usize", "os error 11", "invalid socket", "temporarily", "line 1 column"];
+        assert!(!raw.iter().any(|raw| said.contains(raw)), "{arguments:?}: {said}");
+    }
+    // A shell's pattern may name any file.
+    let named = complaint(&["top", "\u{9b}31mfile"]);
+    assert!(named.contains("\\u{9b}31mfile") && !named.contains('\u{9b}'), "{named:?}");
+    let help = printed(&["top", "--help"]);
+    assert!(!help.contains("hit rate, hottest prefixes") && help.contains("Of a replay it also shows"), "{help}");
 }

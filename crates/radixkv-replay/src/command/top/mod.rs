@@ -9,6 +9,7 @@ mod view;
 mod watch;
 
 use std::{
+    convert::Infallible,
     env, io,
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -19,7 +20,7 @@ use std::{
 use clap::Args;
 
 use crate::{console, input::Input, live::State, output::OutputError, screen::Screen, status::AT_FAULT};
-use scrape::ScrapeError;
+use scrape::{Address, ScrapeError};
 use scraped::Scraped;
 
 /// Bytes of a state at most.
@@ -29,7 +30,10 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// The same for metrics, which cost the cache a little.
 const SCRAPE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Show how a cache does: occupancy, hit rate, hottest prefixes, evictions.
+/// Show how a cache does: occupancy, hit rate, evictions.
+///
+/// Of a replay it also shows the hottest prefixes, and of metrics what the lookups of each namespace found, where they tell
+/// of namespaces.
 ///
 /// Start `radixkv replay TRACE --live FILE` first, and this beside it; or give the address of an engine's metrics. q, Esc
 /// and Ctrl-C end it. Where standard output is no terminal, or one that shows text alone (TERM=dumb), the present state is
@@ -42,7 +46,14 @@ pub(crate) struct Arguments {
     live: Option<PathBuf>,
     /// Where metrics of a cache are served, such as 127.0.0.1:9400 or http://HOST:PORT/metrics
     #[arg(long, value_name = "ADDR")]
-    metrics: Option<String>,
+    metrics: Option<Address>,
+    #[arg(hide = true, id = "WHAT", value_parser = hint)]
+    _what: Option<Infallible>,
+}
+
+/// Says how to name what is given without an option.
+fn hint(text: &str) -> Result<Infallible, String> {
+    Err(format!("say what it is: --metrics {text} for an address, --live {text} for a file of `radixkv replay --live`"))
 }
 
 /// Where states come from.
@@ -58,8 +69,8 @@ enum TopError {
     #[error("{}: cannot be read: {source}; start `radixkv replay TRACE --live {}` first", path.display(), path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     /// Name the file of a replay.
-    #[error("{}: not a file of `radixkv replay --live`: {source}", path.display())]
-    Malformed { path: PathBuf, source: serde_json::Error },
+    #[error("{}: not a file that `radixkv replay --live` of this version writes", path.display())]
+    Malformed { path: PathBuf },
     /// Start the engine, or a replay with `--metrics`, first; or name another address.
     #[error("{address}: {source}")]
     Scrape { address: String, source: ScrapeError },
@@ -86,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments, screen: &Screen) -> ExitCode {
 impl Source {
     fn new(arguments: &Arguments) -> Self {
         match (&arguments.live, &arguments.metrics) {
-            (_, Some(address)) => Self::Metrics(Box::new(Scraped::new(address))),
+            (_, Some(address)) => Self::Metrics(Box::new(Scraped::new(address.clone()))),
             (live, None) => Self::File(live.clone().unwrap_or_default()),
         }
     }
@@ -119,7 +130,7 @@ impl Source {
 fn read(path: &Path) -> Result<State, TopError> {
     let text = Input::File(path.into()).bytes(MAX_BYTES);
     let text = text.map_err(|source| TopError::Unreadable { path: path.into(), source })?;
-    serde_json::from_slice(&text).map_err(|source| TopError::Malformed { path: path.into(), source })
+    serde_json::from_slice(&text).map_err(|_| TopError::Malformed { path: path.into() })
 }
 
 /// Shows states in a terminal; elsewhere prints the present one as text.

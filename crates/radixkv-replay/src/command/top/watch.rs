@@ -5,6 +5,7 @@
 
 use std::{
     io,
+    mem::ManuallyDrop,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -40,7 +41,8 @@ enum News {
 /// If the terminal refuses, or has gone.
 pub(super) fn watch(source: Source, state: State) -> io::Result<()> {
     let stop = stop()?;
-    let mut terminal = ratatui::try_init()?;
+    // Not dropped: a drop complains to a terminal that has gone.
+    let mut terminal = ManuallyDrop::new(ratatui::try_init()?);
     let (end, ended) = mpsc::channel();
     thread::spawn({
         let stop = Arc::clone(&stop);
@@ -54,8 +56,7 @@ pub(super) fn watch(source: Source, state: State) -> io::Result<()> {
             let mut state = state;
             let shown =
                 show(&mut state, &news, &stop, |state| terminal.draw(|frame| view::draw(frame, state)).map(drop));
-            // A terminal that has gone needs no restoring.
-            let restored = ratatui::try_restore();
+            let restored = ratatui::try_restore().and(terminal.show_cursor());
             let _ = end.send(shown.and(restored));
         }
     });
