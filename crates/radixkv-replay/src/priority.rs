@@ -94,7 +94,8 @@ mod tests {
         let wrong = ["9223372036854775808", "-9223372036854775809", "1.5", "null", "\"7\"", "[7]", "1e300", "1e400"];
         let deep = [1, 126, 127, 128, 5000].map(|depth| "[".repeat(depth) + &"]".repeat(depth));
         let deep_maps = [127, 5000].map(|depth| "{\"a\": ".repeat(depth) + "1" + &"}".repeat(depth));
-        let values = wrong.iter().copied().chain(["\"\\ud800\""]).chain(deep.iter().chain(&deep_maps).map(String::as_str));
+        let values =
+            wrong.iter().copied().chain(["\"\\ud800\""]).chain(deep.iter().chain(&deep_maps).map(String::as_str));
         for value in values {
             let line = format!("{{\"slo\": {value}}}");
             assert_eq!(parsed(&line), Err(PriorityFault::NotAPriority), "{value}");

@@ -139,14 +139,47 @@ fn a_report_is_one_sound_page_whose_figures_are_in_the_json() {
             }
         });
         assert!(!html.contains("url(") && !html.contains("@import"), "a style may ask for something");
+        // Two curves for wide screens and for narrow ones, and three histograms.
+        let lists = html.matches("<figcaption>").count() - 2;
         assert!(
-            figures >= 30 && plots == 8 + usize::from(options.contains(&"--host-capacity")),
-            "{figures} figures and {plots} plots"
+            figures >= 30 && plots == 7 && lists == 3 + usize::from(options.contains(&"--host-capacity")),
+            "{figures} figures, {plots} plots and {lists} lists of bars"
         );
         for svg in html.split("<svg ").skip(1) {
             svg_text::check(&format!("<svg {}", svg.split("</svg>").next().expect("a picture")));
         }
     }
+}
+
+/// On a dark page, and on the screen of a telephone.
+#[test]
+fn a_report_is_for_light_and_dark_and_for_wide_and_narrow_screens() {
+    let scratch = Scratch::new("report-screens");
+    let (trace, page) = (scratch.file("chats.jsonl", &chats()), scratch.path("page.html"));
+    let options = ["--capacity", "20%", "--service", "8000,20,8"];
+    printed(&[&["replay", &trace, "--report", &page], &options[..]].concat());
+    let html = scratch.text("page.html");
+    assert!(html.contains("<h1>Replay of chats.jsonl</h1>") && !html.contains("looking-report"), "a path in the title");
+    for jargon in ["details.", "last token computed", "index bytes", "8000.000"] {
+        assert!(!html.contains(jargon), "{jargon}");
+    }
+    assert!(html.contains(">8,000</data> tokens a second in prefill"));
+    let dark = html.split_once("@media(prefers-color-scheme:dark){").expect("rules of a dark page").1;
+    // All that a plot has is drawn in colours that a dark page replaces, and on its ground.
+    for svg in html.split("<svg ").skip(1) {
+        let (svg, _) = svg.split_once("</svg>").expect("a picture");
+        for colour in ["fill=\"#", "stroke=\"#"].into_iter().flat_map(|name| svg.split(name).skip(1)) {
+            let colour = &colour[..6];
+            assert!(dark.contains(&format!("\"#{colour}\"]")), "{colour} stays as it is");
+        }
+    }
+    // Letters are as large as they were drawn: what is wider than a telephone is not shown there.
+    for (at, svg) in html.match_indices("<svg ") {
+        let width = html[at..].split_once("width=\"").and_then(|(_, rest)| rest.split('"').next()).expect("a width");
+        let is_wide = html[..at].ends_with("<div class=\"wide\">");
+        assert!(is_wide || width.parse::<u32>().is_ok_and(|width| width <= 366), "{svg} of {width}");
+    }
+    assert!(html.contains("@media(max-width:640px){.wide{display:none}"));
 }
 
 #[test]
