@@ -98,7 +98,7 @@ fn a_plot_is_well_formed_and_its_texts_stand_apart() {
         assert!(!drawn.contains("<trace>") && drawn.contains("&lt;trace&gt;"), "names are escaped");
         let texts = texts(&drawn);
         assert!(texts.iter().filter(|text| text.said == "0").count() >= 3, "ratios begin with zero");
-        let marks: Vec<f64> = drawn.split("<circle cx=\"").skip(1).map(|rest| number(rest)).collect();
+        let marks: Vec<f64> = drawn.split("<circle cx=\"").skip(1).map(number).collect();
         assert!(!marks.is_empty() && marks.iter().all(|&x| x > AXIS), "a mark is on the axis: {marks:?}");
         assert!(texts.iter().filter(|text| text.said == "priority").count() == 3, "a name for each line and chart");
         for (at, a) in texts.iter().enumerate() {

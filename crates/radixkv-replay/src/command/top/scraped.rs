@@ -10,6 +10,9 @@ const KEPT: usize = 240;
 /// Namespaces that are listed.
 const LISTED: usize = 20;
 
+/// A number of a namespace.
+type Count = fn(&mut Namespace) -> &mut u64;
+
 /// A cache that is watched by its metrics.
 pub(super) struct Scraped {
     address: Address,
@@ -88,7 +91,7 @@ fn state(samples: &Samples) -> Option<State> {
 /// The namespaces with the most tokens that were looked up.
 fn namespaces(samples: &Samples) -> Vec<Namespace> {
     let mut all = BTreeMap::<String, Namespace>::new();
-    let fields: [(&str, fn(&mut Namespace) -> &mut u64); 3] = [
+    let fields: [(&str, Count); 3] = [
         ("radixkv_namespace_lookups_total", |space| &mut space.lookups),
         ("radixkv_namespace_query_tokens_total", |space| &mut space.query_tokens),
         ("radixkv_namespace_hit_tokens_total", |space| &mut space.hit_tokens),

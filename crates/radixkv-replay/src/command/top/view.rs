@@ -136,21 +136,24 @@ fn draw_curve(
     frame.render_widget(Sparkline::default().style(Style::new().fg(colour)).data(values).max(top), curve);
 }
 
-/// What the lookups of each namespace found.
+/// What the lookups of each namespace found; on a narrow screen without their number.
 fn draw_namespaces(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let row = |space: &Namespace| {
-        Row::new([
-            Cell::from(printable(&space.name)),
-            Cell::from(grouped(space.lookups)),
-            Cell::from(grouped(space.query_tokens)),
-            Cell::from(percent(share(space.hit_tokens, space.query_tokens))),
-        ])
-    };
     let longest = state.namespaces.iter().map(|space| Span::from(&*space.name).width()).max().unwrap_or(0);
     let name = u16::try_from(longest + 2).unwrap_or(u16::MAX).clamp(12, 60);
-    let widths = [Constraint::Max(name), Constraint::Length(14), Constraint::Length(18), Constraint::Length(9)];
+    let is_wide = area.width >= SIDE_BY_SIDE;
+    let shown = |[name, lookups, tokens, rate]: [String; 4]| match is_wide {
+        true => vec![name, lookups, tokens, rate],
+        false => vec![name, tokens, rate],
+    };
+    let row = |space: &Namespace| {
+        let rate = percent(share(space.hit_tokens, space.query_tokens));
+        Row::new(shown([printable(&space.name), grouped(space.lookups), grouped(space.query_tokens), rate]))
+    };
+    let lookups = if is_wide { Some(Constraint::Length(14)) } else { None };
+    let figures = [Constraint::Length(18), Constraint::Length(9)];
+    let widths = [Constraint::Max(name)].into_iter().chain(lookups).chain(figures);
     let table = Table::new(state.namespaces.iter().map(row), widths)
-        .header(Row::new(["namespace", "lookups", "tokens", "hit rate"]).bold())
+        .header(Row::new(shown(["namespace", "lookups", "tokens", "hit rate"].map(str::to_owned))).bold())
         .block(Block::bordered().title(" namespaces "));
     frame.render_widget(table, area);
 }
@@ -264,9 +267,13 @@ mod tests {
             }],
             ..state()
         };
-        let mut terminal = Terminal::new(TestBackend::new(80, 24)).expect("a terminal");
-        terminal.draw(|frame| draw(frame, &state)).expect("drawn");
-        let screen = terminal.backend().to_string();
+        let screen = |width| {
+            let mut terminal = Terminal::new(TestBackend::new(width, 24)).expect("a terminal");
+            terminal.draw(|frame| draw(frame, &state)).expect("drawn");
+            terminal.backend().to_string()
+        };
+        assert!(screen(50).contains("tenant-7") && screen(50).contains("58,381,750,500"), "{}", screen(50));
+        let screen = screen(80);
         for figure in [
             "14,595,437,625 (100.00 %)",
             "14,595,437,625,000,000",
